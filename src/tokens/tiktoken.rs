@@ -1,11 +1,11 @@
 //! Counting with OpenAI's encodings, in pieces.
 //!
-//! A text is counted in pieces of one to four kilobytes, cut where a token is likely to end, so that others get their turn
-//! and a long run of one kind takes no longer than another text. A cut through a token makes one token more, so a count can
-//! only be too high, and that by less than one in a thousand. Where a piece ends is decided by what stands there, so that
+//! A text is counted in pieces of a quarter to four kilobytes, cut where a token is likely to end, so that others get
+//! their turn and a long run of one kind takes no longer than another text. A cut through a token makes one token more, so
+//! a count can only be too high, and that by less than one in a thousand. Where a piece ends is decided by what stands there, so that
 //! two texts that have much in common, such as a result and what is left of it, have pieces in common.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +17,12 @@ use super::{
 /// The longest piece, in bytes.
 const PIECE: usize = 4096;
 
-/// From this length on, in bytes, a piece may end before [`PIECE`].
-const SHORT_PIECE: usize = 1024;
+/// From this length on, in bytes, a piece may end, and has taken long enough to let others have a turn.
+const SHORT_PIECE: usize = 256;
 
-/// One in so many line breaks may end a piece.
-const BREAKS_TO_AN_END: u64 = 4;
-
-/// From this length on, in bytes, a piece has taken long enough to let others have a turn.
-const WORTH_A_TURN: usize = 256;
+/// How far apart the lines are that a piece may end with, in bytes, in the mean. More than [`SHORT_PIECE`], so that where
+/// the pieces of two texts end at different places, both soon end with the same line.
+const END_EVERY: u64 = 512;
 
 /// A way to split text into tokens. Each vocabulary is built once in the process, when it is first needed.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
@@ -61,7 +59,7 @@ impl Encoding {
     /// How many tokens a piece is, which takes some 100 µs at most. Then others get their turn.
     pub(super) fn count_piece(self, piece: &str, yield_now: fn()) -> usize {
         let n_tokens = self.vocabulary().count(piece);
-        if piece.len() >= WORTH_A_TURN {
+        if piece.len() >= SHORT_PIECE {
             yield_now();
         }
         n_tokens
@@ -100,7 +98,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the first piece of a text ends: behind a line break that [`is_end`] takes, else behind the last line break that
+/// Where the first piece of a text ends: behind a line that [`is_last`] takes, else behind the last line break that
 /// fits, else before the last blank, else before the last character that does not fit.
 fn cut(text: &str) -> usize {
     if text.len() <= SHORT_PIECE {
@@ -108,9 +106,12 @@ fn cut(text: &str) -> usize {
     }
     let most = text.floor_char_boundary(PIECE);
     let fitting = text.as_bytes().get(..most).unwrap_or_default();
-    let behind = memchr::memchr_iter(b'\n', fitting).map(|at| at + 1).filter(|end| *end >= SHORT_PIECE);
-    if let Some(end) = behind.into_iter().find(|end| is_end(text.as_bytes(), *end)) {
-        return end;
+    let mut line = 0;
+    for end in memchr::memchr_iter(b'\n', fitting).map(|at| at + 1) {
+        if end >= SHORT_PIECE && is_last(text.as_bytes(), line..end) {
+            return end;
+        }
+        line = end;
     }
     if text.len() <= PIECE {
         return text.len();
@@ -120,13 +121,14 @@ fn cut(text: &str) -> usize {
     line.or_else(|| memchr::memrchr(b' ', fitting).filter(|&at| at > 0)).unwrap_or(most)
 }
 
-/// Whether a piece may end behind a line break: no token goes on there, and the bytes before it are one in
-/// [`BREAKS_TO_AN_END`].
-fn is_end(text: &[u8], end: usize) -> bool {
+/// Whether a piece may end with this line: no token goes on behind it, and its length and its last bytes are such as to
+/// make an end each [`END_EVERY`] bytes.
+fn is_last(text: &[u8], line: Range<usize>) -> bool {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let before = text.get(..end).and_then(<[u8]>::last_chunk).copied().map_or(0, u64::from_le_bytes);
-    let goes_on = text.get(end).is_none_or(|next| matches!(next, b'\n' | b'\r' | b'/'));
-    !goes_on && before.wrapping_mul(FACTOR) < u64::MAX / BREAKS_TO_AN_END
+    let goes_on = text.get(line.end).is_none_or(|next| matches!(next, b'\n' | b'\r' | b'/'));
+    let last_bytes = text.get(..line.end).and_then(<[u8]>::last_chunk).copied().map_or(0, u64::from_le_bytes);
+    let len = line.len() as u64;
+    !goes_on && (last_bytes ^ len).wrapping_mul(FACTOR) < (u64::MAX / END_EVERY).saturating_mul(len)
 }
 
 #[cfg(test)]
@@ -154,15 +156,18 @@ mod tests {
     #[test]
     fn texts_that_have_lines_in_common_have_pieces_in_common() {
         let lines: Vec<_> = (0..2000).map(|n| format!("line {n} says {}\n", n * n % 1009)).collect();
-        let lines = lines.concat();
-        let (head, tail) = (lines.get(..10_000).unwrap(), lines.get(lines.len() - 20_000..).unwrap());
-        let cut = format!("{head}\n[cut]\n{tail}");
-        let whole: Vec<_> = pieces(&lines).collect();
-        assert!(
-            whole.iter().all(|piece| (SHORT_PIECE..=PIECE).contains(&piece.len()) || *piece == whole[whole.len() - 1])
-        );
-        let new = pieces(&cut).filter(|piece| !whole.contains(piece)).map(str::len).sum::<usize>();
-        assert!(new < 4 * PIECE, "{new}");
+        let text = lines.concat();
+        let whole: Vec<_> = pieces(&text).collect();
+        let mean = text.len() / whole.len();
+        assert!((SHORT_PIECE..PIECE / 2).contains(&mean), "{mean}");
+        // Wherever the second text goes on with the first, and in the midst of a line too.
+        let new = (0..100).map(|n| {
+            let cut = format!("{}[cut]\n{}", lines[..500].concat(), &text[20_000 + 77 * n..]);
+            pieces(&cut).filter(|piece| !whole.contains(piece)).map(str::len).sum::<usize>()
+        });
+        let new: Vec<_> = new.collect();
+        let mean = new.iter().sum::<usize>() / new.len();
+        assert!(mean < PIECE / 2, "{mean} of {new:?}");
     }
 
     #[test]
@@ -175,7 +180,7 @@ mod tests {
             Encoding::count_pieces(text, count);
             TURNS.load(Ordering::Relaxed)
         };
-        let lengths = [WORTH_A_TURN - 1, WORTH_A_TURN, PIECE, 2 * PIECE + WORTH_A_TURN];
+        let lengths = [SHORT_PIECE - 1, SHORT_PIECE, PIECE, 2 * PIECE + SHORT_PIECE];
         assert_eq!(lengths.map(|n| turns(&"x".repeat(n))), [0, 1, 1, 3]);
     }
 }
