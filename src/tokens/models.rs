@@ -10,6 +10,11 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use quick_cache::{
+    UnitWeighter,
+    sync::{Cache, DefaultLifecycle},
+};
+use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::{factor::Factor, tiktoken::Encoding};
@@ -24,6 +29,12 @@ pub use pattern::Pattern;
 
 /// The most models whose window is remembered because an upstream named it; no upstream lists as many.
 const MAX_LEARNED: usize = 4096;
+
+/// The most names of which is remembered what settings and table say of them.
+const MAX_FOUND: usize = 256;
+
+/// Of longer names, in bytes, nothing is remembered; no model has one.
+const MAX_FOUND_NAME: usize = 256;
 
 /// One of the `[[models]]` of `proxy.toml`. What it does not say is looked for in the next one that fits, and at last in
 /// what is known otherwise.
@@ -57,6 +68,8 @@ pub(super) struct Models {
     settings: Vec<Settings>,
     /// What upstreams said, by the name that they gave it.
     learned: ArcSwap<HashMap<Arc<str>, usize>>,
+    /// What settings and table say, by the name that a request has.
+    found: Cache<Box<str>, Model, UnitWeighter, FxBuildHasher>,
 }
 
 /// What is known of one model.
@@ -115,7 +128,8 @@ pub(super) fn is_family(model: &str, family: &str) -> bool {
 
 impl Models {
     pub(super) fn new(settings: &[Settings]) -> Self {
-        Self { settings: settings.to_vec(), learned: ArcSwap::default() }
+        let found = Cache::with(MAX_FOUND, MAX_FOUND as u64, UnitWeighter, FxBuildHasher, DefaultLifecycle::default());
+        Self { settings: settings.to_vec(), learned: ArcSwap::default(), found }
     }
 
     /// The encodings that a request may need: that of most models, and those of the settings.
@@ -130,27 +144,37 @@ impl Models {
 
     /// What is known of the model under this name.
     pub(super) fn find(&self, name: &str) -> Model {
+        let model = self.found.get(name).unwrap_or_else(|| self.look_up(name));
+        let learned = self.learned.load();
+        let learned = || learned.get(name).or_else(|| learned.get(names::without_routing(name))).copied();
+        let told = model.window.filter(|window| window.source == Source::Settings);
+        Model { window: told.or_else(|| Source::Upstream.says(learned())).or(model.window), ..model }
+    }
+
+    /// What settings and table say of it, which is remembered.
+    fn look_up(&self, name: &str) -> Model {
         let bare = names::bare(name);
         let fits = |model: &&Settings| [name, &*bare].iter().any(|name| model.pattern.fits(name));
         let told = || self.settings.iter().filter(fits);
         let known = known::find(&bare);
         let window = known.and_then(|known| known.window).filter(|_| !names::is_of_its_host(name));
-        let learned = self.learned.load();
-        let learned = learned.get(name).or_else(|| learned.get(names::without_routing(name)));
         let encoding = Source::Settings
             .says(told().find_map(|model| model.encoding))
             .or(Source::BuiltIn.says(known.and_then(|known| known.encoding)))
             .unwrap_or(Sourced { value: Encoding::default(), source: Source::Default });
         // An encoding of the settings is taken at its word.
         let is_told = encoding.source == Source::Settings;
-        Model {
+        let model = Model {
             window: Source::Settings
                 .says(told().find_map(|model| model.context_window))
-                .or(Source::Upstream.says(learned.copied()))
                 .or(Source::BuiltIn.says(window)),
             encoding,
             token_factor: if is_told { Factor::ONE } else { known::factor(&bare) },
+        };
+        if name.len() <= MAX_FOUND_NAME {
+            self.found.insert(name.into(), model);
         }
+        model
     }
 
     /// All that is known, the first that fits a model first.

@@ -41,6 +41,25 @@ fn a_model_that_nobody_knows_has_no_window() {
 }
 
 #[test]
+fn what_was_looked_up_is_remembered_up_to_a_limit_and_upstreams_are_heard_all_the_same() {
+    let models = models("[[models]]\nmatch = 'mine*'\ncontext_window = 7000");
+    for name in ["gpt-4o", "mine", "unknown"] {
+        let first = models.find(name);
+        assert_eq!(first, models.find(name), "{name}");
+        models.learn(name, 5000);
+        let (learned, is_told) = (models.find(name).window.unwrap(), name == "mine");
+        assert_eq!((learned.value, learned.source == Source::Settings), (if is_told { 7000 } else { 5000 }, is_told));
+    }
+    assert_eq!(models.found.len(), 3);
+    models.find(&"x".repeat(MAX_FOUND_NAME + 1));
+    assert_eq!(models.found.len(), 3);
+    for n in 0..10 * MAX_FOUND {
+        models.find(&format!("model-{n}"));
+    }
+    assert!((1..=MAX_FOUND).contains(&models.found.len()), "{}", models.found.len());
+}
+
+#[test]
 fn well_known_models_are_known_under_all_their_names() {
     for (names, window) in [
         (
