@@ -36,8 +36,17 @@ for target in "$@"; do
             missing "no standard library for $target: rustup target add $target, or the sources of one, as $0 says"
         std=(-Z build-std=std,panic_unwind)
         export RUSTC_BOOTSTRAP=1
-        # The objects that a program of musl begins with are zig's, too; the sources have none.
-        [[ "$target" != *-musl ]] || export "CARGO_TARGET_$(tr a-z- A-Z_ <<<"$target")_RUSTFLAGS=-Clink-self-contained=no"
+        flags="CARGO_TARGET_$(tr a-z- A-Z_ <<<"$target")_RUSTFLAGS"
+        case "$target" in
+        # The objects that a program begins with are zig's, too; the sources have none.
+        *-musl) export "$flags=-Clink-self-contained=no" ;;
+        # Debian's compiler has a part of GCC's runtime linked that zig has no need of, so an archive without members will do.
+        *-windows-gnu)
+            mkdir -p "$CARGO_TARGET_DIR/empty"
+            printf '!<arch>\n' >"$CARGO_TARGET_DIR/empty/libssp_nonshared.a"
+            export "$flags=-L$CARGO_TARGET_DIR/empty"
+            ;;
+        esac
     fi
     printf '== %s %s\n' "$what" "$target"
     cargo-zigbuild "${command[@]}" --locked --bin abridge --target "$target" "${std[@]}"

@@ -211,8 +211,8 @@ impl EditedBody {
         self.report.as_ref().is_some_and(|report| report.adds_tool)
     }
 
-    fn planned(body: Bytes, planned: Result<Plan, PlanError>, error: Option<EngineError>) -> Self {
-        match planned {
+    fn planned(body: Bytes, planned: Result<Box<Plan>, PlanError>, error: Option<EngineError>) -> Self {
+        match planned.map(|plan| *plan) {
             Ok(Plan { splices, betas, segments, report, offloads, basis, .. }) => Self {
                 betas,
                 body: splice(&body, &splices),
@@ -231,7 +231,7 @@ impl EditedBody {
 
 /// Edits a body without a running proxy: what the plan takes out is not stored.
 pub fn edit_body(planner: &Planner, dialect: &dyn Dialect, body: Bytes) -> EditedBody {
-    let plan = planner.plan(dialect, &body).map_err(PlanError::Parse);
+    let plan = planner.plan(dialect, &body).map(Box::new).map_err(PlanError::Parse);
     EditedBody::planned(body, plan, None)
 }
 

@@ -78,7 +78,7 @@ use tunnel::Tunnel;
 pub use windows::WindowDiscovery;
 
 /// The body of a response to the client: the upstream's, relayed, or one that abridge writes itself.
-pub type ResponseBody = Either<Relay<Exchange>, Either<Full<Bytes>, EventStream>>;
+pub type ResponseBody = Either<Relay<Box<Exchange>>, Either<Full<Bytes>, EventStream>>;
 
 /// Serves requests. One for the whole process.
 #[derive(Debug)]
@@ -420,7 +420,11 @@ async fn send(
 
 /// Relays the upstream's answer to the client. The response owns the exchange and the upstream's body: when the client
 /// disconnects, hyper drops it, and with it the upstream's connection.
-fn relay(upstream: &Upstream, mut answer: Response<PeekableBody>, mut exchange: Exchange) -> Response<ResponseBody> {
+fn relay(
+    upstream: &Upstream,
+    mut answer: Response<PeekableBody>,
+    mut exchange: Box<Exchange>,
+) -> Response<ResponseBody> {
     *answer.version_mut() = Version::HTTP_11;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         return exchange.switch_protocols(answer).map(full_body);

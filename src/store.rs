@@ -403,7 +403,7 @@ impl Settings {
 
     /// The path of the file; `state` is the user's state directory.
     pub fn file(&self, state: Option<&Path>) -> Option<PathBuf> {
-        self.path.clone().or_else(|| Some(state?.join("abridge/store.redb")))
+        self.path.clone().or_else(|| Some(state?.join("abridge").join("store.redb")))
     }
 }
 

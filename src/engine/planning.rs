@@ -70,11 +70,11 @@ enum State {
     /// Wait until the index of summaries was read, and plan again.
     AwaitIndex,
     /// Store the plan's payloads, and make the summary that it lacks. If the request waits for it, plan again.
-    Summarize(Plan, Box<SummaryJob>),
+    Summarize(Box<Plan>, Box<SummaryJob>),
     /// Store the plan's payloads.
-    Persist(Plan),
+    Persist(Box<Plan>),
     /// Use the plan.
-    Done(Result<Plan, PlanError>),
+    Done(Result<Box<Plan>, PlanError>),
 }
 
 /// Whether a plan may count tokens, which may take long.
@@ -142,6 +142,8 @@ impl<'a> Planning<'a> {
     }
 
     /// Runs all steps. When it returns, the payloads that the body names are durable.
+    ///
+    /// What few requests wait for is boxed, here and in the steps, so that the others do not carry it along.
     pub(super) async fn run(mut self) -> EditedBody {
         self.look_up_summaries().await;
         let mut state = State::Plan;
@@ -149,15 +151,15 @@ impl<'a> Planning<'a> {
             state = match state {
                 State::Plan => self.plan().await,
                 State::Load(key) => {
-                    self.engine.summaries.load(key).await;
+                    Box::pin(self.engine.summaries.load(key)).await;
                     State::Plan
                 }
-                State::Answer(asks) => self.answer(asks).await,
+                State::Answer(asks) => Box::pin(self.answer(asks)).await,
                 State::AwaitIndex => {
-                    self.engine.summaries.wait_for_index().await;
+                    Box::pin(self.engine.summaries.wait_for_index()).await;
                     State::Plan
                 }
-                State::Summarize(plan, job) => self.summarize(plan, *job).await,
+                State::Summarize(plan, job) => Box::pin(self.summarize(plan, *job)).await,
                 State::Persist(plan) => match self.persist(&plan).await {
                     Ok(()) => State::Done(Ok(plan)),
                     Err(error) => self.start_without_store(error),
@@ -190,7 +192,7 @@ impl<'a> Planning<'a> {
             }
             self.knows_cache = true;
             let has_expired = self.options.has_expired.is_some_and(|has_expired| has_expired(&plan));
-            if has_expired && self.engine.cold_passes.remember(place).await {
+            if has_expired && Box::pin(self.engine.cold_passes.remember(place)).await {
                 return State::Plan;
             }
         }
@@ -208,7 +210,7 @@ impl<'a> Planning<'a> {
     }
 
     /// Makes the summary that a plan lacks, or has it made if the request does not wait for it.
-    async fn summarize(&mut self, plan: Plan, job: SummaryJob) -> State {
+    async fn summarize(&mut self, plan: Box<Plan>, job: SummaryJob) -> State {
         let (engine, config) = (self.engine, self.config);
         let Some(origin) = self.origin() else { return State::Persist(plan) };
         // While the breaker is open a summary could not be stored, so none is requested.
@@ -247,7 +249,7 @@ impl<'a> Planning<'a> {
         State::Plan
     }
 
-    async fn finish(self, planned: Result<Plan, PlanError>) -> EditedBody {
+    async fn finish(self, planned: Result<Box<Plan>, PlanError>) -> EditedBody {
         if self.store_error.is_none() {
             self.engine.summaries.flush_uses().await;
         }
@@ -274,28 +276,28 @@ impl<'a> Planning<'a> {
         };
         let root = if is_long { run_blocking(root).await.ok().flatten() } else { root() };
         if let Some(root) = root {
-            self.engine.summaries.look(root).await;
+            Box::pin(self.engine.summaries.look(root)).await;
         }
     }
 
     /// Plans the body; if tokens were counted of a conversation that is not known, once more with its factor.
-    async fn calibrated(&mut self) -> Result<Plan, PlanError> {
+    async fn calibrated(&mut self) -> Result<Box<Plan>, PlanError> {
         let plan = self.planned().await?;
         let Some(CountedWith { factor, unfrozen: Some(beginning), .. }) = plan.basis.counted else { return Ok(plan) };
         let (factors, model) = (&self.engine.factors, plan.report.model.as_deref().unwrap_or_default());
-        let counted = self.counted_by_handler(beginning, model).await;
+        let counted = Box::pin(self.counted_by_handler(beginning, model)).await;
         let learnt = counted.or_else(|| factors.learnt(self.options.upstream, model)).unwrap_or(factor);
         let first = FirstFactor { learnt, known: factor };
         let settled = match self.options.mode {
-            EditMode::Apply => factors.settle(beginning, first).await,
-            EditMode::DryRun => factors.expected(beginning, first).await,
+            EditMode::Apply => Box::pin(factors.settle(beginning, first)).await,
+            EditMode::DryRun => Box::pin(factors.expected(beginning, first)).await,
         };
         self.factor = Some(settled);
         if settled == factor { Ok(plan) } else { self.planned().await }
     }
 
     /// Plans the body once, on a blocking thread if that may take long.
-    async fn planned(&self) -> Result<Plan, PlanError> {
+    async fn planned(&self) -> Result<Box<Plan>, PlanError> {
         let (config, dialect, body) = (Arc::clone(self.config), self.dialect, self.body.clone());
         let EditOptions { caller, when, .. } = self.options;
         let can_store = self.engine.store.is_some() && self.store_error.is_none();
@@ -325,7 +327,7 @@ impl<'a> Planning<'a> {
                 Counting::Avoided => policy.plan_uncounted(dialect, &body, &context),
             }));
             let planned = planned.map_err(|_| PlanError::Panic).transpose()?;
-            Some(planned.and_then(|planned| planned.map_err(PlanError::Parse)))
+            Some(planned.and_then(|planned| planned.map(Box::new).map_err(PlanError::Parse)))
         };
         if is_short && let Some(planned) = plan(Counting::Avoided) {
             return planned;
@@ -339,7 +341,8 @@ impl<'a> Planning<'a> {
         let payloads: Vec<_> = offloads.map(|offload| (offload.key, offload.payload.clone())).collect();
         let Some(store) = self.engine.shared_store().filter(|_| !payloads.is_empty()) else { return Ok(()) };
         let began = Instant::now();
-        let stored = self.engine.breakers.persist(store, self.config.export_dir(), payloads, plan.lifetime).await;
+        let storing = self.engine.breakers.persist(store, self.config.export_dir(), payloads, plan.lifetime);
+        let stored = Box::pin(storing).await;
         self.waits.add(WaitCause::Store, began);
         Ok(stored?)
     }

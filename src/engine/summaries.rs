@@ -286,7 +286,7 @@ impl Summaries {
             store.touch_summaries(beginnings).await?;
             store.touch(transcripts).await
         };
-        let _noted = self.breaker.call(noting).await;
+        let _noted = Box::pin(self.breaker.call(noting)).await;
     }
 
     fn insert(&self, beginning: ChainKey, summary: Summary) {

@@ -58,7 +58,7 @@ pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-ru
 /// One chunk in this many is timed, beginning with the first.
 const TIMED_EVERY: u32 = 16;
 
-/// One request and its answer.
+/// One request and its answer. It is moved from task to task, so it is boxed.
 #[derive(Debug)]
 pub struct Exchange {
     /// The client's request to switch protocols.
@@ -137,8 +137,8 @@ impl Exchange {
         tasks: Tasks,
         accounting: Arc<Accounting>,
         timer: OverheadTimer,
-    ) -> Self {
-        Self {
+    ) -> Box<Self> {
+        Box::new(Self {
             tunnel: None,
             rescue: None,
             recalls: None,
@@ -161,7 +161,7 @@ impl Exchange {
             tasks,
             traced: None,
             in_flight: Some(in_flight),
-        }
+        })
     }
 
     /// The request's id.
@@ -245,7 +245,7 @@ impl Exchange {
     }
 
     /// Switches to another protocol: returns the head of the answer, and joins the two connections in a task.
-    pub(super) fn switch_protocols<B>(mut self, mut response: Response<B>) -> Response<Full<Bytes>> {
+    pub(super) fn switch_protocols<B>(mut self: Box<Self>, mut response: Response<B>) -> Response<Full<Bytes>> {
         let upstream = hyper::upgrade::on(&mut response);
         let protocol = headers::upgrade_protocol(response.headers());
         headers::to_client(response.headers_mut());
@@ -325,7 +325,7 @@ impl Exchange {
     }
 
     /// Everything that is done after the last frame of the answer.
-    fn finish(mut self, end: End) {
+    fn finish(mut self: Box<Self>, end: End) {
         self.in_flight = None;
         self.prefix_kept = self.known_prefix_share();
         let tap_report = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
@@ -360,7 +360,7 @@ impl Exchange {
     }
 }
 
-impl Observe for Exchange {
+impl Observe for Box<Exchange> {
     fn on_data(&mut self, chunk: &Bytes) {
         let began = self.n_chunks.is_multiple_of(TIMED_EVERY).then(Instant::now);
         self.n_chunks = self.n_chunks.wrapping_add(1);

@@ -32,7 +32,7 @@ impl Manager {
         match self {
             Self::Systemd => config.join("systemd/user/abridge.service"),
             Self::Launchd => home.join("Library/LaunchAgents/abridge.plist"),
-            Self::Task => state.join("abridge/service.xml"),
+            Self::Task => state.join("abridge").join("service.xml"),
         }
     }
 
