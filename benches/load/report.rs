@@ -153,14 +153,19 @@ fn write_latency(f: &mut Formatter<'_>, what: &str, table: &latency::Table) -> f
 }
 
 fn write_interference(f: &mut Formatter<'_>, rows: &[interference::Row]) -> fmt::Result {
-    let [alone, loaded] = rows else {
+    if rows.is_empty() {
         return Ok(());
-    };
-    write_head(f, "Requests of 2 KB beside one of 1 MB that is all new", &["", "requests", "p50", "p99"])?;
-    for (label, row) in [("by themselves", alone), ("beside it", loaded)] {
-        writeln!(f, "| {label} | {} | {} | {} |", row.requests, time(row.p50), time(row.p99))?;
     }
-    writeln!(f, "| ratio |  | {:.2} | {:.2} |", loaded.p50 / alone.p50, loaded.p99 / alone.p99)
+    let columns = ["", "requests", "p50", "p99", "p50 beside it", "p99 beside it", "ratio of p99"];
+    write_head(f, "Requests of 2 KB beside one of 1 MB that is all new", &columns)?;
+    for row in rows {
+        let interference::Row { alone, beside, .. } = row;
+        let requests = alone.requests + beside.requests;
+        let times = [alone.p50, alone.p99, beside.p50, beside.p99].map(time);
+        let ratio = format!("{:.2}", beside.p99 / alone.p99);
+        write_row(f, row.route, &[&[requests.to_string()][..], &times[..], &[ratio]].concat())?;
+    }
+    Ok(())
 }
 
 fn write_rate(f: &mut Formatter<'_>, rows: &[rate::Row]) -> fmt::Result {
