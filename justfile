@@ -77,10 +77,6 @@ release *args:
 cross *args:
     scripts/cross.sh {{ args }}
 
-# Run the Windows program under wine, after `just cross build x86_64-pc-windows-gnu` (needs wine64, zig)
-wine *args:
-    scripts/wine.sh {{ args }}
-
 # Check licences, duplicates, sources and advisories (needs cargo-deny, and for the last github.com)
 deny *args:
     cargo deny check {{ args }}

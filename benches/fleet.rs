@@ -1,4 +1,5 @@
-//! Replicas on one engine behind a balancer that chooses at random: whether they behave as one, and what that costs.
+//! Replicas on one engine behind a balancer that chooses at random, or by the client: whether they behave as one, and what
+//! that costs.
 //!
 //! Agents grow conversations by one round a request. Before the upstream answers, it checks of each request that
 //!
@@ -73,6 +74,9 @@ struct Options {
     /// conversations are summarised
     #[arg(long, default_value_t = 30_000)]
     trigger: usize,
+    /// Let each agent have one replica, as behind a balancer that goes by the client
+    #[arg(long)]
+    sticky: bool,
     /// Encrypt what the engine holds
     #[arg(long)]
     seal: bool,
@@ -203,7 +207,8 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
     let mut agents = JoinSet::new();
     for agent in 0..options.agents {
         let n_requests = options.requests / options.agents + usize::from(agent < options.requests % options.agents);
-        agents.spawn(drive(agent, n_requests, addresses.clone()));
+        let only = options.sticky.then_some(agent % addresses.len());
+        agents.spawn(drive(agent, n_requests, addresses.clone(), only));
     }
     let mut times = Times::default();
     for of_agent in agents.join_all().await {
@@ -239,8 +244,9 @@ fn policy(trigger: usize) -> String {
     )
 }
 
-/// Grows conversations, each request through a replica that is drawn; returns how long each took.
-async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>) -> Times {
+/// Grows conversations, each request through one replica if `only` names it, and else through one that is drawn; returns
+/// how long each took.
+async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>, only: Option<usize>) -> Times {
     let mut draw = Random::new(agent as u64);
     let mut times = Times::default();
     let tool = if agent.is_multiple_of(2) { "bash" } else { "read_page" };
@@ -251,7 +257,7 @@ async fn drive(agent: usize, n_requests: usize, replicas: Vec<SocketAddr>) -> Ti
             (conversation, stores) = (conversation + 1, false);
             messages = format!(r#"{{"role":"user","content":"talk ({agent}.{conversation})"}}"#);
         }
-        let through = draw.below(replicas.len());
+        let through = only.unwrap_or_else(|| draw.below(replicas.len()));
         let body = format!(
             r#"{{"model":"gpt-4o","messages":[{messages}],"tools":[{{"type":"function","function":{{"name":"{tool}"}}}}],"user":"replica {through}."}}"#
         );
