@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 pub(crate) use self::{
     leaves::leaves,
-    strings::{halved, has_half, next_byte, next_special, string, unescaped, written_at},
+    strings::{halved, has_half, next_byte, string, unescaped, written_at},
 };
 
 mod leaves;

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 use crate::{
-    raw::{self, Fields, next_byte, next_special},
+    raw::{self, Fields, next_byte},
     span::Span,
 };
 
@@ -173,11 +173,11 @@ impl<'a> Cursor<'a> {
         Ok(false)
     }
 
-    /// A key that is written without escapes, and its colon.
+    /// A key that is written without escapes, and its colon. Keys are so short that their bytes are looked at one by one.
     fn plain_key(&mut self) -> Result<&'a [u8], Unsupported> {
         require(self.take_if(b'"'))?;
         let rest = self.body.get(self.at..).unwrap_or_default();
-        let length = next_special(rest).ok_or(Unsupported)?;
+        let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).ok_or(Unsupported)?;
         self.at += length;
         require(self.take_if(b'"'))?;
         self.colon()?;
@@ -206,9 +206,9 @@ impl<'a> Cursor<'a> {
             let quote = next_byte::<b'"'>(rest).ok_or(Unsupported)?;
             // What lies before `rest` ends with a quote, so no run of backslashes goes back farther.
             let before = rest.get(..quote).unwrap_or_default();
-            let backslashes = || before.iter().rev().take_while(|&&byte| byte == b'\\').count();
+            let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
             self.at += quote + 1;
-            if before.last() != Some(&b'\\') || backslashes() % 2 == 0 {
+            if backslashes % 2 == 0 {
                 return Ok(Span { start, end: self.at });
             }
         }

@@ -23,7 +23,7 @@ pub(crate) fn string(json: &str) -> Option<Cow<'_, str>> {
 /// The text of a JSON string, given with its quotes; none if it is no valid one, or has half a surrogate pair.
 pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
     let mut rest = json.strip_prefix('"')?.strip_suffix('"')?;
-    let Some(mut at) = next_special(rest.as_bytes()) else { return Some(Cow::Borrowed(rest)) };
+    let Some(mut at) = special(rest.as_bytes()) else { return Some(Cow::Borrowed(rest)) };
     let mut text = String::with_capacity(rest.len());
     loop {
         let (plain, escape) = rest.split_at_checked(at)?;
@@ -31,7 +31,7 @@ pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
         text.push_str(plain);
         text.push(character);
         rest = escape.get(length..)?;
-        match next_special(rest.as_bytes()) {
+        match special(rest.as_bytes()) {
             Some(next) => at = next,
             None => break,
         }
@@ -175,7 +175,7 @@ pub(crate) fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
 
 /// Where the first byte is that does not stand for itself in a string: a quote, a backslash or a control character.
 #[inline]
-pub(crate) fn next_special(bytes: &[u8]) -> Option<usize> {
+fn special(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (n, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);

@@ -227,7 +227,7 @@ pub(crate) fn replica_of(engine: &str, upstream: String, url: String, timeout: &
 // === helpers ===
 
 /// A port below those that the system gives to connections, so that none has it while the server is away.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Other runs of these tests begin elsewhere.
     let first = std::process::id() % 100 * 100;

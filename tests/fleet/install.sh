@@ -6,6 +6,7 @@ missing=()
 compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 [[ -e /usr/sbin/pgbouncer ]] || missing+=(pgbouncer)
 [[ -e /usr/bin/redis-server ]] || missing+=(redis-server)
+[[ -e /usr/sbin/haproxy ]] || missing+=(haproxy)
 [[ -e /usr/bin/faketime ]] || missing+=(faketime)
 [[ "${#missing[@]}" != 0 ]] || exit 0
 if [[ "$(id -u)" != 0 ]] || ! command -v apt-get >/dev/null; then

@@ -20,6 +20,7 @@ mod it {
 }
 
 mod commands; // `abridge store init` and `abridge doctor`
+mod compose; // what examples/compose starts
 mod conformance; // what each engine does as a store
 mod copy; // from a file to an engine and back
 mod disk; // an engine whose disk is full
