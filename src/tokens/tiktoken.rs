@@ -125,10 +125,16 @@ fn cut(text: &str) -> usize {
 /// make an end each [`END_EVERY`] bytes.
 fn is_last(text: &[u8], line: Range<usize>) -> bool {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let goes_on = text.get(line.end).is_none_or(|next| matches!(next, b'\n' | b'\r' | b'/'));
     let last_bytes = text.get(..line.end).and_then(<[u8]>::last_chunk).copied().map_or(0, u64::from_le_bytes);
     let len = line.len() as u64;
-    !goes_on && (last_bytes ^ len).wrapping_mul(FACTOR) < (u64::MAX / END_EVERY).saturating_mul(len)
+    (last_bytes ^ len).wrapping_mul(FACTOR) < (u64::MAX / END_EVERY).saturating_mul(len) && !goes_on(text, line.end)
+}
+
+/// Whether a token that has a line break goes on behind it: with a slash, or with blanks up to the next line break.
+fn goes_on(text: &[u8], end: usize) -> bool {
+    let behind = text.get(end..).unwrap_or_default();
+    let next = behind.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
+    behind.starts_with(b"/") || next.is_none_or(|next| matches!(next, b'\n' | b'\r'))
 }
 
 #[cfg(test)]
@@ -162,12 +168,24 @@ mod tests {
         assert!((SHORT_PIECE..PIECE / 2).contains(&mean), "{mean}");
         // Wherever the second text goes on with the first, and in the midst of a line too.
         let new = (0..100).map(|n| {
-            let cut = format!("{}[cut]\n{}", lines[..500].concat(), &text[20_000 + 77 * n..]);
+            let cut = format!("{}[cut]\n{}", lines[..500].concat(), text.split_at(20_000 + 77 * n).1);
             pieces(&cut).filter(|piece| !whole.contains(piece)).map(str::len).sum::<usize>()
         });
         let new: Vec<_> = new.collect();
         let mean = new.iter().sum::<usize>() / new.len();
         assert!(mean < PIECE / 2, "{mean} of {new:?}");
+    }
+
+    #[test]
+    fn a_piece_ends_where_a_token_does() {
+        let whole = tiktoken_rs::o200k_base_singleton();
+        let behind = ["\n", "\r\n", "  \r\n", "\t \n", "/x", " /x", "  }", "x", "\n\n\n", " \n \n"];
+        let line = |n: usize| {
+            format!("{n}: a line of some words, of which none is long, ends here;\n{}", behind[n % behind.len()])
+        };
+        let text: String = (0..5000).map(line).collect();
+        let each = pieces(&text).map(|piece| whole.count_ordinary(piece));
+        assert_eq!(each.sum::<usize>(), whole.count_ordinary(&text));
     }
 
     #[test]
