@@ -56,6 +56,7 @@ use stats::{Random, quantile};
 
 /// Measures replicas on one engine.
 #[derive(Debug, Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own, and no two exclude each other")]
 #[command(name = "fleet")]
 struct Options {
     /// Where the replicas keep what they share; `file` is one process with a file of its own, whatever `--replicas` says
