@@ -102,7 +102,7 @@ async fn the_parts_of_the_compose_file_serve_as_one_and_without_one_of_them(engi
 
     let upstream = Summarizer::playing([]).await;
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let variables = variables(&engine, address, &upstream.url());
+    let variables = variables(&engine, address, upstream.url());
     if let Engine::Postgres(_) = engine {
         let made = Command::new(binary()).args(["store", "init"]).envs(&variables).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
