@@ -51,7 +51,7 @@ pub struct Settings {
     /// Builds the vocabulary at start (0.05 s, 4 MB), and not when the first conversation is long enough to be counted.
     pub preload: bool,
     /// The memory for counts that are remembered, so that only the new end of a known conversation is counted: 8 MiB are
-    /// enough for some 50 conversations of 1 MB.
+    /// 65,536 counts, of texts and of their pieces.
     pub memo: ByteSize,
     /// Asks the upstream's `/models` once, with the key of the client's request, when the context window of a requested
     /// model is not known. After a failure it is asked again, after a minute to an hour.

@@ -2,8 +2,8 @@
 //!
 //! A text is counted in pieces of a quarter to four kilobytes, cut where a token is likely to end, so that others get
 //! their turn and a long run of one kind takes no longer than another text. A cut through a token makes one token more, so
-//! a count can only be too high, and that by less than one in a thousand. Where a piece ends is decided by what stands there, so that
-//! two texts that have much in common, such as a result and what is left of it, have pieces in common.
+//! a count can only be too high, and that by less than one in a thousand. Where a piece ends is decided by what stands
+//! there, so that two texts that have much in common, such as a result and what is left of it, have pieces in common.
 
 use std::{fmt, ops::Range};
 
@@ -164,6 +164,9 @@ mod tests {
         let lines: Vec<_> = (0..2000).map(|n| format!("line {n} says {}\n", n * n % 1009)).collect();
         let text = lines.concat();
         let whole: Vec<_> = pieces(&text).collect();
+        assert!(
+            whole.iter().all(|piece| (SHORT_PIECE..=PIECE).contains(&piece.len()) || *piece == whole[whole.len() - 1])
+        );
         let mean = text.len() / whole.len();
         assert!((SHORT_PIECE..PIECE / 2).contains(&mean), "{mean}");
         // Wherever the second text goes on with the first, and in the midst of a line too.

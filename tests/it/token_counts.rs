@@ -8,8 +8,8 @@ use std::{env, fs};
 use abridge_proxy::tokens::{TokenCounter, tiktoken::Encoding};
 use serde_json::Value;
 
-/// Texts of this length are counted in one piece.
-const PIECE: usize = 256;
+/// No piece of a text of this length ends inside a token.
+const PIECE: usize = 1024;
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
