@@ -43,6 +43,8 @@ pub struct ResultText<'t, 'd> {
     pub(super) call: Option<BlockIndex>,
     pub(super) draft: &'t Draft<'d>,
     pub(super) source: &'t SourceText<'d>,
+    /// All texts of the result.
+    pub(super) sources: &'t [SourceText<'d>],
     /// Whether it is stored when it is replaced.
     pub(super) is_stored: bool,
     pub(super) retrieval: OnceCell<(String, String)>,
@@ -88,10 +90,18 @@ impl fmt::Debug for ResultText<'_, '_> {
     }
 }
 
-impl ResultText<'_, '_> {
+impl<'t> ResultText<'t, '_> {
     /// What it says. One that was seen before is not unescaped until then.
     pub fn text(&self) -> &str {
         self.source.text()
+    }
+
+    /// How many texts of the result there are that `is_counted` holds for, and how many bytes these have. It gets the length
+    /// of each, and what reads it.
+    pub fn count_texts(&self, is_counted: impl Fn(usize, &dyn Fn() -> &'t str) -> bool) -> (usize, usize) {
+        let lens = self.sources.iter().map(|source| (source.name.len, source));
+        let counted = lens.filter(|(len, source)| is_counted(*len, &|| source.text()));
+        counted.fold((0, 0), |(n, bytes), (len, _)| (n + 1, bytes + len))
     }
 
     /// The handle and the words that say how to read what it names; both empty for a text that is not stored.

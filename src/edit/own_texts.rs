@@ -57,6 +57,9 @@ impl OwnTexts {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use serde_json::{Value, json};
+
     use super::super::tests::{HTTP, body, plan};
 
     /// Texts of ours stay as they are when they come back.
@@ -81,6 +84,24 @@ mod tests {
     fn a_placeholder_is_not_truncated() {
         let policy = format!("[truncate_tool_results]\nmax_bytes = 100\n{CLEAR}growth_guard = false");
         check("u c:1 t:1*90 a u", &policy, &[("clear", 1)]);
+    }
+
+    #[test]
+    fn a_placeholder_beside_a_text_does_not_make_the_text_too_long() {
+        let policy = format!("{HTTP}[truncate_tool_results]\nmax_bytes = 200\nnotice = ''\n{CLEAR}clear_media = true\n");
+        let result = |first: usize| -> Bytes {
+            let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,".to_owned() + &"A".repeat(4000)}});
+            let texts = [first, 2].map(|len| json!({"type": "text", "text": "a".repeat(len)}));
+            let mut words: Value = serde_json::from_slice(&body("u c:1 t:1 a u")).unwrap();
+            words["messages"][2]["content"] = json!([texts[0], image, texts[1]]);
+            serde_json::to_vec(&words).unwrap().into()
+        };
+        for (first, counts) in [(190, &[("clear", 1)][..]), (199, &[("truncate", 1), ("clear", 1)])] {
+            let (edited, once) = plan(&result(first), &policy);
+            assert_eq!(edited.report.counts(), counts, "{first}");
+            let (again, _) = plan(&once, &policy);
+            assert!(again.is_empty(), "{first}\n{}\n{again}", String::from_utf8_lossy(&once));
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! # What it does
 //! A result of more than `max_bytes` keeps its beginning and its end; between them a notice says what is missing and how to
-//! read it. Each text of a result may have an equal share of `max_bytes`; parts that are no text stay. The whole text is
-//! stored first.
+//! read it. Each text of a result may have an equal share of `max_bytes`; parts that are no text stay, and so do texts that
+//! edits have written in their place, which do not count. The whole text is stored first.
 //!
 //! # When it acts
 //! On sight, wherever the result stands: a new one is cut before the model sees it, an old one as it was cut then. What is
@@ -17,7 +17,9 @@
 //! Results of `exclude_tools`, of the reader tools of `[recall]`, and of tools whose own settings say `truncate = false`;
 //! results of a call whose own arguments name what was taken out: it reads that back, and would be truncated again and
 //! again. What a result says itself counts for nothing, else any output that names a handle would stay whole, at any size.
-//! Texts that edits have written in place of results. Without a store, nothing.
+//! Without a store, nothing.
+
+use std::cell::OnceCell;
 
 use serde::{Deserialize, Serialize};
 
@@ -158,8 +160,8 @@ impl TruncateToolResults {
         })
     }
 
-    fn cut(&self, text: &ResultText<'_, '_>, tool: &str, budget: Budget) -> Option<TextCut> {
-        let share = self.share(text, budget)?;
+    /// What is cut out of a text that may have `share` bytes.
+    fn cut(&self, text: &ResultText<'_, '_>, tool: &str, budget: Budget, share: usize) -> Option<TextCut> {
         let notice = |left_out: usize| self.notice(text, tool, left_out);
         // No notice is longer than the one that says that all of it is left out.
         let left = share.saturating_sub(notice(text.len).len());
@@ -177,25 +179,37 @@ impl TruncateToolResults {
     }
 
     /// What a handler says stands in place of a text that is too long.
-    fn handled(&self, text: &ResultText<'_, '_>, tool: &str, budget: Budget, handler: &HandlerRef) -> Option<TextCut> {
-        let most_bytes = self.share(text, budget)?.saturating_sub(self.notice(text, tool, text.len).len());
-        let most_bytes = most_bytes.min(MAX_ANSWER);
+    fn handled(
+        &self,
+        text: &ResultText<'_, '_>,
+        tool: &str,
+        budget: Budget,
+        share: usize,
+        handler: &HandlerRef,
+    ) -> Option<TextCut> {
+        let most_bytes = share.saturating_sub(self.notice(text, tool, text.len).len()).min(MAX_ANSWER);
         match text.decision(Question { edit: self.name(), handler, most_bytes, is_needed: true }) {
             Decision::Replace(answer) => {
                 let words = answer.clone() + &self.notice(text, tool, text.len - answer.len());
                 Some(TextCut { from: 0, to: text.len, words })
             }
             Decision::Leave => None,
-            Decision::Default => self.cut(text, tool, budget),
+            Decision::Default => self.cut(text, tool, budget, share),
         }
     }
 
-    /// How many bytes of a text may stay, if it is too long.
-    fn share(&self, text: &ResultText<'_, '_>, budget: Budget) -> Option<usize> {
-        let share = budget.max_bytes / text.n_texts.max(1);
-        let is_short = text.n_bytes <= budget.max_bytes || text.len <= share;
+    /// How many bytes of a text may stay, if it is too long. `counted` remembers, for all texts of one result, how many
+    /// count and their bytes.
+    fn share(&self, text: &ResultText<'_, '_>, most: usize, counted: &OnceCell<(usize, usize)>) -> Option<usize> {
+        if text.n_bytes <= most || text.len <= most / text.n_texts {
+            return None;
+        }
+        let is_counted = |len, read: &dyn Fn() -> _| !self.own_texts.may_have(len, read);
+        let (n_texts, n_bytes) = *counted.get_or_init(|| text.count_texts(is_counted));
+        let share = most / n_texts.max(1);
+        let is_short = n_bytes <= most || text.len <= share;
         // Else somebody quotes us, or has edited before us.
-        (!is_short && !self.own_texts.may_have(text.len, || text.text())).then_some(share)
+        (!is_short && is_counted(text.len, &|| text.text())).then_some(share)
     }
 
     fn notice(&self, text: &ResultText<'_, '_>, tool: &str, left_out: usize) -> String {
@@ -222,11 +236,12 @@ impl TruncateToolResults {
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
         let handler = self.handlers.of_tool(|| Some(self.tools.find(tool, |tool| tool.truncate_handler.clone())?.1));
         let propose = || {
-            let mut longer = false;
+            let (mut longer, counted) = (false, OnceCell::new());
             let proposed = draft.propose_result(unit, options, |text| {
+                let share = self.share(text, budget.max_bytes, &counted)?;
                 let cut = match handler {
-                    Some(handler) => self.handled(text, tool, budget, handler),
-                    None => self.cut(text, tool, budget),
+                    Some(handler) => self.handled(text, tool, budget, share, handler),
+                    None => self.cut(text, tool, budget, share),
                 }?;
                 // The draft compares tokens, of which rare characters have more than bytes of a notice; the limit is one of bytes.
                 let is_longer = cut.words.len() >= cut.to - cut.from;
