@@ -254,6 +254,12 @@ impl<'a> Draft<'a> {
         self.last_answer.as_ref().is_none_or(|last| unit >= last.end)
     }
 
+    /// Where what the model has not read begins in the body.
+    fn unread_from(&self) -> usize {
+        let first = self.last_answer.as_ref().map_or(UnitIndex::new(0), |last| last.end);
+        self.request.conversation.unit(first).map_or(self.request.body.len(), |unit| unit.span.start)
+    }
+
     /// Whether a unit is in the last turn of the model.
     pub(super) fn is_in_last_answer(&self, unit: UnitIndex) -> bool {
         self.last_answer.as_ref().is_some_and(|last| last.contains(&unit))

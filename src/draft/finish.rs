@@ -318,6 +318,7 @@ impl Draft<'_> {
     /// What must be stored, each payload once.
     fn offloads(self) -> Vec<OffloadedPayload> {
         let mut seen = BTreeSet::new();
+        let unread_from = self.unread_from();
         let stored =
             self.replacements.into_values().filter_map(|replacement| Some((replacement.source, replacement.stored?)));
         let new = stored.filter(|(_, name)| seen.insert(name.key));
@@ -325,6 +326,7 @@ impl Draft<'_> {
         new.map(|(source, PayloadName { key, stored_len, media, .. })| OffloadedPayload {
             key,
             payload: Payload::of_value(raw(source), stored_len, media),
+            is_unread: source.start >= unread_from,
         })
         .collect()
     }

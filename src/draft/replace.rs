@@ -122,8 +122,18 @@ impl<'a> Draft<'a> {
         for source in &texts {
             let (len, is_stored, retrieval) = (source.name.len, options.stored, OnceCell::new());
             let media = source.name.media.or(source.part.map(|_| MediaType::Text));
-            let shown =
-                ResultText { len, media, n_texts, n_bytes, call, draft: self, source, sources: &texts, is_stored, retrieval };
+            let shown = ResultText {
+                len,
+                media,
+                n_texts,
+                n_bytes,
+                call,
+                draft: self,
+                source,
+                sources: &texts,
+                is_stored,
+                retrieval,
+            };
             let Some(cut) = cut(&shown) else { continue };
             match self.check(source, &cut, options) {
                 Ok(()) => proposed.add(source, &cut, options),

@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_placeholder_beside_a_text_does_not_make_the_text_too_long() {
-        let policy = format!("{HTTP}[truncate_tool_results]\nmax_bytes = 200\nnotice = ''\n{CLEAR}clear_media = true\n");
+        let policy =
+            format!("{HTTP}[truncate_tool_results]\nmax_bytes = 200\nnotice = ''\n{CLEAR}clear_media = true\n");
         let result = |first: usize| -> Bytes {
             let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,".to_owned() + &"A".repeat(4000)}});
             let texts = [first, 2].map(|len| json!({"type": "text", "text": "a".repeat(len)}));

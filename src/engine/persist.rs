@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::breaker::{BreakerError, DiskBreaker};
 use super::export;
 use crate::payload::{Lifetime, Payload, PayloadKey};
+use crate::plan::OffloadedPayload;
 use crate::store::{Clock, Store, StoreError};
 use crate::tasks::{Tasks, run_blocking};
 
@@ -18,6 +19,9 @@ pub(super) struct DiskBreakers {
     // The export directory is usually on another file system than the store.
     export: DiskBreaker,
 }
+
+/// A shared store is asked for payloads that together are longer than this before they are sent, in bytes.
+const LARGE: usize = 64 << 10;
 
 /// Why payloads are not durable. [`EngineError`](super::EngineError) and [`SummaryError`](super::error::SummaryError) say
 /// what that means.
@@ -53,11 +57,11 @@ impl DiskBreakers {
         &self,
         store: Arc<dyn Store>,
         export_dir: Option<PathBuf>,
-        payloads: Vec<(PayloadKey, Payload)>,
+        offloads: Vec<OffloadedPayload>,
         lifetime: Lifetime,
     ) -> Result<(), PersistError> {
-        let exported = export_dir.map(|dir| (dir, payloads.clone()));
-        self.store.call(async move { store.put(payloads, lifetime).await }).await?.map_err(PersistError::Store)?;
+        let exported = export_dir.map(|dir| (dir, offloads.iter().map(named).collect::<Vec<_>>()));
+        self.store.call(async move { put(&*store, &offloads, lifetime).await }).await?.map_err(PersistError::Store)?;
         let Some((dir, payloads)) = exported else { return Ok(()) };
         // A call while the breaker is open would occupy a blocking thread.
         self.export.check()?;
@@ -65,6 +69,22 @@ impl DiskBreakers {
         let written = self.export.call(exporting).await?;
         written.map_err(|_| PersistError::ShuttingDown)?.map_err(PersistError::Export)
     }
+}
+
+/// Stores payloads. A store that is shared is asked first for those that an earlier request has likely stored through
+/// another process, and for many bytes, before they are encoded and sent.
+async fn put(store: &dyn Store, offloads: &[OffloadedPayload], lifetime: Lifetime) -> Result<(), StoreError> {
+    let Some(shared) = store.shared() else { return store.put(offloads.iter().map(named).collect(), lifetime).await };
+    let n_bytes: usize = offloads.iter().map(|offload| offload.payload.len()).sum();
+    let (new, old): (Vec<_>, Vec<_>) = offloads.iter().partition(|offload| offload.is_unread && n_bytes <= LARGE);
+    let [new, old] = [new, old].map(|offloads| offloads.into_iter().map(named).collect::<Vec<_>>());
+    let (stored, missing) = tokio::join!(store.put(new, lifetime), shared.missing(old, lifetime));
+    stored?;
+    store.put(missing?, lifetime).await
+}
+
+fn named(offload: &OffloadedPayload) -> (PayloadKey, Payload) {
+    (offload.key, offload.payload.clone())
 }
 
 #[cfg(test)]
@@ -90,7 +110,8 @@ mod tests {
         let breakers = DiskBreakers::new(TIMEOUT, &Tasks::default());
         let persist = |name: &str| {
             let dir = folder.path().join(name);
-            breakers.persist(Arc::clone(&store), Some(dir), vec![(key, payload.clone())], Lifetime::Usual)
+            let offload = OffloadedPayload { key, payload: payload.clone(), is_unread: true };
+            breakers.persist(Arc::clone(&store), Some(dir), vec![offload], Lifetime::Usual)
         };
         persist("before").await.unwrap();
         assert_eq!(std::fs::read(folder.path().join(format!("before/{key}.txt"))).unwrap(), payload.bytes());

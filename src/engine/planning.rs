@@ -338,10 +338,10 @@ impl<'a> Planning<'a> {
     /// Stores the payloads of a plan. After an error the plan must not be used.
     async fn persist(&mut self, plan: &Plan) -> Result<(), EngineError> {
         let offloads = plan.offloads.iter().filter(|_| self.stores());
-        let payloads: Vec<_> = offloads.map(|offload| (offload.key, offload.payload.clone())).collect();
-        let Some(store) = self.engine.shared_store().filter(|_| !payloads.is_empty()) else { return Ok(()) };
+        let offloads: Vec<_> = offloads.cloned().collect();
+        let Some(store) = self.engine.shared_store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
         let began = Instant::now();
-        let storing = self.engine.breakers.persist(store, self.config.export_dir(), payloads, plan.lifetime);
+        let storing = self.engine.breakers.persist(store, self.config.export_dir(), offloads, plan.lifetime);
         let stored = Box::pin(storing).await;
         self.waits.add(WaitCause::Store, began);
         Ok(stored?)

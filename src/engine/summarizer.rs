@@ -272,8 +272,8 @@ impl Shared {
     /// Stores a summary, and before it the transcript that it names.
     async fn persist(&self, config: &EngineConfig, job: &SummaryJob, summary: Summary) -> Result<(), SummaryError> {
         if let (Some(transcript), Some(store)) = (&job.transcript, self.store.clone()) {
-            let payloads = vec![(transcript.key, transcript.payload.clone())];
-            self.breakers.persist(store, config.export_dir(), payloads, Lifetime::Usual).await?;
+            let offloads = vec![transcript.clone()];
+            self.breakers.persist(store, config.export_dir(), offloads, Lifetime::Usual).await?;
         }
         let (summaries, place) = (Arc::clone(&self.summaries), Place { root: job.root, beginning: job.key });
         self.breakers

@@ -1,6 +1,7 @@
 //! The encoding of payloads and summaries in the file: long ones are compressed if that makes them smaller.
 
 use bytes::Bytes;
+use tokio::sync::Mutex;
 use zstd::bulk::Compressor;
 
 use crate::payload::{MediaType, Payload};
@@ -27,9 +28,18 @@ pub(super) struct Encoded {
     pub(super) plain_len: u64,
 }
 
+/// The compressor that was used last, for the next encoder: to make one takes longer than to compress a short text.
+static SPARE: Mutex<Option<Compressor<'static>>> = Mutex::const_new(None);
+
+/// A compressor that had a longer payload takes more memory, and is not kept.
+const KEPT_UP_TO: usize = 64 << 10;
+
 /// Encodes one value after the other in the same memory.
 #[derive(Default)]
-pub(super) struct Encoder(Option<Compressor<'static>>);
+pub(super) struct Encoder {
+    compressor: Option<Compressor<'static>>,
+    longest: usize,
+}
 
 // === impl Encoder ===
 
@@ -61,10 +71,23 @@ impl Encoder {
         if payload.len() <= COMPRESS_FROM {
             return None;
         }
-        if self.0.is_none() {
-            self.0 = Compressor::new(LEVEL).ok();
+        if self.compressor.is_none() {
+            let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take());
+            self.compressor = spare.or_else(|| Compressor::new(LEVEL).ok());
         }
-        self.0.as_mut()?.compress(payload).ok()
+        self.longest = self.longest.max(payload.len());
+        self.compressor.as_mut()?.compress(payload).ok()
+    }
+}
+
+impl Drop for Encoder {
+    fn drop(&mut self) {
+        if self.longest <= KEPT_UP_TO
+            && let Some(compressor) = self.compressor.take()
+            && let Ok(mut spare) = SPARE.try_lock()
+        {
+            *spare = Some(compressor);
+        }
     }
 }
 

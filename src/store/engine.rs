@@ -122,8 +122,7 @@ const QUEUE_LEN: usize = 64;
 /// How many keys one generation of [`KnownKeys`] holds.
 const KNOWN_PER_GENERATION: usize = 32_768;
 
-/// Payloads that together are longer than this are encoded on a blocking thread, and the engine is asked which of them it
-/// has before they are sent.
+/// Payloads that together are longer than this are encoded on a blocking thread.
 const LARGE: usize = 64 * 1024;
 
 /// At start, the engine is asked again after this time.
@@ -268,7 +267,7 @@ impl<E: Engine> Inner<E> {
 impl<E: Engine> Store for EngineStore<E> {
     fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            let missing = self.inner.missing(payloads, lifetime).await;
+            let missing = self.inner.unknown_payloads(payloads, lifetime).await;
             if missing.is_empty() {
                 return Ok(());
             }
@@ -278,9 +277,8 @@ impl<E: Engine> Store for EngineStore<E> {
             }
             let began = Instant::now();
             let n_bytes: usize = missing.iter().map(|(_, payload)| payload.len()).sum();
-            let missing = if n_bytes > LARGE { self.inner.not_stored(missing, lifetime).await? } else { missing };
             let rows = self.inner.encode_all(missing, lifetime, n_bytes).await?;
-            let stored = if rows.is_empty() { Ok(()) } else { writer::submit(&self.jobs, rows).await };
+            let stored = writer::submit(&self.jobs, rows).await;
             self.inner.counts().waits.observe_time(began.elapsed());
             stored
         })
@@ -402,6 +400,17 @@ impl<E: Engine> Store for EngineStore<E> {
 }
 
 impl<E: Engine> SharedStore for EngineStore<E> {
+    fn missing(
+        &self,
+        payloads: Vec<(PayloadKey, Payload)>,
+        lifetime: Lifetime,
+    ) -> StoreFuture<'_, Vec<(PayloadKey, Payload)>> {
+        Box::pin(async move {
+            let unknown = self.inner.unknown_payloads(payloads, lifetime).await;
+            if unknown.is_empty() { Ok(unknown) } else { self.inner.not_stored(unknown, lifetime).await }
+        })
+    }
+
     fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>> {
         Box::pin(self.inner.engine.look(root))
     }

@@ -6,10 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Store, StoreFuture};
-use crate::payload::{ChainKey, Place};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 
 /// A store that several processes use at once. All times are those of the engine's clock.
 pub trait SharedStore: Store {
+    /// Those of the payloads that are not stored for as long. The engine is asked for those that this process does not know.
+    fn missing(
+        &self,
+        payloads: Vec<(PayloadKey, Payload)>,
+        lifetime: Lifetime,
+    ) -> StoreFuture<'_, Vec<(PayloadKey, Payload)>>;
+
     /// What is known of the summaries of one conversation: the last used, [`MAX_SEEN`] at most.
     fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>>;
 

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use crate::engine::{Engine, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
+use crate::it::support::openmetrics::Scrape;
 use crate::it::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
 use crate::it::support::wire::Reply;
 use crate::it::support::{Abridge, Setup, Upstream, chat, post, request, within};
@@ -58,6 +59,34 @@ async fn what_one_process_stores_another_reads_at_once_and_sends_the_same(engine
     }
     let store = engine.open(Secrets::default()).await.unwrap();
     assert_eq!(store.stats().await.unwrap().payloads, 40);
+}
+
+async fn what_another_process_has_stored_is_asked_for_and_not_sent_again(engine: Engine) {
+    engine.init("").await;
+    let upstream = Summarizer::playing([]).await;
+    let replica =
+        || engine.replica_to(upstream.url().to_owned()).with("truncate_tool_results.max_bytes = 2000").start();
+    let (one, other) = tokio::join!(replica(), replica());
+    let texts = [1, 2, 3].map(|n| long_text(n).chars().take(8000).collect::<String>());
+    let chats = [1, 2, 3].map(|n| with_results(&texts[..n]));
+    let behind = r#",{"role":"assistant","content":"Done."},{"role":"user","content":"Go on."}],"tools""#;
+    let read = chats[0].replace(r#"],"tools""#, behind);
+    // Which process is sent what, and how often it has written to the engine by then.
+    for (n, (abridge, body, n_commits)) in
+        [(&one, &chats[0], 1), (&other, &read, 0), (&other, &chats[1], 1), (&one, &chats[2], 2), (&other, &chats[2], 2)]
+            .into_iter()
+            .enumerate()
+    {
+        assert_eq!(ask(abridge, body).await.head.status(), 200);
+        let handles = recalls(&upstream.chats().pop().unwrap().body);
+        assert_eq!(handles.len(), body.matches("tool_call_id").count());
+        let metrics = get(abridge, "/abridge/metrics").await;
+        let scrape = Scrape::read(std::str::from_utf8(&metrics.body).unwrap());
+        assert_eq!(scrape.get("abridge_store_commits_total"), n_commits, "{n}");
+        for (handle, text) in handles.iter().zip(&texts) {
+            assert!(get(abridge, handle).await.body == text.as_bytes(), "{n}");
+        }
+    }
 }
 
 async fn a_summary_is_made_once_for_all_processes_and_the_beginning_stays(engine: Engine) {
@@ -181,6 +210,7 @@ async fn a_conversation_has_one_token_factor_in_all_processes(engine: Engine) {
 
 on_each_engine!(
     what_one_process_stores_another_reads_at_once_and_sends_the_same,
+    what_another_process_has_stored_is_asked_for_and_not_sent_again,
     a_summary_is_made_once_for_all_processes_and_the_beginning_stays,
     a_process_that_dies_while_it_makes_a_summary_is_replaced_when_its_lease_ends,
     a_window_that_one_process_learns_is_known_to_all,

@@ -17,6 +17,7 @@ use crate::engine::summarizer::{Summarizer, SummaryOrigin};
 use crate::engine::{EditMode, EngineConfig, WaitCause};
 use crate::handler::{Answer, AskedText, HandlerAsk};
 use crate::payload::{ChainKey, Lifetime};
+use crate::plan::OffloadedPayload;
 
 /// How many answers one request gets at a time.
 const MAX_CONCURRENT: usize = 16;
@@ -104,7 +105,9 @@ impl Planning<'_> {
     /// Stores the texts of which handlers are sent the ends alone, so that they can recall the rest.
     async fn persist_asked(&self, asks: &[HandlerAsk]) -> Result<(), PersistError> {
         let long = asks.iter().filter_map(|ask| match &ask.text {
-            AskedText::Ends { handle, payload, .. } => Some((*handle, payload.clone())),
+            AskedText::Ends { handle, payload, .. } => {
+                Some(OffloadedPayload { key: *handle, payload: payload.clone(), is_unread: true })
+            }
             AskedText::Whole(_) => None,
         });
         let long: Vec<_> = long.collect();

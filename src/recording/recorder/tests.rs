@@ -86,7 +86,11 @@ fn plan_inputs_read_back_as_written() {
     let sent = SentRequest {
         inputs: PlanInputs { windows: [("m".to_owned(), 300)].into(), not_stored: true, ..PlanInputs::default() },
         summary: Some(UsedSummary { end: 7, summary: Arc::new(summary) }),
-        offloads: vec![OffloadedPayload { key, payload: Bytes::from_static(b"what was taken out").into() }],
+        offloads: vec![OffloadedPayload {
+            key,
+            payload: Bytes::from_static(b"what was taken out").into(),
+            is_unread: true,
+        }],
         ..sent(&target)
     };
     let recording = recorder.begin("r", sent.clone()).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{DAY, PutAll as _, TestClock, dense, key, place};
-use crate::payload::ChainKey;
+use crate::payload::{ChainKey, Lifetime};
 use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, NoteKind, Seen, SeenState};
 use crate::store::{Clock, Offered, Settings, SharedStore};
 
@@ -27,6 +27,7 @@ pub async fn suite<S: SharedStore>(open: impl AsyncFn(Settings, Clock) -> [S; 2]
         Pair { one, other, clock }
     };
     what_one_stores_the_other_reads(pair().await).await;
+    what_one_has_stored_is_not_missing_to_the_other(pair().await).await;
     of_two_offers_one_wins(pair().await).await;
     of_many_claims_one_leads(pair().await).await;
     a_lease_that_is_not_renewed_ends(pair().await).await;
@@ -55,6 +56,21 @@ async fn what_one_stores_the_other_reads<S: SharedStore>(Pair { one, other, .. }
     assert_eq!(one.stats().await.unwrap().payloads, 2);
     one.put_inspected("req_1".to_owned(), first.clone(), 9).await.unwrap();
     assert_eq!(other.inspected("req_1".to_owned()).await.unwrap(), Some(first));
+}
+
+async fn what_one_has_stored_is_not_missing_to_the_other<S: SharedStore>(Pair { one, other, .. }: Pair<S>) {
+    let (stored, new) = (dense(1, 2_000), dense(2, 90_000));
+    one.put_all(vec![(key(&stored), stored.clone())]).await.unwrap();
+    let missing = async |store: &S, lifetime: Lifetime| {
+        let payloads = [&stored, &new].map(|payload| (key(payload), payload.clone().into()));
+        let missing = store.missing(payloads.into(), lifetime).await.unwrap();
+        missing.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+    };
+    for store in [&one, &other, &other] {
+        assert_eq!(missing(store, Lifetime::Usual).await, [key(&new)]);
+    }
+    assert_eq!(missing(&other, Lifetime::Chained).await, [key(&stored), key(&new)], "nobody keeps it that long");
+    assert_eq!(one.stats().await.unwrap().payloads, 1, "who asks stores nothing");
 }
 
 async fn of_two_offers_one_wins<S: SharedStore>(Pair { one, other, .. }: Pair<S>) {

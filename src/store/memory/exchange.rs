@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{Inner, MemoryStore};
-use crate::payload::{ChainKey, Place};
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::shared::{Claim, Claimant, MAX_NOTES, MAX_SEEN, Note, Seen, SeenState, SharedStore};
 use crate::store::{Op, StoreFuture, Time};
 
@@ -43,6 +43,23 @@ impl Inner {
 }
 
 impl SharedStore for MemoryStore {
+    fn missing(
+        &self,
+        mut payloads: Vec<(PayloadKey, Payload)>,
+        lifetime: Lifetime,
+    ) -> StoreFuture<'_, Vec<(PayloadKey, Payload)>> {
+        self.with_lock(Op::Put, move |inner, now| {
+            payloads.retain(|(key, _)| match inner.rows.get_mut(key) {
+                Some(row) if row.lifetime >= lifetime => {
+                    row.used = now;
+                    false
+                }
+                _ => true,
+            });
+            payloads
+        })
+    }
+
     fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>> {
         self.with_lock(Op::Get, move |inner, now| {
             let of_root = inner.exchange.roots.iter().filter(|(_, other)| **other == root);
