@@ -58,9 +58,9 @@ impl OwnTexts {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
-    use super::super::tests::{HTTP, body, plan};
+    use super::super::tests::{HTTP, body, plan, text};
 
     /// Texts of ours stay as they are when they come back.
     fn check(words: &str, policy: &str, counts: &[(&str, usize)]) {
@@ -93,9 +93,9 @@ mod tests {
         let result = |first: usize| -> Bytes {
             let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,".to_owned() + &"A".repeat(4000)}});
             let texts = [first, 2].map(|len| json!({"type": "text", "text": "a".repeat(len)}));
-            let mut words: Value = serde_json::from_slice(&body("u c:1 t:1 a u")).unwrap();
-            words["messages"][2]["content"] = json!([texts[0], image, texts[1]]);
-            serde_json::to_vec(&words).unwrap().into()
+            let content = json!([texts[0], image, texts[1]]).to_string();
+            let words = String::from_utf8(body("u c:1 t:1*77 a u").to_vec()).unwrap();
+            words.replacen(&json!(text(77)).to_string(), &content, 1).into()
         };
         for (first, counts) in [(190, &[("clear", 1)][..]), (199, &[("truncate", 1), ("clear", 1)])] {
             let (edited, once) = plan(&result(first), &policy);
