@@ -9,10 +9,12 @@ use serde::{
 use serde_json::value::RawValue;
 
 pub(crate) use self::{
+    blocks::{closing_quote, control, escaped_bytes},
     leaves::leaves,
     strings::{halved, has_half, next_byte, string, unescaped, written_at},
 };
 
+mod blocks;
 mod leaves;
 mod strings;
 

@@ -4,6 +4,8 @@ use std::{borrow::Cow, ops::Range};
 
 use memchr::{memchr, memmem};
 
+use super::blocks::{LANE, Lane};
+
 /// The lowest and the highest bit of each byte of a word.
 const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
 const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
@@ -22,22 +24,34 @@ pub(crate) fn string(json: &str) -> Option<Cow<'_, str>> {
 
 /// The text of a JSON string, given with its quotes; none if it is no valid one, or has half a surrogate pair.
 pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
-    let mut rest = json.strip_prefix('"')?.strip_suffix('"')?;
-    let Some(mut at) = special(rest.as_bytes()) else { return Some(Cow::Borrowed(rest)) };
-    let mut text = String::with_capacity(rest.len());
-    loop {
-        let (plain, escape) = rest.split_at_checked(at)?;
-        let (character, length) = escaped(escape.as_bytes())?;
-        text.push_str(plain);
-        text.push(character);
-        rest = escape.get(length..)?;
-        match special(rest.as_bytes()) {
-            Some(next) => at = next,
-            None => break,
+    let written = json.strip_prefix('"')?.strip_suffix('"')?;
+    let bytes = written.as_bytes();
+    let Some(mut at) = special(bytes) else { return Some(Cow::Borrowed(written)) };
+    // No text is longer than what is written, and whole lanes are copied, of which the part behind an escape is overwritten.
+    let mut text = vec![0; bytes.len() + LANE];
+    text.get_mut(..at)?.copy_from_slice(bytes.get(..at)?);
+    let mut len = at;
+    while let Some(escape) = bytes.get(at..).filter(|escape| !escape.is_empty()) {
+        let (character, length) = escaped(escape)?;
+        len += character.encode_utf8(text.get_mut(len..)?).len();
+        at += length;
+        while let Some(lane) = bytes.get(at..)?.first_chunk::<LANE>() {
+            *text.get_mut(len..)?.first_chunk_mut()? = *lane;
+            let plain = (Lane::new(*lane).specials().trailing_zeros() as usize).min(LANE);
+            (at, len) = (at + plain, len + plain);
+            if plain < LANE {
+                break;
+            }
+        }
+        if bytes.len() - at < LANE {
+            let rest = bytes.get(at..)?;
+            let plain = special(rest).unwrap_or(rest.len());
+            text.get_mut(len..len + plain)?.copy_from_slice(rest.get(..plain)?);
+            (at, len) = (at + plain, len + plain);
         }
     }
-    text.push_str(rest);
-    Some(Cow::Owned(text))
+    text.truncate(len);
+    Some(Cow::Owned(String::from_utf8(text).ok()?))
 }
 
 /// The character that an escape at the beginning stands for, and how long that is; none if there is no valid one.

@@ -1,0 +1,163 @@
+//! The bytes of a string 64 at a time: which of them are a quote, a backslash or a control character, as bits of one number.
+//!
+//! So the end of a string is found without a look at each of its quotes and backslashes. The bits say which quotes are
+//! escaped in the way of simdjson ("Parsing Gigabytes of JSON per Second", Langdale and Lemire, 2019).
+
+use memchr::memchr2;
+use wide::u8x16;
+
+/// The bytes of a lane.
+pub(super) const LANE: usize = 16;
+
+/// The bytes of a block.
+const BLOCK: usize = 64;
+
+/// Behind so many blocks without a quote or a backslash, the next one is found by `memchr`, which is quicker where there are
+/// few.
+const PLAIN_BLOCKS: usize = 4;
+
+/// The bits of the second byte, the fourth, and so on.
+const ODD: u64 = 0xAAAA_AAAA_AAAA_AAAA;
+
+/// 16 bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Lane(u8x16);
+
+impl Lane {
+    #[inline]
+    pub(super) fn new(bytes: [u8; LANE]) -> Self {
+        Self(u8x16::new(bytes))
+    }
+
+    #[inline]
+    fn equal(self, byte: u8) -> u64 {
+        self.0.simd_eq(u8x16::splat(byte)).to_bitmask().into()
+    }
+
+    #[inline]
+    fn controls(self) -> u64 {
+        self.0.min(u8x16::splat(0x1f)).simd_eq(self.0).to_bitmask().into()
+    }
+
+    /// Those that do not stand for themselves in a string: quotes, backslashes and control characters.
+    #[inline]
+    pub(super) fn specials(self) -> u64 {
+        self.equal(b'"') | self.equal(b'\\') | self.controls()
+    }
+}
+
+/// 64 bytes.
+#[derive(Clone, Copy)]
+struct Block([Lane; 4]);
+
+impl Block {
+    /// Those at a place, with blanks behind the last byte there is; none if there is no byte.
+    #[inline]
+    fn at(bytes: &[u8], at: usize) -> Option<Self> {
+        let bytes = bytes.get(at..)?;
+        match bytes.as_chunks().0.first_chunk() {
+            Some(lanes) => Some(Self::new(lanes)),
+            None if bytes.is_empty() => None,
+            None => Some(Self::last(bytes)),
+        }
+    }
+
+    #[inline]
+    fn new([a, b, c, d]: &[[u8; LANE]; 4]) -> Self {
+        Self([Lane::new(*a), Lane::new(*b), Lane::new(*c), Lane::new(*d)])
+    }
+
+    fn last(bytes: &[u8]) -> Self {
+        let mut lanes = [[b' '; LANE]; 4];
+        for (to, byte) in lanes.as_flattened_mut().iter_mut().zip(bytes) {
+            *to = *byte;
+        }
+        Self::new(&lanes)
+    }
+
+    #[inline]
+    fn bits(self, of: impl Fn(Lane) -> u64) -> u64 {
+        let Self([a, b, c, d]) = self;
+        of(a) | (of(b) << 16) | (of(c) << 32) | (of(d) << 48)
+    }
+
+    #[inline]
+    fn equal(self, byte: u8) -> u64 {
+        self.bits(|lane| lane.equal(byte))
+    }
+}
+
+/// Which bytes a backslash stands before that is not escaped itself. `carry` is whether the first one is such a byte, and then
+/// whether the one behind the last is.
+#[inline]
+fn escaped(backslashes: u64, carry: &mut bool) -> u64 {
+    let first = u64::from(std::mem::take(carry));
+    if backslashes == 0 {
+        return first;
+    }
+    // A run of backslashes that begins at an even place ends its escapes at odd ones: the subtraction carries through the run.
+    let begin = backslashes & !first;
+    let ends = ((begin << 1) | ODD).wrapping_sub(begin) ^ ODD;
+    let escaped = ends ^ (backslashes | first);
+    *carry = ends & backslashes & (1 << 63) != 0;
+    escaped
+}
+
+/// Where the quote is that ends a string, given what stands behind its first one.
+#[inline]
+pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
+    // Most strings are short.
+    if let Some(lane) = bytes.first_chunk().copied().map(Lane::new) {
+        let quote = lane.equal(b'"').trailing_zeros();
+        if quote < lane.equal(b'\\').trailing_zeros() {
+            return Some(quote as usize);
+        }
+    }
+    long_closing_quote(bytes)
+}
+
+fn long_closing_quote(bytes: &[u8]) -> Option<usize> {
+    let (mut at, mut carry, mut n_plain) = (0, false, 0);
+    while let Some(block) = Block::at(bytes, at) {
+        let (quotes, backslashes) = (block.equal(b'"'), block.equal(b'\\'));
+        let closing = quotes & !escaped(backslashes, &mut carry);
+        if closing != 0 {
+            return Some(at + closing.trailing_zeros() as usize);
+        }
+        at += BLOCK;
+        n_plain = if quotes | backslashes == 0 { n_plain + 1 } else { 0 };
+        if n_plain == PLAIN_BLOCKS {
+            at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
+            n_plain = 0;
+        }
+    }
+    None
+}
+
+/// The bytes that a backslash stands before, in a text of which a string begins or ends nowhere inside an escape; behind the
+/// last one, the end of a text that ends with a backslash.
+pub(crate) fn escaped_bytes(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let (mut next, mut carry, mut bits) = (0, false, 0_u64);
+    std::iter::from_fn(move || {
+        while bits == 0 {
+            let Some(block) = Block::at(bytes, next) else {
+                return std::mem::take(&mut carry).then_some(bytes.len());
+            };
+            bits = escaped(block.equal(b'\\'), &mut carry);
+            next += BLOCK;
+        }
+        let at = next - BLOCK + bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        Some(at)
+    })
+}
+
+/// Near where the first control character is, if there is one.
+pub(crate) fn control(bytes: &[u8]) -> Option<usize> {
+    (0..bytes.len())
+        .step_by(BLOCK)
+        .find(|at| Block::at(bytes, *at).is_some_and(|block| block.bits(Lane::controls) != 0))
+}
+
+#[cfg(test)]
+mod tests;
