@@ -9,7 +9,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 pub(crate) use self::{
-    blocks::{closing_quote, control, escaped_bytes},
+    blocks::{closing_quote, control, find_escaped},
     leaves::leaves,
     strings::{halved, has_half, next_byte, string, unescaped, written_at},
 };

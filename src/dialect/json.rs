@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 use crate::{
-    raw::{self, Fields, closing_quote, control, escaped_bytes, next_byte},
+    raw::{self, Fields, closing_quote, control, find_escaped, next_byte},
     span::Span,
 };
 
@@ -315,12 +315,12 @@ pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
 
 /// Checks all escapes of a body. Its structure is valid, so backslashes stand in strings only.
 fn check_escapes(body: &[u8]) -> Result<(), usize> {
-    let is_valid = |at: &usize| match body.get(*at) {
+    let is_valid = |at: usize| match body.get(at) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => true,
         Some(b'u') => body.get(at + 1..at + 5).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)),
         _ => false,
     };
-    escaped_bytes(body).find(|at| !is_valid(at)).map_or(Ok(()), Err)
+    find_escaped(body, is_valid).map_or(Ok(()), Err)
 }
 
 /// The text of a JSON string, given with its quotes. None if it has none: bad escapes, half a surrogate pair.

@@ -134,29 +134,34 @@ fn long_closing_quote(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// The bytes that a backslash stands before, in a text of which a string begins or ends nowhere inside an escape; behind the
-/// last one, the end of a text that ends with a backslash.
-pub(crate) fn escaped_bytes(bytes: &[u8]) -> impl Iterator<Item = usize> {
-    let (mut next, mut carry, mut bits) = (0, false, 0_u64);
-    std::iter::from_fn(move || {
-        while bits == 0 {
-            let Some(block) = Block::at(bytes, next) else {
-                return std::mem::take(&mut carry).then_some(bytes.len());
-            };
-            bits = escaped(block.equal(b'\\'), &mut carry);
-            next += BLOCK;
+/// The first of the bytes that a backslash stands before for which `is_valid` does not hold; that is asked for the place of
+/// each, and the end of a text that ends with such a backslash is one, too.
+pub(crate) fn find_escaped(bytes: &[u8], is_valid: impl Fn(usize) -> bool) -> Option<usize> {
+    let (mut at, mut carry) = (0, false);
+    while let Some(block) = Block::at(bytes, at) {
+        let mut left = escaped(block.equal(b'\\'), &mut carry);
+        while left != 0 {
+            let found = at + left.trailing_zeros() as usize;
+            if !is_valid(found) {
+                return Some(found);
+            }
+            left &= left - 1;
         }
-        let at = next - BLOCK + bits.trailing_zeros() as usize;
-        bits &= bits - 1;
-        Some(at)
-    })
+        at += BLOCK;
+    }
+    (carry && !is_valid(bytes.len())).then_some(bytes.len())
 }
 
 /// Near where the first control character is, if there is one.
 pub(crate) fn control(bytes: &[u8]) -> Option<usize> {
-    (0..bytes.len())
-        .step_by(BLOCK)
-        .find(|at| Block::at(bytes, *at).is_some_and(|block| block.bits(Lane::controls) != 0))
+    let mut at = 0;
+    while let Some(block) = Block::at(bytes, at) {
+        if block.bits(Lane::controls) != 0 {
+            return Some(at);
+        }
+        at += BLOCK;
+    }
+    None
 }
 
 #[cfg(test)]

@@ -27,49 +27,56 @@ pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
     let written = json.strip_prefix('"')?.strip_suffix('"')?;
     let bytes = written.as_bytes();
     let Some(mut at) = special(bytes) else { return Some(Cow::Borrowed(written)) };
-    // No text is longer than what is written, and whole lanes are copied, of which the part behind an escape is overwritten.
-    let mut text = vec![0; bytes.len() + LANE];
-    text.get_mut(..at)?.copy_from_slice(bytes.get(..at)?);
-    let mut len = at;
-    while let Some(escape) = bytes.get(at..).filter(|escape| !escape.is_empty()) {
-        let (character, length) = escaped(escape)?;
-        len += character.encode_utf8(text.get_mut(len..)?).len();
-        at += length;
-        while let Some(lane) = bytes.get(at..)?.first_chunk::<LANE>() {
-            *text.get_mut(len..)?.first_chunk_mut()? = *lane;
-            let plain = (Lane::new(*lane).specials().trailing_zeros() as usize).min(LANE);
-            (at, len) = (at + plain, len + plain);
-            if plain < LANE {
-                break;
-            }
+    // Whole lanes are added, of which what stands from an escape on is taken off again.
+    let mut text = Vec::with_capacity(bytes.len() + LANE);
+    text.extend_from_slice(bytes.get(..at)?);
+    while let Some([b'\\', kind, ..]) = bytes.get(at..) {
+        let character = ESCAPES.get(usize::from(*kind)).copied().unwrap_or_default();
+        if character == 0 {
+            let (character, length) = escaped_units(bytes.get(at..)?)?;
+            text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            at += length;
+        } else {
+            text.push(character);
+            at += 2;
         }
-        if bytes.len() - at < LANE {
-            let rest = bytes.get(at..)?;
+        let mut plain = LANE;
+        while let Some(lane) = bytes.get(at..)?.first_chunk::<LANE>().filter(|_| plain == LANE) {
+            text.extend_from_slice(lane);
+            plain = (Lane::new(*lane).specials().trailing_zeros() as usize).min(LANE);
+            text.truncate(text.len() - (LANE - plain));
+            at += plain;
+        }
+        let rest = bytes.get(at..)?;
+        if rest.len() < LANE {
             let plain = special(rest).unwrap_or(rest.len());
-            text.get_mut(len..len + plain)?.copy_from_slice(rest.get(..plain)?);
-            (at, len) = (at + plain, len + plain);
+            text.extend_from_slice(rest.get(..plain)?);
+            at += plain;
         }
     }
-    text.truncate(len);
-    Some(Cow::Owned(String::from_utf8(text).ok()?))
+    // What stops before the end is no escape.
+    String::from_utf8(text).ok().filter(|_| at == bytes.len()).map(Cow::Owned)
 }
 
-/// The character that an escape at the beginning stands for, and how long that is; none if there is no valid one.
-#[inline]
-fn escaped(json: &[u8]) -> Option<(char, usize)> {
-    let [b'\\', kind, ..] = json else { return None };
-    let character = match kind {
-        b'"' | b'\\' | b'/' => char::from(*kind),
-        b'n' => '\n',
-        b't' => '\t',
-        b'r' => '\r',
-        b'b' => '\u{8}',
-        b'f' => '\u{c}',
-        b'u' => return escaped_units(json),
-        _ => return None,
-    };
-    Some((character, 2))
-}
+/// What stands for one byte behind a backslash, by that; 0 behind all others.
+const ESCAPES: [u8; 256] = {
+    let mut escapes = [0; 256];
+    let mut pairs: &[(u8, u8)] = &[
+        (b'"', b'"'),
+        (b'\\', b'\\'),
+        (b'/', b'/'),
+        (b'n', b'\n'),
+        (b't', b'\t'),
+        (b'r', b'\r'),
+        (b'b', 0x08),
+        (b'f', 0x0c),
+    ];
+    while let [(kind, byte), rest @ ..] = pairs {
+        escapes[*kind as usize] = *byte;
+        pairs = rest;
+    }
+    escapes
+};
 
 fn escaped_units(json: &[u8]) -> Option<(char, usize)> {
     let first = unit(json, 0)?;

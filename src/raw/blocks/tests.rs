@@ -19,7 +19,13 @@ fn escaped_one_by_one(bytes: &[u8]) -> Vec<usize> {
 
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     let escaped = escaped_one_by_one(bytes);
-    prop_assert_eq!(escaped_bytes(bytes).collect::<Vec<_>>(), &*escaped, "{:?}", bytes);
+    let found = std::cell::RefCell::new(Vec::new());
+    let none = find_escaped(bytes, |at| {
+        found.borrow_mut().push(at);
+        true
+    });
+    prop_assert_eq!((none, &*found.borrow()), (None, &escaped), "{:?}", bytes);
+    prop_assert_eq!(find_escaped(bytes, |_| false), escaped.first().copied(), "{:?}", bytes);
     let ends = |(at, byte): (usize, &u8)| (*byte == b'"' && !escaped.contains(&at)).then_some(at);
     prop_assert_eq!(closing_quote(bytes), bytes.iter().enumerate().find_map(ends), "{:?}", bytes);
     let first = bytes.iter().position(|byte| *byte < 0x20);
