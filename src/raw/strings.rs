@@ -31,14 +31,13 @@ pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
     let mut text = Vec::with_capacity(bytes.len() + LANE);
     text.extend_from_slice(bytes.get(..at)?);
     while let Some([b'\\', kind, ..]) = bytes.get(at..) {
-        let character = ESCAPES.get(usize::from(*kind)).copied().unwrap_or_default();
-        if character == 0 {
+        if let Some(byte) = escaped_byte(*kind) {
+            text.push(byte);
+            at += 2;
+        } else {
             let (character, length) = escaped_units(bytes.get(at..)?)?;
             text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
             at += length;
-        } else {
-            text.push(character);
-            at += 2;
         }
         let mut plain = LANE;
         while let Some(lane) = bytes.get(at..)?.first_chunk::<LANE>().filter(|_| plain == LANE) {
@@ -58,25 +57,19 @@ pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(text).ok().filter(|_| at == bytes.len()).map(Cow::Owned)
 }
 
-/// What stands for one byte behind a backslash, by that; 0 behind all others.
-const ESCAPES: [u8; 256] = {
-    let mut escapes = [0; 256];
-    let mut pairs: &[(u8, u8)] = &[
-        (b'"', b'"'),
-        (b'\\', b'\\'),
-        (b'/', b'/'),
-        (b'n', b'\n'),
-        (b't', b'\t'),
-        (b'r', b'\r'),
-        (b'b', 0x08),
-        (b'f', 0x0c),
-    ];
-    while let [(kind, byte), rest @ ..] = pairs {
-        escapes[*kind as usize] = *byte;
-        pairs = rest;
-    }
-    escapes
-};
+/// The byte that a backslash and this one stand for; none for `u`, and for what is no escape.
+#[inline]
+fn escaped_byte(kind: u8) -> Option<u8> {
+    Some(match kind {
+        b'"' | b'\\' | b'/' => kind,
+        b'n' => b'\n',
+        b't' => b'\t',
+        b'r' => b'\r',
+        b'b' => 0x08,
+        b'f' => 0x0c,
+        _ => return None,
+    })
+}
 
 fn escaped_units(json: &[u8]) -> Option<(char, usize)> {
     let first = unit(json, 0)?;
