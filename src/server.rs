@@ -13,7 +13,7 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -254,7 +254,7 @@ impl Connection {
             Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, info).await) })
         });
         let serving = pin!(self.server.http1.serve_connection(io, service).with_upgrades());
-        log_end(until_stopped(serving, |serving| serving.graceful_shutdown(), &self.server.stop).await);
+        log_end(until_stopped(serving, http1::UpgradeableConnection::graceful_shutdown, &self.server.stop).await);
     }
 
     /// Serves requests of the version that the client speaks.
@@ -270,7 +270,7 @@ impl Connection {
         let serving = pin!(self.server.http.serve_connection_with_upgrades(io, service));
         tokio::select! {
             biased;
-            ended = until_stopped(serving, |serving| serving.graceful_shutdown(), &self.server.stop) => log_end(ended),
+            ended = until_stopped(serving, UpgradeableConnection::graceful_shutdown, &self.server.stop) => log_end(ended),
             () = first_request_timeout(&requested, self.server.header_timeout) => tracing::debug!("{NOT_USED}"),
         }
     }

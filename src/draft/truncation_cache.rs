@@ -210,7 +210,8 @@ mod tests {
         let n_known = || truncation_cache.known.len() as u64;
         for n in 0..10_000_u64 {
             let with = CachedValue { head: 5000, words: [b'x'; 250].into(), tail: 5000 };
-            let replacement = CachedReplacement { span: Span::default(), with, fingerprint: Fingerprint::default(), stored: None };
+            let replacement =
+                CachedReplacement { span: Span::default(), with, fingerprint: Fingerprint::default(), stored: None };
             let edit = CachedEdit { replacements: vec![replacement], bytes: Sizes::default() };
             let caller = Keys::new([0; 32]).caller(&[]);
             truncation_cache.known.insert((caller, Fingerprint::of(&n.to_le_bytes()), 0), Ok(Arc::new(edit)));
