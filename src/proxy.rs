@@ -316,7 +316,7 @@ impl Proxy {
         };
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
-        exchange.set_conversation(dialect, &parts.uri, text.len(), readable, cache);
+        exchange.set_conversation(dialect, parts.uri.path(), text.len(), readable, cache);
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
         let planner = &destination.rules.planner;
         exchange.record(self.recorder.as_ref(), || {
@@ -324,7 +324,8 @@ impl Proxy {
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         if self.events.has_subscribers() {
-            exchange.edit_events = EditEvents::begin(&self.events, id.to_string(), caller, &edited, dry_run);
+            exchange.edit_events =
+                EditEvents::begin(&self.events, id.to_string(), caller, &edited, dry_run).map(Box::new);
         }
         let BufferedBody { bytes, lease } = buffered;
         let lease = Arc::new(lease);
@@ -370,7 +371,7 @@ impl Proxy {
         if parts.method == Method::POST
             && let Some(dialect) = dialect::for_path(parts.uri.path())
         {
-            exchange.set_conversation(dialect, &parts.uri, 0, true, CacheScope::default());
+            exchange.set_conversation(dialect, parts.uri.path(), 0, true, CacheScope::default());
         }
         let request = Request::from_parts(parts, RequestBody::Streamed(body));
         let answer = send(upstream, request, target, &mut exchange).await?;

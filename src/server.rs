@@ -1,17 +1,19 @@
 //! The server: accepts connections within a limit, serves HTTP on them, and drains at shutdown.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use hyper::rt::{Read, Write};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -82,6 +84,7 @@ pub struct Server {
     proxy: Arc<Proxy>,
     acceptor: Option<Acceptor>,
     connections: Arc<Semaphore>,
+    http1: http1::Builder,
     http: Builder<TokioExecutor>,
     header_timeout: Duration,
     stop: CancellationToken,
@@ -111,10 +114,18 @@ const ACCEPT_WARN_INTERVAL: Duration = Duration::from_secs(10);
 impl Server {
     /// Creates a server without listeners.
     pub fn new(settings: &Settings, proxy: Arc<Proxy>, acceptor: Option<Acceptor>) -> Self {
+        let head = settings.header_timeout.0;
+        let mut http1 = http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(head)
+            .preserve_header_case(true)
+            .max_buf_size(MAX_HEAD_BYTES as usize)
+            .auto_date_header(false);
         let mut http = Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(settings.header_timeout.0)
+            .header_read_timeout(head)
             .preserve_header_case(true)
             .max_buf_size(MAX_HEAD_BYTES as usize)
             .auto_date_header(false);
@@ -127,8 +138,9 @@ impl Server {
             proxy,
             acceptor,
             connections: Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS))),
+            http1,
             http,
-            header_timeout: settings.header_timeout.0,
+            header_timeout: head,
             stop: CancellationToken::new(),
             tasks: Tasks::default(),
         }
@@ -161,11 +173,12 @@ impl Server {
 impl Server {
     async fn run(self, listener: Listener, listener_role: ListenerRole) {
         // Dropping the listener closes its socket: the kernel refuses later connections.
-        self.stop.run_until_cancelled(self.accept_loop(listener, listener_role)).await;
+        let server = Arc::new(self);
+        server.stop.run_until_cancelled(server.accept_loop(listener, listener_role)).await;
     }
 
     /// Accepts one connection after another. A failed accept does not end the loop.
-    async fn accept_loop(&self, listener: Listener, listener_role: ListenerRole) {
+    async fn accept_loop(self: &Arc<Self>, listener: Listener, listener_role: ListenerRole) {
         let mut failed: Option<Instant> = None;
         // The semaphore is never closed, so the loop ends only by being dropped.
         while let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await {
@@ -182,20 +195,17 @@ impl Server {
     }
 
     /// Serves a connection in a task.
-    fn spawn_connection(&self, socket: Socket, listener_role: ListenerRole, permit: OwnedSemaphorePermit) {
+    fn spawn_connection(self: &Arc<Self>, socket: Socket, listener_role: ListenerRole, permit: OwnedSemaphorePermit) {
         let connection = Connection {
             info: ConnectionInfo { peer: socket.peer(), listener_role },
-            proxy: Arc::clone(&self.proxy),
-            http: self.http.clone(),
-            header_timeout: self.header_timeout,
-            stop: self.stop.clone(),
+            server: Arc::clone(self),
             _permit: permit,
         };
         match (&self.acceptor, socket) {
             (Some(acceptor), Socket::Tcp(tcp)) => {
                 self.tasks.spawn(connection.serve_tls(acceptor.clone(), tcp));
             }
-            (None, Socket::Tcp(tcp)) => self.tasks.spawn(connection.serve(TokioIo::new(tcp))),
+            (None, Socket::Tcp(tcp)) => self.tasks.spawn(connection.serve_tcp(tcp)),
             // A Unix socket stays on this machine and needs no TLS.
             (_, Socket::Unix(unix)) => self.tasks.spawn(connection.serve(TokioIo::new(unix))),
         }
@@ -205,17 +215,14 @@ impl Server {
 /// The task of one connection.
 struct Connection {
     info: ConnectionInfo,
-    proxy: Arc<Proxy>,
-    http: Builder<TokioExecutor>,
-    header_timeout: Duration,
-    stop: CancellationToken,
+    server: Arc<Server>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Connection {
     async fn serve_tls(self, acceptor: Acceptor, tcp: TcpStream) {
-        let handshake = timeout(self.header_timeout, acceptor.accept(tcp));
-        match self.stop.run_until_cancelled(handshake).await {
+        let handshake = timeout(self.server.header_timeout, acceptor.accept(tcp));
+        match self.server.stop.run_until_cancelled(handshake).await {
             Some(Ok(Ok(tls))) => self.serve(TokioIo::new(tls)).await,
             Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
             Some(Err(_)) => tracing::debug!("a TLS handshake took too long"),
@@ -224,32 +231,86 @@ impl Connection {
         }
     }
 
-    /// Serves requests until the client disconnects, or until the answer that runs when the server stops has ended.
+    /// Serves requests over TCP without TLS. What waits for the first bytes and what serves HTTP/2 is boxed: the task keeps
+    /// room for all of its states as long as the connection is open.
+    async fn serve_tcp(self, tcp: TcpStream) {
+        let first = Box::pin(timeout(self.server.header_timeout, may_be_http2(&tcp)));
+        match self.server.stop.run_until_cancelled(first).await {
+            Some(Ok(false)) => self.serve_http1(TokioIo::new(tcp)).await,
+            Some(Ok(true)) => Box::pin(self.serve(TokioIo::new(tcp))).await,
+            Some(Err(_)) => tracing::debug!("{NOT_USED}"),
+            // Stopped before anything was sent.
+            None => {}
+        }
+    }
+
+    /// Serves requests of HTTP/1. hyper reads them into a buffer of 8 KiB; in [`Self::serve`] it is one of 16 KiB, as the bytes
+    /// that tell the version are read before.
+    async fn serve_http1<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
+        let (proxy, info) = (Arc::clone(&self.server.proxy), self.info);
+        let service = service_fn(move |request| {
+            let proxy = Arc::clone(&proxy);
+            // Boxed, because hyper reserves the size of this future, 5 KB, for the life of the connection.
+            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, info).await) })
+        });
+        let serving = pin!(self.server.http1.serve_connection(io, service).with_upgrades());
+        log_end(until_stopped(serving, http1::UpgradeableConnection::graceful_shutdown, &self.server.stop).await);
+    }
+
+    /// Serves requests of the version that the client speaks.
     async fn serve<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
-        let Self { info, proxy, http, header_timeout, stop, _permit } = self;
+        let (proxy, info) = (Arc::clone(&self.server.proxy), self.info);
         let requested = Arc::new(AtomicBool::new(false));
         let first = Arc::clone(&requested);
         let service = service_fn(move |request| {
             first.store(true, Ordering::Relaxed);
             let proxy = Arc::clone(&proxy);
-            // Boxed, because hyper reserves the size of this future, 5 KB, for the life of the connection.
-            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, info).await) })
+            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, info).await) }) // as above
         });
-        let mut serving = pin!(http.serve_connection_with_upgrades(io, service));
-        let ended = tokio::select! {
+        let serving = pin!(self.server.http.serve_connection_with_upgrades(io, service));
+        tokio::select! {
             biased;
-            ended = &mut serving => ended,
-            () = stop.cancelled() => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
-            }
-            () = first_request_timeout(&requested, header_timeout) => return tracing::debug!("a connection was opened and not used"),
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a connection broke off");
+            ended = until_stopped(serving, UpgradeableConnection::graceful_shutdown, &self.server.stop) => log_end(ended),
+            () = first_request_timeout(&requested, self.server.header_timeout) => tracing::debug!("{NOT_USED}"),
         }
     }
 }
+
+/// What the log says of a connection without a request.
+const NOT_USED: &str = "a connection was opened and not used";
+
+/// Serves until the client disconnects, or until the answer that runs when the server stops has ended.
+async fn until_stopped<C: Future>(
+    mut serving: Pin<&mut C>,
+    shut_down: fn(Pin<&mut C>),
+    stop: &CancellationToken,
+) -> C::Output {
+    tokio::select! {
+        biased;
+        ended = &mut serving => ended,
+        () = stop.cancelled() => {
+            shut_down(serving.as_mut());
+            serving.await
+        }
+    }
+}
+
+fn log_end<E: Into<Box<dyn Error + Send + Sync>>>(ended: Result<(), E>) {
+    if let Err(error) = ended {
+        tracing::debug!(error = %error.into(), "a connection broke off");
+    }
+}
+
+/// Whether the first bytes of a connection may be those of HTTP/2. Waits for them, and leaves them there.
+async fn may_be_http2(tcp: &TcpStream) -> bool {
+    let mut first = [0; HTTP2_PREFACE.len()];
+    // What a broken connection speaks does not matter.
+    let n = tcp.peek(&mut first).await.unwrap_or(0);
+    first.iter().zip(HTTP2_PREFACE).take(n).all(|(byte, of_http2)| byte == of_http2)
+}
+
+/// What a client of HTTP/2 sends first.
+const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Returns once a connection has been open for `within` without a request, and never if there was one.
 ///

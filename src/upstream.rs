@@ -134,7 +134,8 @@ pub struct Upstream {
     base: BaseUrl,
     // Taken off a client's path before it is joined.
     strip_path: Option<String>,
-    client: Client<Connector, WatchedBody<RequestBody>>,
+    // The body is boxed: each connection has room for 32 requests.
+    client: Client<Connector, Box<WatchedBody<RequestBody>>>,
     http: HttpVersion,
     // Of HTTP/1.1; HTTP/2 has it in the URI.
     host: Option<http::HeaderValue>,
@@ -316,7 +317,7 @@ impl Upstream {
             framing::set_chunked(&mut request);
         }
         let progress = UploadProgress::start();
-        let request = request.map(|body| progress.watch(body));
+        let request = request.map(|body| Box::new(progress.watch(body)));
         tokio::select! {
             answer = self.client.request(request) => match answer {
                 // The request asked for no upgrade.

@@ -68,7 +68,7 @@ impl Results {
         }
         if let Some(bytes) = self.streams.iter().find(|row| row.route == Route::Edit).and_then(|row| row.bytes_a_stream)
         {
-            goals.push(Goal::bytes("memory of a slow stream", 40 << 10, bytes));
+            goals.push(Goal::bytes("memory of a slow stream", 32 << 10, bytes));
         }
         if let Some(footprint) = &self.footprint {
             goals.push(Goal::bytes("memory when idle", 20 << 20, footprint.idle_bytes));

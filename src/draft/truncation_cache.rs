@@ -24,15 +24,17 @@ use crate::{
     span::Span,
 };
 
-/// The most bytes of the cached texts: those of a request of 8 MiB with nothing but long results, and
-/// some more, as the shares of the memory do not fill alike.
-const MAX_BYTES: u64 = 12 << 20;
+/// The most bytes of all entries: those of two requests of 8 MiB with nothing but results of 10 KB.
+const MAX_BYTES: u64 = 1 << 20;
 
 /// The expected number of entries, which decides into how many shards the cache is split.
 const EXPECTED_ENTRIES: usize = 1024;
 
-/// The bytes of an entry beside its texts.
-const ENTRY_BYTES: u64 = 256;
+/// Two values are compared so many bytes at a time, and less than that of what they have in common is kept.
+const BLOCK: usize = 64;
+
+/// The bytes of an entry beside its words, with its share of the tables around it.
+const ENTRY_BYTES: u64 = 512;
 
 /// The cached truncations of one edit. It takes memory as it fills, and evicts the least used entries first.
 pub struct TruncationCache {
@@ -55,9 +57,20 @@ struct CachedEdit {
 struct CachedReplacement {
     /// Counted from the beginning of the content.
     span: Span,
-    with: Bytes,
+    with: CachedValue,
     fingerprint: Fingerprint,
     stored: Option<PayloadName>,
+}
+
+/// A value that has its two ends from the one that it replaces. Only what stands between them is kept: the ends come again
+/// with the content.
+#[derive(Debug)]
+struct CachedValue {
+    /// The length of the beginning, in bytes.
+    head: usize,
+    words: Box<[u8]>,
+    /// The length of the end, in bytes.
+    tail: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +91,9 @@ impl fmt::Debug for TruncationCache {
 impl Weighter<Key, Result<Arc<CachedEdit>, NotApplicable>> for Weight {
     fn weight(&self, _: &Key, proposed: &Result<Arc<CachedEdit>, NotApplicable>) -> u64 {
         let replacements = proposed.as_ref().map_or(&[][..], |known| &known.replacements);
-        ENTRY_BYTES + replacements.iter().map(|replacement| replacement.with.len() as u64).sum::<u64>()
+        let words =
+            replacements.iter().map(|replacement| replacement.with.words.len() + size_of::<CachedReplacement>());
+        ENTRY_BYTES + words.sum::<usize>() as u64
     }
 }
 
@@ -107,7 +122,10 @@ impl Draft<'_> {
         let proposed = proposed();
         truncation_cache.known.insert(
             key,
-            proposed.as_ref().map(|proposed| Arc::new(CachedEdit::of(proposed, content))).map_err(|why| *why),
+            proposed
+                .as_ref()
+                .map(|proposed| Arc::new(CachedEdit::of(proposed, content, self.request.body)))
+                .map_err(|why| *why),
         );
         proposed
     }
@@ -118,7 +136,7 @@ impl Draft<'_> {
                 Span { start: content.start + replacement.span.start, end: content.start + replacement.span.end };
             Replacement {
                 span,
-                with: replacement.with.clone(),
+                with: replacement.with.restored(span.of(self.request.body)),
                 fingerprint: replacement.fingerprint,
                 stored: replacement.stored,
                 source: span,
@@ -131,15 +149,37 @@ impl Draft<'_> {
 }
 
 impl CachedEdit {
-    fn of(proposed: &ProposedEdit, content: Span) -> Self {
+    fn of(proposed: &ProposedEdit, content: Span, body: &[u8]) -> Self {
         let replacements = proposed.replacements.iter().map(|replacement| CachedReplacement {
             span: Span { start: replacement.span.start - content.start, end: replacement.span.end - content.start },
-            with: replacement.with.clone(),
+            with: CachedValue::new(&replacement.with, replacement.span.of(body)),
             fingerprint: replacement.fingerprint,
             stored: replacement.stored,
         });
         Self { replacements: replacements.collect(), bytes: proposed.bytes }
     }
+}
+
+impl CachedValue {
+    fn new(with: &[u8], replaced: &[u8]) -> Self {
+        let head = common(with.chunks(BLOCK), replaced.chunks(BLOCK));
+        let rest = with.get(head..).unwrap_or_default();
+        let behind = replaced.get(head..).unwrap_or_default();
+        let tail = common(rest.rchunks(BLOCK), behind.rchunks(BLOCK));
+        Self { head, words: rest.get(..rest.len() - tail).unwrap_or_default().into(), tail }
+    }
+
+    /// The value in place of `replaced`, which is the one that it was made from.
+    fn restored(&self, replaced: &[u8]) -> Bytes {
+        let head = replaced.get(..self.head).unwrap_or_default();
+        let tail = replaced.get(replaced.len().saturating_sub(self.tail)..).unwrap_or_default();
+        [head, &self.words, tail].concat().into()
+    }
+}
+
+/// The bytes of the first blocks, as far as both have the same ones.
+fn common<'a>(one: impl Iterator<Item = &'a [u8]>, other: impl Iterator<Item = &'a [u8]>) -> usize {
+    one.zip(other).take_while(|(one, other)| one == other).map(|(block, _)| block.len()).sum()
 }
 
 #[cfg(test)]
@@ -148,10 +188,10 @@ mod tests {
     use crate::payload::Keys;
 
     #[test]
-    fn a_cached_edit_weighs_what_its_texts_take() {
+    fn a_cached_edit_weighs_what_it_takes() {
         let replacement = |n: usize| CachedReplacement {
             span: Span::default(),
-            with: Bytes::from(vec![b'x'; n]),
+            with: CachedValue { head: 5000, words: vec![b'x'; n].into(), tail: 5000 },
             fingerprint: Fingerprint::default(),
             stored: None,
         };
@@ -159,7 +199,47 @@ mod tests {
             let key = (Keys::new([0; 32]).caller(&[]), Fingerprint::default(), 0);
             Weight.weight(&key, &Ok(Arc::new(CachedEdit { replacements, bytes: Sizes::default() })))
         };
+        let each = size_of::<CachedReplacement>() as u64;
         assert_eq!(weight(vec![]), ENTRY_BYTES);
-        assert_eq!(weight(vec![replacement(1000), replacement(500)]), ENTRY_BYTES + 1500);
+        assert_eq!(weight(vec![replacement(1000), replacement(500)]), ENTRY_BYTES + 2 * each + 1500);
+    }
+
+    #[test]
+    fn all_entries_together_take_no_more_than_they_may() {
+        let truncation_cache = TruncationCache::default();
+        let n_known = || truncation_cache.known.len() as u64;
+        for n in 0..10_000_u64 {
+            let with = CachedValue { head: 5000, words: [b'x'; 250].into(), tail: 5000 };
+            let replacement =
+                CachedReplacement { span: Span::default(), with, fingerprint: Fingerprint::default(), stored: None };
+            let edit = CachedEdit { replacements: vec![replacement], bytes: Sizes::default() };
+            let caller = Keys::new([0; 32]).caller(&[]);
+            truncation_cache.known.insert((caller, Fingerprint::of(&n.to_le_bytes()), 0), Ok(Arc::new(edit)));
+            assert!(truncation_cache.known.weight() <= MAX_BYTES, "{n}");
+        }
+        // Those of a request of 8 MiB with nothing but results of 10 KB are there.
+        assert!(n_known() > 839, "{}", n_known());
+        // Where the tables stand that they are in, each takes less than it weighs.
+        let tables = truncation_cache.known.memory_used();
+        let each = (tables.entries + tables.map) as u64 / n_known() + size_of::<CachedEdit>() as u64;
+        assert!(each <= ENTRY_BYTES, "{each}");
+    }
+
+    #[test]
+    fn of_a_value_only_what_is_not_in_the_replaced_one_is_kept() {
+        let replaced: Vec<u8> = (0..20_000_u32).map(|n| b'a' + (n * n % 23) as u8).collect();
+        for (head, tail) in [(0, 0), (1, 0), (0, 1), (63, 65), (64, 64), (5000, 4999), (12_000, 8000), (20_000, 0)] {
+            let (first, last) = (&replaced[..head], &replaced[20_000 - tail..]);
+            for words in [&b""[..], b"[cut]"] {
+                let with = [first, words, last].concat();
+                let known = CachedValue::new(&with, &replaced);
+                assert_eq!(known.restored(&replaced), with, "{head} and {tail}");
+                assert!(known.words.len() <= words.len() + 2 * BLOCK, "{head} and {tail}: {}", known.words.len());
+            }
+        }
+        // Nothing in common, and all.
+        assert_eq!(CachedValue::new(b"\"other\"", &replaced).restored(&replaced), &b"\"other\""[..]);
+        assert_eq!(CachedValue::new(&replaced, &replaced).words.len(), 0);
+        assert_eq!(CachedValue::new(b"", b"").restored(b""), &b""[..]);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -58,7 +58,7 @@ pub(super) const DRY_RUN: HeaderName = HeaderName::from_static("x-abridge-dry-ru
 /// One chunk in this many is timed, beginning with the first.
 const TIMED_EVERY: u32 = 16;
 
-/// One request and its answer. It is moved from task to task, so it is boxed.
+/// One request and its answer. It is moved from task to task, so it is boxed, and so is what few requests have.
 #[derive(Debug)]
 pub struct Exchange {
     /// The client's request to switch protocols.
@@ -84,9 +84,9 @@ pub struct Exchange {
     prefix_kept: Option<f64>,
     answer: Option<AnswerHead>,
     edit: Option<EditState>,
-    recording: Option<Recording>,
+    recording: Option<Box<Recording>>,
     /// Set if the request is edited and events have a listener.
-    pub(super) edit_events: Option<EditEvents>,
+    pub(super) edit_events: Option<Box<EditEvents>>,
     tasks: Tasks,
     // The trace of the request, if traces are sent.
     traced: Option<Box<Traced>>,
@@ -193,12 +193,12 @@ impl Exchange {
     pub(super) fn set_conversation(
         &mut self,
         dialect: &'static dyn Dialect,
-        uri: &Uri,
+        path: &str,
         bytes: usize,
         readable: bool,
         cache: CacheScope,
     ) {
-        self.conversation = Some(Conversation { dialect, uri: uri.clone(), bytes, readable, cache });
+        self.conversation = Some(Conversation { dialect, path: path.into(), bytes, readable, cache });
     }
 
     /// Notes that the request is handed to this upstream's connection pool now.
@@ -214,7 +214,7 @@ impl Exchange {
     pub(super) fn record<'a>(&mut self, recorder: Option<&Recorder>, sent: impl FnOnce() -> SentRequest<'a>) {
         let Some(recorder) = recorder else { return };
         self.recording = None;
-        self.recording = recorder.begin(&self.id.to_string(), sent());
+        self.recording = recorder.begin(&self.id.to_string(), sent()).map(Box::new);
         if self.recording.is_none() {
             tracing::warn!(request_id = %self.id, "not recorded: unfinished recordings have reached their memory limit");
         }

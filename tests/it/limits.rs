@@ -202,6 +202,10 @@ async fn a_head_that_takes_too_long_ends_the_connection() {
 
     // One that says nothing at all, and one whose second request never comes, end as well.
     scene.abridge.connect().await.rest().await;
+    // As does one of which it is not known yet what it speaks.
+    let mut client = scene.abridge.connect().await;
+    client.send("P").await;
+    client.rest().await;
     let mut client = scene.abridge.connect().await;
     client.send(request("GET", "/abridge/healthz", &[])).await;
     client.reply().await;

@@ -75,6 +75,35 @@ async fn a_client_may_speak_http2_in_the_clear() {
 }
 
 #[tokio::test]
+async fn the_version_is_known_however_few_bytes_come_first() {
+    use tokio::io::AsyncReadExt as _;
+
+    let mut scene = Scene::new().await;
+    for first in ["P", "PO", "POST /v1"] {
+        let mut client = scene.abridge.connect().await;
+        client.send(first).await;
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        let request = chat(PLAIN);
+        client.send(&request[first.len()..]).await;
+        let mut call = scene.upstream.request().await;
+        assert_eq!(call.bytes().await, PLAIN);
+        call.answer("200 OK", &["connection: close"], "{}").await;
+        assert_eq!(client.reply().await.head.status(), 200);
+    }
+    // The preface of HTTP/2 and empty settings, which are answered with the server's settings.
+    let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for first in [1, 4, 24] {
+        let mut client = scene.abridge.connect().await;
+        client.send(&hello[..first]).await;
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        client.send(&hello[first..]).await;
+        let (mut socket, mut head) = (client.into_socket(), [0; 9]);
+        within("settings", socket.read_exact(&mut head)).await.unwrap();
+        assert_eq!(head[3], 4, "{head:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_stream_over_http2_that_its_client_drops_is_cancelled_and_the_others_go_on() {
     use http_body_util::BodyExt;
 

@@ -1,5 +1,6 @@
 //! How much memory abridge takes: with nothing to do, and with many long requests at a time.
 
+use crate::support::bodies::PLAIN;
 use crate::support::offloads::{long_text, with_results};
 use crate::support::{Scene, chat, within};
 
@@ -74,4 +75,30 @@ async fn a_hundred_requests_of_1_mb_take_what_they_may() {
     for mut client in clients {
         assert_eq!(client.reply().await.head.status(), 200);
     }
+}
+
+#[tokio::test]
+async fn an_open_stream_takes_34_kib() {
+    const STREAMS: u64 = 300;
+    let mut scene = Scene::new().await;
+    let request = chat(PLAIN);
+    scene.ask(&request).await.json("{}").await;
+    scene.client.reply().await;
+    let before = scene.abridge.memory();
+    let mut open = Vec::new();
+    for _ in 0..STREAMS {
+        let mut client = scene.abridge.connect().await;
+        client.send(&request).await;
+        let mut call = scene.upstream.request().await;
+        call.bytes().await;
+        call.begin_stream().await;
+        call.send_chunk("data: {}\n\n").await;
+        client.head().await;
+        assert_eq!(client.chunk().await.as_deref(), Some(&b"data: {}\n\n"[..]));
+        open.push((client, call));
+    }
+    let each = (scene.abridge.memory() - before) / STREAMS;
+    println!("a stream: {each} KiB");
+    // That of a release is in BENCHMARKS.md.
+    assert!(each <= 34, "{each} KiB");
 }

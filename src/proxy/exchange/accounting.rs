@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
@@ -42,7 +42,8 @@ pub(in crate::proxy) struct Accounting {
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) dialect: &'static dyn Dialect,
-    pub(super) uri: Uri,
+    /// A copy: the URI of a request keeps all bytes alive that were read with it.
+    pub(super) path: Box<str>,
     pub(super) bytes: usize,
     pub(super) readable: bool,
     pub(super) cache: CacheScope,
@@ -214,7 +215,7 @@ impl Exchange {
 
     /// The history entry; `None` if the request is no conversation.
     fn entry(&self, tap_report: &TapReport, end: history::AnswerEnd) -> Option<Entry> {
-        let Conversation { uri, bytes, readable, .. } = self.conversation.as_ref()?;
+        let Conversation { path, bytes, readable, .. } = self.conversation.as_ref()?;
         let edit = self.edit.as_ref();
         let report = edit.and_then(|edit| edit.report.as_deref());
         let answer = self.answer.map(|AnswerHead { status, after, .. }| (status.as_u16(), millis(after)));
@@ -226,7 +227,7 @@ impl Exchange {
             id: self.id.to_string(),
             time: (now() - ago.as_secs_f64()).max(0.0),
             model: report.and_then(|report| report.model.as_deref()).map(short),
-            path: short(uri.path()),
+            path: short(path),
             upstream: self.upstream.to_string(),
             outcome: edit.map_or(Outcome::Passed, |edit| edit.outcome(*readable)),
             edits: report.map(crate::plan::Report::counts).unwrap_or_default(),

@@ -29,7 +29,7 @@ impl Exchange {
         let Some((exporter, conversation)) = exporter.zip(self.conversation.as_ref()) else { return };
         let sent = Moment::now();
         let request = StartedRequest {
-            path: conversation.uri.path(),
+            path: &conversation.path,
             provider: conversation.dialect.provider(),
             began: sent.time_of(self.timer.began()),
             sent: sent.time,
