@@ -55,7 +55,7 @@ impl Results {
 
     fn goals(&self) -> Vec<Goal> {
         let mut goals = Vec::new();
-        for (bytes, bound) in [(2 << 10, 1.3), (1 << 20, 1.9), (8 << 20, 2.2)] {
+        for (bytes, bound) in [(2 << 10, 1.1), (1 << 20, 1.9), (8 << 20, 2.2)] {
             let table = self.latency.iter().find(|table| table.bytes == bytes);
             let row = table.and_then(|table| table.rows.iter().find(|row| row.route == Route::Edit));
             if let Some(ratio) = row.and_then(|row| row.to_nginx) {
@@ -71,7 +71,7 @@ impl Results {
             goals.push(Goal::bytes("memory of a slow stream", 32 << 10, bytes));
         }
         if let Some(footprint) = &self.footprint {
-            goals.push(Goal::bytes("memory when idle", 20 << 20, footprint.idle_bytes));
+            goals.push(Goal::bytes("memory when idle", 10_000_000, footprint.idle_bytes));
             let binary_bytes = usize::try_from(footprint.binary_bytes).unwrap_or(usize::MAX);
             goals.push(Goal::bytes("binary", 15 << 20, binary_bytes));
         }
