@@ -36,13 +36,21 @@ impl Lane {
 
     #[inline]
     fn controls(self) -> u64 {
-        self.0.min(u8x16::splat(0x1f)).simd_eq(self.0).to_bitmask().into()
+        self.are_controls().to_bitmask().into()
     }
 
-    /// Those that do not stand for themselves in a string: quotes, backslashes and control characters.
     #[inline]
-    pub(super) fn specials(self) -> u64 {
-        self.equal(b'"') | self.equal(b'\\') | self.controls()
+    fn are_controls(self) -> u8x16 {
+        self.0.min(u8x16::splat(0x1f)).simd_eq(self.0)
+    }
+
+    /// How many bytes there are before the first one that does not stand for itself in a string: a quote, a backslash or a
+    /// control character.
+    #[inline]
+    pub(super) fn plain(self) -> usize {
+        let [quotes, backslashes] = [b'"', b'\\'].map(|byte| self.0.simd_eq(u8x16::splat(byte)));
+        let specials = (quotes | backslashes | self.are_controls()).to_bitmask();
+        (specials | 1 << LANE).trailing_zeros() as usize
     }
 }
 

@@ -25,36 +25,44 @@ pub(crate) fn string(json: &str) -> Option<Cow<'_, str>> {
 /// The text of a JSON string, given with its quotes; none if it is no valid one, or has half a surrogate pair.
 pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
     let written = json.strip_prefix('"')?.strip_suffix('"')?;
-    let bytes = written.as_bytes();
-    let Some(mut at) = special(bytes) else { return Some(Cow::Borrowed(written)) };
-    // Whole lanes are added, of which what stands from an escape on is taken off again.
-    let mut text = Vec::with_capacity(bytes.len() + LANE);
-    text.extend_from_slice(bytes.get(..at)?);
-    while let Some([b'\\', kind, ..]) = bytes.get(at..) {
-        if let Some(byte) = escaped_byte(*kind) {
-            text.push(byte);
-            at += 2;
-        } else {
-            let (character, length) = escaped_units(bytes.get(at..)?)?;
-            text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-            at += length;
-        }
-        let mut plain = LANE;
-        while let Some(lane) = bytes.get(at..)?.first_chunk::<LANE>().filter(|_| plain == LANE) {
-            text.extend_from_slice(lane);
-            plain = (Lane::new(*lane).specials().trailing_zeros() as usize).min(LANE);
-            text.truncate(text.len() - (LANE - plain));
-            at += plain;
-        }
-        let rest = bytes.get(at..)?;
-        if rest.len() < LANE {
-            let plain = special(rest).unwrap_or(rest.len());
-            text.extend_from_slice(rest.get(..plain)?);
-            at += plain;
-        }
+    let mut from = written.as_bytes();
+    if special(from).is_none() {
+        return Some(Cow::Borrowed(written));
     }
-    // What stops before the end is no escape.
-    String::from_utf8(text).ok().filter(|_| at == bytes.len()).map(Cow::Owned)
+    // No text is longer than what is written. Lanes are copied whole; what stands in one from an escape on is overwritten.
+    let mut text = vec![0; from.len() + LANE];
+    let mut to = text.as_mut_slice();
+    loop {
+        while let Some(lane) = from.first_chunk() {
+            *to.first_chunk_mut()? = *lane;
+            let plain = Lane::new(*lane).plain();
+            (from, to) = (from.get(plain..)?, to.get_mut(plain..)?);
+            if plain < LANE {
+                break;
+            }
+        }
+        let (read, wrote) = match from {
+            [] => break,
+            [b'\\', kind, ..] if let Some(byte) = escaped_byte(*kind) => {
+                *to.first_mut()? = byte;
+                (2, 1)
+            }
+            [b'\\', ..] => {
+                let (character, length) = escaped_units(from)?;
+                (length, character.encode_utf8(to).len())
+            }
+            [b'"' | 0..0x20, ..] => return None,
+            // There is no whole lane any more.
+            [byte, ..] => {
+                *to.first_mut()? = *byte;
+                (1, 1)
+            }
+        };
+        (from, to) = (from.get(read..)?, to.get_mut(wrote..)?);
+    }
+    let n_left = to.len();
+    text.truncate(text.len() - n_left);
+    Some(Cow::Owned(String::from_utf8(text).ok()?))
 }
 
 /// The byte that a backslash and this one stand for; none for `u`, and for what is no escape.
