@@ -121,7 +121,7 @@ impl<'t, 'd> CurrentText<'t, 'd> {
 
     pub(super) fn text(&self) -> &str {
         match self.earlier {
-            Some(replacement) => self.text.get_or_init(|| replacement.text()),
+            Some(replacement) => self.text.get_or_init(|| replacement.text(self.source.request.body).into()),
             None => self.source.text(),
         }
     }

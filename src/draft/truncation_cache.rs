@@ -9,13 +9,12 @@ use std::{
     sync::Arc,
 };
 
-use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
 
 use super::{
     Draft,
     replace::{NotApplicable, ProposedEdit},
-    replacement::Replacement,
+    replacement::{NewValue, Replacement},
 };
 use crate::{
     conversation::UnitIndex,
@@ -29,9 +28,6 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// The expected number of entries, which decides into how many shards the cache is split.
 const EXPECTED_ENTRIES: usize = 1024;
-
-/// Two values are compared so many bytes at a time, and less than that of what they have in common is kept.
-const BLOCK: usize = 64;
 
 /// The bytes of an entry beside its words, with its share of the tables around it.
 const ENTRY_BYTES: u64 = 512;
@@ -57,20 +53,9 @@ struct CachedEdit {
 struct CachedReplacement {
     /// Counted from the beginning of the content.
     span: Span,
-    with: CachedValue,
+    with: NewValue,
     fingerprint: Fingerprint,
     stored: Option<PayloadName>,
-}
-
-/// A value that has its two ends from the one that it replaces. Only what stands between them is kept: the ends come again
-/// with the content.
-#[derive(Debug)]
-struct CachedValue {
-    /// The length of the beginning, in bytes.
-    head: usize,
-    words: Box<[u8]>,
-    /// The length of the end, in bytes.
-    tail: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -119,15 +104,9 @@ impl Draft<'_> {
         if let Some(known) = truncation_cache.known.get(&key) {
             return known.map(|known| self.placed_at(&known, unit, content));
         }
-        let proposed = proposed();
-        truncation_cache.known.insert(
-            key,
-            proposed
-                .as_ref()
-                .map(|proposed| Arc::new(CachedEdit::of(proposed, content, self.request.body)))
-                .map_err(|why| *why),
-        );
-        proposed
+        let cached = proposed().map(|proposed| Arc::new(CachedEdit::of(&proposed, content, self.request.body)));
+        truncation_cache.known.insert(key, cached.clone());
+        cached.map(|cached| self.placed_at(&cached, unit, content))
     }
 
     fn placed_at(&self, known: &CachedEdit, unit: UnitIndex, content: Span) -> ProposedEdit {
@@ -136,7 +115,7 @@ impl Draft<'_> {
                 Span { start: content.start + replacement.span.start, end: content.start + replacement.span.end };
             Replacement {
                 span,
-                with: replacement.with.restored(span.of(self.request.body)),
+                with: replacement.with.clone(),
                 fingerprint: replacement.fingerprint,
                 stored: replacement.stored,
                 source: span,
@@ -152,34 +131,12 @@ impl CachedEdit {
     fn of(proposed: &ProposedEdit, content: Span, body: &[u8]) -> Self {
         let replacements = proposed.replacements.iter().map(|replacement| CachedReplacement {
             span: Span { start: replacement.span.start - content.start, end: replacement.span.end - content.start },
-            with: CachedValue::new(&replacement.with, replacement.span.of(body)),
+            with: replacement.with.without_ends(replacement.span.of(body)),
             fingerprint: replacement.fingerprint,
             stored: replacement.stored,
         });
         Self { replacements: replacements.collect(), bytes: proposed.bytes }
     }
-}
-
-impl CachedValue {
-    fn new(with: &[u8], replaced: &[u8]) -> Self {
-        let head = common(with.chunks(BLOCK), replaced.chunks(BLOCK));
-        let rest = with.get(head..).unwrap_or_default();
-        let behind = replaced.get(head..).unwrap_or_default();
-        let tail = common(rest.rchunks(BLOCK), behind.rchunks(BLOCK));
-        Self { head, words: rest.get(..rest.len() - tail).unwrap_or_default().into(), tail }
-    }
-
-    /// The value in place of `replaced`, which is the one that it was made from.
-    fn restored(&self, replaced: &[u8]) -> Bytes {
-        let head = replaced.get(..self.head).unwrap_or_default();
-        let tail = replaced.get(replaced.len().saturating_sub(self.tail)..).unwrap_or_default();
-        [head, &self.words, tail].concat().into()
-    }
-}
-
-/// The bytes of the first blocks, as far as both have the same ones.
-fn common<'a>(one: impl Iterator<Item = &'a [u8]>, other: impl Iterator<Item = &'a [u8]>) -> usize {
-    one.zip(other).take_while(|(one, other)| one == other).map(|(block, _)| block.len()).sum()
 }
 
 #[cfg(test)]
@@ -191,7 +148,7 @@ mod tests {
     fn a_cached_edit_weighs_what_it_takes() {
         let replacement = |n: usize| CachedReplacement {
             span: Span::default(),
-            with: CachedValue { head: 5000, words: vec![b'x'; n].into(), tail: 5000 },
+            with: NewValue { head: 5000, words: vec![b'x'; n].into(), tail: 5000 },
             fingerprint: Fingerprint::default(),
             stored: None,
         };
@@ -209,7 +166,7 @@ mod tests {
         let truncation_cache = TruncationCache::default();
         let n_known = || truncation_cache.known.len() as u64;
         for n in 0..10_000_u64 {
-            let with = CachedValue { head: 5000, words: [b'x'; 250].into(), tail: 5000 };
+            let with = NewValue { head: 5000, words: vec![b'x'; 250].into(), tail: 5000 };
             let replacement =
                 CachedReplacement { span: Span::default(), with, fingerprint: Fingerprint::default(), stored: None };
             let edit = CachedEdit { replacements: vec![replacement], bytes: Sizes::default() };
@@ -223,23 +180,5 @@ mod tests {
         let tables = truncation_cache.known.memory_used();
         let each = (tables.entries + tables.map) as u64 / n_known() + size_of::<CachedEdit>() as u64;
         assert!(each <= ENTRY_BYTES, "{each}");
-    }
-
-    #[test]
-    fn of_a_value_only_what_is_not_in_the_replaced_one_is_kept() {
-        let replaced: Vec<u8> = (0..20_000_u32).map(|n| b'a' + (n * n % 23) as u8).collect();
-        for (head, tail) in [(0, 0), (1, 0), (0, 1), (63, 65), (64, 64), (5000, 4999), (12_000, 8000), (20_000, 0)] {
-            let (first, last) = (&replaced[..head], &replaced[20_000 - tail..]);
-            for words in [&b""[..], b"[cut]"] {
-                let with = [first, words, last].concat();
-                let known = CachedValue::new(&with, &replaced);
-                assert_eq!(known.restored(&replaced), with, "{head} and {tail}");
-                assert!(known.words.len() <= words.len() + 2 * BLOCK, "{head} and {tail}: {}", known.words.len());
-            }
-        }
-        // Nothing in common, and all.
-        assert_eq!(CachedValue::new(b"\"other\"", &replaced).restored(&replaced), &b"\"other\""[..]);
-        assert_eq!(CachedValue::new(&replaced, &replaced).words.len(), 0);
-        assert_eq!(CachedValue::new(b"", b"").restored(b""), &b""[..]);
     }
 }

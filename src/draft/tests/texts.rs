@@ -25,7 +25,7 @@ fn offered(text: &str, cut: &TextCut) -> (Result<String, NotApplicable>, u64) {
             ReplaceOptions { stored: false, smaller: true, media: false },
             |_| Some(cut.clone()),
         );
-        let with = proposed.map(|proposed| serde_json::from_slice(&proposed.replacements[0].with).unwrap());
+        let with = proposed.map(|proposed| serde_json::from_slice(&proposed.replacements[0].with.words).unwrap());
         (with, draft.context.meter.n_tokenised())
     };
     draft(&body, Offload::Possible, write).0
