@@ -96,7 +96,9 @@ impl ProposedEdit {
         self.bytes.before += before;
         self.bytes.after += after;
         let stored = options.stored.then_some(source.name);
-        self.replacements.push(Replacement { source: source.source, ..Replacement::new(source.span, json, stored) });
+        let replacement = Replacement::new(source.span, json, stored);
+        let with = replacement.with.without_ends(source.span.of(body));
+        self.replacements.push(Replacement { source: source.source, with, ..replacement });
     }
 }
 

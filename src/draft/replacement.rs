@@ -84,6 +84,9 @@ impl NewValue {
         let rest = with.get(head..).unwrap_or_default();
         let behind = replaced.get(head..).unwrap_or_default();
         let tail = common(rest.rchunks(BLOCK), behind.rchunks(BLOCK));
+        if head + tail == 0 {
+            return Self::whole(with);
+        }
         Self { head, words: Bytes::copy_from_slice(rest.get(..rest.len() - tail).unwrap_or_default()), tail }
     }
 

@@ -104,9 +104,12 @@ impl Draft<'_> {
         if let Some(known) = truncation_cache.known.get(&key) {
             return known.map(|known| self.placed_at(&known, unit, content));
         }
-        let cached = proposed().map(|proposed| Arc::new(CachedEdit::of(&proposed, content, self.request.body)));
-        truncation_cache.known.insert(key, cached.clone());
-        cached.map(|cached| self.placed_at(&cached, unit, content))
+        let proposed = proposed();
+        truncation_cache.known.insert(
+            key,
+            proposed.as_ref().map(|proposed| Arc::new(CachedEdit::of(proposed, content))).map_err(|why| *why),
+        );
+        proposed
     }
 
     fn placed_at(&self, known: &CachedEdit, unit: UnitIndex, content: Span) -> ProposedEdit {
@@ -128,10 +131,10 @@ impl Draft<'_> {
 }
 
 impl CachedEdit {
-    fn of(proposed: &ProposedEdit, content: Span, body: &[u8]) -> Self {
+    fn of(proposed: &ProposedEdit, content: Span) -> Self {
         let replacements = proposed.replacements.iter().map(|replacement| CachedReplacement {
             span: Span { start: replacement.span.start - content.start, end: replacement.span.end - content.start },
-            with: replacement.with.without_ends(replacement.span.of(body)),
+            with: replacement.with.clone(),
             fingerprint: replacement.fingerprint,
             stored: replacement.stored,
         });

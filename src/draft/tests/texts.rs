@@ -1,6 +1,7 @@
 //! What comes in place of a text, whether that is smaller, and how much is counted to know it.
 
 use super::*;
+use crate::span::{joined, splice};
 
 /// Lines of text, of some four bytes a token.
 fn lines(n_bytes: usize) -> String {
@@ -25,7 +26,7 @@ fn offered(text: &str, cut: &TextCut) -> (Result<String, NotApplicable>, u64) {
             ReplaceOptions { stored: false, smaller: true, media: false },
             |_| Some(cut.clone()),
         );
-        let with = proposed.map(|proposed| serde_json::from_slice(&proposed.replacements[0].with.words).unwrap());
+        let with = proposed.map(|proposed| proposed.replacements[0].text(&body));
         (with, draft.context.meter.n_tokenised())
     };
     draft(&body, Offload::Possible, write).0
@@ -96,8 +97,9 @@ fn what_was_truncated_is_cut_anew_out_of_what_came() {
         draft.rows()
     });
     let left = with_words(&text, &TextCut { from: 500, to: 2500, words: "-".to_owned() });
-    let left = serde_json::to_vec(&left).unwrap();
-    assert_eq!(plan.splices.iter().map(|splice| &splice.with[..]).collect::<Vec<_>>(), [&left[..]]);
+    let edited = String::from_utf8(body.to_vec()).unwrap().replace(&json, &serde_json::to_string(&left).unwrap());
+    assert_eq!(joined(splice(&body, &plan.splices)), edited);
+    assert!(plan.splices[0].with.len() < 130, "the ends are the client's: {plan:?}");
     assert_eq!(plan.report.changes.len(), 1, "the first one is moot");
     assert_eq!(plan.offloads.iter().map(|offload| offload.payload.bytes()).collect::<Vec<_>>(), [text]);
 }
