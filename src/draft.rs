@@ -254,8 +254,8 @@ impl<'a> Draft<'a> {
         self.last_answer.as_ref().is_none_or(|last| unit >= last.end)
     }
 
-    /// Where what the model has not read begins in the body.
-    fn unread_from(&self) -> usize {
+    /// The offset in the body from which on the model has read nothing.
+    fn unread_start(&self) -> usize {
         let first = self.last_answer.as_ref().map_or(UnitIndex::new(0), |last| last.end);
         self.request.conversation.unit(first).map_or(self.request.body.len(), |unit| unit.span.start)
     }

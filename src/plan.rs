@@ -89,8 +89,8 @@ pub struct OffloadedPayload {
     pub key: PayloadKey,
     /// The text that was taken out, as recall gives it back.
     pub payload: Payload,
-    /// Whether the model has not read it yet, so that no earlier request can have stored it.
-    pub is_unread: bool,
+    /// Whether an earlier request has likely stored it, as the model has read it.
+    pub likely_stored: bool,
 }
 
 /// What was, or would be, done to one request. It holds names and numbers and nothing of what the messages say.

@@ -318,7 +318,7 @@ impl Draft<'_> {
     /// What must be stored, each payload once.
     fn offloads(self) -> Vec<OffloadedPayload> {
         let mut seen = BTreeSet::new();
-        let unread_from = self.unread_from();
+        let unread_start = self.unread_start();
         let stored =
             self.replacements.into_values().filter_map(|replacement| Some((replacement.source, replacement.stored?)));
         let new = stored.filter(|(_, name)| seen.insert(name.key));
@@ -326,7 +326,7 @@ impl Draft<'_> {
         new.map(|(source, PayloadName { key, stored_len, media, .. })| OffloadedPayload {
             key,
             payload: Payload::of_value(raw(source), stored_len, media),
-            is_unread: source.start >= unread_from,
+            likely_stored: source.start < unread_start,
         })
         .collect()
     }

@@ -20,9 +20,6 @@ pub(super) struct DiskBreakers {
     export: DiskBreaker,
 }
 
-/// A shared store is asked for payloads that together are longer than this before they are sent, in bytes.
-const LARGE: usize = 64 << 10;
-
 /// Why payloads are not durable. [`EngineError`](super::EngineError) and [`SummaryError`](super::error::SummaryError) say
 /// what that means.
 #[derive(Debug)]
@@ -60,8 +57,8 @@ impl DiskBreakers {
         offloads: Vec<OffloadedPayload>,
         lifetime: Lifetime,
     ) -> Result<(), PersistError> {
-        let exported = export_dir.map(|dir| (dir, offloads.iter().map(named).collect::<Vec<_>>()));
-        self.store.call(async move { put(&*store, &offloads, lifetime).await }).await?.map_err(PersistError::Store)?;
+        let exported = export_dir.map(|dir| (dir, named(offloads.clone())));
+        self.store.call(async move { put(&*store, offloads, lifetime).await }).await?.map_err(PersistError::Store)?;
         let Some((dir, payloads)) = exported else { return Ok(()) };
         // A call while the breaker is open would occupy a blocking thread.
         self.export.check()?;
@@ -71,20 +68,15 @@ impl DiskBreakers {
     }
 }
 
-/// Stores payloads. A store that is shared is asked first for those that an earlier request has likely stored through
-/// another process, and for many bytes, before they are encoded and sent.
-async fn put(store: &dyn Store, offloads: &[OffloadedPayload], lifetime: Lifetime) -> Result<(), StoreError> {
-    let Some(shared) = store.shared() else { return store.put(offloads.iter().map(named).collect(), lifetime).await };
-    let n_bytes: usize = offloads.iter().map(|offload| offload.payload.len()).sum();
-    let (new, old): (Vec<_>, Vec<_>) = offloads.iter().partition(|offload| offload.is_unread && n_bytes <= LARGE);
-    let [new, old] = [new, old].map(|offloads| offloads.into_iter().map(named).collect::<Vec<_>>());
-    let (stored, missing) = tokio::join!(store.put(new, lifetime), shared.missing(old, lifetime));
-    stored?;
-    store.put(missing?, lifetime).await
+/// Stores payloads. In a store that is shared, an earlier request has likely stored some through another process.
+async fn put(store: &dyn Store, offloads: Vec<OffloadedPayload>, lifetime: Lifetime) -> Result<(), StoreError> {
+    let Some(shared) = store.shared() else { return store.put(named(offloads), lifetime).await };
+    let (old, new): (Vec<_>, Vec<_>) = offloads.into_iter().partition(|offload| offload.likely_stored);
+    tokio::try_join!(store.put(named(new), lifetime), shared.put_again(named(old), lifetime)).map(drop)
 }
 
-fn named(offload: &OffloadedPayload) -> (PayloadKey, Payload) {
-    (offload.key, offload.payload.clone())
+fn named(offloads: Vec<OffloadedPayload>) -> Vec<(PayloadKey, Payload)> {
+    offloads.into_iter().map(|offload| (offload.key, offload.payload)).collect()
 }
 
 #[cfg(test)]
@@ -110,7 +102,7 @@ mod tests {
         let breakers = DiskBreakers::new(TIMEOUT, &Tasks::default());
         let persist = |name: &str| {
             let dir = folder.path().join(name);
-            let offload = OffloadedPayload { key, payload: payload.clone(), is_unread: true };
+            let offload = OffloadedPayload { key, payload: payload.clone(), likely_stored: false };
             breakers.persist(Arc::clone(&store), Some(dir), vec![offload], Lifetime::Usual)
         };
         persist("before").await.unwrap();

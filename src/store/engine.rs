@@ -122,7 +122,8 @@ const QUEUE_LEN: usize = 64;
 /// How many keys one generation of [`KnownKeys`] holds.
 const KNOWN_PER_GENERATION: usize = 32_768;
 
-/// Payloads that together are longer than this are encoded on a blocking thread.
+/// Payloads that together are longer than this are encoded on a blocking thread, and the engine is asked which of them it
+/// has before they are sent.
 const LARGE: usize = 64 * 1024;
 
 /// At start, the engine is asked again after this time.
@@ -216,6 +217,30 @@ impl<E: Engine> EngineStore<E> {
         tasks.spawn(writer::run(Arc::clone(&inner), queue, tasks.clone()));
         Ok(Self { inner, jobs })
     }
+
+    /// Stores the payloads that are not known. Of more than `most_unasked` bytes, the engine is asked which it has.
+    async fn put_unknown(
+        &self,
+        payloads: Vec<(PayloadKey, Payload)>,
+        lifetime: Lifetime,
+        most_unasked: usize,
+    ) -> Result<(), StoreError> {
+        let missing = self.inner.missing(payloads, lifetime).await;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if self.inner.is_full.load(Ordering::Relaxed) {
+            self.inner.counts().failures.fetch_add(1, Ordering::Relaxed);
+            return Err(StoreError::new(Op::Put, EngineError::Full.kind(), EngineError::Full));
+        }
+        let began = Instant::now();
+        let n_bytes: usize = missing.iter().map(|(_, payload)| payload.len()).sum();
+        let missing = if n_bytes > most_unasked { self.inner.not_stored(missing, lifetime).await? } else { missing };
+        let rows = self.inner.encode_all(missing, lifetime, n_bytes).await?;
+        let stored = if rows.is_empty() { Ok(()) } else { writer::submit(&self.jobs, rows).await };
+        self.inner.counts().waits.observe_time(began.elapsed());
+        stored
+    }
 }
 
 impl<E: Engine> FleetStore for EngineStore<E> {
@@ -266,22 +291,7 @@ impl<E: Engine> Inner<E> {
 
 impl<E: Engine> Store for EngineStore<E> {
     fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let missing = self.inner.unknown_payloads(payloads, lifetime).await;
-            if missing.is_empty() {
-                return Ok(());
-            }
-            if self.inner.is_full.load(Ordering::Relaxed) {
-                self.inner.counts().failures.fetch_add(1, Ordering::Relaxed);
-                return Err(StoreError::new(Op::Put, EngineError::Full.kind(), EngineError::Full));
-            }
-            let began = Instant::now();
-            let n_bytes: usize = missing.iter().map(|(_, payload)| payload.len()).sum();
-            let rows = self.inner.encode_all(missing, lifetime, n_bytes).await?;
-            let stored = writer::submit(&self.jobs, rows).await;
-            self.inner.counts().waits.observe_time(began.elapsed());
-            stored
-        })
+        Box::pin(self.put_unknown(payloads, lifetime, LARGE))
     }
 
     fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
@@ -400,15 +410,8 @@ impl<E: Engine> Store for EngineStore<E> {
 }
 
 impl<E: Engine> SharedStore for EngineStore<E> {
-    fn missing(
-        &self,
-        payloads: Vec<(PayloadKey, Payload)>,
-        lifetime: Lifetime,
-    ) -> StoreFuture<'_, Vec<(PayloadKey, Payload)>> {
-        Box::pin(async move {
-            let unknown = self.inner.unknown_payloads(payloads, lifetime).await;
-            if unknown.is_empty() { Ok(unknown) } else { self.inner.not_stored(unknown, lifetime).await }
-        })
+    fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
+        Box::pin(self.put_unknown(payloads, lifetime, 0))
     }
 
     fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>> {

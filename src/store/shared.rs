@@ -10,12 +10,9 @@ use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 
 /// A store that several processes use at once. All times are those of the engine's clock.
 pub trait SharedStore: Store {
-    /// Those of the payloads that are not stored for as long. The engine is asked for those that this process does not know.
-    fn missing(
-        &self,
-        payloads: Vec<(PayloadKey, Payload)>,
-        lifetime: Lifetime,
-    ) -> StoreFuture<'_, Vec<(PayloadKey, Payload)>>;
+    /// Stores payloads as [`Store::put`] does. Another process has likely stored them, so the engine is asked for those that
+    /// this process does not know, and only what is missing is sent.
+    fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()>;
 
     /// What is known of the summaries of one conversation: the last used, [`MAX_SEEN`] at most.
     fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>>;

@@ -106,7 +106,7 @@ impl Planning<'_> {
     async fn persist_asked(&self, asks: &[HandlerAsk]) -> Result<(), PersistError> {
         let long = asks.iter().filter_map(|ask| match &ask.text {
             AskedText::Ends { handle, payload, .. } => {
-                Some(OffloadedPayload { key: *handle, payload: payload.clone(), is_unread: true })
+                Some(OffloadedPayload { key: *handle, payload: payload.clone(), likely_stored: false })
             }
             AskedText::Whole(_) => None,
         });

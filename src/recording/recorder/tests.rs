@@ -89,7 +89,7 @@ fn plan_inputs_read_back_as_written() {
         offloads: vec![OffloadedPayload {
             key,
             payload: Bytes::from_static(b"what was taken out").into(),
-            is_unread: true,
+            likely_stored: false,
         }],
         ..sent(&target)
     };

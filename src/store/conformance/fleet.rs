@@ -27,7 +27,7 @@ pub async fn suite<S: SharedStore>(open: impl AsyncFn(Settings, Clock) -> [S; 2]
         Pair { one, other, clock }
     };
     what_one_stores_the_other_reads(pair().await).await;
-    what_one_has_stored_is_not_missing_to_the_other(pair().await).await;
+    what_one_has_stored_is_not_written_again_by_the_other(pair().await).await;
     of_two_offers_one_wins(pair().await).await;
     of_many_claims_one_leads(pair().await).await;
     a_lease_that_is_not_renewed_ends(pair().await).await;
@@ -58,19 +58,22 @@ async fn what_one_stores_the_other_reads<S: SharedStore>(Pair { one, other, .. }
     assert_eq!(other.inspected("req_1".to_owned()).await.unwrap(), Some(first));
 }
 
-async fn what_one_has_stored_is_not_missing_to_the_other<S: SharedStore>(Pair { one, other, .. }: Pair<S>) {
+async fn what_one_has_stored_is_not_written_again_by_the_other<S: SharedStore>(Pair { one, other, clock }: Pair<S>) {
     let (stored, new) = (dense(1, 2_000), dense(2, 90_000));
     one.put_all(vec![(key(&stored), stored.clone())]).await.unwrap();
-    let missing = async |store: &S, lifetime: Lifetime| {
+    let put_again = async |lifetime| {
         let payloads = [&stored, &new].map(|payload| (key(payload), payload.clone().into()));
-        let missing = store.missing(payloads.into(), lifetime).await.unwrap();
-        missing.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+        other.put_again(payloads.into(), lifetime).await.unwrap();
+        one.stats().await.unwrap().payloads
     };
-    for store in [&one, &other, &other] {
-        assert_eq!(missing(store, Lifetime::Usual).await, [key(&new)]);
-    }
-    assert_eq!(missing(&other, Lifetime::Chained).await, [key(&stored), key(&new)], "nobody keeps it that long");
-    assert_eq!(one.stats().await.unwrap().payloads, 1, "who asks stores nothing");
+    let before = other.stats().await.unwrap().written;
+    assert_eq!(put_again(Lifetime::Usual).await, 2);
+    assert_eq!(other.stats().await.unwrap().written - before, 1, "the one that was missing");
+    assert_eq!(one.get(key(&new)).await.unwrap(), Some(new.clone()));
+    // Who asks for a longer lifetime gets it.
+    assert_eq!(put_again(Lifetime::Chained).await, 2);
+    clock.forward(7 * DAY + 1);
+    assert_eq!(one.sweep().await.unwrap().aged, 0);
 }
 
 async fn of_two_offers_one_wins<S: SharedStore>(Pair { one, other, .. }: Pair<S>) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Inner, MemoryStore};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::shared::{Claim, Claimant, MAX_NOTES, MAX_SEEN, Note, Seen, SeenState, SharedStore};
-use crate::store::{Op, StoreFuture, Time};
+use crate::store::{Op, Store as _, StoreFuture, Time};
 
 /// Claims, and notes.
 #[derive(Debug, Default)]
@@ -43,21 +43,8 @@ impl Inner {
 }
 
 impl SharedStore for MemoryStore {
-    fn missing(
-        &self,
-        mut payloads: Vec<(PayloadKey, Payload)>,
-        lifetime: Lifetime,
-    ) -> StoreFuture<'_, Vec<(PayloadKey, Payload)>> {
-        self.with_lock(Op::Put, move |inner, now| {
-            payloads.retain(|(key, _)| match inner.rows.get_mut(key) {
-                Some(row) if row.lifetime >= lifetime => {
-                    row.used = now;
-                    false
-                }
-                _ => true,
-            });
-            payloads
-        })
+    fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
+        self.put(payloads, lifetime)
     }
 
     fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>> {
