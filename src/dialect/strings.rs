@@ -41,15 +41,11 @@ pub fn render(text: &str) -> Bytes {
     string.into()
 }
 
-/// A JSON string with `words` in place of these bytes of its text. The rest stays as it is written.
-pub fn render_cut(body: &[u8], string: Span, cut: Range<usize>, words: &str) -> Bytes {
-    let raw = string.of(body);
-    let cut = raw::written_at(raw, &cut);
-    let head = raw.get(..cut.start).unwrap_or_default();
-    let tail = raw.get(cut.end..).unwrap_or_default();
-    let mut string = Vec::with_capacity(head.len() + words.len() + words.len() / 8 + tail.len());
-    string.extend_from_slice(head);
-    push_escaped(&mut string, words);
-    string.extend_from_slice(tail);
-    string.into()
+/// `words` in place of these bytes of the text of a JSON string: which bytes of the string, as it is written, they take the
+/// place of, and how they are written there.
+pub fn render_cut(body: &[u8], string: Span, cut: &Range<usize>, words: &str) -> (Range<usize>, Bytes) {
+    let cut = raw::written_at(string.of(body), cut);
+    let mut written = Vec::with_capacity(words.len() + words.len() / 8);
+    push_escaped(&mut written, words);
+    (cut, written.into())
 }

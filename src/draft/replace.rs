@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::{
     ChangeId, Draft, Offload, ParsedRequest,
-    replacement::Replacement,
+    replacement::{NewValue, Replacement},
     source_text::{CurrentText, ResultText, SourceText, TextCut},
 };
 use crate::{
@@ -82,23 +82,25 @@ impl ProposedEdit {
     fn add(&mut self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) {
         let (TextCut { from, to, words }, len) = (cut, source.name.len);
         let ParsedRequest { dialect, body, .. } = source.request;
-        let json = match source.part {
-            Some(_) => dialect.render_text_part(body, source.span, words),
-            None if cut.is_whole(len) => strings::render(words),
-            None => strings::render_cut(body, source.span, *from..*to, words),
+        let with = match source.part {
+            Some(_) => NewValue::whole(dialect.render_text_part(body, source.span, words)),
+            None if cut.is_whole(len) => NewValue::whole(strings::render(words)),
+            None => {
+                let (cut, words) = strings::render_cut(body, source.span, &(*from..*to), words);
+                NewValue { head: cut.start, words, tail: source.span.len().saturating_sub(cut.end) }
+            }
         };
         let is_text = source.part.is_none() && source.name.media.is_none();
         let (before, after) = if is_text {
             (len, len - (to - from) + words.len())
         } else {
-            (source.span.len(), json.len()) // as they are written
+            (source.span.len(), with.len()) // as they are written
         };
         self.bytes.before += before;
         self.bytes.after += after;
         let stored = options.stored.then_some(source.name);
-        let replacement = Replacement::new(source.span, json, stored);
-        let with = replacement.with.without_ends(source.span.of(body));
-        self.replacements.push(Replacement { source: source.source, with, ..replacement });
+        let replacement = Replacement::new(source.span, with, body, stored);
+        self.replacements.push(Replacement { source: source.source, ..replacement });
     }
 }
 
@@ -221,7 +223,8 @@ impl<'a> Draft<'a> {
         let fingerprint = || Fingerprint::of(input.span.of(self.request.body));
         let stored = if options.stored { self.payload_name(input.span, fingerprint(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
-        let replacement = Replacement::new(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
+        let with = NewValue::whole(Bytes::from_static(input.emptied.as_bytes()));
+        let replacement = Replacement::new(input.span, with, self.request.body, stored);
         Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![replacement], bytes, why: None })
     }
 

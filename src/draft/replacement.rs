@@ -36,24 +36,16 @@ pub(super) struct NewValue {
     pub(super) tail: usize,
 }
 
-/// Two values are compared so many bytes at a time, and less than that of what they have in common is kept apart.
-const BLOCK: usize = 64;
-
 impl Replacement {
-    pub(super) fn new(span: Span, with: Bytes, stored: Option<PayloadName>) -> Self {
-        Self {
-            span,
-            fingerprint: Fingerprint::of(&with),
-            with: NewValue::whole(with),
-            stored,
-            source: span,
-            change: None,
-        }
+    pub(super) fn new(span: Span, with: NewValue, body: &[u8], stored: Option<PayloadName>) -> Self {
+        let fingerprint = Fingerprint::of(&with.joined(span.of(body)));
+        Self { span, with, fingerprint, stored, source: span, change: None }
     }
 
     /// A message that another one stands for.
     pub(super) fn whole(span: Span, with: Bytes, change: ChangeId) -> Self {
-        Self { change: Some(change), ..Self::new(span, with, None) }
+        let fingerprint = Fingerprint::of(&with);
+        Self { span, with: NewValue::whole(with), fingerprint, stored: None, source: span, change: Some(change) }
     }
 
     pub(super) fn splice(&self) -> Splice {
@@ -69,7 +61,7 @@ impl Replacement {
 }
 
 impl NewValue {
-    fn whole(words: Bytes) -> Self {
+    pub(super) fn whole(words: Bytes) -> Self {
         Self { head: 0, words, tail: 0 }
     }
 
@@ -77,19 +69,7 @@ impl NewValue {
         self.head + self.words.len() + self.tail
     }
 
-    /// The same without the ends that it has in common with the value that it replaces.
-    pub(super) fn without_ends(&self, replaced: &[u8]) -> Self {
-        let with = self.joined(replaced);
-        let head = common(with.chunks(BLOCK), replaced.chunks(BLOCK));
-        let rest = with.get(head..).unwrap_or_default();
-        let behind = replaced.get(head..).unwrap_or_default();
-        let tail = common(rest.rchunks(BLOCK), behind.rchunks(BLOCK));
-        if head + tail == 0 {
-            return Self::whole(with);
-        }
-        Self { head, words: Bytes::copy_from_slice(rest.get(..rest.len() - tail).unwrap_or_default()), tail }
-    }
-
+    /// All of it, given the value that it replaces.
     fn joined(&self, replaced: &[u8]) -> Bytes {
         let Self { head, words, tail } = self;
         if head + tail == 0 {
@@ -101,33 +81,26 @@ impl NewValue {
     }
 }
 
-/// The bytes of the first blocks, as far as both have the same ones.
-fn common<'a>(one: impl Iterator<Item = &'a [u8]>, other: impl Iterator<Item = &'a [u8]>) -> usize {
-    one.zip(other).take_while(|(one, other)| one == other).map(|(block, _)| block.len()).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::span::splice;
 
     #[test]
-    fn of_a_value_only_what_is_not_in_the_replaced_one_is_kept() {
-        let replaced: Vec<u8> = (0..20_000_u32).map(|n| b'a' + (n * n % 23) as u8).collect();
-        for (head, tail) in [(0, 0), (1, 0), (0, 1), (63, 65), (64, 64), (5000, 4999), (12_000, 8000), (20_000, 0)] {
-            let (first, last) = (&replaced[..head], &replaced[20_000 - tail..]);
+    fn a_splice_between_the_ends_makes_the_whole_value() {
+        let body: Vec<u8> = (0..20_000_u32).map(|n| b'a' + (n * n % 23) as u8).collect();
+        let span = Span { start: 100, end: 19_000 };
+        for (head, tail) in [(0, 0), (1, 0), (0, 1), (63, 65), (5000, 4999), (18_000, 900), (18_900, 0)] {
             for words in [&b""[..], b"[cut]"] {
-                let with = [first, words, last].concat();
-                let known = NewValue::whole(with.clone().into()).without_ends(&replaced);
-                assert_eq!(known.joined(&replaced), with, "{head} and {tail}");
-                assert!(known.words.len() <= words.len() + 2 * BLOCK, "{head} and {tail}: {}", known.words.len());
+                let with = NewValue { head, words: Bytes::from_static(words), tail };
+                let whole = [&body[100..100 + head], words, &body[19_000 - tail..19_000]].concat();
+                assert_eq!((with.len(), &with.joined(span.of(&body))[..]), (whole.len(), &whole[..]));
+                let replacement = Replacement::new(span, with, &body, None);
+                assert_eq!(replacement.fingerprint, Fingerprint::of(&whole));
+                let edited = [&body[..100], &whole[..], &body[19_000..]].concat();
+                let spliced = splice(&Bytes::from(body.clone()), &[replacement.splice()]).concat();
+                assert!(spliced == edited, "{head} and {tail}");
             }
         }
-        // Nothing in common, and all.
-        assert_eq!(
-            NewValue::whole(Bytes::from_static(b"\"other\"")).without_ends(&replaced).joined(&replaced),
-            &b"\"other\""[..]
-        );
-        assert_eq!(NewValue::whole(replaced.clone().into()).without_ends(&replaced).words.len(), 0);
-        assert_eq!(NewValue::whole(Bytes::new()).without_ends(b"").joined(b""), &b""[..]);
     }
 }

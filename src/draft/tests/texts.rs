@@ -99,7 +99,7 @@ fn what_was_truncated_is_cut_anew_out_of_what_came() {
     let left = with_words(&text, &TextCut { from: 500, to: 2500, words: "-".to_owned() });
     let edited = String::from_utf8(body.to_vec()).unwrap().replace(&json, &serde_json::to_string(&left).unwrap());
     assert_eq!(joined(splice(&body, &plan.splices)), edited);
-    assert!(plan.splices[0].with.len() < 130, "the ends are the client's: {plan:?}");
+    assert_eq!(&plan.splices[0].with[..], b"-", "the ends are the client's");
     assert_eq!(plan.report.changes.len(), 1, "the first one is moot");
     assert_eq!(plan.offloads.iter().map(|offload| offload.payload.bytes()).collect::<Vec<_>>(), [text]);
 }
