@@ -59,7 +59,7 @@ impl Lane {
 struct Block([Lane; 4]);
 
 impl Block {
-    /// Those at a place, with blanks behind the last byte there is; none if there is no byte.
+    /// The block at an offset, with blanks where the bytes have ended; none at their end.
     #[inline]
     fn at(bytes: &[u8], at: usize) -> Option<Self> {
         let bytes = bytes.get(at..)?;
@@ -95,8 +95,8 @@ impl Block {
     }
 }
 
-/// Which bytes a backslash stands before that is not escaped itself. `carry` is whether the first one is such a byte, and then
-/// whether the one behind the last is.
+/// The bytes of a block that are escaped, given its backslashes. `carry` says whether the first byte is escaped by the block
+/// before, and is then set for the next block.
 #[inline]
 fn escaped(backslashes: u64, carry: &mut bool) -> u64 {
     let first = u64::from(std::mem::take(carry));
@@ -142,9 +142,9 @@ fn long_closing_quote(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// The first of the bytes that a backslash stands before for which `is_valid` does not hold; that is asked for the place of
-/// each, and the end of a text that ends with such a backslash is one, too.
-pub(crate) fn find_escaped(bytes: &[u8], is_valid: impl Fn(usize) -> bool) -> Option<usize> {
+/// The offset of the first escaped byte that `is_valid` refuses. It gets the offset of each; where the last backslash escapes
+/// nothing, that is the length.
+pub(crate) fn find_escaped(bytes: &[u8], mut is_valid: impl FnMut(usize) -> bool) -> Option<usize> {
     let (mut at, mut carry) = (0, false);
     while let Some(block) = Block::at(bytes, at) {
         let mut left = escaped(block.equal(b'\\'), &mut carry);

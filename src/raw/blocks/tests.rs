@@ -19,12 +19,12 @@ fn escaped_one_by_one(bytes: &[u8]) -> Vec<usize> {
 
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     let escaped = escaped_one_by_one(bytes);
-    let found = std::cell::RefCell::new(Vec::new());
+    let mut found = Vec::new();
     let none = find_escaped(bytes, |at| {
-        found.borrow_mut().push(at);
+        found.push(at);
         true
     });
-    prop_assert_eq!((none, &*found.borrow()), (None, &escaped), "{:?}", bytes);
+    prop_assert_eq!((none, &found), (None, &escaped), "{:?}", bytes);
     prop_assert_eq!(find_escaped(bytes, |_| false), escaped.first().copied(), "{:?}", bytes);
     let ends = |(at, byte): (usize, &u8)| (*byte == b'"' && !escaped.contains(&at)).then_some(at);
     prop_assert_eq!(closing_quote(bytes), bytes.iter().enumerate().find_map(ends), "{:?}", bytes);
