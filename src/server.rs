@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{ConnectionInfo, ListenerRole};
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, ResponseBody};
 use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
 use crate::upstream::MAX_HEAD_BYTES;
@@ -248,11 +250,7 @@ impl Connection {
     /// that tell the version are read before.
     async fn serve_http1<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
         let (proxy, info) = (Arc::clone(&self.server.proxy), self.info);
-        let service = service_fn(move |request| {
-            let proxy = Arc::clone(&proxy);
-            // Boxed, because hyper reserves the size of this future, 5 KB, for the life of the connection.
-            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, info).await) })
-        });
+        let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info));
         let serving = pin!(self.server.http1.serve_connection(io, service).with_upgrades());
         log_end(until_stopped(serving, http1::UpgradeableConnection::graceful_shutdown, &self.server.stop).await);
     }
@@ -264,8 +262,7 @@ impl Connection {
         let first = Arc::clone(&requested);
         let service = service_fn(move |request| {
             first.store(true, Ordering::Relaxed);
-            let proxy = Arc::clone(&proxy);
-            Box::pin(async move { Ok::<_, Infallible>(proxy.handle(request, info).await) }) // as above
+            answer(Arc::clone(&proxy), request, info)
         });
         let serving = pin!(self.server.http.serve_connection_with_upgrades(io, service));
         tokio::select! {
@@ -274,6 +271,15 @@ impl Connection {
             () = first_request_timeout(&requested, self.server.header_timeout) => tracing::debug!("{NOT_USED}"),
         }
     }
+}
+
+/// The answer to a request. It is boxed, because hyper reserves the size of this future, 5 KB, for the life of the connection.
+fn answer(
+    proxy: Arc<Proxy>,
+    request: Request<Incoming>,
+    info: ConnectionInfo,
+) -> Pin<Box<impl Future<Output = Result<Response<ResponseBody>, Infallible>>>> {
+    Box::pin(async move { Ok(proxy.handle(request, info).await) })
 }
 
 /// What the log says of a connection without a request.
