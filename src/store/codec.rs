@@ -80,10 +80,16 @@ impl Encoder {
     }
 }
 
+impl Encoder {
+    /// Takes the compressor out, if it is to be kept.
+    fn take_spare(&mut self) -> Option<Compressor<'static>> {
+        self.compressor.take_if(|_| self.longest <= KEPT_UP_TO)
+    }
+}
+
 impl Drop for Encoder {
     fn drop(&mut self) {
-        if self.longest <= KEPT_UP_TO
-            && let Some(compressor) = self.compressor.take()
+        if let Some(compressor) = self.take_spare()
             && let Ok(mut spare) = SPARE.try_lock()
         {
             *spare = Some(compressor);
@@ -169,6 +175,19 @@ mod tests {
             let (typed, plain) = (written(Some(MediaType::Png)), written(None));
             assert_eq!((typed.len(), plain.as_slice()), (plain.len() + 1, encoded(&payload).as_slice()));
         }
+    }
+
+    #[test]
+    fn a_compressor_is_kept_unless_it_had_a_long_payload() {
+        let mut encoder = Encoder::default();
+        let mut encode = |n| {
+            let payload = Payload::from(Bytes::from(b"a line of text\n".repeat(n / 15)));
+            assert_eq!(encoder.encode(&payload).body, Encoder::default().encode(&payload).body, "{n}");
+            encoder.take_spare().is_some()
+        };
+        assert!(!encode(COMPRESS_FROM), "it needed none");
+        assert!(encode(KEPT_UP_TO));
+        assert!(!encode(KEPT_UP_TO + 15) && !encode(2 * COMPRESS_FROM), "it stays as large as it became");
     }
 
     #[test]
