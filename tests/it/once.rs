@@ -189,7 +189,14 @@ impl Passes<'_> {
         let changed: Vec<_> = texts(once).into_iter().zip(texts(twice)).filter(|(once, twice)| once != twice).collect();
         let is_near = |(once, twice): &(String, String)| gauge.text(once) <= gauge.text(twice) + LUCK;
         let were_cut = changed.iter().all(|(once, _)| !came.contains(once));
-        (were_cut && changed.iter().all(is_near)) || self.frees_nearly_too_little(changed.len())
+        // Placeholders may be of any length where they need not be shorter than what they stand for.
+        let longest = texts(twice).iter().filter(|text| !came.contains(text)).map(|text| gauge.text(text)).max();
+        let luck = if self.settings.clear_tool_results.growth_guard {
+            LUCK * changed.len()
+        } else {
+            (LUCK + longest.unwrap_or_default()) * texts(twice).len()
+        };
+        (were_cut && changed.iter().all(is_near)) || self.frees_nearly_too_little(luck)
     }
 
     /// Whether a trigger of messages alone counts from the last pass on: an edited body does not show where that was made.
@@ -198,7 +205,7 @@ impl Passes<'_> {
         conditions.iter().any(|condition| condition.tokens.is_none() && condition.fraction.is_none())
     }
 
-    fn frees_nearly_too_little(&self, n_changed: usize) -> bool {
+    fn frees_nearly_too_little(&self, luck: usize) -> bool {
         let [first, again] = self.plans;
         let clear = &self.settings.clear_tool_results;
         let trigger = clear.trigger.0.iter().filter_map(|condition| condition.tokens).min();
@@ -213,8 +220,7 @@ impl Passes<'_> {
             .zip(again.report.tokens_after)
             .map(|(before, after)| before.saturating_sub(after));
         first.report.left_out.iter().any(|left_out| left_out.why == SkipReason::TooLittle)
-            // Placeholders may be of any length where they need not be shorter than what they stand for.
-            && (!clear.growth_guard || freed.is_some_and(|freed| freed < at_least + LUCK * n_changed))
+            && freed.is_some_and(|freed| freed < at_least + luck)
     }
 }
 
