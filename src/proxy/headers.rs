@@ -1,10 +1,7 @@
 //! Header fields between client and upstream: hop-by-hop fields are removed, all others pass unchanged.
 
 use http::HeaderMap;
-use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, PROXY_AUTHORIZATION,
-    TE, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderName, HeaderValue, TE, UPGRADE};
 
 use crate::upstream::framing;
 
@@ -13,14 +10,6 @@ pub(super) const CONTROL: HeaderName = HeaderName::from_static("x-abridge");
 
 /// The header with the key of Azure's clients.
 pub(super) const API_KEY: HeaderName = HeaderName::from_static("api-key");
-
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-
-/// Fields that always belong to one connection.
-const HOP_BY_HOP: [HeaderName; 7] =
-    [CONNECTION, HTTP2_SETTINGS, KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE];
 
 /// The value of the header `x-abridge`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -73,19 +62,17 @@ pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
 /// Prepares a client's header fields for the upstream.
 pub(super) fn to_upstream(headers: &mut HeaderMap) {
     let trailers = headers.get_all(TE).iter().any(wants_trailers);
-    strip_hop_by_hop(headers);
+    // hyper answers `expect` as soon as the body is polled.
+    let is_ours = |name: &str| matches!(name, "x-abridge" | "proxy-authorization" | "expect");
+    strip(headers, |name| is_hop_by_hop(name) || is_ours(name));
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    headers.remove(CONTROL);
-    headers.remove(PROXY_AUTHORIZATION);
-    // hyper answers it as soon as the body is polled.
-    headers.remove(EXPECT);
 }
 
 /// Prepares the upstream's header fields for the client.
 pub(super) fn to_client(headers: &mut HeaderMap) {
-    strip_hop_by_hop(headers);
+    strip(headers, is_hop_by_hop);
 }
 
 /// The protocol of an upgrade request, as in `connection: upgrade` with `upgrade: websocket`.
@@ -119,14 +106,24 @@ pub(super) fn content_encoding(headers: &HeaderMap) -> Option<String> {
     headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// RFC 9110, section 7.6.1: the fields that `connection` names, and those that belong to one connection by themselves.
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named = headers.get_all(CONNECTION).iter().flat_map(names);
-    let named = named.filter_map(|name| HeaderName::from_bytes(name).ok());
+/// RFC 9110, section 7.6.1: the fields that belong to one connection by themselves.
+fn is_hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection" | "http2-settings" | "keep-alive" | "proxy-connection" | "te" | "transfer-encoding" | "upgrade"
+    )
+}
+
+/// Removes fields, and those that `connection` names.
+fn strip(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
     // Most messages have few fields, and to look through them takes less time than to look up each of these names.
-    let others = headers.keys().filter(|name| HOP_BY_HOP.contains(name)).cloned();
-    let all: Vec<HeaderName> = named.chain(others).collect();
-    for name in all {
+    let listed: Vec<HeaderName> = headers.keys().filter(|name| is_removed(name.as_str())).cloned().collect();
+    if listed.is_empty() {
+        return;
+    }
+    let named = headers.get_all(CONNECTION).iter().flat_map(names);
+    let named: Vec<HeaderName> = named.filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
+    for name in named.into_iter().chain(listed) {
         headers.remove(name);
     }
 }
