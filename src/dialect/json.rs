@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 use crate::{
-    raw::{self, Fields, closing_quote, control, find_escaped, next_byte},
+    raw::{self, Fields, closing_quote, control, find_escaped, next_byte, plain_closing_quote},
     span::Span,
 };
 
@@ -173,13 +173,12 @@ impl<'a> Cursor<'a> {
         Ok(false)
     }
 
-    /// A key that is written without escapes, and its colon. Keys are so short that their bytes are looked at one by one.
+    /// A key that is written without escapes, and its colon.
     fn plain_key(&mut self) -> Result<&'a [u8], Unsupported> {
         require(self.take_if(b'"'))?;
         let rest = self.body.get(self.at..).unwrap_or_default();
-        let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).ok_or(Unsupported)?;
-        self.at += length;
-        require(self.take_if(b'"'))?;
+        let length = plain_closing_quote(rest).ok_or(Unsupported)?;
+        self.at += length + 1;
         self.colon()?;
         Ok(rest.get(..length).unwrap_or_default())
     }

@@ -124,6 +124,18 @@ pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
     long_closing_quote(bytes)
 }
 
+/// The same of a string without escapes; none if it has one.
+#[inline]
+pub(crate) fn plain_closing_quote(bytes: &[u8]) -> Option<usize> {
+    if let Some(lane) = bytes.first_chunk().copied().map(Lane::new) {
+        let (quote, backslash) = (lane.equal(b'"').trailing_zeros(), lane.equal(b'\\').trailing_zeros());
+        if quote != backslash {
+            return (quote < backslash).then_some(quote as usize);
+        }
+    }
+    memchr2(b'"', b'\\', bytes).filter(|at| bytes.get(*at) == Some(&b'"'))
+}
+
 fn long_closing_quote(bytes: &[u8]) -> Option<usize> {
     let (mut at, mut carry, mut n_plain) = (0, false, 0);
     while let Some(block) = Block::at(bytes, at) {
