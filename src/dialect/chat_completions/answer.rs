@@ -1,30 +1,39 @@
 //! Reads a chat completion, or one chunk of a streamed one.
 
 use memchr::memmem;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage};
 
-/// A chunk of a stream, or the whole answer.
+/// What a chunk of a stream, or the whole answer, reports.
 #[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow, default)]
-    choices: Option<Vec<Choice<'a>>>,
+struct Chunk {
+    choices: Option<Vec<Choice>>,
     usage: Option<WireUsage>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
+    error: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct Choice {
+    finish_reason: Option<String>,
+}
+
+/// What the model says in it.
+#[derive(Deserialize)]
+struct Said<'a> {
+    #[serde(borrow)]
+    choices: Option<Vec<SaidChoice<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct SaidChoice<'a> {
     #[serde(borrow)]
     index: Option<&'a RawValue>,
     #[serde(borrow)]
     delta: Option<&'a RawValue>,
     #[serde(borrow)]
     message: Option<&'a RawValue>,
-    finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -75,7 +84,7 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
         answer.is_complete = true;
         return Ok(());
     }
-    let chunk: Chunk<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
+    let chunk: Chunk = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
     answer.is_error |= chunk.error.is_some();
     if let Some(billed) = chunk.usage {
         answer.usage = Some(Usage {
@@ -84,20 +93,18 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
             output: billed.completion_tokens.unwrap_or_default(),
         });
     }
-    let mut choices = chunk.choices.unwrap_or_default();
-    if let Some(reason) = choices.iter_mut().find_map(|choice| choice.finish_reason.take()) {
-        answer.stop_reason = Some(reason);
-    }
-    let first = choices.into_iter().find(|choice| choice.index.is_none_or(|index| index.get() == "0"));
-    match first.and_then(|choice| choice.delta.or(choice.message)) {
-        Some(said) if answer.text.is_some() => read_said(said, answer),
-        _ => Ok(()),
-    }
+    let reason = chunk.choices.into_iter().flatten().find_map(|choice| choice.finish_reason);
+    answer.stop_reason = reason.or(answer.stop_reason.take());
+    if answer.text.is_some() { read_said(json, answer) } else { Ok(()) }
 }
 
-/// Adds what the model says in a chunk: text and calls.
-fn read_said(json: &RawValue, answer: &mut Answer) -> Result<(), InvalidAnswer> {
-    let said: MessageDelta<'_> = serde_json::from_str(json.get()).map_err(|_| InvalidAnswer)?;
+/// Adds what the model says in a chunk: text and calls of the first choice.
+fn read_said(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
+    let said: Said<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
+    let mut choices = said.choices.into_iter().flatten();
+    let first = choices.find(|choice| choice.index.is_none_or(|index| index.get() == "0"));
+    let Some(message) = first.and_then(|choice| choice.delta.or(choice.message)) else { return Ok(()) };
+    let said: MessageDelta<'_> = serde_json::from_str(message.get()).map_err(|_| InvalidAnswer)?;
     answer.calls_tool |= said.tool_calls.is_some_and(|calls| !is_empty_array(calls)) || said.function_call.is_some();
     if let (Some(text), Some(content)) = (&mut answer.text, said.content) {
         text.push_str(&text_of(content).ok_or(InvalidAnswer)?);
