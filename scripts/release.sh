@@ -19,9 +19,26 @@ build() {
     local sources="$PWD" cargo_home="${CARGO_HOME:-$HOME/.cargo}" flags
     # Cargo splits this variable at 0x1f, so that paths may have spaces.
     printf -v flags '%s\x1f%s' "--remap-path-prefix=$sources=/abridge" "--remap-path-prefix=$cargo_home=/cargo"
-    CARGO_ENCODED_RUSTFLAGS="$flags" \
-        CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/abridge -ffile-prefix-map=$cargo_home=/cargo" \
-        CARGO_INCREMENTAL=0 cargo build --release --locked --bin abridge "$@"
+    export CARGO_ENCODED_RUSTFLAGS="$flags" CARGO_INCREMENTAL=0
+    export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/abridge -ffile-prefix-map=$cargo_home=/cargo"
+    local cargo=(cargo rustc --release --locked --bin abridge "$@")
+    if ! rustc -vV | grep --quiet '^host: x86_64-unknown-linux-gnu' || [[ "$*" == *--target* && "$*" != *x86_64-unknown-linux-gnu* ]]; then
+        "${cargo[@]}"
+        return
+    fi
+    # There rustc links with LLD, which puts functions in a given order. What their symbols are is known when they are linked.
+    local program order
+    program="$("${cargo[@]}" --config 'profile.release.strip="none"' --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')"
+    if grep --quiet --binary-files=text 'Linker: LLD' "$program"; then
+        order="$(mktemp)"
+        scripts/order.py "$program" >"$order"
+        "${cargo[@]}" --config 'profile.release.strip="none"' -- -Cstrip=symbols \
+            "-Clink-arg=-Wl,--symbol-ordering-file=$order,--no-warn-symbol-ordering"
+        rm "$order"
+    else
+        printf '== NOT ORDERED: the functions of abridge, as the linker is not LLD\n'
+        "${cargo[@]}"
+    fi
 }
 
 if [[ "${1:-}" == --pack ]]; then
