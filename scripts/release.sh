@@ -22,23 +22,25 @@ build() {
     export CARGO_ENCODED_RUSTFLAGS="$flags" CARGO_INCREMENTAL=0
     export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/abridge -ffile-prefix-map=$cargo_home=/cargo"
     local cargo=(cargo rustc --release --locked --bin abridge "$@")
-    if ! rustc -vV | grep --quiet '^host: x86_64-unknown-linux-gnu' || [[ "$*" == *--target* && "$*" != *x86_64-unknown-linux-gnu* ]]; then
+    local host program order=target/functions.order
+    host="$(rustc -vV | sed -n 's/^host: //p')"
+    if [[ "$host" != x86_64-unknown-linux-gnu || "$*" == *--target* && "$*" != *"$host"* ]]; then
         "${cargo[@]}"
         return
     fi
-    # There rustc links with LLD, which puts functions in a given order. What their symbols are is known when they are linked.
-    local program order
-    program="$("${cargo[@]}" --config 'profile.release.strip="none"' --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')"
+    # There rustc links with LLD, which puts functions in a given order. Their symbols are known once they have been linked.
+    cargo+=(--config 'profile.release.strip="none"')
+    program="$("${cargo[@]}" --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')"
+    local arguments=(-Cstrip=symbols)
     if grep --quiet --binary-files=text 'Linker: LLD' "$program"; then
-        order="$(mktemp)"
+        # The path is relative, since Cargo hashes these arguments.
+        mkdir -p target
         scripts/order.py "$program" >"$order"
-        "${cargo[@]}" --config 'profile.release.strip="none"' -- -Cstrip=symbols \
-            "-Clink-arg=-Wl,--symbol-ordering-file=$order,--no-warn-symbol-ordering"
-        rm "$order"
+        arguments+=("-Clink-arg=-Wl,--symbol-ordering-file=$order,--no-warn-symbol-ordering")
     else
         printf '== NOT ORDERED: the functions of abridge, as the linker is not LLD\n'
-        "${cargo[@]}"
     fi
+    "${cargo[@]}" -- "${arguments[@]}"
 }
 
 if [[ "${1:-}" == --pack ]]; then
