@@ -10,7 +10,7 @@ callgrind counts. Bench and binary are built with the profile of scripts/ci.sh, 
 for one profile, one version of rustc, valgrind and the C library, and one kind of processor. Where those of the record
 are others, or valgrind is missing, the script says NOT RUN and why, and its exit code is 0.
 """
-import argparse, json, os, pathlib, platform, re, shutil, socketserver, subprocess, sys, tempfile, threading, time, tomllib
+import argparse, contextlib, json, os, pathlib, platform, re, shutil, socketserver, subprocess, sys, tempfile, threading, time, tomllib
 from http.client import HTTPConnection
 
 from compare import Handler
@@ -87,18 +87,25 @@ def count_requests(abridge):
         "serve, 2 KB, nothing to edit": ("/v1/chat/completions", small_request(2)),
         "serve, 2 KB, one repair": ("/v1/chat/completions", small_request(1)),
     }
+    with serving(abridge, "--instr-atstart=no") as (pid, address, folder):
+        return {name: count_case(pid, address, folder, n, *case) for n, (name, case) in enumerate(cases.items(), 1)}
+
+
+@contextlib.contextmanager
+def serving(abridge, *options):
+    """`abridge serve` under callgrind, with an upstream: its process, its address, and the folder of its dumps."""
     with tempfile.TemporaryDirectory() as folder, socketserver.ThreadingTCPServer(("127.0.0.1", 0), Upstream) as upstream:
         upstream.daemon_threads = True
         threading.Thread(target=upstream.serve_forever, daemon=True).start()
         folder = pathlib.Path(folder)
         (folder / "proxy.toml").write_text(SERVE.format(port=upstream.server_address[1]))
-        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/out", abridge, "serve"]
+        command = ["valgrind", "--tool=callgrind", *options, f"--callgrind-out-file={folder}/out", abridge, "serve"]
         log = folder / "log"
         with log.open("w") as stderr:
             served = subprocess.Popen(command + ["--config", folder / "proxy.toml"], stderr=stderr,
                                       env={"PATH": os.environ["PATH"], "XDG_STATE_HOME": str(folder)})
         try:
-            return {name: count_case(served.pid, listening(log), folder, n, *case) for n, (name, case) in enumerate(cases.items(), 1)}
+            yield served.pid, listening(log), folder
         finally:
             served.kill()
             served.wait()

@@ -6,11 +6,10 @@ nobody reads.
     scripts/order.py PROGRAM             print the symbols of PROGRAM in the order of packaging/functions.txt, for LLD
     scripts/order.py --record PROGRAM    write packaging/functions.txt anew: start PROGRAM under callgrind, and send requests
 
-PROGRAM has its symbols. In the list they have no hashes, so it holds for other versions of the compiler and of libraries; what
-it does not name stays where it was.
+PROGRAM has its symbols. In the list they have no hashes, which change with each version of the compiler or of a library. What
+it does not name stays where it was; a list that is old orders less.
 """
-import importlib, pathlib, re, subprocess, sys, tempfile, threading
-from socketserver import ThreadingTCPServer
+import importlib, pathlib, re, subprocess, sys
 
 FUNCTIONS = pathlib.Path(__file__).resolve().parent.parent / "packaging" / "functions.txt"
 
@@ -56,20 +55,10 @@ def functions_run(dump):
 
 def record(program):
     guard = importlib.import_module("bench-guard")
-    with tempfile.TemporaryDirectory() as folder, ThreadingTCPServer(("127.0.0.1", 0), guard.Upstream) as upstream:
-        folder, upstream.daemon_threads = pathlib.Path(folder), True
-        threading.Thread(target=upstream.serve_forever, daemon=True).start()
-        (folder / "proxy.toml").write_text(guard.SERVE.format(port=upstream.server_address[1]))
-        command = ["valgrind", "--tool=callgrind", "--demangle=no", f"--callgrind-out-file={folder}/out", program]
-        with (folder / "log").open("w") as log:
-            serve = subprocess.Popen([*command, "serve", "--config", folder / "proxy.toml"], stderr=log, env={"XDG_STATE_HOME": folder, "PATH": "/usr/bin"})
-        address = guard.listening(folder / "log")
-        subprocess.run(["callgrind_control", "--dump", str(serve.pid)], check=True, capture_output=True)
+    with guard.serving(program, "--demangle=no") as (pid, address, folder):
+        subprocess.run(["callgrind_control", "--dump", str(pid)], check=True, capture_output=True)
         for number, n_results in enumerate([2, 1], 2):
-            guard.count_case(serve.pid, address, folder, number, "/v1/chat/completions", guard.small_request(n_results))
-        serve.kill()
-        serve.wait()
-        upstream.shutdown()
+            guard.count_case(pid, address, folder, number, "/v1/chat/completions", guard.small_request(n_results))
         # What each request runs comes first.
         dumps = [functions_run(folder / f"out.{number}") for number in (2, 3, 1)]
     sizes = dict(functions(program))

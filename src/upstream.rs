@@ -319,7 +319,7 @@ impl Upstream {
         let progress = UploadProgress::start();
         let request = request.map(|body| Box::new(progress.watch(body)));
         tokio::select! {
-            biased; // a choice by lot takes time, and says nothing here
+            biased; // polls the answer first; a random order would draw a number each time
             answer = self.client.request(request) => match answer {
                 // The request asked for no upgrade.
                 Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {

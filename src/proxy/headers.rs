@@ -63,8 +63,8 @@ pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
 pub(super) fn to_upstream(headers: &mut HeaderMap) {
     let trailers = headers.get_all(TE).iter().any(wants_trailers);
     // hyper answers `expect` as soon as the body is polled.
-    let is_ours = |name: &str| matches!(name, "x-abridge" | "proxy-authorization" | "expect");
-    strip(headers, |name| is_hop_by_hop(name) || is_ours(name));
+    let ends_here = |name: &str| name == CONTROL.as_str() || matches!(name, "proxy-authorization" | "expect");
+    strip(headers, |name| is_hop_by_hop(name) || ends_here(name));
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -114,7 +114,7 @@ fn is_hop_by_hop(name: &str) -> bool {
     )
 }
 
-/// Removes fields, and those that `connection` names.
+/// Removes the fields for which `is_removed` holds, `connection` among them, and those that `connection` names.
 fn strip(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
     // Most messages have few fields, and to look through them takes less time than to look up each of these names.
     let listed: Vec<HeaderName> = headers.keys().filter(|name| is_removed(name.as_str())).cloned().collect();

@@ -124,7 +124,7 @@ pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
     long_closing_quote(bytes)
 }
 
-/// The same of a string without escapes; none if it has one.
+/// Where the quote is that ends a string, given what stands behind its first one; none if an escape stands before it.
 #[inline]
 pub(crate) fn plain_closing_quote(bytes: &[u8]) -> Option<usize> {
     if let Some(lane) = bytes.first_chunk().copied().map(Lane::new) {

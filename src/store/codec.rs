@@ -78,9 +78,7 @@ impl Encoder {
         self.longest = self.longest.max(payload.len());
         self.compressor.as_mut()?.compress(payload).ok()
     }
-}
 
-impl Encoder {
     /// Takes the compressor out, if it is to be kept.
     fn take_spare(&mut self) -> Option<Compressor<'static>> {
         self.compressor.take_if(|_| self.longest <= KEPT_UP_TO)

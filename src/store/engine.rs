@@ -225,19 +225,23 @@ impl<E: Engine> EngineStore<E> {
         lifetime: Lifetime,
         most_unasked: usize,
     ) -> Result<(), StoreError> {
-        let missing = self.inner.missing(payloads, lifetime).await;
-        if missing.is_empty() {
+        let unknown = self.inner.unknown_payloads(payloads, lifetime).await;
+        if unknown.is_empty() {
             return Ok(());
         }
-        if self.inner.is_full.load(Ordering::Relaxed) {
-            self.inner.counts().failures.fetch_add(1, Ordering::Relaxed);
-            return Err(StoreError::new(Op::Put, EngineError::Full.kind(), EngineError::Full));
-        }
         let began = Instant::now();
-        let n_bytes: usize = missing.iter().map(|(_, payload)| payload.len()).sum();
-        let missing = if n_bytes > most_unasked { self.inner.not_stored(missing, lifetime).await? } else { missing };
-        let rows = self.inner.encode_all(missing, lifetime, n_bytes).await?;
-        let stored = if rows.is_empty() { Ok(()) } else { writer::submit(&self.jobs, rows).await };
+        let n_bytes: usize = unknown.iter().map(|(_, payload)| payload.len()).sum();
+        let missing = if n_bytes > most_unasked { self.inner.not_stored(unknown, lifetime).await? } else { unknown };
+        let mut stored = Ok(());
+        if !missing.is_empty() {
+            // What an engine has that is full needs no room.
+            if self.inner.is_full.load(Ordering::Relaxed) {
+                self.inner.counts().failures.fetch_add(1, Ordering::Relaxed);
+                return Err(StoreError::new(Op::Put, EngineError::Full.kind(), EngineError::Full));
+            }
+            let rows = self.inner.encode_all(missing, lifetime, n_bytes).await?;
+            stored = writer::submit(&self.jobs, rows).await;
+        }
         self.inner.counts().waits.observe_time(began.elapsed());
         stored
     }

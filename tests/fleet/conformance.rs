@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use abridge_proxy::payload::Lifetime;
 use abridge_proxy::store::conformance::{PutAll as _, TestClock, dense, fleet, key, suite_of_engines};
 use abridge_proxy::store::engine::{EngineClock, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
@@ -178,8 +179,12 @@ async fn beyond_its_size<S: Open>(engine: &Engine) {
         assert_eq!(put(store, 9).await.unwrap_err().kind, StoreErrorKind::Full);
         assert_eq!(store.get(key(&dense(8, 20_000))).await.unwrap(), Some(dense(8, 20_000)));
     }
-    // What one of them has just written needs no room.
+    // What one of them has just written needs no room, and what only the other one has written does not either.
     put(&one, 8).await.unwrap();
+    let again =
+        async |n: u8| other.put_again(vec![(key(&dense(n, 20_000)), dense(n, 20_000).into())], Lifetime::Usual).await;
+    again(7).await.unwrap();
+    assert_eq!(again(9).await.unwrap_err().kind, StoreErrorKind::Full);
     clock.forward(3 * 86_400);
     other.sweep().await.unwrap();
     one.maintain().await.unwrap();

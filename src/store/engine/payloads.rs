@@ -38,7 +38,7 @@ impl<E: Engine> Inner<E> {
     }
 
     /// Filters out the payloads that are known to be stored for as long.
-    pub(super) async fn missing(
+    pub(super) async fn unknown_payloads(
         &self,
         mut payloads: Vec<(PayloadKey, Payload)>,
         lifetime: Lifetime,
