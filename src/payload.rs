@@ -12,9 +12,11 @@ use std::{
     sync::Arc,
 };
 
-use quick_cache::sync::Cache;
 use zeroize::Zeroizing;
 
+use cache::Cache;
+
+pub(crate) mod cache;
 mod chain;
 mod fingerprint;
 pub mod media;
@@ -38,11 +40,11 @@ const CONTENT_LEN: usize = 12;
 /// How many digits a handle has.
 pub const HANDLE_LEN: usize = 26;
 
-/// How many names are remembered. One takes some 128 bytes with its share of the tables around it.
-const MAX_NAMES: usize = 65_536;
+/// The slots for names that are remembered. One takes some 100 bytes with its share of the tables around it.
+const NAME_SLOTS: usize = 32_768;
 
 /// The same of a secret that was replaced, which names nothing new.
-const MAX_OLD_NAMES: usize = 16;
+const OLD_NAME_SLOTS: usize = 16;
 
 /// The secret of a store, which all hashes are keyed with. Clones share the names that they remember.
 #[derive(Clone)]
@@ -119,18 +121,18 @@ pub fn handles_in(text: &str) -> impl DoubleEndedIterator<Item = PayloadKey> {
 impl Keys {
     /// The keys that a secret makes.
     pub fn new(secret: [u8; 32]) -> Self {
-        Self::remembering(secret, MAX_NAMES)
+        Self::remembering(secret, NAME_SLOTS)
     }
 
-    fn remembering(secret: [u8; 32], most: usize) -> Self {
-        let names = Arc::new(NameCache::new(most));
+    fn remembering(secret: [u8; 32], slots: usize) -> Self {
+        let names = Arc::new(cache::with_slots(slots));
         Self { secret: Zeroizing::new(secret), names, recorded: Arc::default(), replaced: Arc::default() }
     }
 
     /// The same keys, with those of the secrets that this one has replaced.
     #[must_use]
     pub fn replacing<'s>(self, old: impl Iterator<Item = &'s [u8; 32]>) -> Self {
-        Self { replaced: old.map(|secret| Self::remembering(*secret, MAX_OLD_NAMES)).collect(), ..self }
+        Self { replaced: old.map(|secret| Self::remembering(*secret, OLD_NAME_SLOTS)).collect(), ..self }
     }
 
     /// These keys, and those that they have replaced.

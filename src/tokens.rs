@@ -50,8 +50,8 @@ pub struct Settings {
     pub counter: Counter,
     /// Builds the vocabulary at start (0.05 s, 4 MB), and not when the first conversation is long enough to be counted.
     pub preload: bool,
-    /// The memory for counts that are remembered, so that only the new end of a known conversation is counted: 8 MiB are
-    /// 65,536 counts, of texts and of their pieces.
+    /// The memory for counts that are remembered, so that only the new end of a known conversation is counted: 4 MiB are
+    /// 57,344 counts, of texts and of their pieces.
     pub memo: ByteSize,
     /// Asks the upstream's `/models` once, with the key of the client's request, when the context window of a requested
     /// model is not known. After a failure it is asked again, after a minute to an hour.
@@ -74,7 +74,7 @@ impl Default for Settings {
         Self {
             counter: Counter::default(),
             preload: false,
-            memo: ByteSize::mib(8),
+            memo: ByteSize::mib(4),
             ask_upstream: true,
             calibrate: true,
             handler: None,

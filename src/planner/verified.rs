@@ -2,17 +2,18 @@
 
 use std::fmt;
 
-use quick_cache::sync::Cache;
-
 use crate::{
     conversation::Conversation,
     dialect::{Dialect, ParseError, ParseErrorKind, strings},
-    payload::Fingerprint,
+    payload::{
+        Fingerprint,
+        cache::{self, Cache},
+    },
     span::Span,
 };
 
-/// How many messages are remembered. One takes some 64 bytes with its share of the tables around it.
-const MAX_MESSAGES: usize = 65_536;
+/// The slots for messages that are remembered. One takes some 40 bytes with its share of the tables around it.
+const SLOTS: usize = 32_768;
 
 /// Shorter messages are checked again and not remembered: that is no dearer.
 const MIN_BYTES: usize = 256;
@@ -24,7 +25,7 @@ pub(super) struct VerifiedMessages {
 
 impl Default for VerifiedMessages {
     fn default() -> Self {
-        Self { known: Cache::new(MAX_MESSAGES) }
+        Self { known: cache::with_slots(SLOTS) }
     }
 }
 

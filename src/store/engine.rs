@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};
 
 use super::counts::Counts;
-use super::known_keys::KnownKeys;
+use super::known_keys::{self, KnownKeys};
 use super::secret::{Secrets, Texts};
 use super::shared::{Claim, Claimant, Note, Seen, SharedStore};
 use super::{
@@ -119,9 +119,6 @@ struct Totals {
 /// How many puts may be queued for the writer; further requests wait for a place.
 const QUEUE_LEN: usize = 64;
 
-/// How many keys one generation of [`KnownKeys`] holds.
-const KNOWN_PER_GENERATION: usize = 32_768;
-
 /// Payloads that together are longer than this are encoded on a blocking thread, and the engine is asked which of them it
 /// has before they are sent.
 const LARGE: usize = 64 * 1024;
@@ -203,7 +200,7 @@ impl<E: Engine> EngineStore<E> {
         if outcome.is_ok() {
             links.reads.connected().await;
         }
-        let known = KnownKeys::new(KNOWN_PER_GENERATION, Duration::MAX);
+        let known = KnownKeys::new(known_keys::PER_GENERATION, Duration::MAX);
         let inner = Arc::new(Inner {
             engine,
             terms,

@@ -10,6 +10,9 @@ use std::time::Duration;
 use super::Time;
 use crate::payload::{Lifetime, PayloadKey};
 
+/// How many keys one generation of a store holds: seven of eight places of a table, which is doubled when it has more.
+pub(super) const PER_GENERATION: usize = 28_672;
+
 /// Stored keys, and when they were used.
 #[derive(Debug)]
 pub(super) struct KnownKeys {

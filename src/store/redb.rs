@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 
 use super::codec::{Encoded, Encoder};
 use super::counts::Counts;
-use super::known_keys::KnownKeys;
+use super::known_keys::{self, KnownKeys};
 use super::{
     Clock, MAX_SUMMARIES, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreError,
     StoreErrorKind, StoreFuture, SweepResult, Time,
@@ -43,9 +43,6 @@ use writer::{Job, Reply, Writer};
 
 /// How many jobs may be queued for the writer; further requests wait for a place.
 const QUEUE_LEN: usize = 64;
-
-/// How many keys one generation of [`KnownKeys`] holds, at about 60 bytes each.
-const KNOWN_PER_GENERATION: usize = 32_768;
 
 /// Payloads that together are longer than this are encoded on a blocking thread.
 const BLOCKING_FROM: usize = 64 * 1024;
@@ -119,7 +116,7 @@ impl RedbStore {
             settings,
             clock,
             database: RwLock::new(Some(db)),
-            known: Mutex::new(KnownKeys::new(KNOWN_PER_GENERATION, resolution)),
+            known: Mutex::new(KnownKeys::new(known_keys::PER_GENERATION, resolution)),
             summaries_used: Mutex::default(),
             counts: Counts::default(),
         });

@@ -1,17 +1,11 @@
 //! Counts that are remembered by the fingerprint of what was counted. What a collision does is a wrong count.
 
-use std::hash::{BuildHasherDefault, Hasher};
-
-use quick_cache::{
-    UnitWeighter,
-    sync::{Cache, DefaultLifecycle},
-};
-
 use super::tiktoken::Encoding;
 use crate::payload::Fingerprint;
+use crate::payload::cache::{self, Cache};
 
-/// What a remembered count takes, in bytes, with its share of the tables around it, room to grow among them.
-const ENTRY_BYTES: usize = 128;
+/// What a remembered count takes, in bytes, with its share of the tables around it.
+const SLOT_BYTES: usize = 48;
 
 /// What was counted. The same bytes count differently as each of them.
 #[derive(Clone, Copy, Debug)]
@@ -35,32 +29,18 @@ pub enum Subject {
 /// A bounded number of counts. It takes memory as it fills, and none before.
 #[derive(Debug)]
 pub(super) struct Memo {
-    counts: Cache<Key, u32, UnitWeighter, BuildHasherDefault<IdentityHasher>>,
+    counts: Cache<Key, u32>,
 }
 
 /// The halves of a fingerprint, and in the first one what was counted and how.
 type Key = [u64; 2];
-
-/// Uses the first half of a key as its hash.
-#[derive(Debug, Default)]
-struct IdentityHasher(u64);
 
 // === impl Memo ===
 
 impl Memo {
     /// A memo of at most this many bytes; with none it remembers nothing.
     pub(super) fn new(bytes: usize) -> Self {
-        let n = bytes / ENTRY_BYTES;
-        // The estimate decides, too, how many of those that had to leave are still known by name. A conversation that
-        // comes again is soon enough for one in eight.
-        let counts = Cache::with(
-            n / 4,
-            u64::try_from(n).unwrap_or(u64::MAX),
-            UnitWeighter,
-            BuildHasherDefault::default(),
-            DefaultLifecycle::default(),
-        );
-        Self { counts }
+        Self { counts: cache::with_slots(bytes / SLOT_BYTES) }
     }
 
     /// The count of what is known by `fingerprint`, out of memory or else made now.
@@ -110,24 +90,6 @@ impl Subject {
     }
 }
 
-// === impl AsItIs ===
-
-impl Hasher for IdentityHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    /// Slices of numbers come as bytes.
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk() {
-            self.0 = u64::from_ne_bytes(*first);
-        }
-    }
-
-    /// The length of the key, which is always the same.
-    fn write_usize(&mut self, _: usize) {}
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,9 +106,12 @@ mod tests {
             let memo = Memo::new(bytes);
             fill(&memo, 300_000);
             let used = memo.counts.memory_used();
-            assert!(memo.counts.len() <= bytes / ENTRY_BYTES, "{bytes}: {} counts", memo.counts.len());
-            // Tables grow by doubling, so half of them may be empty.
-            assert!(used.entries * 2 + used.map <= bytes.max(4096) * 5 / 4, "{bytes}: {used:?}");
+            assert!(used.entries + used.map <= bytes.max(4096), "{bytes}: {used:?}");
+            assert!(
+                memo.counts.len() * SLOT_BYTES * 3 >= bytes - bytes % 10_000,
+                "{bytes}: {} counts",
+                memo.counts.len()
+            );
         }
     }
 
