@@ -1,9 +1,15 @@
 //! Which result answers which call. One walk over the conversation; each call and each result is looked at a fixed
 //! number of times, however often ids repeat.
 
-use std::{collections::HashMap, ops::Range};
+use std::{
+    hash::{Hash, Hasher},
+    ops::Range,
+};
+
+use rustc_hash::FxHashMap;
 
 use super::{Block, BlockIndex, BlockKind, CallId, CallIndex, Conversation, Role, UnitIndex};
+use crate::payload::Fingerprint;
 
 /// Who answers whom.
 #[derive(Debug, Default)]
@@ -116,14 +122,30 @@ impl Pairing {
 struct Walk<'a> {
     pairing: Pairing,
     /// For each kind and id, the call that the next result of these answers: the first one of the latest batch.
-    open: HashMap<(&'static str, &'a str), Option<CallIndex>>,
+    open: FxHashMap<CallName<'a>, Option<CallIndex>>,
     /// Whether the last batch still gathers its run.
     in_run: bool,
     by_position: bool,
 }
 
-fn key<'a>(id: &'a CallId<'a>) -> (&'static str, &'a str) {
-    (id.kind, &id.text)
+/// A kind of calls, and an id of one.
+#[derive(Eq, PartialEq)]
+struct CallName<'a> {
+    kind: &'static str,
+    id: &'a str,
+}
+
+impl<'a> From<&'a CallId<'a>> for CallName<'a> {
+    fn from(id: &'a CallId<'a>) -> Self {
+        Self { kind: id.kind, id: &id.text }
+    }
+}
+
+/// By a hash with a seed, as clients choose ids. A dialect has few kinds, and hardly an id twice.
+impl Hash for CallName<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Fingerprint::of(self.id.as_bytes()).hash(state);
+    }
 }
 
 impl<'a> Walk<'a> {
@@ -141,7 +163,7 @@ impl<'a> Walk<'a> {
             let Some(BlockKind::ToolCall { id, answerable, .. }) = kind else { continue };
             let (named, answerable) = (!id.text.is_empty(), *answerable);
             let next =
-                if named { self.open.insert(key(id), Some(CallIndex::new(first_call + n))).flatten() } else { None };
+                if named { self.open.insert(id.into(), Some(CallIndex::new(first_call + n))).flatten() } else { None };
             calls.push(PairedCall { block, answered: false, answerable, batch, named, next });
         }
         if let Some(new) = calls.get_mut(first_call..) {
@@ -151,7 +173,7 @@ impl<'a> Walk<'a> {
     }
 
     fn result(&mut self, index: UnitIndex, id: &'a CallId<'a>, may_leave: bool) {
-        let answers = self.open.get_mut(&key(id)).and_then(|open| next_unanswered(&mut self.pairing.calls, open));
+        let answers = self.open.get_mut(&id.into()).and_then(|open| next_unanswered(&mut self.pairing.calls, open));
         self.pairing.results.push(PairedResult { unit: index, answers, may_leave, named: !id.text.is_empty() });
         if self.in_run
             && let Some(batch) = self.pairing.batches.last_mut()
