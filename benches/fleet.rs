@@ -8,7 +8,8 @@
 //! - no summary was asked for of what another one was asked for.
 //!
 //! `cargo bench --bench fleet -- --engine postgres --replicas 1,2,4` prints a table, and fails where a check did. Times
-//! include what the upstream does before it answers; with `--unchecked` it answers at once.
+//! include what the upstream does before it answers; with `--unchecked` it answers at once. What several replicas do that one
+//! does not is told by requests a second only where each has a core; with `--share 10` each has a tenth of one.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints what it has found")]
 #![expect(
     clippy::disallowed_methods,
@@ -44,6 +45,8 @@ mod it {
 mod fleet {
     pub(crate) mod engine;
 }
+#[path = "fleet/share.rs"]
+mod share;
 #[path = "load/stats.rs"]
 #[expect(dead_code, reason = "it serves the other bench, too")]
 mod stats;
@@ -52,6 +55,7 @@ use fleet::engine::{Engine, Postgres, Redis};
 use it::support::offloads::recalls;
 use it::support::upstream::whole;
 use it::support::{Abridge, Setup, Upstream, Wire, chat, request};
+use share::Share;
 use stats::{Random, quantile};
 
 /// Measures replicas on one engine.
@@ -78,6 +82,9 @@ struct Options {
     /// Let each agent have one replica, as behind a balancer that goes by the client
     #[arg(long)]
     sticky: bool,
+    /// Hold each replica to so many hundredths of a core, by a control group of Linux
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    share: Option<u32>,
     /// Encrypt what the engine holds
     #[arg(long)]
     seal: bool,
@@ -102,6 +109,8 @@ struct Run {
     times: Times,
     /// Seconds of processor time of all replicas.
     processor: f64,
+    /// The part of their shares that the replicas have used.
+    share_used: Option<f64>,
     seen: Seen,
 }
 
@@ -149,8 +158,8 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let failed = runtime.block_on(async {
-        println!("| engine | replicas | requests/s | storing: p50 ms | p99 | others: p50 ms | p99 | processor ms a request | handles read | passes | summaries | failures |");
-        println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+        println!("| engine | replicas | requests/s | storing: p50 ms | p99 | others: p50 ms | p99 | processor ms a request | of its share | handles read | passes | summaries | failures |");
+        println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
         let mut failed = 0;
         for kind in &options.engine {
             let counts = if *kind == Kind::File { &[1][..] } else { &options.replicas };
@@ -203,6 +212,9 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
             tokio::spawn(async move { judge.serve(wire).await });
         }
     });
+    let held =
+        |percent| replicas.iter().map(move |replica| Share::of(replica.pid(), percent).expect("a control group"));
+    let shares: Vec<_> = options.share.into_iter().flat_map(held).collect();
     let before = processor_time(&replicas);
     let began = Instant::now();
     let mut agents = JoinSet::new();
@@ -218,6 +230,9 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
     }
     let seconds = began.elapsed().as_secs_f64();
     let processor = processor_time(&replicas) - before;
+    drop(shares);
+    let share_used =
+        options.share.map(|percent| 100.0 * processor / (seconds * f64::from(percent) * replicas.len() as f64));
     serving.abort();
     let seen = std::mem::take(&mut *judge.seen.lock().unwrap());
     if judge.checks && seen.summaries == 0 {
@@ -230,7 +245,7 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
             eprintln!("{line}");
         }
     }
-    Some(Run { seconds, times, processor, seen })
+    Some(Run { seconds, times, processor, share_used, seen })
 }
 
 /// The settings of all replicas.
@@ -384,14 +399,15 @@ impl Judge {
 impl Run {
     #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^52")]
     fn print(&self, kind: Kind, n_replicas: usize, n_requests: usize) {
-        let Self { seconds, times, processor, seen } = self;
+        let Self { seconds, times, processor, share_used, seen } = self;
         let (rate, each) = (n_requests as f64 / seconds, 1e3 * processor / n_requests as f64);
         let Times { storing, others } = times;
         let [p50, p99, p50_others, p99_others] =
             [(storing, 500), (storing, 990), (others, 500), (others, 990)].map(|(times, at)| quantile(times, at));
+        let used = share_used.map_or_else(String::new, |used| format!("{used:.2}"));
         let Seen { handles, passes, summaries, failures } = seen;
         println!(
-            "| {kind:?} | {n_replicas} | {rate:.0} | {p50:.2} | {p99:.2} | {p50_others:.2} | {p99_others:.2} | {each:.2} | {handles} | {passes} | {summaries} | {} |",
+            "| {kind:?} | {n_replicas} | {rate:.0} | {p50:.2} | {p99:.2} | {p50_others:.2} | {p99_others:.2} | {each:.2} | {used} | {handles} | {passes} | {summaries} | {} |",
             failures.len()
         );
     }
