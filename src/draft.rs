@@ -27,6 +27,7 @@ use crate::{
     conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex, index::index},
     dialect::{Dialect, Entries, Switch},
     language::Language,
+    payload::ChainKey,
     plan::{Action, Change, Need, Regrets, Sizes, SkipReason, SkippedChange},
     recall::{self, RetrievalMethod},
     span::Span,
@@ -64,7 +65,7 @@ use journal::{ChangeId, Journal};
 pub use asks::Question;
 pub use calibration::{Calibration, FactorIndex};
 pub use cold_passes::{ColdPassIndex, ColdPasses};
-pub use context::{Offload, PlanContext, SummaryTiming};
+pub use context::{LookUp, Offload, PlanContext, SummaryTiming};
 pub use prefix_keys::{AppliedSummary, PrefixKeys};
 pub use reasoning::ReasoningMode;
 pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
@@ -153,6 +154,8 @@ pub struct Draft<'a> {
     n_bytes_removed: usize,
     /// What is needed for a better plan.
     need: Option<Need>,
+    /// The name under which other processes know the summaries of the conversation, if that is to be looked up.
+    root: Option<ChainKey>,
     /// The passes that were made because the prompt cache had expired.
     cold: ColdPassesFound,
     /// What handlers have to be asked for one.
@@ -218,6 +221,7 @@ impl<'a> Draft<'a> {
             n_bytes: request.body.len(),
             n_bytes_removed: 0,
             need: None,
+            root: None,
             cold: ColdPassesFound::default(),
             asks: RefCell::default(),
             whole: conversation,

@@ -45,6 +45,8 @@ pub struct Plan {
 pub enum Need {
     /// A summary that the store has.
     Load(ChainKey),
+    /// A look at what other processes know, before a summary is made.
+    LookUp,
     /// A summary that nobody has made yet.
     Make(Box<SummaryJob>),
 }

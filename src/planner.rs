@@ -34,7 +34,9 @@ use crate::{
     },
 };
 
-pub use crate::draft::{Calibration, ColdPassIndex, ColdPasses, FactorIndex, Offload, PlanContext, SummaryTiming};
+pub use crate::draft::{
+    Calibration, ColdPassIndex, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, SummaryTiming,
+};
 
 mod uncounted;
 mod verified;
@@ -151,6 +153,9 @@ pub struct Planner {
     pub offload: Offload,
 }
 
+/// Of shorter bodies, in bytes, nothing is looked up that other processes know, unless they reach the trigger.
+const LOOK_UP_FROM: usize = 16 << 10;
+
 /// The edits that run on each request, in order.
 #[derive(Debug)]
 pub struct Policy {
@@ -221,10 +226,10 @@ impl Planner {
     /// The situation of a request of `caller`, with what is remembered of summaries.
     pub fn context<'a>(&'a self, caller: Caller, summaries: &'a dyn SummaryIndex) -> PlanContext<'a> {
         let Self { meter, keys, offload, .. } = self;
-        let (calibration, summarize) = (Calibration::Table, SummaryTiming::Triggered);
+        let (calibration, look_up, summarize) = (Calibration::Table, LookUp::NotNeeded, SummaryTiming::Triggered);
         let (cold_passes, answers) = (ColdPasses::At(&[]), &NoAnswers);
         let offload = *offload;
-        PlanContext { meter, calibration, keys, caller, offload, summaries, summarize, cold_passes, answers }
+        PlanContext { meter, calibration, keys, caller, offload, summaries, look_up, summarize, cold_passes, answers }
     }
 
     /// The situation of a request of somebody who shows no credential.
@@ -326,11 +331,13 @@ impl Policy {
         context: &PlanContext<'_>,
     ) -> Result<Plan, ParseError> {
         let request = ParsedRequest { dialect, body, conversation: whole };
+        let root = self.root(request, context);
         let prefix_keys = self.prefix_keys(request, context);
         let fold = prefix_keys.as_ref().and_then(PrefixKeys::applied).map(|applied| applied.fold.clone());
         let folded = fold.as_ref().map(|fold| whole.folded(fold));
         let request = ParsedRequest { conversation: folded.as_ref().unwrap_or(whole), ..request };
         let mut draft = Draft::new(request, context, &self.recall, self.language);
+        draft.set_root(root);
         if let Some(prefix_keys) = prefix_keys {
             draft.apply_summary(Summarize::LABEL, whole, prefix_keys);
         }
@@ -369,23 +376,14 @@ impl Policy {
         PrefixKeys::of(request, context, &scope).name(ElementIndex::new(end))
     }
 
-    /// The name under which processes that share a store look up the summaries of a conversation, if this policy uses any.
-    /// There are none of a body that is shorter than `from` bytes and too short for the trigger at this model's window.
-    pub fn root(
-        &self,
-        dialect: &dyn Dialect,
-        body: &Bytes,
-        context: &PlanContext<'_>,
-        from: usize,
-    ) -> Option<ChainKey> {
-        let summarize = self.summarize.as_ref()?;
-        let conversation = dialect.parse(body).ok()?;
-        let model = conversation.model.as_deref();
-        if body.len() < from && body.len() < summarize.least_bytes_within(context.meter.window(model)) {
+    /// The name under which other processes know the summaries of a conversation, if that is to be looked up.
+    fn root(&self, request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<ChainKey> {
+        let summarize = self.summarize.as_ref().filter(|_| context.look_up == LookUp::Pending)?;
+        let (n_bytes, model) = (request.body.len(), request.conversation.model.as_deref());
+        if n_bytes < LOOK_UP_FROM && n_bytes < summarize.least_bytes_within(context.meter.window(model)) {
             return None;
         }
-        let scope = summarize.scope().of_model(model);
-        PrefixKeys::root_of(ParsedRequest { dialect, body, conversation: &conversation }, context, &scope)
+        PrefixKeys::root_of(request, context, &summarize.scope().of_model(model))
     }
 
     /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.
@@ -454,7 +452,13 @@ mod tests {
             let body =
                 format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"{text}"}},{{"role":"user"}}]}}"#);
             let dialect = dialect::for_path("/v1/chat/completions").unwrap();
-            planner.policy.root(dialect, &body.into(), &planner.anonymous(&NoSummaries), 16 << 10).is_some()
+            let body = body.into();
+            let [root, none] = [LookUp::Pending, LookUp::Done].map(|look_up| {
+                let context = PlanContext { look_up, ..planner.anonymous(&NoSummaries) };
+                planner.policy.plan(dialect, &body, &context).unwrap().basis.root
+            });
+            assert_eq!((none, planner.plan(dialect, &body).unwrap().basis.root), (None, None));
+            root.is_some()
         };
         assert!(!root("fraction = 0.8", "gpt-4o", 15_000) && root("fraction = 0.8", "gpt-4o", 17_000));
         assert!(!root("fraction = 0.8", "unknown", 15_000));

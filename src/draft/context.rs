@@ -23,12 +23,25 @@ pub struct PlanContext<'a> {
     pub offload: Offload,
     /// The states of all summaries.
     pub summaries: &'a dyn SummaryIndex,
+    /// Whether other processes make summaries, too.
+    pub look_up: LookUp,
     /// When a summary is wanted.
     pub summarize: SummaryTiming,
     /// The passes that were made because the prompt cache had expired.
     pub cold_passes: ColdPasses<'a>,
     /// The answers of handlers.
     pub answers: &'a dyn AnswerIndex,
+}
+
+/// Whether what other processes know of a conversation's summaries is among their states.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LookUp {
+    /// There are no other processes.
+    NotNeeded,
+    /// It was not looked up yet: a plan says under which name it is, and makes no job for what they may have made.
+    Pending,
+    /// It was looked up.
+    Done,
 }
 
 /// When a summary is wanted.

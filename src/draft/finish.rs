@@ -71,6 +71,7 @@ impl Draft<'_> {
         let basis = Basis {
             answers,
             window,
+            root: self.root,
             summary: self.applied().map(used),
             counted: self.counted_with(),
             received: self.received(),

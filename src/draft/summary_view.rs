@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     conversation::{Conversation, ElementIndex, UnitIndex},
-    payload::{MediaType, PayloadKey},
+    payload::{ChainKey, MediaType, PayloadKey},
     plan::{Action, Change, Need, Sizes},
     span::Span,
     summary::NoSummaries,
@@ -140,6 +140,16 @@ impl<'a> Draft<'a> {
     }
 
     // === what an edit decides ===
+
+    /// Says under which name other processes know the summaries of the conversation.
+    pub fn set_root(&mut self, root: Option<ChainKey>) {
+        self.root = root;
+    }
+
+    /// Whether another process may have made a summary that nobody has looked for.
+    pub fn awaits_look_up(&self) -> bool {
+        self.root.is_some()
+    }
 
     /// Says what is needed for a better plan.
     pub fn set_need(&mut self, need: Need) {

@@ -34,6 +34,7 @@ fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -
     let context = PlanContext {
         meter: &meter,
         calibration: Calibration::Table,
+        look_up: LookUp::NotNeeded,
         keys: &keys,
         caller: keys.caller(&[]),
         offload,

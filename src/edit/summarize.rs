@@ -292,6 +292,7 @@ impl Edit for Summarize {
             match self.cut(draft, &cuts, &measured, now) {
                 Err(other) => why = other,
                 Ok((_, true)) if !due => {}
+                Ok(_) if draft.awaits_look_up() => draft.set_need(Need::LookUp),
                 Ok((place, _)) => {
                     let job = self.job(draft, &cuts, &measured, place, self.budget(&limits));
                     if let Some(job) = job {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     dialect::{self, Dialect},
-    draft::{Calibration, ColdPasses, Offload, PlanContext, SummaryTiming},
+    draft::{Calibration, ColdPasses, LookUp, Offload, PlanContext, SummaryTiming},
     handler::NoAnswers,
     payload::Keys,
     plan::{Action, Plan, Sizes},
@@ -136,6 +136,7 @@ pub(super) struct World<'w> {
     pub(super) caller: &'w [u8],
     pub(super) offload: Offload,
     pub(super) summaries: &'w dyn SummaryIndex,
+    pub(super) look_up: LookUp,
     pub(super) when: SummaryTiming,
     pub(super) cold: &'w [usize],
 }
@@ -146,6 +147,7 @@ impl Default for World<'_> {
             caller: &[],
             offload: Offload::Possible,
             summaries: &NoSummaries,
+            look_up: LookUp::NotNeeded,
             when: SummaryTiming::Triggered,
             cold: &[],
         }
@@ -159,6 +161,7 @@ impl World<'_> {
         let context = PlanContext {
             meter: &METER,
             calibration: Calibration::Table,
+            look_up: self.look_up,
             keys: &keys,
             caller: keys.caller(self.caller),
             offload: self.offload,

@@ -1,6 +1,7 @@
 //! Plans one request: a state machine that plans the body again each time it has got something that the plan lacked.
 //!
 //! ```text
+//! Plan ─► Plan, with what other processes know of the conversation's summaries
 //! Plan ─► Load or AwaitIndex ─► Plan
 //! Plan ─► Plan, with a pass that is made because the prompt cache has expired
 //! Plan ─► Answer ─► Plan
@@ -26,8 +27,7 @@ use crate::dialect::{Dialect, ParseError};
 use crate::handler::{Answer, HandlerAsk};
 use crate::payload::ChainKey;
 use crate::plan::{CountedWith, Need, Plan, SkipReason, SummaryJob};
-use crate::planner::{Calibration, ColdPasses, Offload, PlanContext, SummaryTiming};
-use crate::summary::NoSummaries;
+use crate::planner::{Calibration, ColdPasses, LookUp, Offload, PlanContext, SummaryTiming};
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
 
@@ -51,6 +51,7 @@ pub(super) struct Planning<'a> {
     store_error: Option<EngineError>,
     // What the tokens are counted as, once it was asked for.
     factor: Option<Factor>,
+    look_up: LookUp,
     // Whether it was decided if the prompt cache has expired.
     knows_cache: bool,
     // The answers of handlers that this request has got, how often it has asked, and when it stops waiting.
@@ -102,12 +103,9 @@ pub(super) const BLOCKING_FROM: usize = 2 << 20;
 /// counted, which depends on the model's window. Where they may, the body is parsed once more, on a blocking thread.
 const PARSED_INLINE_BELOW: usize = 64 << 10;
 
-/// For shorter bodies, in bytes, a shared store is not asked for summaries, unless they reach the trigger.
-const LOOK_UP_FROM: usize = 16 << 10;
-
-/// How often a request is planned at most: its prompt cache may have expired, and its summary may be loaded, made, and loaded
-/// again.
-const MAX_PLANS: usize = 5;
+/// How often a request is planned at most: other processes may have made a summary, its prompt cache may have expired, and its
+/// summary may be loaded, made, and loaded again.
+const MAX_PLANS: usize = 6;
 
 /// How often a request asks handlers at most: an answer may be the reason of another pass, which needs further answers.
 const MAX_ASKED: usize = 8;
@@ -121,6 +119,7 @@ impl<'a> Planning<'a> {
         options: EditOptions<'a>,
     ) -> Self {
         let (n_plans, deadline, summary_error, store_error, factor) = (0, None, None, None, None);
+        let look_up = if engine.summaries.is_shared() { LookUp::Pending } else { LookUp::NotNeeded };
         let knows_cache = false;
         Self {
             engine,
@@ -134,6 +133,7 @@ impl<'a> Planning<'a> {
             summary_error,
             store_error,
             factor,
+            look_up,
             knows_cache,
             answers: Arc::default(),
             n_asked: 0,
@@ -145,7 +145,6 @@ impl<'a> Planning<'a> {
     ///
     /// What few requests wait for is boxed, here and in the steps, so that the others do not carry it along.
     pub(super) async fn run(mut self) -> EditedBody {
-        self.look_up_summaries().await;
         let mut state = State::Plan;
         loop {
             state = match state {
@@ -173,11 +172,19 @@ impl<'a> Planning<'a> {
     async fn plan(&mut self) -> State {
         // A plan that was made before the index was read may not know all stored summaries.
         let index_was_read = self.engine.summaries.is_index_read();
+        let n_learnt = self.engine.summaries.n_learnt();
         self.n_plans += 1;
         let mut plan = match self.calibrated().await {
             Ok(plan) => plan,
             Err(error) => return State::Done(Err(error)),
         };
+        if let Some(root) = plan.basis.root {
+            self.look_up = LookUp::Done;
+            Box::pin(self.engine.summaries.look(root)).await;
+            if self.engine.summaries.has_learnt_since(n_learnt, root) || plan.needs == Some(Need::LookUp) {
+                return State::Plan;
+            }
+        }
         let (needed, ahead): (Vec<_>, _) = plan.asks.drain(..).partition(|ask| ask.is_needed);
         self.ask_ahead(ahead);
         if !needed.is_empty() && self.n_asked < MAX_ASKED {
@@ -205,7 +212,7 @@ impl<'a> Planning<'a> {
                 State::Persist(plan)
             }
             Some(Need::Make(job)) => State::Summarize(plan, job),
-            None => State::Persist(plan),
+            Some(Need::LookUp) | None => State::Persist(plan),
         }
     }
 
@@ -261,25 +268,6 @@ impl<'a> Planning<'a> {
 
     // === helpers ===
 
-    /// Looks up what other processes know of the conversation's summaries, if they use the store too.
-    async fn look_up_summaries(&self) {
-        let (config, dialect, body, caller) =
-            (Arc::clone(self.config), self.dialect, self.body.clone(), self.options.caller);
-        let policy = &self.config.planner.policy;
-        if body.len() < LOOK_UP_FROM.min(policy.counts_from()) || !self.engine.summaries.is_shared() {
-            return;
-        }
-        let is_long = body.len() >= BLOCKING_FROM;
-        let root = move || {
-            let context = config.planner.context(caller, &NoSummaries);
-            config.planner.policy.root(dialect, &body, &context, LOOK_UP_FROM)
-        };
-        let root = if is_long { run_blocking(root).await.ok().flatten() } else { root() };
-        if let Some(root) = root {
-            Box::pin(self.engine.summaries.look(root)).await;
-        }
-    }
-
     /// Plans the body; if tokens were counted of a conversation that is not known, once more with its factor.
     async fn calibrated(&mut self) -> Result<Box<Plan>, PlanError> {
         let plan = self.planned().await?;
@@ -300,6 +288,7 @@ impl<'a> Planning<'a> {
     async fn planned(&self) -> Result<Box<Plan>, PlanError> {
         let (config, dialect, body) = (Arc::clone(self.config), self.dialect, self.body.clone());
         let EditOptions { caller, when, .. } = self.options;
+        let look_up = self.look_up;
         let can_store = self.engine.store.is_some() && self.store_error.is_none();
         let offload = if can_store { Offload::Possible } else { Offload::Impossible };
         let inline_below = BLOCKING_FROM.min(config.planner.policy.counts_from().max(PARSED_INLINE_BELOW));
@@ -319,8 +308,15 @@ impl<'a> Planning<'a> {
             let context = config.planner.context(caller, &*summaries);
             let cold_passes =
                 if cold_passes.are_made() { ColdPasses::Remembered(&*cold_passes) } else { context.cold_passes };
-            let context =
-                PlanContext { offload, summarize: when, calibration, cold_passes, answers: &answers, ..context };
+            let context = PlanContext {
+                offload,
+                look_up,
+                summarize: when,
+                calibration,
+                cold_passes,
+                answers: &answers,
+                ..context
+            };
             let policy = &config.planner.policy;
             let planned = catch_unwind(AssertUnwindSafe(|| match counting {
                 Counting::Allowed => Some(policy.plan(dialect, &body, &context)),

@@ -6,7 +6,7 @@
 //! again.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
@@ -43,6 +43,9 @@ pub struct Summaries {
     // Of each conversation, the summaries that a shared store had when it was last looked up.
     looked_up: Cache<ChainKey, Arc<[ChainKey]>>,
     n_theirs: AtomicU64,
+    // How often something was learnt from other processes, and that number for each conversation when it was learnt of that.
+    n_learnt: AtomicUsize,
+    learnt: Cache<ChainKey, usize>,
     started: Instant,
     index_read: watch::Sender<bool>,
     /// What recent summaries were made from.
@@ -131,6 +134,8 @@ impl Summaries {
             pending_uses: Mutex::default(),
             looked_up: Cache::new(MAX_LOOKED_UP),
             n_theirs: AtomicU64::new(0),
+            n_learnt: AtomicUsize::new(0),
+            learnt: Cache::new(MAX_LOOKED_UP),
             started: Instant::now(),
             index_read,
             recent: RecentSummaries::default(),

@@ -12,6 +12,9 @@ use crate::{
 pub struct Basis {
     /// The context window of the model, if an edit has asked for it and it was known.
     pub window: Option<usize>,
+    /// The name under which processes that share a store look up the summaries of the conversation; none where no other
+    /// process makes any, or none can be long enough.
+    pub root: Option<ChainKey>,
     /// The summary that stands for messages.
     pub summary: Option<UsedSummary>,
     /// The answers of handlers that were used.

@@ -7,7 +7,7 @@ use abridge_proxy::{
     handler::NoAnswers,
     payload::Keys,
     plan::{Action, Plan, SkipReason},
-    planner::{Calibration, ColdPasses, Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
+    planner::{Calibration, ColdPasses, LookUp, Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
     span::splice,
     summary::NoSummaries,
     tokens::{self, Counter, Meter},
@@ -147,6 +147,7 @@ fn plan(settings: &PlanSettings, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
     let context = PlanContext {
         meter,
         calibration: Calibration::Table,
+        look_up: LookUp::NotNeeded,
         keys: &keys,
         caller: keys.caller(b"me"),
         offload: Offload::Possible,

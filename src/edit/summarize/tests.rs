@@ -13,7 +13,7 @@ use serde_json::json;
 use super::super::tests::{HTTP, World, body, body_of, messages, text, words};
 use super::*;
 use crate::{
-    draft::{Offload, SummaryTiming},
+    draft::{LookUp, Offload, SummaryTiming},
     payload::ChainKey,
     plan::{Action, Plan},
     summary::{Summary, SummaryIndex, SummaryState},
@@ -100,6 +100,20 @@ fn asks_for_a_summary_where_the_trigger_holds() {
     assert_eq!(opens, [true, true, true, false]);
     let (below, _) = plan_in(&memory, "s u c:1 t:1*400 u", SIX);
     assert!(below.needs.is_none() && whys(&below).is_empty());
+}
+
+#[test]
+fn what_others_may_have_made_is_looked_up_before_a_job_is_made() {
+    let long = format!("u c:1 t:1*{} a u", 16 << 10);
+    let plan =
+        |look_up, words: &str| World { look_up, ..World::default() }.plan(&body(words), &format!("{HTTP}{SIX}")).0;
+    let pending = plan(LookUp::Pending, &format!("s {long}"));
+    assert!(pending.basis.root.is_some());
+    assert_eq!((&pending.needs, whys(&pending)), (&Some(Need::LookUp), vec![SkipReason::NoSummary]));
+    let done = plan(LookUp::Done, &format!("s {long}"));
+    assert_eq!((made(&done).root, done.basis.root), (pending.basis.root.unwrap(), None));
+    let below = plan(LookUp::Pending, &long);
+    assert!(below.basis.root.is_some() && below.needs.is_none(), "there may be a summary, and none is due");
 }
 
 #[test]

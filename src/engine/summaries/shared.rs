@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -51,14 +52,34 @@ impl Summaries {
     pub(in crate::engine) async fn look(&self, root: ChainKey) {
         let Ok(Ok(seen)) = self.ask(move |shared| shared.look(root)).await else { return };
         let now = Instant::now();
-        self.change(|statuses| seen.iter().for_each(|seen| note_seen(statuses, *seen, now)));
+        self.change(|statuses| {
+            if seen.iter().filter(|seen| note_seen(statuses, **seen, now)).count() > 0 {
+                self.learn(root);
+            }
+        });
         let is_stored = |seen: &&Seen| seen.state == SeenState::Stored;
         let stored: Arc<[ChainKey]> = seen.iter().filter(is_stored).map(|seen| seen.beginning).collect();
         let before = self.looked_up.get(&root);
         self.looked_up.insert(root, Arc::clone(&stored));
-        for beginning in before.iter().flat_map(|before| before.iter()).filter(|key| !stored.contains(key)) {
+        let lost = before.iter().flat_map(|before| before.iter()).filter(|key| !stored.contains(key));
+        for beginning in lost {
             self.restore(Place { root, beginning: *beginning }).await;
+            self.learn(root);
         }
+    }
+
+    /// How often something was learnt of any conversation.
+    pub(in crate::engine) fn n_learnt(&self) -> usize {
+        self.n_learnt.load(Ordering::Acquire)
+    }
+
+    /// Whether something was learnt of this conversation since `n_learnt` was this number, so that a plan may lack it.
+    pub(in crate::engine) fn has_learnt_since(&self, n_learnt: usize, root: ChainKey) -> bool {
+        self.learnt.get(&root).is_some_and(|last| last > n_learnt)
+    }
+
+    fn learn(&self, root: ChainKey) {
+        self.learnt.insert(root, self.n_learnt.fetch_add(1, Ordering::AcqRel) + 1);
     }
 
     /// Offers a summary again that the engine has lost, or forgets it.
@@ -138,17 +159,22 @@ impl Lease {
 
 // === helpers ===
 
-/// Notes what the engine says of a beginning, where this process does not know better.
-fn note_seen(statuses: &mut Statuses, Seen { beginning, state }: Seen, now: Instant) {
+/// Notes what the engine says of a beginning, where this process does not know better. True if plans have it otherwise now.
+fn note_seen(statuses: &mut Statuses, Seen { beginning, state }: Seen, now: Instant) -> bool {
     let known = statuses.get(&beginning);
     let is_open = matches!(known, None | Some(Status::Elsewhere(_) | Status::CoolingDown(_)));
-    let status = match state {
-        SeenState::Stored if !matches!(known, Some(Status::Stored | Status::Unreadable(_))) => Status::Stored,
-        SeenState::UnderWay(left) if is_open => Status::Elsewhere(now + left),
-        SeenState::NotNow(left) if is_open => Status::CoolingDown(now + left),
-        _ => return,
+    let (status, is_news) = match state {
+        SeenState::Stored if !matches!(known, Some(Status::Stored | Status::Unreadable(_))) => (Status::Stored, true),
+        SeenState::UnderWay(left) if is_open => {
+            (Status::Elsewhere(now + left), !matches!(known, Some(Status::Elsewhere(until)) if *until > now))
+        }
+        SeenState::NotNow(left) if is_open => {
+            (Status::CoolingDown(now + left), !matches!(known, Some(Status::CoolingDown(until)) if *until > now))
+        }
+        _ => return false,
     };
     statuses.insert(beginning, status);
+    is_news
 }
 
 fn random_token() -> i64 {

@@ -263,3 +263,34 @@ async fn a_summary_that_the_engine_has_lost_is_offered_again() {
     other.look(place(1).root).await;
     assert!(matches!(other.state(beginning(1)), SummaryState::Unknown));
 }
+
+/// What a plan is begun with may have become too little when the look-up ends, and only then it is made again.
+#[tokio::test(start_paused = true)]
+async fn what_is_learnt_from_others_is_counted_and_what_was_known_is_not() {
+    let ([one, other], clock) = two();
+    let n_learnt = async || {
+        let before = other.n_learnt();
+        other.look(place(1).root).await;
+        other.n_learnt() - before
+    };
+    assert_eq!(n_learnt().await, 0, "there is nothing");
+    let flight = Flight::new(true);
+    let Ok(Turn::Make(Some(lease))) = one.take_turn(place(1), &flight).await else { panic!("nobody makes it") };
+    assert_eq!((n_learnt().await, n_learnt().await), (1, 0), "it is under way");
+    lease.release(Some(Duration::from_mins(1))).await;
+    assert_eq!((n_learnt().await, n_learnt().await), (1, 0), "it could not be made");
+    advance(Duration::from_mins(2)).await;
+    clock.forward(120);
+    assert_eq!(n_learnt().await, 0, "that is over");
+    one.put(place(1), summary("one")).await.unwrap();
+    assert_eq!((n_learnt().await, n_learnt().await), (1, 0), "it is there");
+    clock.forward(8 * 86_400);
+    other.store.as_ref().unwrap().sweep().await.unwrap();
+    assert_eq!((n_learnt().await, n_learnt().await), (1, 0), "it is lost");
+    other.put(place(1), summary("other")).await.unwrap();
+    assert_eq!(n_learnt().await, 0, "its own is no news");
+    let n_learnt = other.n_learnt();
+    let (root, elsewhere) = (place(1).root, beginning(9));
+    assert!(!other.has_learnt_since(n_learnt, root) && other.has_learnt_since(n_learnt - 1, root));
+    assert!(!other.has_learnt_since(0, elsewhere), "of another conversation nothing was learnt");
+}
