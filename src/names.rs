@@ -8,6 +8,8 @@ const MIN_NAME_BYTES: usize = 5;
 const MIN_HEX_DIGITS: usize = 7;
 const MIN_DIGITS: usize = 4;
 const MIN_SLASHES: usize = 2;
+/// A decimal number, or `/a/b`.
+const MIN_BYTES: usize = 4;
 
 /// The extensions by which a word with a dot is a file.
 const EXTENSIONS: [&str; 60] = [
@@ -36,10 +38,11 @@ pub fn paths(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     })
 }
 
-/// The runs of characters that names consist of, and of some more.
+/// The runs of characters that names consist of, and of some more, but for those that are too short for a name or a path.
 fn tokens(text: &str, is_part_too: impl Fn(char) -> bool) -> impl DoubleEndedIterator<Item = &str> {
     let is_part = move |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') || is_part_too(c);
-    text.split(move |c| !is_part(c)).map(|token| token.trim_matches(['-', '.']))
+    let long = text.split(move |c| !is_part(c)).filter(|token| token.len() >= MIN_BYTES);
+    long.map(|token| token.trim_matches(['-', '.']))
 }
 
 fn is_file(token: &str) -> bool {
