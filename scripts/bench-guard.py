@@ -55,17 +55,32 @@ def count_operations(bench):
 
 
 class Upstream(Handler):
-    """Reads each request to its end, and answers with a completion of 400 bytes."""
+    """Reads each request to its end, and answers with a completion of 400 bytes, or with events that come one by one."""
     wbufsize, disable_nagle_algorithm = -1, True
 
     def do_POST(self):
-        self.rfile.read(int(self.headers["content-length"]))
+        if b'"stream": true' in self.rfile.read(int(self.headers["content-length"])):
+            return self.stream()
         answer = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "x" * 280}, "finish_reason": "stop"}],
                   "usage": {"prompt_tokens": 500, "completion_tokens": 70}}
         self.reply(200, json.dumps(answer).encode())
 
+    def stream(self):
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        delta = lambda text: json.dumps({"choices": [{"index": 0, "delta": {"content": text}}]})
+        for data in [delta("one"), delta("two"), delta("three"), "[DONE]"]:
+            event = f"data: {data}\n\n"
+            self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
+            self.wfile.flush()
+            time.sleep(0.01)
+        self.wfile.write(b"0\r\n\r\n")
+        self.wfile.flush()
 
-def small_request(calls_with_results):
+
+def small_request(calls_with_results, **fields):
     """A request of 2 KB with two calls, of which so many have their results."""
     messages = [{"role": "system", "content": "You are a coding agent."}, {"role": "user", "content": "Repair the build."}]
     for n in range(2):
@@ -76,7 +91,7 @@ def small_request(calls_with_results):
             messages.append({"role": "tool", "tool_call_id": f"call_{n}", "content": text})
     parameters = {"type": "object", "properties": {"command": {"type": "string"}}}
     tools = [{"type": "function", "function": {"name": "run_shell", "parameters": parameters}}]
-    written = lambda text: json.dumps({"model": "gpt-5", "messages": messages + [{"role": "user", "content": text}], "tools": tools})
+    written = lambda text: json.dumps({"model": "gpt-5", "messages": messages + [{"role": "user", "content": text}], "tools": tools} | fields)
     return written("x" * (2048 - len(written("")))).encode()
 
 

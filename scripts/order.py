@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Put the functions of abridge that run at start and for each request next to each other. They lie all over the program
-otherwise, and the kernel maps 64 KiB around each page that is touched: half of the memory of an idle abridge is pages that
-nobody reads.
+"""Put the functions of abridge that run at start, for each request and for each event next to each other. They lie all over the
+program otherwise, and the kernel maps 64 KiB around each page that is touched: half of the memory of an idle abridge is pages
+that nobody reads.
 
     scripts/order.py PROGRAM             print the symbols of PROGRAM in the order of packaging/functions.txt, for LLD
     scripts/order.py --record PROGRAM    write packaging/functions.txt anew: start PROGRAM under callgrind, and send requests
@@ -57,10 +57,11 @@ def record(program):
     guard = importlib.import_module("bench-guard")
     with guard.serving(program, "--demangle=no") as (pid, address, folder):
         subprocess.run(["callgrind_control", "--dump", str(pid)], check=True, capture_output=True)
-        for number, n_results in enumerate([2, 1], 2):
-            guard.count_case(pid, address, folder, number, "/v1/chat/completions", guard.small_request(n_results))
+        requests = [guard.small_request(2), guard.small_request(1), guard.small_request(2, stream=True)]
+        for number, request in enumerate(requests, 2):
+            guard.count_case(pid, address, folder, number, "/v1/chat/completions", request)
         # What each request runs comes first.
-        dumps = [functions_run(folder / f"out.{number}") for number in (2, 3, 1)]
+        dumps = [functions_run(folder / f"out.{number}") for number in (2, 3, 4, 1)]
     sizes = dict(functions(program))
     lines = [f"{sizes[symbol]} {key(symbol)}\n" for symbol in sum(dumps, []) if symbol in sizes]
     FUNCTIONS.write_text("".join(dict.fromkeys(lines)))

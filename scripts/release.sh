@@ -22,7 +22,7 @@ build() {
     export CARGO_ENCODED_RUSTFLAGS="$flags" CARGO_INCREMENTAL=0
     export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/abridge -ffile-prefix-map=$cargo_home=/cargo"
     local cargo=(cargo rustc --release --locked --bin abridge "$@")
-    local host program order=target/functions.order
+    local host program order
     host="$(rustc -vV | sed -n 's/^host: //p')"
     if [[ "$host" != x86_64-unknown-linux-gnu || "$*" == *--target* && "$*" != *"$host"* ]]; then
         "${cargo[@]}"
@@ -33,9 +33,11 @@ build() {
     program="$("${cargo[@]}" --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')"
     local arguments=(-Cstrip=symbols)
     if grep --quiet --binary-files=text 'Linker: LLD' "$program"; then
-        # The path is relative, since Cargo hashes these arguments.
+        # Cargo hashes the arguments and not the file: the path is relative, and another one for another order.
         mkdir -p target
-        scripts/order.py "$program" >"$order"
+        scripts/order.py "$program" >target/functions.order
+        order="target/functions.$(sha256sum target/functions.order | head -c 12).order"
+        mv target/functions.order "$order"
         arguments+=("-Clink-arg=-Wl,--symbol-ordering-file=$order,--no-warn-symbol-ordering")
     else
         printf '== NOT ORDERED: the functions of abridge, as the linker is not LLD\n'
