@@ -109,8 +109,8 @@ struct Run {
     times: Times,
     /// Seconds of processor time of all replicas.
     processor: f64,
-    /// The part of their shares that the replicas have used.
-    share_used: Option<f64>,
+    /// The hundredths of a core that each replica has, if it is held to a share.
+    share: Option<u32>,
     seen: Seen,
 }
 
@@ -231,8 +231,6 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
     let seconds = began.elapsed().as_secs_f64();
     let processor = processor_time(&replicas) - before;
     drop(shares);
-    let share_used =
-        options.share.map(|percent| 100.0 * processor / (seconds * f64::from(percent) * replicas.len() as f64));
     serving.abort();
     let seen = std::mem::take(&mut *judge.seen.lock().unwrap());
     if judge.checks && seen.summaries == 0 {
@@ -245,7 +243,7 @@ async fn run(kind: Kind, n_replicas: usize, options: &Options) -> Option<Run> {
             eprintln!("{line}");
         }
     }
-    Some(Run { seconds, times, processor, share_used, seen })
+    Some(Run { seconds, times, processor, share: options.share, seen })
 }
 
 /// The settings of all replicas.
@@ -399,12 +397,15 @@ impl Judge {
 impl Run {
     #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^52")]
     fn print(&self, kind: Kind, n_replicas: usize, n_requests: usize) {
-        let Self { seconds, times, processor, share_used, seen } = self;
+        let Self { seconds, times, processor, share, seen } = self;
         let (rate, each) = (n_requests as f64 / seconds, 1e3 * processor / n_requests as f64);
         let Times { storing, others } = times;
         let [p50, p99, p50_others, p99_others] =
             [(storing, 500), (storing, 990), (others, 500), (others, 990)].map(|(times, at)| quantile(times, at));
-        let used = share_used.map_or_else(String::new, |used| format!("{used:.2}"));
+        // The part of their shares that the replicas have used.
+        let used = share.map_or_else(String::new, |percent| {
+            format!("{:.2}", 100.0 * processor / (seconds * f64::from(percent) * n_replicas as f64))
+        });
         let Seen { handles, passes, summaries, failures } = seen;
         println!(
             "| {kind:?} | {n_replicas} | {rate:.0} | {p50:.2} | {p99:.2} | {p50_others:.2} | {p99_others:.2} | {each:.2} | {used} | {handles} | {passes} | {summaries} | {} |",

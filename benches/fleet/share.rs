@@ -29,16 +29,16 @@ impl Share {
         fs::create_dir(&group)?;
         let share = Self { group, process };
         if is_first {
-            share.write("cpu.cfs_period_us", PERIOD)?;
-            share.write("cpu.cfs_quota_us", quota)?;
+            share.write("cpu.cfs_period_us", &PERIOD)?;
+            share.write("cpu.cfs_quota_us", &quota)?;
         } else {
-            share.write("cpu.max", format!("{quota} {PERIOD}"))?;
+            share.write("cpu.max", &format!("{quota} {PERIOD}"))?;
         }
-        share.write("cgroup.procs", process)?;
+        share.write("cgroup.procs", &process)?;
         Ok(share)
     }
 
-    fn write(&self, file: &str, value: impl ToString) -> io::Result<()> {
+    fn write(&self, file: &str, value: &impl ToString) -> io::Result<()> {
         fs::write(self.group.join(file), value.to_string())
     }
 }

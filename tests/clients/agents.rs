@@ -447,6 +447,8 @@ impl Session {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut held = self.model.held.subscribe();
         let held = tokio::time::timeout(PATIENCE, held.wait_for(|held| *held)).await.is_ok();
+        // An agent writes its session beside its requests, and what it has not written cannot be resumed.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(kill(child.id()), "the agent should still run");
         child.wait().unwrap();
         assert!(held, "the shell should have been asked to wait");
