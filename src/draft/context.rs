@@ -23,7 +23,7 @@ pub struct PlanContext<'a> {
     pub offload: Offload,
     /// The states of all summaries.
     pub summaries: &'a dyn SummaryIndex,
-    /// Whether other processes make summaries, too.
+    /// Whether what other processes know of the conversation's summaries is among them.
     pub look_up: LookUp,
     /// When a summary is wanted.
     pub summarize: SummaryTiming,
@@ -33,15 +33,13 @@ pub struct PlanContext<'a> {
     pub answers: &'a dyn AnswerIndex,
 }
 
-/// Whether what other processes know of a conversation's summaries is among their states.
+/// Whether what other processes know of a conversation's summaries is among the known states.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LookUp {
-    /// There are no other processes.
-    NotNeeded,
-    /// It was not looked up yet: a plan says under which name it is, and makes no job for what they may have made.
-    Pending,
-    /// It was looked up.
+    /// It was looked up, or there are no other processes.
     Done,
+    /// It was not looked up yet: a plan says under which name it is, and has no job for a summary that they may have made.
+    Pending,
 }
 
 /// When a summary is wanted.

@@ -17,6 +17,11 @@ use crate::{
 };
 
 impl<'a> Draft<'a> {
+    /// Sets the name under which other processes know the summaries of the conversation, if that is to be looked up.
+    pub fn set_root(&mut self, root: Option<ChainKey>) {
+        self.root = root;
+    }
+
     /// Puts the summary in its place that `prefix_keys` has found, in a draft of what `whole` is with one message for those
     /// that it stands for.
     pub fn apply_summary(&mut self, edit: &'static str, whole: &'a Conversation<'a>, prefix_keys: PrefixKeys) {
@@ -139,17 +144,12 @@ impl<'a> Draft<'a> {
         self.need.is_some()
     }
 
-    // === what an edit decides ===
-
-    /// Says under which name other processes know the summaries of the conversation.
-    pub fn set_root(&mut self, root: Option<ChainKey>) {
-        self.root = root;
-    }
-
-    /// Whether another process may have made a summary that nobody has looked for.
+    /// Whether another process may have made a summary that was not looked up yet.
     pub fn awaits_look_up(&self) -> bool {
         self.root.is_some()
     }
+
+    // === what an edit decides ===
 
     /// Says what is needed for a better plan.
     pub fn set_need(&mut self, need: Need) {

@@ -34,7 +34,7 @@ fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -
     let context = PlanContext {
         meter: &meter,
         calibration: Calibration::Table,
-        look_up: LookUp::NotNeeded,
+        look_up: LookUp::Done,
         keys: &keys,
         caller: keys.caller(&[]),
         offload,

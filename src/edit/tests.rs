@@ -147,7 +147,7 @@ impl Default for World<'_> {
             caller: &[],
             offload: Offload::Possible,
             summaries: &NoSummaries,
-            look_up: LookUp::NotNeeded,
+            look_up: LookUp::Done,
             when: SummaryTiming::Triggered,
             cold: &[],
         }

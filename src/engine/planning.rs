@@ -119,7 +119,7 @@ impl<'a> Planning<'a> {
         options: EditOptions<'a>,
     ) -> Self {
         let (n_plans, deadline, summary_error, store_error, factor) = (0, None, None, None, None);
-        let look_up = if engine.summaries.is_shared() { LookUp::Pending } else { LookUp::NotNeeded };
+        let look_up = if engine.summaries.is_shared() { LookUp::Pending } else { LookUp::Done };
         let knows_cache = false;
         Self {
             engine,

@@ -147,7 +147,7 @@ fn plan(settings: &PlanSettings, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
     let context = PlanContext {
         meter,
         calibration: Calibration::Table,
-        look_up: LookUp::NotNeeded,
+        look_up: LookUp::Done,
         keys: &keys,
         caller: keys.caller(b"me"),
         offload: Offload::Possible,

@@ -53,7 +53,11 @@ impl Summaries {
         let Ok(Ok(seen)) = self.ask(move |shared| shared.look(root)).await else { return };
         let now = Instant::now();
         self.change(|statuses| {
-            if seen.iter().filter(|seen| note_seen(statuses, **seen, now)).count() > 0 {
+            let mut is_news = false;
+            for seen in &seen {
+                is_news |= note_seen(statuses, *seen, now);
+            }
+            if is_news {
                 self.learn(root);
             }
         });
