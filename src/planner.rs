@@ -352,7 +352,8 @@ impl Policy {
             context.meter.yield_now();
             // What a summary stands for does not go on; it was checked when the summary was made.
             let hidden = fold.iter().flat_map(Fold::hidden).map(|messages| whole.span_of(messages));
-            self.verified.check(dialect, body, folded.as_ref().unwrap_or(whole), hidden)?;
+            let yield_now = || context.meter.yield_now();
+            self.verified.check(dialect, body, folded.as_ref().unwrap_or(whole), hidden, yield_now)?;
         }
         Ok(plan)
     }

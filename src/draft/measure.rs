@@ -128,16 +128,8 @@ impl Draft<'_> {
     /// What the client sent, if anybody has asked for tokens.
     pub(super) fn received(&self) -> Option<Box<Received>> {
         self.counts.get()?;
-        let ParsedRequest { dialect, body, .. } = self.request;
-        let message = |unit: &Unit| {
-            let canonical = || {
-                self.context.meter.yield_now();
-                dialect.canonical(unit.span.of(body))
-            };
-            let read = self.context.keys.message(self.context.caller, unit.fingerprints(body).unit, canonical);
-            Fingerprint::of(read.as_bytes())
-        };
-        let tools = self.request.conversation.tools.map_or(&[][..], |tools| tools.of(body));
+        let message = |unit: &Unit| self.message_fingerprint(unit);
+        let tools = self.request.conversation.tools.map_or(&[][..], |tools| tools.of(self.request.body));
         let messages = iter::once(Fingerprint::of(tools)).chain(self.whole.units.iter().map(message)).collect();
         let first = self.whole.units.iter().skip(self.whole.first_editable().get()).take(2);
         let root = first.map(message).fold(Fingerprint::default(), Fingerprint::then);
@@ -150,6 +142,17 @@ impl Draft<'_> {
             (None, Some(InsertedResult::New { bytes, .. })) => Fingerprint::of(bytes),
             (None, _) => Fingerprint::default(),
         }
+    }
+
+    /// What a message, as it came, is known by, whichever way the client spells it.
+    fn message_fingerprint(&self, message: &Unit) -> Fingerprint {
+        let ParsedRequest { dialect, body, .. } = self.request;
+        let canonical = || {
+            self.context.meter.yield_now();
+            dialect.canonical(message.span.of(body))
+        };
+        let name = self.context.keys.message(self.context.caller, message.fingerprints(body).unit, canonical);
+        Fingerprint::of(name.as_bytes())
     }
 
     /// What a message is known by as its model reads it, whichever way the client spells it.
@@ -165,8 +168,6 @@ impl Draft<'_> {
         }
         let ParsedRequest { dialect, body, conversation } = self.request;
         let Some(of) = conversation.unit(unit) else { return Fingerprint::default() };
-        let canonical = || dialect.canonical(span.of(body));
-        let read = self.context.keys.message(self.context.caller, of.fingerprints(body).unit, canonical);
         // Places are not the same in every spelling, but which text or which call it is. A content may hold both.
         let texts = OnceCell::new();
         let n_texts = |value: Span| {
@@ -176,7 +177,7 @@ impl Draft<'_> {
             })
         };
         let n_blocks = |value: Span| conversation.blocks_of(of).partition_point(|block| block.span.end <= value.start);
-        let known = replacements.fold(Fingerprint::of(read.as_bytes()), |known, replacement| {
+        let known = replacements.fold(self.message_fingerprint(of), |known, replacement| {
             let place = Fingerprint::of_numbers(n_texts(replacement.span), n_blocks(replacement.span));
             known.then(place).then(replacement.fingerprint)
         });

@@ -31,6 +31,7 @@ use super::{
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, yield_thread};
 
+mod backend;
 mod file;
 mod holder;
 mod tables;

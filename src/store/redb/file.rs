@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ::redb::backends::FileBackend;
 use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError, WriteTransaction};
 
+use super::backend::YieldingFile;
 use super::holder;
 use super::tables::{self, META};
 use crate::platform::files::{make_private, private_file, private_folder, sync};
@@ -86,7 +87,7 @@ pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
             sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
         }
         make_private(&file)?;
-        Database::builder().set_cache_size(cache_bytes).create_with_backend(FileBackend::new(file)?)
+        Database::builder().set_cache_size(cache_bytes).create_with_backend(YieldingFile(FileBackend::new(file)?))
     })
 }
 

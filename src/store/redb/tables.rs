@@ -11,6 +11,7 @@ use bytes::Bytes;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
 use crate::store::codec::{Encoded, decode};
 use crate::store::{PayloadInfo, TOMBSTONES, Time};
+use crate::tasks::yield_thread;
 
 pub(super) mod clock;
 pub(super) mod lifetimes;
@@ -156,6 +157,7 @@ fn insert(
         put.written += 1;
         put.bytes += encoded.plain_len;
         put.stored_bytes += stored_bytes;
+        yield_thread();
     }
     Ok(())
 }
