@@ -367,7 +367,7 @@ impl Proxy {
 
         let mut exchange =
             Exchange::new(self.ids.next(), permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
-        exchange.tunnel = tunnel;
+        exchange.tunnel = tunnel.map(Box::new);
         if parts.method == Method::POST
             && let Some(dialect) = dialect::for_path(parts.uri.path())
         {
@@ -415,7 +415,7 @@ async fn send(
     exchange: &mut Exchange,
 ) -> Result<Response<PeekableBody>, UpstreamError> {
     exchange.mark_sent(upstream.name());
-    let answer = send_request(upstream, request, target, exchange.tunnel.as_ref()).await;
+    let answer = send_request(upstream, request, target, exchange.tunnel.as_deref()).await;
     answer.inspect_err(|_| exchange.on_send_error())
 }
 

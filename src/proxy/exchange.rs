@@ -62,13 +62,13 @@ const TIMED_EVERY: u32 = 16;
 #[derive(Debug)]
 pub struct Exchange {
     /// The client's request to switch protocols.
-    pub(super) tunnel: Option<Tunnel>,
+    pub(super) tunnel: Option<Box<Tunnel>>,
     /// How the request was sent a second time, if that answer is relayed.
     pub(super) rescue: Option<RescueKind>,
     /// What answers the model's recalls, if the request offers the tool for them.
     pub(super) recalls: Option<Box<InBandRecalls>>,
     /// The messages to keep for inspection, if any.
-    pub(super) pending_inspection: Option<PendingInspection>,
+    pub(super) pending_inspection: Option<Box<PendingInspection>>,
     id: RequestId,
     upstream: UpstreamName,
     timer: OverheadTimer,

@@ -75,7 +75,7 @@ impl Inspector {
         dialect: &'static dyn Dialect,
         text: &Bytes,
         edited: &EditedBody,
-    ) -> Option<PendingInspection> {
+    ) -> Option<Box<PendingInspection>> {
         if keep == 0 || !edited.changed() {
             return None;
         }
@@ -87,7 +87,8 @@ impl Inspector {
             return None;
         };
         let (before, after) = (text.clone(), edited.body.clone());
-        Some(PendingInspection { keep, dialect, before, after, store, permits: Arc::clone(&self.permits), _held: held })
+        let permits = Arc::clone(&self.permits);
+        Some(Box::new(PendingInspection { keep, dialect, before, after, store, permits, _held: held }))
     }
 }
 

@@ -202,7 +202,7 @@ impl Exchange {
     }
 
     /// Writes the messages to the store in a task.
-    fn keep_messages(&mut self, inspection: PendingInspection, entry: Entry) {
+    fn keep_messages(&mut self, inspection: Box<PendingInspection>, entry: Entry) {
         // Nothing reads the report after this.
         let report = self.edit.as_mut().and_then(|edit| edit.report.take()).unwrap_or_default();
         let id = self.id;
