@@ -23,6 +23,7 @@ use abridge_proxy::{
     planner::{PlanContext, Planner, SummaryTiming},
     replay::planner_from_toml,
     span::splice,
+    string_index::{StringIndex, StringIndexer},
     summary::{NoSummaries, Summary, SummaryState},
     tokens::{self, Meter},
 };
@@ -203,17 +204,27 @@ impl Bodies {
     }
 }
 
+/// The index of a body whose strings are hashed, which comes in chunks of 64 KiB.
+fn index(body: &Bytes) -> StringIndex {
+    let mut indexer = StringIndexer::new(true);
+    body.chunks(64 << 10).for_each(|chunk| indexer.push(chunk));
+    indexer.finish()
+}
+
 fn operations<'a>(planners: &'a Planners, bodies: &'a Bodies) -> Vec<Operation<'a>> {
     let dialect = dialect::default();
     let Planners { patching, reducing, summarizing, tokens } = planners;
     let Bodies { clean, escaped, broken, elsewhere } = bodies;
     let plan = patching.plan(dialect, broken).expect("a request");
+    let strings = index(clean);
     assert_eq!(plan.report.changes.len(), 2);
     assert!(patching.plan(dialect, clean).expect("a request").is_empty());
 
     let mut operations = vec![
         Operation::new("memcpy", clean, || clean.to_vec()),
+        Operation::new("index strings", clean, move || index(clean)),
         Operation::new("parse", clean, move || dialect.parse(clean)),
+        Operation::new("parse, strings indexed", clean, move || dialect.parse_indexed(clean, &strings).is_ok()),
         Operation::new("parse, escaped key (serde_json)", escaped, move || dialect.parse(escaped)),
         Operation::new("plan, nothing to edit", clean, move || patching.plan(dialect, clean)),
     ];

@@ -149,7 +149,16 @@ impl Budget {
 /// Reads a whole body.
 ///
 /// An announced length is checked before a byte is read, and the body goes into one buffer of that size.
-pub async fn read_up_to(mut body: Incoming, limits: &Limits) -> Result<BufferedBody, ReadError> {
+pub async fn read_up_to(body: Incoming, limits: &Limits) -> Result<BufferedBody, ReadError> {
+    read_watched(body, limits, |_| ()).await
+}
+
+/// The same; `watch` gets each chunk as it arrives.
+pub async fn read_watched(
+    mut body: Incoming,
+    limits: &Limits,
+    mut watch: impl FnMut(&[u8]),
+) -> Result<BufferedBody, ReadError> {
     let exact = body.size_hint().exact();
     let announced = exact.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     let limit = limits.max_body;
@@ -170,6 +179,7 @@ pub async fn read_up_to(mut body: Incoming, limits: &Limits) -> Result<BufferedB
         if announced.is_none() && !limits.budget.extend(&mut lease, chunk.len()) {
             return Err(ReadError::NoBudget { rest: UnreadBody::Rest(body) });
         }
+        watch(&chunk);
         whole.push(chunk, announced, &limits.pool);
     }
     Ok(BufferedBody { bytes: whole.into_bytes(), lease })

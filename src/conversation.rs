@@ -341,13 +341,20 @@ impl Role {
 impl Unit {
     /// What it is known by, in the body that it was read from. Whoever asks first has each byte of it hashed, once.
     pub fn fingerprints(&self, body: &[u8]) -> Fingerprints {
-        *self.known.get_or_init(|| {
-            let Span { start, end } = self.content.unwrap_or(Span::empty(self.span.end));
-            let of = |start, end| Fingerprint::of(Span { start, end }.of(body));
-            let content = of(start, end);
-            let unit = of(self.span.start, start).then(content).then(of(end, self.span.end));
-            Fingerprints { unit, content }
-        })
+        *self.known.get_or_init(|| self.fingerprints_around(body, |content| Fingerprint::of(content.of(body))))
+    }
+
+    /// Takes over what its content is known by, so that nobody hashes that again.
+    pub fn set_content_fingerprint(&self, body: &[u8], content: Fingerprint) {
+        self.known.get_or_init(|| self.fingerprints_around(body, |_| content));
+    }
+
+    fn fingerprints_around(&self, body: &[u8], content: impl FnOnce(Span) -> Fingerprint) -> Fingerprints {
+        let Span { start, end } = self.content.unwrap_or(Span::empty(self.span.end));
+        let of = |start, end| Fingerprint::of(Span { start, end }.of(body));
+        let content = content(Span { start, end });
+        let unit = of(self.span.start, start).then(content).then(of(end, self.span.end));
+        Fingerprints { unit, content }
     }
 }
 

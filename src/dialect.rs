@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::{
     conversation::{CallId, Conversation},
     span::Span,
+    string_index::StringIndex,
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
 };
@@ -109,7 +110,12 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// The conversation in a request body. Its structure is checked to the last byte; the inside of strings that no edit
     /// reads is not: see [`strings::verify`].
-    fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError>;
+    fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
+        self.parse_indexed(body, StringIndex::EMPTY)
+    }
+
+    /// The same of a body whose long strings are known.
+    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError>;
 
     /// The places of the texts in a content: JSON strings, each of which may be replaced by another one. Parts that are
     /// no text have none.

@@ -21,6 +21,7 @@ use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SummaryJ
 use crate::planner::{Planner, SummaryTiming};
 use crate::span::splice;
 use crate::store::{Store, StoreError};
+use crate::string_index::IndexedBody;
 use crate::summary::{Summary, SummaryIndex, SummaryState};
 use crate::tasks::Tasks;
 use crate::units::Period;
@@ -341,11 +342,11 @@ impl Engine {
         &self,
         config: &Arc<EngineConfig>,
         dialect: &'static dyn Dialect,
-        body: Bytes,
+        body: impl Into<IndexedBody>,
         options: EditOptions<'_>,
     ) -> EditedBody {
         // What waits for handlers and summaries is large, and most requests wait for neither.
-        Box::pin(Planning::new(self, config, dialect, body, options).run()).await
+        Box::pin(Planning::new(self, config, dialect, body.into(), options).run()).await
     }
 }
 

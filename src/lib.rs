@@ -60,6 +60,7 @@ pub mod server;
 pub mod simulate;
 pub mod span;
 pub mod store;
+pub mod string_index;
 pub mod summary;
 pub mod tasks;
 pub mod telemetry;

@@ -23,7 +23,7 @@ pub mod media;
 mod value;
 
 pub use chain::{Chain, ChainKey, Place};
-pub use fingerprint::Fingerprint;
+pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use media::MediaType;
 pub use value::Payload;
 

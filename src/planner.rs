@@ -27,6 +27,7 @@ use crate::{
     payload::{Caller, ChainKey, Keys},
     plan::Plan,
     recall,
+    string_index::StringIndex,
     summary::{NoSummaries, SummaryIndex},
     tokens::{
         self, Meter, models,
@@ -38,6 +39,7 @@ pub use crate::draft::{
     Calibration, ColdPassIndex, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, SummaryTiming,
 };
 
+mod parse;
 mod uncounted;
 mod verified;
 
@@ -225,11 +227,19 @@ impl Planner {
 
     /// The situation of a request of `caller`, with what is remembered of summaries.
     pub fn context<'a>(&'a self, caller: Caller, summaries: &'a dyn SummaryIndex) -> PlanContext<'a> {
-        let Self { meter, keys, offload, .. } = self;
-        let (calibration, look_up, summarize) = (Calibration::Table, LookUp::Done, SummaryTiming::Triggered);
-        let (cold_passes, answers) = (ColdPasses::At(&[]), &NoAnswers);
-        let offload = *offload;
-        PlanContext { meter, calibration, keys, caller, offload, summaries, look_up, summarize, cold_passes, answers }
+        PlanContext {
+            strings: StringIndex::EMPTY,
+            meter: &self.meter,
+            calibration: Calibration::Table,
+            keys: &self.keys,
+            caller,
+            offload: self.offload,
+            summaries,
+            look_up: LookUp::Done,
+            summarize: SummaryTiming::Triggered,
+            cold_passes: ColdPasses::At(&[]),
+            answers: &NoAnswers,
+        }
     }
 
     /// The situation of a request of somebody who shows no credential.
@@ -317,10 +327,9 @@ impl Policy {
         self.counts_from
     }
 
-    /// What the edits make of one request. An error says that the request was not understood and is to go on as it
-    /// came.
+    /// What the edits make of one request. After an error it was not understood, and is to go on as it came.
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, context: &PlanContext<'_>) -> Result<Plan, ParseError> {
-        self.plan_parsed(dialect, body, &dialect.parse(body)?, context)
+        self.plan_parsed(dialect, body, &parse::parse(dialect, body, context)?, context)
     }
 
     fn plan_parsed(
@@ -331,13 +340,12 @@ impl Policy {
         context: &PlanContext<'_>,
     ) -> Result<Plan, ParseError> {
         let request = ParsedRequest { dialect, body, conversation: whole };
-        let root = self.root(request, context);
         let prefix_keys = self.prefix_keys(request, context);
         let fold = prefix_keys.as_ref().and_then(PrefixKeys::applied).map(|applied| applied.fold.clone());
         let folded = fold.as_ref().map(|fold| whole.folded(fold));
-        let request = ParsedRequest { conversation: folded.as_ref().unwrap_or(whole), ..request };
-        let mut draft = Draft::new(request, context, &self.recall, self.language);
-        draft.set_root(root);
+        let view = ParsedRequest { conversation: folded.as_ref().unwrap_or(whole), ..request };
+        let mut draft = Draft::new(view, context, &self.recall, self.language);
+        draft.set_root(self.root(request, context));
         if let Some(prefix_keys) = prefix_keys {
             draft.apply_summary(Summarize::LABEL, whole, prefix_keys);
         }
@@ -352,8 +360,7 @@ impl Policy {
             context.meter.yield_now();
             // What a summary stands for does not go on; it was checked when the summary was made.
             let hidden = fold.iter().flat_map(Fold::hidden).map(|messages| whole.span_of(messages));
-            let yield_now = || context.meter.yield_now();
-            self.verified.check(dialect, body, folded.as_ref().unwrap_or(whole), hidden, yield_now)?;
+            self.verified.check(dialect, body, view.conversation, hidden, || context.meter.yield_now())?;
         }
         Ok(plan)
     }

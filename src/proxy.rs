@@ -280,8 +280,8 @@ impl Proxy {
         let dry_run = live.dry_run || control == ControlHeader::DryRun;
         let mode = if dry_run { EditMode::DryRun } else { EditMode::Apply };
 
-        let mut buffered = timer.excluding(self.read(&parts.headers, body)).await?;
-        let decoded = self.decode(&parts.headers, &mut buffered).await?;
+        let (mut buffered, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
+        let decoded = self.decode(&parts.headers, &mut buffered, indexer).await?;
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
@@ -291,7 +291,7 @@ impl Proxy {
         } else {
             (decoded, None)
         };
-        let text = decoded.clone().unwrap_or_else(|| buffered.bytes.clone());
+        let text = decoded.as_deref().unwrap_or(&buffered.bytes).clone();
         let (id, caller, readable) = (self.ids.next(), self.caller(&parts.headers), decoded.is_some());
         let cache = self.accounting.prefixes.cache_scope(&target, caller);
         let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);

@@ -9,7 +9,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 pub(crate) use self::{
-    blocks::{closing_quote, control, find_escaped, plain_closing_quote},
+    blocks::{closing_quote, control, find_escaped, find_quote, near_closing_quote, plain_closing_quote},
     leaves::leaves,
     strings::{halved, has_half, next_byte, string, unescaped, written_at},
 };

@@ -23,7 +23,7 @@ mod supply;
 /// `foo.rs` and all in `foo/`.
 const FLOORS: [&[&str]; 15] = [
     &["language", "names", "payload", "raw", "span", "units", "wildcard"],
-    &["conversation", "handler", "recall", "summary", "tokens"],
+    &["conversation", "handler", "recall", "string_index", "summary", "tokens"],
     &["dialect", "plan"],
     &["draft", "inspect"],
     &["edit"],

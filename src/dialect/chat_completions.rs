@@ -18,6 +18,7 @@ use crate::{
     raw::lossy,
     recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
+    string_index::StringIndex,
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
 };
@@ -54,8 +55,8 @@ impl Dialect for ChatCompletions {
         path.strip_suffix("/chat/completions")
     }
 
-    fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
-        match scan::scan(body) {
+    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+        match scan::scan(body, strings) {
             Ok(conversation) => Ok(conversation),
             Err(Unsupported) => fallback::parse(body),
         }

@@ -9,8 +9,9 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 use crate::{
-    raw::{self, Fields, closing_quote, control, find_escaped, next_byte, plain_closing_quote},
+    raw::{self, Fields, closing_quote, control, find_escaped, near_closing_quote, next_byte, plain_closing_quote},
     span::Span,
+    string_index::StringIndex,
 };
 
 /// The input is not what the reader takes. No reason is given: another reader, which has time, looks again.
@@ -26,6 +27,8 @@ pub(super) fn require(holds: bool) -> Result<(), Unsupported> {
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
     body: &'a [u8],
+    /// Where its long strings are, as far as that is known.
+    strings: &'a StringIndex,
     /// The next byte to look at.
     at: usize,
 }
@@ -58,14 +61,19 @@ impl Nesting {
 impl<'a> Cursor<'a> {
     /// At the first value of a body.
     pub(super) fn new(body: &'a [u8]) -> Self {
-        let mut cursor = Self { body, at: 0 };
+        Self::indexed(body, StringIndex::EMPTY)
+    }
+
+    /// At the first value of a body whose long strings are known.
+    pub(super) fn indexed(body: &'a [u8], strings: &'a StringIndex) -> Self {
+        let mut cursor = Self { body, strings, at: 0 };
         cursor.space();
         cursor
     }
 
     /// At a value somewhere in a body.
     pub(super) fn starting(body: &'a [u8], at: usize) -> Self {
-        Self { body, at }
+        Self { body, strings: StringIndex::EMPTY, at }
     }
 
     /// The offset of the next byte.
@@ -199,8 +207,11 @@ impl<'a> Cursor<'a> {
     /// A string, from its opening quote; the span has both quotes.
     fn string(&mut self) -> Result<Span, Unsupported> {
         let start = self.at;
-        let quote = self.body.get(start + 1..).and_then(closing_quote).ok_or(Unsupported)?;
-        self.at = start + quote + 2;
+        let rest = self.body.get(start + 1..).unwrap_or_default();
+        let length = near_closing_quote(rest).map(|quote| quote + 2);
+        let length = length.or_else(|| self.strings.starting(start).map(Span::len));
+        let length = length.or_else(|| closing_quote(rest).map(|quote| quote + 2));
+        self.at = start + length.ok_or(Unsupported)?;
         Ok(Span { start, end: self.at })
     }
 
@@ -300,7 +311,7 @@ pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
     if control(body).is_none() {
         return Ok(()); // not even a line end between the values: no need to tell inside from outside
     }
-    let mut cursor = Cursor { body, at: 0 };
+    let mut cursor = Cursor::starting(body, 0);
     while let Some(quote) = body.get(cursor.at..).and_then(|rest| memchr(b'"', rest)) {
         cursor.at += quote;
         let start = cursor.at;

@@ -22,6 +22,7 @@ use crate::{
     raw::lossy,
     recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
+    string_index::StringIndex,
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
 };
@@ -79,8 +80,8 @@ impl Dialect for Messages {
         path.strip_suffix("/messages").filter(|base| base.ends_with("/v1"))
     }
 
-    fn parse<'a>(&self, body: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
-        match scan::scan(body) {
+    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+        match scan::scan(body, strings) {
             Ok(conversation) => Ok(conversation),
             Err(Unsupported) => fallback::parse(body),
         }

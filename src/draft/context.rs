@@ -4,6 +4,7 @@ use super::{Calibration, ColdPasses};
 use crate::{
     handler::AnswerIndex,
     payload::{Caller, Keys},
+    string_index::StringIndex,
     summary::SummaryIndex,
     tokens::Meter,
 };
@@ -11,6 +12,8 @@ use crate::{
 /// What planning depends on besides the body and the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanContext<'a> {
+    /// What is known of the long strings of the body.
+    pub strings: &'a StringIndex,
     /// Counts tokens.
     pub meter: &'a Meter,
     /// What they are counted as.

@@ -160,8 +160,10 @@ impl<'a> Draft<'a> {
     pub(super) fn source_texts(&self, unit: UnitIndex, media: bool) -> Vec<SourceText<'a>> {
         let ParsedRequest { dialect, body, conversation } = self.request;
         let Some(content) = conversation.unit(unit).and_then(|unit| unit.content) else { return Vec::new() };
-        let fingerprint = |span: Span| {
-            if span == content { self.fingerprints(unit).content } else { Fingerprint::of(span.of(body)) }
+        let fingerprint = |span: Span| match self.context.strings.fingerprint(span) {
+            Some(known) => known,
+            None if span == content => self.fingerprints(unit).content,
+            None => Fingerprint::of(span.of(body)),
         };
         let spans = dialect.texts(body, content).into_iter();
         if !media {

@@ -9,6 +9,7 @@ use crate::{
     payload::Keys,
     plan::Plan,
     span::splice,
+    string_index::StringIndex,
     summary::NoSummaries,
     tokens::{self, Meter},
 };
@@ -32,6 +33,7 @@ fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -
     let conversation = dialect.parse(body).unwrap();
     let (meter, keys) = (Meter::new(&tokens::Settings::default(), &[]), Keys::new([0; 32]));
     let context = PlanContext {
+        strings: StringIndex::EMPTY,
         meter: &meter,
         calibration: Calibration::Table,
         look_up: LookUp::Done,

@@ -23,6 +23,7 @@ use crate::{
     plan::{Action, Plan, Sizes},
     planner::{PlanSettings, Policy},
     span::splice,
+    string_index::StringIndex,
     summary::{NoSummaries, SummaryIndex},
     tokens::{self, Counter, Meter, REQUEST_OVERHEAD},
 };
@@ -158,7 +159,9 @@ impl World<'_> {
     pub(super) fn plan(&self, body: &Bytes, policy: &str) -> (Plan, Bytes) {
         let settings: PlanSettings = toml::from_str(policy).unwrap();
         let keys = Keys::new([0; 32]);
+        let strings = StringIndex::of_all(body, 61);
         let context = PlanContext {
+            strings: &strings,
             meter: &METER,
             calibration: Calibration::Table,
             look_up: self.look_up,

@@ -15,7 +15,6 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::SummaryError;
@@ -28,6 +27,7 @@ use crate::handler::{Answer, HandlerAsk};
 use crate::payload::ChainKey;
 use crate::plan::{CountedWith, Need, Plan, SkipReason, SummaryJob};
 use crate::planner::{Calibration, ColdPasses, LookUp, Offload, PlanContext, SummaryTiming};
+use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
 
@@ -39,7 +39,7 @@ pub(super) struct Planning<'a> {
     pub(super) engine: &'a Engine,
     pub(super) config: &'a Arc<EngineConfig>,
     pub(super) dialect: &'static dyn Dialect,
-    pub(super) body: Bytes,
+    pub(super) body: IndexedBody,
     pub(super) options: EditOptions<'a>,
     // How often the body was planned.
     n_plans: usize,
@@ -115,7 +115,7 @@ impl<'a> Planning<'a> {
         engine: &'a Engine,
         config: &'a Arc<EngineConfig>,
         dialect: &'static dyn Dialect,
-        body: Bytes,
+        body: IndexedBody,
         options: EditOptions<'a>,
     ) -> Self {
         let (n_plans, deadline, summary_error, store_error, factor) = (0, None, None, None, None);
@@ -263,7 +263,7 @@ impl<'a> Planning<'a> {
         let offloads = planned.as_ref().ok().filter(|_| self.stores()).map(|plan| plan.offloads.as_slice());
         let offloaded_bytes = offloads.unwrap_or_default().iter().map(|offload| offload.payload.len()).sum();
         let Self { body, waits, summary_error, store_error, .. } = self;
-        EditedBody { summary_error, waits, offloaded_bytes, ..EditedBody::planned(body, planned, store_error) }
+        EditedBody { summary_error, waits, offloaded_bytes, ..EditedBody::planned(body.bytes, planned, store_error) }
     }
 
     // === helpers ===
@@ -309,6 +309,7 @@ impl<'a> Planning<'a> {
             let cold_passes =
                 if cold_passes.are_made() { ColdPasses::Remembered(&*cold_passes) } else { context.cold_passes };
             let context = PlanContext {
+                strings: body.strings(),
                 offload,
                 look_up,
                 summarize: when,

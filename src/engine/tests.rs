@@ -16,9 +16,11 @@ use crate::recall::Via;
 use crate::span::Span;
 use crate::store::memory::MemoryStore;
 use crate::store::{self, Clock, Offered, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult};
+use crate::string_index::StringIndex;
 use crate::summary::{Prompt, SummaryInput};
 use crate::tokens::{Gauge, Meter};
 
+mod known;
 mod lifetimes;
 mod threads;
 
@@ -199,40 +201,6 @@ fn session(rounds: usize, last: &str) -> Bytes {
 }
 
 #[tokio::test]
-async fn known_messages_are_neither_tokenised_nor_stored_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("store.redb");
-    let store = Arc::new(RedbStore::open(&file, store::Settings::default(), Clock::system()).unwrap());
-    let engine = Engine::new(Some(store.clone()), WAIT, keys(), Tasks::default(), Events::default());
-    let mut settings = PlanSettings::default();
-    settings.truncate_tool_results.max_bytes = 8000;
-    let (config, caller) = (config(&settings), engine.caller(Some(b"Bearer a")));
-    let edit = async |last: &str| {
-        let edited = engine.edit_body(&config, chat(), session(100, last), options(caller, Apply)).await;
-        assert!(edited.error.is_none());
-        edited.report.unwrap().changes
-    };
-
-    let first = edit("a").await;
-    let cleared = first.iter().filter(|change| change.edit == "clear").count();
-    assert!(cleared >= 60 && first.len() > cleared, "{cleared} of {} changes clear", first.len());
-    let (stats, tokenised) = (store.stats().await.unwrap(), config.planner.meter.n_tokenised());
-    assert!(stats.written >= 60 && tokenised > 900_000, "{stats:?}, {tokenised} bytes tokenised");
-
-    let tail = (0..700).map(|n| format!("and then go on with number {n} ")).collect::<Vec<_>>().concat();
-    assert_eq!(edit(&tail).await.len(), first.len());
-    let tokenised = config.planner.meter.n_tokenised() - tokenised;
-    let slack = 64; // the role of the last message, and what else is too short to be remembered
-    assert!(
-        (tail.len() as u64..=tail.len() as u64 + slack).contains(&tokenised),
-        "{tokenised} bytes tokenised for a tail of {}",
-        tail.len()
-    );
-    let now = store.stats().await.unwrap();
-    assert_eq!((now.commits, now.written), (stats.commits, stats.written));
-}
-
-#[tokio::test]
 async fn counting_tokens_does_not_block_other_requests() {
     let (engine, _store) = engine();
     let (config, caller, counted) = (config(&PlanSettings::default()), engine.caller(None), Cell::new(false));
@@ -405,7 +373,7 @@ impl Dialect for Panicking {
         None
     }
 
-    fn parse<'a>(&self, _: &'a [u8]) -> Result<Conversation<'a>, ParseError> {
+    fn parse_indexed<'a>(&self, _: &'a [u8], _: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
         panic!("a bug");
     }
 

@@ -5,11 +5,12 @@
 //! of a key beside it.
 
 use std::{
+    fmt,
     hash::{BuildHasher, RandomState},
     sync::LazyLock,
 };
 
-use xxhash_rust::xxh3::xxh3_128_with_seed;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
 
 /// The hash of some bytes, or of what is made of some. Halves, as one number of 128 bits would have to lie aligned.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -21,7 +22,10 @@ static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
 impl Fingerprint {
     /// Of bytes.
     pub fn of(bytes: &[u8]) -> Self {
-        let hash = xxh3_128_with_seed(bytes, *SEED);
+        Self::from_hash(xxh3_128_with_seed(bytes, *SEED))
+    }
+
+    fn from_hash(hash: u128) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is wanted")]
         let lower = hash as u64;
         Self([lower, (hash >> 64) as u64])
@@ -46,6 +50,33 @@ impl Fingerprint {
     /// Both halves of it.
     pub fn halves(self) -> [u64; 2] {
         self.0
+    }
+}
+
+/// Hashes bytes that come one part after the other, to the [`Fingerprint`] of all of them.
+pub struct Fingerprinter(Xxh3);
+
+impl Default for Fingerprinter {
+    fn default() -> Self {
+        Self(Xxh3::with_seed(*SEED))
+    }
+}
+
+impl fmt::Debug for Fingerprinter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fingerprinter").finish_non_exhaustive()
+    }
+}
+
+impl Fingerprinter {
+    /// Hashes the next part.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The fingerprint of all parts.
+    pub fn finish(&self) -> Fingerprint {
+        Fingerprint::from_hash(self.0.digest128())
     }
 }
 

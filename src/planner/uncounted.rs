@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Policy;
+use super::{Policy, parse::parse};
 use crate::{
     dialect::{Dialect, ParseError},
     draft::{PlanContext, SummaryTiming},
@@ -20,7 +20,7 @@ impl Policy {
         body: &Bytes,
         context: &PlanContext<'_>,
     ) -> Option<Result<Plan, ParseError>> {
-        let whole = match dialect.parse(body) {
+        let whole = match parse(dialect, body, context) {
             Ok(whole) => whole,
             Err(error) => return Some(Err(error)),
         };

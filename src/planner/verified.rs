@@ -111,7 +111,8 @@ mod tests {
     fn check(verified: &VerifiedMessages, body: &[u8]) -> Result<(), usize> {
         let dialect = dialect::for_path("/chat/completions").unwrap();
         let conversation = dialect.parse(body).unwrap();
-        let checked = verified.check(dialect, body, &conversation, std::iter::empty(), || ()).map_err(|error| error.offset);
+        let checked =
+            verified.check(dialect, body, &conversation, std::iter::empty(), || ()).map_err(|error| error.offset);
         assert_eq!(checked.is_ok(), strings::verify(body).is_ok());
         checked
     }

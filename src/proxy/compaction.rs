@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
@@ -20,6 +19,7 @@ use crate::dialect::{Compaction, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::engine::{EditMode, EditOptions, EditedBody};
 use crate::planner::SummaryTiming;
+use crate::string_index::IndexedBody;
 
 /// What an upstream answers that has no such path.
 const MISSING: [StatusCode; 3] = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
@@ -44,8 +44,8 @@ impl Proxy {
         let mut timer = OverheadTimer::start();
         let (mut parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
-        let mut buffered = timer.excluding(self.read(&parts.headers, body)).await?;
-        let decoded = self.decode(&parts.headers, &mut buffered).await?;
+        let (mut buffered, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
+        let decoded = self.decode(&parts.headers, &mut buffered, indexer).await?;
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let id = self.ids.next();
@@ -88,7 +88,7 @@ impl Proxy {
         destination: &Destination,
         dialect: &'static dyn Dialect,
         parts: &Parts,
-        text: Bytes,
+        text: IndexedBody,
         id: RequestId,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let target = destination.upstream.join(&turns(dialect, &parts.uri))?;

@@ -31,8 +31,8 @@ impl Proxy {
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let dry_run = live.dry_run || ControlHeader::from_headers(&parts.headers) == ControlHeader::DryRun;
-        let mut buffered = timer.excluding(self.read(&parts.headers, body)).await?;
-        let decoded = self.decode(&parts.headers, &mut buffered).await?;
+        let (mut buffered, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
+        let decoded = self.decode(&parts.headers, &mut buffered, indexer).await?;
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;

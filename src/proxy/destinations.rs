@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use bytes::Bytes;
 use http::HeaderMap;
 
 use super::WindowDiscovery;
@@ -11,6 +10,7 @@ use super::rescue::RescuePolicy;
 use crate::dialect::Dialect;
 use crate::engine::EngineConfig;
 use crate::recall::Via;
+use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::upstream::Upstream;
 use crate::upstream::routes::{RequestFacts, Routes, model_of};
@@ -41,6 +41,11 @@ impl Destination {
 }
 
 impl Destinations {
+    /// Whether tokens may be counted for any of them.
+    pub(super) fn may_count(&self) -> bool {
+        self.iter().any(|destination| destination.rules.planner.policy.counts_from() < usize::MAX)
+    }
+
     /// The upstream of a request whose body was read; `text` is the decoded body, if it could be decoded. The body is
     /// parsed only where a route asks for the model.
     pub(super) async fn of_body(
@@ -48,13 +53,13 @@ impl Destinations {
         path: &str,
         headers: &HeaderMap,
         dialect: &'static dyn Dialect,
-        text: Option<&Bytes>,
+        text: Option<&IndexedBody>,
     ) -> &Destination {
         let model = match text.filter(|_| self.ask_for_the_model()) {
             // On another thread, as it may be long and an error in a reader must not end the request.
             Some(text) => {
                 let text = text.clone();
-                run_blocking(move || model_of(dialect, &text)).await.ok().flatten()
+                run_blocking(move || model_of(dialect, &text, text.strings())).await.ok().flatten()
             }
             None => None,
         };

@@ -3,29 +3,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::EXPECT;
 use http::request::Parts;
 use http::{HeaderMap, Uri};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::exchange::RequestId;
 use super::fail_open::FailOpenReason;
 use super::headers;
 use super::respond::ProxyError;
-use super::{Destination, Proxy};
+use super::{Destination, LiveConfig, Proxy};
 use crate::body::encoding::{ContentEncoding, DecodeError};
 use crate::body::{self, BufferedBody, ReadError, UnreadBody};
 use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, EngineConfig, EngineError};
 use crate::payload::Caller;
+use crate::string_index::{IndexedBody, StringIndexer};
 use crate::tasks::run_blocking;
 use crate::upstream::Upstream;
 
 /// How long an unread request body is discarded after an early answer, so that the client can read that answer.
 const MAX_DISCARD: Duration = Duration::from_secs(10);
+
+/// Shorter bodies are not indexed while they arrive: they mostly come in one piece, and nothing is gained.
+const INDEXED_FROM: u64 = 128 << 10;
 
 impl Proxy {
     /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends.
@@ -44,9 +47,23 @@ impl Proxy {
         Err(ProxyError::TooManyRequests { limit: self.max_in_flight })
     }
 
-    /// Reads the whole body, undecoded.
-    pub(super) async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<BufferedBody, ProxyError> {
-        body::read_up_to(body, &self.limits).await.map_err(|error| match error {
+    /// Reads the whole body, undecoded. Its strings are indexed while it arrives.
+    pub(super) async fn read(
+        &self,
+        live: &LiveConfig,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<(BufferedBody, StringIndexer), ProxyError> {
+        let is_short = body.size_hint().exact().is_some_and(|length| length < INDEXED_FROM);
+        let is_read = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
+        let mut indexer = StringIndexer::new(live.destinations.may_count());
+        let watch = |chunk: &[u8]| {
+            if is_read {
+                indexer.push(chunk);
+            }
+        };
+        let read = body::read_watched(body, &self.limits, watch).await;
+        let buffered = read.map_err(|error| match error {
             ReadError::TooLong { limit, announced, rest } => {
                 self.discard_unread(headers, rest);
                 ProxyError::BodyTooLarge { limit, announced }
@@ -57,7 +74,8 @@ impl Proxy {
             }
             ReadError::Paused(_) => ProxyError::BodyTimeout(error),
             ReadError::Broken(_) => ProxyError::BodyBroken(error),
-        })
+        })?;
+        Ok((buffered, indexer))
     }
 
     /// Decodes the body; `None` if its content coding is unsupported or broken. Such a body is forwarded unchanged, even if
@@ -66,10 +84,11 @@ impl Proxy {
         &self,
         headers: &HeaderMap,
         buffered: &mut BufferedBody,
-    ) -> Result<Option<Bytes>, ProxyError> {
+        mut indexer: StringIndexer,
+    ) -> Result<Option<IndexedBody>, ProxyError> {
         let coded = buffered.bytes.clone();
         let encoding = match ContentEncoding::from_headers(headers) {
-            ContentEncoding::Identity => return Ok(Some(coded)),
+            ContentEncoding::Identity => return Ok(Some(IndexedBody::new(coded, indexer.finish()))),
             ContentEncoding::Supported(encoding) => encoding,
             ContentEncoding::Unsupported => {
                 self.fail_open
@@ -78,7 +97,11 @@ impl Proxy {
             }
         };
         let limit = self.limits.max_body;
-        let decoding = run_blocking(move || encoding.decode(&coded, limit));
+        let decoding = run_blocking(move || {
+            let text = encoding.decode(&coded, limit)?;
+            indexer.push(&text);
+            Ok(IndexedBody::new(text, indexer.finish()))
+        });
         match decoding.await {
             Ok(Ok(text)) if self.limits.budget.extend(&mut buffered.lease, text.len()) => Ok(Some(text)),
             Ok(Ok(_)) => Err(ProxyError::TooManyBytes),
@@ -101,7 +124,7 @@ impl Proxy {
         rules: &Arc<EngineConfig>,
         dialect: &'static dyn Dialect,
         parts: &Parts,
-        text: Bytes,
+        text: IndexedBody,
         asked: EditOptions<'_>,
     ) -> EditedBody {
         let edited = self.engine.edit_body(rules, dialect, text, asked).await;

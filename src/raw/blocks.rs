@@ -111,17 +111,12 @@ fn escaped(backslashes: u64, carry: &mut bool) -> u64 {
     escaped
 }
 
-/// Where the quote is that ends a string, given what stands behind its first one.
+/// Where the quote is that ends a string, given what stands behind its first one; none if it is not near. Most are.
 #[inline]
-pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
-    // Most strings are short.
-    if let Some(lane) = bytes.first_chunk().copied().map(Lane::new) {
-        let quote = lane.equal(b'"').trailing_zeros();
-        if quote < lane.equal(b'\\').trailing_zeros() {
-            return Some(quote as usize);
-        }
-    }
-    long_closing_quote(bytes)
+pub(crate) fn near_closing_quote(bytes: &[u8]) -> Option<usize> {
+    let lane = bytes.first_chunk().copied().map(Lane::new)?;
+    let quote = lane.equal(b'"').trailing_zeros();
+    (quote < lane.equal(b'\\').trailing_zeros()).then_some(quote as usize)
 }
 
 /// Where the quote is that ends a string, given what stands behind its first one; none if an escape stands before it.
@@ -136,13 +131,32 @@ pub(crate) fn plain_closing_quote(bytes: &[u8]) -> Option<usize> {
     memchr2(b'"', b'\\', bytes).filter(|at| bytes.get(*at) == Some(&b'"'))
 }
 
-fn long_closing_quote(bytes: &[u8]) -> Option<usize> {
-    let (mut at, mut carry, mut n_plain) = (0, false, 0);
+/// Where the quote is that ends a string, given what stands behind its first one.
+pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
+    find_quote(bytes, &mut false, |_| true)
+}
+
+/// The offset of the first quote that stands for itself and that `is_it` takes. It gets the offset of each. `is_escaped` says
+/// whether the first byte is escaped by what stands before it, and then, if no quote was taken, whether the byte behind the
+/// last one is.
+#[inline]
+pub(crate) fn find_quote(bytes: &[u8], is_escaped: &mut bool, mut is_it: impl FnMut(usize) -> bool) -> Option<usize> {
+    let (mut at, mut n_plain) = (0, 0);
     while let Some(block) = Block::at(bytes, at) {
         let (quotes, backslashes) = (block.equal(b'"'), block.equal(b'\\'));
-        let closing = quotes & !escaped(backslashes, &mut carry);
-        if closing != 0 {
-            return Some(at + closing.trailing_zeros() as usize);
+        let escaped = escaped(backslashes, is_escaped);
+        let mut left = quotes & !escaped;
+        while left != 0 {
+            let found = at + left.trailing_zeros() as usize;
+            if is_it(found) {
+                return Some(found);
+            }
+            left &= left - 1;
+        }
+        let n_left = bytes.len() - at;
+        if n_left < BLOCK {
+            *is_escaped = (escaped >> n_left) & 1 == 1;
+            return None;
         }
         at += BLOCK;
         n_plain = if quotes | backslashes == 0 { n_plain + 1 } else { 0 };

@@ -31,6 +31,41 @@ async fn a_chunked_request_is_edited_too() {
 }
 
 #[tokio::test]
+async fn a_long_body_becomes_the_same_however_it_arrives() {
+    let result = r#"a \"word\", a \\\" quote, \u00e9 and é; "#.repeat(2000);
+    let round = |n: usize| {
+        format!(
+            r#",{{"role":"assistant","tool_calls":[{{"id":"{n}","type":"function","function":{{"name":"cat","arguments":"{{}}"}}}}]}},{{"role":"tool","tool_call_id":"{n}","content":"{n}: {result}"}}"#
+        )
+    };
+    let rounds: String = (0..6).map(round).collect();
+    let body = format!(r#"{{"model":"gpt-4o","messages":[{{"role":"user","content":"Go on."}}{rounds}]}}"#);
+    let mut scene = Scene::with("truncate_tool_results.max_bytes = 9000").await;
+    let mut received = Vec::new();
+    for piece in [1_000_000, 70_000, 4_099, 997] {
+        scene.client.send(request("POST", CHAT, &["transfer-encoding: chunked"])).await;
+        for piece in body.as_bytes().chunks(piece) {
+            scene.client.send_chunk(piece).await;
+        }
+        scene.client.send("0\r\n\r\n").await;
+        let mut call = scene.upstream.request().await;
+        received.push(call.bytes().await);
+        call.json("{}").await;
+        scene.client.reply().await;
+    }
+    for (encoding, encode) in ENCODINGS.into_iter().filter(|(encoding, _)| *encoding != "br") {
+        let field = format!("content-encoding: {encoding}");
+        scene.client.send(post(CHAT, &[&field], encode(body.as_bytes()))).await;
+        let mut call = scene.upstream.request().await;
+        received.push(call.bytes().await);
+        call.json("{}").await;
+        scene.client.reply().await;
+    }
+    assert!(received[0].len() < body.len() / 2, "{} of {} bytes", received[0].len(), body.len());
+    assert!(received.iter().all(|other| *other == received[0]));
+}
+
+#[tokio::test]
 async fn an_edited_exchange_is_marked_in_its_answer_and_an_unedited_one_is_not() {
     let mut scene = Scene::new().await;
     let mut ids = Vec::new();

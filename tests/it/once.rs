@@ -9,6 +9,7 @@ use abridge_proxy::{
     plan::{Action, Plan, SkipReason},
     planner::{Calibration, ColdPasses, LookUp, Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
     span::splice,
+    string_index::StringIndex,
     summary::NoSummaries,
     tokens::{self, Counter, Meter},
 };
@@ -145,6 +146,7 @@ fn dialect() -> &'static dyn Dialect {
 fn plan(settings: &PlanSettings, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
     let keys = Keys::new([1; 32]);
     let context = PlanContext {
+        strings: StringIndex::EMPTY,
         meter,
         calibration: Calibration::Table,
         look_up: LookUp::Done,

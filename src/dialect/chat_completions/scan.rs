@@ -10,11 +10,12 @@ use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex},
     dialect::json::{Cursor, Unsupported, decode, require},
     span::Span,
+    string_index::StringIndex,
 };
 
-/// The conversation in `body`.
-pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Unsupported> {
-    let mut scanner = Scanner { cursor: Cursor::new(body), conversation: super::conversation() };
+/// The conversation in `body`, whose long strings may be known.
+pub(super) fn scan<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, Unsupported> {
+    let mut scanner = Scanner { cursor: Cursor::indexed(body, strings), conversation: super::conversation() };
     scanner.request()?;
     scanner.cursor.end()?;
     Ok(scanner.conversation)

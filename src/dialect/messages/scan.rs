@@ -8,11 +8,13 @@ use crate::{
     conversation::{Conversation, MAX_ELEMENTS},
     dialect::json::{Cursor, Unsupported, fields, require},
     span::Span,
+    string_index::StringIndex,
 };
 
-/// The conversation in `body`.
-pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Unsupported> {
-    let mut scanner = Scanner { body, cursor: Cursor::new(body), view: View::new(body), entries: Vec::new() };
+/// The conversation in `body`, whose long strings may be known.
+pub(super) fn scan<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, Unsupported> {
+    let mut scanner =
+        Scanner { body, cursor: Cursor::indexed(body, strings), view: View::new(body), entries: Vec::new() };
     let beside = scanner.request()?;
     scanner.cursor.end()?;
     scanner.view.finish(beside).map_err(Unsupported::from)

@@ -8,6 +8,13 @@ use crate::{
     dialect::strings,
 };
 
+/// What the quick reader says, whether the strings of the body are known or not.
+fn scan(body: &[u8]) -> Result<Conversation<'_>, Unsupported> {
+    let scanned = scan::scan(body, StringIndex::EMPTY);
+    assert_eq!(scan::scan(body, &StringIndex::of_all(body, 7)), scanned);
+    scanned
+}
+
 /// One line for each unit and block, with the bytes they cover.
 fn describe(body: &str, conversation: &Conversation<'_>) -> Vec<String> {
     let text = |span: Span| str::from_utf8(span.of(body.as_bytes())).unwrap();
@@ -41,7 +48,7 @@ fn of(messages: &str) -> String {
 
 fn check(messages: &str, expected: &[&str]) {
     let body = of(messages);
-    let scanned = scan::scan(body.as_bytes()).expect("nothing odd");
+    let scanned = scan(body.as_bytes()).expect("nothing odd");
     assert_eq!(describe(&body, &scanned), expected, "{messages}");
     assert_eq!(fallback::parse(body.as_bytes()), Ok(scanned));
 }
@@ -143,7 +150,7 @@ fn what_stands_before_a_compaction_is_compacted() {
 #[test]
 fn reads_what_is_beside_the_messages() {
     let body = r#"{"system":[{"type":"text","text":"s"}],"tools":[],"output_config":{"effort":"low","format":{"type":"json_schema"}},"messages":[],"output_format":7}"#;
-    let conversation = scan::scan(body.as_bytes()).unwrap();
+    let conversation = scan(body.as_bytes()).unwrap();
     let text = |span: Option<Span>| span.map(|span| str::from_utf8(span.of(body.as_bytes())).unwrap());
     assert_eq!(text(conversation.instructions), Some(r#"[{"type":"text","text":"s"}]"#));
     assert_eq!(text(conversation.tools), Some("[]"));
@@ -160,7 +167,7 @@ fn reads_what_is_beside_the_messages() {
         (r#""compaction":{"type":"summarize"}"#, false, true),
     ] {
         let body = format!(r#"{{{beside},"messages":[]}}"#);
-        let traits = scan::scan(body.as_bytes()).unwrap().traits;
+        let traits = scan(body.as_bytes()).unwrap().traits;
         assert_eq!((traits.clears_itself, traits.compacts_itself), (clears, compacts), "{beside}");
     }
 }
@@ -193,7 +200,7 @@ fn a_turn_that_is_all_before_a_system_message_leaves_as_a_whole() {
 #[test]
 fn escaped_keys_and_great_depth_are_read_the_slow_way() {
     let body = r#"{"mess\u0061ges":[{"r\u006fle":"user","content":[{"t\u0079pe":"text","text":"x"}]}]}"#;
-    assert_eq!(scan::scan(body.as_bytes()), Err(Unsupported));
+    assert_eq!(scan(body.as_bytes()), Err(Unsupported));
     assert_eq!(describe(body, &Messages.parse(body.as_bytes()).unwrap()), [r#"0 0 User "x""#]);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in [
@@ -231,7 +238,7 @@ fn says_why_it_refuses() {
 #[test]
 fn too_many_are_refused() {
     let entries = |n: usize| of(&user(&format!("{}{{}}", "{},".repeat(n - 1))));
-    assert!(scan::scan(entries(MAX_ELEMENTS).as_bytes()).is_ok());
+    assert!(scan(entries(MAX_ELEMENTS).as_bytes()).is_ok());
     for body in [entries(MAX_ELEMENTS + 1), of(&format!("{}{{}}", "{},".repeat(MAX_ELEMENTS)))] {
         assert_eq!(Messages.parse(body.as_bytes()).unwrap_err().kind, ParseErrorKind::TooMany);
     }
@@ -263,7 +270,7 @@ fn rendered_results_copy_the_id_and_share_a_message() {
 /// What holds for any bytes: a body that passes the quick reader and the string check is one that the other reader
 /// takes, and reads the same; one that passes the reader but not the check is not valid.
 fn agree(body: &[u8]) -> Result<(), TestCaseError> {
-    if let Ok(scanned) = scan::scan(body) {
+    if let Ok(scanned) = scan(body) {
         let verified = strings::verify(body);
         match fallback::parse(body) {
             Ok(parsed) => {

@@ -8,11 +8,12 @@ use crate::{
     conversation::Conversation,
     dialect::json::{Cursor, Unsupported, fields, fields_of, require},
     span::Span,
+    string_index::StringIndex,
 };
 
-/// The conversation in `body`.
-pub(super) fn scan(body: &[u8]) -> Result<Conversation<'_>, Unsupported> {
-    let mut scanner = Scanner { cursor: Cursor::new(body), body, items: ViewBuilder::new(body) };
+/// The conversation in `body`, whose long strings may be known.
+pub(super) fn scan<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, Unsupported> {
+    let mut scanner = Scanner { cursor: Cursor::indexed(body, strings), body, items: ViewBuilder::new(body) };
     let beside = scanner.request()?;
     scanner.cursor.end()?;
     scanner.items.finish(beside).map_err(|_| Unsupported)

@@ -97,7 +97,7 @@ impl Planning<'_> {
             answers: Arc::clone(&self.engine.answers),
             config: Arc::clone(self.config),
             summarizer: self.engine.summarizer.clone(),
-            body: self.body.clone(),
+            body: self.body.bytes.clone(),
             origin: origin.map(|origin| origin()),
         }
     }

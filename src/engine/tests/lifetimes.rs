@@ -27,7 +27,7 @@ async fn what_a_conversation_on_the_server_names_is_kept_longer() {
         for body in &bodies {
             let asked = options(engine.caller(None), Apply);
             let edited =
-                engine.edit_body(&config(&PlanSettings::default()), responses, body.clone().into(), asked).await;
+                engine.edit_body(&config(&PlanSettings::default()), responses, Bytes::from(body.clone()), asked).await;
             assert!(edited.changed() && edited.offloaded_bytes > 40_000, "{:?}", edited.report);
         }
         let n_payloads = async || store.stats().await.unwrap().payloads;

@@ -15,6 +15,7 @@ use crate::engine::kept_recalls::{KeptRecalls, TurnRecalls};
 use crate::payload::{Chain, ChainKey, Fingerprint};
 use crate::proxy::Proxy;
 use crate::span::{Span, Splice, joined, splice};
+use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 
 /// What the recalls of an answer are kept under.
@@ -55,8 +56,8 @@ impl Proxy {
         dialect: &'static dyn Dialect,
         headers: &mut HeaderMap,
         buffered: &mut BufferedBody,
-        decoded: Option<Bytes>,
-    ) -> (Option<Bytes>, Option<RequestPlace>) {
+        decoded: Option<IndexedBody>,
+    ) -> (Option<IndexedBody>, Option<RequestPlace>) {
         let Some(text) = decoded.clone() else { return (decoded, None) };
         let chain = self.engine.chain(self.caller(headers), SCOPE);
         let body = text.clone();
@@ -78,7 +79,7 @@ impl Proxy {
         let text = joined(splice(&text, &splices));
         buffered.bytes = text.clone();
         headers.remove(CONTENT_ENCODING);
-        (Some(text), place)
+        (Some(text.into()), place)
     }
 }
 
@@ -98,8 +99,11 @@ fn key<T: AsRef<str>>(mut before: Chain, ids: &[T]) -> ChainKey {
 }
 
 /// The turns of a body in which the client is called, and the name of it all.
-fn turns(dialect: &dyn Dialect, body: &[u8], mut chain: Chain) -> Option<(Vec<Turn>, Chain)> {
-    let conversation = dialect.parse(body).ok().filter(|conversation| !conversation.traits.history_elsewhere)?;
+fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<(Vec<Turn>, Chain)> {
+    let conversation = dialect
+        .parse_indexed(body, body.strings())
+        .ok()
+        .filter(|conversation| !conversation.traits.history_elsewhere)?;
     let (mut turns, mut turn, mut before, mut ids) = (Vec::new(), None, chain.clone(), Vec::new());
     for (n, element) in conversation.elements.iter().enumerate() {
         let units = conversation.unit_range(&element.units);

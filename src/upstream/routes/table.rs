@@ -6,6 +6,7 @@ use http::HeaderMap;
 
 use super::{RequestFacts, RequestMatch};
 use crate::dialect::Dialect;
+use crate::string_index::StringIndex;
 
 /// The `[[upstreams]]` in their order, each with what belongs to it, and what belongs to `[upstream]`.
 #[derive(Clone, Debug)]
@@ -48,13 +49,13 @@ impl<T> Routes<T> {
 
     /// That of a request of which the header fields are not known: only the path, or no path but that of its dialect.
     pub fn find_without_headers(&self, path: Option<&str>, dialect: &dyn Dialect, body: &[u8]) -> &T {
-        let model = if self.ask_for_the_model() { model_of(dialect, body) } else { None };
+        let model = if self.ask_for_the_model() { model_of(dialect, body, StringIndex::EMPTY) } else { None };
         let path = path.unwrap_or_else(|| dialect.path());
         self.find(&RequestFacts { path, headers: &HeaderMap::new(), model: model.as_deref() })
     }
 }
 
 /// The model that a body asks for; none if the body cannot be parsed.
-pub fn model_of(dialect: &dyn Dialect, body: &[u8]) -> Option<String> {
-    dialect.parse(body).ok()?.model.map(Cow::into_owned)
+pub fn model_of(dialect: &dyn Dialect, body: &[u8], strings: &StringIndex) -> Option<String> {
+    dialect.parse_indexed(body, strings).ok()?.model.map(Cow::into_owned)
 }

@@ -1,0 +1,216 @@
+//! Where the long strings of a body are, and what they are known by: found chunk by chunk, while the body arrives, so that
+//! neither its reader nor whoever compares messages touches their bytes again.
+//!
+//! It looks at nothing but quotes and backslashes. In a body that is no JSON it is of no use, and does no harm: a reader that
+//! has come to a string has read all quotes before it, as the index has.
+
+use std::{ops::Deref, sync::Arc};
+
+use bytes::Bytes;
+
+use crate::{
+    payload::{Fingerprint, Fingerprinter},
+    raw::find_quote,
+    span::Span,
+};
+
+/// Shorter strings are not indexed: their ends are found as quickly.
+const LONG: usize = 4 << 10;
+
+/// The long strings of a body, in order.
+#[derive(Debug, Default)]
+pub struct StringIndex(Vec<LongString>);
+
+#[derive(Clone, Copy, Debug)]
+struct LongString {
+    /// With both quotes.
+    span: Span,
+    /// None where nobody was going to ask.
+    fingerprint: Option<Fingerprint>,
+}
+
+/// A body, and where its long strings are, as far as that is known.
+#[derive(Clone, Debug)]
+pub struct IndexedBody {
+    /// The bytes.
+    pub bytes: Bytes,
+    strings: Option<Arc<StringIndex>>,
+}
+
+/// Makes the index of a body that comes in chunks.
+#[derive(Debug)]
+pub struct StringIndexer {
+    /// Shorter strings are not indexed.
+    least: usize,
+    /// Whether strings are hashed.
+    hashes: bool,
+    /// The bytes before the next chunk.
+    at: usize,
+    /// Whether the first byte of that is escaped.
+    is_escaped: bool,
+    /// Where the string begins that has not ended yet.
+    open: Option<usize>,
+    /// What was read of that in the chunks before.
+    before: Option<Box<Fingerprinter>>,
+    found: Vec<LongString>,
+}
+
+// === impl StringIndex ===
+
+impl StringIndex {
+    /// An index without strings.
+    pub const EMPTY: &'static Self = &Self(Vec::new());
+
+    /// The long string that begins here, with both quotes.
+    pub fn starting(&self, at: usize) -> Option<Span> {
+        self.find(at).map(|string| string.span)
+    }
+
+    /// What a value is known by, if it is a long string.
+    pub fn fingerprint(&self, value: Span) -> Option<Fingerprint> {
+        self.find(value.start).filter(|string| string.span == value).and_then(|string| string.fingerprint)
+    }
+
+    fn find(&self, at: usize) -> Option<&LongString> {
+        let found = self.0.binary_search_by_key(&at, |string| string.span.start).ok()?;
+        self.0.get(found)
+    }
+}
+
+// === impl IndexedBody ===
+
+impl IndexedBody {
+    /// A body with the index of its strings.
+    pub fn new(bytes: Bytes, strings: StringIndex) -> Self {
+        Self { bytes, strings: (!strings.0.is_empty()).then(|| strings.into()) }
+    }
+
+    /// What is known of its long strings.
+    pub fn strings(&self) -> &StringIndex {
+        self.strings.as_deref().unwrap_or(StringIndex::EMPTY)
+    }
+}
+
+impl From<Bytes> for IndexedBody {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, strings: None }
+    }
+}
+
+impl Deref for IndexedBody {
+    type Target = Bytes;
+
+    fn deref(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+// === impl StringIndexer ===
+
+impl StringIndexer {
+    /// An indexer that `hashes` long strings, or only finds them.
+    pub fn new(hashes: bool) -> Self {
+        Self { least: LONG, hashes, at: 0, is_escaped: false, open: None, before: None, found: Vec::new() }
+    }
+
+    /// Reads the next chunk.
+    pub fn push(&mut self, chunk: &[u8]) {
+        let mut is_escaped = self.is_escaped;
+        let _none_ends_it = find_quote(chunk, &mut is_escaped, |quote| {
+            match self.open.take() {
+                None => self.open = Some(self.at + quote),
+                Some(start) => self.close(Span { start, end: self.at + quote + 1 }, chunk),
+            }
+            false
+        });
+        self.is_escaped = is_escaped;
+        if let Some(start) = self.open.filter(|_| self.hashes) {
+            let read = self.here(Span { start, end: self.at + chunk.len() }, chunk);
+            self.before.get_or_insert_default().update(read);
+        }
+        self.at += chunk.len();
+    }
+
+    /// A string ends in this chunk.
+    fn close(&mut self, span: Span, chunk: &[u8]) {
+        let before = self.before.take();
+        if span.len() < self.least {
+            return;
+        }
+        let read = self.here(span, chunk);
+        let hash = || match before {
+            None => Fingerprint::of(read),
+            Some(mut before) => {
+                before.update(read);
+                before.finish()
+            }
+        };
+        self.found.push(LongString { span, fingerprint: self.hashes.then(hash) });
+    }
+
+    /// What stands in this chunk of a string that ends in it or goes on behind it.
+    fn here<'a>(&self, span: Span, chunk: &'a [u8]) -> &'a [u8] {
+        Span { start: span.start.saturating_sub(self.at), end: span.end - self.at }.of(chunk)
+    }
+
+    /// The index of all chunks.
+    pub fn finish(self) -> StringIndex {
+        StringIndex(self.found)
+    }
+}
+
+#[cfg(test)]
+impl StringIndex {
+    /// Of all strings, however short, in a body that comes in chunks of this size.
+    pub(crate) fn of_all(body: &[u8], chunk: usize) -> Self {
+        let mut indexer = StringIndexer { least: 0, ..StringIndexer::new(true) };
+        body.chunks(chunk).for_each(|chunk| indexer.push(chunk));
+        indexer.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(body: &str, chunk: usize, hashes: bool) -> Vec<(Span, Option<Fingerprint>)> {
+        let mut indexer = StringIndexer::new(hashes);
+        body.as_bytes().chunks(chunk).for_each(|chunk| indexer.push(chunk));
+        indexer.finish().0.into_iter().map(|LongString { span, fingerprint }| (span, fingerprint)).collect()
+    }
+
+    #[test]
+    fn long_strings_are_found_in_chunks_of_any_size() {
+        let texts = [r#"a\"b\\"#, r"\\\\", "plain ", r"\u0022é"].map(|text| text.repeat(LONG / text.len() + 1));
+        let body =
+            format!(r#"{{"a":"{}","{}":["{}","short\"","\\"], "{}":1}}"#, texts[0], texts[1], texts[2], texts[3]);
+        let mut expected = Vec::new();
+        for text in &texts {
+            let start = body.find(&format!("\"{text}\"")).unwrap();
+            let span = Span { start, end: start + text.len() + 2 };
+            expected.push((span, Some(Fingerprint::of(span.of(body.as_bytes())))));
+        }
+        for chunk in [1, 2, 3, 5, 63, 64, 65, 127, 1000, LONG, 2 * LONG, body.len() - 1, body.len()] {
+            assert_eq!(index(&body, chunk, true), expected, "{chunk}");
+            let unhashed: Vec<_> = expected.iter().map(|(span, _)| (*span, None)).collect();
+            assert_eq!(index(&body, chunk, false), unhashed, "{chunk}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_found_by_where_it_is() {
+        let body = format!(r#"["{}"]"#, "x".repeat(LONG));
+        let mut indexer = StringIndexer::new(true);
+        indexer.push(body.as_bytes());
+        let (index, string) = (indexer.finish(), Span { start: 1, end: body.len() - 1 });
+        assert_eq!((index.starting(1), index.starting(0), index.starting(2)), (Some(string), None, None));
+        assert_eq!(index.fingerprint(string), Some(Fingerprint::of(string.of(body.as_bytes()))));
+        assert_eq!(index.fingerprint(Span { start: 1, end: 5 }), None);
+        assert_eq!(StringIndex::EMPTY.starting(1), None);
+    }
+
+    #[test]
+    fn a_string_without_an_end_is_not_there() {
+        assert_eq!(index(&format!(r#"["{}\""#, "x".repeat(2 * LONG)), 1000, true), []);
+    }
+}
