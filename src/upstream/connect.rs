@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 use std::future::Future;
-use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,10 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use rustls::crypto::ring;
@@ -24,6 +22,7 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 
 use super::HttpVersion;
+use super::stream::{Stream, UpstreamStream};
 
 /// The proxies that the environment names, as curl reads them.
 #[derive(Clone, Default, Eq, PartialEq)]
@@ -94,13 +93,6 @@ enum Dialer {
     Socks(SocksV5<HttpConnector>),
 }
 
-/// A TCP connection, and whether requests on it must be in absolute form.
-#[derive(Debug)]
-pub struct Stream {
-    tcp: TokioIo<TcpStream>,
-    forwarded: bool,
-}
-
 // === impl Connector ===
 
 impl Connector {
@@ -135,7 +127,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<Stream>;
+    type Response = UpstreamStream;
     type Error = BoxError;
     type Future = BoxFuture<Self::Response>;
 
@@ -147,7 +139,8 @@ impl Service<Uri> for Connector {
         let connecting = self.https.call(uri);
         let within = self.within;
         Box::pin(async move {
-            tokio::time::timeout(within, connecting).await.unwrap_or_else(|_| Err(ConnectTimeout(within).into()))
+            let connected = tokio::time::timeout(within, connecting).await.map_err(|_| ConnectTimeout(within))?;
+            connected.map(UpstreamStream::from)
         })
     }
 }
@@ -196,7 +189,7 @@ impl Service<Uri> for Dialer {
             dialling: impl Future<Output = Result<TokioIo<TcpStream>, E>> + Send + 'static,
             forwarded: bool,
         ) -> BoxFuture<Stream> {
-            Box::pin(async move { dialling.await.map(|tcp| Stream { tcp, forwarded }).map_err(Into::into) })
+            Box::pin(async move { dialling.await.map(|tcp| Stream::new(tcp, forwarded)).map_err(Into::into) })
         }
         match self {
             Self::Direct(dial) => stream(dial.call(uri), false),
@@ -204,46 +197,6 @@ impl Service<Uri> for Dialer {
             Self::Tunnel(dial) => stream(dial.call(uri), false),
             Self::Socks(dial) => stream(dial.call(uri), false),
         }
-    }
-}
-
-// === impl Stream ===
-
-impl Connection for Stream {
-    fn connected(&self) -> Connected {
-        self.tcp.connected().proxy(self.forwarded)
-    }
-}
-
-impl Read for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().tcp).poll_read(cx, buffer)
-    }
-}
-
-impl Write for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().tcp).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().tcp).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().tcp).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().tcp).poll_write_vectored(cx, slices)
     }
 }
 
