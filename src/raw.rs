@@ -83,9 +83,15 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
+/// Bytes as text, if they are valid UTF-8: long texts are checked many bytes at a time, which std does for ASCII only.
+#[inline]
+pub(crate) fn utf8(bytes: &[u8]) -> Option<&str> {
+    simdutf8::basic::from_utf8(bytes).ok()
+}
+
 /// As [`String::from_utf8_lossy`], which checks one character after the other, but quicker where all of it is text.
 pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
-    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+    utf8(bytes).map_or_else(|| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 /// The elements of a value, if it is an array.

@@ -9,7 +9,9 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 use crate::{
-    raw::{self, Fields, closing_quote, control, find_escaped, near_closing_quote, next_byte, plain_closing_quote},
+    raw::{
+        self, Fields, closing_quote, control, find_escaped, near_closing_quote, next_byte, plain_closing_quote, utf8,
+    },
     span::Span,
     string_index::StringIndex,
 };
@@ -306,7 +308,9 @@ fn quick_fields(json: &str) -> Result<Fields<'_>, Unsupported> {
 /// Checks what the cursor leaves out, given a body whose structure is valid: UTF-8, escapes, and control characters in
 /// strings. The error is the offset of a fault, or near it.
 pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
-    std::str::from_utf8(body).map_err(|error| error.valid_up_to())?;
+    if utf8(body).is_none() {
+        str::from_utf8(body).map_err(|error| error.valid_up_to())?; // says where
+    }
     check_escapes(body)?;
     if control(body).is_none() {
         return Ok(()); // not even a line end between the values: no need to tell inside from outside
@@ -336,10 +340,10 @@ fn check_escapes(body: &[u8]) -> Result<(), usize> {
 /// The text of a JSON string, given with its quotes. None if it has none: bad escapes, half a surrogate pair.
 pub(super) fn decode(raw: &[u8]) -> Option<Cow<'_, str>> {
     if next_byte::<b'\\'>(raw).is_some() {
-        return raw::unescaped(std::str::from_utf8(raw).ok()?);
+        return raw::unescaped(utf8(raw)?);
     }
     let inner = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    std::str::from_utf8(inner).ok().map(Cow::Borrowed)
+    utf8(inner).map(Cow::Borrowed)
 }
 
 /// Writes `text` as a JSON string.

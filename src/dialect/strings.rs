@@ -19,12 +19,12 @@ pub fn verify(body: &[u8]) -> Result<(), usize> {
 /// The text of a JSON string, with U+FFFD for each half of a surrogate pair; none if it is no valid string.
 pub fn text(body: &[u8], string: Span) -> Option<Cow<'_, str>> {
     let raw = string.of(body);
-    decode(raw).or_else(|| raw::string(str::from_utf8(raw).ok()?))
+    decode(raw).or_else(|| raw::string(raw::utf8(raw)?))
 }
 
 /// The text of a string, the JSON of any other value. Arguments of calls are either.
 pub fn text_or_json(body: &[u8], value: Span) -> Option<Cow<'_, str>> {
-    text(body, value).or_else(|| str::from_utf8(value.of(body)).ok().map(Cow::Borrowed))
+    text(body, value).or_else(|| raw::utf8(value.of(body)).map(Cow::Borrowed))
 }
 
 /// What is stored of a value with this `text`: the text of a string, unless it has half a surrogate pair; else the value as

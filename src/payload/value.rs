@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::media::{self, MediaType};
+use crate::raw;
 
 /// What was taken out of a body, not unescaped or decoded before somebody wants it: mostly it is stored already.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -39,7 +40,8 @@ impl Payload {
         if self.bytes.len() == self.len + 2 {
             return self.bytes.slice(1..=self.len); // without a copy
         }
-        serde_json::from_slice::<String>(&self.bytes).map_or_else(|_| self.bytes.clone(), Bytes::from)
+        let text = raw::utf8(&self.bytes).and_then(raw::unescaped);
+        text.map_or_else(|| self.bytes.clone(), |text| text.into_owned().into())
     }
 
     /// How many bytes it has.

@@ -48,8 +48,8 @@ impl Lane {
     /// control character.
     #[inline]
     pub(super) fn plain(self) -> usize {
-        let [quotes, backslashes] = [b'"', b'\\'].map(|byte| self.0.simd_eq(u8x16::splat(byte)));
-        let specials = (quotes | backslashes | self.are_controls()).to_bitmask();
+        let quotes_and_backslashes = self.0.simd_eq(u8x16::splat(b'"')) | self.0.simd_eq(u8x16::splat(b'\\'));
+        let specials = (quotes_and_backslashes | self.are_controls()).to_bitmask();
         (specials | 1 << LANE).trailing_zeros() as usize
     }
 }
