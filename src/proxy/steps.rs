@@ -47,7 +47,8 @@ impl Proxy {
         Err(ProxyError::TooManyRequests { limit: self.max_in_flight })
     }
 
-    /// Reads the whole body, undecoded. Its strings are indexed while it arrives.
+    /// Reads the whole body, undecoded. While a long one arrives, its strings are indexed; those of an encoded one are when
+    /// it is decoded.
     pub(super) async fn read(
         &self,
         live: &LiveConfig,
@@ -55,10 +56,10 @@ impl Proxy {
         body: Incoming,
     ) -> Result<(BufferedBody, StringIndexer), ProxyError> {
         let is_short = body.size_hint().exact().is_some_and(|length| length < INDEXED_FROM);
-        let is_read = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
+        let is_indexed = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
         let mut indexer = StringIndexer::new(live.destinations.may_count());
         let watch = |chunk: &[u8]| {
-            if is_read {
+            if is_indexed {
                 indexer.push(chunk);
             }
         };
