@@ -48,9 +48,8 @@ thread_local! {
     static LAST_YIELD: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// How long a thread of low priority runs before it yields: what a piece of a text takes to be counted, and many times what
-/// yielding takes.
-const TIME_SLICE: Duration = Duration::from_micros(50);
+/// How long a thread of low priority runs before it yields: many times what yielding takes.
+const TIME_SLICE: Duration = Duration::from_micros(20);
 
 /// Lowers the priority of this thread, once. On one processor, a new request would otherwise wait while the tokens of another
 /// one are counted.
