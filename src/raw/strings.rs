@@ -28,56 +28,44 @@ pub(crate) fn string(json: &str) -> Option<Cow<'_, str>> {
 /// The text of a JSON string, given with its quotes; none if it is no valid one, or has half a surrogate pair.
 pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
     let written = json.strip_prefix('"')?.strip_suffix('"')?;
-    let mut from = written.as_bytes();
-    if special(from).is_none() {
+    let bytes = written.as_bytes();
+    let mut from = special(bytes);
+    if from == bytes.len() {
         return Some(Cow::Borrowed(written));
     }
-    // No text is longer than what is written. Lanes are copied whole; what stands in one from an escape on is overwritten.
-    let mut text = vec![0; from.len() + LANE];
-    let mut to = text.as_mut_slice();
+    // No text is longer than what is written.
+    let mut text = String::with_capacity(written.len());
+    text.push_str(written.get(..from)?);
     loop {
-        while let Some(lane) = from.first_chunk() {
-            *to.first_chunk_mut()? = *lane;
-            let plain = Lane::new(*lane).plain();
-            (from, to) = (from.get(plain..)?, to.get_mut(plain..)?);
-            if plain < LANE {
-                break;
+        from += match bytes.get(from..)? {
+            [] => return Some(Cow::Owned(text)),
+            [b'\\', kind, ..] if let Some(character) = escaped_character(*kind) => {
+                text.push(character);
+                2
             }
-        }
-        let (read, wrote) = match from {
-            [] => break,
-            [b'\\', kind, ..] if let Some(byte) = escaped_byte(*kind) => {
-                *to.first_mut()? = byte;
-                (2, 1)
+            escape @ [b'\\', ..] => {
+                let (character, length) = escaped_units(escape)?;
+                text.push(character);
+                length
             }
-            [b'\\', ..] => {
-                let (character, length) = escaped_units(from)?;
-                (length, character.encode_utf8(to).len())
-            }
-            [b'"' | 0..0x20, ..] => return None,
-            // There is no whole lane any more.
-            [byte, ..] => {
-                *to.first_mut()? = *byte;
-                (1, 1)
-            }
+            _ => return None,
         };
-        (from, to) = (from.get(read..)?, to.get_mut(wrote..)?);
+        let plain = special(bytes.get(from..)?);
+        text.push_str(written.get(from..from + plain)?);
+        from += plain;
     }
-    let n_left = to.len();
-    text.truncate(text.len() - n_left);
-    Some(Cow::Owned(String::from_utf8(text).ok()?))
 }
 
-/// The byte that a backslash and this one stand for; none for `u`, and for what is no escape.
+/// What a backslash and this byte stand for; none for `u`, and for what is no escape.
 #[inline]
-fn escaped_byte(kind: u8) -> Option<u8> {
+fn escaped_character(kind: u8) -> Option<char> {
     Some(match kind {
-        b'"' | b'\\' | b'/' => kind,
-        b'n' => b'\n',
-        b't' => b'\t',
-        b'r' => b'\r',
-        b'b' => 0x08,
-        b'f' => 0x0c,
+        b'"' | b'\\' | b'/' => kind.into(),
+        b'n' => '\n',
+        b't' => '\t',
+        b'r' => '\r',
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
         _ => return None,
     })
 }
@@ -198,20 +186,19 @@ pub(crate) fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
     found.map(|at| looked_at + at)
 }
 
-/// Where the first byte is that does not stand for itself in a string: a quote, a backslash or a control character.
+/// How many bytes there are before the first one that does not stand for itself in a string: a quote, a backslash or a control
+/// character.
 #[inline]
-fn special(bytes: &[u8]) -> Option<usize> {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (n, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let control = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
-        let found = equal::<b'"'>(word) | equal::<b'\\'>(word) | control;
-        if found != 0 {
-            return Some(n * 8 + found.trailing_zeros() as usize / 8);
+fn special(bytes: &[u8]) -> usize {
+    let (lanes, rest) = bytes.as_chunks();
+    for (n, lane) in lanes.iter().enumerate() {
+        let plain = Lane::new(*lane).plain();
+        if plain < LANE {
+            return n * LANE + plain;
         }
     }
-    let at = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
-    Some(bytes.len() - rest.len() + at)
+    let plain = rest.iter().take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count();
+    bytes.len() - rest.len() + plain
 }
 
 /// The highest bit of each byte that is `BYTE`. Above the lowest one others may be set, too.
