@@ -1,5 +1,6 @@
-//! Where the long strings of a body are, and what they are known by: found chunk by chunk, while the body arrives, so that
-//! neither its reader nor whoever compares messages touches their bytes again.
+//! Where the long strings of a body are, and their hashes, found chunk by chunk while the body arrives. The reader passes such
+//! strings by their places. The hash serves where a content or a text is one such string; a content that is an array is
+//! hashed as a whole, later.
 //!
 //! It looks at nothing but quotes and backslashes. In a body that is no JSON it is of no use, and does no harm: a reader that
 //! has come to a string has read all quotes before it, as the index has.

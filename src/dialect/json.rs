@@ -210,10 +210,9 @@ impl<'a> Cursor<'a> {
     fn string(&mut self) -> Result<Span, Unsupported> {
         let start = self.at;
         let rest = self.body.get(start + 1..).unwrap_or_default();
-        let length = near_closing_quote(rest).map(|quote| quote + 2);
-        let length = length.or_else(|| self.strings.starting(start).map(Span::len));
-        let length = length.or_else(|| closing_quote(rest).map(|quote| quote + 2));
-        self.at = start + length.ok_or(Unsupported)?;
+        let indexed = || self.strings.starting(start).map(|string| string.len() - 2);
+        let quote = near_closing_quote(rest).or_else(indexed).or_else(|| closing_quote(rest)).ok_or(Unsupported)?;
+        self.at = start + quote + 2;
         Ok(Span { start, end: self.at })
     }
 

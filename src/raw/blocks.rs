@@ -136,11 +136,11 @@ pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
     find_quote(bytes, &mut false, |_| true)
 }
 
-/// The offset of the first quote that stands for itself and that `is_it` takes. It gets the offset of each. `is_escaped` says
+/// The offset of the first quote that stands for itself and that `accept` takes. It gets the offset of each. `is_escaped` says
 /// whether the first byte is escaped by what stands before it, and then, if no quote was taken, whether the byte behind the
 /// last one is.
 #[inline]
-pub(crate) fn find_quote(bytes: &[u8], is_escaped: &mut bool, mut is_it: impl FnMut(usize) -> bool) -> Option<usize> {
+pub(crate) fn find_quote(bytes: &[u8], is_escaped: &mut bool, mut accept: impl FnMut(usize) -> bool) -> Option<usize> {
     let (mut at, mut n_plain) = (0, 0);
     while let Some(block) = Block::at(bytes, at) {
         let (quotes, backslashes) = (block.equal(b'"'), block.equal(b'\\'));
@@ -148,7 +148,7 @@ pub(crate) fn find_quote(bytes: &[u8], is_escaped: &mut bool, mut is_it: impl Fn
         let mut left = quotes & !escaped;
         while left != 0 {
             let found = at + left.trailing_zeros() as usize;
-            if is_it(found) {
+            if accept(found) {
                 return Some(found);
             }
             left &= left - 1;

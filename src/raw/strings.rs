@@ -29,7 +29,7 @@ pub(crate) fn string(json: &str) -> Option<Cow<'_, str>> {
 pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
     let written = json.strip_prefix('"')?.strip_suffix('"')?;
     let bytes = written.as_bytes();
-    let mut from = special(bytes);
+    let mut from = plain_len(bytes);
     if from == bytes.len() {
         return Some(Cow::Borrowed(written));
     }
@@ -50,7 +50,7 @@ pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
             }
             _ => return None,
         };
-        let plain = special(bytes.get(from..)?);
+        let plain = plain_len(bytes.get(from..)?);
         text.push_str(written.get(from..from + plain)?);
         from += plain;
     }
@@ -189,7 +189,7 @@ pub(crate) fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
 /// How many bytes there are before the first one that does not stand for itself in a string: a quote, a backslash or a control
 /// character.
 #[inline]
-fn special(bytes: &[u8]) -> usize {
+fn plain_len(bytes: &[u8]) -> usize {
     let (lanes, rest) = bytes.as_chunks();
     for (n, lane) in lanes.iter().enumerate() {
         let plain = Lane::new(*lane).plain();

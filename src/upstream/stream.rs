@@ -17,8 +17,8 @@ pub struct Stream {
     forwarded: bool,
 }
 
-/// A connection that is ready for requests. The state of TLS, a kilobyte, is boxed, so that plain connections have no room
-/// for it.
+/// A connection that is ready for requests. The state of TLS takes a kilobyte and is boxed, so that a plain connection does
+/// not reserve memory for it.
 #[derive(Debug)]
 pub enum UpstreamStream {
     /// Without TLS.

@@ -1,5 +1,5 @@
-//! The file of the store, which lets other threads run between two accesses: a commit of a megabyte writes for as long as ten
-//! small requests take, on a thread of low priority.
+//! The file of the store. The thread that accesses it yields before each access, as a commit of a megabyte takes a millisecond
+//! or more, and requests may wait for that processor.
 
 use std::io;
 use std::ops::Bound;
