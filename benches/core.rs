@@ -243,9 +243,10 @@ fn operations<'a>(planners: &'a Planners, bodies: &'a Bodies) -> Vec<Operation<'
     ]);
 
     for (suffix, body) in [("", clean), (", responses", &elsewhere[0].1), (", messages", &elsewhere[1].1)] {
+        let dialect = dialect::of_body(body);
         let reduce = move |meter: &Meter| {
             let context = PlanContext { meter, ..reducing.anonymous(&NoSummaries) };
-            reducing.policy.plan(dialect::of_body(body), body, &context).expect("a request")
+            reducing.policy.plan(dialect, body, &context).expect("a request")
         };
         let warm = Meter::new(tokens, &[]);
         let n = reduce(&warm).report.changes.len();

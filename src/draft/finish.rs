@@ -138,17 +138,20 @@ impl Draft<'_> {
 
     /// The splices that leave of the array inside an element what stays, and put results in.
     fn entries_changed(&self, element: ElementIndex, inserted: &[InsertedElement]) -> Vec<Splice> {
-        let Some(entries) = self.entries(element) else { return Vec::new() };
         let conversation = self.request.conversation;
         let units = conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
         let units_gone = UnitIndex::each(&units).filter(|unit| !self.is_in_place(*unit));
         let units_gone = units_gone.filter_map(|unit| conversation.unit(unit)).map(|unit| unit.span.start);
         let stripped = UnitIndex::each(&units).any(|unit| self.stripped.contains(&unit));
-        let reasoning = entries.reasoning.iter().filter(|_| stripped).map(|span| span.start);
         let calls = conversation.block_range(units);
         let calls_gone = calls.filter(|call| self.dropped_calls.contains(call));
         let calls_gone = calls_gone.filter_map(|call| conversation.block(call)).map(|block| block.span.start);
-        let gone: BTreeSet<usize> = units_gone.chain(calls_gone).chain(reasoning).collect();
+        let mut gone: BTreeSet<usize> = units_gone.chain(calls_gone).collect();
+        if gone.is_empty() && !stripped && inserted.is_empty() {
+            return Vec::new();
+        }
+        let Some(entries) = self.entries(element) else { return Vec::new() };
+        gone.extend(entries.reasoning.iter().filter(|_| stripped).map(|span| span.start));
         let stand: Vec<_> = entries.spans.iter().map(|span| (*span, !gone.contains(&span.start))).collect();
         match entries.emptied {
             Emptied::CutKey(key) if inserted.is_empty() && stand.iter().all(|(_, stands)| !stands) => {
