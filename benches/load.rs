@@ -63,7 +63,7 @@ struct Options {
     #[arg(long, default_value_t = 2000)]
     streams: usize,
     /// What to measure
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["latency", "recorded", "reduce", "rate", "events", "streams"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["latency", "recorded", "reduce", "beside", "rate", "events", "streams"])]
     parts: Vec<Part>,
     /// Whom to measure; a direct connection always is
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["direct", "nginx", "tuned", "streamed", "collected", "pass", "edit", "patch"])]
@@ -99,6 +99,8 @@ enum Part {
     Recorded,
     /// The same where results are truncated and cleared
     Reduce,
+    /// Time of small requests beside large ones that are counted
+    Beside,
     /// Requests a second over 32 connections
     Rate,
     /// Delay and cost of a streamed event
@@ -175,6 +177,8 @@ fn main() -> Result<()> {
             note(&format!("results truncated and cleared, {} bytes", size.bytes));
             results.reduced.push(latency::measure(&bench, size, &latency::REDUCING, sample)?);
         }
+    }
+    if wanted(Part::Beside) {
         note("small requests beside large new ones");
         results.interference = interference::measure(&bench)?;
     }

@@ -71,9 +71,15 @@ fn runtime(workers: usize) -> anyhow::Result<Runtime> {
     let workers = if workers == 0 { thread::available_parallelism().map_or(1, usize::from) } else { workers };
     let mut builder =
         if workers == 1 { runtime::Builder::new_current_thread() } else { runtime::Builder::new_multi_thread() };
-    builder.worker_threads(workers).max_blocking_threads(MAX_BLOCKING_THREADS).enable_all();
+    builder.event_interval(EVENT_INTERVAL).enable_all();
+    builder.worker_threads(workers).max_blocking_threads(MAX_BLOCKING_THREADS);
     builder.build().context("cannot start the threads of the server")
 }
+
+/// How many tasks a worker runs at most before it asks the kernel for events; it also does so when no task is ready. A request
+/// takes four, so that of 32 connections with a request each all are served in one round. With tokio's own 61 there are 6 %
+/// fewer requests a second, and with 8 there are 12 % fewer (`cargo bench --bench load -- --parts rate`).
+const EVENT_INTERVAL: u32 = 128;
 
 /// The maximum number of threads for blocking work: planning long bodies, decoding, name look-ups, recordings. Further
 /// work is queued.

@@ -8,10 +8,16 @@ use abridge_proxy::app::{self, Launch};
 use abridge_proxy::cli::run::{AgentCommand, Args as RunArgs};
 use abridge_proxy::cli::{self, Cli, Command, Exit, ServeArgs};
 use abridge_proxy::config::{Config, Environment, Sources};
+use abridge_proxy::platform::process;
 use abridge_proxy::server::DrainOutcome;
 use abridge_proxy::telemetry::{self, Colour};
 
+/// That of the system is slower, and that of musl, which static programs have, far slower.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
+    process::refuse_huge_pages();
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(exit) => return exit.into(),

@@ -199,7 +199,7 @@ pub enum UpstreamErrorKind {
 /// stream takes 4 KiB more (of 41; measured with 512, `cargo bench --bench load -- --parts streams`).
 pub const MAX_HEADER_FIELDS: usize = 100;
 
-/// The most bytes in one head, in requests and answers. In HTTP/2 each field counts 32 bytes more.
+/// The most bytes in the head of an answer. In HTTP/2 each field counts 32 bytes more.
 pub const MAX_HEAD_BYTES: u32 = 400 << 10;
 
 // === impl Upstream ===

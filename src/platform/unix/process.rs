@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::future::poll_fn;
 use std::io;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use rustix::io::Errno;
@@ -95,6 +96,18 @@ pub fn command(program: &OsStr) -> Command {
     Command::new(program)
 }
 
+/// Starts a command. It may have huge pages if this process might when it began.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    if !HUGE_PAGES_REFUSED.load(Ordering::Relaxed) {
+        return command.spawn();
+    }
+    // A child inherits it. It matters to nobody if that fails.
+    let _ = set_huge_pages_refused(false);
+    let child = command.spawn();
+    let _ = set_huge_pages_refused(true);
+    child
+}
+
 /// Takes all variables from a command but those that no program of the system runs without.
 pub fn clear_environment(command: &mut Command) -> &mut Command {
     command.env_clear()
@@ -148,6 +161,33 @@ pub fn lower_thread_priority() {
     let _present = rustix::process::nice(LOWERED_BY);
 }
 
+/// Whether this process has refused huge pages itself.
+static HUGE_PAGES_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Refuses huge pages, which Linux gives unasked on some systems: the allocator spreads its blocks over more pages than it
+/// fills, and of 2 MiB each they took twice the memory. A failure is ignored.
+pub fn refuse_huge_pages() {
+    if let Ok(true) = set_huge_pages_refused(true) {
+        HUGE_PAGES_REFUSED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Refuses huge pages, or takes that back. Returns whether that has changed anything. Only Linux gives any unasked.
+#[cfg(target_os = "linux")]
+fn set_huge_pages_refused(refused: bool) -> io::Result<bool> {
+    use rustix::thread::{disable_transparent_huge_pages, transparent_huge_pages_are_disabled};
+    let changes = transparent_huge_pages_are_disabled()? != refused;
+    if changes {
+        disable_transparent_huge_pages(refused)?;
+    }
+    Ok(changes)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_huge_pages_refused(_: bool) -> io::Result<bool> {
+    Ok(false)
+}
+
 /// The resident memory of this process, in bytes; `None` without `/proc`.
 pub fn resident_memory() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
@@ -166,6 +206,7 @@ pub fn descriptor_limit(error: &io::Error) -> Option<DescriptorLimit> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
     use std::thread;
 
     use rustix::process::getpriority_process;
@@ -182,6 +223,21 @@ mod tests {
         });
         let expected = if cfg!(target_os = "linux") { (before + 10).min(19) } else { before };
         assert_eq!((lowered.join().unwrap(), nice()), (expected, before));
+    }
+
+    #[test]
+    fn huge_pages_are_refused_on_linux_and_not_for_commands() {
+        let refuses = |status: &str| status.contains("THP_enabled:\t0");
+        let own = || refuses(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+        let began_with = own();
+        for expected in [began_with, cfg!(target_os = "linux")] {
+            assert_eq!(own(), expected);
+            let mut command = command("cat".as_ref());
+            command.arg("/proc/self/status").stdout(Stdio::piped()).stderr(Stdio::null());
+            let status = spawn(&mut command).unwrap().wait_with_output().unwrap().stdout;
+            assert_eq!((refuses(&String::from_utf8_lossy(&status)), own()), (began_with, expected));
+            refuse_huge_pages();
+        }
     }
 
     #[test]

@@ -97,6 +97,11 @@ fn find(program: &Path, folders: &OsStr) -> Option<PathBuf> {
     env::split_paths(folders).flat_map(with).find(|path| path.is_file())
 }
 
+/// Starts a command.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    command.spawn()
+}
+
 /// Takes all variables from a command but those that no program of the system runs without.
 pub fn clear_environment(command: &mut Command) -> &mut Command {
     command.env_clear().envs(env::var_os(NEEDED).map(|value| (NEEDED, value)))
@@ -117,6 +122,9 @@ pub fn pass_on(signal: Signal, _command: u32) {
 
 /// Does nothing: the standard library has no priorities.
 pub fn lower_thread_priority() {}
+
+/// Does nothing: Windows gives no huge pages unasked.
+pub fn refuse_huge_pages() {}
 
 /// The resident memory of this process: not known without unsafe code.
 pub fn resident_memory() -> Option<u64> {
