@@ -12,7 +12,7 @@ use abridge_proxy::platform::process;
 use abridge_proxy::server::DrainOutcome;
 use abridge_proxy::telemetry::{self, Colour};
 
-/// That of the system is slower, and that of musl, which static programs have, far slower.
+/// The allocator of glibc is slower, and that of musl, which static programs are linked with, much slower.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -104,8 +104,8 @@ pub enum DrainOutcome {
     Interrupted,
 }
 
-/// The most bytes in the head of a request; hyper takes twice as many where its buffer has room. In HTTP/2 each field counts 32
-/// bytes more.
+/// The most bytes in the head of a request. Over HTTP/1 hyper checks this when it needs to read more, so that it accepts a
+/// longer head that fits into its buffer. In HTTP/2 each field counts 32 bytes more.
 ///
 /// It is also how much hyper reads at a time. Bodies of 1 MB and 8 MB take a twentieth less time in pieces of 64 KiB than in its
 /// own of 400 KiB, and 2.4 MB less memory: such a piece is still in the cache when its strings are indexed and it is copied

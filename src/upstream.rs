@@ -200,7 +200,7 @@ pub enum UpstreamErrorKind {
 pub const MAX_HEADER_FIELDS: usize = 100;
 
 /// The most bytes in the head of an answer. In HTTP/2 each field counts 32 bytes more.
-pub const MAX_HEAD_BYTES: u32 = 400 << 10;
+const MAX_HEAD_BYTES: u32 = 400 << 10;
 
 // === impl Upstream ===
 

@@ -134,8 +134,8 @@ impl Large {
         Ok(Self { connection, request, stamps, number: 0, is_whole, least })
     }
 
-    /// Changes the texts of the request, so that none of them was sent before. This is not done while small requests are
-    /// measured, as it takes the client 0.3 ms.
+    /// Changes the texts of the request, so that none of them was sent before. This is work of the client, so it is done while
+    /// no small requests are measured.
     fn renew(&mut self) {
         self.number += 1;
         stamp(&mut self.request, &self.stamps, self.number);

@@ -243,7 +243,7 @@ async fn a_body_that_comes_slowly_but_steadily_is_read() {
 }
 
 #[tokio::test]
-async fn a_head_has_so_many_bytes_and_no_more() {
+async fn a_head_of_60_kib_is_served_and_one_of_256_kib_is_refused() {
     let mut scene = Scene::new().await;
     for (n_bytes, is_served) in [(60 << 10, true), (256 << 10, false), (1 << 20, false)] {
         let long = format!("x-long: {}", "a".repeat(n_bytes));

@@ -229,6 +229,21 @@ fn the_exit_code_is_that_of_the_command_or_128_and_its_signal() {
 }
 
 #[test]
+fn abridge_refuses_huge_pages_and_its_command_may_have_them_as_before() {
+    // Only Linux has this line.
+    let thp_enabled = |status: &str| status.lines().find(|line| line.starts_with("THP_enabled:")).map(str::to_owned);
+    let Some(before) = fs::read_to_string("/proc/self/status").ok().as_deref().and_then(thp_enabled) else { return };
+    let user = User::new();
+    let output =
+        user.output(&["--quiet", "--", "sh", "-c", "cat /proc/$PPID/status && echo ===== && cat /proc/self/status"]);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let (abridge, command) = shown.split_once("=====").unwrap();
+    assert_eq!(thp_enabled(command), Some(before));
+    assert_eq!(thp_enabled(abridge).as_deref(), Some("THP_enabled:\t0"));
+    user.has_nothing_left();
+}
+
+#[test]
 fn a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_126() {
     let user = User::new();
     let stderr = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();

@@ -96,12 +96,12 @@ pub fn command(program: &OsStr) -> Command {
     Command::new(program)
 }
 
-/// Starts a command. It may have huge pages if this process might when it began.
+/// Starts a command, and allows it huge pages unless they were refused before this process began.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     if !HUGE_PAGES_REFUSED.load(Ordering::Relaxed) {
         return command.spawn();
     }
-    // A child inherits it. It matters to nobody if that fails.
+    // A child inherits the refusal. A failure to change it costs nothing but memory, or speed.
     let _ = set_huge_pages_refused(false);
     let child = command.spawn();
     let _ = set_huge_pages_refused(true);
@@ -164,15 +164,15 @@ pub fn lower_thread_priority() {
 /// Whether this process has refused huge pages itself.
 static HUGE_PAGES_REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Refuses huge pages, which Linux gives unasked on some systems: the allocator spreads its blocks over more pages than it
-/// fills, and of 2 MiB each they took twice the memory. A failure is ignored.
+/// Refuses transparent huge pages, which some Linux systems give to all processes. With them abridge took twice the memory, as
+/// its allocator uses a part of each page. A failure is ignored.
 pub fn refuse_huge_pages() {
     if let Ok(true) = set_huge_pages_refused(true) {
         HUGE_PAGES_REFUSED.store(true, Ordering::Relaxed);
     }
 }
 
-/// Refuses huge pages, or takes that back. Returns whether that has changed anything. Only Linux gives any unasked.
+/// Refuses huge pages, or allows them again. Returns whether this has changed anything, which it does on Linux alone.
 #[cfg(target_os = "linux")]
 fn set_huge_pages_refused(refused: bool) -> io::Result<bool> {
     use rustix::thread::{disable_transparent_huge_pages, transparent_huge_pages_are_disabled};

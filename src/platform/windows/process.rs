@@ -123,7 +123,7 @@ pub fn pass_on(signal: Signal, _command: u32) {
 /// Does nothing: the standard library has no priorities.
 pub fn lower_thread_priority() {}
 
-/// Does nothing: Windows gives no huge pages unasked.
+/// Does nothing: Windows gives huge pages only to processes that ask for them.
 pub fn refuse_huge_pages() {}
 
 /// The resident memory of this process: not known without unsafe code.
