@@ -169,7 +169,8 @@ pub async fn read_watched(
         return Err(ReadError::NoBudget { rest: UnreadBody::All(body) });
     };
     let mut whole = Gathered::One(Bytes::new());
-    loop {
+    // With a length, the end is known when the last chunk is there.
+    while !body.is_end_stream() {
         let next = timeout(limits.pause, body.frame()).await.map_err(|_| ReadError::Paused(limits.pause))?;
         let Some(frame) = next else { break };
         let Ok(chunk) = frame.map_err(ReadError::Broken)?.into_data() else { continue };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 /// When a part of a request's body was last sent. Clones share it.
 #[derive(Clone, Debug)]
@@ -40,14 +40,17 @@ impl UploadProgress {
 
     /// Returns once nothing has been sent for `within`.
     pub async fn stalled(&self, within: Duration) {
-        loop {
-            let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
-            let quiet = self.began.elapsed().saturating_sub(last);
-            if quiet >= within {
+        let mut last = Duration::ZERO;
+        // A time that far off never comes.
+        while let Some(due) = self.began.checked_add(last).and_then(|sent| sent.checked_add(within)) {
+            sleep_until(due).await;
+            let before = last;
+            last = Duration::from_millis(self.last.load(Ordering::Relaxed));
+            if last == before {
                 return;
             }
-            sleep(within.saturating_sub(quiet)).await;
         }
+        std::future::pending().await
     }
 
     fn touch(&self) {

@@ -221,11 +221,10 @@ impl Exchange {
         let answer = self.answer.map(|AnswerHead { status, after, .. }| (status.as_u16(), millis(after)));
         let ended = self.ended.unwrap_or_else(Instant::now);
         let total = ended.duration_since(self.timer.began);
-        let ago = self.timer.began.elapsed();
         Some(Entry {
             seq: 0,
             id: self.id.to_string(),
-            time: (now() - ago.as_secs_f64()).max(0.0),
+            time: (now() - total.as_secs_f64()).max(0.0),
             model: report.and_then(|report| report.model.as_deref()).map(short),
             path: short(path),
             upstream: self.upstream.to_string(),
