@@ -39,6 +39,7 @@ pub mod draft;
 pub mod edit;
 pub mod engine;
 pub mod events;
+pub mod gather_writes;
 pub mod handler;
 pub mod history;
 pub mod inspect;

