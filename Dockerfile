@@ -1,8 +1,8 @@
 # abridge in a container: docker build -t abridge . && docker run -p 127.0.0.1:8787:8787 abridge
 
 FROM rust:1.95-alpine AS build
-# Rust links statically there. zstd and the cryptography of ring need the headers of musl, and the script bash.
-RUN apk add --no-cache bash musl-dev
+# Rust links statically there. zstd, mimalloc and the cryptography of ring need the headers of musl, and the scripts bash and Python.
+RUN apk add --no-cache bash musl-dev python3
 WORKDIR /src
 COPY . .
 ARG TARGETARCH

@@ -25,6 +25,7 @@ PROFILE = tomllib.loads((ROOT / "Cargo.toml").read_text())["profile"]["ci"]
 
 # Small requests: how many are counted, and how many go before them.
 REQUESTS, WARM_UP = 100, 50
+CALLGRIND = ["valgrind", "--tool=callgrind", "--callgrind-out-file=out"]
 SERVE = """
 [server]
 listen = "127.0.0.1:0"
@@ -102,25 +103,24 @@ def count_requests(abridge):
         "serve, 2 KB, nothing to edit": ("/v1/chat/completions", small_request(2)),
         "serve, 2 KB, one repair": ("/v1/chat/completions", small_request(1)),
     }
-    with serving(abridge, "--instr-atstart=no") as (pid, address, folder):
-        return {name: count_case(pid, address, folder, n, *case) for n, (name, case) in enumerate(cases.items(), 1)}
+    with serving(*CALLGRIND, "--instr-atstart=no", abridge) as (served, address, folder):
+        return {name: count_case(served.pid, address, folder, n, *case) for n, (name, case) in enumerate(cases.items(), 1)}
 
 
 @contextlib.contextmanager
-def serving(abridge, *options):
-    """`abridge serve` under callgrind, with an upstream: its process, its address, and the folder of its dumps."""
-    with tempfile.TemporaryDirectory() as folder, socketserver.ThreadingTCPServer(("127.0.0.1", 0), Upstream) as upstream:
+def serving(*command, settings="", handler=Upstream):
+    """`abridge serve` by that command, with an upstream: its process, its address, and the folder that it works in."""
+    with tempfile.TemporaryDirectory() as folder, socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as upstream:
         upstream.daemon_threads = True
         threading.Thread(target=upstream.serve_forever, daemon=True).start()
         folder = pathlib.Path(folder)
-        (folder / "proxy.toml").write_text(SERVE.format(port=upstream.server_address[1]))
-        command = ["valgrind", "--tool=callgrind", *options, f"--callgrind-out-file={folder}/out", abridge, "serve"]
+        (folder / "proxy.toml").write_text(SERVE.format(port=upstream.server_address[1]) + settings)
         log = folder / "log"
         with log.open("w") as stderr:
-            served = subprocess.Popen(command + ["--config", folder / "proxy.toml"], stderr=stderr,
+            served = subprocess.Popen([*command, "serve", "--config", "proxy.toml"], cwd=folder, stderr=stderr,
                                       env={"PATH": os.environ["PATH"], "XDG_STATE_HOME": str(folder)})
         try:
-            yield served.pid, listening(log), folder
+            yield served, listening(log), folder
         finally:
             served.kill()
             served.wait()

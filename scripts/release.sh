@@ -3,6 +3,7 @@
 #
 #   scripts/release.sh            the binary in target/release (or below CARGO_TARGET_DIR), and its sum
 #   scripts/release.sh --check    builds this commit twice, in two folders, and fails if the binaries differ
+#   scripts/release.sh --record   writes packaging/profile.txt and functions.txt anew: which branches and functions run how often
 #   scripts/release.sh --pack TRIPLE
 #                                 builds for that platform, plays the demo if this machine can, and packs the binary into
 #                                 target/packages for those who have no Rust
@@ -14,23 +15,44 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# What differs between two machines is where things lie: those paths get the same name everywhere, in Rust and in the C of zstd and ring.
-build() {
-    local sources="$PWD" cargo_home="${CARGO_HOME:-$HOME/.cargo}" flags
+host="$(rustc -vV | sed -n 's/^host: //p')"
+
+# Sets `cargo` to the command that builds with these flags for rustc. What differs between two machines is where things lie: those
+# paths get the same name everywhere, in Rust and in the C of zstd, ring and mimalloc.
+prepare() {
+    local sources="$PWD" cargo_home="${CARGO_HOME:-$HOME/.cargo}" flags=("$@")
+    flags+=("--remap-path-prefix=$sources=/abridge" "--remap-path-prefix=$cargo_home=/cargo" -Csymbol-mangling-version=v0)
     # Cargo splits this variable at 0x1f, so that paths may have spaces.
-    printf -v flags '%s\x1f%s' "--remap-path-prefix=$sources=/abridge" "--remap-path-prefix=$cargo_home=/cargo"
-    export CARGO_ENCODED_RUSTFLAGS="$flags" CARGO_INCREMENTAL=0
+    CARGO_ENCODED_RUSTFLAGS="$(IFS=$'\x1f' && printf '%s' "${flags[*]}")"
+    export CARGO_ENCODED_RUSTFLAGS CARGO_INCREMENTAL=0
     export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/abridge -ffile-prefix-map=$cargo_home=/cargo"
-    local cargo=(cargo rustc --release --locked --bin abridge "$@")
-    local host program order
-    host="$(rustc -vV | sed -n 's/^host: //p')"
-    if [[ "$host" != x86_64-unknown-linux-gnu || "$*" == *--target* && "$*" != *"$host"* ]]; then
+    # Windows starts no script in place of rustc.
+    [[ "$host" == *windows* ]] || export RUSTC_WRAPPER="$sources/scripts/rustc.sh"
+    cargo=(cargo rustc --release --locked --bin abridge)
+}
+
+# Builds with symbols, and prints the path of the program.
+with_symbols() {
+    "${cargo[@]}" --config 'profile.release.strip="none"' --message-format=json "$@" | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
+}
+
+build() {
+    local target="$host" profile program order
+    [[ "$*" != *--target* ]] || target="$(sed 's/.*--target[ =]\([^ ]*\).*/\1/' <<<"$*")"
+    if [[ "$host" == *windows* ]]; then
+        printf '== NOT PROFILED: abridge, as scripts/rustc.sh does not run on Windows\n'
+        prepare
+    else
+        profile="$(scripts/profile.py "$target")"
+        prepare "-Cprofile-use=$profile"
+    fi
+    cargo+=("$@")
+    if [[ "$target" != x86_64-unknown-linux-gnu ]]; then
         "${cargo[@]}"
         return
     fi
     # There rustc links with LLD, which puts functions in a given order. Their symbols are known once they have been linked.
-    cargo+=(--config 'profile.release.strip="none"')
-    program="$("${cargo[@]}" --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')"
+    program="$(with_symbols)"
     local arguments=(-Cstrip=symbols)
     if grep --quiet --binary-files=text 'Linker: LLD' "$program"; then
         # Cargo hashes the arguments and not the file: the path is relative, and another one for another order.
@@ -42,15 +64,22 @@ build() {
     else
         printf '== NOT ORDERED: the functions of abridge, as the linker is not LLD\n'
     fi
-    "${cargo[@]}" -- "${arguments[@]}"
+    "${cargo[@]}" --config 'profile.release.strip="none"' -- "${arguments[@]}"
 }
+
+if [[ "${1:-}" == --record ]]; then
+    # A target of its own: what cargo runs while it builds is not to count.
+    (prepare -Cprofile-generate && program="$(with_symbols --target "$host")" && scripts/profile.py --record "$program")
+    prepare "-Cprofile-use=$(scripts/profile.py "$host")"
+    scripts/order.py --record "$(with_symbols)"
+    exit
+fi
 
 if [[ "${1:-}" == --pack ]]; then
     triple="${2:?usage: release.sh --pack TRIPLE}"
     build --target "$triple"
     program="${CARGO_TARGET_DIR:-target}/$triple/release/abridge"
     [[ "$triple" != *windows* ]] || program+=.exe
-    host="$(rustc -vV | sed -n 's/^host: //p')"
     # A static program for musl runs with any C library.
     if [[ "${triple%-*}" == "${host%-*}" ]]; then
         "$program" demo
