@@ -59,10 +59,11 @@ def write_for(target):
     text = ":ir\n" + text.replace("\n", "\n\n").replace("\t", "\n") + "\n"
     # Cargo compiles again where the path is another one, and not where the file is.
     path = ROOT / "target" / f"profile.{hashlib.sha256(text.encode()).hexdigest()[:12]}.profdata"
-    path.parent.mkdir(exist_ok=True)
-    source = path.with_suffix(".txt")
-    source.write_text(text)
-    llvm_profdata("merge", "--output", path, source)
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        source = path.with_suffix(".txt")
+        source.write_text(text)
+        llvm_profdata("merge", "--output", path, source)
     print(path)
 
 
