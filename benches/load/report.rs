@@ -73,7 +73,7 @@ impl Results {
         if let Some(footprint) = &self.footprint {
             goals.push(Goal::bytes("memory when idle", 10_000_000, footprint.idle_bytes));
             let binary_bytes = usize::try_from(footprint.binary_bytes).unwrap_or(usize::MAX);
-            goals.push(Goal::bytes("binary", 15 << 20, binary_bytes));
+            goals.push(Goal::bytes("binary", 24 << 20, binary_bytes));
         }
         goals
     }
