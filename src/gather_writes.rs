@@ -68,7 +68,9 @@ impl<T: Write + Unpin> Write for GatherWrites<T> {
             }
             _ => GATHERED.with_borrow_mut(|gathered| {
                 gathered.clear();
-                slices.iter().for_each(|slice| gathered.extend_from_slice(slice));
+                for slice in slices {
+                    gathered.extend_from_slice(slice);
+                }
                 io.poll_write(cx, gathered)
             }),
         }
