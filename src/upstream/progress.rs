@@ -50,7 +50,7 @@ impl UploadProgress {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     fn touch(&self) {
