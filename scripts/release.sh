@@ -17,14 +17,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 host="$(rustc -vV | sed -n 's/^host: //p')"
 
-# Sets `cargo` to the command that builds with these flags for rustc. What differs between two machines is where things lie: those
-# paths get the same name everywhere, in Rust and in the C of zstd, ring and mimalloc.
+# Sets `cargo` to the command that builds with these flags for rustc. What differs between two builds is where things lie, and when
+# they are built: paths get the same name everywhere, in Rust and in the C of zstd, ring and mimalloc, and mimalloc, which has its
+# date and time of compilation in a message, those of the epoch.
 prepare() {
     local sources="$PWD" cargo_home="${CARGO_HOME:-$HOME/.cargo}" flags=("$@")
     flags+=("--remap-path-prefix=$sources=/abridge" "--remap-path-prefix=$cargo_home=/cargo" -Csymbol-mangling-version=v0)
     # Cargo splits this variable at 0x1f, so that paths may have spaces.
     CARGO_ENCODED_RUSTFLAGS="$(IFS=$'\x1f' && printf '%s' "${flags[*]}")"
-    export CARGO_ENCODED_RUSTFLAGS CARGO_INCREMENTAL=0
+    export CARGO_ENCODED_RUSTFLAGS CARGO_INCREMENTAL=0 SOURCE_DATE_EPOCH=0
     export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/abridge -ffile-prefix-map=$cargo_home=/cargo"
     # Windows starts no script in place of rustc.
     [[ "$host" == *windows* ]] || export RUSTC_WRAPPER="$sources/scripts/rustc.sh"
