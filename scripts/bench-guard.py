@@ -58,6 +58,8 @@ def count_operations(bench):
 class Upstream(Handler):
     """Reads each request to its end, and answers with a completion of 400 bytes, or with events that come one by one."""
     wbufsize, disable_nagle_algorithm = -1, True
+    # The words of a stream, and the seconds between two.
+    words, pause = ["one", "two", "three"], 0.01
 
     def do_POST(self):
         if b'"stream": true' in self.rfile.read(int(self.headers["content-length"])):
@@ -72,11 +74,11 @@ class Upstream(Handler):
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         delta = lambda text: json.dumps({"choices": [{"index": 0, "delta": {"content": text}}]})
-        for data in [delta("one"), delta("two"), delta("three"), "[DONE]"]:
+        for data in [*map(delta, self.words), "[DONE]"]:
             event = f"data: {data}\n\n"
             self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
             self.wfile.flush()
-            time.sleep(0.01)
+            time.sleep(self.pause)
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 

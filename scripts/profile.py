@@ -6,10 +6,11 @@
 
 `scripts/release.sh --record` builds PROGRAM. Both need llvm-profdata of the toolchain, which rustup installs where it is missing.
 
-A line of packaging/profile.txt is a function, as the text format of LLVM has it: its symbol, a hash of its branches, how many
-counters, the counters, and which functions it called by pointers; N*COUNT stands for COUNT that comes N times. Crates of the standard library have names without hashes in it, since those are others on
-each platform; those of the other crates are the same, for which scripts/rustc.sh is there. A function whose branches have changed
-since is compiled as if there were no profile, and so is everything by another version of rustc than the one in the first line.
+A line of packaging/profile.txt is a function in the text format of LLVM: its symbol, a hash of its branches, the number of
+counters, the counters, and the functions that it called by pointers; N*COUNT stands for COUNT that comes N times. In symbols,
+crates of the standard library have no hashes, as these differ between platforms; scripts/rustc.sh makes those of other crates the
+same everywhere. A function whose branches have changed since is compiled without a profile. With another version of rustc than
+that in the first line, nothing is written, and the exit code is 1.
 """
 import collections, concurrent.futures, hashlib, http.client, importlib, itertools, json, pathlib, re, shutil, signal, subprocess, sys, tempfile
 
@@ -27,9 +28,12 @@ trigger = { tokens = 20000 }
 SMALL_REQUESTS, CLIENTS = 20000, 4
 
 
+def host():
+    return re.search(r"^host: (.*)", guard.said("rustc", "-vV"), re.M)[1]
+
+
 def llvm_profdata(*arguments):
-    host = re.search(r"^host: (.*)", guard.said("rustc", "-vV"), re.M)[1]
-    tool = pathlib.Path(guard.said("rustc", "--print", "sysroot"), "lib/rustlib", host, "bin/llvm-profdata")
+    tool = pathlib.Path(guard.said("rustc", "--print", "sysroot"), "lib/rustlib", host(), "bin/llvm-profdata")
     if not tool.exists() and not shutil.which("rustup"):
         sys.exit(f"there is no {tool}; it is the component llvm-tools of rustup")
     if not tool.exists():
@@ -75,8 +79,7 @@ def record(program):
         text = counted / "text"
         llvm_profdata("merge", "--sparse", "--text", "--output", text, *counted.glob("*.profraw"))
         text = "".join(line for line in text.read_text().splitlines(keepends=True) if line[0] not in "#:")
-    host = re.search(r"^host: (.*)", guard.said("rustc", "-vV"), re.M)[1]
-    for name, hashed in standard_library(host).items():
+    for name, hashed in standard_library(host()).items():
         text = text.replace(f"Cs{hashed}_{len(name)}{name}", f"Cs_{len(name)}{name}")
     lines = [guard.said("rustc", "--version")]
     for function in filter(None, text.split("\n\n")):
@@ -87,22 +90,7 @@ def record(program):
 
 class Upstream(guard.Upstream):
     """The same with streams of many events that come without pauses."""
-
-    def stream(self):
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("transfer-encoding", "chunked")
-        self.end_headers()
-        chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "gpt-5"}
-        for n in range(100):
-            data = json.dumps(chunk | {"choices": [{"index": 0, "delta": {"content": f" word{n}"}, "finish_reason": None}]})
-            self.send(f"data: {data}\n\n")
-        self.send("data: [DONE]\n\n")
-        self.send("")
-
-    def send(self, event):
-        self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
-        self.wfile.flush()
+    words, pause = [f" word{n}" for n in range(100)], 0
 
 
 def train(program, settings, counted):

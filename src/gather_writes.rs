@@ -10,8 +10,8 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 /// What is longer is written from where it lies.
 const COPIED_UP_TO: usize = 4096;
 
-/// A TCP connection whose short writes are gathered. A system call for a list of buffers takes 0.2 µs more than one for a
-/// single one to which they are copied first (2 KB over loopback: 5.8 µs for 6.0).
+/// A TCP connection whose short writes are gathered. A call of `writev` with two buffers takes 0.2 µs longer than copying both
+/// into one and calling `send` (2 KB over loopback: 6.0 and 5.8 µs).
 #[derive(Debug)]
 pub struct GatherWrites<T>(T);
 
@@ -87,12 +87,15 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn slices_arrive_in_order_whatever_their_lengths() {
+    async fn connected() -> (GatherWrites<TokioIo<TcpStream>>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let io = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut io = GatherWrites::new(TokioIo::new(io));
-        let (mut peer, _) = listener.accept().await.unwrap();
+        (GatherWrites::new(TokioIo::new(io)), listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn slices_arrive_in_order_whatever_their_lengths() {
+        let (mut io, mut peer) = connected().await;
         for lengths in [&[0][..], &[5], &[9000], &[1, 2, 3], &[0, 4096], &[4096, 1], &[200, 3000, 900], &[3, 20_000, 2]]
         {
             let texts: Vec<Vec<u8>> = (b'a'..).zip(lengths).map(|(byte, &length)| vec![byte; length]).collect();
@@ -103,5 +106,34 @@ mod tests {
             peer.read_exact(&mut received).await.unwrap();
             assert_eq!(received, texts.concat());
         }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost_or_sent_twice_where_the_peer_reads_too_slowly() {
+        let (mut io, mut peer) = connected().await;
+        let expected: Vec<u8> = (0..32 << 20).map(|n: u32| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+        let mut waits = 0_u32;
+        let writing = async {
+            let mut rest = &expected[..];
+            for length in (1..8000).step_by(37).cycle() {
+                let (head, body) = rest[..length.min(rest.len())].split_at(length.min(rest.len()) / 3);
+                let slices = [IoSlice::new(head), IoSlice::new(body)];
+                let sent = poll_fn(|cx| {
+                    let sent = Pin::new(&mut io).poll_write_vectored(cx, &slices);
+                    waits += u32::from(sent.is_pending());
+                    sent
+                });
+                rest = &rest[sent.await.unwrap()..];
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            drop(io);
+        };
+        let mut received = Vec::new();
+        let ((), read) = tokio::join!(writing, peer.read_to_end(&mut received));
+        read.unwrap();
+        assert!(received == expected, "{} bytes of {}", received.len(), expected.len());
+        assert!(waits > 0, "the socket was never full");
     }
 }
