@@ -57,6 +57,8 @@ pub struct Traits {
     pub pairs_by_position: bool,
     /// The server has more of the conversation than the request shows.
     pub history_elsewhere: bool,
+    /// The server keeps this request under a name by which a later one continues it.
+    pub is_kept: bool,
     /// The reasoning in it is bound to what stands before it.
     pub binds_reasoning: bool,
     /// The server summarises the conversation itself.

@@ -26,6 +26,7 @@ mod canonical;
 mod chat_completions;
 mod error;
 mod error_body;
+mod history_keys;
 mod in_band;
 mod json;
 pub mod media;

@@ -111,6 +111,8 @@ pub struct Draft<'a> {
 
     /// For each unit, whether it still stands in its place.
     in_place: Vec<bool>,
+    /// Whether units may leave it.
+    leaving: Leaving,
     /// The results that have been put behind units, in the order of the decisions.
     insertions: Vec<Insertion>,
     /// The units that are among what was added.
@@ -181,6 +183,17 @@ index! {
     InsertionIndex
 }
 
+/// Whether a draft may take units out of their places.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Leaving {
+    /// As edits and the rules of the dialect say.
+    Allowed,
+    /// Results without a call leave, which no server takes, and nothing else.
+    Orphans,
+    /// Nothing leaves: what edits do to texts, and what they put in, is all that changes.
+    Forbidden,
+}
+
 impl<'a> Draft<'a> {
     /// The draft of one request. `recall` and `language` decide how texts say where the rest is.
     pub fn new(
@@ -199,6 +212,7 @@ impl<'a> Draft<'a> {
             last_answer: conversation.last_answer(),
             in_place: vec![true; conversation.units.len()],
             insertions: Vec::new(),
+            leaving: Leaving::Allowed,
             moved: BTreeSet::new(),
             dropped_calls: BTreeSet::new(),
             batches: BTreeMap::new(),
@@ -269,12 +283,17 @@ impl<'a> Draft<'a> {
         self.last_answer.as_ref().is_some_and(|last| last.contains(&unit))
     }
 
+    /// Says whether units may leave their places from now on.
+    pub fn set_leaving(&mut self, leaving: Leaving) {
+        self.leaving = leaving;
+    }
+
     // === what edits decide about whole messages and calls ===
 
     /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form.
     /// False if the message is not to be touched.
     pub fn drop_result(&mut self, edit: &'static str, unit: UnitIndex) -> bool {
-        if self.breaks_placement([unit]) || !self.take(unit) {
+        if self.leaving == Leaving::Forbidden || self.breaks_placement([unit]) || !self.take(unit) {
             return false;
         }
         self.undo_replacements(unit);

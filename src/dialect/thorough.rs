@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::{error::Category, value::RawValue};
 
-use super::{ParseError, ParseErrorKind, json::decode};
+use super::{ParseError, ParseErrorKind, history_keys::HistoryKeys, json::decode};
 use crate::{conversation::MAX_ELEMENTS, span::Span};
 
 /// The elements of an array, which are not gathered without end.
@@ -63,6 +63,11 @@ impl<'a> Json<'a> {
     /// The body.
     pub(super) fn bytes(&self) -> &'a [u8] {
         self.body.as_bytes()
+    }
+
+    /// What its keys say of a history that the server has.
+    pub(super) fn history_keys(&self) -> HistoryKeys {
+        HistoryKeys::of(self.body)
     }
 
     /// The text of a value that may be a string.

@@ -19,10 +19,12 @@ impl Draft<'_> {
     }
 
     /// Where a tool can be added: behind the last one of the client. None if it has none, or if the server has more of the
-    /// conversation than abridge could continue.
+    /// conversation than abridge could continue, or keeps it: a later request would continue from a call that its client
+    /// has not seen.
     pub(super) fn end_of_tools(&self) -> Option<usize> {
         let conversation = self.request.conversation;
-        let tools = conversation.tools.filter(|_| !conversation.traits.history_elsewhere)?;
+        let traits = conversation.traits;
+        let tools = conversation.tools.filter(|_| !traits.history_elsewhere && !traits.is_kept)?;
         let inside = tools.of(self.request.body).strip_prefix(b"[")?.strip_suffix(b"]")?.trim_ascii_end();
         (!inside.is_empty()).then_some(tools.start + 1 + inside.len())
     }

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Draft, ParsedRequest};
+use super::{Draft, Leaving, ParsedRequest};
 use crate::{
     conversation::{Conversation, Role, UnitIndex},
     dialect::Switch,
@@ -149,7 +149,7 @@ impl Draft<'_> {
         };
         let is_all = entries.is_none_or(|entries| entries.reasoning.len() == entries.spans.len());
         let is_whole_unit = is_all && of.blocks.is_empty() && !of.flags.speaks;
-        if is_whole_unit {
+        if is_whole_unit && self.leaving == Leaving::Allowed {
             self.take(unit);
         } else if is_all {
             return;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
-use super::{Draft, InsertedResult, Row};
+use super::{Draft, InsertedResult, Leaving, Row};
 use crate::conversation::{BlockIndex, UnitIndex};
 use crate::plan::{Action, Sizes};
 
@@ -65,7 +65,10 @@ impl Draft<'_> {
         let may_leave = |unit| self.pairing().result(unit).is_some_and(|result| result.may_leave);
         let may_go = |unit: &UnitIndex| may_leave(*unit) && !self.is_unread(*unit) && !self.has_replacements(*unit);
         let Some(unit) = row.unit.filter(may_go) else { return false };
-        let gone = row.insertion.is_none() && !self.breaks_placement([unit]) && self.take(unit);
+        let gone = row.insertion.is_none()
+            && self.leaving != Leaving::Forbidden
+            && !self.breaks_placement([unit])
+            && self.take(unit);
         if gone {
             self.record_drop(edit, unit);
         }
@@ -80,7 +83,11 @@ impl Draft<'_> {
         let calls: BTreeSet<_> = rows.iter().filter_map(|row| row.call).collect();
         let complete = !is_whole_turn || calls.iter().copied().eq(conversation.block_range(units.clone()));
         let stays = conversation.unit_range(&units).iter().any(|unit| unit.flags.stays);
-        if stays || !complete || !rows.iter().all(|row| self.may_lose_call(row) && self.may_lose_result(row)) {
+        if self.leaving != Leaving::Allowed
+            || stays
+            || !complete
+            || !rows.iter().all(|row| self.may_lose_call(row) && self.may_lose_result(row))
+        {
             return false;
         }
         let results = rows.iter().filter_map(|row| row.unit);

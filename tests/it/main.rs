@@ -29,6 +29,7 @@ mod full_disk; // a full disk, and recovery from it
 mod handler_properties; // what holds whatever handlers answer
 mod handlers; // programs of users that say what stands in place of a text
 mod header_settings; // settings that become a header are one line
+mod history_elsewhere; // requests that have the newest messages only
 mod hostile; // invalid and extreme request bodies
 mod in_band; // calls of the tool that abridge adds
 mod injection; // texts that imitate those of abridge

@@ -76,6 +76,7 @@ impl<'a> Reader<'a> {
         for message in self.json.array(messages)? {
             self.message(message)?;
         }
+        self.json.history_keys().apply(&mut self.conversation);
         Ok(())
     }
 

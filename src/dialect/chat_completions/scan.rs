@@ -8,7 +8,10 @@ use std::borrow::Cow;
 use super::Message;
 use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex},
-    dialect::json::{Cursor, Unsupported, decode, require},
+    dialect::{
+        history_keys::HistoryKeys,
+        json::{Cursor, Unsupported, decode, require},
+    },
     span::Span,
     string_index::StringIndex,
 };
@@ -34,6 +37,7 @@ fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Unsupported> {
 impl<'a> Scanner<'a> {
     fn request(&mut self) -> Result<(), Unsupported> {
         let (mut messages, mut model, mut tools, mut format) = (None, None, None, None);
+        let mut history = HistoryKeys::default();
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
             match name {
@@ -44,7 +48,10 @@ impl<'a> Scanner<'a> {
                 b"model" => once(&mut model, self.cursor.value()?)?,
                 b"tools" => once(&mut tools, self.cursor.value()?)?,
                 b"response_format" => once(&mut format, self.cursor.value()?)?,
-                _ => drop(self.cursor.value()?),
+                name => {
+                    let value = self.cursor.value()?;
+                    history.note(name, self.cursor.bytes(value));
+                }
             }
             key = self.cursor.next_key()?;
         }
@@ -52,6 +59,7 @@ impl<'a> Scanner<'a> {
         let said = |value: &Span| self.cursor.bytes(*value) != b"null";
         self.conversation.format = format.filter(said);
         self.conversation.tools = tools.filter(said);
+        history.apply(&mut self.conversation);
         messages.ok_or(Unsupported)
     }
 

@@ -79,6 +79,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
         context_management: span(request.context_management),
         thinking: span(request.thinking),
         compaction: span(request.compaction),
+        history: json.history_keys(),
     };
     view.finish(beside).map_err(of_fault)
 }

@@ -58,8 +58,9 @@ impl Scanner<'_> {
                 b"context_management" => Some(&mut beside.context_management),
                 b"thinking" => Some(&mut beside.thinking),
                 b"compaction" => Some(&mut beside.compaction),
-                _ => {
-                    self.cursor.value()?;
+                name => {
+                    let value = self.cursor.value()?;
+                    beside.history.note(name, value.of(self.body));
                     None
                 }
             };

@@ -15,7 +15,7 @@ use crate::{
 /// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
 /// `tool_choice`, `thinking` and the effort stay as they are, as another value would miss the cache of the messages; that no
 /// tool may be called is what the instruction says.
-const SHAPING: [&str; 9] = [
+const SHAPING: [&str; 11] = [
     "stream",
     "max_tokens",
     "context_management",
@@ -25,6 +25,8 @@ const SHAPING: [&str; 9] = [
     "output_format",
     "stop_sequences",
     "container",
+    "thread",
+    "resumption",
 ];
 
 /// Keys of a client's request that say who asks and where it goes. They stay in a request in the plain shape too, if it

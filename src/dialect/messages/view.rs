@@ -12,7 +12,10 @@ use crate::{
     conversation::{
         Block, BlockIndex, BlockKind, CallId, Conversation, Element, ElementIndex, Flags, MAX_ELEMENTS, Role, Unit,
     },
-    dialect::json::{Cursor, Unsupported, decode, fields, fields_of},
+    dialect::{
+        history_keys::HistoryKeys,
+        json::{Cursor, Unsupported, decode, fields, fields_of},
+    },
     span::Span,
 };
 
@@ -34,6 +37,7 @@ pub(super) struct RequestFields {
     pub(super) context_management: Option<Span>,
     pub(super) compaction: Option<Span>,
     pub(super) thinking: Option<Span>,
+    pub(super) history: HistoryKeys,
 }
 
 /// One message.
@@ -181,6 +185,7 @@ impl<'a> View<'a> {
         let binds = conversation.model.as_deref().is_some_and(thinking::is_bound);
         let drops = said(beside.thinking).is_some_and(|thinking| thinking::drops_blocks(body, thinking));
         conversation.traits.binds_reasoning = binds && !drops;
+        beside.history.apply(conversation);
         leave_duplicates(conversation);
         follow_system(conversation);
         Ok(self.conversation)

@@ -90,6 +90,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
         previous_response: span(request.previous_response_id),
         conversation: span(request.conversation),
         context_management: span(request.context_management),
+        history: json.history_keys(),
     };
     items.finish(beside).map_err(fault)
 }

@@ -18,7 +18,7 @@ use memchr::memmem;
 use super::ParseErrorKind;
 use crate::{
     conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
-    dialect::json::decode,
+    dialect::{history_keys::HistoryKeys, json::decode},
     span::Span,
 };
 
@@ -63,6 +63,7 @@ pub(super) struct RequestFields {
     pub(super) previous_response: Option<Span>,
     pub(super) conversation: Option<Span>,
     pub(super) context_management: Option<Span>,
+    pub(super) history: HistoryKeys,
 }
 
 /// Kinds of calls. A local shell and a search for tools are answered by what answers a function, too.
@@ -175,6 +176,8 @@ impl<'a> ViewBuilder<'a> {
         let edits = beside.context_management.map(|edits| edits.of(self.body));
         let traits = &mut self.conversation.traits;
         traits.history_elsewhere = beside.previous_response.or(beside.conversation).is_some();
+        beside.history.apply(&mut self.conversation);
+        let traits = &mut self.conversation.traits;
         traits.compacts_itself = self.ends_in_trigger || edits.is_some_and(|edits| !is_empty(edits));
         if traits.history_elsewhere || self.has_reference || traits.n_compacted > 0 {
             for block in &mut self.conversation.blocks {

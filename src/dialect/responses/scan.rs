@@ -45,7 +45,10 @@ impl Scanner<'_> {
                 b"previous_response_id" => Some(&mut beside.previous_response),
                 b"conversation" => Some(&mut beside.conversation),
                 b"context_management" => Some(&mut beside.context_management),
-                _ => None,
+                name => {
+                    beside.history.note(name, value.of(self.body));
+                    None
+                }
             };
             place.map_or(Ok(()), |place| once(place, value))?;
             key = self.cursor.next_key()?;
@@ -62,6 +65,7 @@ impl Scanner<'_> {
             previous_response: said(beside.previous_response),
             conversation: said(beside.conversation),
             context_management: said(beside.context_management),
+            history: beside.history,
         })
     }
 
