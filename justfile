@@ -16,7 +16,7 @@ clippy:
 
 # Run the tests; `just test NAME` runs those with NAME in theirs
 test *args:
-    cargo test {{ args }}
+    cargo test --no-fail-fast {{ args }}
 
 # Build the documentation of the code; links that lead nowhere are errors
 doc:

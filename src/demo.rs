@@ -3,7 +3,8 @@
 //! An upstream with a scripted model, a window of 8192 tokens and strict rules listens on a free port. This program
 //! runs as a child process in front of it. The agent has one history. Each turn it sends the same bytes to both, and
 //! continues with the answer that came through abridge. All figures are the upstream's counts; from abridge's own
-//! reports, only the names of the edits are used.
+//! reports, only the names of the edits are used. They are the same in each run, because everything that is counted is:
+//! the texts, the handles ([`proxy`]), and the address under which originals are read ([`RECALL_URL`]).
 //!
 //! The child, its settings and its store are removed when [`run`] ends or is dropped.
 
@@ -37,6 +38,10 @@ mod upstream;
 
 /// Results with more bytes are truncated. The default, 50,000, is more than the window.
 const TRUNCATE_OVER_BYTES: usize = 8000;
+
+/// Where the model is told to read originals. The child listens on a free port, whose digits would count as tokens; the
+/// demo's tools reach the child under this address.
+const RECALL_URL: &str = "http://127.0.0.1:8787";
 
 /// Why the demo failed to run.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +125,8 @@ url = \"{}/v1\"
 edits = [\"patch_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"]
 [truncate_tool_results]
 max_bytes = {TRUNCATE_OVER_BYTES}
+[recall]
+public_url = \"{RECALL_URL}\"
 [[models]]
 match = \"{MODEL}\"
 context_window = {WINDOW_TOKENS}
@@ -135,9 +142,10 @@ fn introduce<W: Write>(output: &mut DemoOutput<W>) -> io::Result<()> {
     output.write_line("            answers 400 to what is longer, and to a tool call without its result")?;
     output.write_line("  direct    each turn's request, sent straight to that upstream")?;
     output.write_line("  abridge   the same bytes, sent through abridge to the same upstream")?;
-    output.write_line("  settings  the defaults, but: [[models]] context_window = 8192")?;
-    output.write_line("                               truncate_tool_results.max_bytes = 8000")?;
-    output.write_line("                               policy.edits without \"summarize\"")?;
+    output.write_line("  settings  the defaults, except: [[models]] context_window = 8192")?;
+    output.write_line("                                  truncate_tool_results.max_bytes = 8000")?;
+    output.write_line("                                  policy.edits without \"summarize\"")?;
+    output.write_line("                                  recall.public_url = \"http://127.0.0.1:8787\"")?;
     output.write_line("")?;
     output.write_column_heads()
 }

@@ -17,6 +17,10 @@ use crate::store::{Clock, OpenError, RedbStore, Settings, Stats, Store, StoreErr
 /// The maximum time until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The secret of the child's store. It is fixed because handles are made with it, and two handles of the same length may
+/// have different numbers of tokens.
+const STORE_SECRET: [u8; 32] = [0; 32];
+
 /// A temporary folder, removed when it is dropped.
 #[derive(Debug)]
 pub struct TempFolder(PathBuf);
@@ -38,6 +42,9 @@ pub enum StartError {
     /// The process ended, or did not listen in time.
     #[error("the abridge of the demo did not come to listen; it said: {0}")]
     Silent(String),
+    /// Its store could not be created.
+    #[error(transparent)]
+    Store(#[from] StoreCheckError),
 }
 
 /// Why the store cannot be read.
@@ -82,6 +89,7 @@ impl AbridgeProcess {
     /// Starts the child with these settings and an empty environment, and waits until it listens.
     pub(super) async fn start(program: &Path, folder: &TempFolder, settings: &str) -> Result<Self, StartError> {
         let (file, store) = (folder.0.join("proxy.toml"), folder.0.join("store.redb"));
+        create_store(&store).await?;
         fs::write(&file, format!("{settings}\n[store]\npath = {:?}\n", store.display().to_string()))?;
         let mut child = clear_environment(&mut Command::new(program))
             .args(["serve", "--config"])
@@ -132,6 +140,12 @@ impl Drop for AbridgeProcess {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Creates the file of the child's store.
+async fn create_store(path: &Path) -> Result<(), StoreCheckError> {
+    RedbStore::create(path, Settings::default(), Clock::system(), STORE_SECRET)?.close().await?;
+    Ok(())
 }
 
 /// Sends the address, or else all lines read, and keeps reading, so that the child never blocks on a full pipe.

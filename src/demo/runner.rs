@@ -8,7 +8,6 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::Uri;
 
-use super::DemoError;
 use super::agent::{Agent, NextStep, Outcome, Rejection, ToolResult};
 use super::client::Client;
 use super::format::Entry;
@@ -16,6 +15,7 @@ use super::output::{DemoOutput, SideTotals};
 use super::proxy::AbridgeProcess;
 use super::script::{SCRIPT, ScriptAction};
 use super::upstream::{self, Upstream};
+use super::{DemoError, RECALL_URL};
 use crate::units::grouped;
 
 /// The parts of the demo, except the agent.
@@ -104,13 +104,18 @@ impl<'s, W: Write> DemoRunner<'s, W> {
         fs::write(folder.join(format!("{turn:02}-upstream.json")), &*self.upstream.last_request())
     }
 
-    /// Reads an original for the model. The demo's tools can only reach the demo's own abridge.
+    /// The original at a URL. The demo can only reach its own abridge.
+    async fn read_original(&self, url: &str) -> Result<Option<Bytes>, DemoError> {
+        let Some(path) = url.strip_prefix(RECALL_URL).filter(|path| path.starts_with('/')) else { return Ok(None) };
+        let url = format!("{}{path}", self.abridge.url());
+        Ok(Some(self.client.get(url.parse()?).await?.body))
+    }
+
+    /// Reads an original for the model.
     async fn fetch(&mut self, agent: &mut Agent, call_id: String, url: &str) -> Result<(), DemoError> {
-        let text = if url.starts_with(&format!("{}/", self.abridge.url())) {
-            let answer = self.client.get(url.parse()?).await?;
-            String::from_utf8_lossy(&answer.body).into_owned()
-        } else {
-            "curl: (7) Failed to connect\n".to_owned()
+        let text = match self.read_original(url).await? {
+            Some(body) => String::from_utf8_lossy(&body).into_owned(),
+            None => "curl: (7) Failed to connect\n".to_owned(),
         };
         let n_lines = text.lines().count();
         self.output.write_note(&format!("The model needs the log, finds it cleared, and asks abridge for the {n_lines} lines of it that say tzdata.")).await?;
@@ -159,8 +164,8 @@ impl<'s, W: Write> DemoRunner<'s, W> {
             // An unedited result may contain such a URL, too.
             let Some(original) = agent.result_of(&call_id).filter(|original| original.text != text) else { continue };
             let Some(url) = upstream::recall_url(&text) else { continue };
-            let body = self.client.get(url.parse()?).await?.body;
             recalled.n_named += 1;
+            let Some(body) = self.read_original(url).await? else { continue };
             recalled.n_equal += usize::from(body == original.text);
             if longest.as_ref().is_none_or(|(other, ..)| other.text.len() < original.text.len()) {
                 longest = Some((original, url.to_owned(), body));

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use abridge_proxy::units::grouped;
 use tempfile::TempDir;
 
 use super::support::{binary, validator};
@@ -227,21 +228,58 @@ fn an_unknown_dialect_is_a_usage_error_that_names_those_there_are() {
 }
 
 #[test]
-fn the_readme_shows_the_demos_output() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (_, shown) = readme.split_once("$ uvx abridge-proxy demo\n").unwrap();
-    let (shown, _) = shown.split_once("\n```").unwrap();
-    let text = String::from_utf8(Machine::new().demo(&["--fast"]).stdout).unwrap();
-    // Ports, handles and what they count are others each time.
-    let shape = |line: &str| {
-        let word =
-            |word: &str| if word.contains(|c: char| c.is_ascii_digit()) { "#".to_owned() } else { word.to_owned() };
-        line.split_whitespace().map(word).collect::<Vec<_>>()
-    };
-    let there: BTreeSet<_> = text.lines().map(shape).collect();
-    for line in shown.lines().filter(|line| line.trim() != "⋮") {
-        assert!(there.contains(&shape(line)), "the demo has no such line: {line}");
+fn the_demo_prints_the_same_figures_in_each_run_and_every_dialect() {
+    for dialect in ["chat", "responses", "messages"] {
+        let printed = || {
+            let text = String::from_utf8(Machine::new().demo(&["--fast", "--dialect", dialect]).stdout).unwrap();
+            let (figures, time) = text.split_once("\nThat took ").unwrap();
+            assert!(time.contains(" s, and no process"), "{time}");
+            figures.to_owned()
+        };
+        assert_eq!(printed(), printed(), "{dialect}");
     }
+}
+
+#[test]
+fn the_documents_show_the_demos_figures() {
+    let machine = Machine::new();
+    let kept = machine.path("kept");
+    let text = String::from_utf8(machine.demo(&["--fast", "--keep", kept.to_str().unwrap()]).stdout).unwrap();
+    let document = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    let readme = document("README.md");
+    // The last one only shows the command beside that of the tests.
+    let blocks = ["```text\nsum ", "```console\n$ cargo run -- demo\n  upstream "].map(|beginning| {
+        let (_, block) = readme.split_once(beginning).unwrap_or_else(|| panic!("README.md has no {beginning}"));
+        let (_, head) = beginning.rsplit_once('\n').unwrap();
+        format!("{head}{}", block.split_once("\n```").unwrap().0)
+    });
+    for block in &blocks {
+        let mut printed = text.lines();
+        for line in block.lines().filter(|line| line.trim() != "⋮") {
+            assert!(printed.any(|other| other == line), "README.md, where the demo has another line: {line}\n{text}");
+        }
+    }
+    // What is said of the same session elsewhere.
+    let rows = Row::all(&text);
+    let (before, after) = rows.iter().map(Row::tokens).fold((0, 0), |sum, tokens| (sum.0 + tokens.0, sum.1 + tokens.1));
+    let edited = rows.iter().filter(|row| row.abridge.contains('→')).count();
+    let named: BTreeSet<_> = (1..=TURNS)
+        .flat_map(|turn| {
+            let request = fs::read_to_string(kept.join(format!("{turn:02}-upstream.json"))).unwrap();
+            let handles = request.split("/abridge/recall/").skip(1);
+            handles
+                .map(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let saved = (before - after) * 100 / before;
+    let line = format!(
+        "abridge: {TURNS} requests, {edited} edited, {} → {} tokens ({saved} % less), {} texts taken out\n",
+        grouped(before),
+        grouped(after),
+        named.len()
+    );
+    assert!(document("docs/operations.md").contains(&line), "docs/operations.md has another line than {line}");
 }
 
 #[test]
