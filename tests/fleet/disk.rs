@@ -65,13 +65,13 @@ async fn takes_no_new_text_and_gives_those_it_has(engine: Engine, fill: impl Asy
     }
     assert_eq!(recalls(&sent(0).await), [handle.as_str()], "what is known stays taken out");
     assert_eq!(get(&abridge, &handle).await.body, long_text(0));
-    let failed: Vec<_> = abridge.stderr().into_iter().filter(|line| line.contains("the store failed")).collect();
+    let failed = abridge.said("the store failed", 1).await;
     assert!(failed.len() == 1 && failed[0].contains("full"), "{failed:#?}");
 
     engine.limit_files(None);
     let began = Instant::now();
     while recalls(&sent(1).await).is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(5), "edits are not made again");
+        assert!(began.elapsed() < Duration::from_secs(60), "edits are not made again");
         sleep(Duration::from_millis(50)).await;
     }
 }

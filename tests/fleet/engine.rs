@@ -1,6 +1,7 @@
 //! The engines, as Debian packages them, each with a folder and a port of its own; and what is done alike with each.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use abridge_proxy::store::engine::{EngineClock, OpenError, Options, open};
@@ -226,15 +227,19 @@ pub(crate) fn replica_of(engine: &str, upstream: String, url: String, timeout: &
 
 // === helpers ===
 
-/// A port below those that the system gives to connections, so that none has it while the server is away.
+/// A port below those that the system gives to connections, so that none has it while the server is away. No other run of
+/// these tests takes it while this process lives, which holds the UDP port of the same number.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
+    static HELD: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     // Other runs of these tests begin elsewhere.
     let first = std::process::id() % 100 * 100;
     loop {
         let port = 12_000 + (first + u32::from(NEXT.fetch_add(1, Ordering::Relaxed))) % 20_000;
         let port = u16::try_from(port).unwrap();
+        let Ok(held) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) else { continue };
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            HELD.lock().unwrap().push(held);
             return port;
         }
     }

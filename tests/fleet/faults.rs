@@ -122,7 +122,7 @@ async fn a_killed_engine_delays_no_request_and_loses_nothing(engine: Engine) {
     let metrics = scene.metrics().await;
     assert!(metrics.contains("abridge_store_up 1\n"), "{metrics}");
     assert!(metrics.contains("abridge_store_reconnects_total 3\n"), "{metrics}");
-    let failed: Vec<_> = scene.abridge.stderr().into_iter().filter(|line| line.contains("the store failed")).collect();
+    let failed = scene.abridge.said("the store failed", 1).await;
     assert!((1..=6).contains(&failed.len()), "once for each time: {failed:#?}");
 }
 
@@ -341,7 +341,7 @@ async fn a_redis_without_memory_takes_no_new_text_and_gives_those_it_has() {
     scene.goes_on_whole(2).await;
     assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
     assert_eq!(get(&scene.abridge, &handle).await.body, long_text(0));
-    let failed: Vec<_> = scene.abridge.stderr().into_iter().filter(|line| line.contains("the store failed")).collect();
+    let failed = scene.abridge.said("the store failed", 1).await;
     assert!(failed.len() == 1 && failed[0].contains("full"), "{failed:#?}");
     redis.run(&["CONFIG", "SET", "maxmemory", "0"]);
     scene.recovers(1).await;

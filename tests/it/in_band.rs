@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::metrics::scraped;
 use crate::support::offloads::long_text;
 use crate::support::rounds::{Act, Api, TOOL};
-use crate::support::{Exchange, Scene, post, request};
+use crate::support::{Exchange, Scene, post};
 
 const SETTINGS: &str = "recall.via = \"tool\"\nclear_tool_results = { when = \"any\", trigger = { tokens = 500 }, keep = { results = 1 } }";
 const ANN: &str = "authorization: Bearer sk-ann";
@@ -49,6 +50,9 @@ fn grep(handle: &str) -> Act {
     Act::Call("own1", TOOL, json!({"handle": handle, "grep": "line 4711 "}))
 }
 
+/// A thought that no handle contains.
+const THOUGHT: &str = "The line is in the first result.";
+
 /// What the model reads of the first result.
 fn line() -> String {
     format!("4712:{}", long_text(1).lines().nth(4711).unwrap())
@@ -68,7 +72,7 @@ async fn a_call_of_the_tool_alone_is_answered_and_the_client_gets_one_answer() {
         let (mut call, first) = ask(&mut scene, api, stream).await;
         assert!(call.head.get("accept-encoding").is_none(), "{api:?}");
         let handle = handle(&first);
-        let acts = [Act::Think("hm"), Act::Say("One moment."), grep(&handle)];
+        let acts = [Act::Think(THOUGHT), Act::Say("One moment."), grep(&handle)];
         answer(&mut call, api, 1, &acts, stream).await;
 
         let (mut call, second) = next(&mut scene).await;
@@ -79,7 +83,7 @@ async fn a_call_of_the_tool_alone_is_answered_and_the_client_gets_one_answer() {
         for part in [read.trim_matches('"'), "One moment.", TOOL, "own1"] {
             assert!(round.contains(part), "{api:?} {stream}: {part} is not in {round}");
         }
-        assert_eq!(round.contains("hm"), api != Api::Chat, "{api:?}: thinking goes back: {round}");
+        assert_eq!(round.contains(THOUGHT), api != Api::Chat, "{api:?}: thinking goes back: {round}");
         answer(&mut call, api, 2, &[Act::Think("so"), Act::Say("It says so.")], stream).await;
 
         let reply = scene.client.reply().await;
@@ -353,9 +357,5 @@ async fn two_hundred_cancels_leave_no_round_open() {
         open.gone().await;
     }
     scene.upstream.no_more();
-    let mut client = scene.abridge.connect().await;
-    client.send(request("GET", "/abridge/metrics", &[])).await;
-    let metrics = client.reply().await;
-    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
-    assert!(metrics.lines().any(|line| line == "abridge_in_flight 0"), "{metrics}");
+    scraped(&scene.abridge, |scrape| scrape.get("abridge_in_flight") == 0).await;
 }

@@ -195,7 +195,7 @@ async fn a_connection_too_many_waits_for_a_place() {
 
 #[tokio::test]
 async fn a_head_that_takes_too_long_ends_the_connection() {
-    let mut scene = Scene::with("server.header_timeout = \"200ms\"").await;
+    let mut scene = Scene::with("server.header_timeout = \"2s\"").await;
     scene.client.send("POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nx-slow: 1").await;
     scene.client.rest().await;
     scene.upstream.no_more();
@@ -222,21 +222,21 @@ async fn a_head_that_takes_too_long_ends_the_connection() {
 #[tokio::test]
 async fn a_body_that_pauses_too_long_is_a_408() {
     let mut scene = Scene::with("server.body_timeout = \"200ms\"").await;
-    scene.client.send(request("POST", CHAT, &["content-length: 100"])).await;
-    scene.client.send("{\"messages\"").await;
+    let begun = [request("POST", CHAT, &["content-length: 100"]), b"{\"messages\"".to_vec()].concat();
+    scene.client.send(begun).await;
     refused(&scene.client.reply().await, 408, "body_timeout");
     scene.upstream.no_more();
 }
 
 #[tokio::test]
 async fn a_body_that_comes_slowly_but_steadily_is_read() {
-    let mut scene = Scene::with("server.body_timeout = \"2s\"").await;
+    let mut scene = Scene::with("server.body_timeout = \"4s\"").await;
     let whole = chat(PLAIN);
     let (head, body) = whole.split_at(whole.len() - PLAIN.len());
     scene.client.send(head).await;
     for piece in body.chunks(body.len() / 12) {
         // The client is slow. This is the time that passes, not a wait for something.
-        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(400)).await;
         scene.client.send(piece).await;
     }
     assert_eq!(scene.upstream.request().await.bytes().await, PLAIN);

@@ -24,7 +24,7 @@ pub(crate) async fn scrape(abridge: &Abridge) -> Scrape {
 }
 
 /// What it says as soon as this holds: what has ended is counted a moment later.
-async fn scraped(abridge: &Abridge, holds: impl Fn(&Scrape) -> bool) -> Scrape {
+pub(crate) async fn scraped(abridge: &Abridge, holds: impl Fn(&Scrape) -> bool) -> Scrape {
     let asking = async {
         loop {
             let scrape = scrape(abridge).await;
@@ -37,7 +37,7 @@ async fn scraped(abridge: &Abridge, holds: impl Fn(&Scrape) -> bool) -> Scrape {
 }
 
 /// What it says when so many requests have ended.
-async fn after(abridge: &Abridge, n_requests: u64) -> Scrape {
+pub(crate) async fn after(abridge: &Abridge, n_requests: u64) -> Scrape {
     let scrape = scraped(abridge, |scrape| scrape.sum("abridge_requests_total") >= n_requests).await;
     assert_eq!(scrape.sum("abridge_requests_total"), n_requests, "{scrape:?}");
     scrape

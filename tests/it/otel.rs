@@ -12,11 +12,10 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use prost::Message as _;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
 use crate::support::offloads::{long_text, with_results};
 use crate::support::upstream::whole;
-use crate::support::{Abridge, ClosedPort, Exchange, Setup, Upstream, chat, post};
+use crate::support::{Abridge, ClosedPort, Exchange, Setup, Upstream, chat, post, within};
 
 /// What a collector has received.
 struct Collector {
@@ -50,12 +49,13 @@ impl Collector {
     }
 
     async fn next(&mut self) -> (String, Bytes) {
-        timeout(Duration::from_secs(20), self.posts.recv()).await.expect("a post in time").unwrap()
+        within("a post", self.posts.recv()).await.unwrap()
     }
 
-    /// The spans of the next post of traces.
-    async fn spans(&mut self) -> (Vec<Span>, Bytes) {
-        loop {
+    /// The spans of the next posts of traces, through the span of a request, which ends last.
+    async fn spans(&mut self) -> (Vec<Span>, Vec<u8>) {
+        let (mut spans, mut bodies) = (Vec::new(), Vec::new());
+        while !spans.iter().any(|span: &Span| span.kind() == SpanKind::Server) {
             let (target, body) = self.next().await;
             if target == "POST /v1/traces HTTP/1.1" {
                 let read = ExportTraceServiceRequest::decode(body.clone()).unwrap();
@@ -63,9 +63,11 @@ impl Collector {
                     let resource = of.resource.as_ref().unwrap();
                     assert_eq!(attributes(&resource.attributes)["service.name"], "abridge");
                 });
-                return (of_service.flat_map(|of| of.scope_spans).flat_map(|of| of.spans).collect(), body);
+                spans.extend(of_service.flat_map(|of| of.scope_spans).flat_map(|of| of.spans));
+                bodies.extend_from_slice(&body);
             }
         }
+        (spans, bodies)
     }
 
     /// The next post of metrics.

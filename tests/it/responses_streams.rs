@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::edits::ENCODINGS;
 use crate::responses::{assert_cleared, with_results};
+use crate::support::wire::framed;
 use crate::support::{Exchange, Scene, post};
 
 const ON: &str = "rescue.enabled = true";
@@ -201,9 +202,7 @@ async fn what_is_held_is_limited_in_size() {
         let mut call = scene.ask(post(PATH, &[], long(3))).await;
         call.begin_stream().await;
         let began = Instant::now();
-        for event in &events {
-            call.send_chunk(event).await;
-        }
+        call.send(events.iter().flat_map(|event| framed(event)).collect::<Vec<_>>()).await;
         assert_eq!(scene.client.head().await.status(), 200);
         assert!(began.elapsed() < Duration::from_secs(5), "not by time");
         call.send_chunk(ERROR).await;

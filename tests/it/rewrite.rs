@@ -15,6 +15,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::metrics::after;
 use crate::support::bodies::DANGLING;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::Summarizer;
@@ -233,6 +234,7 @@ async fn both(policy: &str, bodies: &[Bytes]) -> (Vec<Rewritten>, Vec<Rewritten>
         assert_eq!(client.reply().await.head.status(), 200);
     }
     drop(client);
+    after(&abridge, bodies.len() as u64).await;
     let reports = reports(&abridge).await;
     let chats = upstream.chats();
     assert_eq!((chats.len(), reports.len()), (bodies.len(), bodies.len()));

@@ -28,7 +28,7 @@ pub(crate) use upstream::{ClosedPort, Exchange, Upstream};
 pub(crate) use wire::{End, Wire};
 
 /// Far longer than anything here takes, on the slowest machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// An upstream, abridge in front of it, and one connection of a client.
 pub(crate) struct Scene {

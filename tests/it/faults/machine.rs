@@ -72,7 +72,7 @@ async fn a_store_that_cannot_be_opened_again_is_tried_until_it_can() {
     }
     scene.client.send(request("GET", &first[0], &[])).await;
     assert_eq!(scene.client.reply().await.head.status(), 503);
-    let alarms: Vec<_> = scene.abridge.stderr().into_iter().filter(|line| line.contains("the store failed:")).collect();
+    let alarms = scene.abridge.said("the store failed:", 1).await;
     assert_eq!(alarms.len(), 1, "{alarms:?}");
 
     make(&file, 0o600);
@@ -102,7 +102,7 @@ async fn exported_files_that_cannot_be_written_leave_requests_whole_until_they_c
     }
     // What is there already can still be named.
     assert!(is_edited(&upstream_got(&mut scene, &with_results(&[long_text(0)])).await));
-    let told: Vec<_> = scene.abridge.stderr().into_iter().filter(|line| line.contains("recall.export_dir")).collect();
+    let told = scene.abridge.said("recall.export_dir", 1).await;
     assert_eq!(told.len(), 1, "{told:?}");
 
     make(&dir, WRITABLE);

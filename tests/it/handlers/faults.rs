@@ -81,16 +81,16 @@ async fn a_handler_that_is_down_is_in_nobodys_way_and_is_asked_about_other_texts
 async fn a_handler_that_hangs_delays_one_request() {
     let upstream = Summarizer::playing([]).await;
     let handler = Handler::playing(|_| Play::Hang).await;
-    let abridge = clearing(&upstream, &handler).with("handlers.digests.timeout = \"1s\"").start().await;
+    let abridge = clearing(&upstream, &handler).with("handlers.digests.timeout = \"4s\"").start().await;
     let (after, first) = timed(results(&abridge, &upstream, session(5))).await;
-    assert!(are_cleared(&after) && first >= Duration::from_secs(1));
+    assert!(are_cleared(&after) && first >= Duration::from_secs(4));
     let ((), others) = timed(async {
         for n in [9, 13, 17] {
             results(&abridge, &upstream, session(n)).await;
         }
     })
     .await;
-    assert!(others < Duration::from_secs(1), "{others:?}");
+    assert!(others < Duration::from_secs(4), "{others:?}");
     assert_eq!(handler.asked().len(), 3);
 }
 

@@ -74,14 +74,14 @@ async fn a_failed_background_summary_affects_no_request() {
 async fn a_summariser_that_hangs_costs_its_time_once() {
     for play in [Play::Hang, Play::Stall] {
         let upstream = Summarizer::playing([play]).await;
-        let abridge = setup_within(&upstream, "2s").with("summarize.trigger = { tokens = 900 }").start().await;
+        let abridge = setup_within(&upstream, "4s").with("summarize.trigger = { tokens = 900 }").start().await;
         let (reply, took) = timed(ask(&abridge, talk("a", 3))).await;
         assert_eq!((reply.head.status(), reply.head.get("x-abridge-edits")), (200, None));
-        assert!(took >= Duration::from_secs(2), "{took:?}");
+        assert!(took >= Duration::from_secs(4), "{took:?}");
         for turns in [3, 4, 5] {
             let (reply, took) = timed(ask(&abridge, talk("a", turns))).await;
             assert_eq!(reply.head.status(), 200);
-            assert!(took < Duration::from_secs(2), "{took:?}");
+            assert!(took < Duration::from_secs(4), "{took:?}");
         }
         assert_eq!(upstream.summaries().len(), 1);
     }

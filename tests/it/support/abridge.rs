@@ -258,7 +258,16 @@ impl Abridge {
         find(&lines).unwrap()
     }
 
-    /// What it has written to standard error so far.
+    /// Waits until standard error has so many lines that hold this text; all lines that do.
+    pub(crate) async fn said(&self, text: &str, n: usize) -> Vec<String> {
+        let find = |lines: &[String]| lines.iter().filter(|line| line.contains(text)).cloned().collect::<Vec<_>>();
+        let mut stderr = self.stderr.clone();
+        let what = format!("abridge to say {text:?} {n} times");
+        let lines = within(&what, stderr.wait_for(|lines| find(lines).len() >= n)).await;
+        find(&lines.unwrap_or_else(|_| panic!("abridge ended before it said {text:?} {n} times")))
+    }
+
+    /// What has been read of its standard error so far, which may be less than it has written.
     pub(crate) fn stderr(&self) -> Vec<String> {
         self.stderr.borrow().clone()
     }
