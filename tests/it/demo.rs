@@ -259,7 +259,7 @@ fn the_documents_show_the_demos_figures() {
             assert!(printed.any(|other| other == line), "README.md, where the demo has another line: {line}\n{text}");
         }
     }
-    // What is said of the same session elsewhere.
+    // docs/operations.md quotes the same session.
     let rows = Row::all(&text);
     let (before, after) = rows.iter().map(Row::tokens).fold((0, 0), |sum, tokens| (sum.0 + tokens.0, sum.1 + tokens.1));
     let edited = rows.iter().filter(|row| row.abridge.contains('→')).count();

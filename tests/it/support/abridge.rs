@@ -267,7 +267,7 @@ impl Abridge {
         find(&lines.unwrap_or_else(|_| panic!("abridge ended before it said {text:?} {n} times")))
     }
 
-    /// What has been read of its standard error so far, which may be less than it has written.
+    /// The lines of its standard error that were read so far. The process may have written more.
     pub(crate) fn stderr(&self) -> Vec<String> {
         self.stderr.borrow().clone()
     }
