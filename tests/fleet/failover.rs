@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::engine::{Postgres, Redis, cluster, replica_of};
-use crate::it::support::offloads::{long_text, recalls, with_results};
+use crate::it::support::offloads::{recalls, with_results};
 use crate::it::support::summarizer::Summarizer;
 use crate::it::support::{Abridge, within};
-use crate::replicas::{ask, get};
+use crate::replicas::{SHORT, ask, get, text};
 
 /// How many clients send at a time.
 const WRITERS: usize = 8;
@@ -33,8 +33,8 @@ impl Load {
     async fn start(engine: &str, url: String, line: &str) -> Self {
         let upstream = Summarizer::playing([]).await;
         let setup =
-            replica_of(engine, upstream.url().to_owned(), url, "1s").with("tokens.counter = \"estimate\"").with(line);
-        let abridge = Arc::new(setup.start().await);
+            replica_of(engine, upstream.url().to_owned(), url, "2s").with("tokens.counter = \"estimate\"").with(line);
+        let abridge = Arc::new(setup.with(SHORT).start().await);
         let (stop, stopped) = watch::channel(false);
         let mut writers = JoinSet::new();
         for writer in 0..WRITERS {
@@ -44,7 +44,7 @@ impl Load {
                     if *stopped.borrow() {
                         break;
                     }
-                    let body = with_results(&[long_text(writer + WRITERS * n)]);
+                    let body = with_results(&[text(writer + WRITERS * n)]);
                     assert_eq!(ask(&abridge, body).await.head.status(), 200, "no client sees it");
                 }
             });

@@ -16,6 +16,15 @@ use crate::it::support::{Abridge, Setup, Upstream, chat, post, request, within};
 const CLEAR: &str =
     "clear_tool_results = { trigger = { tokens = 5000 }, clear_at_least = 0, when = \"any\", keep = { results = 1 } }";
 
+/// Truncates what [`text`] makes.
+pub(crate) const SHORT: &str = "truncate_tool_results.max_bytes = 2000";
+
+/// A text that is truncated with [`SHORT`]; different for each `seed`. It costs little, so that a busy machine is quick with a
+/// request, too, unless the request waits for something.
+pub(crate) fn text(seed: usize) -> String {
+    (0..200).map(|n| format!("{seed}: line {n} of what a tool has printed\n")).collect()
+}
+
 /// Sends a chat on a connection of its own.
 pub(crate) async fn ask(abridge: &Abridge, body: impl AsRef<[u8]>) -> Reply {
     let mut client = abridge.connect().await;
