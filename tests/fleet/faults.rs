@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use crate::engine::{Engine, Postgres, Redis, on_each_engine};
-use crate::it::support::offloads::{recalls, with_results};
+use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::Summarizer;
 use crate::it::support::{Abridge, Upstream, binary, is_static, within};
 use crate::relay::{Mode, Relay};
@@ -406,7 +406,7 @@ async fn a_request_that_stores_nothing_new_asks_redis_once_and_a_short_one_never
     let scene = Scene::at(Engine::Redis(redis), url, triggers).await;
     let Engine::Redis(redis) = &scene.engine else { unreachable!() };
     let short = "short ".repeat(100);
-    for (texts, n_steps) in [(text(0), 1), (short, 0)] {
+    for (texts, n_steps) in [(long_text(0), 1), (short, 0)] {
         let body = with_results(&[texts]);
         ask(&scene.abridge, &body).await;
         let mut fewest = u64::MAX;
