@@ -101,9 +101,9 @@ impl Engine {
         replica_of(self.name(), url, self.url(), "10s")
     }
 
-    /// The same, which waits for its store for two seconds at most.
+    /// The same, which waits for its store for five seconds at most.
     pub(crate) fn impatient_replica_to(&self, url: String) -> Setup {
-        replica_of(self.name(), url, self.url(), "2s")
+        replica_of(self.name(), url, self.url(), "5s")
     }
 
     /// Sends a signal to the server and its processes.

@@ -33,7 +33,7 @@ impl Load {
     async fn start(engine: &str, url: String, line: &str) -> Self {
         let upstream = Summarizer::playing([]).await;
         let setup =
-            replica_of(engine, upstream.url().to_owned(), url, "2s").with("tokens.counter = \"estimate\"").with(line);
+            replica_of(engine, upstream.url().to_owned(), url, "5s").with("tokens.counter = \"estimate\"").with(line);
         let abridge = Arc::new(setup.with(SHORT).start().await);
         let (stop, stopped) = watch::channel(false);
         let mut writers = JoinSet::new();
