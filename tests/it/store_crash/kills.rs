@@ -70,6 +70,7 @@ truncate_tool_results.max_bytes = 1200
 clear_tool_results = { when = 'any', trigger = { tokens = 1500 }, keep = { results = 1 }, clear_at_least = 100 }
 summarize.trigger = { tokens = 2000 }
 tokens = { counter = "estimate", ask_upstream = false }
+store.timeout = "5m"
 "#;
 
 #[tokio::test]
