@@ -113,7 +113,7 @@ async fn a_webhook_that_hangs_delays_no_request_and_loses_the_oldest_events() {
         }
     };
     tokio::select! {
-        biased; // what was answered is noted before the log says so
+        biased; // an answered post is noted before the log line ends the wait
         () = serving => {}
         _ = scene.abridge.says("posted to the webhook again", 0) => {}
     }
