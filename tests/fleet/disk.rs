@@ -71,7 +71,7 @@ async fn takes_no_new_text_and_gives_those_it_has(engine: Engine, fill: impl Asy
     engine.limit_files(None);
     let began = Instant::now();
     while recalls(&sent(1).await).is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(60), "edits are not made again");
+        assert!(began.elapsed() < Duration::from_mins(1), "edits are not made again");
         sleep(Duration::from_millis(50)).await;
     }
 }

@@ -1,7 +1,6 @@
 //! The engines, as Debian packages them, each with a folder and a port of its own; and what is done alike with each.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use abridge_proxy::store::engine::{EngineClock, OpenError, Options, open};
@@ -231,7 +230,6 @@ pub(crate) fn replica_of(engine: &str, upstream: String, url: String, timeout: &
 /// these tests takes it while this process lives, which holds the UDP port of the same number.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    static HELD: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     // Other runs of these tests begin elsewhere.
     let first = std::process::id() % 100 * 100;
     loop {
@@ -239,7 +237,7 @@ pub(crate) fn free_port() -> u16 {
         let port = u16::try_from(port).unwrap();
         let Ok(held) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) else { continue };
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            HELD.lock().unwrap().push(held);
+            Box::leak(Box::new(held));
             return port;
         }
     }

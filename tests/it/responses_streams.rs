@@ -202,7 +202,7 @@ async fn what_is_held_is_limited_in_size() {
         let mut call = scene.ask(post(PATH, &[], long(3))).await;
         call.begin_stream().await;
         let began = Instant::now();
-        call.send(events.iter().flat_map(|event| framed(event)).collect::<Vec<_>>()).await;
+        call.send(events.iter().flat_map(framed).collect::<Vec<_>>()).await;
         assert_eq!(scene.client.head().await.status(), 200);
         assert!(began.elapsed() < Duration::from_secs(5), "not by time");
         call.send_chunk(ERROR).await;
