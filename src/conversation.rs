@@ -32,6 +32,8 @@ pub struct Conversation<'a> {
     pub model: Option<Cow<'a, str>>,
     /// The JSON value of the tools that it offers, unless that is absent or null.
     pub tools: Option<Span>,
+    /// The same of the tools that elements offer.
+    pub more_tools: Vec<Span>,
     /// The JSON value of the form that it asks the answer to have, unless that is absent or null.
     pub format: Option<Span>,
     /// The JSON value of the instructions that stand outside the array, unless that is absent or null.
@@ -55,6 +57,8 @@ pub struct Traits {
     pub n_compacted: usize,
     /// Calls and results without an id are paired by position.
     pub pairs_by_position: bool,
+    /// A call may have several results.
+    pub repeats_results: bool,
     /// The server has more of the conversation than the request shows.
     pub history_elsewhere: bool,
     /// The server keeps this request under a name by which a later one continues it.
@@ -111,6 +115,14 @@ pub struct Flags {
     pub stays: bool,
     /// No result is moved across it.
     pub barrier: bool,
+    /// It makes tools known: it is sent beside a summary, and is not removed with its calls.
+    pub loads: bool,
+    /// A program calls it, or gets it as a result: the model reads neither.
+    pub for_program: bool,
+    /// A program that the model has written calls in it, so its calls are not removed.
+    pub runs_program: bool,
+    /// Such a program runs: no summary ends directly before it.
+    pub in_program: bool,
     /// It has to stand behind something that the user or a tool says, and before the model if it is not the last.
     pub follows_user: bool,
 }

@@ -27,7 +27,7 @@ use crate::{
     conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex, index::index},
     dialect::{Dialect, Entries, Switch},
     language::Language,
-    payload::ChainKey,
+    payload::{ChainKey, PayloadName},
     plan::{Action, Change, Need, Regrets, Sizes, SkipReason, SkippedChange},
     recall::{self, RetrievalMethod},
     span::Span,
@@ -142,8 +142,8 @@ pub struct Draft<'a> {
     stripped: BTreeSet<UnitIndex>,
     /// The rows that were dropped with their calls, by the first model call without them.
     dropped_rows: BTreeMap<UnitIndex, Vec<Row>>,
-    /// The results that no request has had, as they answer no call.
-    orphans: BTreeSet<UnitIndex>,
+    /// The results that no request has had, as they answer no call, and what of each is stored.
+    orphans: BTreeMap<UnitIndex, Vec<(Span, PayloadName)>>,
     /// The values that are replaced, by where they begin.
     replacements: BTreeMap<usize, replacement::Replacement>,
     /// What was decided.
@@ -154,6 +154,8 @@ pub struct Draft<'a> {
     n_bytes: usize,
     /// The bytes of what earlier requests had and this one has not.
     n_bytes_removed: usize,
+    /// The type of the message that no summary may replace, if it has prevented one.
+    blocked_by: Option<String>,
     /// What is needed for a better plan.
     need: Option<Need>,
     /// The name under which other processes know the summaries of the conversation, if that is to be looked up.
@@ -227,13 +229,14 @@ impl<'a> Draft<'a> {
             of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
             dropped_rows: BTreeMap::new(),
-            orphans: BTreeSet::new(),
+            orphans: BTreeMap::new(),
             replacements: BTreeMap::new(),
             journal: Journal::default(),
             unknown_window: false,
             regrets: Regrets::default(),
             n_bytes: request.body.len(),
             n_bytes_removed: 0,
+            blocked_by: None,
             need: None,
             root: None,
             cold: ColdPassesFound::default(),
@@ -290,15 +293,17 @@ impl<'a> Draft<'a> {
 
     // === what edits decide about whole messages and calls ===
 
-    /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form.
-    /// False if the message is not to be touched.
+    /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form. Its
+    /// payloads are stored if there is a store. False if the message is not to be touched.
     pub fn drop_result(&mut self, edit: &'static str, unit: UnitIndex) -> bool {
         if self.leaving == Leaving::Forbidden || self.breaks_placement([unit]) || !self.take(unit) {
             return false;
         }
         self.undo_replacements(unit);
+        let said = self.context.offload == Offload::Possible;
+        let said = if said { self.payloads_of(unit) } else { Vec::new() };
+        self.orphans.insert(unit, said);
         self.record_drop(edit, unit);
-        self.orphans.insert(unit);
         true
     }
 
@@ -437,10 +442,14 @@ impl<'a> Draft<'a> {
         let before = self.span(unit).len();
         self.n_bytes = self.n_bytes.saturating_sub(before);
         let sizes = Sizes { before, after: 0 };
-        self.journal.make(match self.call_that_is(unit) {
-            Some(call) => self.about_call(edit, Action::DropCall { message: unit.get() }, call, sizes),
-            None => self.about_result(edit, Action::Drop { message: unit.get() }, unit, sizes),
-        });
+        let change = if let Some(call) = self.call_that_is(unit) {
+            self.about_call(edit, Action::DropCall { message: unit.get() }, call, sizes)
+        } else {
+            let stored = self.orphans.get(&unit).into_iter().flatten();
+            let handles = stored.map(|(_, name)| name.key).collect();
+            Change { handles, ..self.about_result(edit, Action::Drop { message: unit.get() }, unit, sizes) }
+        };
+        self.journal.make(change);
     }
 
     /// The call that a unit is, and not just has.

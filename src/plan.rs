@@ -114,6 +114,12 @@ pub struct Report {
     /// Whether the tool is added by which the model reads what was taken out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub adds_tool: bool,
+    /// Whether texts were taken out and nothing that the request offers could read them back.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_recall: bool,
+    /// The type of the message that prevented a summary, because no summary may replace it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_by: Option<String>,
     /// The length of the message array as it came.
     pub messages_before: usize,
     /// The length of the message array as it goes on.

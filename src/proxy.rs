@@ -44,6 +44,7 @@ mod headers;
 mod in_band;
 mod inspection;
 mod manual_summary;
+mod notices;
 mod page_requests;
 mod prefix_tracker;
 mod recording_input;
@@ -67,6 +68,7 @@ use fail_open::FailOpenCounters;
 use headers::ControlHeader;
 use inspection::Inspector;
 use manual_summary::ManualSummary;
+use notices::Notices;
 use prefix_tracker::{CacheScope, PrefixTracker};
 use reload::Reloads;
 use rescue::{RescueCounters, RescuePolicy, RetryContext, Treatment};
@@ -205,6 +207,7 @@ impl Proxy {
             events,
             otel,
             accounting: Arc::new(Accounting {
+                notices: Notices::default(),
                 history,
                 metrics,
                 prefixes: PrefixTracker::default(),

@@ -3,6 +3,7 @@
 //! A result may come after a summary was made that stands for its call. Its round is then reopened: the turn that calls, and
 //! the results of that turn among those summarised, are sent as they came, so that the late result has its call. Elements
 //! stay whole: what is in one with a unit that stays, stays too. Units that follow the user stay behind the summary.
+//! Rounds that make tools known stay beside it: without them the model could no longer call the tools.
 
 use std::{cell::OnceCell, collections::BTreeSet, ops::Range};
 
@@ -92,7 +93,8 @@ impl Fold {
     }
 }
 
-/// The units of the rounds that a result behind the folded ones belongs to, and what is in one element with them.
+/// The units of the rounds that a result after the folded ones belongs to and of the rounds that make tools known, and the
+/// units in one element with them.
 fn reopened(conversation: &Conversation<'_>, pairing: &Pairing, units: &Range<UnitIndex>) -> BTreeSet<UnitIndex> {
     let from = |unit| pairing.results.partition_point(|result| result.unit < unit);
     let (first, behind) = (from(units.start), from(units.end));
@@ -104,6 +106,8 @@ fn reopened(conversation: &Conversation<'_>, pairing: &Pairing, units: &Range<Un
     let first_of_all = UnitIndex::default();
     let late = results(behind..pairing.results.len()).filter_map(|result| turn(result.answers));
     let mut new: Vec<UnitIndex> = late.map(|(_, caller)| caller).filter(|caller| units.contains(caller)).collect();
+    let loads = |unit: &UnitIndex| conversation.unit(*unit).is_some_and(|unit| unit.flags.loads);
+    new.extend(UnitIndex::each(units).filter(loads));
     let mut reopened = BTreeSet::new();
     if new.is_empty() {
         return reopened;
@@ -139,6 +143,7 @@ impl Conversation<'_> {
         let mut view = Self {
             model: self.model.clone(),
             tools: self.tools,
+            more_tools: self.more_tools.clone(),
             format: self.format,
             instructions: self.instructions,
             traits: self.traits,

@@ -28,6 +28,8 @@ pub struct PairedCall {
     pub block: BlockIndex,
     /// Whether a result answers it.
     pub answered: bool,
+    /// How many more results it has than the one that answers it.
+    pub n_further: usize,
     /// Whether a text can answer it that the client has not sent.
     pub answerable: bool,
     /// The index of its batch.
@@ -45,6 +47,8 @@ pub struct PairedResult {
     pub unit: UnitIndex,
     /// The call it answers; none makes it an orphan.
     pub answers: Option<CallIndex>,
+    /// Whether another result has answered that call before it.
+    pub is_further: bool,
     /// Whether it may leave if it is an orphan.
     pub may_leave: bool,
     /// Whether it names the call it answers.
@@ -63,7 +67,9 @@ struct Batch {
 impl Pairing {
     /// Pairs the calls and results of a conversation.
     pub fn of(conversation: &Conversation<'_>) -> Self {
-        let mut walk = Walk { by_position: conversation.traits.pairs_by_position, ..Walk::default() };
+        let (by_position, repeats_results) =
+            (conversation.traits.pairs_by_position, conversation.traits.repeats_results);
+        let mut walk = Walk { by_position, repeats_results, ..Walk::default() };
         let mut units = conversation.indexed_units().peekable();
         while let Some((index, unit)) = units.next() {
             match (unit.role, conversation.blocks_of(unit)) {
@@ -96,6 +102,11 @@ impl Pairing {
         self.calls.get(call.get())
     }
 
+    /// The call that is a block.
+    pub fn call_of(&self, block: BlockIndex) -> Option<&PairedCall> {
+        self.calls.get(self.calls.binary_search_by_key(&block, |call| call.block).ok()?)
+    }
+
     /// The block of the call that a message answers.
     pub fn answered_block(&self, unit: UnitIndex) -> Option<BlockIndex> {
         self.call(self.result(unit)?.answers?).map(|call| call.block)
@@ -103,8 +114,7 @@ impl Pairing {
 
     /// Whether a result answers the call that is this block.
     pub fn is_answered(&self, block: BlockIndex) -> bool {
-        let at = self.calls.binary_search_by_key(&block, |call| call.block);
-        at.is_ok_and(|at| self.calls.get(at).is_some_and(|call| call.answered))
+        self.call_of(block).is_some_and(|call| call.answered)
     }
 
     /// The last message of the run behind the batch that `call` is in.
@@ -121,11 +131,21 @@ impl Pairing {
 #[derive(Default)]
 struct Walk<'a> {
     pairing: Pairing,
-    /// For each kind and id, the call that the next result of these answers: the first one of the latest batch.
-    open: FxHashMap<CallName<'a>, Option<CallIndex>>,
+    /// The calls of each kind and id.
+    named: FxHashMap<CallName<'a>, NamedCalls>,
     /// Whether the last batch still gathers its run.
     in_run: bool,
     by_position: bool,
+    repeats_results: bool,
+}
+
+/// The calls of one kind and id.
+#[derive(Default)]
+struct NamedCalls {
+    /// The call that the next result answers: the first one of the latest batch.
+    open: Option<CallIndex>,
+    /// The call that was answered last.
+    answered: Option<CallIndex>,
 }
 
 /// A kind of calls, and an id of one.
@@ -162,9 +182,9 @@ impl<'a> Walk<'a> {
             let kind = conversation.block(block).map(|block| &block.kind);
             let Some(BlockKind::ToolCall { id, answerable, .. }) = kind else { continue };
             let (named, answerable) = (!id.text.is_empty(), *answerable);
-            let next =
-                if named { self.open.insert(id.into(), Some(CallIndex::new(first_call + n))).flatten() } else { None };
-            calls.push(PairedCall { block, answered: false, answerable, batch, named, next });
+            let index = CallIndex::new(first_call + n);
+            let next = if named { self.named.entry(id.into()).or_default().open.replace(index) } else { None };
+            calls.push(PairedCall { block, answered: false, n_further: 0, answerable, batch, named, next });
         }
         if let Some(new) = calls.get_mut(first_call..) {
             new.reverse();
@@ -173,8 +193,21 @@ impl<'a> Walk<'a> {
     }
 
     fn result(&mut self, index: UnitIndex, id: &'a CallId<'a>, may_leave: bool) {
-        let answers = self.open.get_mut(&id.into()).and_then(|open| next_unanswered(&mut self.pairing.calls, open));
-        self.pairing.results.push(PairedResult { unit: index, answers, may_leave, named: !id.text.is_empty() });
+        let (calls, repeats_results) = (&mut self.pairing.calls, self.repeats_results);
+        let (mut answers, mut is_further) = (None, false);
+        if let Some(named) = self.named.get_mut(&id.into()) {
+            answers = next_unanswered(calls, &mut named.open);
+            if answers.is_some() {
+                named.answered = answers;
+            } else if let Some(call) = named.answered.filter(|_| repeats_results) {
+                (answers, is_further) = (Some(call), true);
+                if let Some(call) = calls.get_mut(call.get()) {
+                    call.n_further += 1;
+                }
+            }
+        }
+        let named = !id.text.is_empty();
+        self.pairing.results.push(PairedResult { unit: index, answers, is_further, may_leave, named });
         if self.in_run
             && let Some(batch) = self.pairing.batches.last_mut()
         {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use super::{
     Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner, ParseError,
     ParseErrorKind, Stop, Switch,
-    json::{Unsupported, push_string},
+    json::{Unsupported, fields_of, push_string},
     strings,
 };
 use crate::{
@@ -32,6 +32,7 @@ mod canonical;
 mod error;
 mod fallback;
 mod in_band;
+mod loading;
 mod marks;
 mod parts;
 mod scan;
@@ -45,6 +46,9 @@ mod view;
 pub(super) struct Messages;
 
 const NAME: &str = "messages";
+
+/// The parents of messages in other APIs: the id of one is before `/messages`.
+const OTHER_PLACES: [&str; 6] = ["threads", "conversations", "sessions", "completions", "channels", "rooms"];
 
 impl Dialect for Messages {
     fn name(&self) -> &'static str {
@@ -64,7 +68,7 @@ impl Dialect for Messages {
     }
 
     fn counting_path(&self) -> Option<&'static str> {
-        Some("/v1/messages/count_tokens")
+        Some("/messages/count_tokens")
     }
 
     fn key_field(&self) -> &'static str {
@@ -76,8 +80,10 @@ impl Dialect for Messages {
     }
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
-        // Other APIs have paths that end in `/messages`, too, but not behind a version.
-        path.strip_suffix("/messages").filter(|base| base.ends_with("/v1"))
+        // SDKs append it to a base URL with `/v1` or without. Other APIs have it after an id: `/threads/ID/messages`.
+        let base = path.strip_suffix("/messages")?;
+        let of_id = base.rsplit('/').nth(1);
+        (!of_id.is_some_and(|of| OTHER_PLACES.contains(&of))).then_some(base)
     }
 
     fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
@@ -93,6 +99,11 @@ impl Dialect for Messages {
 
     fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
         parts::input(body, call).ok().flatten()
+    }
+
+    fn may_empty_input(&self, body: &[u8], call: Span) -> bool {
+        fields_of(body, call, [b"caller"])
+            .is_ok_and(|[caller]| caller.is_none_or(|caller| view::is_direct(body, caller)))
     }
 
     fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {

@@ -60,9 +60,19 @@ mod tests {
     }
 
     #[test]
-    fn messages_behind_a_version() {
-        for path in ["/v1/messages", "/anthropic/v1/messages", "/api/v1/messages"] {
-            assert_eq!(for_path(path).map(Dialect::name), Some("messages"), "{path}");
+    fn messages_under_any_prefix_but_an_id() {
+        let bases = ["/v1", "/anthropic/v1", "/api/v1", "/anthropic", "", "/kimi", "/v1/account/gateway/anthropic"];
+        for base in bases {
+            let path = format!("{base}/messages");
+            assert_eq!(for_path(&path).map(Dialect::name), Some("messages"), "{path}");
+            assert_eq!(for_path(&path).and_then(|dialect| dialect.base_path(&path)), Some(base));
+            let counting = format!("{path}/count_tokens");
+            assert_eq!(for_counting_path(&counting).map(Dialect::name), Some("messages"), "{counting}");
+            for other in ["/count_tokens", "/batches", "/batches/b/results", "/"] {
+                let other = path.clone() + other;
+                assert!(for_path(&other).is_none(), "{other}");
+            }
+            assert!(for_counting_path(&path).is_none());
         }
         assert_eq!(for_path("/x/v1/messages").and_then(|dialect| dialect.base_path("/x/v1/messages")), Some("/x/v1"));
         let others = [
@@ -70,7 +80,10 @@ mod tests {
             "/v1/messages/count_tokens",
             "/v1/messages/batches",
             "/v1/threads/t/messages",
-            "/messages",
+            "/openai/threads/t/messages",
+            "/v1/chat/completions/c/messages",
+            "/v1/conversations/c/messages",
+            "/xmessages",
         ];
         for path in others {
             assert!(for_path(path).is_none(), "{path}");

@@ -59,6 +59,8 @@ impl Draft<'_> {
             unknown_window: self.unknown_window,
             regrets: self.regrets,
             adds_tool: added_tool.is_some(),
+            lacks_recall: self.lacks_recall(),
+            blocked_by: self.blocked_by.take(),
             changes,
             layout,
         };
@@ -323,8 +325,9 @@ impl Draft<'_> {
     fn offloads(self) -> Vec<OffloadedPayload> {
         let mut seen = BTreeSet::new();
         let unread_start = self.unread_start();
-        let stored =
+        let replaced =
             self.replacements.into_values().filter_map(|replacement| Some((replacement.source, replacement.stored?)));
+        let stored = replaced.chain(self.orphans.into_values().flatten());
         let new = stored.filter(|(_, name)| seen.insert(name.key));
         let raw = |Span { start, end }| self.request.body.slice(start..end);
         new.map(|(source, PayloadName { key, stored_len, media, .. })| OffloadedPayload {

@@ -228,7 +228,7 @@ impl Draft<'_> {
             let applied = self.applied();
             let summary = applied.map(|applied| applied.fold.summary());
             let tokens = |(index, unit): (UnitIndex, &Unit)| {
-                if summary == Some(index) || index.get() < conversation.traits.n_compacted {
+                if summary == Some(index) || index.get() < conversation.traits.n_compacted || unit.flags.for_program {
                     return 0;
                 }
                 dialect.known_element_tokens(gauge, unit.fingerprints(body).unit, || unit.span.of(body))

@@ -118,6 +118,9 @@ impl<'a> Draft<'a> {
         options: ReplaceOptions,
         mut cut: impl FnMut(&ResultText<'_, '_>) -> Option<TextCut>,
     ) -> Result<ProposedEdit, NotApplicable> {
+        if self.is_for_program(unit) {
+            return Err(NotApplicable::Nothing);
+        }
         let texts = self.source_texts(unit, options.media);
         let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
         let call = self.pairing().answered_block(unit);
@@ -323,15 +326,16 @@ impl<'a> Draft<'a> {
 
     pub(super) fn retrieval_method(&self) -> &RetrievalMethod<'a> {
         self.retrieval_method.get_or_init(|| {
-            let names = match self.request.conversation.tools {
+            let ParsedRequest { dialect, body, conversation } = self.request;
+            let offered = conversation.tools.iter().chain(&conversation.more_tools);
+            let names = match offered.clone().next() {
                 _ if !self.recall.depends_on_tools() => Vec::new(),
-                Some(tools) => self.request.dialect.tool_names(self.request.body, tools),
                 // A request for a compaction offers no tools; those are known that have been called.
                 None if self.summarises_all() => {
                     let blocks = (0..self.whole.blocks.len()).map(BlockIndex::new);
                     blocks.map(|block| self.whole.tool_name(block).into()).collect()
                 }
-                None => Vec::new(),
+                _ => offered.flat_map(|tools| dialect.tool_names(body, *tools)).collect(),
             };
             match self.recall.retrieval_method(&names) {
                 RetrievalMethod::Tool { is_added: true, .. } if self.end_of_tools().is_none() => {
@@ -352,6 +356,11 @@ impl<'a> Draft<'a> {
 
     fn is_fewer(&self, text: &str, with: &str) -> bool {
         self.gauge().words(with) < self.gauge().text(text)
+    }
+
+    /// Whether a program gets a unit that is a result, or calls in it, and the model does not read it.
+    pub fn is_for_program(&self, unit: UnitIndex) -> bool {
+        self.request.conversation.unit(unit).is_some_and(|unit| unit.flags.for_program)
     }
 
     /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.

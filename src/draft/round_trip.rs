@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{Draft, InsertedResult, Leaving, Row};
-use crate::conversation::{BlockIndex, UnitIndex};
+use crate::conversation::{BlockIndex, Unit, UnitIndex};
 use crate::plan::{Action, Sizes};
 
 impl Draft<'_> {
@@ -26,13 +26,13 @@ impl Draft<'_> {
 
     /// Leaves results out together with the calls that they answer, and with the units that called, if nothing is left of
     /// those; `since` is the model call that they were not there for any more. False if one of them is not to be
-    /// touched, or has not been read; then none leaves. Where a result has come since that is in the place of a row now,
-    /// that and the call stay.
+    /// touched, or has not been read; then none leaves. Where a result has come since, in the place of a row or as a
+    /// further one of the same call, the call stays with all of its results.
     pub fn drop_round_trips(&mut self, edit: &'static str, rows: &[Row], since: UnitIndex) -> bool {
         let n_bytes = self.n_bytes;
         let left = match rows {
             [row @ Row { call: None, .. }] => self.drop_uncalled(edit, row),
-            _ if rows.iter().any(|row| self.is_superseded(row)) => rows.iter().all(|row| self.may_lose_call(row)),
+            _ if self.comes_back(rows) => rows.iter().all(|row| self.may_lose_call(row)),
             _ => self.drop_calls(edit, rows),
         };
         if left {
@@ -42,10 +42,15 @@ impl Draft<'_> {
         left
     }
 
-    /// Whether units leave with their calls whatever else they say: they are a turn with reasoning that is bound to it.
+    /// Whether units leave as a whole, with all results of their calls: they are a turn with reasoning that is bound to it,
+    /// or a call with several results.
     pub fn leave_whole(&self, units: &Range<UnitIndex>) -> bool {
-        let units = self.request.conversation.unit_range(units);
-        units.len() > 1 || units.first().is_some_and(|unit| unit.flags.bound)
+        let conversation = self.request.conversation;
+        let several = || conversation.block_range(units.clone()).any(|call| self.n_further(call) > 0);
+        let found = conversation.unit_range(units);
+        found.len() > 1
+            || found.first().is_some_and(|unit| unit.flags.bound)
+            || (conversation.traits.repeats_results && several())
     }
 
     /// Whether a unit says something beside its calls.
@@ -55,9 +60,18 @@ impl Draft<'_> {
 
     // === helpers ===
 
-    /// Whether a row stood for a result that has come since.
-    fn is_superseded(&self, row: &Row) -> bool {
-        row.unit.is_none() && row.call.is_some_and(|call| self.pairing().is_answered(call))
+    /// Whether a call of some rows has received a result since: the one that a row was a placeholder for, or a further one.
+    fn comes_back(&self, rows: &[Row]) -> bool {
+        let superseded =
+            |row: &Row| row.unit.is_none() && row.call.is_some_and(|call| self.pairing().is_answered(call));
+        let calls: BTreeSet<_> = rows.iter().filter_map(|row| row.call).collect();
+        let n_results: usize = calls.into_iter().map(|call| 1 + self.n_further(call)).sum();
+        rows.iter().any(superseded) || rows.len() < n_results
+    }
+
+    /// How many more results than one a call has.
+    fn n_further(&self, call: BlockIndex) -> usize {
+        self.pairing().call_of(call).map_or(0, |call| call.n_further)
     }
 
     /// Leaves a result out that answers no call.
@@ -82,7 +96,9 @@ impl Draft<'_> {
         let is_whole_turn = self.leave_whole(&units);
         let calls: BTreeSet<_> = rows.iter().filter_map(|row| row.call).collect();
         let complete = !is_whole_turn || calls.iter().copied().eq(conversation.block_range(units.clone()));
-        let stays = conversation.unit_range(&units).iter().any(|unit| unit.flags.stays);
+        let stays = |unit: &Unit| unit.flags.stays || unit.flags.loads || unit.flags.runs_program;
+        let results = rows.iter().filter_map(|row| conversation.unit(row.unit?));
+        let stays = conversation.unit_range(&units).iter().chain(results).any(stays);
         if self.leaving != Leaving::Allowed
             || stays
             || !complete
@@ -114,10 +130,10 @@ impl Draft<'_> {
             return;
         };
         let n_calls = conversation.unit(block.unit).map_or(0, |unit| conversation.blocks_of(unit).len());
-        *self.batches.entry(block.unit).or_insert(n_calls) -= 1;
+        let is_new = self.dropped_calls.insert(call);
+        *self.batches.entry(block.unit).or_insert(n_calls) -= usize::from(is_new);
         self.tokens_now.borrow_mut().remove(&block.unit);
-        self.dropped_calls.insert(call);
-        if self.call_that_is(block.unit).is_none() {
+        if is_new && self.call_that_is(block.unit).is_none() {
             let sizes = Sizes { before: block.span.len(), after: 0 };
             self.journal.make(self.about_call(edit, Action::DropCall { message: block.unit.get() }, call, sizes));
             self.n_bytes = self.n_bytes.saturating_sub(block.span.len());

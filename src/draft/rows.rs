@@ -73,6 +73,12 @@ impl Draft<'_> {
         Row { role: Role::Tool, unit: Some(unit), call, element, insertion: None }
     }
 
+    /// Whether a row is a result of a call that another result has answered before it.
+    pub fn is_further(&self, row: &Row) -> bool {
+        let pairing = self.pairing();
+        row.unit.and_then(|unit| pairing.result(unit)).is_some_and(|result| result.is_further)
+    }
+
     /// Whether a message calls, and not all of its calls have left.
     pub fn has_calls(&self, row: &Row) -> bool {
         let Some(unit) = row.unit else { return false };

@@ -178,6 +178,24 @@ impl<'a> Draft<'a> {
         texts
     }
 
+    /// The payloads of a result and their names in the store: its texts and media; the JSON of its content if it has neither.
+    pub(super) fn payloads_of(&self, unit: UnitIndex) -> Vec<(Span, PayloadName)> {
+        let texts = self.source_texts(unit, true).into_iter();
+        let mut payloads: Vec<_> =
+            texts.filter(|text| text.name.len > 0).map(|text| (text.source, text.name)).collect();
+        let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
+        let is_array = |content: &Span| content.of(self.request.body).starts_with(b"[");
+        if let Some(content) = content.filter(|content| payloads.is_empty() && is_array(content)) {
+            let read = || strings::text_or_json(self.request.body, content);
+            let text = read();
+            payloads.extend(
+                self.payload_name(content, self.fingerprints(unit).content, || text.as_deref())
+                    .map(|name| (content, name)),
+            );
+        }
+        payloads
+    }
+
     /// The text at a span whose bytes are base64.
     fn encoded_text(&self, span: Span, fingerprint: impl FnOnce() -> Fingerprint) -> Option<SourceText<'a>> {
         let base64 = Base64::of_text(span.of(self.request.body))?;

@@ -151,6 +151,17 @@ impl<'a> Draft<'a> {
 
     // === what an edit decides ===
 
+    /// Notes the type of the unit that no summary may replace.
+    pub fn note_blocking(&mut self, unit: UnitIndex) {
+        const LONGEST: usize = 64;
+        let ParsedRequest { dialect, body, .. } = self.request;
+        let fields = dialect.fields(self.span(unit).of(body));
+        let said = |name| fields.iter().find(|field| field.name == name).map(|field| field.value.concat());
+        let kind = said("type").or_else(|| said("role")).unwrap_or_default();
+        let kind = String::from_utf8_lossy(&kind);
+        self.blocked_by = Some(kind.trim_matches('"').chars().take(LONGEST).collect());
+    }
+
     /// Says what is needed for a better plan.
     pub fn set_need(&mut self, need: Need) {
         self.need = Some(need);

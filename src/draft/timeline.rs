@@ -52,7 +52,7 @@ impl Draft<'_> {
             while let Some(call) = calls.next_if(|call| *call == index) {
                 timeline.called(call, self);
             }
-            if !self.orphans.contains(&index) {
+            if !self.orphans.contains_key(&index) {
                 let call = if unit.role == Role::Tool { pairing.answered_block(index) } else { None };
                 let insertion = insertions.get(&RowKey::Unit(index)).copied();
                 let element = RowElement::Original(unit.element);
@@ -103,7 +103,7 @@ fn missing(
     insertions: &HashMap<RowKey, InsertionIndex>,
 ) -> Vec<(UnitIndex, Row)> {
     let mut answered_by = vec![None; pairing.calls.len()];
-    for result in &pairing.results {
+    for result in pairing.results.iter().filter(|result| !result.is_further) {
         if let Some(answered) = result.answers.and_then(|call| answered_by.get_mut(call.get())) {
             *answered = Some(result.unit);
         }
@@ -146,8 +146,8 @@ struct Timeline {
 impl Timeline {
     fn came(&mut self, row: Row) {
         let stood_for_it = row.unit.and(row.call).map(|call| RowKey::MissingResultOf(Some(call)));
-        if let Some(number) = stood_for_it.and_then(|stood| self.numbers.get(&stood)) {
-            self.events.push(TimelineEvent::Superseded(*number));
+        if let Some(number) = stood_for_it.and_then(|stood| self.numbers.remove(&stood)) {
+            self.events.push(TimelineEvent::Superseded(number));
         }
         self.numbers.insert(RowKey::of(&row), RowIndex::new(self.numbers.len()));
         self.events.push(TimelineEvent::Added(row));

@@ -254,8 +254,10 @@ impl ClearToolResults {
         if is_missing || (is_left && result.is_err()) {
             return None;
         }
-        let input =
-            row.call.filter(|_| self.clears_input(tool)).and_then(|call| draft.propose_input(call, options).ok());
+        let input = row
+            .call
+            .filter(|_| self.clears_input(tool) && !draft.is_further(row))
+            .and_then(|call| draft.propose_input(call, options).ok());
         let mut clearing = Clearing { result: result.ok(), input, ..Clearing::default() };
         if count {
             clearing.freed = clearing.proposed_edits().map(|proposed| draft.gain(proposed)).sum();

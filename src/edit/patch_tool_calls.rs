@@ -1,9 +1,10 @@
-//! `patch_tool_calls`: makes every tool call have exactly one result, directly behind it.
+//! `patch_tool_calls`: gives every tool call its result, and every result its call.
 //!
 //! # What it does
 //! - A result that other messages have parted from its batch is moved to the end of the results behind that batch.
 //! - A call without a result gets one that says so, behind the real ones, in call order.
-//! - A result without a call, or a second one for the same call, is dropped, or kept if the settings say so.
+//! - A result without a call, or a second one for the same call, is stored and dropped, or kept if the settings say so.
+//!   If the wire format lets a call have several results, each further result keeps its place.
 //!
 //! A result answers the nearest earlier batch that has an unanswered call of its id, so ids that repeat from turn to
 //! turn or within one batch pair off one by one. A call or a result without an id is paired by position, within the
@@ -49,7 +50,7 @@ pub struct Settings {
     ///
     /// Example: `"missing"`
     pub handler: Option<String>,
-    /// What happens to a result that answers no call, and to a second result of a call.
+    /// What happens to a result that answers no call, and to a result too many of a call.
     pub orphans: Orphans,
 }
 
@@ -57,7 +58,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Orphans {
-    /// It is removed; strict upstreams answer 400 to it.
+    /// It is stored and removed; strict upstreams answer 400 to it.
     #[default]
     Drop,
     /// It stays where it is.
@@ -112,7 +113,7 @@ impl Edit for PatchToolCalls {
         let pairing = draft.pairing();
         for result in &pairing.results {
             match result.answers.and_then(|call| Some((pairing.run_end(call)?, pairing.call(call)?.block))) {
-                Some((behind, call)) if result.unit > behind => {
+                Some((behind, call)) if result.unit > behind && !result.is_further => {
                     let until_then = self.text(draft, call).unwrap_or_default();
                     draft.move_result(self.label(), result.unit, behind, &until_then);
                 }

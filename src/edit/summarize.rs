@@ -290,7 +290,12 @@ impl Edit for Summarize {
         let mut why = SkipReason::NoSummary;
         if !draft.has_need() {
             match self.cut(draft, &cuts, &measured, now) {
-                Err(other) => why = other,
+                Err(other) => {
+                    why = other;
+                    if let Some(unit) = cuts.blocking.filter(|_| due && why == SkipReason::TooLittle) {
+                        draft.note_blocking(unit);
+                    }
+                }
                 Ok((_, true)) if !due => {}
                 Ok(_) if draft.awaits_look_up() => draft.set_need(Need::LookUp),
                 Ok((place, _)) => {

@@ -28,7 +28,10 @@ use crate::{
     tokens::{self, Counter, Meter, REQUEST_OVERHEAD},
 };
 
+mod item_types;
 mod messages;
+mod programs_and_tools;
+mod several_results;
 
 pub(super) const HTTP: &str = "recall = { via = \"http\", public_url = \"http://h\" }\n";
 

@@ -230,7 +230,7 @@ impl TruncateToolResults {
         let conversation = draft.conversation();
         let tool = call.map_or("", |call| conversation.tool_name(call));
         let Some(budget) = self.budget(tool) else { return };
-        if draft.content_len(unit) <= budget.max_bytes || draft.is_recall(unit) {
+        if draft.content_len(unit) <= budget.max_bytes || draft.is_for_program(unit) || draft.is_recall(unit) {
             return;
         }
         let options = ReplaceOptions { stored: true, smaller: true, media: false };

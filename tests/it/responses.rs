@@ -239,3 +239,29 @@ async fn counts_and_other_paths_stay_as_they_are_where_nothing_is_edited() {
     let (got, _) = sent(&mut scene, COUNT, &[], "{\"input\": 3}").await;
     assert_eq!(got, b"{\"input\": 3}");
 }
+
+/// A request whose tools are in an item, and which offers no way to read back; and one with an item of an unknown type.
+#[tokio::test]
+async fn what_stands_in_the_way_is_said_once() {
+    let mut scene =
+        Scene::with("[summarize]\ntrigger = { messages = 4 }\nwhen = \"any\"\nkeep = { results = 0 }").await;
+    let tools = r#"{"type":"additional_tools","role":"developer","tools":[{"type":"namespace","name":"functions","tools":[{"type":"custom","name":"wait"}]}]}"#;
+    let text = serde_json::to_string(&long_text(1)).unwrap();
+    let body = format!(
+        r#"{{"model":"gpt-5.6","input":[{tools},{{"role":"user","content":"go"}},{{"type":"future_state","of":1}},{{"type":"custom_tool_call","call_id":"1","name":"wait","input":"x"}},{{"type":"custom_tool_call_output","call_id":"1","output":{text}}},{{"role":"assistant","content":"so"}},{{"role":"user","content":"on"}}]}}"#
+    );
+    for _ in 0..2 {
+        let (got, _) = sent(&mut scene, TURN, &[], &body).await;
+        assert!(String::from_utf8_lossy(&got).contains("left out here"));
+    }
+    scene.abridge.says("connect the client to /abridge/mcp", 0).await;
+    let said = scene.abridge.says("a conversation is not summarised", 0).await;
+    assert!(said.contains("future_state"), "{said}");
+    // A later line shows that both requests have been accounted for.
+    sent(&mut scene, TURN, &[], DANGLING).await;
+    scene.abridge.says("patched 1", 0).await;
+    let lines = scene.abridge.stderr();
+    for once in ["connect the client to /abridge/mcp", "a conversation is not summarised"] {
+        assert_eq!(lines.iter().filter(|line| line.contains(once)).count(), 1, "{lines:#?}");
+    }
+}

@@ -58,6 +58,8 @@ struct WireEntry<'a> {
     text: Option<&'a RawValue>,
     #[serde(borrow)]
     encrypted_content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    caller: Option<&'a RawValue>,
 }
 
 /// The conversation in `body`.
@@ -100,8 +102,8 @@ fn entry<'a>(json: Json<'a>, raw: &'a RawValue) -> Result<Entry, ParseError> {
         return Ok(Entry::opaque(json.span(raw)));
     }
     let wire: WireEntry<'a> = json.object(raw.get())?;
-    let WireEntry { r#type, id, tool_use_id, name, content, text, encrypted_content } = wire;
-    let values = [r#type, id, tool_use_id, name, content, text, encrypted_content];
+    let WireEntry { r#type, id, tool_use_id, name, content, text, encrypted_content, caller } = wire;
+    let values = [r#type, id, tool_use_id, name, content, text, encrypted_content, caller];
     let values = values.map(|value| value.map(|value| json.span(value)));
     Entry::of(json.bytes(), json.span(raw), values).map_err(of_fault)
 }

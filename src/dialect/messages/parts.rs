@@ -13,8 +13,19 @@ use crate::{
     span::Span,
 };
 
-/// A string as the whole content, or the texts of its text blocks.
+/// A string as the whole content, or the texts of its text blocks, of its search results and of its documents.
 pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported> {
+    let mut inside = Vec::new();
+    let mut found = texts_in(body, content, Some(&mut inside))?;
+    for content in inside {
+        found.extend(texts_in(body, content, None)?);
+    }
+    found.sort_by_key(|text| text.start);
+    Ok(found)
+}
+
+/// The texts of a content, without those that are deeper. The contents of search results and documents go to `inside`.
+fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> Result<Vec<Span>, Unsupported> {
     let mut cursor = Cursor::starting(body, content.start);
     if cursor.peek() == Some(b'"') {
         return Ok(vec![content]);
@@ -23,9 +34,20 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported
     let mut more = cursor.first_element()?;
     while more {
         if cursor.peek() == Some(b'{') {
-            let [kind, text] = fields(&mut cursor, [b"type", b"text"])?;
-            let is_text = kind.and_then(|kind| decode(kind.of(body))).is_some_and(|kind| kind == "text");
-            texts.extend(text.filter(|text| is_text && text.of(body).starts_with(b"\"")));
+            let [kind, text, content, source] = fields(&mut cursor, [b"type", b"text", b"content", b"source"])?;
+            let deeper = match kind.and_then(|kind| decode(kind.of(body))).as_deref() {
+                Some("text") => {
+                    texts.extend(text.filter(|text| text.of(body).starts_with(b"\"")));
+                    None
+                }
+                Some("search_result") => content,
+                Some("document") => source.and_then(|source| fields_of(body, source, [b"content"]).ok()?[0]),
+                _ => None,
+            };
+            let deeper = deeper.filter(|content| matches!(content.of(body), [b'[' | b'"', ..]));
+            if let Some(inside) = &mut inside {
+                inside.extend(deeper);
+            }
         } else {
             cursor.value()?;
         }

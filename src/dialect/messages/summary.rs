@@ -4,6 +4,8 @@
 //! would have made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] is as plain as a request
 //! can be, and has no thinking in it, which would be bound to the instructions and tools that are missing there.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 
 use crate::{
@@ -118,22 +120,37 @@ fn thinking(fields: &Fields<'_>) -> usize {
     }
 }
 
-/// A message without its thinking; the message itself where it has none, nothing where it has nothing else. Nothing of a
-/// system message either: not every model takes one, and it goes on beside the summary.
-fn plain(json: &str) -> Option<String> {
+/// A message without its thinking and without what programs call for and get, whose calls are noted in `by_program`; the
+/// message itself where it has none, nothing where it has nothing else. Nothing of a system message either: not every model
+/// takes one, and it goes on beside the summary.
+fn plain(json: &str, by_program: &mut HashSet<String>) -> Option<String> {
     let fields = Fields::of(json)?;
     if fields.string("role").as_deref() == Some("system") {
         return Some(String::new());
     }
     let entries = fields.get("content").filter(|content| content.starts_with('[')).and_then(elements)?;
-    let is_thinking = |entry: &&str| {
-        let kind = Fields::of(entry).and_then(|entry| entry.string("type").map(std::borrow::Cow::into_owned));
-        matches!(kind.as_deref(), Some("thinking" | "redacted_thinking"))
+    let n_entries = entries.len();
+    let mut leaves = |json: &str| {
+        let Some(entry) = Fields::of(json) else { return false };
+        let text = |key| entry.string(key).unwrap_or_default();
+        match &*text("type") {
+            "thinking" | "redacted_thinking" => true,
+            "tool_use" => {
+                let caller = entry.object("caller");
+                let is_program = caller.is_some_and(|caller| caller.string("type").is_none_or(|by| by != "direct"));
+                if is_program {
+                    by_program.insert(text("id").into_owned());
+                }
+                is_program
+            }
+            "tool_result" => by_program.contains(&*text("tool_use_id")),
+            _ => false,
+        }
     };
-    if !entries.iter().any(is_thinking) {
+    let rest: Vec<_> = entries.into_iter().filter(|entry| !leaves(entry)).collect();
+    if rest.len() == n_entries {
         return None;
     }
-    let rest: Vec<_> = entries.into_iter().filter(|entry| !is_thinking(entry)).collect();
     if rest.is_empty() {
         return Some(String::new());
     }
@@ -165,8 +182,9 @@ fn messages(request: &mut ObjectWriter, pieces: &[InputElement], instruction: &s
     request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
     request.key("messages")?;
     request.raw(b"[");
+    let mut by_program = HashSet::new();
     for piece in pieces {
-        let without = if is_plain { plain(str::from_utf8(&piece.json).ok()?) } else { None };
+        let without = if is_plain { plain(str::from_utf8(&piece.json).ok()?, &mut by_program) } else { None };
         let json = without.as_deref().map_or(&piece.json[..], str::as_bytes);
         if !json.is_empty() {
             request.raw(json);
@@ -247,13 +265,23 @@ mod tests {
 
     #[test]
     fn what_is_only_thinking_leaves() {
+        let mut of_programs = HashSet::new();
+        let mut without = |json| plain(json, &mut of_programs);
         assert_eq!(
-            plain(r#"{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]}"#).as_deref(),
+            without(r#"{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]}"#).as_deref(),
             Some("")
         );
-        assert_eq!(plain(r#"{"role":"assistant","content":[{"type":"text","text":"x"}]}"#), None);
-        assert_eq!(plain(r#"{"role":"assistant","content":"x"}"#), None);
-        assert_eq!(plain(r#"{"role":"system","content":"x"}"#).as_deref(), Some(""));
+        let call = r#"{"role":"assistant","content":[{"type":"text","text":"x"},{"type":"tool_use","id":"p","caller":{"type":"code_execution_20260120"}},{"type":"tool_use","id":"d","caller":{"type":"direct"}}]}"#;
+        let kept = r#"{"role":"assistant","content":[{"type":"text","text":"x"},{"type":"tool_use","id":"d","caller":{"type":"direct"}}]}"#;
+        assert_eq!(without(call).as_deref(), Some(kept));
+        assert_eq!(
+            without(r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"p"}]}"#).as_deref(),
+            Some("")
+        );
+        assert_eq!(without(r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"d"}]}"#), None);
+        assert_eq!(without(r#"{"role":"assistant","content":[{"type":"text","text":"x"}]}"#), None);
+        assert_eq!(without(r#"{"role":"assistant","content":"x"}"#), None);
+        assert_eq!(without(r#"{"role":"system","content":"x"}"#).as_deref(), Some(""));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! | what | tokens |
 //! |---|---|
 //! | a message | [`MESSAGE`] |
-//! | a call | [`CALL`], its name, the JSON of its arguments |
+//! | a call | [`CALL`], its name, the JSON of its arguments; none of a program |
 //! | a result | [`RESULT`], its texts |
 //! | thinking | its signature, or its text where it has none |
 //! | an image | by its size, [`Dimensions::by_area`]; [`MOST_BY_AREA`] where that is not known |
@@ -89,6 +89,12 @@ fn block(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
     let text = |key| fields.get(key).map_or(0, |value| any(gauge, value));
     match fields.string("type").as_deref() {
         Some("text") => text("text"),
+        // The model does not read what its program calls.
+        Some("tool_use")
+            if fields.object("caller").is_some_and(|by| by.string("type").as_deref() != Some("direct")) =>
+        {
+            0
+        }
         Some("tool_use" | "server_tool_use" | "mcp_tool_use") => {
             CALL + text("name") + fields.get("input").map_or(0, |input| gauge.text(&compact(input)))
         }

@@ -7,7 +7,9 @@ use std::{
     ops::Range,
 };
 
-use super::{ParseErrorKind, thinking};
+use memchr::memmem;
+
+use super::{ParseErrorKind, loading, thinking};
 use crate::{
     conversation::{
         Block, BlockIndex, BlockKind, CallId, Conversation, Element, ElementIndex, Flags, MAX_ELEMENTS, Role, Unit,
@@ -58,6 +60,8 @@ pub(super) struct Entry {
     name: Option<Span>,
     /// What it says: its content or its text.
     value: Option<Span>,
+    /// Of a call, the program that makes it.
+    program: Option<Span>,
 }
 
 /// What an entry is.
@@ -75,8 +79,8 @@ pub(super) enum Kind {
 }
 
 /// The keys of an entry that are read, in the order in which [`Entry::of`] takes their values.
-pub(super) const ENTRY_KEYS: [&[u8]; 7] =
-    [b"type", b"id", b"tool_use_id", b"name", b"content", b"text", b"encrypted_content"];
+pub(super) const ENTRY_KEYS: [&[u8]; 8] =
+    [b"type", b"id", b"tool_use_id", b"name", b"content", b"text", b"encrypted_content", b"caller"];
 
 impl Kind {
     /// The kind of entries of this `type`.
@@ -96,26 +100,31 @@ impl Kind {
 
 impl Entry {
     /// An entry with these values of [`ENTRY_KEYS`].
-    pub(super) fn of(body: &[u8], span: Span, values: [Option<Span>; 7]) -> Result<Self, Fault> {
-        let [kind, id, tool_use_id, name, content, text, encrypted] =
+    pub(super) fn of(body: &[u8], span: Span, values: [Option<Span>; 8]) -> Result<Self, Fault> {
+        let [kind, id, tool_use_id, name, content, text, encrypted, caller] =
             values.map(|value| value.filter(|value| value.of(body) != b"null"));
         let kind = Kind::named(&self::text(body, kind)?.unwrap_or_default());
         Ok(Self {
             span,
             kind,
-            id: if kind == Kind::Result { tool_use_id } else { id },
+            id: match kind {
+                Kind::Result => tool_use_id,
+                Kind::Server => tool_use_id.or(id),
+                _ => id,
+            },
             name,
             value: match kind {
                 Kind::Text => text,
                 Kind::Compaction => content.or(encrypted),
                 _ => content,
             },
+            program: caller.filter(|caller| kind == Kind::Call && !is_direct(body, *caller)),
         })
     }
 
     /// An entry that is no object.
     pub(super) fn opaque(span: Span) -> Self {
-        Self { span, kind: Kind::Other, id: None, name: None, value: None }
+        Self { span, kind: Kind::Other, id: None, name: None, value: None, program: None }
     }
 
     /// Whether it says something, so that a message with it is not empty without its calls.
@@ -126,6 +135,11 @@ impl Entry {
             _ => true,
         }
     }
+}
+
+/// Whether the model itself is what called, by the `caller` of a call.
+pub(super) fn is_direct(body: &[u8], caller: Span) -> bool {
+    caller.of(body) == b"null" || memmem::find(caller.of(body), br#""direct""#).is_some()
 }
 
 /// The text of a value that may be a string, and then must be one that can be decoded.
@@ -141,11 +155,15 @@ fn text(body: &[u8], value: Option<Span>) -> Result<Option<Cow<'_, str>>, Fault>
 pub(super) struct View<'a> {
     body: &'a [u8],
     conversation: Conversation<'a>,
+    /// The ids of calls that programs have made, and of the programs whose results are still to come.
+    by_program: HashSet<Cow<'a, str>>,
+    programs: HashSet<Cow<'a, str>>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(body: &'a [u8]) -> Self {
-        Self { body, conversation: Conversation::default() }
+        let (by_program, programs) = (HashSet::new(), HashSet::new());
+        Self { body, conversation: Conversation::default(), by_program, programs }
     }
 
     /// Adds a message. `entries` are those of its content, if that is an array.
@@ -154,10 +172,14 @@ impl<'a> View<'a> {
         let message = Message { content, ..message };
         match text(self.body, message.role)?.as_deref() {
             Some("assistant") => self.assistant(message, entries),
-            Some("user") => match entries {
-                [] => self.whole(message, Role::User, Flags { speaks: true, ..Flags::default() }),
-                _ => self.user(message, entries),
-            },
+            Some("user") if !entries.iter().any(|entry| entry.kind == Kind::Result) => {
+                self.programs.clear(); // the user has interrupted them
+                match entries {
+                    [] => self.whole(message, Role::User, Flags { speaks: true, ..Flags::default() }),
+                    _ => self.user(message, entries),
+                }
+            }
+            Some("user") => self.user(message, entries),
             Some("system") => {
                 let flags = Flags { barrier: true, stays: true, follows_user: true, ..Flags::default() };
                 self.whole(message, Role::System, flags)
@@ -186,6 +208,7 @@ impl<'a> View<'a> {
         let drops = said(beside.thinking).is_some_and(|thinking| thinking::drops_blocks(body, thinking));
         conversation.traits.binds_reasoning = binds && !drops;
         beside.history.apply(conversation);
+        loading::mark(conversation, body);
         leave_duplicates(conversation);
         follow_system(conversation);
         Ok(self.conversation)
@@ -204,6 +227,8 @@ impl<'a> View<'a> {
     fn assistant(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
         let (element, index) = (self.conversation.next_element(), self.conversation.next_unit());
         let first = self.conversation.next_block();
+        let in_program = !self.programs.is_empty();
+        let runs_program = self.follow_programs(entries)?;
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Call) {
             let (id, name) = (self.call_id(entry.id)?, text(self.body, entry.name)?);
             let answerable = !id.text.is_empty();
@@ -215,6 +240,8 @@ impl<'a> View<'a> {
             speaks: if entries.is_empty() { says } else { entries.iter().any(|entry| entry.speaks(self.body)) },
             bound: entries.iter().any(|entry| matches!(entry.kind, Kind::Thinking | Kind::Server)),
             thinks: entries.iter().any(|entry| entry.kind == Kind::Thinking),
+            runs_program,
+            in_program,
             ..Flags::default()
         };
         let blocks = first..self.conversation.next_block();
@@ -231,9 +258,12 @@ impl<'a> View<'a> {
         let (element, start) = (self.conversation.next_element(), self.conversation.next_unit());
         for entry in entries {
             let first = self.conversation.next_block();
-            let flags = Flags { speaks: true, ..Flags::default() };
+            let flags = Flags { speaks: true, in_program: !self.programs.is_empty(), ..Flags::default() };
             if entry.kind == Kind::Result {
-                let kind = BlockKind::ToolResult { call_id: self.call_id(entry.id)?, may_leave: true };
+                let call_id = self.call_id(entry.id)?;
+                let for_program = !self.by_program.is_empty() && self.by_program.contains(&call_id.text);
+                let flags = Flags { for_program, ..flags };
+                let kind = BlockKind::ToolResult { call_id, may_leave: true };
                 self.block(Block { unit: self.conversation.next_unit(), span: entry.span, kind })?;
                 self.unit(element, entry.span, Role::Tool, entry.value, first..first.next(), flags)?;
             } else {
@@ -243,6 +273,29 @@ impl<'a> View<'a> {
         }
         self.conversation.elements.push(Element { span: message.span, units: start..self.conversation.next_unit() });
         Ok(())
+    }
+
+    /// Notes the programs that a message of the model begins and ends. Whether one calls in it.
+    fn follow_programs(&mut self, entries: &[Entry]) -> Result<bool, Fault> {
+        let mut calls = false;
+        for entry in entries {
+            match (entry.kind, entry.program) {
+                (Kind::Call, Some(caller)) => {
+                    let [program] = fields_of(self.body, caller, [b"tool_id"]).unwrap_or_default();
+                    self.programs.extend(text(self.body, program)?);
+                    self.by_program.extend(text(self.body, entry.id)?);
+                    calls = true;
+                }
+                (Kind::Call, None) if !self.by_program.is_empty() => {
+                    self.by_program.remove(&self.call_id(entry.id)?.text);
+                }
+                (Kind::Server, _) if !self.programs.is_empty() => {
+                    self.programs.remove(&self.call_id(entry.id)?.text);
+                }
+                _ => {}
+            }
+        }
+        Ok(calls)
     }
 
     fn unit(

@@ -57,6 +57,8 @@ struct WireItem<'a> {
     execution: Option<&'a RawValue>,
     #[serde(borrow)]
     caller: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tools: Option<&'a RawValue>,
     // Not read here, but not to be there twice.
     #[serde(borrow, rename = "arguments")]
     _arguments: Option<&'a RawValue>,
@@ -108,6 +110,7 @@ fn item(json: Json<'_>, wire: &WireItem<'_>) -> Item {
         environment: span(wire.environment),
         execution: span(wire.execution),
         caller: span(wire.caller),
+        tools: span(wire.tools),
     }
 }
 

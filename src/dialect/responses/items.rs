@@ -7,7 +7,11 @@
 //! | results of the client | a tool's, a result |
 //! | `reasoning`, and what a server did itself with its own results | the model's; bound: leaves with its turn or not at all |
 //! | `compaction` | stands for all before it |
-//! | `item_reference`, `additional_tools`, anything unknown | stays where it is |
+//! | `program`, `program_output` | the model's; a summary does not end between the two |
+//! | `agent_message` | the user's: another agent says it |
+//! | `additional_tools` | a developer's; is sent beside a summary, as the result of a search for tools is |
+//! | anything unknown with a `content` and without a `call_id` | by its role; a summary has what it says |
+//! | `item_reference`, anything else that is unknown | keeps its place, and a summary ends before it |
 //!
 //! What stands directly behind reasoning belongs to it, whatever it is: the server refuses one without the other.
 
@@ -15,7 +19,7 @@ use std::{borrow::Cow, cell::OnceCell, collections::HashSet};
 
 use memchr::memmem;
 
-use super::ParseErrorKind;
+use super::{ParseErrorKind, parts::tool_names};
 use crate::{
     conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
     dialect::{history_keys::HistoryKeys, json::decode},
@@ -23,7 +27,7 @@ use crate::{
 };
 
 /// The fields of an item that decide what it is. None of them may stand there twice.
-pub(super) const ITEM: [&[u8]; 12] = [
+pub(super) const ITEM: [&[u8]; 13] = [
     b"type",
     b"role",
     b"id",
@@ -34,6 +38,7 @@ pub(super) const ITEM: [&[u8]; 12] = [
     b"environment",
     b"execution",
     b"caller",
+    b"tools",
     b"arguments",
     b"input",
 ];
@@ -51,6 +56,7 @@ pub(super) struct Item {
     pub(super) environment: Option<Span>,
     pub(super) execution: Option<Span>,
     pub(super) caller: Option<Span>,
+    pub(super) tools: Option<Span>,
 }
 
 /// The values of a request beside `input`; none where a field is absent or null.
@@ -94,11 +100,25 @@ enum Class {
     Server,
     /// What a server asks, or runs over several turns: as before, and nothing else stands for it.
     ServerStays,
+    /// A program that the model has written, or what has come of it.
+    Program,
     Compaction,
     Reference,
     Tools,
     Trigger,
+    /// What another agent says.
+    Agent,
+    /// Unknown, but it says something.
+    Spoken,
     Unknown,
+}
+
+/// The result of a search for tools.
+#[derive(Clone, Copy, Debug)]
+struct FoundTools {
+    unit: usize,
+    tools: Span,
+    by_server: bool,
 }
 
 /// A fault, and where.
@@ -111,6 +131,11 @@ pub(super) struct ViewBuilder<'a> {
     conversation: Conversation<'a>,
     /// The ids of calls that the server ran itself.
     run_by_server: HashSet<Cow<'a, str>>,
+    /// The ids of calls that programs made, and of programs whose output is still to come.
+    by_program: HashSet<Cow<'a, str>>,
+    programs: HashSet<Cow<'a, str>>,
+    /// The results of searches for tools.
+    found_tools: Vec<FoundTools>,
     /// Whether an item stands for one that is not there.
     has_reference: bool,
     /// Whether the last item was reasoning, and whether it was a trigger of a compaction.
@@ -124,6 +149,9 @@ impl<'a> ViewBuilder<'a> {
             body,
             conversation: Conversation::default(),
             run_by_server: HashSet::new(),
+            by_program: HashSet::new(),
+            programs: HashSet::new(),
+            found_tools: Vec::new(),
             has_reference: false,
             behind_reasoning: false,
             ends_in_trigger: false,
@@ -140,24 +168,35 @@ impl<'a> ViewBuilder<'a> {
         if self.conversation.units.len() == MAX_ELEMENTS {
             return Err((span.start, ParseErrorKind::TooMany));
         }
+        let in_program = !self.programs.is_empty();
         let class = self.class(item)?;
         let first_block = self.conversation.next_block();
         self.block(span, item, class)?;
         let role = match class {
-            Class::Message => self.text(item.role)?.map_or(Role::Other, |role| role_named(&role)),
+            Class::Message | Class::Spoken => self.text(item.role)?.map_or(Role::Other, |role| role_named(&role)),
+            Class::Agent => Role::User,
             Class::Result { .. } => Role::Tool,
-            Class::Call { .. } | Class::Reasoning | Class::Server | Class::ServerStays => Role::Assistant,
+            Class::Call { .. } | Class::Reasoning | Class::Server | Class::ServerStays | Class::Program => {
+                Role::Assistant
+            }
             // What the client puts in is in nobody's turn; the rest may be what the model went on with.
             Class::Tools => Role::Developer,
             Class::Reference | Class::Unknown if self.behind_reasoning => Role::Assistant,
             Class::Reference | Class::Unknown | Class::Compaction | Class::Trigger => Role::Other,
         };
         let content = match class {
-            Class::Message => item.content,
+            Class::Message | Class::Agent | Class::Spoken => item.content,
             Class::Result { .. } => item.output,
             _ => None,
         };
-        self.push(span, role, content, first_block, flags(class, self.is_run_by_program(item)));
+        let interrupts = class == Class::Message && role == Role::User;
+        if interrupts {
+            self.programs.clear(); // the user has interrupted them
+        }
+        let in_program = in_program && !interrupts;
+        let for_program = self.is_for_program(item, class)?;
+        self.offers_tools(item, class)?;
+        self.push(span, role, content, first_block, Flags { in_program, ..flags(class, for_program) });
         if class == Class::Compaction {
             self.conversation.traits.n_compacted = self.conversation.units.len();
         }
@@ -174,6 +213,8 @@ impl<'a> ViewBuilder<'a> {
         self.conversation.format = beside.format;
         self.conversation.instructions = beside.instructions;
         let edits = beside.context_management.map(|edits| edits.of(self.body));
+        self.conversation.traits.repeats_results = true;
+        self.mark_loading();
         let traits = &mut self.conversation.traits;
         traits.history_elsewhere = beside.previous_response.or(beside.conversation).is_some();
         beside.history.apply(&mut self.conversation);
@@ -195,6 +236,26 @@ impl<'a> ViewBuilder<'a> {
     }
 
     // === helpers ===
+
+    /// Marks the searches for tools without which the model would not know tools that the request still has.
+    fn mark_loading(&mut self) {
+        if self.found_tools.is_empty() {
+            return;
+        }
+        let (body, conversation) = (self.body, &mut self.conversation);
+        let found: HashSet<usize> = self.found_tools.iter().map(|found| found.tools.start).collect();
+        let offered = conversation.tools.iter().chain(&conversation.more_tools);
+        let offered: Vec<_> = offered.filter(|tools| !found.contains(&tools.start)).collect();
+        let searches = offered.iter().any(|tools| memmem::find(tools.of(body), br#""tool_search""#).is_some());
+        let names = |tools: Span| tool_names(body, tools).unwrap_or_default();
+        let known: HashSet<_> = offered.into_iter().flat_map(|tools| names(*tools)).collect();
+        for found in &self.found_tools {
+            let loads = (searches && !found.by_server) || names(found.tools).iter().any(|name| known.contains(name));
+            if let Some(unit) = conversation.units.get_mut(found.unit) {
+                unit.flags.loads |= loads;
+            }
+        }
+    }
 
     fn class(&mut self, item: &Item) -> Result<Class, Fault> {
         let Some(name) = item.kind else {
@@ -237,11 +298,23 @@ impl<'a> ViewBuilder<'a> {
             | "image_generation_call"
             | "mcp_call"
             | "mcp_list_tools" => Class::Server,
-            "mcp_approval_request" | "program" | "program_output" => Class::ServerStays,
+            "mcp_approval_request" => Class::ServerStays,
+            "program" => {
+                self.programs.extend(self.text(item.call_id)?);
+                Class::Program
+            }
+            "program_output" => {
+                if let Some(id) = self.text(item.call_id)? {
+                    self.programs.remove(&id);
+                }
+                Class::Program
+            }
+            "agent_message" => Class::Agent,
             "compaction" | "compaction_summary" | "context_compaction" => Class::Compaction,
             "compaction_trigger" => Class::Trigger,
             "item_reference" => Class::Reference,
             "additional_tools" => Class::Tools,
+            _ if item.content.is_some() && item.call_id.is_none() && !self.behind_reasoning => Class::Spoken,
             _ => Class::Unknown,
         })
     }
@@ -302,22 +375,55 @@ impl<'a> ViewBuilder<'a> {
         Ok(by_server || item.call_id.is_none())
     }
 
-    /// Whether a program that the model wrote has made a call.
-    fn is_run_by_program(&self, item: &Item) -> bool {
-        item.caller.is_some_and(|caller| memmem::find(caller.of(self.body), br#""direct""#).is_none())
+    /// Whether a program that the model wrote has made a call, or gets a result.
+    fn is_for_program(&mut self, item: &Item, class: Class) -> Result<bool, Fault> {
+        let by_program = item.caller.map(|caller| memmem::find(caller.of(self.body), br#""direct""#).is_none());
+        if by_program != Some(true) && self.by_program.is_empty() {
+            return Ok(false);
+        }
+        let id = self.text(item.call_id)?.unwrap_or_default();
+        Ok(match class {
+            Class::Call { .. } if by_program == Some(true) => {
+                self.by_program.insert(id);
+                true
+            }
+            Class::Call { .. } => {
+                self.by_program.remove(&id);
+                false
+            }
+            Class::Result { .. } => by_program.unwrap_or_else(|| self.by_program.contains(&id)),
+            _ => false,
+        })
+    }
+
+    /// Notes the tools that an item makes known.
+    fn offers_tools(&mut self, item: &Item, class: Class) -> Result<(), Fault> {
+        let Some(tools) = item.tools.filter(|tools| tools.of(self.body).starts_with(b"[")) else { return Ok(()) };
+        let found = self.text(item.kind)?.is_some_and(|kind| kind == "tool_search_output");
+        if found {
+            let (unit, by_server) = (self.conversation.units.len(), class == Class::Server);
+            self.found_tools.push(FoundTools { unit, tools, by_server });
+        }
+        if found || class == Class::Tools {
+            self.conversation.more_tools.push(tools);
+        }
+        Ok(())
     }
 }
 
-fn flags(class: Class, by_program: bool) -> Flags {
+fn flags(class: Class, for_program: bool) -> Flags {
     let none = Flags::default();
     match class {
-        Class::Message => Flags { speaks: true, ..none },
-        Class::Call { .. } => Flags { stays: by_program, ..none },
-        Class::Result { .. } => none,
+        Class::Message | Class::Agent => Flags { speaks: true, ..none },
+        Class::Spoken => Flags { speaks: true, barrier: true, ..none },
+        Class::Call { .. } => Flags { for_program, runs_program: for_program, ..none },
+        Class::Result { .. } => Flags { for_program, ..none },
+        Class::Program => Flags { bound: true, barrier: true, runs_program: true, ..none },
+        Class::Tools => Flags { barrier: true, loads: true, ..none },
         Class::Reasoning => Flags { bound: true, thinks: true, ..none },
         Class::Server => Flags { bound: true, barrier: true, ..none },
         Class::ServerStays => Flags { bound: true, barrier: true, stays: true, ..none },
-        Class::Compaction | Class::Reference | Class::Tools | Class::Trigger | Class::Unknown => {
+        Class::Compaction | Class::Reference | Class::Trigger | Class::Unknown => {
             Flags { barrier: true, stays: true, ..none }
         }
     }

@@ -4,6 +4,8 @@
 
 use std::borrow::Cow;
 
+use memchr::memmem;
+
 use crate::{
     dialect::{
         CallInput,
@@ -11,6 +13,9 @@ use crate::{
     },
     span::Span,
 };
+
+/// The `type` in the `caller` of a call that the model itself has made.
+const DIRECT: &[u8] = br#""direct""#;
 
 /// A string as the whole content; the texts of its parts; or what commands of a shell have written.
 pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported> {
@@ -58,16 +63,20 @@ pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupp
     Ok(value.filter(|value| value.of(body) != b"null").map(|span| CallInput { span, emptied }))
 }
 
-/// Whether the arguments of a call may be another text: they are one, and no server knows the item by its id.
+/// Whether the arguments of a call may be another text: they are one, no server knows the item by its id, and the model has
+/// called and not a program.
 pub(super) fn may_empty_input(body: &[u8], call: Span) -> Result<bool, Unsupported> {
-    let [kind, id, arguments, input] = fields_of(body, call, [b"type", b"id", b"arguments", b"input"])?;
+    let [kind, id, arguments, input, caller] =
+        fields_of(body, call, [b"type", b"id", b"arguments", b"input", b"caller"])?;
+    let is_direct =
+        caller.is_none_or(|caller| caller.of(body) == b"null" || memmem::find(caller.of(body), DIRECT).is_some());
     let value = match name(body, kind).as_deref() {
         Some("function_call") => arguments,
         Some("custom_tool_call") => input,
         _ => None,
     };
     let has_no_id = id.is_none_or(|id| id.of(body) == b"null");
-    Ok(has_no_id && value.is_some_and(|value| value.of(body).starts_with(b"\"")))
+    Ok(has_no_id && is_direct && value.is_some_and(|value| value.of(body).starts_with(b"\"")))
 }
 
 /// The names of tools; of those in a namespace, the name alone and the one behind that of the namespace.

@@ -6,7 +6,7 @@
 //!
 //! Nothing of it is stored, and it is streamed: the backend behind `ChatGPT` takes nothing else.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 
 use bytes::Bytes;
 
@@ -92,13 +92,26 @@ fn fresh(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Opt
     Some(request.end(fields, prompt))
 }
 
-/// An item without what only the server knows that made it; none of reasoning.
-fn anonymous(json: &[u8]) -> Option<Cow<'_, [u8]>> {
+/// An item without what only the server knows that made it; none of reasoning, of tools, and of what a program calls for and
+/// gets, whose calls are noted in `by_program`. What another agent says becomes a message of the user.
+fn anonymous<'a>(json: &'a [u8], by_program: &mut HashSet<String>) -> Option<Cow<'a, [u8]>> {
     let Some(fields) = str::from_utf8(json).ok().and_then(Fields::of) else { return Some(json.into()) };
     let kind = fields.string("type");
     let is = |kinds: &[&str]| kind.as_deref().is_some_and(|kind| kinds.contains(&kind));
-    if is(&["reasoning"]) {
+    if is(&["reasoning", "additional_tools"]) {
         return None;
+    }
+    let id = fields.string("call_id").unwrap_or_default();
+    let caller = fields.object("caller").and_then(|caller| caller.string("type").map(Cow::into_owned));
+    if caller.as_deref().is_some_and(|caller| caller != "direct") {
+        by_program.insert(id.into_owned());
+        return None;
+    }
+    if by_program.contains(&*id) && kind.as_deref().is_some_and(|kind| kind.ends_with("_output")) {
+        return None;
+    }
+    if is(&["agent_message"]) {
+        return Some(agent_message(&fields));
     }
     let has_own_id = is(&["message"]) || kind.is_none() || fields.get("call_id").is_some_and(|id| id != "null");
     if !has_own_id || fields.get("id").is_none() {
@@ -108,6 +121,22 @@ fn anonymous(json: &[u8]) -> Option<Cow<'_, [u8]>> {
     fields.iter().filter(|(key, _)| *key != "id").for_each(|(key, value)| item.json(key, value));
     item.0.push(b'}');
     Some(item.0.into())
+}
+
+/// What another agent says, as a message of the user: a model that does not know such items reads it too.
+fn agent_message(fields: &Fields<'_>) -> Cow<'static, [u8]> {
+    let name = |key| fields.string(key).map_or_else(|| "agent".to_owned(), Cow::into_owned);
+    let parts = fields.get("content").and_then(elements).unwrap_or_default();
+    let text = |part: &&str| Fields::of(part)?.string("text").map(Cow::into_owned);
+    let mut texts: Vec<_> = parts.iter().filter_map(text).collect();
+    texts.extend(fields.string("content").map(Cow::into_owned));
+    let said = if texts.is_empty() { "(encrypted)".to_owned() } else { texts.join("\n") };
+    let mut item = Request::default();
+    item.text("type", "message");
+    item.text("role", "user");
+    item.text("content", &format!("[{} -> {}] {said}", name("author"), name("recipient")));
+    item.0.push(b'}');
+    item.0.into()
 }
 
 /// A request while it is written: an object without its end.
@@ -136,8 +165,9 @@ impl Request {
         self.0.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
         self.key("input");
         self.0.push(b'[');
+        let mut by_program = HashSet::new();
         for piece in pieces {
-            let json = if strangers { anonymous(&piece.json) } else { Some(Cow::from(&*piece.json)) };
+            let json = if strangers { anonymous(&piece.json, &mut by_program) } else { Some(Cow::from(&*piece.json)) };
             if let Some(json) = json {
                 self.0.extend_from_slice(&json);
                 self.0.push(b',');

@@ -20,9 +20,11 @@ fn describe(body: &str, conversation: &Conversation<'_>) -> Vec<String> {
     let text = |span: Span| str::from_utf8(span.of(body.as_bytes())).unwrap();
     let mut lines = Vec::new();
     for unit in &conversation.units {
-        let Flags { bound, stays, barrier, .. } = unit.flags;
-        let flags: String = [(bound, " bound"), (stays, " stays"), (barrier, " parts")]
+        let Flags { bound, stays, barrier, loads, for_program, runs_program, in_program, .. } = unit.flags;
+        let of_program = [(for_program, " for program"), (runs_program, " runs"), (in_program, " inside")];
+        let flags: String = [(bound, " bound"), (stays, " stays"), (barrier, " parts"), (loads, " loads")]
             .iter()
+            .chain(&of_program)
             .filter(|flag| flag.0)
             .map(|flag| flag.1)
             .collect();
@@ -168,7 +170,7 @@ fn what_nobody_knows_stays() {
            {"type":"program","call_id":"p"},{"type":"function_call","call_id":"1","caller":{"type":"program","caller_id":"p"}},
            {"type":"function_call","call_id":"2","caller":{"type":"direct"}}"#,
         &[
-            "0 Developer stays parts -",
+            "0 Developer parts loads -",
             "1 Other stays parts -",
             "2 Other stays parts -",
             "3 Other stays parts -",
@@ -176,10 +178,10 @@ fn what_nobody_knows_stays() {
             "4 Assistant stays parts -",
             "4 Assistant bound stays parts -",
             "5 Other stays parts -",
-            "6 Assistant bound stays parts -",
-            "6 Assistant stays -",
+            "6 Assistant bound parts runs -",
+            "6 Assistant for program runs inside -",
             r#"  call function "1" - true"#,
-            "6 Assistant -",
+            "6 Assistant inside -",
             r#"  call function "2" - true"#,
         ],
     );
@@ -298,7 +300,7 @@ fn says_why_it_refuses() {
     assert_eq!(Responses.parse(body.as_bytes()).unwrap_err().kind, ParseErrorKind::TooMany);
 }
 
-const ITEM_KEYS: [&str; 12] = [
+const ITEM_KEYS: [&str; 13] = [
     "type",
     "role",
     "id",
@@ -309,6 +311,7 @@ const ITEM_KEYS: [&str; 12] = [
     "environment",
     "execution",
     "caller",
+    "tools",
     "arguments",
     "input",
 ];

@@ -20,7 +20,7 @@ use memchr::memmem;
 
 use crate::{
     dialect::{
-        chat_completions::tokens::{TOOLS, any, count_function, each_part, image, sum},
+        chat_completions::tokens::{TOOLS, any, count_function, count_part, each_part, image, sum},
         json::element_fields,
     },
     raw::{Fields, compact, elements, lossy, string},
@@ -107,12 +107,22 @@ fn value_of(gauge: &Gauge, key: &str, value: &str) -> usize {
     match key {
         key if UNREAD.contains(&key) => 0,
         "encrypted_content" => string(value).map_or(0, |text| opaque(text.len())),
-        "content" | "output" | "outputs" | "summary" if value.starts_with('[') => each_part(gauge, value),
+        "content" | "output" | "outputs" | "summary" if value.starts_with('[') => parts(gauge, value),
         "tools" if value.starts_with('[') => count_tools(gauge, value.as_bytes()),
         "output" | "content" | "arguments" | "input" if value.starts_with('"') => any(gauge, value),
         _ if memmem::find(value.as_bytes(), b";base64,").is_some() => IMAGE,
         _ => any(gauge, value),
     }
+}
+
+/// The parts of a content, those that are encrypted by their length.
+fn parts(gauge: &Gauge, value: &str) -> usize {
+    let Some(parts) = elements(value).filter(|_| value.contains("\"encrypted_content\"")) else {
+        return each_part(gauge, value);
+    };
+    let encrypted =
+        |part| Fields::of(part)?.get("encrypted_content").map(|text| value_of(gauge, "encrypted_content", text));
+    sum(parts, |part| encrypted(part).unwrap_or_else(|| count_part(gauge, part.as_bytes())))
 }
 
 /// Tokens behind so many bytes of encrypted text in base64.

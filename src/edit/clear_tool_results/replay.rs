@@ -190,7 +190,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         {
             all.newest.came(counted);
         }
-        if row.role == Role::Tool && row.is_there() {
+        if row.role == Role::Tool && row.is_there() && !row.unit.is_some_and(|unit| draft.is_for_program(unit)) {
             self.result_came(row, counted);
         }
     }
@@ -219,7 +219,9 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Notes what the call that a result answers does with files. What is too short to be a file is an error, and reads
     /// none.
     fn file_used(&mut self, row: &Row, number: RowIndex) {
-        let (Some(reads), Some(call)) = (&mut self.reads, row.call) else { return };
+        let (Some(reads), Some(call)) = (&mut self.reads, row.call.filter(|_| !self.draft.is_further(row))) else {
+            return;
+        };
         let tool = self.draft.conversation().tool_name(call);
         let arguments = || self.draft.arguments(call).map(Cow::into_owned);
         let is_content = || row.unit.is_some_and(|unit| self.draft.content_len(unit) >= LEAST_FILE);
@@ -374,7 +376,7 @@ impl KeepWindow {
                 let calls = row.role == Role::Assistant && !unit.blocks.is_empty();
                 calls && self.last_turn.replace(unit.turn) != Some(unit.turn)
             }),
-            _ => row.role == Role::Tool && row.is_there(),
+            _ => row.role == Role::Tool && row.is_there() && unit.is_none_or(|unit| !unit.flags.for_program),
         }
     }
 

@@ -25,6 +25,8 @@ pub(super) struct CutPoints<'c> {
     summary: Option<usize>,
     /// The rows that are sent behind the summary that stands for what is before them: they follow the user.
     following: Vec<usize>,
+    /// The first unit that has been read and that no summary may replace.
+    pub(super) blocking: Option<UnitIndex>,
 }
 
 /// What may be kept.
@@ -63,6 +65,7 @@ impl<'c> CutPoints<'c> {
             (unread_from(turn_units.iter().copied()), unread_from(came))
         };
         let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.first_editable())).count();
+        let stays = first_that_stays(draft, rows, first, backend);
         let mut cuts = Self {
             rows,
             sizes: rows.iter().zip(tokens).zip(rounds).map(size).collect(),
@@ -73,7 +76,8 @@ impl<'c> CutPoints<'c> {
                 .rposition(|row| row.unit.is_some_and(|unit| draft.is_folded(unit)))
                 .max(summary)
                 .map_or(first, |last| last + 1),
-            last: unread.min(first_that_stays(draft, rows, first, backend)),
+            last: unread.min(stays),
+            blocking: rows.get(stays).filter(|_| stays < unread).and_then(|row| row.unit),
             summary,
             following: (first..rows.len())
                 .filter(|row| rows.get(*row).is_some_and(|row| follows(draft, row)))
@@ -231,10 +235,11 @@ fn follows(draft: &Draft<'_>, row: &Row) -> bool {
     unit.is_some_and(|unit| unit.flags.follows_user)
 }
 
-/// Whether the conversation may be parted before each row: no element, no turn of the model and no result from its call
-/// is parted, and what is before the place came before what is behind it.
+/// Whether the conversation may be parted before each row: no element, no turn of the model, no program and no result from
+/// its call is parted, and what is before the place came before what is behind it.
 fn allowed(draft: &Draft<'_>, rows: &[Row], turn_units: &[TurnUnit]) -> Vec<bool> {
-    let caller = |row: &Row| draft.conversation().caller(row.call?);
+    // The round of a further result is reopened beside the summary.
+    let caller = |row: &Row| draft.conversation().caller(row.call.filter(|_| !draft.is_further(row))?);
     // How far back the rows from here on reach, as indices of units.
     let mut reaches = draft.conversation().next_unit();
     let mut from: Vec<UnitIndex> = rows
@@ -249,7 +254,10 @@ fn allowed(draft: &Draft<'_>, rows: &[Row], turn_units: &[TurnUnit]) -> Vec<bool
     from.reverse();
     let (mut newest, mut before) = (None, None);
     let places = rows.iter().zip(turn_units).zip(from).map(|((row, turn_units), from)| {
-        let parts_nothing = row.role != Role::Tool && !turn_units.continues && before != Some(row.element);
+        let in_program =
+            row.unit.and_then(|unit| draft.conversation().unit(unit)).is_some_and(|unit| unit.flags.in_program);
+        let parts_nothing =
+            row.role != Role::Tool && !turn_units.continues && !in_program && before != Some(row.element);
         let allowed = parts_nothing && newest.is_none_or(|newest| newest < from);
         newest = newest.max(row.unit);
         before = Some(row.element);

@@ -92,6 +92,9 @@ impl<'a> Originals<'a> {
 
     /// The texts of a unit and of the arguments of its calls.
     fn says(&self, unit: &Unit) -> Vec<Cow<'a, str>> {
+        if unit.flags.for_program {
+            return Vec::new();
+        }
         let calls = BlockIndex::each(&unit.blocks).filter_map(|call| self.arguments(call));
         let arguments = calls.flat_map(|json| leaves(&json)).map(|leaf| leaf.text.into());
         self.text(unit).into_iter().chain(arguments).collect()

@@ -17,6 +17,7 @@ use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::plan::Plan;
 use crate::proxy::cache_ledger::{Billed, CacheLedger};
 use crate::proxy::inspection::PendingInspection;
+use crate::proxy::notices::Notices;
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
 use crate::proxy::respond::ProxyError;
 use crate::relay::End;
@@ -36,6 +37,8 @@ pub(in crate::proxy) struct Accounting {
     pub(in crate::proxy) caches: CacheLedger,
     /// What tokens are counted as.
     pub(in crate::proxy) factors: Arc<Factors>,
+    /// Warnings that are logged once.
+    pub(in crate::proxy) notices: Notices,
 }
 
 /// A request that is a conversation.
@@ -132,6 +135,7 @@ impl Exchange {
             if entry.outcome == Outcome::Edited {
                 accounting.metrics.count_edits(report);
             }
+            accounting.notices.note(report);
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
             if is_answer && end == history::AnswerEnd::Complete {
                 self.learn_factor(&accounting.factors, tap_report);

@@ -1,0 +1,90 @@
+//! Results that make tools known: `tool_reference` blocks, in the results of the client's searches for tools and of the server's.
+//! A tool with `defer_loading` is known to the model only by them.
+
+use std::collections::HashSet;
+
+use memchr::memmem;
+
+use crate::{
+    conversation::Conversation,
+    dialect::json::{Cursor, Unsupported, fields},
+    span::Span,
+};
+
+/// Marks the units that make deferred tools of the request known.
+pub(super) fn mark(conversation: &mut Conversation<'_>, body: &[u8]) {
+    let has = |value: Span, word: &[u8]| memmem::find(value.of(body), word).is_some();
+    let Some(tools) = conversation.tools.filter(|tools| has(*tools, b"\"defer_loading\"")) else { return };
+    let deferred = deferred(body, tools).unwrap_or_default();
+    for unit in conversation.units.iter_mut().filter(|_| !deferred.is_empty()) {
+        let content = unit.content.map(|content| content.of(body)).filter(|content| content.starts_with(b"["));
+        unit.flags.loads = content.is_some_and(|content| references(content).any(|name| deferred.contains(name)));
+    }
+}
+
+/// The names of the tools with `defer_loading`, as they are written.
+fn deferred(body: &[u8], tools: Span) -> Result<HashSet<&[u8]>, Unsupported> {
+    let mut cursor = Cursor::starting(body, tools.start);
+    let mut names = HashSet::new();
+    let mut more = cursor.first_element()?;
+    while more {
+        if cursor.peek() == Some(b'{') {
+            let [name, deferred] = fields(&mut cursor, [b"name", b"defer_loading"])?;
+            let is_deferred = deferred.is_some_and(|deferred| deferred.of(body) == b"true");
+            names.extend(name.filter(|_| is_deferred).map(|name| name.of(body)));
+        } else {
+            cursor.value()?;
+        }
+        more = cursor.next_element()?;
+    }
+    Ok(names)
+}
+
+/// The names in the references of a content, as they are written. Inside of a string, quotes have a backslash before them.
+fn references(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const KEY: &[u8] = b"\"tool_name\"";
+    let is_reference = memmem::find(content, b"\"tool_reference\"").is_some();
+    memmem::find_iter(if is_reference { content } else { b"" }, KEY).filter_map(|at| {
+        let value = content.get(at + KEY.len()..)?.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+        let end = memchr::memchr(b'"', value.get(1..)?)?;
+        value.get(..end + 2)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::dialect;
+
+    #[test]
+    fn what_names_a_deferred_tool_makes_it_known() {
+        let check = |tools: &str, content: &str, expected: bool| {
+            let body = format!(
+                r#"{{"tools":[{tools}],"messages":[{{"role":"user","content":"x"}},{{"role":"assistant","content":[{{"type":"tool_use","id":"1","name":"ToolSearch","input":{{}}}}]}},
+                    {{"role":"user","content":[{{"type":"tool_result","tool_use_id":"1","content":{content}}}]}}]}}"#
+            );
+            let conversation = dialect::for_path("/v1/messages").unwrap().parse(body.as_bytes()).unwrap();
+            let loads: Vec<_> = conversation.units.iter().map(|unit| unit.flags.loads).collect();
+            assert_eq!(loads, [false, false, expected], "{body}");
+        };
+        let deferred = r#"{"name":"Read"},{"name":"db","defer_loading":true}"#;
+        let reference = r#"[{"type":"text","text":"found"},{"tool_name" : "db","type":"tool_reference"}]"#;
+        check(deferred, reference, true);
+        check(
+            deferred,
+            r#"[{"type":"tool_reference","tool_name":"Read"},{"type":"tool_reference","tool_name":"db"}]"#,
+            true,
+        );
+        check(r#"{"name":"db","defer_loading":false}"#, reference, false);
+        check(r#"{"name":"other","defer_loading":true}"#, reference, false);
+        check(deferred, r#"[{"type":"text","text":"{\"type\":\"tool_reference\",\"tool_name\":\"db\"}"}]"#, false);
+        check(deferred, r#""db""#, false);
+    }
+
+    #[test]
+    fn so_does_a_search_of_the_server() {
+        let body = br#"{"tools":[{"name":"db","defer_loading":true}],"messages":[{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"tool_search_tool_regex","input":{}},
+            {"type":"tool_search_tool_result","tool_use_id":"s","content":{"type":"tool_search_tool_search_result","tool_references":[{"type":"tool_reference","tool_name":"db"}]}}]}]}"#;
+        let conversation = dialect::for_path("/v1/messages").unwrap().parse(body).unwrap();
+        assert!(conversation.units[0].flags.loads);
+    }
+}

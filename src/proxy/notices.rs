@@ -1,0 +1,42 @@
+//! Warnings about what requests have shown, each logged once.
+#![expect(clippy::disallowed_types, reason = "the lock is held for one look and across no await")]
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::plan::Report;
+
+/// So many types of messages are named; clients choose them.
+const MOST_TYPES: usize = 16;
+
+/// What was said already.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    lacks_recall: AtomicBool,
+    blocking_types: Mutex<BTreeSet<String>>,
+}
+
+impl Notices {
+    /// Logs what is new in a report.
+    pub(super) fn note(&self, report: &Report) {
+        if report.lacks_recall && !self.lacks_recall.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                model = report.model.as_deref(),
+                "the model is not told how to read back what was taken out: the request offers neither the tool of abridge's MCP server nor one of recall.shell_tools; connect the client to /abridge/mcp, or set recall.via to \"tool\""
+            );
+        }
+        let Some(kind) = &report.blocked_by else { return };
+        let mut known = self.blocking_types.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < MOST_TYPES && known.insert(kind.clone()) {
+            tracing::warn!(
+                item_type = kind,
+                "a conversation is not summarised: it has a message of this type, which no summary may replace"
+            );
+        }
+    }
+}
