@@ -18,7 +18,10 @@ pub use self::{
     in_band::{Joiner, OwnCall, Passage, RoundCalls},
     media::TextPartNames,
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
-    types::{BytesAt, CallInput, Compaction, Emptied, Entries, ErrorFields, Exchange, Field, OpeningEvents, Switch},
+    types::{
+        AnsweredInWords, BytesAt, CallInput, Compaction, Emptied, Entries, ErrorFields, Exchange, Field, OpenCalls,
+        OpeningEvents, Switch,
+    },
 };
 
 mod answer;
@@ -52,6 +55,7 @@ mod types;
 /// | `key_field`, `version_field` | `authorization` | `authorization` | `x-api-key`, `anthropic-version` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
+/// | `answered_in_words` | `function`, texts of the user | none | none |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
@@ -128,6 +132,11 @@ pub trait Dialect: Debug + Send + Sync {
     /// Whether the arguments of a call may be emptied, and not just read.
     fn may_empty_input(&self, _body: &[u8], _call: Span) -> bool {
         true
+    }
+
+    /// Which of the calls before it a message answers that is not a result by its form, in dialects whose servers take such.
+    fn answered_in_words(&self, _body: &[u8], _message: Span, _calls: &OpenCalls<'_>) -> Option<AnsweredInWords> {
+        None
     }
 
     /// The array inside an element that holds calls or results, for elements that have units or calls inside. None if it

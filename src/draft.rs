@@ -35,6 +35,7 @@ use crate::{
 };
 
 mod added_tool;
+mod answered_in_words;
 mod asks;
 mod calibration;
 mod cold_passes;
@@ -262,7 +263,11 @@ impl<'a> Draft<'a> {
 
     /// Which result answers which call, as it came.
     pub fn pairing(&self) -> Rc<Pairing> {
-        Rc::clone(self.pairing.get_or_init(|| Rc::new(Pairing::of(self.request.conversation))))
+        Rc::clone(self.pairing.get_or_init(|| {
+            let mut pairing = Pairing::of(self.request.conversation);
+            self.note_answers_in_words(&mut pairing);
+            Rc::new(pairing)
+        }))
     }
 
     /// How many messages have been put somewhere.

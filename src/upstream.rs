@@ -31,7 +31,7 @@ pub mod routes;
 pub mod stream;
 pub mod target;
 
-use connect::{ConnectTimeout, Connector, ConnectorError, Proxies};
+use connect::{ConnectTimeout, Connector, ConnectorError, Proxies, ProxyRefusal};
 use progress::{UploadProgress, WatchedBody};
 use target::{BaseUrl, NoPathError};
 
@@ -145,6 +145,8 @@ pub struct Upstream {
     key_header: Option<KeyHeader>,
     // Host and port of the proxy before the upstream, without its password.
     proxy_address: Option<String>,
+    // Whether that answers requests itself, and does not just carry a connection.
+    is_forwarded: bool,
     first_byte: Duration,
     idle: Duration,
 }
@@ -179,6 +181,9 @@ pub enum UpstreamErrorKind {
     /// No response head in time.
     #[error("the upstream sent no response head within {} s", .0.as_secs())]
     FirstByteTimeout(Duration),
+    /// The proxy before the upstream answers 407.
+    #[error("the proxy before the upstream wants a user and a password, or does not accept those that it got (407)")]
+    ProxyRefusal,
     /// The head of the answer exceeds the limits.
     #[error(
         "the head of the upstream's answer has more than {} fields, or more than {} KiB",
@@ -248,6 +253,8 @@ impl Upstream {
             headers,
             key_header,
             proxy_address: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(host_and_port),
+            is_forwarded: base.scheme_str() == Some("http")
+                && proxy.as_ref().is_some_and(|proxy| proxy.uri().scheme_str() == Some("http")),
             first_byte: settings.first_byte_timeout.0,
             idle: settings.idle_timeout.0,
         })
@@ -326,6 +333,9 @@ impl Upstream {
                 Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !may_switch => {
                     Err(UpstreamErrorKind::Closed.into())
                 }
+                Ok(answer) if answer.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED && self.is_forwarded => {
+                    Err(UpstreamErrorKind::ProxyRefusal.into())
+                }
                 Ok(mut answer) => match framing::normalize(answer.headers_mut()) {
                     Ok(()) => Ok(answer),
                     Err(framing::FramingError) => {
@@ -347,6 +357,8 @@ impl From<legacy::Error> for UpstreamError {
     fn from(source: legacy::Error) -> Self {
         let kind = if let Some(ConnectTimeout(within)) = cause(&source) {
             UpstreamErrorKind::ConnectTimeout(*within)
+        } else if cause::<ProxyRefusal>(&source).is_some() {
+            UpstreamErrorKind::ProxyRefusal
         } else if cause::<rustls::Error>(&source).is_some() {
             UpstreamErrorKind::Tls
         } else if source.is_connect() {

@@ -215,7 +215,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Pairs by position what the last batch and its run have left, if one side has no id.
+    /// Pairs by position what the last batch and its run have left, where one side has no id: each result with the next call,
+    /// if that answers all calls. Where a result is missing, those without an id belong together.
     fn end_run(&mut self) {
         if !std::mem::take(&mut self.in_run) || !self.by_position {
             return;
@@ -226,15 +227,36 @@ impl<'a> Walk<'a> {
         else {
             return;
         };
-        for (call_named, result_named) in [(false, false), (true, false), (false, true)] {
-            let mut calls = calls.iter_mut().enumerate().filter(|(_, call)| !call.answered && call.named == call_named);
-            for result in results.iter_mut().filter(|result| result.answers.is_none() && result.named == result_named) {
-                let Some((n, call)) = calls.next() else { break };
+        let mut open: Vec<_> = calls.iter_mut().enumerate().filter(|(_, call)| !call.answered).collect();
+        let mut left: Vec<_> = results.iter_mut().filter(|result| result.answers.is_none()).collect();
+        if open.is_empty() || left.is_empty() {
+            return;
+        }
+        let fit = open.iter().zip(&left).all(|((_, call), result)| !(call.named && result.named));
+        let phases: &[_] = if fit && left.len() >= open.len() { &[None] } else { &phases(&open, &left).map(Some) };
+        for phase in phases {
+            let takes =
+                |named: bool, of: fn(&(bool, bool)) -> bool| phase.as_ref().is_none_or(|phase| of(phase) == named);
+            let calls = open.iter_mut().filter(|(_, call)| !call.answered && takes(call.named, |phase| phase.0));
+            let results =
+                left.iter_mut().filter(|result| result.answers.is_none() && takes(result.named, |phase| phase.1));
+            for ((n, call), result) in calls.zip(results) {
                 call.answered = true;
-                result.answers = Some(CallIndex::new(batch.first_call + n));
+                result.answers = Some(CallIndex::new(batch.first_call + *n));
             }
         }
     }
+}
+
+/// Whether calls and results have ids, in the order in which they are paired. Those without an id are paired with one
+/// another, unless fewer would be paired then.
+fn phases(calls: &[(usize, &mut PairedCall)], results: &[&mut PairedResult]) -> [(bool, bool); 3] {
+    let named_calls = calls.iter().filter(|(_, call)| call.named).count();
+    let named_results = results.iter().filter(|result| result.named).count();
+    let alike = (calls.len() - named_calls).min(results.len() - named_results);
+    let (spare_calls, spare_results) = (calls.len() - named_calls - alike, results.len() - named_results - alike);
+    let loses = named_calls > spare_results && named_results > spare_calls && alike > 0;
+    if loses { [(true, false), (false, true), (false, false)] } else { [(false, false), (true, false), (false, true)] }
 }
 
 /// Answers the first unanswered call of the list that begins at `open`, and shortens the list to what is behind it.

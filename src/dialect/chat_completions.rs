@@ -8,8 +8,8 @@ use std::{borrow::Cow, cell::OnceCell};
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner, ParseError,
-    ParseErrorKind, Stop,
+    Answer, AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
+    OpenCalls, ParseError, ParseErrorKind, Stop,
     json::{Unsupported, push_string},
     strings,
 };
@@ -31,6 +31,7 @@ mod parts;
 mod scan;
 mod summary;
 pub(super) mod tokens;
+mod words;
 
 /// `POST …/chat/completions`.
 #[derive(Debug)]
@@ -68,6 +69,10 @@ impl Dialect for ChatCompletions {
 
     fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
         parts::input(body, call).ok().flatten()
+    }
+
+    fn answered_in_words(&self, body: &[u8], message: Span, calls: &OpenCalls<'_>) -> Option<AnsweredInWords> {
+        words::answered(body, message, calls)
     }
 
     fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {

@@ -30,8 +30,8 @@ pub enum ParseErrorKind {
     /// The messages, or the calls of a message, are no array.
     #[error("not an array")]
     NotAnArray,
-    /// A call id is neither a string nor null.
-    #[error("a call id that is no string")]
+    /// A call id is neither a string, a number nor null.
+    #[error("a call id that is neither a string nor a number")]
     IdNotAString,
     /// More than [`crate::conversation::MAX_ELEMENTS`].
     #[error("too many messages or calls")]

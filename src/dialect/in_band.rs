@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use serde_json::{Map, Number, Value};
 
-use crate::recall::ADDED_TOOL;
+use crate::{raw, recall::ADDED_TOOL};
 
 /// Joins the rounds of one answer. Nothing is changed before the first call of the tool.
 pub trait Joiner: Debug + Send + Sync {
@@ -78,14 +78,23 @@ impl Passage {
 /// An object.
 pub(super) type Object = Map<String, Value>;
 
-/// A value that is an object.
+/// A value that is an object, with U+FFFD for each half of a surrogate pair: servers cut texts in the middle of one.
 pub(super) fn object(json: &[u8]) -> Option<Object> {
-    serde_json::from_slice(json).ok()
+    let mended = || serde_json::from_str(&raw::without_halves(raw::utf8(json)?)?).ok();
+    serde_json::from_slice(json).ok().or_else(mended)
 }
 
 /// The text of a member; empty if it has none.
 pub(super) fn text<'a>(of: &'a Object, key: &str) -> &'a str {
     of.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The id that a member is: a text, or a number, as text.
+pub(super) fn id(of: &Object, key: &str) -> String {
+    match of.get(key) {
+        Some(Value::Number(number)) => number.to_string(),
+        _ => text(of, key).to_owned(),
+    }
 }
 
 /// The number of a member.

@@ -345,6 +345,14 @@ pub(super) fn decode(raw: &[u8]) -> Option<Cow<'_, str>> {
     utf8(inner).map(Cow::Borrowed)
 }
 
+/// The text of a call's id: that of a string, or a number as it is written, since some servers number their calls.
+pub(super) fn id_text(raw: &[u8]) -> Option<Cow<'_, str>> {
+    match raw {
+        [b'-' | b'0'..=b'9', ..] => utf8(raw).map(Cow::Borrowed),
+        _ => decode(raw),
+    }
+}
+
 /// Writes `text` as a JSON string.
 pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::json::{Cursor, Unsupported, decode, fields, fields_of, push_string};
-use crate::span::Span;
+use crate::{payload::media::is_data_url, span::Span};
 
 /// A part of a content that holds an image, a file or sound.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -90,11 +90,7 @@ fn url(body: &[u8], value: Option<Span>) -> Option<(Span, MediaForm<'_>)> {
         Some(b'{') => fields_of(body, value, [b"url"]).ok()?[0]?,
         _ => value,
     };
-    is_url(body, url).then_some((url, MediaForm::Url))
-}
-
-fn is_url(body: &[u8], value: Span) -> bool {
-    value.of(body).starts_with(b"\"data:")
+    is_data_url(url.of(body)).then_some((url, MediaForm::Url))
 }
 
 /// Base64 in an object, of the type that this says.
@@ -110,7 +106,7 @@ fn encoded<'a>(body: &'a [u8], value: Option<Span>, data: &[u8], declared: &[u8]
 /// A data URL, or base64 without a type.
 fn of_file(body: &[u8], data: Option<Span>) -> Option<(Span, MediaForm<'_>)> {
     let data = data.filter(|data| data.of(body).starts_with(b"\""))?;
-    Some((data, if is_url(body, data) { MediaForm::Url } else { MediaForm::Base64(None) }))
+    Some((data, if is_data_url(data.of(body)) { MediaForm::Url } else { MediaForm::Base64(None) }))
 }
 
 fn of_source(body: &[u8], source: Option<Span>) -> Option<(Span, MediaForm<'_>)> {
@@ -156,6 +152,11 @@ mod tests {
         for (part, data, form) in [
             (r#"{"type":"image_url","image_url":{"url":"data:x","detail":"low"}}"#, r#""data:x""#, MediaForm::Url),
             (r#"{"image_url":"data:x","type":"image_url"}"#, r#""data:x""#, MediaForm::Url),
+            (
+                r#"{"type":"image_url","image_url":{"url":"data\u003aimage\/png"}}"#,
+                r#""data\u003aimage\/png""#,
+                MediaForm::Url,
+            ),
             (r#"{"type":"video_url","video_url":{"url":"data:v"}}"#, r#""data:v""#, MediaForm::Url),
             (r#"{"type":"input_audio","input_audio":{"data":"QQ==","format":"wav"}}"#, r#""QQ==""#, base64("wav")),
             (r#"{"type":"file","file":{"filename":"a","file_data":"QQ=="}}"#, r#""QQ==""#, MediaForm::Base64(None)),

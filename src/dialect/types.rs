@@ -1,5 +1,7 @@
 //! The values that dialects take and give.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 
 use crate::span::Span;
@@ -11,6 +13,53 @@ pub struct OpeningEvents {
     pub silent: &'static [&'static str],
     /// Events by which the request has failed.
     pub failed: &'static [&'static str],
+}
+
+/// Calls of one turn that no result answers, by the order in which they were given.
+#[derive(Debug, Default)]
+pub struct OpenCalls<'a> {
+    ids: HashMap<&'a str, usize>,
+    /// Those of each tool, the first one last.
+    tools: HashMap<&'a str, Vec<usize>>,
+}
+
+/// Which of them a message answers that is not a result by its form.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AnsweredInWords {
+    /// These.
+    Calls(Vec<usize>),
+    /// One of this tool.
+    Tool(String),
+    /// All: it does not say which.
+    All,
+}
+
+impl<'a> OpenCalls<'a> {
+    /// Calls by their ids and the names of their tools, in order.
+    pub fn new(calls: impl ExactSizeIterator<Item = (&'a str, &'a str)> + DoubleEndedIterator) -> Self {
+        let mut open = Self::default();
+        for (n, (id, tool)) in calls.enumerate().rev().filter(|(_, call)| *call != ("", "")) {
+            open.ids.insert(id, n);
+            open.tools.entry(tool).or_default().push(n);
+        }
+        open.ids.remove("");
+        open
+    }
+
+    /// The first call of this id.
+    pub fn by_id(&self, id: &str) -> Option<usize> {
+        self.ids.get(id).copied()
+    }
+
+    /// Whether one of them is of this tool.
+    pub fn has_tool(&self, name: &str) -> bool {
+        self.tools.contains_key(name)
+    }
+
+    /// The first one of this tool, which is answered then.
+    pub fn take(&mut self, tool: &str) -> Option<usize> {
+        self.tools.get_mut(tool)?.pop()
+    }
 }
 
 /// An error of abridge's own, as clients are told of it.

@@ -14,7 +14,7 @@
 //! On every request that has such a call or result, wherever it stands; the last message is no exception.
 //!
 //! # What the model sees
-//! For a missing result, the `template` with the name of the tool and the id of the call, or what a handler says. It blames
+//! For a missing result, the `template` with the name of the tool and the id of the call, 64 bytes of each at most, or what a handler says. It blames
 //! nobody, because the reason is not known. For a moved result, the result.
 //!
 //! # What it never touches
@@ -64,6 +64,9 @@ pub enum Orphans {
     /// It stays where it is.
     Keep,
 }
+
+/// The most bytes of a name or an id that a text shows: what OpenAI allows for either.
+const MAX_SHOWN: usize = 64;
 
 impl Settings {
     /// The text that stands for a missing result.
@@ -136,7 +139,7 @@ impl PatchToolCalls {
         let BlockKind::ToolCall { id, name, .. } = &draft.conversation().block(call)?.kind else { return None };
         let text = self.template.fill(|place| {
             let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
-            if value.is_empty() { self.unnamed } else { value }
+            if value.is_empty() { self.unnamed } else { shown(value) }
         });
         let Some(handler) = self.handlers.of_edit() else { return Some(text) };
         let question = Question { edit: self.name(), handler, most_bytes: MAX_ANSWER, is_needed: true };
@@ -147,6 +150,12 @@ impl PatchToolCalls {
             Decision::Leave | Decision::Default => Some(text),
         }
     }
+}
+
+/// A name or an id as a text shows it: its beginning, if it is longer than the ids of any API. Some servers write a signature
+/// of thousands of bytes into the id of a call.
+fn shown(value: &str) -> &str {
+    value.get(..value.floor_char_boundary(MAX_SHOWN)).unwrap_or(value)
 }
 
 #[cfg(test)]

@@ -330,7 +330,8 @@ fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline 
         let tokens = units.map(|unit| draft.view_unit(unit)).map(|unit| draft.original_tokens(unit..unit.next())).sum();
         OutlinedMessage { fields: fields.collect(), tokens }
     };
-    Outline { scope, first: covers.start, n_summarised, messages: covers.map(message).collect() }
+    let n_elements = conversation.elements.len();
+    Outline { scope, first: covers.start, n_elements, n_summarised, messages: covers.map(message).collect() }
 }
 
 impl Scope {

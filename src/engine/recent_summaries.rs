@@ -68,7 +68,7 @@ mod tests {
         let message =
             |n| OutlinedMessage { fields: vec![("content".into(), Fingerprint::of_numbers(n, 0))], tokens: 9 };
         let messages = [first].into_iter().chain(101..120).map(message).collect();
-        Outline { scope: ChainKey::from_bytes([scope; 16]), first: 0, n_summarised: 0, messages }
+        Outline { scope: ChainKey::from_bytes([scope; 16]), first: 0, n_elements: 20, n_summarised: 0, messages }
     }
 
     #[test]

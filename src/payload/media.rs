@@ -6,6 +6,9 @@
 use std::{borrow::Cow, ops::Range};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use memchr::memchr;
+
+use crate::raw;
 
 /// What kind of bytes a payload is that was base64 in a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -114,13 +117,13 @@ impl MediaType {
     }
 }
 
-/// Base64 in a JSON string.
+/// Base64 in a JSON string, any character of which may be written as an escape.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Base64<'a> {
     /// Where it is in the string as it is written, quotes and all.
     pub range: Range<usize>,
     /// The type that the client says it has.
-    pub declared: Option<&'a str>,
+    pub declared: Option<Cow<'a, str>>,
 }
 
 /// Bytes, and their type.
@@ -138,33 +141,46 @@ const MAX_URL_HEAD: usize = 256;
 /// A text of base64 alone that is shorter is left as the text that it is.
 const MIN_TEXT: usize = 1024;
 
-/// So many characters of base64 show the type of what they stand for.
-const SHOWS_TYPE: usize = 32;
+/// So many bytes show their type.
+const SHOWS_TYPE: usize = 24;
+
+/// The length of the longest escape of a character that base64 has.
+const ESCAPE: usize = 6;
 
 impl<'a> Base64<'a> {
     /// All of a string, given as it is written.
     pub fn whole(string: &[u8], declared: Option<&'a str>) -> Option<Self> {
         let inner = string.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-        Some(Self { range: 1..inner.len() + 1, declared })
+        Some(Self { range: 1..inner.len() + 1, declared: declared.map(Cow::Borrowed) })
     }
 
     /// What is behind the comma of a string that is a data URL.
     pub fn of_url(string: &'a [u8]) -> Option<Self> {
-        let head = string.get(..MAX_URL_HEAD.min(string.len()))?;
-        let comma = memchr::memchr(b',', head)?;
-        let head = str::from_utf8(head.get(..comma)?).ok()?;
-        let declared = head.strip_prefix("\"data:")?.strip_suffix(";base64")?;
-        let declared = declared.split_once(';').map_or(declared, |(name, _)| name);
+        let head = string.get(..MAX_URL_HEAD.min(string.len())).filter(|head| may_be_data_url(head))?;
+        let plain = memchr(b',', head).filter(|comma| memchr(b'\\', head.get(..*comma).unwrap_or_default()).is_none());
+        let (head, start) = match plain {
+            Some(comma) => (Cow::Borrowed(str::from_utf8(head.get(1..comma)?).ok()?), comma + 1),
+            None => escaped_head(head)?,
+        };
+        let declared = |head: &str| {
+            let declared = head.strip_prefix("data:")?.strip_suffix(";base64")?;
+            Some(declared.split_once(';').map_or(declared.len(), |(name, _)| name.len()))
+        };
+        let type_end = "data:".len() + declared(&head)?;
+        let declared = match head {
+            Cow::Borrowed(head) => Cow::Borrowed(head.get("data:".len()..type_end)?),
+            Cow::Owned(head) => Cow::Owned(head.get("data:".len()..type_end)?.to_owned()),
+        };
         let end = string.strip_suffix(b"\"")?.len();
-        Some(Self { range: comma + 1..end.max(comma + 1), declared: Some(declared) })
+        Some(Self { range: start..end.max(start), declared: Some(declared) })
     }
 
     /// That of a string that is a data URL, or long and of a type that it shows.
     pub fn of_text(string: &'a [u8]) -> Option<Self> {
         let shown = || {
-            let beginning = string.get(1..=SHOWS_TYPE).filter(|_| string.len() >= MIN_TEXT)?;
-            MediaType::recognized(&decoded(beginning)?)?;
-            Self::whole(string, None)
+            let base64 = Self::whole(string, None).filter(|_| string.len() >= MIN_TEXT)?;
+            MediaType::recognized(&base64.beginning(string, SHOWS_TYPE)?)?;
+            Some(base64)
         };
         Self::of_url(string).or_else(shown)
     }
@@ -172,29 +188,65 @@ impl<'a> Base64<'a> {
     /// What it stands for in the string. None if that, in base64, is not to the byte what is written.
     pub fn decode(&self, string: &[u8]) -> Option<Media> {
         let bytes = decoded(string.get(self.range.clone())?)?;
-        Some(Media { media: MediaType::of(&bytes, self.declared), bytes })
+        Some(Media { media: MediaType::of(&bytes, self.declared.as_deref()), bytes })
     }
 
     /// The first bytes of what it stands for, at most about as many as asked for.
     pub fn beginning(&self, string: &[u8], most: usize) -> Option<Vec<u8>> {
-        let base64 = string.get(self.range.clone())?;
-        let base64 = unescaped(base64.get(..most.div_ceil(3) * 4).unwrap_or(base64));
-        STANDARD.decode(base64.get(..base64.len() / 4 * 4)?).ok()
+        let (written, most) = (string.get(self.range.clone())?, most.div_ceil(3) * 4);
+        let plain = written.get(..most).unwrap_or(written);
+        let base64 = match memchr(b'\\', plain) {
+            Some(_) => unescaped(whole_escapes(written.get(..most * ESCAPE).unwrap_or(written)))?,
+            None => Cow::Borrowed(plain),
+        };
+        STANDARD.decode(base64.get(..base64.len().min(most) / 4 * 4)?).ok()
     }
 }
 
-/// What base64 stands for that is written in a JSON string, where a slash may be escaped. There is one way to write bytes in
-/// base64, and any other is refused: what is decoded here is lost in no bit.
+/// Whether a string is a data URL, as far as its beginning shows.
+pub fn is_data_url(string: &[u8]) -> bool {
+    let beginning = || {
+        let inner = string.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        unescaped(inner.get(..MAX_URL_HEAD).map_or(inner, whole_escapes))
+    };
+    may_be_data_url(string)
+        && (string.starts_with(b"\"data:") || beginning().is_some_and(|beginning| beginning.starts_with(b"data:")))
+}
+
+/// Says no at once to nearly every string that is not a data URL.
+fn may_be_data_url(string: &[u8]) -> bool {
+    matches!(string, [b'"', b'd', b'a', ..] | [b'"', b'\\', b'u', ..] | [b'"', b'd', b'\\', b'u', ..])
+}
+
+/// The text before the comma of a data URL with escapes, and the offset after the comma.
+fn escaped_head(string: &[u8]) -> Option<(Cow<'_, str>, usize)> {
+    let whole = [string.strip_suffix(b"\"").unwrap_or_else(|| whole_escapes(string)), b"\""].concat();
+    let text = raw::unescaped(str::from_utf8(&whole).ok()?)?;
+    let comma = memchr(b',', text.as_bytes())?;
+    let start = raw::written_at(&whole, &(comma + 1..comma + 1)).start;
+    Some((Cow::Owned(text.get(..comma)?.to_owned()), start))
+}
+
+/// What base64 stands for that is written in a JSON string. There is one way to write bytes in base64, and any other is
+/// refused: what is decoded here is lost in no bit.
 pub(super) fn decoded(written: &[u8]) -> Option<Vec<u8>> {
-    STANDARD.decode(unescaped(written)).ok()
+    STANDARD.decode(unescaped(written)?).ok()
 }
 
-/// Without the backslashes before slashes.
-fn unescaped(written: &[u8]) -> Cow<'_, [u8]> {
-    match str::from_utf8(written) {
-        Ok(text) if text.contains('\\') => Cow::Owned(text.replace("\\/", "/").into_bytes()),
-        _ => Cow::Borrowed(written),
+/// The text of a part of a JSON string, without its escapes.
+fn unescaped(written: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if memchr(b'\\', written).is_none() {
+        return Some(Cow::Borrowed(written));
     }
+    let string = [b"\"", written, b"\""].concat();
+    Some(Cow::Owned(raw::unescaped(str::from_utf8(&string).ok()?)?.into_owned().into_bytes()))
+}
+
+/// Up to an escape that may not be all there.
+fn whole_escapes(written: &[u8]) -> &[u8] {
+    let end = written.len().saturating_sub(ESCAPE - 1);
+    let cut = written.get(end..).and_then(|tail| memchr(b'\\', tail)).map_or(written.len(), |at| end + at);
+    written.get(..cut).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -237,6 +289,19 @@ mod tests {
         assert_eq!(of_text("data:text/html;charset=utf-8;base64,PGI+"), Some(Bytes));
         assert_eq!(of_text(r"data:image\/gif;base64,\/\/\/\/"), Some(Gif));
         assert_eq!(of_text(&PNG.repeat(40)), Some(Png));
+        // Encoders escape what HTML or a script could misread, and `/`.
+        let escaped = |text: &str, of: &[char]| {
+            let escape = |c: char| if of.contains(&c) { format!("\\u{:04X}", c as u32) } else { c.to_string() };
+            text.chars().map(escape).collect::<String>()
+        };
+        let jpeg = format!("/9j/4AA+{}", "A+/B".repeat(400));
+        for text in [format!("data:image/jpeg;base64,{jpeg}"), jpeg] {
+            for of in [&['+'][..], &['/', '+'], &[':', '/', ';', ',', '+', '='], &['d', 'a', 'j', '4']] {
+                assert_eq!(of_text(&escaped(&text, of)), Some(Jpeg), "{of:?}: {text:.40}");
+                assert_eq!(is_data_url(format!("\"{}\"", escaped(&text, of)).as_bytes()), text.starts_with("data:"));
+            }
+        }
+        assert!(is_data_url(br#""data\u003ax""#) && !is_data_url(br#""data\u002dx""#) && !is_data_url(br#""\u""#));
         for text in [
             PNG,
             &"QUJD".repeat(400),

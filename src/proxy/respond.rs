@@ -15,6 +15,7 @@ use crate::dialect::{Dialect, ErrorFields, ParseError};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::platform::DescriptorLimit;
 use crate::units::ByteSize;
+use crate::upstream::probe::PROXY_ADVICE;
 use crate::upstream::target::NoPathError;
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
@@ -110,6 +111,7 @@ impl ProxyError {
                 UpstreamErrorKind::Connect
                 | UpstreamErrorKind::Descriptors(_)
                 | UpstreamErrorKind::Tls
+                | UpstreamErrorKind::ProxyRefusal
                 | UpstreamErrorKind::HeadTooLong
                 | UpstreamErrorKind::Malformed
                 | UpstreamErrorKind::Closed => StatusCode::BAD_GATEWAY,
@@ -137,6 +139,7 @@ impl ProxyError {
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::Connect | UpstreamErrorKind::Descriptors(_) => "upstream_connect",
                 UpstreamErrorKind::Tls => "upstream_tls",
+                UpstreamErrorKind::ProxyRefusal => "proxy_auth",
                 UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => "upstream_timeout",
                 UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => "upstream_malformed",
                 UpstreamErrorKind::Closed => "upstream_closed",
@@ -243,6 +246,7 @@ fn advice(error: &UpstreamError) -> String {
         UpstreamErrorKind::Tls => {
             format!("check its certificate; {} in proxy.toml adds a root certificate", setting("ca_file"))
         }
+        UpstreamErrorKind::ProxyRefusal => PROXY_ADVICE.to_owned(),
         UpstreamErrorKind::ConnectTimeout(_) => limit("connect_timeout"),
         UpstreamErrorKind::FirstByteTimeout(_) => limit("first_byte_timeout"),
         UpstreamErrorKind::HeadTooLong => {

@@ -78,8 +78,8 @@ fn escaped_units(json: &[u8]) -> Option<(char, usize)> {
     Some((decoded([first, unit(json, UNIT)?])?, 2 * UNIT))
 }
 
-/// A string with `\ufffd` for each half of a surrogate pair; none if it has none.
-fn without_halves(json: &str) -> Option<String> {
+/// JSON with `\ufffd` for each half of a surrogate pair in its strings; none if it has none.
+pub(crate) fn without_halves(json: &str) -> Option<String> {
     let mut whole = String::with_capacity(json.len());
     for half in escapes(json.as_bytes()).filter(|escape| escape.character.is_none()) {
         whole.push_str(json.get(whole.len()..half.start)?);

@@ -14,6 +14,8 @@ pub struct Outline {
     pub scope: ChainKey,
     /// The index of the first message as it came.
     pub first: usize,
+    /// How many elements the request has.
+    pub n_elements: usize,
     /// How many of the messages a summary in use stands for already.
     pub n_summarised: usize,
     /// The messages.
@@ -70,8 +72,9 @@ impl IndexedOutline {
 
     /// The first message that was changed since, if what is `wanted` now is nearly the same: of the messages that no summary
     /// stands for yet one in ten may be another, and what has come behind them is less than a tenth of their tokens, and less
-    /// than half of the messages. A conversation that goes another way from some message on, or that has only grown, is
-    /// another one.
+    /// than half of the messages. Of fewer than ten, one may be another if the conversation has gone on: a summary is in
+    /// use, or the request is longer. A request that is not longer is another one from the same template. A conversation that
+    /// goes another way from some message on, or that has only grown, is another one.
     pub fn changed(&self, wanted: &Outline) -> Option<ChangedMessage> {
         if wanted.scope != self.outline.scope {
             return None;
@@ -83,7 +86,8 @@ impl IndexedOutline {
         let first = shared.iter().position(|known| !known)?;
         let n_changed = shared.iter().filter(|known| !**known).count();
         let tokens = |messages: &[OutlinedMessage]| messages.iter().map(|message| message.tokens).sum::<usize>();
-        let is_nearly_the_same = n_changed <= (new.len() / MAX_DIFFERENCE).max(1)
+        let has_gone_on = wanted.n_summarised > 0 || wanted.n_elements > self.outline.n_elements;
+        let is_nearly_the_same = n_changed <= (new.len() / MAX_DIFFERENCE).max(usize::from(has_gone_on))
             && grown.len() <= new.len() / 2
             && tokens(grown).saturating_mul(MAX_DIFFERENCE) < tokens(new);
         is_nearly_the_same.then(|| {
@@ -120,8 +124,14 @@ mod tests {
             }
             OutlinedMessage { fields, tokens: tokens.parse().unwrap() }
         };
-        let messages = words.split_whitespace().map(message).collect();
-        Outline { scope: ChainKey::from_bytes([1; 16]), first: 1, n_summarised: 0, messages }
+        let messages: Vec<_> = words.split_whitespace().map(message).collect();
+        Outline {
+            scope: ChainKey::from_bytes([1; 16]),
+            first: 1,
+            n_elements: messages.len() + 2,
+            n_summarised: 0,
+            messages,
+        }
     }
 
     fn changed(made: &str, wanted: &Outline) -> Option<(usize, Option<String>)> {
@@ -140,9 +150,22 @@ mod tests {
     fn a_message_that_was_changed_is_found_with_its_field() {
         check(MADE, "x b c d e f g h i j k l", Some((1, Some("content"))));
         check(MADE, "a b c D e f g h i j k l m", Some((4, Some("name"))));
-        check("a b C d e", "a b c d e", Some((3, Some("name"))));
-        check("a:300 b c d", "x:900 b c d", Some((1, Some("content"))));
         check(MADE, "a b c d x e f g h i j k l", Some((5, Some("content"))));
+    }
+
+    #[test]
+    fn of_few_messages_one_may_be_another_in_a_conversation_that_goes_on_and_not_in_another_of_its_template() {
+        for (made, wanted, changed_at, field) in [
+            ("a b C d e", "a b c d e", 3, "name"),
+            ("a:300 b c d", "x:900 b c d", 1, "content"),
+            ("a b c d e f g h i", "a b c d x f g h i", 5, "content"),
+        ] {
+            check(made, wanted, None);
+            let longer = Outline { n_elements: made.len() + 3, ..outline(wanted) };
+            assert_eq!(changed(made, &longer), Some((changed_at, Some(field.to_owned()))), "{made}\n{wanted}");
+        }
+        let two = Outline { n_elements: 99, ..outline("x y c d e") };
+        assert_eq!(changed("a b c d e", &two), None);
     }
 
     #[test]

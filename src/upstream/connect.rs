@@ -64,6 +64,13 @@ pub enum ConnectorError {
     Tls(#[source] rustls::Error),
 }
 
+/// The proxy before the upstream wants to know who asks, and was not told, or not what it accepts: it answers 407.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the proxy answers 407")]
+pub struct ProxyRefusal;
+
+type TunnelError = <Tunnel<HttpConnector> as Service<Uri>>::Error;
+
 /// The connection was not ready in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("no connection within {} ms", .0.as_millis())]
@@ -194,9 +201,19 @@ impl Service<Uri> for Dialer {
         match self {
             Self::Direct(dial) => stream(dial.call(uri), false),
             Self::Forward { proxy, dial } => stream(dial.call(proxy.clone()), true),
-            Self::Tunnel(dial) => stream(dial.call(uri), false),
+            Self::Tunnel(dial) => {
+                let dialling = dial.call(uri);
+                stream(async move { dialling.await.map_err(tunnel_error) }, false)
+            }
             Self::Socks(dial) => stream(dial.call(uri), false),
         }
+    }
+}
+
+fn tunnel_error(error: TunnelError) -> BoxError {
+    match error {
+        TunnelError::ProxyAuthRequired => ProxyRefusal.into(),
+        error => error.into(),
     }
 }
 
@@ -247,6 +264,9 @@ fn tls_config(base: &Uri, ca_file: Option<&Path>) -> Result<ClientConfig, Connec
     Ok(config)
 }
 
+/// Variables by which other programs are told of roots. Whoever has set one for an agent need not name the file again.
+const OTHERS_ROOTS: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"];
+
 /// The number of roots that the system has.
 pub fn n_system_roots() -> usize {
     let mut roots = RootCertStore::empty();
@@ -254,12 +274,26 @@ pub fn n_system_roots() -> usize {
     roots.len()
 }
 
-/// The system's roots, or Mozilla's where the system has none, as in a bare container.
+/// The system's roots, or Mozilla's where the system has none, as in a bare container; and those that variables name.
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    for name in OTHERS_ROOTS {
+        // Read here, as `rustls_native_certs` reads `SSL_CERT_FILE`.
+        let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) else { continue };
+        let path = Path::new(&path);
+        let (file, folder) = if path.is_dir() { (None, Some(path)) } else { (Some(path), None) };
+        let (added, _) =
+            roots.add_parsable_certificates(rustls_native_certs::load_certs_from_paths(file, folder).certs);
+        if added == 0 {
+            tracing::warn!(
+                variable = name,
+                "no certificate could be read from where the variable points; it is ignored"
+            );
+        }
     }
     roots
 }

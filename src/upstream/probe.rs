@@ -53,6 +53,8 @@ pub enum ProbeOutcome {
     Untrusted(String),
     /// The server does not speak TLS.
     NoTls,
+    /// The proxy answers 407.
+    ProxyRefusal,
     /// No file descriptor was left for a connection.
     OutOfDescriptors(DescriptorLimit),
     /// The answer cannot be read.
@@ -62,6 +64,9 @@ pub enum ProbeOutcome {
     /// No answer within this time.
     Timeout(Duration),
 }
+
+/// What to do where a proxy answers 407.
+pub const PROXY_ADVICE: &str = "put them into the proxy's URL in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY (http://user:password@host:port), or the upstream's host into NO_PROXY";
 
 /// Anthropic refuses a key without it.
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
@@ -134,6 +139,7 @@ impl ProbeOutcome {
                     Self::Unreachable(last())
                 }
             }
+            UpstreamErrorKind::ProxyRefusal => Self::ProxyRefusal,
             UpstreamErrorKind::Descriptors(limit) => Self::OutOfDescriptors(limit),
             UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => Self::Unreadable,
             UpstreamErrorKind::Closed => Self::Closed,
@@ -160,6 +166,9 @@ impl ProbeOutcome {
             Self::Unreachable(why) => format!("{place} cannot be reached: {why}"),
             Self::Untrusted(why) => format!("the certificate of {host} is not trusted: {why}"),
             Self::NoTls => format!("{host} does not speak TLS"),
+            Self::ProxyRefusal => {
+                format!("{place} wants a user and a password, or does not accept those that it got (407)")
+            }
             Self::OutOfDescriptors(limit) => format!("{limit} has no file descriptor for a connection to {place}"),
             Self::Unreadable => format!("what {place} answers cannot be read as HTTP"),
             Self::Closed => format!("{place} closed the connection without an answer"),
@@ -194,6 +203,7 @@ impl ProbeOutcome {
             }
             Self::ConnectionRefused => format!("start the server there, or say where it is: {flag}URL"),
             Self::Unreachable(_) => "check the network, and HTTPS_PROXY and NO_PROXY if there is a proxy".to_owned(),
+            Self::ProxyRefusal => PROXY_ADVICE.to_owned(),
             Self::Untrusted(_) => {
                 format!("put the certificate of its authority into a file, and name it in {}", setting("ca_file"))
             }

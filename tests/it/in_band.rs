@@ -273,6 +273,54 @@ async fn a_model_that_does_not_stop_reading_is_told_to_and_then_its_answer_ends(
     }
 }
 
+#[tokio::test]
+async fn an_error_behind_a_call_of_the_tool_reaches_the_client_once() {
+    let mut scene = Scene::with(SETTINGS).await;
+    for (api, error) in [
+        (
+            Api::Chat,
+            r#"{"error":{"message":"overloaded"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}"#,
+        ),
+        (Api::Chat, r#"{"error":{"message":"overloaded"}}"#),
+        (Api::Messages, r#"{"type":"error","error":{"type":"overloaded_error","message":"overloaded"}}"#),
+        (Api::Responses, r#"{"type":"error","message":"overloaded","sequence_number":90}"#),
+    ] {
+        let (mut call, first) = ask(&mut scene, api, true).await;
+        let whole = api.answer(1, &[Act::Say("One moment."), grep(&handle(&first))], true);
+        let ends = ["\"finish_reason\":\"tool_calls\"", "event: message_delta", "\"response.completed\""];
+        let end = ends.iter().filter_map(|end| whole.find(end)).min().unwrap();
+        let begun = whole[..end].rfind("\n\n").unwrap() + 2;
+        let stream = format!("{}data: {error}\n\n", &whole[..begun]);
+        let fields = ["content-type: text/event-stream", "connection: close"];
+        call.answer("200 OK", &fields, stream).await;
+        let reply = scene.client.reply().await;
+        let body = String::from_utf8_lossy(&reply.body);
+        assert_eq!(body.matches("\"message\":\"overloaded\"").count(), 1, "{api:?}: {body}");
+        assert!(body.contains("moment") && !body.contains(TOOL), "{api:?}: {body}");
+        scene.upstream.no_more();
+    }
+}
+
+#[tokio::test]
+async fn half_a_surrogate_ends_no_recall() {
+    let mut scene = Scene::with(SETTINGS).await;
+    for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
+        let (mut call, first) = ask(&mut scene, api, stream).await;
+        let kind = if stream { "content-type: text/event-stream" } else { "content-type: application/json" };
+        let halved = |n: u64, acts: &[Act]| api.answer(n, acts, stream).replace("HALF", r"\ud83d");
+        let acts = [Act::Say("One HALF."), grep(&handle(&first))];
+        call.answer("200 OK", &[kind, "connection: close"], halved(1, &acts)).await;
+        let (mut call, second) = next(&mut scene).await;
+        assert!(added(&first, &second).contains("own1"), "{api:?} {stream}");
+        call.answer("200 OK", &[kind, "connection: close"], halved(2, &[Act::Say("Two HALF.")])).await;
+        let reply = scene.client.reply().await;
+        // The client reads half a surrogate as U+FFFD.
+        let body = String::from_utf8_lossy(&reply.body).replace(r"\ud83d", "\u{fffd}");
+        let (said, calls, _) = api.read(body.as_bytes(), stream);
+        assert_eq!((said, calls.len()), (vec!["One \u{fffd}.".to_owned(), "Two \u{fffd}.".to_owned()], 0), "{api:?}");
+    }
+}
+
 fn ends_in_an_error(body: &[u8]) -> bool {
     let body = std::str::from_utf8(body).unwrap();
     let end = body.rsplit("event: error\ndata: ").next().unwrap();

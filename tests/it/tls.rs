@@ -157,3 +157,23 @@ async fn http2_to_the_upstream_is_a_setting() {
 fn request_with_hop() -> Vec<u8> {
     request("GET", "/v1/models", &["connection: keep-alive, x-hop", "x-hop: 1", "te: trailers"])
 }
+
+#[tokio::test]
+async fn roots_that_other_programs_are_told_of_are_trusted() {
+    for name in ["NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"] {
+        let certificate = Certificate::new();
+        let mut upstream = Upstream::start_tls(certificate.acceptor(CLEAR_HTTP1)).await;
+        let cert = certificate.cert.to_str().unwrap().to_owned();
+        let abridge = Setup::before(&upstream).environment(name, cert).start().await;
+        let mut client = abridge.connect().await;
+        client.send(chat(PLAIN)).await;
+        upstream.request().await.json("{}").await;
+        assert_eq!(client.reply().await.head.status(), 200, "{name}");
+
+        let abridge = Setup::before(&upstream).environment(name, "/none/such.pem").start().await;
+        abridge.says("no certificate could be read", 0).await;
+        let mut client = abridge.connect().await;
+        client.send(chat(PLAIN)).await;
+        refused(&client.reply().await, 502, "upstream_tls");
+    }
+}

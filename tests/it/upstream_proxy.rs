@@ -101,8 +101,42 @@ async fn a_tunnel_that_the_proxy_refuses_is_a_502() {
     let abridge = setup.environment("HTTPS_PROXY", proxy.origin()).start().await;
     let mut client = abridge.connect().await;
     client.send(chat(PLAIN)).await;
-    proxy.request().await.answer("407 Proxy Authentication Required", &["proxy-authenticate: Basic"], "no").await;
+    proxy.request().await.answer("403 Forbidden", &[], "no").await;
     refused(&client.reply().await, 502, "upstream_connect");
+}
+
+#[tokio::test]
+async fn a_proxy_that_wants_a_password_is_a_502_that_says_so() {
+    let upstream = Upstream::start().await;
+    for (scheme, name) in [("https", "HTTPS_PROXY"), ("http", "HTTP_PROXY")] {
+        let mut proxy = Upstream::start().await;
+        let url = format!("http://user:canary-secret@{}", proxy.address());
+        for url in [proxy.origin(), url] {
+            let setup = Setup::to(format!("{scheme}://{}/v1", upstream.address()));
+            let abridge = setup.environment(name, url).start().await;
+            let mut client = abridge.connect().await;
+            client.send(chat(PLAIN)).await;
+            let refusal = ["proxy-authenticate: Basic", "connection: close"];
+            proxy.request().await.answer("407 Proxy Authentication Required", &refusal, "no").await;
+            let message = refused(&client.reply().await, 502, "proxy_auth");
+            assert!(
+                message.contains("407") && message.contains(name) && message.contains("user:password@"),
+                "{message}"
+            );
+            assert!(!message.contains("canary-secret"), "{message}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_407_of_the_upstream_itself_goes_back_as_it_came() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).start().await;
+    let mut client = abridge.connect().await;
+    client.send(chat(PLAIN)).await;
+    upstream.request().await.answer("407 Proxy Authentication Required", &[], "no").await;
+    let reply = client.reply().await;
+    assert_eq!((reply.head.status(), &*reply.body, reply.head.get("x-abridge-error")), (407, &b"no"[..], None));
 }
 
 #[tokio::test]

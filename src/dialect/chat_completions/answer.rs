@@ -8,14 +8,17 @@ use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage};
 
 /// What a chunk of a stream, or the whole answer, reports.
 #[derive(Deserialize)]
-struct Chunk {
-    choices: Option<Vec<Choice>>,
+struct Chunk<'a> {
+    #[serde(borrow)]
+    choices: Option<Vec<Choice<'a>>>,
     usage: Option<WireUsage>,
     error: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
+struct Choice<'a> {
+    #[serde(borrow)]
+    index: Option<&'a RawValue>,
     finish_reason: Option<String>,
 }
 
@@ -84,7 +87,7 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
         answer.is_complete = true;
         return Ok(());
     }
-    let chunk: Chunk = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
+    let chunk: Chunk<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
     answer.is_error |= chunk.error.is_some();
     if let Some(billed) = chunk.usage {
         answer.usage = Some(Usage {
@@ -93,7 +96,8 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
             output: billed.completion_tokens.unwrap_or_default(),
         });
     }
-    let reason = chunk.choices.into_iter().flatten().find_map(|choice| choice.finish_reason);
+    let first = chunk.choices.into_iter().flatten().find(|choice| is_first(choice.index));
+    let reason = first.and_then(|choice| choice.finish_reason);
     answer.stop_reason = reason.or(answer.stop_reason.take());
     if answer.text.is_some() { read_said(json, answer) } else { Ok(()) }
 }
@@ -102,7 +106,7 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
 fn read_said(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
     let said: Said<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
     let mut choices = said.choices.into_iter().flatten();
-    let first = choices.find(|choice| choice.index.is_none_or(|index| index.get() == "0"));
+    let first = choices.find(|choice| is_first(choice.index));
     let Some(message) = first.and_then(|choice| choice.delta.or(choice.message)) else { return Ok(()) };
     let said: MessageDelta<'_> = serde_json::from_str(message.get()).map_err(|_| InvalidAnswer)?;
     answer.calls_tool |= said.tool_calls.is_some_and(|calls| !is_empty_array(calls)) || said.function_call.is_some();
@@ -110,6 +114,11 @@ fn read_said(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
         text.push_str(&text_of(content).ok_or(InvalidAnswer)?);
     }
     Ok(())
+}
+
+/// Whether a choice with this index is the first one.
+fn is_first(index: Option<&RawValue>) -> bool {
+    index.is_none_or(|index| matches!(index.get(), "0" | "null"))
 }
 
 fn is_empty_array(json: &RawValue) -> bool {
@@ -163,6 +172,19 @@ mod tests {
             ..Answer::default()
         };
         assert_eq!(all, Ok(expected));
+    }
+
+    #[test]
+    fn of_several_choices_the_first_says_why_it_stopped() {
+        let stop = |chunks: &[&str]| answer(chunks).unwrap().stop_reason;
+        let ends =
+            |index: &str, reason: &str| format!(r#"{{"choices":[{{"index":{index},"finish_reason":"{reason}"}}]}}"#);
+        let (first, second) = (ends("0", "stop"), ends("1", "length"));
+        assert_eq!(stop(&[&first, &second]).as_deref(), Some("stop"));
+        assert_eq!(stop(&[&second, &first]).as_deref(), Some("stop"));
+        assert_eq!(stop(&[&second]), None);
+        let both = r#"{"choices":[{"index":1,"finish_reason":"length"},{"index":0,"finish_reason":"stop"}]}"#;
+        assert_eq!(stop(&[both]).as_deref(), Some("stop"));
     }
 
     #[test]

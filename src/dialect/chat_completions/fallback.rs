@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{Message, NAME, ParseError, ParseErrorKind, error};
 use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex},
-    dialect::thorough::Json,
+    dialect::{json::id_text, thorough::Json},
 };
 
 #[derive(Deserialize)]
@@ -129,8 +129,9 @@ impl<'a> Reader<'a> {
 
     fn call_id(&self, value: Option<&'a RawValue>) -> Result<CallId<'a>, ParseError> {
         let Some(raw) = value else { return Ok(CallId::default()) };
-        match self.json.text(value)? {
+        match id_text(raw.get().as_bytes()) {
             Some(text) => Ok(CallId { kind: "", raw: Some(self.json.span(raw)), text }),
+            None if raw.get().starts_with('"') => Err(self.json.refuse(raw.get(), ParseErrorKind::NotJson)),
             None => Err(self.json.refuse(raw.get(), ParseErrorKind::IdNotAString)),
         }
     }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, Object, OwnCall, Passage, RoundCalls, add, append, held, hidden_before, is_own, number, object, objects,
-    text, write, write_event,
+    Joiner, Object, OwnCall, Passage, RoundCalls, add, append, held, hidden_before, id, is_own, number, object,
+    objects, text, write, write_event,
 };
 
 /// What stands between the texts of two rounds, which are one text for the client.
@@ -25,12 +25,11 @@ pub(super) struct ChatJoiner {
     is_whole: bool,
     /// Whether the stream has said that nothing follows.
     is_done: bool,
-    /// The message of this round without its calls, and those.
-    message: Object,
-    calls: BTreeMap<u64, Object>,
-    own: BTreeSet<u64>,
-    /// Whether the round has other calls, or several choices, or has failed.
+    /// The choices of this round, by their indices.
+    choices: BTreeMap<u64, Choice>,
+    /// Whether the round has other calls, or has failed.
     has_others: bool,
+    has_failed: bool,
     /// The texts of the rounds before, if they are not at the client yet.
     texts: Vec<String>,
     /// Whether the client has text that the next text is to be set apart from, and any text at all.
@@ -43,16 +42,28 @@ pub(super) struct ChatJoiner {
     usage: Object,
 }
 
+/// One choice of a round.
+#[derive(Debug, Default)]
+struct Choice {
+    /// The message without its calls, and those.
+    message: Object,
+    calls: BTreeMap<u64, Object>,
+    own: BTreeSet<u64>,
+}
+
 impl Joiner for ChatJoiner {
     fn event(&mut self, _: &Bytes, data: &[u8]) -> Passage {
         if data == b"[DONE]" {
             self.is_done = true;
-            return if self.own.is_empty() { Passage::Unchanged } else { Passage::nothing() };
+            return if self.has_failed || !self.calls_own() { Passage::Unchanged } else { Passage::nothing() };
         }
         let Some(mut chunk) = object(data) else { return Passage::Unchanged };
         let choices = objects(&mut chunk, "choices").into_iter().map(|choice| self.choice(choice)).collect();
         self.note_usage(&chunk);
-        self.has_others |= chunk.contains_key("error");
+        if chunk.get("error").is_some_and(|error| !error.is_null()) {
+            (self.has_others, self.has_failed) = (true, true);
+            self.end.clear();
+        }
         if !self.is_changed() {
             self.keep_common(&chunk);
             return Passage::Unchanged;
@@ -65,26 +76,18 @@ impl Joiner for ChatJoiner {
         let Some(mut answer) = object(answer) else { return false };
         self.note_usage(&answer);
         let mut choices = objects(&mut answer, "choices");
-        self.has_others |= choices.len() > 1;
-        let Some(Value::Object(message)) = choices.first_mut().and_then(|first| first.get_mut("message")) else {
-            return false;
-        };
-        for (at, call) in objects(message, "tool_calls").into_iter().enumerate() {
-            self.note_call(at as u64, &call);
-            self.calls.insert(at as u64, call);
+        for (at, choice) in choices.iter_mut().enumerate() {
+            self.whole_choice(at as u64, choice);
         }
-        self.message.clone_from(message);
-        if !self.is_changed() {
+        if self.choices.is_empty() || !self.is_changed() {
             return false;
         }
-        let kept: Vec<_> = self.others().map(|call| Value::Object(call.clone())).collect();
-        if !kept.is_empty() {
-            message.insert("tool_calls".to_owned(), kept.into());
-        }
-        self.texts.extend(Some(text(message, "content").to_owned()).filter(|said| !said.is_empty()));
-        self.has_text = !self.texts.is_empty();
-        if self.has_text {
-            message.insert("content".to_owned(), self.texts.join(BETWEEN).into());
+        if let Some(Value::Object(message)) = choices.first_mut().and_then(|first| first.get_mut("message")) {
+            self.texts.extend(Some(text(message, "content").to_owned()).filter(|said| !said.is_empty()));
+            self.has_text = !self.texts.is_empty();
+            if self.has_text {
+                message.insert("content".to_owned(), self.texts.join(BETWEEN).into());
+            }
         }
         answer.insert("choices".to_owned(), choices.into_iter().map(Value::Object).collect());
         self.sum_usage(&mut answer);
@@ -98,22 +101,25 @@ impl Joiner for ChatJoiner {
             let arguments = function.map(|function| text(function, "arguments").to_owned()).unwrap_or_default();
             OwnCall { arguments, json: write(call).into() }
         };
-        (!self.end.is_empty() && !self.own.is_empty()).then(|| RoundCalls {
-            own: self.own_calls().map(call).collect(),
-            others: self.others().map(|call| text(call, "id").to_owned()).collect(),
+        // Several choices continue in different ways, so no further round is sent for any.
+        let only = self.choices.values().next().filter(|_| self.choices.len() == 1)?;
+        (!self.end.is_empty() && !only.own.is_empty()).then(|| RoundCalls {
+            own: only.own_calls().map(call).collect(),
+            others: only.others().map(|call| id(call, "id")).collect(),
             is_alone: !self.has_others,
         })
     }
 
     fn results(&self, texts: &[String]) -> Vec<Bytes> {
         let results = self.own_calls().zip(texts).map(|(call, result)| {
-            json!({"role": "tool", "tool_call_id": text(call, "id"), "content": result}).to_string().into()
+            let id = call.get("id").cloned().unwrap_or_else(|| "".into());
+            json!({"role": "tool", "tool_call_id": id, "content": result}).to_string().into()
         });
         results.collect()
     }
 
     fn exchange(&self, texts: &[String]) -> Vec<Bytes> {
-        let mut message = self.message.clone();
+        let mut message = self.choices.values().next().map(|choice| choice.message.clone()).unwrap_or_default();
         message.insert("role".to_owned(), "assistant".into());
         message.entry("content").or_insert(Value::Null);
         message.insert("tool_calls".to_owned(), self.own_calls().cloned().map(Value::Object).collect());
@@ -124,14 +130,15 @@ impl Joiner for ChatJoiner {
         add(&mut self.billed, &std::mem::take(&mut self.usage));
         self.is_apart = self.has_text;
         self.is_later = true;
-        self.message.clear();
-        self.calls.clear();
-        self.own.clear();
+        self.choices.clear();
         self.end.clear();
     }
 
     fn rest(&mut self) -> Bytes {
-        let end = std::mem::take(&mut self.end);
+        let mut end = std::mem::take(&mut self.end);
+        if self.choices.len() > 1 {
+            self.end_choices(&mut end);
+        }
         let mut rest = held(&end, self.is_whole);
         if self.is_done && !end.is_empty() {
             rest.extend_from_slice(b"data: [DONE]\n\n");
@@ -147,39 +154,17 @@ impl Joiner for ChatJoiner {
     }
 
     fn is_changed(&self) -> bool {
-        self.is_later || !self.own.is_empty()
+        self.is_later || self.calls_own()
     }
 }
 
-impl ChatJoiner {
+impl Choice {
     fn own_calls(&self) -> impl Iterator<Item = &Object> {
         self.calls.iter().filter(|(at, _)| self.own.contains(at)).map(|(_, call)| call)
     }
 
     fn others(&self) -> impl Iterator<Item = &Object> {
         self.calls.iter().filter(|(at, _)| !self.own.contains(at)).map(|(_, call)| call)
-    }
-
-    /// Adds what a chunk says to the message, and leaves of it what the client gets.
-    fn choice(&mut self, mut choice: Object) -> Object {
-        self.has_others |= number(&choice, "index").is_some_and(|index| index > 0);
-        let Some(Value::Object(delta)) = choice.get_mut("delta") else { return choice };
-        let calls = objects(delta, "tool_calls");
-        merge(&mut self.message, delta);
-        let kept: Vec<Value> = calls.into_iter().filter_map(|call| self.call(call)).collect();
-        if !kept.is_empty() {
-            delta.insert("tool_calls".to_owned(), kept.into());
-        }
-        if self.is_later {
-            delta.remove("role");
-        }
-        if let Some(Value::String(said)) = delta.get_mut("content").filter(|said| **said != "") {
-            if std::mem::take(&mut self.is_apart) {
-                said.insert_str(0, BETWEEN);
-            }
-            self.has_text = true;
-        }
-        choice
     }
 
     /// Adds a piece of a call. Returns it as the client gets it, if it is a call of the client's own tools.
@@ -211,18 +196,80 @@ impl ChatJoiner {
     fn place(&self, piece: &Object) -> u64 {
         let last = self.calls.keys().next_back().copied();
         let at = number(piece, "index").or(last).unwrap_or_default();
-        let id = text(piece, "id");
-        let is_another = self.calls.get(&at).is_some_and(|call| !id.is_empty() && text(call, "id") != id);
+        let own_id = id(piece, "id");
+        let is_another = self.calls.get(&at).is_some_and(|call| !own_id.is_empty() && id(call, "id") != own_id);
         if is_another { last.map_or(0, |last| last + 1) } else { at }
     }
 
-    /// Notes whose tool a call is of.
+    /// Notes whether a call is of the tool that abridge has added.
     fn note_call(&mut self, at: u64, call: &Object) {
         let name = call.get("function").and_then(Value::as_object).map(|function| text(function, "name"));
         if name.is_some_and(is_own) {
             self.own.insert(at);
         }
-        self.has_others |= !self.own.contains(&at);
+    }
+}
+
+impl ChatJoiner {
+    fn own_calls(&self) -> impl Iterator<Item = &Object> {
+        self.choices.values().flat_map(Choice::own_calls)
+    }
+
+    /// Whether abridge is called in this round.
+    fn calls_own(&self) -> bool {
+        self.choices.values().any(|choice| !choice.own.is_empty())
+    }
+
+    /// Adds what a chunk says to the message, and leaves of it what the client gets.
+    fn choice(&mut self, mut choice: Object) -> Object {
+        let of = self.choices.entry(number(&choice, "index").unwrap_or_default()).or_default();
+        let Some(Value::Object(delta)) = choice.get_mut("delta") else { return choice };
+        let calls = objects(delta, "tool_calls");
+        merge(&mut of.message, delta);
+        let kept: Vec<Value> = calls.into_iter().filter_map(|call| of.call(call)).collect();
+        self.has_others |= !kept.is_empty();
+        if !kept.is_empty() {
+            delta.insert("tool_calls".to_owned(), kept.into());
+        }
+        if self.is_later {
+            delta.remove("role");
+        }
+        if let Some(Value::String(said)) = delta.get_mut("content").filter(|said| **said != "") {
+            if std::mem::take(&mut self.is_apart) {
+                said.insert_str(0, BETWEEN);
+            }
+            self.has_text = true;
+        }
+        choice
+    }
+
+    /// Adds a choice of an answer that is not streamed, and leaves of it what the client gets.
+    fn whole_choice(&mut self, at: u64, choice: &mut Object) {
+        let index = number(choice, "index").unwrap_or(at);
+        let Some(Value::Object(message)) = choice.get_mut("message") else { return };
+        let of = self.choices.entry(index).or_default();
+        for (at, call) in objects(message, "tool_calls").into_iter().enumerate() {
+            of.note_call(at as u64, &call);
+            of.calls.insert(at as u64, call);
+        }
+        of.message.clone_from(message);
+        let kept: Vec<_> = of.others().map(|call| Value::Object(call.clone())).collect();
+        self.has_others |= !kept.is_empty();
+        if !kept.is_empty() {
+            message.insert("tool_calls".to_owned(), kept.into());
+        }
+    }
+
+    /// Of several choices, those that call for nothing but abridge have stopped.
+    fn end_choices(&self, end: &mut [Object]) {
+        let choices = end.iter_mut().filter_map(|chunk| chunk.get_mut("choices")?.as_array_mut()).flatten();
+        for (at, choice) in choices.filter_map(Value::as_object_mut).enumerate() {
+            let index = number(choice, "index").unwrap_or(if self.is_whole { at as u64 } else { 0 });
+            let of = self.choices.get(&index).filter(|of| !of.own.is_empty() && of.others().next().is_none());
+            if of.is_some() && is_end(choice) {
+                choice.insert("finish_reason".to_owned(), "stop".into());
+            }
+        }
     }
 
     fn note_usage(&mut self, chunk: &Object) {
@@ -253,7 +300,7 @@ impl ChatJoiner {
         let says = choices.iter().any(says_something);
         let ends = choices.is_empty() || choices.iter().any(is_end) || chunk.get("usage").is_some_and(Value::is_object);
         let mut events = Vec::new();
-        if !ends || self.own.is_empty() {
+        if !ends || self.has_failed || !self.calls_own() {
             if says || ends {
                 write_event(&mut events, &with_choices(chunk, choices));
             }
@@ -351,7 +398,83 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_in_the_chunk_of_a_call_passes_and_errors_and_other_choices_end_the_round() {
+    fn each_choice_gets_what_it_says_and_no_call_of_abridge() {
+        let chunk = |index: usize, rest: &str| format!(r#"{{"index":{index},{rest}}}"#);
+        let calls = |calls: &str| format!(r#""delta":{{"tool_calls":[{calls}]}}"#);
+        let piece = r#"{"index":0,"function":{"arguments":"x"}}"#;
+        let theirs = r#"{"index":0,"id":"y","function":{"name":"read","arguments":""}}"#;
+        let chunks = [
+            chunk(0, &calls(&own("a", r#""index":0,"#))),
+            chunk(1, &calls(theirs)),
+            chunk(0, &calls(piece)),
+            chunk(1, &calls(piece)),
+            chunk(2, r#""delta":{"content":"three"}"#),
+            chunk(0, r#""delta":{},"finish_reason":"tool_calls""#),
+            chunk(1, r#""delta":{},"finish_reason":"tool_calls""#),
+            chunk(2, r#""delta":{},"finish_reason":"stop""#),
+        ];
+        let mut joiner = ChatJoiner::default();
+        let (mut passed, calls) = round(&mut joiner, &chunks.each_ref().map(String::as_str));
+        assert_eq!(calls, None, "no choice is asked for more");
+        passed += str::from_utf8(&joiner.rest()).unwrap();
+        let events = passed.lines().filter_map(|line| line.strip_prefix("data: "));
+        let choices: Vec<Value> = events
+            .flat_map(|event| serde_json::from_str::<Value>(event).unwrap()["choices"].as_array().unwrap().clone())
+            .collect();
+        let ends = choices.iter().filter(|choice| choice["finish_reason"].is_string());
+        let ends: Vec<_> = ends.map(|choice| (choice["index"].clone(), choice["finish_reason"].clone())).collect();
+        assert_eq!(ends, [(0.into(), "stop".into()), (1.into(), "tool_calls".into()), (2.into(), "stop".into())]);
+        let arguments: String = choices
+            .iter()
+            .filter(|choice| choice["index"] == 1)
+            .filter_map(|choice| choice["delta"]["tool_calls"][0]["function"]["arguments"].as_str())
+            .collect();
+        assert!(arguments == "x" && passed.contains("three") && !passed.contains("abridge"), "{passed}");
+
+        let answer = |calls: &str| {
+            format!(r#"{{"finish_reason":"tool_calls","message":{{"content":"b","tool_calls":[{calls}]}}}}"#)
+        };
+        let whole =
+            format!(r#"{{"choices":[{},{}]}}"#, answer(&own("a", "")), answer(&format!("{},{theirs}", own("b", ""))));
+        let mut joiner = ChatJoiner::default();
+        assert!(joiner.whole(whole.as_bytes()) && joiner.calls().is_none());
+        let answer: Value = serde_json::from_slice(&joiner.rest()).unwrap();
+        let [first, second] = [0, 1].map(|n| answer["choices"][n].clone());
+        assert!(first["finish_reason"] == "stop" && first["message"].get("tool_calls").is_none(), "{first}");
+        assert!(second["finish_reason"] == "tool_calls" && second["message"]["tool_calls"][0]["id"] == "y", "{second}");
+    }
+
+    #[test]
+    fn an_error_behind_an_own_call_goes_on_once_and_nothing_else_follows_but_the_end() {
+        let call = format!(r#"{{"delta":{{"tool_calls":[{}]}}}}"#, own("a", r#""index":0,"#));
+        let mut joiner = ChatJoiner::default();
+        round(&mut joiner, &[&call]);
+        let error = br#"{"error":{"message":"overloaded"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}"#;
+        let Passage::Replaced(passed) = joiner.event(&Bytes::new(), error) else { panic!("an id is added") };
+        assert_eq!(str::from_utf8(&passed).unwrap().matches("overloaded").count(), 1);
+        assert_eq!(joiner.event(&Bytes::new(), b"[DONE]"), Passage::Unchanged);
+        assert!(joiner.calls().is_none() && joiner.close().is_none() && joiner.rest().is_empty());
+        // Some servers write the key into each chunk.
+        let end = br#"{"error":null,"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#;
+        let mut joiner = ChatJoiner::default();
+        round(&mut joiner, &[&call]);
+        joiner.event(&Bytes::new(), end);
+        assert!(joiner.calls().unwrap().is_alone);
+    }
+
+    #[test]
+    fn half_a_surrogate_and_ids_that_are_numbers_do_not_end_a_round() {
+        let call = own("7", r#""index":0,"#).replace("\"7\"", "7");
+        let chunk = format!(r#"{{"delta":{{"content":"\ud83d","tool_calls":[{call}]}},"finish_reason":"tool_calls"}}"#);
+        let mut joiner = ChatJoiner::default();
+        let (passed, is_alone) = round(&mut joiner, &[&chunk]);
+        assert!(is_alone == Some(true) && passed.contains('\u{fffd}') && !passed.contains("abridge"), "{passed}");
+        let results = joiner.results(&["one".to_owned()]);
+        assert!(str::from_utf8(&results[0]).unwrap().contains(r#""tool_call_id":7"#));
+    }
+
+    #[test]
+    fn what_is_said_in_the_chunk_of_a_call_passes_and_a_round_that_breaks_off_is_not_answered() {
         let call = own("a", r#""index":0,"#);
         let said = format!(r#"{{"delta":{{"content":"text","tool_calls":[{call}]}},"finish_reason":"tool_calls"}}"#);
         let mut joiner = ChatJoiner::default();
@@ -359,8 +482,6 @@ mod tests {
         assert!(is_alone == Some(true) && passed.contains("text") && !passed.contains("tool_calls"), "{passed}");
         let closed = joiner.close().unwrap();
         assert!(str::from_utf8(&closed).unwrap().contains(r#""finish_reason":"stop""#));
-        let (_, is_alone) = round(&mut ChatJoiner::default(), &[&said, r#"{"index":1,"delta":{"content":"b"}}"#]);
-        assert_eq!(is_alone, Some(false));
         let (_, unended) = round(&mut ChatJoiner::default(), &[&said.replace("\"tool_calls\"}", "null}")]);
         assert_eq!(unended, None, "a round that has broken off is not answered");
     }

@@ -10,7 +10,7 @@ use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex},
     dialect::{
         history_keys::HistoryKeys,
-        json::{Cursor, Unsupported, decode, require},
+        json::{Cursor, Unsupported, decode, id_text, require},
     },
     span::Span,
     string_index::StringIndex,
@@ -165,7 +165,7 @@ impl<'a> Scanner<'a> {
     fn call_id(&self, value: Option<Span>) -> Result<CallId<'a>, Unsupported> {
         match value.map(|span| (span, self.cursor.bytes(span))) {
             None | Some((_, b"null")) => Ok(CallId::default()),
-            Some((span, raw)) => Ok(CallId { kind: "", raw: Some(span), text: decode(raw).ok_or(Unsupported)? }),
+            Some((span, raw)) => Ok(CallId { kind: "", raw: Some(span), text: id_text(raw).ok_or(Unsupported)? }),
         }
     }
 

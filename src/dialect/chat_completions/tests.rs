@@ -145,7 +145,7 @@ fn says_why_it_refuses() {
     check_refused(r#"{"messages":[{"content":null,"content":null}]}"#, 13, DuplicateKey);
     check_refused(r#"{"messages":[{"role":"assistant","tool_calls":{}}]}"#, 46, NotAnArray);
     check_refused(r#"{"messages":[{"role":"assistant","tool_calls":[null]}]}"#, 47, NotAnObject);
-    check_refused(r#"{"messages":[{"role":"assistant","tool_calls":[{"id":7}]}]}"#, 53, IdNotAString);
+    check_refused(r#"{"messages":[{"role":"assistant","tool_calls":[{"id":true}]}]}"#, 53, IdNotAString);
     check_refused(r#"{"messages":[{"role":"tool","tool_call_id":[]}]}"#, 43, IdNotAString);
     check_refused(r#"{"messages":[]} {}"#, 16, NotJson);
     check_refused("{\"messages\":\n[1,]}", 16, NotJson);

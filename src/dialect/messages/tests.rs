@@ -225,7 +225,7 @@ fn says_why_it_refuses() {
     check_refused(r#"{"messages":[],"system":"","system":null}"#, 0, DuplicateKey);
     check_refused(r#"{"messages":[{"role":"user","role":"user"}]}"#, 13, DuplicateKey);
     check_refused(r#"{"messages":[{"content":[{"type":"text","type":"text"}]}]}"#, 25, DuplicateKey);
-    check_refused(r#"{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":7}]}]}"#, 68, IdNotAString);
+    check_refused(r#"{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":{}}]}]}"#, 68, IdNotAString);
     check_refused(
         r#"{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":[]}]}]}"#,
         75,

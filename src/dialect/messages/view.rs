@@ -16,7 +16,7 @@ use crate::{
     },
     dialect::{
         history_keys::HistoryKeys,
-        json::{Cursor, Unsupported, decode, fields, fields_of},
+        json::{Cursor, Unsupported, decode, fields, fields_of, id_text},
     },
     span::Span,
 };
@@ -334,8 +334,9 @@ impl<'a> View<'a> {
 
     fn call_id(&self, value: Option<Span>) -> Result<CallId<'a>, Fault> {
         let Some(raw) = value else { return Ok(CallId::default()) };
-        match text(self.body, value)? {
+        match id_text(raw.of(self.body)) {
             Some(text) => Ok(CallId { kind: "", raw: Some(raw), text }),
+            None if raw.of(self.body).starts_with(b"\"") => Err(Fault { at: raw, kind: ParseErrorKind::NotJson }),
             None => Err(Fault { at: raw, kind: ParseErrorKind::IdNotAString }),
         }
     }

@@ -22,7 +22,10 @@ use memchr::memmem;
 use super::{ParseErrorKind, parts::tool_names};
 use crate::{
     conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
-    dialect::{history_keys::HistoryKeys, json::decode},
+    dialect::{
+        history_keys::HistoryKeys,
+        json::{decode, id_text},
+    },
     span::Span,
 };
 
@@ -351,7 +354,9 @@ impl<'a> ViewBuilder<'a> {
 
     fn call_id(&self, kind: &'static str, value: Option<Span>) -> Result<CallId<'a>, Fault> {
         let Some(span) = value else { return Ok(CallId { kind, ..CallId::default() }) };
-        let text = self.text(value)?.ok_or((span.start, ParseErrorKind::IdNotAString))?;
+        let raw = span.of(self.body);
+        let fault = if raw.starts_with(b"\"") { ParseErrorKind::NotJson } else { ParseErrorKind::IdNotAString };
+        let text = id_text(raw).ok_or((span.start, fault))?;
         Ok(CallId { kind, raw: Some(span), text })
     }
 

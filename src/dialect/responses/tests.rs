@@ -293,7 +293,7 @@ fn says_why_it_refuses() {
     for key in ITEM_KEYS {
         check_refused(&format!(r#"{{"input":[{{"{key}":null,"{key}":null}}]}}"#), 10, DuplicateKey);
     }
-    check_refused(r#"{"input":[{"type":"function_call","call_id":7}]}"#, 44, IdNotAString);
+    check_refused(r#"{"input":[{"type":"function_call","call_id":true}]}"#, 44, IdNotAString);
     check_refused(r#"{"input":[{"type":"function_call_output","call_id":[]}]}"#, 51, IdNotAString);
     check_refused("{\"input\":\n[1,]}", 13, NotJson);
     let body = format!(r#"{{"input":[{}{{}}]}}"#, "{},".repeat(MAX_ELEMENTS));

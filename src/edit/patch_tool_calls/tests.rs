@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::{
+    conversation::{CallIndex, Pairing},
     dialect::{self, Dialect},
     plan::Plan,
     planner::{PlanSettings, Planner},
@@ -180,9 +181,89 @@ fn without_ids_position_counts() {
         check(&format!("a:{none},{none} t:{none} u"), &format!("a:{none},{none} t:{none} p:{none} u"));
         check(&format!("a:1,{none} t:{none} u"), &format!("a:1,{none} t:{none} p:1 u"));
         check(&format!("a:1 t:1 t:{none} u"), "a:1 t:1 u");
+        // Beside ids that nothing else has.
+        check_untouched(&format!("a:1,{none} t:{none} t:2 u"));
+        check_untouched(&format!("a:{none},1 t:2 t:{none} u"));
+        check_untouched(&format!("a:{none},1 t:{none} t:2 u"));
+        check_untouched(&format!("a:{none},1,{none} t:2 t:1 t:3 u"));
+        check(&format!("a:1,2,{none} t:{none} t:3 u"), &format!("a:1,2,{none} t:{none} t:3 p:2 u"));
         check(&format!("a:{none} u t:{none}"), &format!("a:{none} p:{none} u"));
     }
     check("a:1,2 t:- u t:1=late t:2", "a:1,2 t:- t:2 u");
+}
+
+#[test]
+fn of_calls_and_results_without_ids_the_first_belong_together() {
+    let answers = |words: &str| {
+        let body = body(words);
+        let conversation = dialect().parse(&body).unwrap();
+        let pairing = Pairing::of(&conversation);
+        pairing.results.iter().map(|result| result.answers.map(CallIndex::get)).collect::<Vec<_>>()
+    };
+    assert_eq!(answers("a:1,- t:- t:-"), [Some(0), Some(1)]);
+    assert_eq!(answers("a:-,1 t:- t:-"), [Some(0), Some(1)]);
+    assert_eq!(answers("a:1,- t:- t:2"), [Some(0), Some(1)]);
+    assert_eq!(answers("a:-,2,- t:- t:2 t:3"), [Some(0), Some(1), Some(2)]);
+    assert_eq!(answers("a:1,- t:-"), [Some(1)]);
+}
+
+#[test]
+fn nothing_is_put_in_for_calls_that_are_answered_in_other_words() {
+    let call = r#"{"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"read"}},{"id":"c2","function":{"name":"ls"}}]}"#;
+    let check = |behind: &str, n_inserted: usize| {
+        let body = Bytes::from(format!(r#"{{"messages":[{call},{behind}]}}"#));
+        let (plan, output) = run(&body, &settings(Orphans::Drop));
+        assert_eq!(output.matches("none for ").count(), n_inserted, "{behind}");
+        assert_eq!(plan.report.changes.len(), n_inserted, "{plan}");
+    };
+    let said = |text: &str| format!(r#"{{"role":"user","content":"{text}"}}"#);
+    check(&said("Tool result of read (c1): a"), 1);
+    check(&[said("Tool result of read (c1): a"), said("Tool result of ls (c2): b")].join(","), 0);
+    check(r#"{"role":"function","name":"ls","content":"b"},{"role":"function","name":"read","content":"a"}"#, 0);
+    check(r#"{"role":"function","name":"ls","content":"b"},{"role":"function","name":"ls","content":"c"}"#, 1);
+    check(&format!(r#"{{"role":"tool","tool_call_id":"c1","content":"a"}},{}"#, said("Result of c2: b")), 1);
+    check(&format!(r#"{{"role":"tool","tool_call_id":"c1","content":"a"}},{}"#, said("Tool result c2: b")), 0);
+    check(&said("No, run only unit tests"), 2);
+    check(&format!(r#"{{"role":"assistant","content":"x"}},{}"#, said("Tool result of read (c1): a")), 2);
+}
+
+#[test]
+fn a_placeholder_shows_the_beginning_of_a_long_id() {
+    let id = format!("call_9__thought__{}", "é+/".repeat(1_000));
+    let body = Bytes::from(format!(
+        r#"{{"messages":[{{"role":"assistant","tool_calls":[{{"id":"{id}","function":{{"name":"{}"}}}}]}}]}}"#,
+        "f".repeat(65)
+    ));
+    let (_, output) = run(&body, &settings(Orphans::Drop));
+    let (_, placeholder) = output.rsplit_once("none for ").unwrap();
+    assert!(placeholder.starts_with(&format!("{}/call_9__thought__", "f".repeat(64))) && placeholder.len() < 150);
+    assert_eq!(output.matches(&*id).count(), 2, "the result has the id of the call");
+}
+
+#[test]
+fn ids_that_are_numbers_are_ids() {
+    for (path, body, result) in [
+        (
+            "/chat/completions",
+            r#"{"messages":[{"role":"assistant","tool_calls":[{"id":7,"function":{"name":"f"}},{"id":8,"function":{"name":"f"}}]},{"role":"tool","tool_call_id":8}]}"#,
+            r#""tool_call_id":7,"#,
+        ),
+        (
+            "/responses",
+            r#"{"input":[{"type":"function_call","call_id":7,"name":"f","arguments":"{}"}]}"#,
+            r#""call_id":7,"output""#,
+        ),
+        (
+            "/v1/messages",
+            r#"{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":7,"name":"f","input":{}}]}]}"#,
+            r#""tool_use_id":7,"#,
+        ),
+    ] {
+        let (dialect, body) = (dialect::for_path(path).unwrap(), Bytes::from_static(body.as_bytes()));
+        let plan = planner(&settings(Orphans::Drop), Language::En).plan(dialect, &body).unwrap();
+        let output = String::from_utf8(splice(&body, &plan.splices).concat()).unwrap();
+        assert!(output.contains(result) && output.contains("none for f/7"), "{output}");
+    }
 }
 
 #[test]

@@ -121,7 +121,9 @@ impl CallError {
                 | UpstreamErrorKind::HeadTooLong
                 | UpstreamErrorKind::Malformed
                 | UpstreamErrorKind::Closed => Retry::Same(None),
-                UpstreamErrorKind::Tls | UpstreamErrorKind::FirstByteTimeout(_) => Retry::Never,
+                UpstreamErrorKind::Tls | UpstreamErrorKind::ProxyRefusal | UpstreamErrorKind::FirstByteTimeout(_) => {
+                    Retry::Never
+                }
             },
             Self::NoRequest | Self::HeadTimeout(_) | Self::Read(ReadError::Idle(_)) | Self::NotCounted => Retry::Never,
             Self::Read(_) | Self::ErrorEvent | Self::Incomplete | Self::Fault(_) => Retry::Same(None),

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::dialect::{Answer, Dialect, InvalidAnswer};
+use crate::raw;
 use crate::relay::outline::{Ended, Line};
 
 /// Why an answer could not be read.
@@ -127,7 +128,11 @@ async fn read_json(
 }
 
 fn add(data: &[u8], dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), ReadError> {
-    dialect.read_answer(data, answer)?;
+    if let Err(invalid) = dialect.read_answer(data, answer) {
+        // Some servers cut a text in the middle of a surrogate pair.
+        let mended = raw::utf8(data).and_then(raw::without_halves).ok_or(invalid)?;
+        dialect.read_answer(mended.as_bytes(), answer)?;
+    }
     let is_too_long = answer.text.as_ref().is_some_and(|text| text.len() > MAX_TEXT);
     if is_too_long { Err(ReadError::TooLong) } else { Ok(()) }
 }
