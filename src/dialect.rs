@@ -19,8 +19,8 @@ pub use self::{
     media::TextPartNames,
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
     types::{
-        AnsweredInWords, BytesAt, CallInput, Compaction, Emptied, Entries, ErrorFields, Exchange, Field, OpenCalls,
-        OpeningEvents, Switch,
+        AnsweredInWords, BytesAt, CallInput, Compaction, CompactionTrigger, Emptied, Entries, ErrorFields, Exchange,
+        Field, OpenCalls, OpeningEvents, Switch,
     },
 };
 
@@ -267,7 +267,18 @@ pub trait Dialect: Debug + Send + Sync {
         None
     }
 
-    /// The answer to a request at `compacting_path`; none if it cannot be made of `compaction`.
+    /// What asks for a compaction in a turn, if the body is one that does.
+    fn compaction_trigger(&self, _body: &Bytes) -> Option<CompactionTrigger> {
+        None
+    }
+
+    /// The body with the items that compactions made by abridge stand for, if it has any: an upstream cannot read them.
+    fn restored(&self, _body: &Bytes) -> Option<Bytes> {
+        None
+    }
+
+    /// The answer to a request at `compacting_path`, or to one with a `compaction_trigger`; none if it cannot be made of
+    /// `compaction`.
     fn compacted(&self, _compaction: &Compaction<'_>) -> Option<Bytes> {
         None
     }

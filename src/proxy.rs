@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
@@ -23,6 +23,7 @@ use crate::history::History;
 use crate::inspect;
 use crate::metrics::Metrics;
 use crate::otel;
+use crate::payload::Caller;
 use crate::plan::Plan;
 use crate::planner::SummaryTiming;
 use crate::recording::Recorder;
@@ -60,10 +61,11 @@ mod tunnel;
 pub mod windows;
 
 use cache_ledger::CacheLedger;
+use compaction::CompactionTurn;
 pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
-use exchange::{Accounting, OverheadTimer, RequestIds};
+use exchange::{Accounting, OverheadTimer, RequestId, RequestIds};
 use fail_open::FailOpenCounters;
 use headers::ControlHeader;
 use inspection::Inspector;
@@ -276,18 +278,20 @@ impl Proxy {
         let (mut parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
-        let control = ControlHeader::from_headers(&parts.headers);
-        if control == ControlHeader::Unknown {
-            tracing::warn!("the x-abridge header of a request is neither \"off\" nor \"dry-run\"; the policy applies");
-        }
-        let dry_run = live.dry_run || control == ControlHeader::DryRun;
-        let mode = if dry_run { EditMode::DryRun } else { EditMode::Apply };
+        let dry_run = live.is_dry(&parts.headers);
 
         let (mut buffered, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
         let decoded = self.decode(&parts.headers, &mut buffered, indexer).await?;
+        let decoded = self.restore(dialect, &mut parts.headers, &mut buffered, decoded);
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
+        let id = self.ids.next();
+        let turn = decoded.as_ref().filter(|_| !dry_run);
+        let turn = turn.and_then(|text| CompactionTurn::of(live.responses.compact, dialect, &parts, text));
+        if let Some(made) = self.compacted_turn(destination, dialect, turn.as_deref(), id).await {
+            return made;
+        }
         let puts_back = destination.adds_recall_tool() && !dry_run;
         let (decoded, place) = if puts_back {
             Box::pin(self.put_back(dialect, &mut parts.headers, &mut buffered, decoded)).await
@@ -295,7 +299,7 @@ impl Proxy {
             (decoded, None)
         };
         let text = decoded.as_deref().unwrap_or(&buffered.bytes).clone();
-        let (id, caller, readable) = (self.ids.next(), self.caller(&parts.headers), decoded.is_some());
+        let (caller, readable) = (self.caller(&parts.headers), decoded.is_some());
         let cache = self.accounting.prefixes.cache_scope(&target, caller);
         let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
         let treatment = self.treatment(rescue, dialect, &parts.headers, &text).await;
@@ -308,7 +312,7 @@ impl Proxy {
                 let asked = EditOptions {
                     caller,
                     upstream,
-                    mode,
+                    mode: if dry_run { EditMode::DryRun } else { EditMode::Apply },
                     when: SummaryTiming::Triggered,
                     origin: Some(&origin),
                     has_expired: Some(&has_expired),
@@ -326,10 +330,7 @@ impl Proxy {
             recording_input::sent(&parts, text.clone(), &edited, treatment.form(), planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
-        if self.events.has_subscribers() {
-            exchange.edit_events =
-                EditEvents::begin(&self.events, id.to_string(), caller, &edited, dry_run).map(Box::new);
-        }
+        exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
         let BufferedBody { bytes, lease } = buffered;
         let lease = Arc::new(lease);
         let retry =
@@ -349,7 +350,22 @@ impl Proxy {
         if let Some(recalls) = exchange.recalls.take() {
             answer = Box::pin(recalls.join(answer)).await;
         }
+        if let Some(made) = self.compacted_instead(destination, dialect, turn, &mut answer, id).await {
+            return Ok(made);
+        }
         Ok(relay(upstream, answer, exchange))
+    }
+
+    /// What tells subscribers of the edits of a request, if there are any.
+    fn begin_events(
+        &self,
+        id: RequestId,
+        caller: Caller,
+        edited: &EditedBody,
+        dry_run: bool,
+    ) -> Option<Box<EditEvents>> {
+        let is_heard = self.events.has_subscribers();
+        is_heard.then(|| EditEvents::begin(&self.events, id.to_string(), caller, edited, dry_run).map(Box::new))?
     }
 
     /// Serves a request that is not edited: both bodies are streamed through.
@@ -379,6 +395,17 @@ impl Proxy {
         let request = Request::from_parts(parts, RequestBody::Streamed(body));
         let answer = send(upstream, request, target, &mut exchange).await?;
         Ok(relay(upstream, answer, exchange))
+    }
+}
+
+impl LiveConfig {
+    /// Whether a request with these header fields is sent as it came.
+    fn is_dry(&self, headers: &HeaderMap) -> bool {
+        let control = ControlHeader::from_headers(headers);
+        if control == ControlHeader::Unknown {
+            tracing::warn!("the x-abridge header of a request is neither \"off\" nor \"dry-run\"; the policy applies");
+        }
+        self.dry_run || control == ControlHeader::DryRun
     }
 }
 

@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Compaction, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
-    OpeningEvents, ParseError, ParseErrorKind, Stop, TextPartNames,
+    Answer, CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer,
+    Joiner, OpeningEvents, ParseError, ParseErrorKind, Stop, TextPartNames,
     chat_completions::tokens::count_part,
     json::{Unsupported, push_string},
     strings,
@@ -33,6 +33,7 @@ mod compact;
 mod fallback;
 mod in_band;
 mod items;
+mod own_compaction;
 mod parts;
 mod render;
 mod scan;
@@ -187,7 +188,18 @@ impl Dialect for Responses {
     }
 
     fn compacted(&self, compaction: &Compaction<'_>) -> Option<Bytes> {
-        compact::answer(compaction)
+        match compaction.trigger {
+            Some(trigger) => own_compaction::response(compaction, trigger),
+            None => compact::answer(compaction),
+        }
+    }
+
+    fn compaction_trigger(&self, body: &Bytes) -> Option<CompactionTrigger> {
+        own_compaction::trigger(body)
+    }
+
+    fn restored(&self, body: &Bytes) -> Option<Bytes> {
+        own_compaction::restored(body)
     }
 
     fn stop(&self, reason: &str) -> Stop {

@@ -84,6 +84,17 @@ pub struct Compaction<'a> {
     pub made_at: u64,
     /// The tokens that the conversation had, and those that it has.
     pub tokens: (usize, usize),
+    /// What asked for it, if that was an item of a turn.
+    pub trigger: Option<&'a CompactionTrigger>,
+}
+
+/// A turn that asks for a compaction, and for nothing else.
+#[derive(Clone, Debug)]
+pub struct CompactionTrigger {
+    /// The body without what asks for it.
+    pub conversation: Bytes,
+    /// Whether the answer is to be a stream.
+    pub streams: bool,
 }
 
 /// A field of a message, as [`Dialect::fields`](super::Dialect::fields) gives it.

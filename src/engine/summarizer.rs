@@ -35,6 +35,7 @@ mod endpoints;
 mod hooks;
 mod stream;
 mod task;
+mod words;
 
 pub use endpoints::{EndpointError, Endpoints};
 use task::{CountedSummary, SummaryTask};

@@ -1,12 +1,16 @@
-//! Requests for a compaction: the client asks for fewer items to go on with. By default the upstream answers them.
+//! Requests for a compaction: the client asks for fewer items to go on with, at a path of its own or in a turn. By default
+//! the upstream answers them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
+use memchr::memmem;
 
 use super::exchange::{Exchange, OverheadTimer, RequestId};
 use super::headers::ControlHeader;
@@ -15,7 +19,8 @@ use super::responses::Compact;
 use super::send::request_body;
 use super::{Destination, Proxy, ResponseBody, full_body, manual_summary, relay, send};
 use crate::body::BufferedBody;
-use crate::dialect::{Compaction, Dialect};
+use crate::body::peek::PeekableBody;
+use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::engine::{EditMode, EditOptions, EditedBody};
 use crate::planner::SummaryTiming;
@@ -23,6 +28,9 @@ use crate::string_index::IndexedBody;
 
 /// What an upstream answers that has no such path.
 const MISSING: [StatusCode; 3] = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
+
+/// How many bytes of an answer to a turn that asks for a compaction are read before abridge decides that there is none.
+const MAX_COMPACTED: usize = 4 << 20;
 
 /// How much of such an answer is read before abridge answers, in bytes, and how long that may take.
 const MAX_MISSING: (usize, Duration) = (64 << 10, Duration::from_secs(5));
@@ -46,12 +54,13 @@ impl Proxy {
         let (permit, body) = self.admit(&parts.headers, body)?;
         let (mut buffered, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
         let decoded = self.decode(&parts.headers, &mut buffered, indexer).await?;
+        let decoded = self.restore(dialect, &mut parts.headers, &mut buffered, decoded);
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let id = self.ids.next();
         if live.responses.compact == Compact::Answer || destination.lacks_compaction.load(Ordering::Relaxed) {
             let text = decoded.ok_or(ProxyError::BadEncoding)?;
-            return self.compacted(destination, dialect, &parts, text, id).await;
+            return self.compacted(destination, dialect, &parts, text, id, None).await;
         }
 
         let (upstream, original) = (&destination.upstream, parts.clone());
@@ -67,7 +76,7 @@ impl Proxy {
         {
             let (most, within) = MAX_MISSING;
             answer.body_mut().peek(most, within).await;
-            match self.compacted(destination, dialect, &original, text, id).await {
+            match self.compacted(destination, dialect, &original, text, id, None).await {
                 Ok(made) => {
                     destination.lacks_compaction.store(true, Ordering::Relaxed);
                     let (status, upstream) = (answer.status().as_u16(), upstream.name());
@@ -90,6 +99,7 @@ impl Proxy {
         parts: &Parts,
         text: IndexedBody,
         id: RequestId,
+        trigger: Option<&CompactionTrigger>,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let target = destination.upstream.join(&turns(dialect, &parts.uri))?;
         let caller = self.caller(&parts.headers);
@@ -115,11 +125,118 @@ impl Proxy {
             id: &name,
             made_at: seconds_now(),
             tokens: tokens.unwrap_or_default(),
+            trigger,
         });
         let answer = answer.ok_or(ProxyError::NotCompacted(ManualSummaryError::Unknown))?;
         tracing::info!(request_id = name, summary, "compacted a conversation");
-        Ok(manual_summary::answer(answer, &edited, summary, &name).map(full_body))
+        let mut answer = manual_summary::answer(answer, &edited, summary, &name);
+        if trigger.is_some_and(|trigger| trigger.streams) {
+            answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        }
+        Ok(answer.map(full_body))
     }
+
+    /// Puts back what compactions of abridge stand for, in a body that could be decoded.
+    pub(super) fn restore(
+        &self,
+        dialect: &'static dyn Dialect,
+        headers: &mut HeaderMap,
+        buffered: &mut BufferedBody,
+        decoded: Option<IndexedBody>,
+    ) -> Option<IndexedBody> {
+        let restored = decoded.as_deref().and_then(|text| dialect.restored(text));
+        let Some(text) = restored.filter(|text| self.limits.budget.extend(&mut buffered.lease, text.len())) else {
+            return decoded;
+        };
+        buffered.bytes = text.clone();
+        headers.remove(CONTENT_ENCODING);
+        Some(text.into())
+    }
+
+    /// Answers a turn that asks for a compaction, if abridge is to do it before the upstream is asked.
+    pub(super) async fn compacted_turn(
+        &self,
+        destination: &Destination,
+        dialect: &'static dyn Dialect,
+        turn: Option<&CompactionTurn>,
+        id: RequestId,
+    ) -> Option<Result<Response<ResponseBody>, ProxyError>> {
+        let turn = turn?;
+        let is_ours = turn.compact == Compact::Answer || destination.lacks_compaction.load(Ordering::Relaxed);
+        let CompactionTurn { parts, trigger, .. } = turn;
+        if !is_ours {
+            return None;
+        }
+        let text = trigger.conversation.clone().into();
+        Some(Box::pin(self.compacted(destination, dialect, parts, text, id, Some(trigger))).await)
+    }
+
+    /// Answers such a turn in place of an upstream whose answer shows that it compacts nothing. None if it has compacted,
+    /// or if abridge cannot: then the upstream's answer goes back.
+    pub(super) async fn compacted_instead(
+        &self,
+        destination: &Destination,
+        dialect: &'static dyn Dialect,
+        turn: Option<Box<CompactionTurn>>,
+        answer: &mut Response<PeekableBody>,
+        id: RequestId,
+    ) -> Option<Response<ResponseBody>> {
+        let CompactionTurn { parts, trigger, .. } = *turn?;
+        let status = answer.status();
+        let lacks = if status.is_success() {
+            let within = destination.rules.planner.settings.summarize.timeout.0;
+            let is_coded = answer.headers().contains_key(CONTENT_ENCODING);
+            let whole = if is_coded { None } else { Box::pin(answer.body_mut().peek(MAX_COMPACTED, within)).await };
+            whole.is_some_and(|text: Bytes| !has_compaction(&text))
+        } else {
+            MISSING.contains(&status) || matches!(status.as_u16(), 400 | 422)
+        };
+        if !lacks {
+            return None;
+        }
+        let text = trigger.conversation.clone().into();
+        match Box::pin(self.compacted(destination, dialect, &parts, text, id, Some(&trigger))).await {
+            Ok(made) => {
+                destination.lacks_compaction.store(true, Ordering::Relaxed);
+                let (status, upstream) = (status.as_u16(), destination.upstream.name());
+                tracing::info!(%upstream, status, "the upstream compacts no conversations; from now on abridge does");
+                Some(made)
+            }
+            Err(error) => {
+                tracing::warn!(error = %error.chain(), "a conversation was not compacted; the upstream's answer goes back");
+                None
+            }
+        }
+    }
+}
+
+/// A turn whose client wants a compaction and nothing else.
+pub(super) struct CompactionTurn {
+    compact: Compact,
+    parts: Parts,
+    trigger: CompactionTrigger,
+}
+
+impl CompactionTurn {
+    /// Reads a request; none if it is not such a turn, or if the upstream's answer is to go back whatever it is.
+    pub(super) fn of(
+        compact: Compact,
+        dialect: &'static dyn Dialect,
+        parts: &Parts,
+        text: &IndexedBody,
+    ) -> Option<Box<Self>> {
+        let trigger = if compact == Compact::Pass { None } else { dialect.compaction_trigger(text) }?;
+        Some(Box::new(Self { compact, parts: parts.clone(), trigger }))
+    }
+}
+
+/// Whether an answer, or its events, have an item that is a compaction.
+fn has_compaction(text: &[u8]) -> bool {
+    memmem::find_iter(text, br#""type""#).any(|at| {
+        let behind = text.get(at + 6..).unwrap_or_default().trim_ascii_start();
+        let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
+        value.starts_with(br#""compaction""#) || value.starts_with(br#""compaction_summary""#)
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "an answer says when it was made; nothing of it goes upstream")]
@@ -130,6 +247,9 @@ fn seconds_now() -> u64 {
 /// Where the turns of a conversation go whose compaction is asked for at `uri`.
 fn turns(dialect: &dyn Dialect, uri: &Uri) -> Uri {
     let path = uri.path();
+    if dialect::for_path(path).is_some() {
+        return uri.clone();
+    }
     let before = dialect.compacting_path().and_then(|end| path.strip_suffix(end)).unwrap_or(path);
     let end = dialect.path().rsplit('/').next().unwrap_or_default();
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -139,7 +259,6 @@ fn turns(dialect: &dyn Dialect, uri: &Uri) -> Uri {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect;
 
     #[test]
     fn turns_go_to_the_path_without_its_end() {

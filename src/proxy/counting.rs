@@ -33,6 +33,7 @@ impl Proxy {
         let dry_run = live.dry_run || ControlHeader::from_headers(&parts.headers) == ControlHeader::DryRun;
         let (mut buffered, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
         let decoded = self.decode(&parts.headers, &mut buffered, indexer).await?;
+        let decoded = self.restore(dialect, &mut parts.headers, &mut buffered, decoded);
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;

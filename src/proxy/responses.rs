@@ -17,8 +17,9 @@ pub struct Settings {
     /// What becomes of a WebSocket to a path that ends in `/responses`, where at least one edit is on. With `dry_run`,
     /// or with `x-abridge: off` or `dry-run` in the request, it is always tunnelled.
     pub websocket: WebSocket,
-    /// Who answers `POST …/responses/compact`, by which clients have a conversation compacted. An answer of abridge's own
-    /// is a summary of the whole conversation, made by the settings of `[summarize]`, as one message of the user.
+    /// Who answers requests for a compaction: `POST …/responses/compact`, and turns that end in `compaction_trigger`. An
+    /// answer of abridge's own is a summary of the whole conversation, made by the settings of `[summarize]`, as one
+    /// message of the user, or as one item `compaction`.
     pub compact: Compact,
 }
 
@@ -40,7 +41,7 @@ pub enum Compact {
     /// The upstream.
     #[default]
     Pass,
-    /// The upstream, until it has answered 404, 405 or 501; then abridge.
+    /// The upstream, until it has shown that it compacts nothing; then abridge.
     Auto,
     /// abridge.
     Answer,

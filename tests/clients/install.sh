@@ -2,7 +2,7 @@
 # Installs the clients that tests/clients.rs drives into a scratch folder:
 #   tests/clients/install.sh DIR && ABRIDGE_CLIENTS=DIR cargo test --test clients
 # The openai and anthropic packages of PyPI and npm, and mcp of PyPI; with `agents` behind DIR, Codex and Claude Code, which take 640 MB; with `all`, these and
-# every client that examples/clients/ shows, which takes 2 GB.
+# every client that examples/clients/ shows, which takes 2 GB; with `newest`, the newest Codex, Claude Code and opencode that npm has, whose versions it prints.
 # The versions are pinned, so that a failure is ours and not a new release's. The test itself needs no network.
 set -eu
 
@@ -10,7 +10,7 @@ packages="openai==3.52.0 openai@7.55.0 anthropic==2.12.0 @anthropic-ai/sdk@1.12.
 agents="@openai/codex@0.169.0 @anthropic-ai/claude-code@2.1.197"
 others="langchain-openai==1.7.3 langchain-anthropic==1.7.7 litellm==1.109.1 pydantic-ai-slim==2.68.0 openai-agents==0.24.0 aider-chat==0.86.2 ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/anthropic@4.0.105 opencode-ai@1.18.33"
 
-dir=${1:?usage: install.sh DIR [agents|all]}
+dir=${1:?usage: install.sh DIR [agents|all|newest]}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 
@@ -30,6 +30,20 @@ if [ "$(cat "$dir/installed" 2>/dev/null)" != "$packages" ]; then
     python venv openai==3.52.0 anthropic==2.12.0 mcp==2.3.0
     node --ignore-scripts openai@7.55.0 @anthropic-ai/sdk@1.12.0
     echo "$packages" >"$dir/installed"
+fi
+if [ "${2:-}" = newest ]; then
+    newest=
+    for package in @openai/codex @anthropic-ai/claude-code opencode-ai; do
+        newest="$newest $package@$(npm view "$package" version)"
+    done
+    echo "the newest agents:$newest"
+    if [ "$(cat "$dir/installed-newest" 2>/dev/null)" != "$newest" ]; then
+        # shellcheck disable=SC2086 # one argument each
+        node --ignore-scripts $newest
+        command node "$dir/node_modules/@anthropic-ai/claude-code/install.cjs"
+        command node "$dir/node_modules/opencode-ai/postinstall.mjs"
+        echo "$newest" >"$dir/installed-newest"
+    fi
 fi
 case "${2:-}" in agents | all)
     if [ "$(cat "$dir/installed-agents" 2>/dev/null)" != "$agents" ]; then

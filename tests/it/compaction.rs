@@ -251,3 +251,95 @@ async fn a_compaction_passes_where_nothing_is_edited() {
         assert_eq!(scene.client.reply().await.body, THEIRS);
     }
 }
+
+/// The session with the item by which Codex asks for a compaction in a turn.
+fn triggered(beside: &str) -> String {
+    let session = session();
+    let end = session.rfind(']').unwrap();
+    let (items, rest) = session.split_at(end);
+    let rest = rest.replacen(']', &format!("]{beside}"), 1);
+    format!(r#"{items},{{"type":"compaction_trigger"}}{rest}"#)
+}
+
+/// The one item of a streamed answer to such a turn, and the answer.
+fn streamed_item(reply: &Reply) -> (Value, Value) {
+    assert_eq!((reply.head.status(), reply.head.get("content-type")), (200, Some("text/event-stream")));
+    let text = String::from_utf8(reply.body.to_vec()).unwrap();
+    let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Value> = events.map(|data| serde_json::from_str(data).unwrap()).collect();
+    let done: Vec<_> = events.iter().filter(|event| event["type"] == "response.output_item.done").collect();
+    let [done] = &done[..] else { panic!("{text}") };
+    let last = events.last().unwrap();
+    assert_eq!((&last["type"], &last["response"]["output"]), (&json!("response.completed"), &json!([done["item"]])));
+    (done["item"].clone(), last["response"].clone())
+}
+
+#[tokio::test]
+async fn a_turn_that_asks_for_a_compaction_gets_one_item_which_is_read_when_it_comes_back() {
+    for beside in [r#","stream":true"#, ""] {
+        let mut scene = Scene::with(ANSWERS).await;
+        scene.client.send(post(TURN, &[KEY], &triggered(beside))).await;
+        let asked = summarise(&mut scene.upstream.request().await).await;
+        assert!(!asked.to_string().contains("compaction_trigger"), "{asked}");
+        let reply = scene.client.reply().await;
+        let (item, response) = if beside.is_empty() {
+            let response: Value = serde_json::from_slice(&reply.body).unwrap();
+            (response["output"][0].clone(), response)
+        } else {
+            streamed_item(&reply)
+        };
+        assert_eq!((&response["object"], &response["status"]), (&json!("response"), &json!("completed")));
+        assert_eq!(response["output"].as_array().unwrap().len(), 1);
+        assert!(response["usage"]["input_tokens"].as_u64() > response["usage"]["output_tokens"].as_u64());
+        assert_eq!(item["type"], "compaction");
+
+        // The client goes on with it, and the model reads the summary.
+        let next = json!({"model": "gpt-5", "input": [item, {"role": "user", "content": "go on"}]});
+        scene.client.send(post(TURN, &[KEY], &next.to_string())).await;
+        let mut call = scene.upstream.request().await;
+        let sent: Value = serde_json::from_slice(&call.bytes().await).unwrap();
+        let text = user_text(&sent["input"][0]);
+        assert!(text.starts_with("AN EARLIER SESSION") && text.contains("They counted."), "{text}");
+        assert_eq!(sent["input"][1], json!({"role": "user", "content": "go on"}));
+        call.answer("200 OK", &["content-type: application/json"], "{}").await;
+        scene.client.reply().await;
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_ignores_or_refuses_the_trigger_is_replaced() {
+    let ignored = "data: {\"type\":\"response.completed\",\"response\":{\"output\":[{\"type\":\"message\"}]}}\n\n";
+    for (status, body) in [("200 OK", ignored), ("400 Bad Request", "{}"), ("404 Not Found", "none")] {
+        let mut scene = Scene::with(&ANSWERS.replace("answer", "auto")).await;
+        let turn = triggered(r#","stream":true"#);
+        let mut client = scene.abridge.connect().await;
+        client.send(post(TURN, &[KEY], &turn)).await;
+        let mut call = scene.upstream.request().await;
+        assert_eq!(call.bytes().await, turn.as_bytes());
+        call.answer(status, &["content-type: text/event-stream", "connection: close"], body).await;
+        summarise(&mut scene.upstream.request().await).await;
+        streamed_item(&client.reply().await);
+        // From then on the upstream is asked for summaries alone.
+        client.send(post(TURN, &[KEY], &turn.replace("count the lines", "count them"))).await;
+        summarise(&mut scene.upstream.request().await).await;
+        streamed_item(&client.reply().await);
+    }
+}
+
+#[tokio::test]
+async fn a_compaction_of_the_upstream_goes_back_as_it_is() {
+    let made = format!(
+        "data: {{\"type\":\"response.output_item.done\",\"item\":{}}}\n\n",
+        r#"{"type": "compaction","encrypted_content":"gAAA"}"#
+    );
+    for lines in ["responses.compact = \"auto\"", ""] {
+        let mut scene = Scene::with(lines).await;
+        let turn = triggered(r#","stream":true"#);
+        scene.client.send(post(TURN, &[KEY], &turn)).await;
+        let mut call = scene.upstream.request().await;
+        assert_eq!(call.bytes().await, turn.as_bytes());
+        call.answer("200 OK", &["content-type: text/event-stream"], &made).await;
+        assert_eq!(scene.client.reply().await.body, made.as_bytes());
+        scene.upstream.no_more();
+    }
+}

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::{
     dialect::object::{ObjectWriter, fields},
-    raw::{Fields, elements},
+    raw::{Fields, elements, string},
     summary::{InputElement, Prompt, PromptMode, SummaryInput},
 };
 
@@ -34,6 +34,13 @@ const SHAPING: [&str; 11] = [
 /// Keys of a client's request that say who asks and where it goes. They stay in a request in the plain shape too, if it
 /// asks the client's own model.
 const ROUTING: [&str; 4] = ["metadata", "service_tier", "inference_geo", "speed"];
+
+/// How the texts begin in which Claude Code and its SDK name themselves, as of Claude Code 2.1.331.
+const IDENTITIES: [&str; 2] =
+    ["You are Claude Code, Anthropic's official CLI", "You are a Claude agent, built on Anthropic's"];
+
+/// How the block begins that Claude Code has before it.
+const BILLING: &str = "x-anthropic-billing-header:";
 
 /// What a model that thinks as much as it likes may think before it writes a summary.
 const THINKING: usize = 4096;
@@ -100,7 +107,12 @@ fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         Some(model) => request.text("model", model)?,
         None => fields.get("model").map_or(Some(()), |model| request.json("model", model))?,
     }
-    if !system.is_empty() {
+    let identity = if model.is_none() { identity(fields.get("system")) } else { Vec::new() };
+    if !identity.is_empty() {
+        let own = if system.is_empty() { None } else { Some(text_block(system)?) };
+        let blocks: Vec<_> = identity.into_iter().chain(own).collect();
+        request.json("system", &format!("[{}]", blocks.join(",")))?;
+    } else if !system.is_empty() {
         request.text("system", system)?;
     }
     messages(&mut request, region, instruction, true)?;
@@ -108,6 +120,29 @@ fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         request.json(key, value)?;
     }
     end(request, max_tokens)
+}
+
+/// The system blocks without which Anthropic refuses a request that shows an `OAuth` token: what says who pays for a request
+/// of Claude Code, and the sentence in which it names itself. They are the first ones, or the beginning of the only text.
+fn identity(system: Option<&str>) -> Vec<String> {
+    let is_identity = |text: &str| IDENTITIES.iter().any(|identity| text.starts_with(identity));
+    if let Some(text) = system.and_then(string) {
+        let line = text.lines().next().filter(|line| is_identity(line));
+        return line.and_then(text_block).into_iter().collect();
+    }
+    let blocks = system.and_then(elements).unwrap_or_default();
+    let text = |block: &str| Some(Fields::of(block)?.string("text")?.into_owned());
+    let n_billing = blocks.iter().take_while(|block| text(block).is_some_and(|text| text.starts_with(BILLING))).count();
+    let is_named = blocks.get(n_billing).and_then(|block| text(block)).is_some_and(|text| is_identity(&text));
+    let n = if is_named { n_billing + 1 } else { 0 };
+    blocks.into_iter().take(n).map(str::to_owned).collect()
+}
+
+fn text_block(text: &str) -> Option<String> {
+    let mut block = ObjectWriter::default();
+    block.text("type", "text")?;
+    block.text("text", text)?;
+    String::from_utf8(block.end().to_vec()).ok()
 }
 
 /// The tokens that the answer may have for thinking: `max_tokens` has to be more than they are.
@@ -250,6 +285,41 @@ mod tests {
         let same = expected.replace(r#""model":"m""#, r#""model":"claude-opus-5""#);
         let same = same.replace(rest, &format!(r#""metadata":{{"user_id":"u"}},{rest}"#));
         assert_eq!(written(BODY, &prompt(PromptMode::Fresh, None)), same);
+    }
+
+    #[test]
+    fn a_fresh_request_keeps_what_an_oauth_token_needs() {
+        let system_of = |system: &str, model| {
+            let body = format!(r#"{{"model":"claude-opus-5","system":{system},"messages":[]}}"#);
+            let written = written(&body, &prompt(PromptMode::Fresh, model));
+            Fields::of(&written).unwrap().get("system").unwrap().to_owned()
+        };
+        let own = r#"{"type":"text","text":"You summarise."}"#;
+        let other = r#"{"type":"text","text":"Be brief."}"#;
+        let billing = r#"{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1.331"}"#;
+        for named in [
+            "You are Claude Code, Anthropic's official CLI for Claude.",
+            "You are Claude Code, Anthropic's official CLI for Claude, running within the Claude Agent SDK.",
+            "You are a Claude agent, built on Anthropic's Claude Agent SDK.",
+        ] {
+            let block = format!(r#"{{"type":"text","text":"{named}","cache_control":{{"type":"ephemeral"}}}}"#);
+            assert_eq!(system_of(&format!("[{block},{other}]"), None), format!("[{block},{own}]"));
+            assert_eq!(system_of(&format!("[{billing},{block},{other}]"), None), format!("[{billing},{block},{own}]"));
+            assert_eq!(
+                system_of(&format!(r#""{named}\nBe brief.""#), None),
+                format!(r#"[{{"type":"text","text":"{named}"}},{own}]"#)
+            );
+            assert_eq!(system_of(&format!("[{block}]"), Some("m")), r#""You summarise.""#);
+        }
+        for others in [
+            format!("[{other}]"),
+            format!("[{billing},{other}]"),
+            r#""Be brief.""#.to_owned(),
+            "[]".to_owned(),
+            "null".to_owned(),
+        ] {
+            assert_eq!(system_of(&others, None), r#""You summarise.""#, "{others}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The answer to `POST …/responses/compact`: the items that the client goes on with.
+//! The answer to a request for a compaction: to `POST …/responses/compact` the items that the client goes on with.
 //!
 //! Clients read these as items of a response, whose messages have parts and are never strings.
 
@@ -14,7 +14,7 @@ use crate::{
 
 /// The answer; none if the body has no items.
 pub(super) fn answer(compaction: &Compaction<'_>) -> Option<Bytes> {
-    let Compaction { body, id, made_at, tokens: (before, after) } = *compaction;
+    let Compaction { body, id, made_at, .. } = *compaction;
     let request = fields(body)?;
     let input = request.get("input")?;
     let mut answer = ObjectWriter::default();
@@ -34,16 +34,21 @@ pub(super) fn answer(compaction: &Compaction<'_>) -> Option<Bytes> {
         None => return None,
     }
     answer.raw(b"]");
-    let usage = format!(
-        r#"{{"input_tokens":{before},"input_tokens_details":{{"cached_tokens":0}},"output_tokens":{after},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}}"#,
-        before.saturating_add(after)
-    );
-    answer.json("usage", &usage)?;
+    answer.json("usage", &usage(compaction))?;
     Some(answer.end())
 }
 
+/// The tokens before and after, as the API tells what an answer took.
+pub(super) fn usage(compaction: &Compaction<'_>) -> String {
+    let (before, after) = compaction.tokens;
+    format!(
+        r#"{{"input_tokens":{before},"input_tokens_details":{{"cached_tokens":0}},"output_tokens":{after},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}}"#,
+        before.saturating_add(after)
+    )
+}
+
 /// A message whose content is a string, in the form that has parts; none if an item is no such message.
-fn message(item: &str) -> Option<Bytes> {
+pub(super) fn message(item: &str) -> Option<Bytes> {
     let fields = Fields::of(item)?;
     let role = fields.string("role")?;
     let is_message = fields.get("type").is_none() || fields.string("type").as_deref() == Some("message");
@@ -67,7 +72,8 @@ mod tests {
 
     fn output(input: &str) -> Option<String> {
         let body = format!(r#"{{"model":"m","input":{input},"instructions":"x"}}"#);
-        let made = answer(&Compaction { body: body.as_bytes(), id: "cmp", made_at: 7, tokens: (90, 9) })?;
+        let made =
+            answer(&Compaction { body: body.as_bytes(), id: "cmp", made_at: 7, tokens: (90, 9), trigger: None })?;
         let text = String::from_utf8(made.to_vec()).unwrap();
         let rest =
             text.strip_prefix(r#"{"id":"cmp","object":"response.compaction","created_at":7,"output":["#).unwrap();
@@ -108,6 +114,6 @@ mod tests {
         for input in ["{}", "7"] {
             assert_eq!(output(input), None, "{input}");
         }
-        assert!(answer(&Compaction { body: b"[]", id: "cmp", made_at: 7, tokens: (0, 0) }).is_none());
+        assert!(answer(&Compaction { body: b"[]", id: "cmp", made_at: 7, tokens: (0, 0), trigger: None }).is_none());
     }
 }

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::endpoints::Candidate;
 use super::stream::{self, ReadError};
+use super::words::{Secrets, Words};
 use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::{self as settings, answer::Fault};
 use crate::upstream::refusal::{self, Refusal};
@@ -27,7 +28,7 @@ pub(super) enum CallError {
     #[error("no answer came for {} s", .0.as_secs())]
     HeadTimeout(Duration),
     /// The upstream refused the request.
-    #[error("the upstream answered {}", .0.status)]
+    #[error("the upstream answered {}{}", .0.status, .0.said)]
     Status(ErrorResponse),
     /// The answer could not be read.
     #[error(transparent)]
@@ -47,10 +48,12 @@ pub(super) enum CallError {
 }
 
 /// An answer with another status than 200.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct ErrorResponse {
     /// The status.
     pub(super) status: StatusCode,
+    /// Its own words, for the log.
+    said: Words,
     /// How long the upstream asks to wait.
     retry_after: Option<Duration>,
     /// The reason for the refusal, if it is known.
@@ -87,7 +90,10 @@ pub(super) async fn call(
     retry: &settings::Retry,
     idle_timeout: Duration,
 ) -> Result<Answer, CallError> {
-    let mut request = candidate.request(body);
+    let mut request = candidate.request(body.clone());
+    let keys =
+        ["authorization", "x-api-key", "api-key"].into_iter().filter_map(|key| request.headers().get(key).cloned());
+    let secrets = Secrets { body, keys: keys.collect() };
     for beta in betas {
         upstream::add_beta(request.headers_mut(), beta);
     }
@@ -97,7 +103,8 @@ pub(super) async fn call(
     if status != StatusCode::OK {
         let retry_after = retry_after(response.headers());
         let text = stream::read_prefix(response.into_body(), MAX_ERROR_BODY, idle_timeout).await;
-        return Err(CallError::Status(ErrorResponse::new(status, retry_after, &text, retry)));
+        let said = Words::of(&text, &secrets);
+        return Err(CallError::Status(ErrorResponse::new(status, retry_after, &text, retry, said)));
     }
     let answer = stream::read(response, dialect, idle_timeout).await?;
     if answer.is_error {
@@ -132,12 +139,18 @@ impl CallError {
 }
 
 impl ErrorResponse {
-    fn new(status: StatusCode, retry_after: Option<Duration>, text: &[u8], retry: &settings::Retry) -> Self {
+    fn new(
+        status: StatusCode,
+        retry_after: Option<Duration>,
+        text: &[u8],
+        retry: &settings::Retry,
+        said: Words,
+    ) -> Self {
         let repeats = retry.repeats(status.as_u16(), text);
-        Self { status, retry_after, refusal: refusal_of(status, text), repeats }
+        Self { status, said, retry_after, refusal: refusal_of(status, text), repeats }
     }
 
-    fn retry(self) -> Retry {
+    fn retry(&self) -> Retry {
         match self.refusal {
             Some(Refusal::Overflow(_)) => Retry::Shorter,
             Some(Refusal::Sequence | Refusal::Reasoning | Refusal::Tools) => Retry::WithoutTools,
@@ -177,7 +190,7 @@ mod tests {
     ) -> Retry {
         let status = StatusCode::from_u16(status).unwrap();
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        ErrorResponse::new(status, retry_after(&headers), text.as_bytes(), settings).retry()
+        ErrorResponse::new(status, retry_after(&headers), text.as_bytes(), settings, Words::default()).retry()
     }
 
     #[test]

@@ -1,0 +1,185 @@
+//! A compaction that a client asks for in a turn: `input` ends in an item `compaction_trigger`.
+//!
+//! The answer is a response with one item `compaction`, which the client sends back in place of its conversation. No upstream
+//! can read what abridge writes into it, so abridge puts the items back that it stands for before anything else reads a
+//! request. Nothing is stored: the items are in the item.
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use super::compact;
+use crate::{
+    dialect::{
+        Compaction, CompactionTrigger,
+        object::{ObjectWriter, fields},
+    },
+    raw::{Fields, elements},
+    span::{Span, Splice, joined, splice},
+};
+
+/// What the `encrypted_content` of an item of abridge begins with; behind it is an array of the items that it stands for.
+const MARK: &str = "abridge.compaction.1:";
+
+/// The body without its trigger, if it ends in one.
+pub(super) fn trigger(body: &Bytes) -> Option<CompactionTrigger> {
+    memmem::find(body, b"compaction_trigger")?;
+    let request = fields(body)?;
+    let items = elements(request.get("input")?)?;
+    let (last, before) = items.split_last()?;
+    Fields::of(last)?.string("type").filter(|kind| kind == "compaction_trigger")?;
+    let end = span(body, last).end;
+    let cut = Span { start: before.last().map_or(end - last.len(), |item| span(body, item).end), end };
+    let conversation = joined(splice(body, &[Splice { span: cut, with: Bytes::new() }]));
+    Some(CompactionTrigger { conversation, streams: request.get("stream") == Some("true") })
+}
+
+/// The body with the items that compactions of abridge stand for in their places, if there is such a compaction.
+pub(super) fn restored(body: &Bytes) -> Option<Bytes> {
+    memmem::find(body, MARK.as_bytes())?;
+    let request = fields(body)?;
+    let splices: Vec<_> = elements(request.get("input")?)?
+        .into_iter()
+        .filter_map(|item| Some(Splice { span: span(body, item), with: stood_for(item)?.into() }))
+        .collect();
+    (!splices.is_empty()).then(|| joined(splice(body, &splices)))
+}
+
+/// The response to a request with a trigger; none if the body has no items.
+pub(super) fn response(compaction: &Compaction<'_>, trigger: &CompactionTrigger) -> Option<Bytes> {
+    let request = fields(compaction.body)?;
+    let items = elements(request.get("input")?)?;
+    let stays = items.into_iter().filter(|item| !is_sent_again(item)).map(|item| match compact::message(item) {
+        Some(message) => String::from_utf8_lossy(&message).into_owned(),
+        None => item.to_owned(),
+    });
+    let mut item = ObjectWriter::default();
+    item.text("type", "compaction")?;
+    item.text("id", &format!("cmp_{}", compaction.id))?;
+    item.text("encrypted_content", &format!("{MARK}[{}]", stays.collect::<Vec<_>>().join(",")))?;
+    let item = item.end();
+    let item = str::from_utf8(&item).ok()?;
+    let whole = |status: &str, output: &str, usage: &str| {
+        let mut response = ObjectWriter::default();
+        response.text("id", &format!("resp_{}", compaction.id))?;
+        response.text("object", "response")?;
+        response.json("created_at", &compaction.made_at.to_string())?;
+        response.text("status", status)?;
+        for absent in ["error", "incomplete_details"] {
+            response.json(absent, "null")?;
+        }
+        response.json("model", request.get("model").unwrap_or("null"))?;
+        response.json("output", &format!("[{output}]"))?;
+        response.json("store", "false")?;
+        response.json("usage", usage)?;
+        String::from_utf8(response.end().to_vec()).ok()
+    };
+    let completed = whole("completed", item, &compact::usage(compaction))?;
+    if !trigger.streams {
+        return Some(completed.into());
+    }
+    let at = format!(r#""output_index":0,"item":{item}"#);
+    let events = [
+        ("response.created", format!(r#""response":{}"#, whole("in_progress", "", "null")?)),
+        ("response.output_item.added", at.clone()),
+        ("response.output_item.done", at),
+        ("response.completed", format!(r#""response":{completed}"#)),
+    ];
+    let event = |(n, (name, rest)): (usize, (&str, String))| {
+        format!("event: {name}\ndata: {{\"type\":\"{name}\",\"sequence_number\":{n},{rest}}}\n\n")
+    };
+    Some(events.into_iter().enumerate().map(event).collect::<String>().into())
+}
+
+/// The items, with commas between them, that an item of abridge stands for.
+fn stood_for(item: &str) -> Option<String> {
+    let fields = Fields::of(item)?;
+    fields.string("type").filter(|kind| kind == "compaction" || kind == "compaction_summary")?;
+    let content = fields.string("encrypted_content")?;
+    let items = elements(content.strip_prefix(MARK)?)?;
+    (!items.is_empty() && items.iter().all(|item| Fields::of(item).is_some())).then(|| items.join(","))
+}
+
+/// Whether the client sends an item with each request, whatever it has compacted: instructions and tools.
+fn is_sent_again(item: &str) -> bool {
+    let Some(fields) = Fields::of(item) else { return false };
+    matches!(fields.string("role").as_deref(), Some("system" | "developer"))
+        || fields.string("type").as_deref() == Some("additional_tools")
+}
+
+/// Where a part of the body is.
+fn span(body: &Bytes, part: &str) -> Span {
+    let start = part.as_ptr().addr().saturating_sub(body.as_ptr().addr());
+    Span { start, end: start + part.len() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUMMARY: &str = r#"{"role":"user","content":"They \"counted\"\n\u00e9."}"#;
+
+    fn body(items: &[&str]) -> Bytes {
+        format!(r#"{{"model":"m", "input":[ {} ] ,"stream":true}}"#, items.join(" , ")).into()
+    }
+
+    fn made(streams: bool) -> String {
+        let developer = r#"{"role":"developer","content":"x"}"#;
+        let body = body(&[developer, r#"{"type":"additional_tools","tools":[]}"#, SUMMARY]);
+        let trigger = CompactionTrigger { conversation: Bytes::new(), streams };
+        let compaction = Compaction { body: &body, id: "1", made_at: 7, tokens: (90, 9), trigger: Some(&trigger) };
+        String::from_utf8(response(&compaction, &trigger).unwrap().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_trigger_is_the_last_item_and_leaves_with_its_comma() {
+        let found = |items: &[&str]| trigger(&body(items)).map(|found| (found.conversation, found.streams));
+        assert_eq!(found(&[SUMMARY, r#"{"type":"compaction_trigger"}"#]), Some((body(&[SUMMARY]), true)));
+        assert_eq!(found(&[r#"{"type":"compaction_trigger"}"#]), Some((body(&[""]), true)));
+        for other in [
+            &[SUMMARY][..],
+            &[r#"{"type":"compaction_trigger"}"#, SUMMARY],
+            &[r#"{"type":"message","content":"compaction_trigger"}"#],
+            &[],
+        ] {
+            assert_eq!(found(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_client_sends_back_becomes_the_items_again() {
+        let answer = made(false);
+        let response = Fields::of(&answer).unwrap();
+        let output = elements(response.get("output").unwrap()).unwrap();
+        let [item] = &output[..] else { panic!("{output:?}") };
+        assert_eq!(Fields::of(item).unwrap().string("type").as_deref(), Some("compaction"));
+        let user = r#"{"role":"user","content":"go on"}"#;
+        let message = String::from_utf8(compact::message(SUMMARY).unwrap().to_vec()).unwrap();
+        assert_eq!(restored(&body(&[user, item, user])), Some(body(&[user, &message, user])));
+        // That of somebody else is for the upstream.
+        for other in [
+            r#"{"type":"compaction","encrypted_content":"gAAA"}"#,
+            &item.replace("\"compaction\"", "\"message\""),
+            &item.replace(":[{", ":{["),
+        ] {
+            assert_eq!(restored(&body(&[user, other])), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_stream_has_one_compaction_and_ends_completed() {
+        let events = made(true);
+        let names: Vec<_> = events.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+        assert_eq!(
+            names,
+            ["response.created", "response.output_item.added", "response.output_item.done", "response.completed"]
+        );
+        for (n, data) in events.lines().filter_map(|line| line.strip_prefix("data: ")).enumerate() {
+            let event = Fields::of(data).unwrap();
+            assert_eq!(
+                (event.string("type").as_deref(), event.get("sequence_number")),
+                (Some(names[n]), Some(&*n.to_string()))
+            );
+        }
+        assert!(events.contains(&format!(r#""response":{}"#, made(false))), "{events}");
+    }
+}

@@ -1,0 +1,116 @@
+//! What an upstream says when it refuses a call, as it may be logged: bounded, on one line, and without what it was sent.
+
+use std::fmt;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use memchr::memmem;
+
+use crate::raw::Fields;
+
+/// What an upstream was sent, none of which is to be in the log.
+#[derive(Debug)]
+pub(super) struct Secrets {
+    pub(super) body: Bytes,
+    pub(super) keys: Vec<HeaderValue>,
+}
+
+/// The message of a refusal; empty if it has none.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Words(String);
+
+/// How many characters of a message are looked at.
+const MOST: usize = 300;
+
+/// So many characters that are in what was sent, too, count as a repetition of it.
+const REPEATED: usize = 12;
+
+impl Words {
+    /// The message in the body of a refusal.
+    pub(super) fn of(body: &[u8], secrets: &Secrets) -> Self {
+        let text = str::from_utf8(body).unwrap_or_default();
+        let said = Fields::of(text).and_then(|fields| message(&fields, 2)).unwrap_or_default();
+        let chars: Vec<char> = said.chars().take(MOST).collect();
+        let mut is_sent = vec![false; chars.len()];
+        for (n, part) in chars.windows(REPEATED).enumerate() {
+            if secrets.have(&part.iter().collect::<String>()) {
+                is_sent.iter_mut().skip(n).take(REPEATED).for_each(|is_sent| *is_sent = true);
+            }
+        }
+        let mut words = String::new();
+        for (c, is_sent) in chars.into_iter().zip(is_sent) {
+            match c {
+                _ if is_sent && words.ends_with('\u{2026}') => {}
+                _ if is_sent => words.push('\u{2026}'),
+                ' ' => words.push(c),
+                c if c.is_alphanumeric() || c.is_ascii_punctuation() => words.push(c),
+                c => words.extend(c.escape_unicode()),
+            }
+        }
+        Self(words)
+    }
+}
+
+impl Secrets {
+    /// Whether a part of a message is in what was sent.
+    fn have(&self, part: &str) -> bool {
+        let has = |sent: &[u8]| memmem::find(sent, part.as_bytes()).is_some();
+        has(&self.body) || self.keys.iter().any(|key| has(key.as_bytes()))
+    }
+}
+
+/// The sentence that servers say: `error.message`, `message`, `detail`, or `error` as a string.
+fn message(fields: &Fields<'_>, depth: usize) -> Option<String> {
+    let inner = || fields.object("error").filter(|_| depth > 0).and_then(|error| message(&error, depth - 1));
+    let said =
+        inner().or_else(|| ["message", "detail", "error"].iter().find_map(|key| Some(fields.string(key)?.into())));
+    said.filter(|said| !said.is_empty())
+}
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(body: &str) -> String {
+        let secrets = Secrets {
+            body: Bytes::from_static(
+                br#"{"model":"m","messages":[{"role":"user","content":"the launch code is 4711"}]}"#,
+            ),
+            keys: vec![HeaderValue::from_static("Bearer sk-0123456789abcdef")],
+        };
+        Words::of(body.as_bytes(), &secrets).to_string()
+    }
+
+    #[test]
+    fn the_sentence_of_a_refusal_is_found_wherever_servers_put_it() {
+        for body in [
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"no such beta"}}"#,
+            r#"{"error":"no such beta"}"#,
+            r#"{"message":"no such beta"}"#,
+            r#"{"detail":"no such beta"}"#,
+            r#"{"error":{"error":{"message":"no such beta"}}}"#,
+        ] {
+            assert_eq!(said(body), ": no such beta", "{body}");
+        }
+        for body in ["", "<html>", "[]", r#"{"error":{"message":7}}"#, r#"{"detail":[{"input":"the launch code"}]}"#] {
+            assert_eq!(said(body), "", "{body}");
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_left_out_and_the_rest_is_bounded_and_on_one_line() {
+        let body = r#"{"error":{"message":"invalid: 'the launch code is 4711', key sk-0123456789abcdef"}}"#;
+        let words = said(body);
+        assert!(words.starts_with(": invalid: '\u{2026}'") && words.contains("key"), "{words}");
+        assert!(!words.contains("4711") && !words.contains("launch") && !words.contains("0123456789"), "{words}");
+        assert_eq!(said(r#"{"message":"a\n\u001b[31mb\u202e"}"#), r": a\u{a}\u{1b}[31mb\u{202e}");
+        let long = format!(r#"{{"message":"{}"}}"#, "ab ".repeat(1000));
+        assert_eq!(said(&long).chars().count(), MOST + 2);
+    }
+}
