@@ -191,6 +191,12 @@ pub trait Dialect: Debug + Send + Sync {
         None
     }
 
+    /// The member of an item, with its comma, that names it to the server together with the reasoning before it: without that
+    /// reasoning the server refuses the name. None where items have no such name.
+    fn name_beside_reasoning(&self, _body: &[u8], _item: Span) -> Option<Span> {
+        None
+    }
+
     /// What has the server drop reasoning that does not fit to what stands before it. None where it cannot be told to.
     fn drop_reasoning(&self, _request: &[u8]) -> Option<Switch> {
         None

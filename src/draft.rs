@@ -52,6 +52,7 @@ mod replace;
 mod replacement;
 mod round_trip;
 mod rows;
+pub mod sent;
 mod source_text;
 mod splice_array;
 mod summary_view;
@@ -71,6 +72,7 @@ pub use prefix_keys::{AppliedSummary, PrefixKeys};
 pub use reasoning::ReasoningMode;
 pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
 pub use rows::{Row, RowElement};
+pub use sent::{Replayed, Sent, SentIndex};
 pub use source_text::{ResultText, TextCut};
 pub use tally::Tally;
 pub use timeline::{RowIndex, TimelineEvent};
@@ -116,6 +118,8 @@ pub struct Draft<'a> {
     leaving: Leaving,
     /// The results that have been put behind units, in the order of the decisions.
     insertions: Vec<Insertion>,
+    /// The placeholders of late results that are not moved.
+    stood: BTreeMap<UnitIndex, InsertionIndex>,
     /// The units that are among what was added.
     moved: BTreeSet<UnitIndex>,
     /// The calls that leave, by their blocks.
@@ -163,6 +167,8 @@ pub struct Draft<'a> {
     root: Option<ChainKey>,
     /// The passes that were made because the prompt cache had expired.
     cold: ColdPassesFound,
+    /// The facts about earlier requests.
+    sent: sent::SentFound,
     /// What handlers have to be asked for one.
     asks: RefCell<asks::Asks>,
 
@@ -216,6 +222,7 @@ impl<'a> Draft<'a> {
             in_place: vec![true; conversation.units.len()],
             insertions: Vec::new(),
             leaving: Leaving::Allowed,
+            stood: BTreeMap::new(),
             moved: BTreeSet::new(),
             dropped_calls: BTreeSet::new(),
             batches: BTreeMap::new(),
@@ -241,6 +248,7 @@ impl<'a> Draft<'a> {
             need: None,
             root: None,
             cold: ColdPassesFound::default(),
+            sent: sent::SentFound::default(),
             asks: RefCell::default(),
             whole: conversation,
             hidden: Vec::new(),
@@ -339,26 +347,13 @@ impl<'a> Draft<'a> {
         true
     }
 
-    /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
-    /// behind what has been put there before. False if the block is no call, or has left.
-    pub fn insert_result(&mut self, edit: &'static str, call: BlockIndex, behind: UnitIndex, text: &str) -> bool {
-        let caller = self.request.conversation.caller(call).unwrap_or_default();
-        if behind.get() >= self.in_place.len() || caller < self.first_editable || self.dropped_calls.contains(&call) {
-            return false;
-        }
-        let Some(bytes) = self.rendered(Some(call), text) else { return false };
-        self.n_bytes += bytes.len() + 1;
-        let sizes = Sizes { before: 0, after: bytes.len() };
-        let change = self.journal.make(self.about_call(edit, Action::Insert { behind: behind.get() }, call, sizes));
-        self.insertions.push(Insertion { behind, what: InsertedResult::New { call, bytes }, change, gone: false });
-        true
-    }
-
     /// Why an edit is not to be made, if it is not.
     pub fn skip_reason(&self, pass: Pass) -> Option<SkipReason> {
         let traits = self.request.conversation.traits;
         match pass {
-            _ if self.reasoning == ReasoningMode::Withhold && !self.summarises_all() => Some(SkipReason::PrefixBound),
+            _ if self.reasoning == ReasoningMode::Withhold && !self.summarises_all() && !self.has_sent_pass(pass) => {
+                Some(SkipReason::PrefixBound)
+            }
             _ if traits.history_elsewhere => Some(SkipReason::HistoryElsewhere),
             Pass::Clear if traits.clears_itself => Some(SkipReason::ServerClears),
             Pass::Summarize if traits.compacts_itself => Some(SkipReason::ServerCompacts),

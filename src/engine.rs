@@ -17,7 +17,7 @@ use crate::dialect::{Dialect, ParseError};
 use crate::edit::summarize;
 use crate::events::Events;
 use crate::payload::{Caller, Chain, Keys};
-use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SummaryJob};
+use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SentNames, SummaryJob};
 use crate::planner::{Planner, SummaryTiming};
 use crate::span::splice;
 use crate::store::{Store, StoreError};
@@ -38,6 +38,7 @@ pub mod manual_summary;
 mod persist;
 mod planning;
 mod recent_summaries;
+mod sent;
 pub mod summaries;
 pub mod summarizer;
 mod waits;
@@ -50,6 +51,7 @@ use handlers::{Answers, HandlerClients};
 use kept_recalls::KeptRecalls;
 use persist::{DiskBreakers, PersistError};
 use planning::{PlanError, Planning};
+use sent::SentRequests;
 use summaries::Summaries;
 use summarizer::{Endpoints, Summarizer, SummaryCounts, SummaryOrigin};
 pub use waits::{Wait, WaitCause, Waits};
@@ -63,6 +65,7 @@ pub struct Engine {
     summaries: Arc<Summaries>,
     factors: Arc<Factors>,
     cold_passes: Arc<ColdPasses>,
+    sent: Arc<SentRequests>,
     answers: Arc<Answers>,
     tasks: Tasks,
     kept_recalls: Arc<KeptRecalls>,
@@ -95,6 +98,8 @@ pub struct EditOptions<'a> {
     pub origin: Option<&'a (dyn Fn() -> SummaryOrigin + Sync)>,
     /// Whether the prompt cache has lost the conversation of a plan. `None`: it is not known.
     pub has_expired: Option<&'a (dyn Fn(&Plan) -> bool + Sync)>,
+    /// Whether all bound reasoning so far is left out, as the upstream has refused it.
+    pub strips_now: bool,
 }
 
 impl fmt::Debug for EditOptions<'_> {
@@ -263,8 +268,9 @@ impl Engine {
         let summarizer = Summarizer::new(known, kept, store.clone(), breakers.clone(), tasks.clone(), events);
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
         let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
+        let sent = Arc::new(SentRequests::new(Arc::clone(&summaries)));
         let kept_recalls = Arc::new(KeptRecalls::new(store.clone(), breakers.store.clone()));
-        Self { store, keys, breakers, summaries, factors, cold_passes, answers, tasks, kept_recalls, summarizer }
+        Self { store, keys, breakers, summaries, factors, cold_passes, sent, answers, tasks, kept_recalls, summarizer }
     }
 
     /// The summaries that are known. The index is empty until it is read from the store.
@@ -305,6 +311,11 @@ impl Engine {
             SummaryState::Summary(summary) => Some(summary),
             _ => None,
         })
+    }
+
+    /// Remembers in which form a request was sent that is answered now.
+    pub async fn remember_form(&self, form: &SentNames) {
+        self.sent.remember(form).await;
     }
 
     /// The keys that payloads are named with.

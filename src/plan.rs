@@ -13,9 +13,11 @@ use crate::{
 };
 
 pub use self::basis::{Basis, CountedWith, PromptSegment, Received};
+pub use self::sent::{SentFact, SentFacts, SentNames};
 
 mod basis;
 mod display;
+mod sent;
 
 /// What is to be done to one request body.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use self::{uncounted::counts_from, verified::VerifiedMessages};
 
 use crate::{
-    conversation::{Conversation, ElementIndex, Fold},
+    conversation::{Conversation, Fold},
     dialect::{Dialect, ParseError},
     draft::{Draft, Leaving, ParsedRequest, PrefixKeys, marks, reasoning},
     edit::{
@@ -24,7 +24,7 @@ use crate::{
         truncate_tool_results::{self, TruncateToolResults},
     },
     handler::{self, AnswerFault, HandlerAsk, NoAnswers},
-    payload::{Caller, ChainKey, Keys},
+    payload::{Caller, Keys},
     plan::Plan,
     recall,
     string_index::StringIndex,
@@ -36,10 +36,11 @@ use crate::{
 };
 
 pub use crate::draft::{
-    Calibration, ColdPassIndex, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, SummaryTiming,
+    Calibration, ColdPassIndex, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, Sent, SentIndex, SummaryTiming,
 };
 
 mod parse;
+mod prefixes;
 mod uncounted;
 mod verified;
 
@@ -238,6 +239,8 @@ impl Planner {
             look_up: LookUp::Done,
             summarize: SummaryTiming::Triggered,
             cold_passes: ColdPasses::At(&[]),
+            sent: Sent::Assumed,
+            strips_now: false,
             answers: &NoAnswers,
         }
     }
@@ -362,19 +365,25 @@ impl Policy {
         let fold = prefix_keys.as_ref().and_then(PrefixKeys::applied).map(|applied| applied.fold.clone());
         let folded = fold.as_ref().map(|fold| whole.folded(fold));
         let view = ParsedRequest { conversation: folded.as_ref().unwrap_or(whole), ..request };
-        let mut draft = Draft::new(view, context, &self.recall, self.language);
-        draft.set_root(self.root(request, context));
-        if let Some(prefix_keys) = prefix_keys {
-            draft.apply_summary(Summarize::LABEL, whole, prefix_keys);
+        let drafted = |strips_now: bool| {
+            let mut draft = Draft::new(view, context, &self.recall, self.language);
+            draft.set_root(self.root(request, context));
+            if let Some(prefix_keys) = prefix_keys.clone() {
+                draft.apply_summary(Summarize::LABEL, whole, prefix_keys);
+            }
+            draft.bind_reasoning(self.reasoning.of(whole), strips_now);
+            draft.mark_frontier(self.marks);
+            draft.set_leaving(leaving);
+            for edit in &self.edits {
+                context.meter.yield_now();
+                edit.apply(&mut draft);
+            }
+            draft.finish()
+        };
+        let mut plan = drafted(context.strips_now);
+        if plan.basis.is_unknown_form {
+            plan = drafted(true);
         }
-        draft.bind_reasoning(self.reasoning.of(whole));
-        draft.mark_frontier(self.marks);
-        draft.set_leaving(leaving);
-        for edit in &self.edits {
-            context.meter.yield_now();
-            edit.apply(&mut draft);
-        }
-        let plan = draft.finish();
         if !plan.is_empty() || plan.needs.is_some() {
             context.meter.yield_now();
             // What a summary stands for does not go on; it was checked when the summary was made.
@@ -387,36 +396,6 @@ impl Policy {
     /// Whether the text that a handler has answered may be used.
     pub fn check_answer(&self, ask: &HandlerAsk, answer: &str) -> Result<(), AnswerFault> {
         ask.check(answer, |line| self.own_texts.may_be_line(line))
-    }
-
-    /// The name under which a summary of all messages before `end` is remembered, if this policy uses summaries.
-    pub fn beginning(
-        &self,
-        dialect: &dyn Dialect,
-        body: &Bytes,
-        context: &PlanContext<'_>,
-        end: usize,
-    ) -> Option<ChainKey> {
-        let conversation = dialect.parse(body).ok()?;
-        let request = ParsedRequest { dialect, body, conversation: &conversation };
-        let scope = self.summarize.as_ref()?.scope().of_model(conversation.model.as_deref());
-        PrefixKeys::of(request, context, &scope).name(ElementIndex::new(end))
-    }
-
-    /// The name under which other processes know the summaries of a conversation, if that is to be looked up.
-    fn root(&self, request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<ChainKey> {
-        let summarize = self.summarize.as_ref().filter(|_| context.look_up == LookUp::Pending)?;
-        let (n_bytes, model) = (request.body.len(), request.conversation.model.as_deref());
-        if n_bytes < LOOK_UP_FROM && n_bytes < summarize.least_bytes_within(context.meter.window(model)) {
-            return None;
-        }
-        PrefixKeys::root_of(request, context, &summarize.scope().of_model(model))
-    }
-
-    /// What is remembered of the beginnings of a conversation. Nothing is hashed where nothing is remembered.
-    fn prefix_keys(&self, request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<PrefixKeys> {
-        let summarize = self.summarize.as_ref().filter(|_| !context.summaries.is_empty())?;
-        Some(PrefixKeys::of(request, context, &summarize.scope().of_model(request.conversation.model.as_deref())))
     }
 }
 

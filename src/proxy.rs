@@ -15,7 +15,7 @@ use crate::admin::events::EventStream;
 use crate::admin::mcp::{self, McpServer};
 use crate::admin::{self, RecallHandler};
 use crate::body::peek::PeekableBody;
-use crate::body::{BufferedBody, Limits, RequestBody};
+use crate::body::{Limits, RequestBody};
 use crate::dialect::{self, Dialect};
 use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
 use crate::events::Events;
@@ -267,8 +267,7 @@ impl Proxy {
         answer
     }
 
-    /// Serves a request whose conversation may be edited: admit, read, decode, plan and splice, send (once more in
-    /// another form if `[rescue]` allows it, and again behind each recall in band), relay.
+    /// Serves a request that may be edited: admit, read, decode, plan, send (again for a rescue or a recall in band), relay.
     async fn edit(
         &self,
         dialect: &'static dyn Dialect,
@@ -283,8 +282,7 @@ impl Proxy {
         let (mut buffered, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
         let decoded = self.decode(&parts.headers, &mut buffered, indexer).await?;
         let decoded = self.restore(dialect, &mut parts.headers, &mut buffered, decoded);
-        let path = parts.uri.path();
-        let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
+        let destination = live.destinations.of_body(parts.uri.path(), &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
         let id = self.ids.next();
         let turn = decoded.as_ref().filter(|_| !dry_run);
@@ -316,6 +314,7 @@ impl Proxy {
                     when: SummaryTiming::Triggered,
                     origin: Some(&origin),
                     has_expired: Some(&has_expired),
+                    strips_now: false,
                 };
                 self.plan(destination, rules, dialect, &parts, text, asked).await
             }
@@ -331,8 +330,7 @@ impl Proxy {
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
-        let BufferedBody { bytes, lease } = buffered;
-        let lease = Arc::new(lease);
+        let (bytes, lease) = (buffered.bytes, Arc::new(buffered.lease));
         let retry =
             rescue.map(|rescue| (rescue, RetryContext::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
         let body = request_body(&mut parts.headers, bytes, Arc::clone(&lease), &edited, dry_run);
@@ -347,6 +345,7 @@ impl Proxy {
         if let Some((rescue, retry)) = retry {
             answer = Box::pin(self.rescue(&live, upstream, rescue, retry, answer, &mut exchange)).await;
         }
+        Box::pin(self.remember_form(&mut exchange, answer.status())).await;
         if let Some(recalls) = exchange.recalls.take() {
             answer = Box::pin(recalls.join(answer)).await;
         }

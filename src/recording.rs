@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::dialect;
 use crate::handler::Answer;
 use crate::payload::{ChainKey, Handles};
+use crate::plan::SentFacts;
 use crate::platform::files::{private_file, private_folder};
 use crate::summary::{Summary, UsedSummary};
 use crate::tokens::factor::Factor;
@@ -120,6 +121,9 @@ pub struct PlanInputs {
     /// The passes that were made because the prompt cache had expired: in requests of so many elements.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cold_passes: Vec<usize>,
+    /// The facts about earlier requests.
+    #[serde(skip_serializing_if = "SentFacts::is_empty")]
+    pub sent: SentFacts,
     /// The host of the upstream, if the plan depends on its prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::dialect;
 use crate::payload::Keys;
-use crate::planner::{Calibration, ColdPasses, Offload, PlanContext, Planner};
+use crate::planner::{Calibration, ColdPasses, Offload, PlanContext, Planner, Sent};
 use crate::recording::{Exchange, PlanInputs, ReadError, RequestForm};
 use crate::span::{joined, splice};
 use crate::summary::{NoSummaries, SummaryState, UsedSummary};
@@ -287,12 +287,14 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
 
     let planner = planners.find_without_headers(Some(exchange.meta.path_only()), dialect, body);
     let factor = inputs.token_factor.filter(|_| planner.settings.tokens.is_calibrated());
-    let cold_passes = inputs.cold_passes.clone();
+    let (cold_passes, sent) = (inputs.cold_passes.clone(), inputs.sent.clone());
     let answers: HashMap<_, _> = inputs.answers.iter().map(|(key, answer)| (*key, Arc::new(answer.clone()))).collect();
     let planner = with_recorded_inputs(planner, inputs);
     let calibration = factor.map_or(Calibration::Table, Calibration::Fixed);
     let cold_passes = ColdPasses::At(&cold_passes);
-    let context = PlanContext { calibration, cold_passes, ..planner.anonymous(&NoSummaries) };
+    let strips_now = sent.strips_now;
+    let sent = if sent.is_empty() { Sent::Assumed } else { Sent::Recorded(&sent) };
+    let context = PlanContext { calibration, cold_passes, sent, strips_now, ..planner.anonymous(&NoSummaries) };
     let mut summaries = HashMap::new();
     if let Some(UsedSummary { end, summary }) = &exchange.summary {
         let name = planner.policy.beginning(dialect, body, &context, *end);

@@ -98,6 +98,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
         when: SummaryTiming::Now,
         origin: Some(&origin),
         has_expired: None,
+        strips_now: false,
     };
     let edited = engine.edit_body(&Arc::clone(rules), dialect, body, asked).await;
     let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;

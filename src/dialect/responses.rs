@@ -92,6 +92,10 @@ impl Dialect for Responses {
         parts::input(body, call).ok().flatten()
     }
 
+    fn name_beside_reasoning(&self, body: &[u8], item: Span) -> Option<Span> {
+        parts::id_member(body, item).ok().flatten()
+    }
+
     fn may_empty_input(&self, body: &[u8], call: Span) -> bool {
         parts::may_empty_input(body, call).unwrap_or_default()
     }

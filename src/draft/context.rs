@@ -1,6 +1,6 @@
 //! What planning depends on besides the body and the settings.
 
-use super::{Calibration, ColdPasses};
+use super::{Calibration, ColdPasses, Sent};
 use crate::{
     handler::AnswerIndex,
     payload::{Caller, Keys},
@@ -32,6 +32,10 @@ pub struct PlanContext<'a> {
     pub summarize: SummaryTiming,
     /// The passes that were made because the prompt cache had expired.
     pub cold_passes: ColdPasses<'a>,
+    /// Facts about earlier requests.
+    pub sent: Sent<'a>,
+    /// Whether all bound reasoning is left out because the upstream has refused it.
+    pub strips_now: bool,
     /// The answers of handlers.
     pub answers: &'a dyn AnswerIndex,
 }

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    AppliedSummary, Draft, InsertedResult, Insertion,
+    AppliedSummary, Draft, InsertedResult, Insertion, LookUp,
     replacement::Replacement,
     splice_array::{InsertedElement, splice_array},
 };
@@ -26,9 +26,10 @@ impl Draft<'_> {
     pub fn finish(mut self) -> Plan {
         self.strip_reasoning();
         let (mut splices, messages_after, layout) = self.splices();
+        let added_tool = self.added_tool();
+        let sent = self.note_sent(&splices, added_tool.is_some());
         self.add_mark(&mut splices);
         let drops = self.drops_reasoning().cloned();
-        let added_tool = self.added_tool();
         for BytesAt { at, bytes } in drops.iter().map(|drops| &drops.insertion).chain(&added_tool) {
             let behind = splices.partition_point(|splice| splice.span.start < *at);
             splices.insert(behind, Splice { span: Span::empty(*at), with: bytes.clone() });
@@ -79,6 +80,12 @@ impl Draft<'_> {
             received: self.received(),
             cold_passes: self.cold.made.take(),
             cold_pass_place: self.cold.place,
+            sent: sent.found,
+            sent_root: sent.root.filter(|_| self.context.look_up == LookUp::Pending),
+            sent_passes: sent.passes,
+            sent_form: sent.form,
+            asks_what_was_sent: sent.asks,
+            is_unknown_form: sent.is_unknown,
         };
         let lifetime =
             if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
@@ -253,7 +260,7 @@ impl Draft<'_> {
                 InsertedResult::Moved { unit, .. } => {
                     conversation.unit(unit).filter(|unit| conversation.is_element(unit))
                 }
-                InsertedResult::New { .. } => None,
+                InsertedResult::New { .. } | InsertedResult::Stood { .. } => None,
             };
             let moved =
                 results.into_iter().map(|added| moved(added).map(|unit| unit.element)).chain(std::iter::repeat(None));
@@ -266,7 +273,7 @@ impl Draft<'_> {
 
     fn added_bytes(&self, added: &Insertion) -> Bytes {
         match &added.what {
-            InsertedResult::New { bytes, .. } => bytes.clone(),
+            InsertedResult::New { bytes, .. } | InsertedResult::Stood { until_then: bytes } => bytes.clone(),
             InsertedResult::Moved { unit, .. } => self.rewritten(*unit).unwrap_or_else(|| {
                 let span = self.span(*unit);
                 self.request.body.slice(span.start..span.end)

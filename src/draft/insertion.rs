@@ -2,8 +2,11 @@
 
 use bytes::Bytes;
 
-use super::journal::ChangeId;
-use crate::conversation::{BlockIndex, UnitIndex};
+use super::{Draft, InsertionIndex, journal::ChangeId};
+use crate::{
+    conversation::{BlockIndex, UnitIndex},
+    plan::{Action, Sizes},
+};
 
 /// A result that is put behind a unit.
 #[derive(Debug)]
@@ -21,6 +24,38 @@ pub(super) struct Insertion {
 pub(super) enum InsertedResult {
     /// A result that stood elsewhere, and what stands for it where it has not come yet.
     Moved { unit: UnitIndex, until_then: Bytes },
+    /// The placeholder of a late result that cannot be moved. It is gone.
+    Stood { until_then: Bytes },
     /// A result that was not there, which answers the call of a block.
     New { call: BlockIndex, bytes: Bytes },
+}
+
+impl Draft<'_> {
+    /// Notes a late result that is not moved. Earlier requests had a result with the text `placeholder` after the message
+    /// `behind`.
+    pub fn note_late_result(&mut self, edit: &'static str, unit: UnitIndex, behind: UnitIndex, placeholder: &str) {
+        let call = self.pairing().answered_block(unit);
+        let Some(until_then) = self.rendered(call, placeholder) else { return };
+        let action = Action::Insert { behind: behind.get() };
+        let change = self.journal.make(self.about_result(edit, action, unit, Sizes::default()));
+        self.journal.revoke(change);
+        self.n_bytes_removed += until_then.len() + 1;
+        self.stood.insert(unit, InsertionIndex::new(self.insertions.len()));
+        self.insertions.push(Insertion { behind, what: InsertedResult::Stood { until_then }, change, gone: true });
+    }
+
+    /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
+    /// behind what has been put there before. False if the block is no call, or has left.
+    pub fn insert_result(&mut self, edit: &'static str, call: BlockIndex, behind: UnitIndex, text: &str) -> bool {
+        let caller = self.request.conversation.caller(call).unwrap_or_default();
+        if behind.get() >= self.in_place.len() || caller < self.first_editable || self.dropped_calls.contains(&call) {
+            return false;
+        }
+        let Some(bytes) = self.rendered(Some(call), text) else { return false };
+        self.n_bytes += bytes.len() + 1;
+        let sizes = Sizes { before: 0, after: bytes.len() };
+        let change = self.journal.make(self.about_call(edit, Action::Insert { behind: behind.get() }, call, sizes));
+        self.insertions.push(Insertion { behind, what: InsertedResult::New { call, bytes }, change, gone: false });
+        true
+    }
 }

@@ -65,9 +65,14 @@ impl Draft<'_> {
     pub fn tokens_of(&self, row: &Row) -> usize {
         match (row.unit, self.insertion_of(row)) {
             (Some(unit), _) => self.message_tokens(unit),
-            (None, Some(InsertedResult::New { bytes, .. } | InsertedResult::Moved { until_then: bytes, .. })) => {
-                self.request.dialect.element_tokens(self.gauge(), bytes)
-            }
+            (
+                None,
+                Some(
+                    InsertedResult::New { bytes, .. }
+                    | InsertedResult::Moved { until_then: bytes, .. }
+                    | InsertedResult::Stood { until_then: bytes },
+                ),
+            ) => self.request.dialect.element_tokens(self.gauge(), bytes),
             (None, None) => 0,
         }
     }

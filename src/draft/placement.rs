@@ -11,7 +11,9 @@ impl Draft<'_> {
     pub(super) fn is_across_barrier(&self, behind: UnitIndex, result: UnitIndex) -> bool {
         let barriers = self.barriers();
         let first = barriers.partition_point(|barrier| *barrier <= behind.min(result));
-        barriers.get(first).is_some_and(|barrier| *barrier < behind.max(result))
+        let between = barriers.iter().skip(first).take_while(|barrier| **barrier < behind.max(result));
+        // A result may cross what stays in its place whatever leaves: `breaks_placement` looks after that.
+        between.filter_map(|barrier| self.unit(*barrier)).any(|barrier| !barrier.flags.follows_user)
     }
 
     /// Whether a unit that has to stand between the user and the model would not, if these units left.

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The keys of the prefixes of one conversation. A prefix begins behind the instructions and ends behind an element.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PrefixKeys {
     /// The key of the empty prefix.
     scope: ChainKey,

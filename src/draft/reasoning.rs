@@ -5,9 +5,10 @@
 //! reasoning that stands before that call. The edits find the same calls in each later request, so what has left stays
 //! away: always a run from the beginning, without a gap.
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Draft, Leaving, ParsedRequest};
+use super::{Draft, Leaving, ParsedRequest, replacement::Replacement};
 use crate::{
     conversation::{Conversation, Role, UnitIndex},
     dialect::Switch,
@@ -74,11 +75,13 @@ const MIN_FREE: usize = 10;
 
 impl Draft<'_> {
     /// Sets what becomes of reasoning that is bound to its prefix.
-    pub fn bind_reasoning(&mut self, reasoning: ReasoningMode) {
+    /// With `strips_now`, all so far leaves.
+    pub fn bind_reasoning(&mut self, reasoning: ReasoningMode, strips_now: bool) {
         let ParsedRequest { dialect, body, .. } = self.request;
         self.drops = if reasoning == ReasoningMode::DropBlock { dialect.drop_reasoning(body) } else { None };
         let is_left = reasoning == ReasoningMode::DropBlock && self.drops.is_none();
         self.reasoning = if is_left { ReasoningMode::Strip } else { reasoning };
+        self.bind_to_sent(strips_now);
     }
 
     /// What has the upstream drop the reasoning that stands before the last pass, if there is some.
@@ -96,7 +99,7 @@ impl Draft<'_> {
     /// Whether a pass may be made at a model call with a request of so many tokens. Within a round of tool calls it would
     /// take away what the model is thinking just now.
     pub fn may_pass(&self, model_call: UnitIndex, tokens: usize) -> bool {
-        if !self.strips_reasoning() {
+        if !self.strips_reasoning() || self.strips_now() {
             return true;
         }
         let before = self.request.conversation.unit_range(&(UnitIndex::default()..model_call));
@@ -112,8 +115,8 @@ impl Draft<'_> {
 
     /// Notes that a late result takes the place of what stood for it when the model was called.
     pub(super) fn late_result_comes(&mut self, behind: UnitIndex, result: UnitIndex) {
-        if !self.strips_reasoning() {
-            return;
+        if !self.strips_reasoning() || self.repeats_passes() {
+            return; // the stored facts decide
         }
         let units = self.request.conversation.indexed_units();
         let of_model = units.filter(|(_, unit)| unit.role == Role::Assistant).map(|(index, _)| index);
@@ -126,7 +129,7 @@ impl Draft<'_> {
 
     /// Leaves out the reasoning that stands before the last pass.
     pub(super) fn strip_reasoning(&mut self) {
-        if !self.strips_reasoning() {
+        if !self.strips_changed() {
             return;
         }
         let editable = self.first_editable..self.prefix_changed;
@@ -135,6 +138,24 @@ impl Draft<'_> {
         for unit in thinking {
             if self.is_in_place(unit) {
                 self.strip(unit);
+            }
+        }
+    }
+
+    /// Removes the ids of the items after reasoning in its turn, because the server would look for the reasoning.
+    fn unname_rest_of_turn(&mut self, reasoning: UnitIndex) {
+        let conversation = self.request.conversation;
+        let rest = reasoning.next()..conversation.turn_of(reasoning).end;
+        for unit in UnitIndex::each(&rest) {
+            if !self.is_in_place(unit) {
+                continue;
+            }
+            let name = self.request.dialect.name_beside_reasoning(self.request.body, self.span(unit));
+            if let Some(name) = name.filter(|name| !self.replacements.contains_key(&name.start)) {
+                let bytes = Sizes { before: name.len(), after: 0 };
+                let action = Action::Strip { message: unit.get() };
+                let change = self.journal.make(self.about_result(LABEL, action, unit, bytes));
+                self.replacements.insert(name.start, Replacement::whole(name, Bytes::new(), change));
             }
         }
     }
@@ -150,7 +171,10 @@ impl Draft<'_> {
         let is_all = entries.is_none_or(|entries| entries.reasoning.len() == entries.spans.len());
         let is_whole_unit = is_all && of.blocks.is_empty() && !of.flags.speaks;
         if is_whole_unit && self.leaving == Leaving::Allowed {
-            self.take(unit);
+            if !self.take(unit) {
+                return;
+            }
+            self.unname_rest_of_turn(unit);
         } else if is_all {
             return;
         } else {

@@ -52,6 +52,7 @@ impl Draft<'_> {
             while let Some((n, item)) = insertions.next_if(|(_, item)| item.behind == index) {
                 match item.what {
                     _ if item.gone => {}
+                    InsertedResult::Stood { .. } => {} // always gone
                     InsertedResult::Moved { unit, .. } => {
                         let element = self.element_behind(index);
                         rows.push(Row { insertion: Some(n), element, ..sent(unit, Role::Tool) });

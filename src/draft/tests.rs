@@ -43,6 +43,8 @@ fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -
         summaries: &NoSummaries,
         summarize: SummaryTiming::Triggered,
         cold_passes: ColdPasses::At(&[]),
+        sent: Sent::Assumed,
+        strips_now: false,
         answers: &NoAnswers,
     };
     let recall = recall::Settings::default();

@@ -43,7 +43,8 @@ impl Draft<'_> {
     /// What happened, in order, as the edits so far would have left it at each model call.
     pub fn timeline(&self) -> Vec<TimelineEvent> {
         let (conversation, pairing) = (self.request.conversation, self.pairing());
-        let calls = conversation.model_calls();
+        let mut calls = conversation.model_calls();
+        self.add_sent_calls(&mut calls);
         let insertions = self.insertions_by_row();
         let mut missing = missing(self, &pairing, &calls, &insertions).into_iter().peekable();
         let mut calls = calls.into_iter().peekable();
@@ -88,10 +89,11 @@ impl Draft<'_> {
     /// The insertions of moved results, and of results for calls.
     fn insertions_by_row(&self) -> HashMap<RowKey, InsertionIndex> {
         let rows = self.insertions.iter().map(|insertion| match insertion.what {
-            InsertedResult::Moved { unit, .. } => RowKey::Unit(unit),
-            InsertedResult::New { call, .. } => RowKey::MissingResultOf(Some(call)),
+            InsertedResult::Moved { unit, .. } => Some(RowKey::Unit(unit)),
+            InsertedResult::New { call, .. } => Some(RowKey::MissingResultOf(Some(call))),
+            InsertedResult::Stood { .. } => None,
         });
-        rows.enumerate().map(|(n, row)| (row, InsertionIndex::new(n))).collect()
+        rows.enumerate().filter_map(|(n, row)| Some((row?, InsertionIndex::new(n)))).collect()
     }
 }
 
@@ -116,7 +118,8 @@ fn missing(
         }
         let stood = result.map_or(RowKey::MissingResultOf(Some(call.block)), RowKey::Unit);
         let behind = pairing.run_end_of(call)?;
-        let insertion = insertions.get(&stood).copied();
+        let unmoved = result.and_then(|result| draft.stood.get(&result));
+        let insertion = insertions.get(&stood).or(unmoved).copied();
         let (call, element) = (Some(call.block), draft.element_behind(behind));
         Some((behind, Row { role: Role::Tool, unit: None, call, element, insertion }))
     });

@@ -57,7 +57,7 @@ use crate::{
     draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, Row, TextCut},
     handler::{self, Decision, HandlerRef, MAX_ANSWER},
     payload::MediaType,
-    plan::{Action, SkipReason, Stale},
+    plan::{Action, SentFact, SkipReason, Stale},
     tokens::prices::PriceList,
 };
 
@@ -299,21 +299,28 @@ impl Edit for ClearToolResults {
     fn apply(&self, draft: &mut Draft<'_>) {
         // What the trigger held for once stays cleared, also where less is sent now.
         let n_bytes = draft.n_bytes_at_most();
-        if n_bytes < self.least_bytes() {
+        if n_bytes < self.least_bytes() && !draft.has_sent_pass(Pass::Clear) {
             return;
         }
         let limits = self.settings.trigger.limits(draft);
         let lowest = if self.settings.moment() == Moment::Turn { &limits.at(TURN) } else { &limits };
-        if !lowest.may_hold(n_bytes, draft.conversation().elements.len() + draft.n_added()) {
+        let n_messages = draft.conversation().elements.len() + draft.n_added();
+        if !lowest.may_hold(n_bytes, n_messages) && !draft.has_sent_pass(Pass::Clear) {
             return;
         }
         if let Some(why) = draft.skip_reason(Pass::Clear) {
             return draft.skip_change(self.label(), None, why);
         }
         let (rules, rent) = self.rules(draft, limits);
-        let ClearedResults { cleared, too_little, last_pass, cold_at, regrets } =
+        let ClearedResults { cleared, too_little, passes, cold_at, regrets } =
             Replay::new(self, draft, &rules, rent).run();
-        draft.prefix_changes(last_pass);
+        for pass in passes {
+            match (self.settings.spares_nothing(), pass.is_remembered) {
+                (true, _) => draft.pass_made(SentFact::ClearedAll, pass.model_call),
+                (false, true) => draft.pass_made(SentFact::Cleared, pass.model_call),
+                (false, false) => draft.prefix_changes(pass.model_call),
+            }
+        }
         draft.note_regrets(regrets);
         for (unit, clearing) in cleared {
             self.clear(draft, unit, clearing);

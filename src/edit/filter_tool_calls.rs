@@ -28,7 +28,8 @@ use serde::{Deserialize, Serialize};
 use super::Edit;
 use crate::{
     conversation::{Role, UnitIndex},
-    draft::{Draft, Pass, Row, RowIndex, TimelineEvent},
+    draft::{Draft, Pass, Replayed, Row, RowIndex, TimelineEvent},
+    plan::SentFact,
 };
 
 /// `[filter_tool_calls]` of `proxy.toml`.
@@ -77,8 +78,9 @@ impl Edit for FilterToolCalls {
         }
         let most = max.saturating_add(self.settings.slack);
         for Leaving { rows, since } in Replay::new(draft, max, most).run() {
-            draft.prefix_changes(since);
-            draft.drop_round_trips(self.label(), &rows, since);
+            if draft.drop_round_trips(self.label(), &rows, since) {
+                draft.pass_made(SentFact::Filtered, since);
+            }
         }
     }
 }
@@ -170,8 +172,11 @@ impl<'r, 'd> Replay<'r, 'd> {
 
     /// Here a model was called.
     fn model_call(&mut self, since: UnitIndex) {
-        if self.n_history <= self.most {
-            return;
+        match self.draft.replayed(Pass::Filter, since) {
+            Replayed::NotMade => return,
+            Replayed::ByRule if self.n_history <= self.most => return,
+            Replayed::ByRule if self.draft.repeats_passes() && !self.draft.may_pass(since, 0) => return,
+            Replayed::ByRule | Replayed::Made(_) => {}
         }
         let goes_before = self.read.unwrap_or_default().min(self.history_ends);
         while self.n_history > self.max

@@ -118,7 +118,9 @@ impl Edit for PatchToolCalls {
             match result.answers.and_then(|call| Some((pairing.run_end(call)?, pairing.call(call)?.block))) {
                 Some((behind, call)) if result.unit > behind && !result.is_further => {
                     let until_then = self.text(draft, call).unwrap_or_default();
-                    draft.move_result(self.label(), result.unit, behind, &until_then);
+                    if !draft.move_result(self.label(), result.unit, behind, &until_then) {
+                        draft.note_late_result(self.label(), result.unit, behind, &until_then);
+                    }
                 }
                 None if self.orphans == Orphans::Drop && result.may_leave => {
                     draft.drop_result(self.label(), result.unit);

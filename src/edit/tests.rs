@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     dialect::{self, Dialect},
-    draft::{Calibration, ColdPasses, LookUp, Offload, PlanContext, SummaryTiming},
+    draft::{Calibration, ColdPasses, LookUp, Offload, PlanContext, Sent, SummaryTiming},
     handler::NoAnswers,
     payload::Keys,
     plan::{Action, Plan, Sizes},
@@ -174,6 +174,8 @@ impl World<'_> {
             summaries: self.summaries,
             summarize: self.when,
             cold_passes: ColdPasses::At(self.cold),
+            sent: Sent::Assumed,
+            strips_now: false,
             answers: &NoAnswers,
         };
         let plan = Policy::new(&settings).plan(dialect(), body, &context).unwrap();

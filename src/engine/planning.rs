@@ -26,7 +26,7 @@ use crate::dialect::{Dialect, ParseError};
 use crate::handler::{Answer, HandlerAsk};
 use crate::payload::ChainKey;
 use crate::plan::{CountedWith, Need, Plan, SkipReason, SummaryJob};
-use crate::planner::{Calibration, ColdPasses, LookUp, Offload, PlanContext, SummaryTiming};
+use crate::planner::{Calibration, ColdPasses, LookUp, Offload, PlanContext, Sent, SummaryTiming};
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
@@ -178,10 +178,12 @@ impl<'a> Planning<'a> {
             Ok(plan) => plan,
             Err(error) => return State::Done(Err(error)),
         };
-        if let Some(root) = plan.basis.root {
+        let roots: Vec<_> = [plan.basis.root, plan.basis.sent_root].into_iter().flatten().collect();
+        if !roots.is_empty() {
             self.look_up = LookUp::Done;
-            Box::pin(self.engine.summaries.look(root)).await;
-            if self.engine.summaries.has_learnt_since(n_learnt, root) || plan.needs == Some(Need::LookUp) {
+            Box::pin(self.engine.summaries.look_all(&roots)).await;
+            let is_news = |root: &ChainKey| self.engine.summaries.has_learnt_since(n_learnt, *root);
+            if roots.iter().any(is_news) || plan.needs == Some(Need::LookUp) {
                 return State::Plan;
             }
         }
@@ -192,6 +194,9 @@ impl<'a> Planning<'a> {
         }
         if self.n_plans == MAX_PLANS {
             return State::Persist(plan);
+        }
+        if plan.basis.asks_what_was_sent && !index_was_read {
+            return State::AwaitIndex;
         }
         if let Some(place) = plan.basis.cold_pass_place.filter(|_| !self.knows_cache && self.stores()) {
             if !index_was_read {
@@ -260,6 +265,11 @@ impl<'a> Planning<'a> {
         if self.store_error.is_none() {
             self.engine.summaries.flush_uses().await;
         }
+        if let Ok(plan) = &planned
+            && self.options.mode == EditMode::Apply
+        {
+            Box::pin(self.engine.sent.remember(&plan.basis.sent_passes)).await;
+        }
         let offloads = planned.as_ref().ok().filter(|_| self.stores()).map(|plan| plan.offloads.as_slice());
         let offloaded_bytes = offloads.unwrap_or_default().iter().map(|offload| offload.payload.len()).sum();
         let Self { body, waits, summary_error, store_error, .. } = self;
@@ -287,7 +297,7 @@ impl<'a> Planning<'a> {
     /// Plans the body once, on a blocking thread if that may take long.
     async fn planned(&self) -> Result<Box<Plan>, PlanError> {
         let (config, dialect, body) = (Arc::clone(self.config), self.dialect, self.body.clone());
-        let EditOptions { caller, when, .. } = self.options;
+        let EditOptions { caller, when, strips_now, .. } = self.options;
         let look_up = self.look_up;
         let can_store = self.engine.store.is_some() && self.store_error.is_none();
         let offload = if can_store { Offload::Possible } else { Offload::Impossible };
@@ -295,7 +305,7 @@ impl<'a> Planning<'a> {
         let is_short = body.len() < inline_below;
         let summaries = Arc::clone(&self.engine.summaries);
         let (factors, factor) = (Arc::clone(&self.engine.factors), self.factor);
-        let cold_passes = Arc::clone(&self.engine.cold_passes);
+        let (cold_passes, sent) = (Arc::clone(&self.engine.cold_passes), Arc::clone(&self.engine.sent));
         let (own, shared) = (Arc::clone(&self.answers), Arc::clone(&self.engine.answers));
         let answers = RequestAnswers { own, shared, can_ask: can_store };
         let is_calibrated = config.planner.settings.tokens.is_calibrated() && factors.are_kept();
@@ -315,6 +325,8 @@ impl<'a> Planning<'a> {
                 summarize: when,
                 calibration,
                 cold_passes,
+                sent: Sent::Remembered(&*sent),
+                strips_now,
                 answers: &answers,
                 ..context
             };

@@ -48,7 +48,15 @@ fn engine() -> (Engine, Arc<MemoryStore>) {
 }
 
 fn options(caller: Caller, mode: EditMode) -> EditOptions<'static> {
-    EditOptions { caller, upstream: "default", mode, when: SummaryTiming::Triggered, origin: None, has_expired: None }
+    EditOptions {
+        caller,
+        upstream: "default",
+        mode,
+        when: SummaryTiming::Triggered,
+        origin: None,
+        has_expired: None,
+        strips_now: false,
+    }
 }
 
 /// A text that is truncated by default.

@@ -3,6 +3,7 @@
 use crate::{
     handler::UsedAnswer,
     payload::{ChainKey, Fingerprint, Place},
+    plan::{SentFacts, SentNames},
     summary::UsedSummary,
     tokens::factor::Factor,
 };
@@ -27,6 +28,18 @@ pub struct Basis {
     pub cold_passes: Vec<usize>,
     /// Where such a pass could be made now, if none was.
     pub cold_pass_place: Option<Place>,
+    /// The facts about earlier requests.
+    pub sent: SentFacts,
+    /// The name under which processes that share a store look up these facts, if they have to.
+    pub sent_root: Option<ChainKey>,
+    /// Facts to remember before the request is sent.
+    pub sent_passes: SentNames,
+    /// Facts to remember when it is answered.
+    pub sent_form: SentNames,
+    /// Whether the plan depends on these facts.
+    pub asks_what_was_sent: bool,
+    /// Whether reasoning stays after messages in a form that no known request had.
+    pub is_unknown_form: bool,
 }
 
 /// What the client sent, to compare requests by. The fingerprints hold in this process only.

@@ -112,6 +112,7 @@ impl Proxy {
             when: SummaryTiming::Whole,
             origin: Some(&origin),
             has_expired: None,
+            strips_now: false,
         };
         let edited = self.plan(destination, &destination.rules, dialect, parts, text, asked).await;
         let summary = manual_summary::outcome(&edited, destination).map_err(|error| match error {

@@ -60,6 +60,7 @@ impl Proxy {
                     when: SummaryTiming::Triggered,
                     origin: None,
                     has_expired: None,
+                    strips_now: false,
                 };
                 self.plan(destination, rules, dialect, &parts, text, asked).await
             }

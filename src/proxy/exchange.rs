@@ -25,7 +25,7 @@ use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
 use crate::events::AnswerEnd;
 use crate::history;
 use crate::metrics::StreamGuard;
-use crate::plan::{CountedWith, PromptSegment, Received, Report};
+use crate::plan::{CountedWith, PromptSegment, Received, Report, SentNames};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::tap::{Tap, TapReport};
 use crate::relay::{End, Observe};
@@ -107,6 +107,7 @@ struct EditState {
     segments: Vec<PromptSegment>,
     counted: Option<CountedWith>,
     received: Option<Box<Received>>,
+    sent_form: Option<SentNames>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -185,7 +186,13 @@ impl Exchange {
             segments,
             counted: basis.counted,
             received: basis.received,
+            sent_form: (!dry_run).then_some(basis.sent_form),
         });
+    }
+
+    /// The facts to remember of the request when it is answered.
+    pub(super) fn take_sent_form(&mut self) -> Option<SentNames> {
+        self.edit.as_mut()?.sent_form.take()
     }
 
     /// Marks the request as a conversation in this dialect. `bytes` is its length before the edits, `cache` its prompt

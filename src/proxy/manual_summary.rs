@@ -69,6 +69,7 @@ impl Proxy {
             when: SummaryTiming::Now,
             origin: Some(&origin),
             has_expired: None,
+            strips_now: false,
         };
         let edited = self.plan(destination, &destination.rules, dialect, &parts, text, asked).await;
         let summary = outcome(&edited, destination)?;

@@ -25,6 +25,7 @@ pub(super) fn sent<'a>(
         windows: learned_window(edited, &planner.meter).into_iter().collect(),
         token_factor: edited.basis.counted.map(|counted| counted.factor),
         cold_passes: edited.basis.cold_passes.clone(),
+        sent: edited.basis.sent.clone(),
         upstream: planner.settings.asks_for_prices().then(|| planner.settings.upstream.clone()),
         not_stored: was_planned && edited.error.is_some(),
         ..PlanInputs::default()

@@ -276,6 +276,7 @@ impl Proxy {
                 when,
                 origin,
                 has_expired: None,
+                strips_now: false,
             };
             self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)
         };
@@ -297,7 +298,7 @@ impl Proxy {
     async fn strip(&self, upstream: &str, rescue: &RescuePolicy, retry: &RetryContext) -> Option<EditedBody> {
         let caller = self.caller(&retry.parts.headers);
         let (mode, when) = (EditMode::Apply, SummaryTiming::Triggered);
-        let asked = EditOptions { caller, upstream, mode, when, origin: None, has_expired: None };
+        let asked = EditOptions { caller, upstream, mode, when, origin: None, has_expired: None, strips_now: true };
         let edited = self.engine.edit_body(&rescue.stripping, retry.dialect, retry.text.clone(), asked).await;
         edited.report.as_ref().is_some_and(|report| report.bytes_after != retry.n_bytes_sent).then_some(edited)
     }

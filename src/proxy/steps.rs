@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use http::header::EXPECT;
 use http::request::Parts;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, StatusCode, Uri};
 use hyper::body::{Body, Incoming};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::exchange::RequestId;
+use super::exchange::{Exchange, RequestId};
 use super::fail_open::FailOpenReason;
 use super::headers;
 use super::respond::ProxyError;
@@ -31,6 +31,13 @@ const MAX_DISCARD: Duration = Duration::from_secs(10);
 const INDEXED_FROM: u64 = 128 << 10;
 
 impl Proxy {
+    /// Remembers the form of a request that is answered.
+    pub(super) async fn remember_form(&self, exchange: &mut Exchange, status: StatusCode) {
+        if let Some(form) = exchange.take_sent_form().filter(|_| status.is_success()) {
+            self.engine.remember_form(&form).await;
+        }
+    }
+
     /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends.
     pub(super) fn admit(
         &self,

@@ -13,6 +13,7 @@
 #![expect(clippy::print_stderr, reason = "what a failed process wrote is shown")]
 
 mod admin; // access to the paths below /abridge/
+mod bound; // thinking that is signed over all messages before it
 mod calibration; // tokens as billed, and the factor that a conversation keeps
 mod cancellation; // a client that disconnects cancels the upstream request
 mod cold_passes; // passes behind a pause in which the prompt cache has expired

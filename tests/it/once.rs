@@ -7,7 +7,7 @@ use abridge_proxy::{
     handler::NoAnswers,
     payload::Keys,
     plan::{Action, Plan, SkipReason},
-    planner::{Calibration, ColdPasses, LookUp, Offload, PlanContext, PlanSettings, Policy, SummaryTiming},
+    planner::{Calibration, ColdPasses, LookUp, Offload, PlanContext, PlanSettings, Policy, Sent, SummaryTiming},
     span::splice,
     string_index::StringIndex,
     summary::NoSummaries,
@@ -156,6 +156,8 @@ fn plan(settings: &PlanSettings, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
         summaries: &NoSummaries,
         summarize: SummaryTiming::Triggered,
         cold_passes: ColdPasses::At(&[]),
+        sent: Sent::Assumed,
+        strips_now: false,
         answers: &NoAnswers,
     };
     let plan = Policy::new(settings).plan(dialect(), body, &context).unwrap();

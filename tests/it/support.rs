@@ -16,6 +16,7 @@ pub(crate) mod offloads; // results that are too long, and their handles
 pub(crate) mod openmetrics; // a strict reader of numbers
 pub(crate) mod rounds; // answers of models, round by round
 pub(crate) mod scripts; // conversations that belong to no wire format
+pub(crate) mod signer; // an upstream that signs thinking over what it was made after
 pub(crate) mod summarizer; // an upstream that makes summaries, good and bad
 pub(crate) mod tls; // certificates made for one test
 pub(crate) mod upstream; // the upstream, played by the test

@@ -15,13 +15,13 @@ use std::{
 use super::{Asked, ClearToolResults, Clearing, Frontier, Rules, reads::Reads, regrets::RegretWatch, rent::Rent};
 use crate::{
     conversation::{Role, UnitIndex},
-    draft::{Draft, Row, RowIndex, Tally, TimelineEvent},
+    draft::{Draft, Pass, Replayed, Row, RowIndex, Tally, TimelineEvent},
     edit::{
         file_use::{self, FileUse},
         keep::Keep,
         trigger::Limits,
     },
-    plan::Regrets,
+    plan::{Regrets, SentFact},
 };
 
 /// A file read of fewer bytes than this is taken for an error.
@@ -56,8 +56,8 @@ pub(super) struct Replay<'r, 'd> {
     /// How many messages had come when something was cleared last.
     n_came_then: usize,
     too_little: bool,
-    /// The model call of the last pass.
-    last_pass: UnitIndex,
+    /// The passes that have cleared something.
+    passes: Vec<MadePass>,
     /// The present model call, if a pass would be made there if the prompt cache had expired.
     cold_at: Option<UnitIndex>,
 }
@@ -69,12 +69,20 @@ pub(super) struct ClearedResults {
     pub(super) cleared: Vec<(UnitIndex, Clearing)>,
     /// Whether the last pass was not made because it would have freed too little.
     pub(super) too_little: bool,
-    /// The model call of the last pass.
-    pub(super) last_pass: UnitIndex,
+    /// The passes that have cleared something.
+    pub(super) passes: Vec<MadePass>,
     /// The last model call, if a pass would be made there if the prompt cache had expired.
     pub(super) cold_at: Option<UnitIndex>,
     /// The calls that ask for something cleared.
     pub(super) regrets: Regrets,
+}
+
+/// A pass that has cleared something.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MadePass {
+    pub(super) model_call: UnitIndex,
+    /// Whether it is found again because it is remembered, and not in each request anew.
+    pub(super) is_remembered: bool,
 }
 
 /// Results in the order in which they are cleared.
@@ -128,7 +136,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             regrets: RegretWatch::new(&edit.calls),
             n_came_then: 0,
             too_little: false,
-            last_pass: UnitIndex::default(),
+            passes: Vec::new(),
             cold_at: None,
         }
     }
@@ -166,14 +174,13 @@ impl<'r, 'd> Replay<'r, 'd> {
                     self.ready_frees -= freed;
                     self.leaves_rent(number);
                 }
-                TimelineEvent::ModelCall(place) if n >= first_call => self.model_call(place),
-                TimelineEvent::ModelCall(_) => {}
+                TimelineEvent::ModelCall(place) => self.model_call(place, n >= first_call),
             }
         }
-        let Self { tally, cleared, too_little, last_pass, cold_at, regrets, .. } = self;
+        let Self { tally, cleared, too_little, passes, cold_at, regrets, .. } = self;
         let unit = |number| tally.row(number).filter(|_| tally.is_here(number))?.unit;
         let cleared = cleared.into_iter().filter_map(|(number, clearing)| Some((unit(number)?, clearing)));
-        ClearedResults { cleared: cleared.collect(), too_little, last_pass, cold_at, regrets: regrets.found }
+        ClearedResults { cleared: cleared.collect(), too_little, passes, cold_at, regrets: regrets.found }
     }
 
     fn came(&mut self, number: RowIndex, row: &Row) {
@@ -232,17 +239,25 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
     }
 
-    /// Here a model was called.
-    fn model_call(&mut self, place: UnitIndex) {
+    /// Here a model was called. By the rules, a pass is made at some calls only.
+    fn model_call(&mut self, place: UnitIndex, has_rules: bool) {
         (self.too_little, self.cold_at) = (false, None);
-        let may_pass = self.may_pass(place);
-        if !may_pass && self.rent.is_none() {
+        let replayed = match self.draft.replayed(Pass::Clear, place) {
+            Replayed::ByRule if !has_rules => Replayed::NotMade,
+            replayed => replayed,
+        };
+        let is_made = matches!(replayed, Replayed::Made(_));
+        let may_pass = replayed == Replayed::ByRule && self.may_pass(place);
+        if !may_pass && !is_made && self.rent.is_none() {
             return;
         }
         self.ripen();
-        if may_pass && self.is_nearly_full(self.ready_frees) {
+        if (may_pass || is_made) && self.is_nearly_full(self.ready_frees) {
             self.reads.iter_mut().for_each(Reads::let_go);
             self.ripen();
+        }
+        if replayed == Replayed::Made(SentFact::ClearedAll) {
+            self.ripen_all();
         }
         let first = self.ready.first_key_value().map(|(number, _)| *number);
         let is_paid = self.rent.as_mut().map(|rent| rent.is_due(first, self.ready_frees));
@@ -251,12 +266,19 @@ impl<'r, 'd> Replay<'r, 'd> {
         if first.is_none() {
             return;
         }
+        // From the whole trigger on, a pass is found again where the model is called next, whatever became of its request.
+        let found_again = self.edit.settings.frontier == Frontier::Sliding || self.hold(&self.rules.limits);
+        let is_remembered = self.draft.is_bound() || !found_again;
         if may_pass && is_due {
-            return self.pass(place, Rent::settle);
+            return self.pass(MadePass { model_call: place, is_remembered }, Rent::settle);
         }
-        let may_pass_cold = self.may_pass_cold(place);
+        let may_pass_cold = replayed != Replayed::NotMade && self.may_pass_cold(place);
         if may_pass_cold && self.draft.was_cold(place) {
-            return self.pass(place, Rent::settle_cold);
+            let is_remembered = self.draft.is_bound();
+            return self.pass(MadePass { model_call: place, is_remembered }, Rent::settle_cold);
+        }
+        if is_made {
+            return self.pass(MadePass { model_call: place, is_remembered }, Rent::settle);
         }
         self.too_little = may_pass;
         self.cold_at = may_pass_cold.then_some(place);
@@ -300,6 +322,20 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
     }
 
+    /// Weighs all that the model has read.
+    fn ripen_all(&mut self) {
+        let Some(read) = self.read else { return };
+        self.reads.iter_mut().for_each(Reads::let_go);
+        self.ripen();
+        for at in 0..self.queues.len() {
+            while let Some(queue) = self.queues.get_mut(at)
+                && let Some(number) = queue.waiting.pop_front_if(|number| *number < read)
+            {
+                self.weigh(number);
+            }
+        }
+    }
+
     fn weigh(&mut self, number: RowIndex) {
         let row = self.tally.row(number).filter(|_| self.tally.is_here(number));
         if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count, None)) {
@@ -316,8 +352,8 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Clears what is ready.
-    fn pass(&mut self, place: UnitIndex, settle: impl FnOnce(&mut Rent)) {
-        self.last_pass = place;
+    fn pass(&mut self, pass: MadePass, settle: impl FnOnce(&mut Rent)) {
+        let n_cleared = self.cleared.len();
         self.n_came_then = self.tally.n_came();
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {
@@ -330,6 +366,9 @@ impl<'r, 'd> Replay<'r, 'd> {
                 self.regrets.cleared(self.draft, row, &clearing);
             }
             self.cleared.push((number, clearing));
+        }
+        if self.cleared.len() > n_cleared {
+            self.passes.push(pass);
         }
         if let Some(rent) = &mut self.rent {
             settle(rent);

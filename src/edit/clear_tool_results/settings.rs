@@ -168,6 +168,12 @@ impl Settings {
         })
     }
 
+    /// Whether a pass clears all that the model has read.
+    pub(super) fn spares_nothing(&self) -> bool {
+        let is_any_size = self.at_least() == Some(AtLeast::Tokens(0));
+        self.keep == Keep::Results(0) && self.keep_reads == 0 && is_any_size && self.frontier == Frontier::Sliding
+    }
+
     /// The same settings with what follows from others written out.
     #[must_use]
     pub fn written_out(&self) -> Self {

@@ -33,6 +33,9 @@ async fn known_messages_are_neither_tokenised_nor_stored_again() {
         "{tokenised} bytes tokenised for a tail of {}",
         tail.len()
     );
+    // The pass at the new place was remembered; the same request again has nothing new.
+    let stats = store.stats().await.unwrap();
+    assert_eq!(edit(&tail).await.len(), first.len());
     let now = store.stats().await.unwrap();
     assert_eq!((now.commits, now.written), (stats.commits, stats.written));
 }
