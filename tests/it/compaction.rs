@@ -278,7 +278,7 @@ fn streamed_item(reply: &Reply) -> (Value, Value) {
 async fn a_turn_that_asks_for_a_compaction_gets_one_item_which_is_read_when_it_comes_back() {
     for beside in [r#","stream":true"#, ""] {
         let mut scene = Scene::with(ANSWERS).await;
-        scene.client.send(post(TURN, &[KEY], &triggered(beside))).await;
+        scene.client.send(post(TURN, &[KEY], triggered(beside))).await;
         let asked = summarise(&mut scene.upstream.request().await).await;
         assert!(!asked.to_string().contains("compaction_trigger"), "{asked}");
         let reply = scene.client.reply().await;
@@ -295,7 +295,7 @@ async fn a_turn_that_asks_for_a_compaction_gets_one_item_which_is_read_when_it_c
 
         // The client goes on with it, and the model reads the summary.
         let next = json!({"model": "gpt-5", "input": [item, {"role": "user", "content": "go on"}]});
-        scene.client.send(post(TURN, &[KEY], &next.to_string())).await;
+        scene.client.send(post(TURN, &[KEY], next.to_string())).await;
         let mut call = scene.upstream.request().await;
         let sent: Value = serde_json::from_slice(&call.bytes().await).unwrap();
         let text = user_text(&sent["input"][0]);
@@ -320,7 +320,7 @@ async fn an_upstream_that_ignores_or_refuses_the_trigger_is_replaced() {
         summarise(&mut scene.upstream.request().await).await;
         streamed_item(&client.reply().await);
         // From then on the upstream is asked for summaries alone.
-        client.send(post(TURN, &[KEY], &turn.replace("count the lines", "count them"))).await;
+        client.send(post(TURN, &[KEY], turn.replace("count the lines", "count them"))).await;
         summarise(&mut scene.upstream.request().await).await;
         streamed_item(&client.reply().await);
     }
