@@ -5,12 +5,12 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
-use http::{Method, Response, StatusCode, Uri};
+use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 
 use crate::history::History;
 use crate::inspect;
-use crate::metrics::CONTENT_TYPE as OPENMETRICS;
+use crate::metrics::TextFormat;
 use crate::recall::PATH as RECALL;
 use crate::store::Store;
 
@@ -40,8 +40,8 @@ pub struct State<'a> {
 
 /// Reports the state of the proxy.
 pub trait Introspection: fmt::Debug + Sync {
-    /// The metrics as OpenMetrics text.
-    fn metrics(&self) -> TextFuture<'_>;
+    /// The metrics as text.
+    fn metrics(&self, format: TextFormat) -> TextFuture<'_>;
 
     /// The status as JSON.
     fn status(&self) -> TextFuture<'_>;
@@ -71,7 +71,7 @@ pub fn is_admin_path(path: &str) -> bool {
 }
 
 /// Answers a request for one of abridge's own paths.
-pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Full<Bytes>> {
+pub async fn answer(method: &Method, uri: &Uri, headers: &HeaderMap, state: State<'_>) -> Response<Full<Bytes>> {
     let path = uri.path();
     let handle = path.strip_prefix(RECALL);
     let known = handle.is_some()
@@ -100,8 +100,9 @@ pub async fn answer(method: &Method, uri: &Uri, state: State<'_>) -> Response<Fu
     match path {
         "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
         "/abridge/metrics" => {
-            let mut response = text(StatusCode::OK, state.introspection.metrics().await);
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPENMETRICS));
+            let format = TextFormat::of_scrape(headers);
+            let mut response = text(StatusCode::OK, state.introspection.metrics(format).await);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
             response
         }
         "/abridge/readyz" if state.draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
@@ -141,7 +142,7 @@ mod tests {
     struct Nothing(History);
 
     impl Introspection for Nothing {
-        fn metrics(&self) -> TextFuture<'_> {
+        fn metrics(&self, _: TextFormat) -> TextFuture<'_> {
             Box::pin(async { "# EOF\n".to_owned() })
         }
 
@@ -165,7 +166,7 @@ mod tests {
             let introspection = &Nothing(History::new());
             let state =
                 State { introspection, draining, store: None, recalls: &recalls, requester: Requester::Unrestricted };
-            answer(&method, &Uri::from_static(path), state).await.status().as_u16()
+            answer(&method, &Uri::from_static(path), &HeaderMap::new(), state).await.status().as_u16()
         };
         assert_eq!(status(Method::GET, "/abridge/healthz", true).await, 200);
         assert_eq!(status(Method::GET, "/abridge/readyz", false).await, 200);

@@ -39,7 +39,7 @@ pub mod summarize;
 
 /// Edits the messages of OpenAI-compatible requests in flight, and leaves every other byte alone.
 #[derive(Debug, Parser)]
-#[command(name = "abridge", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "abridge", version, about, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(flatten)]
     settings: SettingsArgs,
@@ -167,7 +167,8 @@ store of the run is removed with it. Exit codes: 127 if the command is not found
 Examples:
   abridge run -- codex
   abridge run -- claude -p \"What is in notes.txt?\"
-  abridge run --keep --log abridge.log -- aider --model openai/gpt-4o";
+  abridge run --keep --log abridge.log -- aider --model openai/gpt-4o
+  abridge run --record ./exchanges -- codex";
 
 const SETUP_EXAMPLES: &str = "\
 The original is kept beside each file. Without a terminal and without --yes nothing is written. Exit code 1 if a change was
@@ -274,7 +275,8 @@ Examples:
   abridge status --at http://127.0.0.1:8787 --json";
 
 const SHOW_EXAMPLES: &str = "\
-The handle is in a notice or a placeholder: 26 digits and letters. The proxy is found as by abridge status.
+The handle is in a notice or a placeholder: 26 digits and letters. The proxy is found as by abridge status. If none runs and
+--at is not given, the store of the settings is read, such as that of abridge run --keep.
 
 Examples:
   abridge show 01j8z4k0v6m2n9x7q3r5t1w8ye | less
@@ -290,10 +292,12 @@ Examples:
 
 const DIFF_EXAMPLES: &str = "\
 The id is in the header x-abridge-request-id, in the log, and on the page. The texts of messages are available only for
-requests that were sent while [inspect] keep was not 0. The proxy is found as by abridge status.
+requests that were sent while [inspect] keep was not 0. The proxy is found as by abridge status. If none runs and --at is not
+given, the store of the settings is read, such as that of ABRIDGE__INSPECT__KEEP=20 abridge run --keep.
 
 Examples:
-  abridge diff req_0123456789abcdef
+  abridge diff last
+  abridge diff 0123
   abridge diff req_0123456789abcdef --full | less -R";
 
 const STORE_EXAMPLES: &str = "\
@@ -352,18 +356,25 @@ impl Cli {
         match self.command {
             None => Command::Serve(self.serve),
             Some(Command::Serve(args)) => Command::Serve(ServeArgs { record: args.record.or(self.serve.record) }),
+            Some(Command::Run(mut args)) => {
+                args.record = args.record.or(self.serve.record);
+                Command::Run(args)
+            }
             Some(other) => other,
         }
     }
 
     fn checked(self) -> Result<Self, clap::Error> {
         match self.command {
-            Some(Command::Serve(_)) | None => Ok(self),
+            Some(Command::Serve(_) | Command::Run(_)) | None => Ok(self),
+            Some(Command::Store(_)) if self.settings.dry_run => {
+                Err(Self::command_for_errors("--dry-run is about requests; abridge store ls and stats change nothing"))
+            }
             Some(Command::Demo(_)) if self.settings.is_any_given() => {
                 Err(Self::command_for_errors("the demo has its own settings and accepts no others"))
             }
             Some(_) if self.serve.record.is_none() => Ok(self),
-            Some(_) => Err(Self::command_for_errors("--record is only accepted by serve")),
+            Some(_) => Err(Self::command_for_errors("--record is only accepted by serve and run")),
         }
     }
 
@@ -432,6 +443,11 @@ pub fn print_error(error: &anyhow::Error) {
     // An error in the settings begins with its location, where editors look for it.
     let line = if error.is::<ConfigError>() { format!("{error:#}") } else { format!("abridge: {error:#}") };
     let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Prints a warning to standard error, in one line.
+pub fn print_warning(sentence: &str) {
+    let _ = writeln!(io::stderr(), "abridge: warning: {sentence}");
 }
 
 /// Writes to standard output. A closed pipe is not an error.

@@ -37,6 +37,7 @@ pub mod clients;
 pub mod environment;
 mod error;
 mod goal;
+mod near_miss;
 pub mod policies;
 pub mod preset;
 mod sources;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Serialize, Serializer};
 
 use crate::dialect::Usage;
-use crate::inspect::Changes;
+use crate::inspect::{self, Changes};
 use crate::plan::Regrets;
 use crate::tokens::factor::Factor;
 
@@ -249,13 +249,30 @@ impl History {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// At most `limit` entries behind the number `seq`: the newest ones, oldest first.
-    pub fn after(&self, seq: u64, limit: usize) -> Vec<Entry> {
+    /// The newest entries, at most `limit`, oldest first.
+    pub fn newest(&self, limit: usize) -> Vec<Entry> {
         self.with_state(|state| {
-            let newer = state.entries.iter().rev().take_while(|entry| entry.seq > seq).take(limit);
-            let mut newer: Vec<_> = newer.cloned().collect();
-            newer.reverse();
-            newer
+            let before = state.entries.len().saturating_sub(limit);
+            state.entries.iter().skip(before).cloned().collect()
+        })
+    }
+
+    /// The first entries after the number `seq`, at most `limit`, oldest first.
+    pub fn after(&self, seq: u64, limit: usize) -> Vec<Entry> {
+        self.with_state(|state| state.entries.iter().filter(|entry| entry.seq > seq).take(limit).cloned().collect())
+    }
+
+    /// The ids that a name stands for, as in [`inspect::names`]. Of [`inspect::LAST`] it is the newest request that an edit
+    /// changed, or else the newest.
+    pub fn named(&self, name: &str) -> Vec<String> {
+        self.with_state(|state| {
+            let newest = || state.entries.iter().rev();
+            let found: Vec<_> = newest().filter(|entry| inspect::names(name, &entry.id)).collect();
+            let one = match found.iter().find(|entry| entry.id == name) {
+                None if name == inspect::LAST => newest().find(|entry| !entry.edits.is_empty()).or(newest().next()),
+                exact => exact.copied(),
+            };
+            one.map_or(found, |one| vec![one]).into_iter().map(|entry| entry.id.clone()).collect()
         })
     }
 

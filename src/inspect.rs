@@ -88,6 +88,21 @@ const HEAD: usize = 200;
 /// More messages than this are not looked at.
 const MAX_MESSAGES: usize = 20_000;
 
+/// The name of the newest request.
+pub const LAST: &str = "last";
+
+/// The beginning of every id, and how much behind it names a request; the log shows so much.
+const ID: &str = "req_";
+const MIN_NAME: usize = 4;
+
+/// Whether a name stands for the request with this id: it is the id or the beginning of it, with or without `req_`, or
+/// [`LAST`], which any request is to those that look at the newest first.
+pub fn names(name: &str, id: &str) -> bool {
+    let beginning = name.strip_prefix(ID).unwrap_or(name);
+    let begins = beginning.len() >= MIN_NAME && id.strip_prefix(ID).is_some_and(|id| id.starts_with(beginning));
+    name == id || name == LAST || begins
+}
+
 /// The label of the edit whose changes are [`State::Filtered`].
 const FILTER: &str = "filter";
 

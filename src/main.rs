@@ -37,7 +37,12 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // `doctor` reports load errors itself, and `demo` ignores the settings; all others fail on them.
     let config = Config::load(&sources);
     let replay_policy = cli.replay_policy();
-    let exit = match cli.command() {
+    let command = cli.command();
+    // `serve` logs them, and `demo` ignores the settings.
+    if let (false, Ok(config)) = (matches!(command, Command::Serve(_) | Command::Demo(_)), &config) {
+        config.misspelt_variables(&sources.variables).iter().for_each(|sentence| cli::print_warning(sentence));
+    }
+    let exit = match command {
         Command::Run(args) => return run_beside(args, sources),
         Command::Serve(args) => serve(args, sources, config?),
         Command::Service(command) => cli::service::run(&command, &sources, &config?),
@@ -71,7 +76,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn run_beside(args: RunArgs, sources: Sources) -> anyhow::Result<ExitCode> {
     cli::run::run(args, sources, &async |config: &Config, environment: &Environment, agent: &mut AgentCommand| {
-        app::beside::serve_beside(config, environment, async |url: &str| agent.run(url).await).await
+        app::beside::serve_beside(config, environment, agent.record(), async |url: &str| agent.run(url).await).await
     })
 }
 
@@ -79,6 +84,9 @@ fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Ex
     let environment = Environment::read(&sources.variables, &config)?;
     let colour = if io::stderr().is_terminal() && !environment.plain_terminal { Colour::On } else { Colour::Off };
     let level = telemetry::init(&config.log, colour)?;
+    for sentence in config.misspelt_variables(&sources.variables) {
+        tracing::warn!("{sentence}");
+    }
     let drained = app::serve(Launch { sources, config, environment, record: args.record, level, colour })?;
     Ok(if drained == DrainOutcome::Complete { Exit::Ok } else { Exit::No })
 }

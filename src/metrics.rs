@@ -1,4 +1,4 @@
-//! Metrics of all requests, as OpenMetrics text at `/abridge/metrics`.
+//! Metrics of all requests, as OpenMetrics or Prometheus text at `/abridge/metrics`.
 //!
 //! Counting during a request is one relaxed addition; everything else is counted by a separate task when the answer has
 //! ended. Numbers that other modules keep are read when the metrics are scraped. No label contains content or
@@ -15,7 +15,7 @@ mod exposition;
 pub mod histogram;
 mod models;
 
-pub use exposition::{CONTENT_TYPE, Exposition, Labels};
+pub use exposition::{Exposition, Labels, TextFormat};
 pub use histogram::{ANSWER_TIMES, TOKEN_COUNTS};
 use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES};
 pub use models::AnswerUsage;

@@ -242,7 +242,9 @@ impl Proxy {
                 let draining = self.stopping.is_cancelled();
                 let (store, requester) = (self.engine.store(), self.requester(request.headers(), connection));
                 let state = admin::State { introspection: self, draining, store, recalls: &self.recalls, requester };
-                Ok(Box::pin(admin::answer(request.method(), request.uri(), state)).await.map(full_body))
+                Ok(Box::pin(admin::answer(request.method(), request.uri(), request.headers(), state))
+                    .await
+                    .map(full_body))
             }
             Route::Events => Ok(self.serve_events(&request, connection).map(Either::Right)),
             Route::Mcp => Ok(Box::pin(self.serve_mcp(request, connection)).await.map(full_body)),

@@ -444,6 +444,11 @@ impl UpstreamName {
         }
     }
 
+    /// How a message calls the flag that says where it is.
+    pub fn url_flag(&self) -> String {
+        self.0.as_ref().map_or_else(|| "--upstream URL".to_owned(), |name| format!("--upstream {name}=URL"))
+    }
+
     /// The beginning of a message about it; empty for `[upstream]`.
     fn prefix(&self) -> String {
         self.0.as_ref().map(|name| format!("upstream {name:?}: ")).unwrap_or_default()

@@ -10,6 +10,7 @@ use abridge_proxy::admin::{self, Introspection, RecallHandler, Requester, State,
 use abridge_proxy::body::Budget;
 use abridge_proxy::history::History;
 use abridge_proxy::inspect;
+use abridge_proxy::metrics::TextFormat;
 use abridge_proxy::payload::{Keys, Lifetime};
 use abridge_proxy::recall::PATH;
 use abridge_proxy::store::memory::MemoryStore;
@@ -80,7 +81,7 @@ impl Scene {
         let (introspection, store) = (&Nothing(History::new()), Some(&self.store as &dyn Store));
         let state = State { introspection, draining: false, store, recalls: &recalls, requester };
         let _clock = CLOCK.enter();
-        let answer = admin::answer(&Method::GET, target, state).now_or_never().expect("nothing to wait for");
+        let answer = admin::answer(&Method::GET, target, &HeaderMap::new(), state).now_or_never().expect("nothing to wait for");
         let (head, body) = answer.into_parts();
         let body = body.collect().now_or_never().expect("it is there").expect("nothing fails").to_bytes();
         let answer = Answer { status: head.status, headers: head.headers, body: Bytes::copy_from_slice(&body) };
@@ -216,7 +217,7 @@ fn of_grep(needle: &[u8], body: &[u8], payload: &[u8]) -> usize {
 struct Nothing(History);
 
 impl Introspection for Nothing {
-    fn metrics(&self) -> TextFuture<'_> {
+    fn metrics(&self, _: TextFormat) -> TextFuture<'_> {
         Box::pin(async { String::new() })
     }
 

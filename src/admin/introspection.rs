@@ -4,8 +4,8 @@
 //! | path | query | answers |
 //! |---|---|---|
 //! | `status` | | the state of the proxy |
-//! | `requests` | `after=SEQ&limit=N` | the requests after that number, oldest first, and the number of the latest |
-//! | `requests/{id}` | | one request, its changes, and its messages if `[inspect]` keeps them |
+//! | `requests` | `after=SEQ&limit=N` | the first requests after that number, or without it the newest ones; oldest first, and the number of the latest |
+//! | `requests/{id}` | | one request, its changes, and its messages if `[inspect]` keeps them; `last` is the newest that was edited, and the beginning of an id is enough |
 //! | `payloads` | `search=TEXT&after=NEXT&limit=N` | payloads, last used first; `search` is the beginning of a handle, or with `[inspect]` also a text in the payload |
 
 use std::str::FromStr;
@@ -63,12 +63,14 @@ fn requests(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     let Some([after, limit]) = parse_query(query, ["after", "limit"]) else {
         return bad_request("allowed: after=NUMBER&limit=NUMBER\n");
     };
-    let (Some(after), Some(limit)) = (number(after.as_deref(), 0), number(limit.as_deref(), MAX_ENTRIES)) else {
+    let seq = number(after.as_deref(), 0);
+    let (Some(seq), Some(limit)) = (seq, number(limit.as_deref(), MAX_ENTRIES)) else {
         return bad_request("after and limit are numbers\n");
     };
     let history = state.introspection.history();
     let latest = history.latest();
-    json(StatusCode::OK, to_json(&Requests { requests: history.after(after, limit.min(MAX_ENTRIES)), latest }))
+    let requests = if after.is_some() { history.after(seq, limit) } else { history.newest(limit) };
+    json(StatusCode::OK, to_json(&Requests { requests, latest }))
 }
 
 // === one request ===
@@ -87,7 +89,13 @@ struct NotFound {
     reason: String,
 }
 
-async fn request(id: &str, state: &State<'_>) -> Response<Full<Bytes>> {
+async fn request(name: &str, state: &State<'_>) -> Response<Full<Bytes>> {
+    let ids = state.introspection.history().named(name);
+    if ids.len() > 1 {
+        let reason = format!("{} requests begin so: {}; give more of the id", ids.len(), ids.join(", "));
+        return json(StatusCode::NOT_FOUND, to_json(&NotFound { reason }));
+    }
+    let id = ids.first().map_or(name, String::as_str);
     let kept = match state.store {
         Some(store) => store.inspected(id.to_owned()).await,
         None => Ok(None),

@@ -1,5 +1,6 @@
 //! A proxy that serves for as long as a piece of work lasts, without a line of output.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::history::RunTotals;
 /// The maximum time for answers, and then for tasks, after the end of the work: nobody reads the answers any more.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Serves on the addresses of the settings while `work` runs, which is given the URL.
+/// Serves on the addresses of the settings while `work` runs, which is given the URL. Exchanges are recorded into `record`.
 ///
 /// # Errors
 ///
@@ -18,9 +19,10 @@ const GRACE: Duration = Duration::from_secs(1);
 pub async fn serve_beside<T>(
     config: &Config,
     environment: &Environment,
+    record: Option<PathBuf>,
     work: impl AsyncFnOnce(&str) -> T,
 ) -> anyhow::Result<(T, RunTotals)> {
-    let mut running = Running::new(config, environment, None).await?;
+    let mut running = Running::new(config, environment, record).await?;
     let url = running.address.clone().ok_or(MissingError::Address)?;
     running.serve(config);
     let outcome = work(&url).await;

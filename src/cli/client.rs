@@ -89,6 +89,11 @@ pub struct ProxyArgs {
 }
 
 impl ProxyArgs {
+    /// Whether the command line names no address.
+    pub(super) fn is_default(&self) -> bool {
+        self.at.is_none()
+    }
+
     /// The proxy to ask, with the token from the environment.
     pub(super) fn proxy(&self, sources: &Sources, config: &Config) -> anyhow::Result<RunningProxy> {
         let named = config.admin.token_env.as_deref();

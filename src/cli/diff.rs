@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal};
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
 
-use crate::cli::client::ProxyArgs;
-use crate::cli::{Exit, escape, print, print_error};
+use crate::cli::client::{ClientError, ProxyArgs};
+use crate::cli::{Exit, escape, print, print_error, store};
 use crate::config::{Config, Sources};
 
 pub(super) mod render;
@@ -17,7 +17,8 @@ use render::{DiffWriter, RenderOptions};
 /// Arguments of `diff`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The request's id, from the header x-abridge-request-id, the log or the page
+    /// The request's id, from the header x-abridge-request-id, the log or the page; its first four digits, or last for the
+    /// newest request that was edited
     request_id: String,
     /// Print long texts in full
     #[arg(long)]
@@ -96,23 +97,36 @@ struct Message {
     after_bytes: Option<usize>,
 }
 
+/// Why a store without a proxy has no such request.
+const NOT_KEPT: &str = "the store of these settings has the messages of no such request; they are kept while inspect.keep is not 0, as by \
+                        ABRIDGE__INSPECT__KEEP=20 abridge run --keep -- COMMAND";
+
 /// Prints the changes. Prints an error if the texts of the messages are not available.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let id = &args.request_id;
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         print_error(&anyhow!(
-            "{:?} is not a request id: an id looks like req_0123456789abcdef",
+            "{:?} is not a request id: an id looks like req_0123456789abcdef; 0123, or last, is short for it",
             escape::to_single_line(id, 80)
         ));
         return Ok(Exit::No);
     }
     let proxy = args.at.proxy(sources, config)?;
-    let answer = proxy.get(&format!("/abridge/requests/{id}"), "at")?;
+    let colour = io::stdout().is_terminal() && !sources.variables.wants_plain_text()?;
+    let options = RenderOptions { colour, full: args.full };
+    let answer = match proxy.get(&format!("/abridge/requests/{id}"), "at") {
+        Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
+            let kept = store::read(sources, config, async |store| store.inspected(id.clone()).await)?.flatten();
+            let document = kept.and_then(|document| serde_json::from_slice::<RequestDetails>(&document).ok());
+            print([document.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?.to_text(options)])?;
+            return Ok(Exit::Ok);
+        }
+        answer => answer?,
+    };
     let document: Option<RequestDetails> = serde_json::from_slice(&answer.body).ok();
     match (answer.status, document) {
         (200, Some(document)) => {
-            let colour = io::stdout().is_terminal() && !sources.variables.wants_plain_text()?;
-            print([document.to_text(RenderOptions { colour, full: args.full })])?;
+            print([document.to_text(options)])?;
             if document.content.is_some() {
                 return Ok(Exit::Ok);
             }

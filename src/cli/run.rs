@@ -33,6 +33,9 @@ pub struct Args {
     /// Keep what is taken out, and summaries, in the usual store, for a session that is resumed later
     #[arg(long)]
     keep: bool,
+    /// Write each chat exchange as a folder into DIR: bodies, never keys
+    #[arg(long, value_name = "DIR")]
+    pub(super) record: Option<PathBuf>,
     /// Append the log to FILE; without it there is none
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -48,6 +51,7 @@ pub struct AgentCommand {
     client: Client,
     variables: Vec<(&'static str, String)>,
     signals: CommandSignals,
+    record: Option<PathBuf>,
 }
 
 /// The address of the private abridge: a free port of this machine alone.
@@ -75,7 +79,7 @@ pub fn run(
         // Before anything is there that a signal would leave behind.
         let signals = CommandSignals::new().context("cannot install signal handlers")?;
         let variables = client::direct(&sources.variables)?;
-        let mut agent = AgentCommand { command: args.command, client, variables, signals };
+        let mut agent = AgentCommand { command: args.command, client, variables, signals, record: args.record };
         if args.keep || config.store.path.is_some() || config.store.engine != StoreEngine::File {
             match serve(&config, &environment, &mut agent).await {
                 Err(error) if is_in_use(&error) => print_error(&error.context("this run has a store of its own")),
@@ -130,6 +134,11 @@ fn is_in_use(error: &anyhow::Error) -> bool {
 // === impl AgentCommand ===
 
 impl AgentCommand {
+    /// The folder that the exchanges are recorded into, if any.
+    pub fn record(&self) -> Option<PathBuf> {
+        self.record.clone()
+    }
+
     /// Runs the command, led to abridge at `url`, and returns its exit code. It has the terminal and the process group of
     /// abridge, and gets the signals that abridge gets.
     ///

@@ -11,6 +11,7 @@ use crate::server::listen::local_url;
 use crate::upstream::target::BaseUrl;
 
 mod clients;
+mod displaced;
 mod edit;
 mod file;
 mod jsonc;
@@ -47,13 +48,25 @@ enum Outcome {
     Left,
 }
 
-const AFTERWARDS: &str = "\
-abridge must run while these clients do:
-  abridge serve --upstream https://api.openai.com/v1 --upstream anthropic=https://api.anthropic.com \\
-    --upstream chatgpt=https://chatgpt.com/backend-api/codex
-";
+/// How a change is shown and written.
+#[derive(Clone, Copy, Debug)]
+struct Handling {
+    colour: bool,
+    consent: Consent,
+}
 
-/// Shows each change as a diff, asks, and writes it. Exit code 1 if one was not written.
+/// Whether a change may be written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Consent {
+    /// If the user agrees.
+    Asked,
+    /// Without a question.
+    Given,
+    /// Never: a dry run.
+    Refused,
+}
+
+/// Shows each change as a diff, asks, and writes it. Exit code 1 if one was not written. A dry run writes nothing.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let variables = &sources.variables;
     let url = match &args.url {
@@ -65,26 +78,42 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         print(["no settings of a known client were found\n"])?;
     }
     let colour = io::stdout().is_terminal() && !variables.wants_plain_text()?;
-    let mut outcomes = Vec::new();
+    let consent = match (sources.flags.dry_run, args.yes) {
+        (true, _) => Consent::Refused,
+        (false, true) => Consent::Given,
+        (false, false) => Consent::Asked,
+    };
+    let (mut outcomes, mut displaced) = (Vec::new(), Vec::new());
     for client in clients {
         let Some(path) = client.path(variables)? else {
-            print([client.by_hand(&url)])?;
+            if args.undo {
+                print([format!(
+                    "{client}: abridge has written nothing of it; what was set by hand is taken back by hand\n"
+                )])?;
+            } else {
+                print([client.by_hand(&url)])?;
+            }
             continue;
         };
         let settings = SettingsFile::at(path);
-        let outcome = change(client, &settings, &url, args, colour);
-        outcomes.push(outcome.unwrap_or_else(|error| {
+        let before = displaced::text_before(settings.original().ok().flatten(), settings.path());
+        let outcome = change(client, &settings, &url, args, Handling { colour, consent });
+        let outcome = outcome.unwrap_or_else(|error| {
             print_error(&error.context(client.to_string()));
             Outcome::Left
-        }));
+        });
+        if outcome == Outcome::Done {
+            displaced.extend(displaced::of_client(client, &before, variables, &url));
+        }
+        outcomes.push(outcome);
     }
     if !args.undo && outcomes.contains(&Outcome::Done) {
-        print([AFTERWARDS])?;
+        print([displaced::afterwards(&displaced, sources, config)])?;
     }
     Ok(if outcomes.contains(&Outcome::Left) { Exit::No } else { Exit::Ok })
 }
 
-fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, colour: bool) -> anyhow::Result<Outcome> {
+fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, how: Handling) -> anyhow::Result<Outcome> {
     let shown = file.path().display();
     let before = file.read()?;
     let present = before.as_deref().unwrap_or_default();
@@ -108,7 +137,7 @@ fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, colour: b
         print([format!("{client}: {shown} already leads to {url}\n")])?;
         return Ok(Outcome::Done);
     }
-    let mut diff = DiffWriter::new(RenderOptions { colour, full: false });
+    let mut diff = DiffWriter::new(RenderOptions { colour: how.colour, full: false });
     diff.write_message_header(&format!("{client}: {shown}"));
     // No lines around the change: they may have keys.
     let edit::ChangedLines { removed, inserted } = edit::changed_lines(present, &after);
@@ -119,7 +148,11 @@ fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, colour: b
         diff.write_added(&inserted);
     }
     print([diff.text])?;
-    if !(args.yes || asked()?) {
+    if how.consent == Consent::Refused {
+        print([format!("{client}: not changed, as this is a dry run\n")])?;
+        return Ok(Outcome::Done);
+    }
+    if how.consent == Consent::Asked && !asked()? {
         print([format!("{client}: not changed; --yes writes it without asking\n")])?;
         return Ok(Outcome::Left);
     }

@@ -1,9 +1,9 @@
-//! `abridge show`: prints an original that was taken out of a conversation, byte for byte.
+//! `abridge show`: prints an original that was taken out of a conversation, byte for byte: from the proxy, or from its store.
 
 use anyhow::anyhow;
 
-use crate::cli::client::{ProxyArgs, Response, RunningProxy};
-use crate::cli::{Exit, escape, print, print_error};
+use crate::cli::client::{ClientError, ProxyArgs, Response, RunningProxy};
+use crate::cli::{Exit, escape, print, print_error, store};
 use crate::config::{Config, Sources};
 use crate::payload::PayloadKey;
 use crate::recall;
@@ -20,21 +20,31 @@ pub struct Args {
 /// The maximum length of one response, in bytes; a longer payload is read in parts.
 const PART_BYTES: usize = 8 << 20;
 
+/// Why a store without a proxy has no such text.
+const NOT_KEPT: &str = "the store of these settings has no text with this handle (abridge run leaves one with --keep, or where store.path is set)";
+
 /// Prints the payload, or the reason why it is not available.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let handle = args.handle.trim();
-    if handle.parse::<PayloadKey>().is_err() {
+    let Ok(key) = handle.parse::<PayloadKey>() else {
         print_error(&anyhow!(
             "{:?} is not a handle: a handle has 26 digits and lower-case letters, and follows {} in what the model reads",
             escape::to_single_line(handle, 80),
             recall::PATH
         ));
         return Ok(Exit::No);
-    }
+    };
     let proxy = args.at.proxy(sources, config)?;
     let mut from = 0;
     loop {
-        let answer = proxy.get(&format!("{}{handle}?offset={from}&limit={PART_BYTES}", recall::PATH), "at")?;
+        let answer = match proxy.get(&format!("{}{handle}?offset={from}&limit={PART_BYTES}", recall::PATH), "at") {
+            Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
+                let kept = store::read(sources, config, async |store| store.get(key).await)?.flatten();
+                print([kept.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?])?;
+                return Ok(Exit::Ok);
+            }
+            answer => answer?,
+        };
         if answer.status != 200 {
             print_error(&anyhow!("{}", failure_message(&answer, &proxy)));
             return Ok(Exit::No);

@@ -13,8 +13,8 @@ use crate::cli::{Exit, print};
 use crate::config::{Config, Environment, NoStorePathError, Sources};
 use crate::payload::PayloadKey;
 use crate::store::{
-    Clock, FleetStore, OpenError, PayloadInfo, RedbStore, Stats, Store, StoreEngine, SweepResult, Time, engine,
-    postgres,
+    Clock, FleetStore, OpenError, PayloadInfo, RedbStore, Stats, Store, StoreEngine, StoreError, SweepResult, Time,
+    engine, postgres,
 };
 
 mod copy;
@@ -89,6 +89,26 @@ pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Res
         let exit = done?;
         closed?;
         Ok(exit)
+    })
+}
+
+/// Reads from the store of the settings, for a command whose proxy does not run. `None` if nothing can be read there: there is no
+/// store, or another process has it open.
+pub(super) fn read<T>(
+    sources: &Sources,
+    config: &Config,
+    read: impl AsyncFnOnce(&dyn Store) -> Result<T, StoreError>,
+) -> anyhow::Result<Option<T>> {
+    if !config.store.enabled {
+        return Ok(None);
+    }
+    let environment = Environment::read(&sources.variables, config)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let Ok(store) = open(config, &environment).await else { return Ok(None) };
+        let found = read(&*store).await;
+        store.close().await?;
+        Ok(Some(found?))
     })
 }
 

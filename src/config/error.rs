@@ -75,6 +75,14 @@ impl ConfigError {
         matches!(self.0.kind, ConfigErrorKind::Type { .. })
     }
 
+    /// For an unknown key, those that are known in its place.
+    pub(super) fn allowed_keys(&self) -> Option<&'static [&'static str]> {
+        match self.0.kind {
+            ConfigErrorKind::UnknownKey { allowed, .. } => Some(allowed),
+            _ => None,
+        }
+    }
+
     /// For an unknown key, names the table that has a key of this name, if there is one.
     pub(super) fn with_table_hint(mut self, table_with: impl Fn(&str) -> Option<String>) -> Self {
         if let ConfigErrorKind::UnknownKey { key, elsewhere, .. } = &mut self.0.kind {
@@ -232,7 +240,7 @@ fn closest_match<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
 }
 
 /// The Levenshtein distance between two words.
-fn edit_distance(from: &str, to: &str) -> usize {
+pub(super) fn edit_distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (i, a) in from.chars().enumerate() {
         let mut above_left = i;

@@ -15,7 +15,7 @@ const DEFAULT_FILE: &str = "proxy.toml";
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The prefix of environment variables that are settings.
-const PREFIX: &str = "ABRIDGE__";
+pub(super) const PREFIX: &str = "ABRIDGE__";
 
 /// The sources of the settings; they can be read repeatedly.
 #[derive(Clone, Debug, Default)]

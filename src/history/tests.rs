@@ -41,15 +41,40 @@ fn the_most_recent_entries_are_kept_and_numbered() {
     for n in 1..=MAX_ENTRIES + 3 {
         history.push(entry(&format!("req_{n}"), Outcome::Unedited));
     }
-    let all = history.after(0, usize::MAX);
+    let all = history.newest(usize::MAX);
     assert_eq!(all.len(), MAX_ENTRIES);
     assert_eq!(all.iter().map(|entry| entry.seq).collect::<Vec<_>>(), (4..=MAX_ENTRIES as u64 + 3).collect::<Vec<_>>());
-    let newest: Vec<_> = history.after(0, 2).into_iter().map(|entry| entry.seq).collect();
-    assert_eq!(newest, [MAX_ENTRIES as u64 + 2, MAX_ENTRIES as u64 + 3]);
+    let numbers = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.seq).collect::<Vec<_>>();
+    assert_eq!(numbers(history.newest(2)), [MAX_ENTRIES as u64 + 2, MAX_ENTRIES as u64 + 3]);
+    assert_eq!(numbers(history.after(0, 2)), [4, 5]);
+    assert_eq!(numbers(history.after(5, 2)), [6, 7]);
     assert!(history.after(history.latest(), 5).is_empty());
     assert!(history.get("req_3").is_none());
     assert_eq!(history.get("req_4").unwrap().seq, 4);
     assert_eq!(history.totals().unedited, MAX_ENTRIES as u64 + 3, "sums are of all");
+}
+
+#[test]
+fn a_request_is_named_by_its_id_its_beginning_or_as_the_last_one() {
+    let history = History::new();
+    assert!(history.named("last").is_empty());
+    let edited = Entry { edits: vec![("patch", 1)], ..entry("req_01a2ff", Outcome::Edited) };
+    for entry in [entry("req_01b2", Outcome::Unedited), edited, entry("req_01b200", Outcome::Unedited)] {
+        history.push(entry);
+    }
+    for (name, ids) in [
+        ("req_01b2", &["req_01b2"][..]),
+        ("01a2", &["req_01a2ff"]),
+        ("req_01a2f", &["req_01a2ff"]),
+        ("01b2", &["req_01b200", "req_01b2"]),
+        ("last", &["req_01a2ff"]),
+        ("01a", &[]),
+        ("req_", &[]),
+        ("req", &[]),
+        ("", &[]),
+    ] {
+        assert_eq!(history.named(name), ids, "{name:?}");
+    }
 }
 
 #[test]

@@ -1,7 +1,10 @@
-//! Metrics at one moment, written as OpenMetrics text.
+//! Metrics at one moment, written as OpenMetrics text or in the text format of Prometheus.
 
-use std::fmt;
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
 
+use http::HeaderMap;
+use http::header::ACCEPT;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -10,8 +13,14 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Snapshot;
 
-/// The media type of the text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// A form of the text.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum TextFormat {
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+    /// The text format of Prometheus, 0.0.4, which every collector and `promtool check metrics` read.
+    Prometheus,
+}
 
 /// Metric families in the order in which they are written.
 #[derive(Debug, Default)]
@@ -37,6 +46,43 @@ enum Value {
     Ratio(f64),
     Histogram(Snapshot),
     Info,
+}
+
+// === impl TextFormat ===
+
+impl TextFormat {
+    /// The form that a scrape asks for with its `accept` fields: OpenMetrics if that is named and wanted at least as much as
+    /// anything else that is text.
+    pub fn of_scrape(headers: &HeaderMap) -> Self {
+        let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let (mut openmetrics, mut other) = (0.0, 0.0);
+        for range in values.flat_map(|value| value.split(',')) {
+            let mut parts = range.split(';').map(|part| part.trim().to_ascii_lowercase());
+            let media = parts.next().unwrap_or_default();
+            let parameters: Vec<_> = parts.collect();
+            let value = |key| parameters.iter().find_map(|part| part.strip_prefix(key));
+            let wanted = value("q=").map_or(Some(1.0), |q| q.parse::<f64>().ok()).unwrap_or(0.0);
+            let best = match &*media {
+                "application/openmetrics-text"
+                    if value("version=").is_none_or(|of| of.trim_matches('"') == "1.0.0") =>
+                {
+                    &mut openmetrics
+                }
+                "text/plain" | "text/*" | "*/*" => &mut other,
+                _ => continue,
+            };
+            *best = wanted.max(*best);
+        }
+        if openmetrics > 0.0 && openmetrics >= other { Self::OpenMetrics } else { Self::Prometheus }
+    }
+
+    /// The media type.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
 }
 
 // === impl Exposition ===
@@ -101,8 +147,40 @@ impl Exposition {
         self.0.push(Family { name, help, unit: None, kind: MetricType::Info, samples: vec![(labels, Value::Info)] });
     }
 
-    /// The whole text, with its end marker.
-    pub fn into_text(self) -> String {
+    /// The whole text.
+    pub fn into_text(self, format: TextFormat) -> String {
+        match format {
+            TextFormat::OpenMetrics => self.into_openmetrics(),
+            TextFormat::Prometheus => self.into_prometheus(),
+        }
+    }
+
+    /// The text format of Prometheus differs from OpenMetrics in its comments: a family has the name of its samples, an info
+    /// metric is a gauge, and there are neither units nor an end marker.
+    fn into_prometheus(self) -> String {
+        let suffixes = self.0.iter().filter_map(|family| match family.kind {
+            MetricType::Counter => Some((family.name, "_total")),
+            MetricType::Info => Some((family.name, "_info")),
+            _ => None,
+        });
+        let suffixes: HashMap<_, _> = suffixes.collect();
+        let mut text = String::new();
+        for line in self.into_openmetrics().lines() {
+            let mut words = line.splitn(4, ' ');
+            // Writing to a `String` cannot fail.
+            let _written = match (words.next(), words.next(), words.next(), words.next()) {
+                (Some("#"), Some(word @ ("HELP" | "TYPE")), Some(name), Some(rest)) => {
+                    let rest = if (word, rest) == ("TYPE", "info") { "gauge" } else { rest };
+                    writeln!(text, "# {word} {name}{} {rest}", suffixes.get(name).unwrap_or(&""))
+                }
+                (Some("#"), ..) => Ok(()),
+                _ => writeln!(text, "{line}"),
+            };
+        }
+        text
+    }
+
+    fn into_openmetrics(self) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));
         let mut text = String::new();
@@ -147,7 +225,56 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_openmetrics() {
+    fn a_scrape_gets_the_form_that_it_asks_for() {
+        let format = |accept: &[&'static str]| {
+            let values = accept.iter().map(|value| (ACCEPT, http::HeaderValue::from_static(value)));
+            TextFormat::of_scrape(&values.collect())
+        };
+        let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
+            application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+        for accept in
+            [prometheus, "application/openmetrics-text", "Application/OpenMetrics-Text; Version=\"1.0.0\", */*"]
+        {
+            assert_eq!(format(&[accept]), TextFormat::OpenMetrics, "{accept}");
+        }
+        assert_eq!(format(&["text/html", "application/openmetrics-text"]), TextFormat::OpenMetrics);
+        for accept in [
+            "*/*",
+            "text/plain",
+            "",
+            "application/openmetrics-text;q=0",
+            "application/openmetrics-text;version=2.0.0",
+            "text/plain, application/openmetrics-text;q=0.5",
+            "application/openmetrics-text;q=x",
+        ] {
+            assert_eq!(format(&[accept]), TextFormat::Prometheus, "{accept}");
+        }
+        assert_eq!(format(&[]), TextFormat::Prometheus);
+    }
+
+    #[test]
+    fn the_text_is_openmetrics_or_that_of_prometheus() {
+        let exposition = example();
+        let expected = "# HELP a An \"a\".\n# TYPE a counter\na_total{x=\"q\\\"b\\\\\\n\"} 3\n\
+            # HELP none Not there.\n# TYPE none counter\n\
+            # HELP g A g.\n# TYPE g gauge\ng 7\n\
+            # HELP r An r.\n# TYPE r gauge\nr{x=\"y\"} 1.55\n\
+            # HELP t_seconds Times.\n# TYPE t_seconds histogram\n# UNIT t_seconds seconds\n\
+            t_seconds_sum 2.5\nt_seconds_count 3\nt_seconds_bucket{le=\"0.5\"} 1\nt_seconds_bucket{le=\"+Inf\"} 3\n\
+            # HELP i Words.\n# TYPE i info\ni_info{version=\"1\"} 1\n# EOF\n";
+        assert_eq!(exposition.into_text(TextFormat::OpenMetrics), expected);
+        let expected = expected
+            .replace("P a ", "P a_total ")
+            .replace("E a ", "E a_total ")
+            .replace(" none ", " none_total ")
+            .replace("P i ", "P i_info ")
+            .replace("E i info", "E i_info gauge")
+            .replace("# UNIT t_seconds seconds\n", "")
+            .replace("# EOF\n", "");
+        assert_eq!(example().into_text(TextFormat::Prometheus), expected);
+    }
+
+    fn example() -> Exposition {
         let mut exposition = Exposition::default();
         exposition.counters("a", "An \"a\".", [(vec![("x", "q\"b\\\n".to_owned())], 3)]);
         exposition.counters("none", "Not there.", []);
@@ -156,13 +283,6 @@ mod tests {
         let buckets = vec![(0.5, 1), (f64::INFINITY, 2)];
         exposition.times("t", "Times.", [(Labels::new(), Snapshot { sum: 2.5, count: 3, buckets })]);
         exposition.info("i", "Words.", vec![("version", "1".to_owned())]);
-        let expected = "# HELP a An \"a\".\n# TYPE a counter\na_total{x=\"q\\\"b\\\\\\n\"} 3\n\
-            # HELP none Not there.\n# TYPE none counter\n\
-            # HELP g A g.\n# TYPE g gauge\ng 7\n\
-            # HELP r An r.\n# TYPE r gauge\nr{x=\"y\"} 1.55\n\
-            # HELP t_seconds Times.\n# TYPE t_seconds histogram\n# UNIT t_seconds seconds\n\
-            t_seconds_sum 2.5\nt_seconds_count 3\nt_seconds_bucket{le=\"0.5\"} 1\nt_seconds_bucket{le=\"+Inf\"} 3\n\
-            # HELP i Words.\n# TYPE i info\ni_info{version=\"1\"} 1\n# EOF\n";
-        assert_eq!(exposition.into_text(), expected);
+        exposition
     }
 }

@@ -153,17 +153,17 @@ impl ProxyError {
             Self::BodyTooLarge { limit, announced } => {
                 let size = announced.map_or_else(String::new, |bytes| format!(" of {bytes} bytes"));
                 let limit = ByteSize(*limit as u64);
-                format!("abridge: the request body{size} is over the limit server.max_body = \"{limit}\"; raise it in proxy.toml, or send less")
+                format!("abridge: the request body{size} is over the limit server.max_body = \"{limit}\"; raise it in the settings, or send less")
             }
             Self::BodyTimeout(error) => {
-                format!("abridge: {error}; server.body_timeout in proxy.toml is the limit")
+                format!("abridge: {error}; server.body_timeout in the settings is the limit")
             }
             Self::BodyBroken(error) => format!("abridge: {error}"),
             Self::TooManyRequests { limit } => {
-                format!("abridge: server.max_in_flight = {limit} requests are in flight; try again, or raise it in proxy.toml")
+                format!("abridge: server.max_in_flight = {limit} requests are in flight; try again, or raise it in the settings")
             }
             Self::TooManyBytes => {
-                "abridge: the request bodies in memory have reached server.max_buffered; try again, or raise it in proxy.toml".to_owned()
+                "abridge: the request bodies in memory have reached server.max_buffered; try again, or raise it in the settings".to_owned()
             }
             Self::Target(NoPathError) => {
                 "abridge: the request target has no path; point the client's base URL here, abridge is not a forward proxy".to_owned()
@@ -178,13 +178,13 @@ impl ProxyError {
             Self::NotUnderstood(error) => format!("abridge: the request body is not a conversation that can be read: {error}"),
             Self::NoSummary(none) => format!("abridge: {none}"),
             Self::NotCompacted(none) => format!(
-                "abridge: the conversation was not compacted: {none}; go on without, or set [responses] compact = \"pass\" in proxy.toml to ask the upstream"
+                "abridge: the conversation was not compacted: {none}; go on without, or set [responses] compact = \"pass\" in the settings to ask the upstream"
             ),
             Self::RecallFailed => {
-                "abridge: the model has read a text that was taken out, and could not be asked again; send the request again, or set recall.via to another way than \"tool\" in proxy.toml".to_owned()
+                "abridge: the model has read a text that was taken out, and could not be asked again; send the request again, or set recall.via to another way than \"tool\" in the settings".to_owned()
             }
             Self::SocketRefused => {
-                "abridge: requests in a websocket are not edited, so it is refused; send them by POST to the same path, or set [responses] websocket = \"tunnel\" in proxy.toml".to_owned()
+                "abridge: requests in a websocket are not edited, so it is refused; send them by POST to the same path, or set [responses] websocket = \"tunnel\" in the settings".to_owned()
             }
             Self::Upstream(error) => format!("abridge: {error}; {}", advice(error)),
         }
@@ -234,17 +234,19 @@ impl ProxyError {
 /// What an operator can do about it.
 fn advice(error: &UpstreamError) -> String {
     let setting = |key| error.upstream.setting(key);
-    let limit = |key| format!("{} in proxy.toml is the limit", setting(key));
+    let limit = |key| format!("{} in the settings is the limit", setting(key));
     match error.kind {
-        UpstreamErrorKind::Connect => format!("check that it is running, and {} in proxy.toml", setting("url")),
+        UpstreamErrorKind::Connect => {
+            format!("check that it is running, and {} in the settings, or {}", setting("url"), error.upstream.url_flag())
+        }
         UpstreamErrorKind::Descriptors(DescriptorLimit::Process) => {
-            "start it with a higher limit (ulimit -n, or LimitNOFILE= of a systemd unit), or lower server.max_connections in proxy.toml".to_owned()
+            "start it with a higher limit (ulimit -n, or LimitNOFILE= of a systemd unit), or lower server.max_connections in the settings".to_owned()
         }
         UpstreamErrorKind::Descriptors(DescriptorLimit::System) => {
             "raise fs.file-max with sysctl, or find the process that holds them open".to_owned()
         }
         UpstreamErrorKind::Tls => {
-            format!("check its certificate; {} in proxy.toml adds a root certificate", setting("ca_file"))
+            format!("check its certificate; {} in the settings adds a root certificate", setting("ca_file"))
         }
         UpstreamErrorKind::ProxyRefusal => PROXY_ADVICE.to_owned(),
         UpstreamErrorKind::ConnectTimeout(_) => limit("connect_timeout"),
@@ -270,7 +272,7 @@ mod tests {
         let error = ProxyError::BodyTooLarge { limit: 64 << 20, announced: Some(70_000_000) };
         assert_eq!(
             error.client_message(),
-            "abridge: the request body of 70000000 bytes is over the limit server.max_body = \"64MiB\"; raise it in proxy.toml, or send less"
+            "abridge: the request body of 70000000 bytes is over the limit server.max_body = \"64MiB\"; raise it in the settings, or send less"
         );
         let response = error.to_response(dialect::default());
         assert_eq!(response.status(), 413);

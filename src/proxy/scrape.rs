@@ -8,12 +8,12 @@ use super::Proxy;
 use crate::admin::{Introspection, TextFuture};
 use crate::history::History;
 use crate::inspect;
-use crate::metrics::{Exposition, Labels};
+use crate::metrics::{Exposition, Labels, TextFormat};
 use crate::platform::process::resident_memory;
 
 impl Introspection for Proxy {
-    fn metrics(&self) -> TextFuture<'_> {
-        Box::pin(async {
+    fn metrics(&self, format: TextFormat) -> TextFuture<'_> {
+        Box::pin(async move {
             let mut exposition = Exposition::default();
             exposition.info("abridge", "This abridge", label("version", env!("CARGO_PKG_VERSION")));
             let settings = label("fingerprint", &self.live.load().fingerprint());
@@ -25,7 +25,7 @@ impl Introspection for Proxy {
             self.write_handlers(&mut exposition);
             self.write_factors(&mut exposition);
             self.write_load(&mut exposition);
-            exposition.into_text()
+            exposition.into_text(format)
         })
     }
 

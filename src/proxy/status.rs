@@ -283,7 +283,7 @@ impl Proxy {
     fn windows(&self) -> Vec<Window> {
         let live = self.live();
         let meter = &live.destinations.default().rules.planner.meter;
-        let entries = self.accounting.history.after(0, MAX_ENTRIES);
+        let entries = self.accounting.history.newest(MAX_ENTRIES);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
         let window = |model: String| match meter.model(&model).window {
             Some(window) => Window { model, tokens: Some(window.value), source: window.source.into() },

@@ -102,6 +102,8 @@ impl Run<'_> {
         let segments = transcript.segments()?;
         let runs = self.candidates.iter().map(|candidate| {
             let planner = transcript.choose(&candidate.planners);
+            let recorded = transcript.with_recorded_windows(planner);
+            let planner = recorded.as_ref().unwrap_or(planner);
             let measure = Measure { planner, conditions: self.conditions, placebo: placebo.as_ref() };
             let played = play_segments(&segments, &candidate.name, measure);
             self.report(transcript.request_lengths().len());

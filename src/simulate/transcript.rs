@@ -1,5 +1,6 @@
 //! A recorded session, and the requests that it consists of.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -8,6 +9,9 @@ use bytes::Bytes;
 
 use crate::conversation::{Conversation, ElementIndex, Role, Unit, UnitIndex};
 use crate::dialect::{self, Dialect, ParseError, strings};
+use crate::planner::Planner;
+use crate::recording::Meta;
+use crate::tokens::Meter;
 use crate::upstream::routes::Routes;
 
 /// The longest file that is read, in bytes.
@@ -27,6 +31,8 @@ pub struct Transcript {
     request_lengths: Vec<usize>,
     /// Where this is a segment, what stands before it in the file.
     before: Before,
+    /// Of a recording, the context windows that the upstream had announced, by model.
+    windows: BTreeMap<String, usize>,
 }
 
 /// What stands before a segment in its file.
@@ -71,7 +77,11 @@ impl Transcript {
         if fs::metadata(&file)?.len() > MAX_FILE_BYTES {
             return Err(TranscriptError::TooLong);
         }
-        Self::new(fs::read(&file)?.into(), model)
+        let meta = path.is_dir().then(|| fs::read(path.join("meta.json")).ok()).flatten();
+        // A recording is played without a `meta.json` that can be read, too.
+        let meta = meta.and_then(|meta| serde_json::from_slice::<Meta>(&meta).ok());
+        let windows = meta.and_then(|meta| meta.inputs).unwrap_or_default().windows;
+        Ok(Self { windows, ..Self::new(fs::read(&file)?.into(), model)? })
     }
 
     /// A transcript from its bytes.
@@ -88,7 +98,7 @@ impl Transcript {
         let request_lengths = answers.chain([n_messages]).collect();
         let message_ends = conversation.elements.iter().map(|element| element.span.end).collect();
         let model = conversation.model.as_deref().map(str::to_owned);
-        Ok(Self { body, model, message_ends, request_lengths, before: Before::default() })
+        Ok(Self { body, model, message_ends, request_lengths, before: Before::default(), windows: BTreeMap::new() })
     }
 
     /// The parts of which the model has seen one at a time: a part begins where the agent has put a summary in place of
@@ -134,6 +144,19 @@ impl Transcript {
     /// What belongs to the upstream that its requests go to.
     pub fn choose<'r, T>(&self, routes: &'r Routes<T>) -> &'r T {
         routes.find_without_headers(None, dialect::of_body(&self.body), &self.body)
+    }
+
+    /// The planner with the windows that were recorded with the transcript, which settings override; `None` if there are none.
+    pub(super) fn with_recorded_windows(&self, planner: &Planner) -> Option<Planner> {
+        if self.windows.is_empty() {
+            return None;
+        }
+        let Planner { settings, keys, offload, .. } = planner;
+        let meter = Meter::new(&settings.tokens, &settings.models);
+        for (model, window) in &self.windows {
+            meter.learn_window(model, *window);
+        }
+        Some(Planner::with(settings.clone(), meter, keys.clone(), *offload))
     }
 
     /// The number of messages.

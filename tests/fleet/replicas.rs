@@ -35,7 +35,7 @@ pub(crate) async fn ask(abridge: &Abridge, body: impl AsRef<[u8]>) -> Reply {
 /// Reads a path.
 pub(crate) async fn get(abridge: &Abridge, target: &str) -> Reply {
     let mut client = abridge.connect().await;
-    client.send(request("GET", target, &[])).await;
+    client.send(request("GET", target, &["accept: application/openmetrics-text"])).await;
     client.reply().await
 }
 

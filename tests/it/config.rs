@@ -10,7 +10,7 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use crate::support::binary;
+use crate::support::{Setup, binary};
 
 /// A working directory of its own, and an environment with nothing in it.
 struct WorkFolder(TempDir);
@@ -406,5 +406,43 @@ fn a_limit_below_the_longest_notice_is_refused_with_the_least_one() {
             assert_eq!(ran.code, 78, "{settings}");
             assert!(ran.err.starts_with(&format!("{location}: {allowed}")), "{}", ran.err);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_variable_that_looks_like_a_setting_is_named_with_the_right_spelling() {
+    const SENTENCE: &str = "ABRIDGE_DRY_RUN is not a setting, and has no effect; did you mean ABRIDGE__DRY_RUN?";
+    let work_folder = WorkFolder::with("proxy.toml", "upstream.api_key_env = \"ABRIDGE_STORE_PATH\"\n");
+    let mut command = work_folder.abridge(&["check-config"]);
+    command.env("ABRIDGE_DRY_RUN", "true").env("ABRIDGE_STORE_PATH", "key").env("ABRIDGE_CORPUS", "x");
+    let ran = CommandOutput::of(&mut command);
+    assert_eq!((ran.code, ran.err), (0, format!("abridge: warning: {SENTENCE}\n")));
+    assert!(ran.out.contains("\ndry_run = false\n"), "{}", ran.out);
+    let mut command = work_folder.abridge(&["run", "--quiet", "--", "true"]);
+    let ran = CommandOutput::of(command.env("ABRIDGE_DRY_RUN", "true").env("ABRIDGE_STORE_PATH", "key"));
+    assert_eq!((ran.code, ran.err), (0, format!("abridge: warning: {SENTENCE}\n")));
+    let setup = Setup::to("http://127.0.0.1:9/v1").environment("ABRIDGE_DRY_RUN", "true");
+    let abridge = setup.environment("ABRIDGE_ADMIN_TOKEN", "x").start().await;
+    let line = abridge.says(SENTENCE, 0).await;
+    assert!(line.contains(" WARN "), "{line}");
+}
+
+#[test]
+fn help_of_a_command_is_printed_by_help_too() {
+    let work_folder = WorkFolder::new();
+    for command in [&["serve"][..], &["diff"], &["store", "ls"]] {
+        let ran = work_folder.run(&[&["help"], command].concat());
+        assert_eq!((ran.code, &*ran.err), (0, ""));
+        assert_eq!(ran.out, work_folder.run(&[command, &["--help"]].concat()).out);
+    }
+    assert!(work_folder.run(&["help"]).out.contains("Commands:"));
+}
+
+#[test]
+fn a_command_that_changes_the_store_takes_no_dry_run() {
+    for arguments in [["--dry-run", "store", "sweep"], ["store", "compact", "--dry-run"]] {
+        let ran = WorkFolder::new().run(&arguments);
+        assert_eq!((ran.code, &*ran.out), (64, ""));
+        assert!(ran.err.contains("--dry-run is about requests"), "{}", ran.err);
     }
 }

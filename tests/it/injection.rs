@@ -28,7 +28,7 @@ async fn sent(scene: &mut Scene, key: &str, body: &str) -> Vec<u8> {
 async fn numbers(scene: &mut Scene, n_requests: u64) -> Scrape {
     let asking = async {
         loop {
-            scene.client.send(request("GET", "/abridge/metrics", &[])).await;
+            scene.client.send(request("GET", "/abridge/metrics", &["accept: application/openmetrics-text"])).await;
             let reply = scene.client.reply().await;
             let scrape = Scrape::read(std::str::from_utf8(&reply.body).unwrap());
             if scrape.sum("abridge_requests_total") >= n_requests {

@@ -184,7 +184,9 @@ async fn a_status_counts_what_was_sent() {
     let numbers: Vec<_> = found.requests.iter().map(|entry| entry.seq).collect();
     assert_eq!((numbers, found.latest), (vec![1, 2, 3, 4], 4));
     let later: Requests = read(&get(abridge, "/abridge/requests?after=2&limit=1").await);
-    assert_eq!(later.requests.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [4], "the newest");
+    assert_eq!(later.requests.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [3], "the next");
+    let newest: Requests = read(&get(abridge, "/abridge/requests?limit=1").await);
+    assert_eq!(newest.requests.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [4]);
 
     let ran = run(abridge, &["status"]);
     assert_eq!((ran.code, &*ran.err), (0, ""));
@@ -248,6 +250,9 @@ async fn a_diff_shows_each_message_with_its_texts_and_no_key() {
         "{diff}"
     );
     assert!(diff.len() < body.len() / 5, "long texts are shortened: {}", diff.len());
+    for name in ["last", id.get(4..8).unwrap(), id.get(..12).unwrap()] {
+        assert_eq!(run(&abridge, &["diff", name]).text(), diff, "{name}");
+    }
     let full = run(&abridge, &["diff", &id, "--full"]);
     let cut_out = texts[4].lines().nth(3000).unwrap();
     assert!(full.text().contains(&format!("\n- {cut_out}\n")) && !diff.contains(cut_out));

@@ -60,6 +60,7 @@ mod responses; // paths of OpenAI Responses
 mod responses_streams; // refusals in the first events of a stream
 mod rewrite; // what `abridge rewrite` prints is what `abridge serve` sends
 mod run; // `abridge run`
+mod run_left; // what `abridge run` leaves, and where it sends requests
 mod secrets; // keys and contents that must never be logged
 mod service; // `abridge service`
 mod setup; // `abridge setup`

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::openmetrics::Scrape;
+use crate::support::promlint;
 use crate::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
 use crate::support::{Abridge, Scene, Setup, chat, post, request, within};
 
@@ -13,14 +14,20 @@ const CHAT: &str = "/v1/chat/completions";
 
 /// What abridge says now.
 pub(crate) async fn scrape(abridge: &Abridge) -> Scrape {
+    let (kind, text) = text(abridge, &["accept: application/openmetrics-text"]).await;
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    Scrape::read(&text)
+}
+
+/// The media type and the text of the metrics.
+async fn text(abridge: &Abridge, fields: &[&str]) -> (String, String) {
     let mut client = abridge.connect().await;
-    client.send("GET /abridge/metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+    client.send(request("GET", "/abridge/metrics", &[fields, &["connection: close"]].concat())).await;
     let reply = client.reply().await;
     assert_eq!(reply.head.status(), 200, "{:?}", reply.head);
-    let kind = reply.head.get("content-type");
-    assert_eq!(kind, Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
     assert_eq!(reply.head.get("cache-control"), Some("no-store"));
-    Scrape::read(std::str::from_utf8(&reply.body).unwrap())
+    let kind = reply.head.get("content-type").unwrap().to_owned();
+    (kind, String::from_utf8(reply.body.to_vec()).unwrap())
 }
 
 /// What it says as soon as this holds: what has ended is counted a moment later.
@@ -312,6 +319,25 @@ async fn the_log_says_in_a_sentence_what_was_done() {
     asked(&mut scene, chat(&body), OK, "{}").await;
     let line = scene.abridge.says(" tok  ", from).await;
     assert!(line.contains(" ms  prefix kept 100 %"), "{line}");
+}
+
+#[tokio::test]
+async fn promtool_has_nothing_to_say_of_the_text_that_others_than_prometheus_get() {
+    let mut scene = Scene::with("tokens.ask_upstream = false").await;
+    let body = with_results(&[long_text(1)]);
+    asked(&mut scene, chat(&body), "200 OK", usage(100, 50, 3)).await;
+    let found = after(&scene.abridge, 1).await;
+    for accept in [&[][..], &["accept: */*"], &["accept: text/plain;version=0.0.4, application/openmetrics-text;q=0.1"]]
+    {
+        let (kind, text) = text(&scene.abridge, accept).await;
+        assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8", "{accept:?}");
+        assert_eq!(promlint::problems(&text), [""; 0], "{text}");
+        let samples = text.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(samples, found.samples.len(), "the same samples: {text}");
+        assert!(text.contains("\n# TYPE abridge_info gauge\nabridge_info{version="), "{text}");
+    }
+    let openmetrics = text(&scene.abridge, &["accept: application/openmetrics-text"]).await.1;
+    assert_ne!(promlint::problems(&openmetrics), [""; 0], "the check finds what is in OpenMetrics alone");
 }
 
 #[tokio::test]

@@ -345,3 +345,29 @@ fn a_transcript_is_played_in_the_segments_that_the_agent_made_of_it() {
     assert_eq!((played.segments, played.runs[0].regret.faults, none.requests), (2, 0, 7));
     assert_eq!(none.frontier_moves, 0, "each segment begins with an empty cache");
 }
+
+#[test]
+fn a_recording_is_played_with_the_window_that_was_recorded_with_it() {
+    let place = TempDir::new().unwrap();
+    let recording = place.path().join("exchanges/req_1");
+    fs::create_dir_all(&recording).unwrap();
+    let text = "some words ".repeat(2000);
+    let call = r#"{"role":"assistant","tool_calls":[{"id":"ID","type":"function","function":{"name":"bash","arguments":"{}"}}]}"#;
+    let turn =
+        |id: &str| format!(r#",{},{{"role":"tool","tool_call_id":"{id}","content":"{text}"}}"#, call.replace("ID", id));
+    let turns: String = ["a", "b", "c", "d", "e", "f"].map(turn).concat();
+    let body = format!(r#"{{"model":"local-7b","messages":[{{"role":"user","content":"go"}}{turns}]}}"#);
+    fs::write(recording.join("request.json"), body).unwrap();
+    fs::write(recording.join("meta.json"), r#"{"path":"/v1/chat/completions","inputs":{"windows":{"local-7b":8192}}}"#)
+        .unwrap();
+    let windows = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(["simulate", "exchanges", "--json"]).args(arguments).current_dir(place.path()).env_clear();
+        let output = command.env("HOME", place.path()).stdin(Stdio::null()).output().unwrap();
+        let simulation: Simulation = serde_json::from_slice(&output.stdout).unwrap();
+        let runs = &simulation.transcripts[0].runs;
+        runs.iter().map(|run| (run.window, run.figures.window_unknown)).collect::<Vec<_>>()
+    };
+    assert_eq!(windows(&[]), [(Some(8192), 0); 2]);
+    assert_eq!(windows(&["--window", "9000"]), [(Some(9000), 0); 2], "settings override it");
+}

@@ -14,6 +14,7 @@ pub(crate) mod handler; // a handler of `[handlers]`, good and bad
 pub(crate) mod http2; // both sides of HTTP/2
 pub(crate) mod offloads; // results that are too long, and their handles
 pub(crate) mod openmetrics; // a strict reader of numbers
+pub(crate) mod promlint; // what promtool says of them
 pub(crate) mod rounds; // answers of models, round by round
 pub(crate) mod scripts; // conversations that belong to no wire format
 pub(crate) mod signer; // an upstream that signs thinking over what it was made after

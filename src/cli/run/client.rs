@@ -117,9 +117,11 @@ impl Client {
             None if names_upstream(config) || config.upstreams.iter().any(|upstream| upstream.name == "chatgpt") => {}
             None => flags.push(format!("chatgpt={CHATGPT}")),
         }
-        if !names_anthropic(config) {
-            let url = self.anthropic.as_ref().map_or_else(|| ANTHROPIC.to_owned(), BaseUrl::to_string);
-            flags.push(format!("anthropic={url}"));
+        match &self.anthropic {
+            Some(url) => flags.push(format!("anthropic={url}")),
+            // Requests in both APIs go to the one upstream that the settings name.
+            None if names_anthropic(config) || names_upstream(config) => {}
+            None => flags.push(format!("anthropic={ANTHROPIC}")),
         }
         flags
     }

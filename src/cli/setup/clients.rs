@@ -20,6 +20,15 @@ pub(super) enum Client {
     Goose,
     Continue,
     Cline,
+    #[value(alias = "roo-code")]
+    Roo,
+    Crush,
+    Cursor,
+    Zed,
+    #[value(alias = "gemini")]
+    GeminiCli,
+    #[value(alias = "qwen")]
+    QwenCode,
     /// The variables in the profile of the shell.
     Shell,
 }
@@ -27,7 +36,7 @@ pub(super) enum Client {
 /// The settings of opencode before anything is set.
 const OPENCODE: &str = "{\n  \"$schema\": \"https://opencode.ai/config.json\"\n}\n";
 
-const ALL: [Client; 8] = [
+const ALL: [Client; 14] = [
     Client::Codex,
     Client::ClaudeCode,
     Client::Opencode,
@@ -35,6 +44,12 @@ const ALL: [Client; 8] = [
     Client::Goose,
     Client::Continue,
     Client::Cline,
+    Client::Roo,
+    Client::Crush,
+    Client::Cursor,
+    Client::Zed,
+    Client::GeminiCli,
+    Client::QwenCode,
     Client::Shell,
 ];
 
@@ -46,14 +61,25 @@ impl Client {
 
     fn is_found(self, variables: &Variables) -> bool {
         let home = variables.home().ok().flatten().unwrap_or_default();
+        let has_extension = |beginning: &str| {
+            let is_it = |name: OsString| name.to_string_lossy().starts_with(beginning);
+            let extensions = std::fs::read_dir(home.join(".vscode/extensions")).into_iter().flatten().flatten();
+            extensions.into_iter().any(|extension| is_it(extension.file_name()))
+        };
+        let set = |variable, default: &str| {
+            let set = variables.first_set(&[variable]).ok().flatten();
+            set.map_or_else(|| home.join(default), |(_, path)| PathBuf::from(path))
+        };
         match (self, self.path(variables)) {
             (Self::Aider, Ok(Some(path))) => path.exists() || home.join(".aider").exists(),
             (Self::Shell, Ok(Some(path))) => path.exists(),
-            (Self::Cline, _) => {
-                let is_it = |name: OsString| name.to_string_lossy().starts_with("saoudrizwan.claude-dev");
-                let extensions = std::fs::read_dir(home.join(".vscode/extensions")).into_iter().flatten().flatten();
-                extensions.into_iter().any(|extension| is_it(extension.file_name()))
-            }
+            (Self::Cline, _) => has_extension("saoudrizwan.claude-dev"),
+            (Self::Roo, _) => has_extension("rooveterinaryinc.roo-cline"),
+            (Self::Crush, _) => set("XDG_CONFIG_HOME", ".config").join("crush").exists(),
+            (Self::Cursor, _) => home.join(".cursor").exists(),
+            (Self::Zed, _) => set("XDG_CONFIG_HOME", ".config").join("zed").exists(),
+            (Self::GeminiCli, _) => set("GEMINI_CLI_HOME", "").join(".gemini").exists(),
+            (Self::QwenCode, _) => home.join(".qwen").exists(),
             (_, path) => path.ok().flatten().and_then(|path| path.parent().map(Path::exists)).unwrap_or(false),
         }
     }
@@ -76,7 +102,9 @@ impl Client {
             Self::Aider => home.join(".aider.conf.yml"),
             Self::Goose => folder("XDG_CONFIG_HOME", ".config")?.join("goose/config.yaml"),
             Self::Continue => home.join(".continue/config.yaml"),
-            Self::Cline => return Ok(None),
+            Self::Cline | Self::Roo | Self::Crush | Self::Cursor | Self::Zed | Self::GeminiCli | Self::QwenCode => {
+                return Ok(None);
+            }
             Self::Shell => {
                 let shell = variables.first_set(&["SHELL"])?.map_or("", |(_, shell)| shell);
                 match shell.rsplit('/').next() {
@@ -106,7 +134,7 @@ impl Client {
                 edit::yaml_key(text, "OPENAI_HOST", url).and_then(|text| edit::yaml_key(&text, "ANTHROPIC_HOST", url))
             }
             Self::Continue => edit::continue_models(text, &v1),
-            Self::Cline => None,
+            Self::Cline | Self::Roo | Self::Crush | Self::Cursor | Self::Zed | Self::GeminiCli | Self::QwenCode => None,
             Self::Shell => Some(edit::shell(text, &exports(path, url))),
         };
         edited.ok_or_else(|| {
@@ -124,6 +152,31 @@ impl Client {
                  API Provider \"OpenAI Compatible\" with Base URL {url}/v1, or\n  \
                  API Provider \"Anthropic\", \"Use custom base URL\" on, {url}\n"
             ),
+            Self::Roo => format!(
+                "roo: its settings are not in a file. In VS Code: the Roo Code panel, the gear, and there\n  \
+                 API Provider \"OpenAI Compatible\" with Base URL {url}/v1, or\n  \
+                 API Provider \"Anthropic\", \"Use custom base URL\" on, {url}\n"
+            ),
+            Self::Crush => format!(
+                "crush: its settings are left as they are. In ~/.config/crush/crush.json, or crush.json of the project:\n  \
+                 {{ \"providers\": {{ \"openai\": {{ \"base_url\": \"{url}/v1\" }}, \"anthropic\": {{ \"base_url\": \"{url}\" }} }} }}\n"
+            ),
+            Self::Cursor => format!(
+                "cursor: its settings are not in a file. In Cursor: Settings, Models, API Keys, \"Override OpenAI Base URL\" with\n  \
+                 {url}/v1\n  Cursor's own servers send the requests, so abridge needs an address that they reach; they do not reach\n  \
+                 this machine by 127.0.0.1\n"
+            ),
+            Self::Zed => format!(
+                "zed: its settings are left as they are. In ~/.config/zed/settings.json (zed: open settings file):\n  \
+                 {{ \"language_models\": {{ \"openai\": {{ \"api_url\": \"{url}/v1\" }}, \"anthropic\": {{ \"api_url\": \"{url}\" }} }} }}\n"
+            ),
+            Self::GeminiCli => {
+                "gemini-cli: nothing to set. It speaks the API of Gemini, which abridge does not edit\n".to_owned()
+            }
+            Self::QwenCode => format!(
+                "qwen-code: its settings are left as they are. In ~/.qwen/settings.json, \"baseUrl\" of each model in \"modelProviders\":\n  \
+                 {url}/v1 below \"openai\", {url} below \"anthropic\"; without \"modelProviders\", OPENAI_BASE_URL={url}/v1\n"
+            ),
             _ => format!("set the base URL to {url} by hand\n"),
         }
     }
@@ -139,6 +192,12 @@ impl fmt::Display for Client {
             Self::Goose => "goose",
             Self::Continue => "continue",
             Self::Cline => "cline",
+            Self::Roo => "roo",
+            Self::Crush => "crush",
+            Self::Cursor => "cursor",
+            Self::Zed => "zed",
+            Self::GeminiCli => "gemini-cli",
+            Self::QwenCode => "qwen-code",
             Self::Shell => "shell",
         })
     }

@@ -32,14 +32,26 @@ pub(super) const ANY_URL: &str = "http://abridge.invalid";
 /// The first line of what stands in a shell profile.
 const SHELL_MARK: &str = "# abridge: base URLs for clients of the APIs of OpenAI and Anthropic";
 
+impl CodexSettings {
+    /// The base URL of the provider that Codex uses, if one is set; `None` if that provider takes none.
+    #[expect(clippy::option_option, reason = "there may be none yet, or no place for one")]
+    fn base_url(self) -> Option<Option<Spanned<String>>> {
+        match self.model_provider.as_deref() {
+            None | Some("openai") => Some(self.openai_base_url),
+            Some(name) => Some(Some(self.model_providers.get(name)?.base_url.clone()?)),
+        }
+    }
+}
+
+/// The base URL of the provider that Codex uses.
+pub(super) fn codex_url(text: &str) -> Option<String> {
+    toml::from_str::<CodexSettings>(text).ok()?.base_url()?.map(Spanned::into_inner)
+}
+
 /// Sets the base URL of the provider that Codex uses.
 pub(super) fn codex(text: &str, url: &str) -> Option<String> {
     let settings: CodexSettings = toml::from_str(text).ok()?;
-    let value = match settings.model_provider.as_deref() {
-        None | Some("openai") => settings.openai_base_url,
-        Some(name) => Some(settings.model_providers.get(name)?.base_url.clone()?),
-    };
-    match value {
+    match settings.base_url()? {
         Some(value) if value.get_ref() == url => Some(text.to_owned()),
         Some(value) => replaced(text, value.span(), &format!("{url:?}")),
         // Before the first table, whose key it would be.
@@ -59,6 +71,38 @@ pub(super) fn yaml_key(text: &str, key: &str, value: &str) -> Option<String> {
     }
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     Some(format!("{text}{end}{key}: {value}\n"))
+}
+
+/// The value of a key at the top level of such a document.
+pub(super) fn yaml_value(text: &str, key: &str) -> Option<String> {
+    value_of(text.lines().find(|line| is_key(line, key))?)
+}
+
+/// The providers and base URLs of the models that have one, in the settings of Continue.
+pub(super) fn continue_bases(text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(line) = next_maker(text, at) {
+        at = line.end;
+        let maker = text.get(line.clone()).unwrap_or_default();
+        let column = column_of_key(maker);
+        let bare = |line: Range<usize>| text.get(line).unwrap_or_default().trim_start_matches([' ', '-']);
+        let base = model_lines(text, &line, column).into_iter().map(bare).find(|line| is_key(line, "apiBase"));
+        found.extend(value_of(maker).zip(base.and_then(value_of)));
+    }
+    found
+}
+
+/// What a shell profile assigns last to the first of these variables that it assigns.
+pub(super) fn assigned(text: &str, names: &[&str]) -> Option<String> {
+    let of_line = |line: &str, name: &str| {
+        let (before, rest) = line.split_once(name)?;
+        let value = rest.strip_prefix(['=', ' '])?.trim_start();
+        let is_word = before.is_empty() || before.ends_with([' ', '\t', ';']);
+        let value = value.trim_start_matches(['"', '\'']).split(['"', '\'', ' ', ';', '#']).next()?;
+        (is_word && !before.trim_start().starts_with('#') && value.contains("://")).then(|| value.to_owned())
+    };
+    names.iter().find_map(|name| text.lines().rev().find_map(|line| of_line(line, name)))
 }
 
 /// Sets `apiBase` for the models of these providers in the settings of Continue. `None` if there is none.
@@ -144,6 +188,12 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
 
 fn is_key(line: &str, key: &str) -> bool {
     line.strip_prefix(key).is_some_and(|rest| rest.starts_with(": ") || rest.trim_end() == ":")
+}
+
+/// What stands behind the colon of a line, without quotes and comment.
+fn value_of(line: &str) -> Option<String> {
+    let value = line.split_once(':')?.1.split(" #").next()?.trim().trim_matches(['"', '\'']);
+    (!value.is_empty()).then(|| value.to_owned())
 }
 
 /// Sets what stands behind the colon of a line; a comment stays.

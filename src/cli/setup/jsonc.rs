@@ -33,6 +33,14 @@ pub(super) fn set(text: &str, path: &[&str], value: &str) -> Option<String> {
     }
 }
 
+/// The string at the end of the path of keys.
+pub(super) fn get(text: &str, path: &[&str]) -> Option<String> {
+    let mut scanner = Scanner { text, at: 0 };
+    scanner.skip_blank();
+    let Place::Value { from, to } = scanner.find(path)? else { return None };
+    serde_json::from_str(text.get(from..to)?).ok()
+}
+
 /// Inserts a member as the first one of an object, on a line of its own if the others are.
 fn insert(text: &str, open: usize, member: &str) -> Option<String> {
     let (before, after) = text.split_at_checked(open + 1)?;

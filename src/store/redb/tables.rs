@@ -8,6 +8,7 @@ use ::redb::{
 };
 use bytes::Bytes;
 
+use crate::inspect;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
 use crate::store::codec::{Encoded, decode};
 use crate::store::{PayloadInfo, TOMBSTONES, Time};
@@ -403,12 +404,12 @@ pub(super) fn put_inspected(
     Ok(change)
 }
 
-/// Reads an inspected request.
+/// Reads the newest inspected request that this is a name of.
 pub(super) fn inspected(db: &Database, id: &str) -> Result<Option<Bytes>, Error> {
     let transaction = db.begin_read()?;
     for row in transaction.open_table(INSPECTED_ROWS)?.iter()?.rev() {
         let (n, row) = row?;
-        if row.value().0 == id {
+        if inspect::names(id, row.value().0) {
             let Some(stored) = transaction.open_table(INSPECTED)?.get(n.value())? else { return Ok(None) };
             return decode(stored.value())
                 .map(|request| Some(request.bytes()))

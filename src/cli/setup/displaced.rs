@@ -1,0 +1,158 @@
+//! Where the requests of a client went before abridge stood between: the base URLs that its settings name, as upstreams of abridge.
+
+use std::path::Path;
+
+use super::clients::Client;
+use super::{edit, jsonc};
+use crate::config::{Config, Sources, Variables};
+use crate::upstream::routes;
+use crate::upstream::target::BaseUrl;
+
+/// The API of a base URL.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Api {
+    OpenAi,
+    Anthropic,
+}
+
+/// A base URL of a client.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Displaced {
+    client: Client,
+    api: Api,
+    /// As the client has it.
+    url: String,
+    /// As an upstream of abridge: a path in it stands for the `/v1` of a request.
+    upstream: String,
+}
+
+/// How a client forms its paths.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Form {
+    /// The base URL has the version.
+    Versioned,
+    /// The client adds `/v1`.
+    Host,
+}
+
+const ANTHROPIC: &str = "https://api.anthropic.com";
+const CHATGPT: &str = "https://chatgpt.com/backend-api/codex";
+
+/// The variables of the two APIs.
+const OPENAI_VARIABLES: [&str; 2] = ["OPENAI_BASE_URL", "OPENAI_API_BASE"];
+const ANTHROPIC_VARIABLES: [&str; 1] = ["ANTHROPIC_BASE_URL"];
+
+/// The base URLs in the settings of a client, other than abridge at `url`.
+pub(super) fn of_client(client: Client, text: &str, variables: &Variables, url: &str) -> Vec<Displaced> {
+    use Api::{Anthropic, OpenAi};
+    use Form::{Host, Versioned};
+    let set = |names: &[&str]| variables.first_set(names).ok().flatten().map(|(_, value)| value.to_owned());
+    let in_profile = |names: &[&str]| edit::assigned(text, names).or_else(|| set(names));
+    let one = |api, form, url: Option<String>| url.map(|url| (api, form, url));
+    let found: Vec<_> = match client {
+        Client::Codex => vec![one(OpenAi, Versioned, edit::codex_url(text))],
+        Client::ClaudeCode => {
+            // The settings win over the variable.
+            let named = jsonc::get(text, &["env", "ANTHROPIC_BASE_URL"]).or_else(|| set(&ANTHROPIC_VARIABLES));
+            vec![one(Anthropic, Host, named)]
+        }
+        Client::Opencode => [(OpenAi, "openai"), (Anthropic, "anthropic")]
+            .map(|(api, name)| one(api, Versioned, jsonc::get(text, &["provider", name, "options", "baseURL"])))
+            .into(),
+        Client::Aider => vec![one(OpenAi, Versioned, edit::yaml_value(text, "openai-api-base"))],
+        Client::Goose => vec![
+            one(OpenAi, Host, edit::yaml_value(text, "OPENAI_HOST")),
+            one(Anthropic, Host, edit::yaml_value(text, "ANTHROPIC_HOST")),
+        ],
+        Client::Continue => {
+            let api = |maker: &str| if maker == "anthropic" { Anthropic } else { OpenAi };
+            let bases = edit::continue_bases(text).into_iter();
+            bases.map(|(maker, url)| one(api(&maker), Versioned, Some(url))).collect()
+        }
+        Client::Shell => vec![
+            one(OpenAi, Versioned, in_profile(&OPENAI_VARIABLES)),
+            one(Anthropic, Host, in_profile(&ANTHROPIC_VARIABLES)),
+        ],
+        _ => Vec::new(),
+    };
+    let is_other = |(_, _, found): &(Api, Form, String)| !is_below(found, url);
+    let found = found.into_iter().flatten().filter(is_other);
+    let mut displaced: Vec<_> = found
+        .map(|(api, form, found)| Displaced { client, api, upstream: as_upstream(&found, form), url: found })
+        .collect();
+    displaced.dedup();
+    displaced
+}
+
+/// What is to be done behind the changes: the command that serves the clients, with the upstreams that they had.
+pub(super) fn afterwards(displaced: &[Displaced], sources: &Sources, config: &Config) -> String {
+    let mut lines = Vec::new();
+    let (mut flags, mut is_codex_elsewhere) = (Vec::new(), false);
+    for (api, name, maker) in
+        [(Api::OpenAi, "", BaseUrl::default().to_string()), (Api::Anthropic, "anthropic=", ANTHROPIC.to_owned())]
+    {
+        let mut upstream = None;
+        for of in displaced.iter().filter(|of| of.api == api) {
+            let Displaced { client, url, upstream: there, .. } = of;
+            is_codex_elsewhere |= *client == Client::Codex;
+            let settled = named_by_settings(config, api).or_else(|| upstream.clone());
+            lines.push(match settled.filter(|settled| settled != there) {
+                _ if there.parse::<BaseUrl>().is_err() => {
+                    format!("{client} sent its requests to {}, which abridge cannot have as an upstream\n", without_user(url))
+                }
+                None => {
+                    upstream = Some(there.clone());
+                    format!("{client} sent its requests to {url}; that is an upstream of abridge now: --upstream {name}{there}\n")
+                }
+                Some(other) => format!(
+                    "{client} sent its requests to {url}, and abridge will send them to {other}; to keep both, run another abridge \
+                     with --listen and --upstream {name}{there}, and set {client} up with --url\n"
+                ),
+            });
+        }
+        if !names_upstreams(config) || upstream.is_some() {
+            flags.push(format!("--upstream {name}{}", upstream.unwrap_or(maker)));
+        }
+    }
+    if !names_upstreams(config) && !is_codex_elsewhere {
+        flags.push(format!("--upstream chatgpt={CHATGPT}"));
+    }
+    let given = sources.file.as_ref().map(|file| format!("--config {}", file.display()));
+    let given = given.into_iter().chain(sources.flags.listen.iter().map(|address| format!("--listen {address}")));
+    let command: Vec<_> = std::iter::once("abridge serve".to_owned()).chain(given).chain(flags).collect();
+    format!("{}abridge must run while these clients do:\n  {}\n", lines.concat(), command.join(" \\\n    "))
+}
+
+/// Whether the settings of abridge name upstreams.
+fn names_upstreams(config: &Config) -> bool {
+    config.upstream.url != BaseUrl::default() || !config.upstreams.is_empty()
+}
+
+/// Where the settings of abridge send requests in an API, if they say so.
+fn named_by_settings(config: &Config, api: Api) -> Option<String> {
+    let messages = config.upstreams.iter().find(|upstream| routes::Settings::speaks_messages(upstream));
+    let route = messages.filter(|_| api == Api::Anthropic).map(|route| &route.url);
+    let url = route.or(Some(&config.upstream.url).filter(|_| names_upstreams(config)))?;
+    Some(url.to_string())
+}
+
+fn as_upstream(url: &str, form: Form) -> String {
+    let bare = url.trim_end_matches('/');
+    let has_path = bare.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+    if form == Form::Host && has_path { format!("{bare}/v1") } else { bare.to_owned() }
+}
+
+fn is_below(url: &str, folder: &str) -> bool {
+    url.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A URL without the user in it, who may have a password.
+fn without_user(url: &str) -> String {
+    let host = url.rsplit('@').next().unwrap_or(url);
+    if host.len() == url.len() { url.to_owned() } else { format!("***@{host}") }
+}
+
+/// The settings of a client in a file; those before abridge changed them, if it did.
+pub(super) fn text_before(original: Option<String>, path: &Path) -> String {
+    original.unwrap_or_else(|| crate::config::read_text(path).unwrap_or_default())
+}
