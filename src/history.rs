@@ -262,7 +262,7 @@ impl History {
         self.with_state(|state| state.entries.iter().filter(|entry| entry.seq > seq).take(limit).cloned().collect())
     }
 
-    /// The ids that a name stands for, as in [`inspect::names`]. Of [`inspect::LAST`] it is the newest request that an edit
+    /// The ids of the requests that [`inspect::names`] finds, newest first. [`inspect::LAST`] is the newest request that an edit
     /// changed, or else the newest.
     pub fn named(&self, name: &str) -> Vec<String> {
         self.with_state(|state| {

@@ -91,12 +91,12 @@ const MAX_MESSAGES: usize = 20_000;
 /// The name of the newest request.
 pub const LAST: &str = "last";
 
-/// The beginning of every id, and how much behind it names a request; the log shows so much.
+/// The beginning of every id, and how many digits after it name a request, as in the log.
 const ID: &str = "req_";
 const MIN_NAME: usize = 4;
 
-/// Whether a name stands for the request with this id: it is the id or the beginning of it, with or without `req_`, or
-/// [`LAST`], which any request is to those that look at the newest first.
+/// Whether a name is that of the request with this id: the id or its beginning, with or without `req_`, or [`LAST`], which
+/// names any request: look at the newest first.
 pub fn names(name: &str, id: &str) -> bool {
     let beginning = name.strip_prefix(ID).unwrap_or(name);
     let begins = beginning.len() >= MIN_NAME && id.strip_prefix(ID).is_some_and(|id| id.starts_with(beginning));

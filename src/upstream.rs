@@ -444,7 +444,7 @@ impl UpstreamName {
         }
     }
 
-    /// How a message calls the flag that says where it is.
+    /// The flag that sets its URL, for a message.
     pub fn url_flag(&self) -> String {
         self.0.as_ref().map_or_else(|| "--upstream URL".to_owned(), |name| format!("--upstream {name}=URL"))
     }

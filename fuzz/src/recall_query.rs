@@ -81,7 +81,8 @@ impl Scene {
         let (introspection, store) = (&Nothing(History::new()), Some(&self.store as &dyn Store));
         let state = State { introspection, draining: false, store, recalls: &recalls, requester };
         let _clock = CLOCK.enter();
-        let answer = admin::answer(&Method::GET, target, &HeaderMap::new(), state).now_or_never().expect("nothing to wait for");
+        let answer =
+            admin::answer(&Method::GET, target, &HeaderMap::new(), state).now_or_never().expect("nothing to wait for");
         let (head, body) = answer.into_parts();
         let body = body.collect().now_or_never().expect("it is there").expect("nothing fails").to_bytes();
         let answer = Answer { status: head.status, headers: head.headers, body: Bytes::copy_from_slice(&body) };

@@ -63,8 +63,8 @@ impl Config {
     }
 }
 
-/// What stands behind the name of the program in a variable that may be meant as a setting. With two underscores, as settings
-/// have, the name of the program may have a typing error.
+/// The part of a variable after the name of the program, if the variable may be meant as a setting. Before two underscores, the
+/// name of the program may have a typing error.
 fn rest_of(name: &str) -> Option<&str> {
     let (program, rest) = name.split_once('_')?;
     let program = program.to_lowercase();

@@ -76,7 +76,7 @@ async fn what_a_run_keeps_is_shown_when_it_has_ended() {
     let mut command = user.command(&arguments);
     command.env("ABRIDGE__INSPECT__KEEP", "5");
     session(&mut command, async |at| {
-        for body in [with_results(std::slice::from_ref(&text)), DANGLING.to_owned()] {
+        for body in [DANGLING.to_owned(), with_results(std::slice::from_ref(&text))] {
             let (id, sent) = pass(at, &mut upstream, chat(&body)).await;
             handle = recalls(&sent).pop().unwrap_or(handle.clone());
             ids.push(id.unwrap());

@@ -22,7 +22,7 @@ pub(super) struct Displaced {
     api: Api,
     /// As the client has it.
     url: String,
-    /// As an upstream of abridge: a path in it stands for the `/v1` of a request.
+    /// As an upstream of abridge, whose path replaces the `/v1` of a request.
     upstream: String,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn of_client(client: Client, text: &str, variables: &Variables, url: 
     displaced
 }
 
-/// What is to be done behind the changes: the command that serves the clients, with the upstreams that they had.
+/// The last lines of the output: where requests went before, and the command that serves the clients and sends them there.
 pub(super) fn afterwards(displaced: &[Displaced], sources: &Sources, config: &Config) -> String {
     let mut lines = Vec::new();
     let (mut flags, mut is_codex_elsewhere) = (Vec::new(), false);
@@ -119,8 +119,9 @@ pub(super) fn afterwards(displaced: &[Displaced], sources: &Sources, config: &Co
     }
     let given = sources.file.as_ref().map(|file| format!("--config {}", file.display()));
     let given = given.into_iter().chain(sources.flags.listen.iter().map(|address| format!("--listen {address}")));
-    let command: Vec<_> = std::iter::once("abridge serve".to_owned()).chain(given).chain(flags).collect();
-    format!("{}abridge must run while these clients do:\n  {}\n", lines.concat(), command.join(" \\\n    "))
+    let all: Vec<_> = given.chain(flags).collect();
+    let (lines, all) = (lines.concat(), all.join(" \\\n    "));
+    format!("{lines}abridge must run while these clients do:\n  abridge serve {all}\n").replace("serve \n", "serve\n")
 }
 
 /// Whether the settings of abridge name upstreams.

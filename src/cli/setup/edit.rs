@@ -93,7 +93,7 @@ pub(super) fn continue_bases(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What a shell profile assigns last to the first of these variables that it assigns.
+/// The URL that a shell profile assigns last to the first of the variables that has one.
 pub(super) fn assigned(text: &str, names: &[&str]) -> Option<String> {
     let of_line = |line: &str, name: &str| {
         let (before, rest) = line.split_once(name)?;
@@ -190,7 +190,7 @@ fn is_key(line: &str, key: &str) -> bool {
     line.strip_prefix(key).is_some_and(|rest| rest.starts_with(": ") || rest.trim_end() == ":")
 }
 
-/// What stands behind the colon of a line, without quotes and comment.
+/// The value of a line `key: value`, without quotes and comment.
 fn value_of(line: &str) -> Option<String> {
     let value = line.split_once(':')?.1.split(" #").next()?.trim().trim_matches(['"', '\'']);
     (!value.is_empty()).then(|| value.to_owned())

@@ -50,7 +50,7 @@ pub(crate) fn problems(text: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with a sample.
+/// The fault of a sample.
 fn sample(line: &str, kinds: &BTreeMap<String, String>, helped: &BTreeSet<String>) -> Option<String> {
     let end = line.find(['{', ' '])?;
     let (name, value) = (&line[..end], line.rsplit(' ').next()?);
@@ -66,7 +66,7 @@ fn sample(line: &str, kinds: &BTreeMap<String, String>, helped: &BTreeSet<String
         .then(|| format!("not of a family: {line}"))
 }
 
-/// What is wrong with the name of a family.
+/// The name of a family, if it breaks a rule.
 fn name_problems<'t>(name: &'t str, kind: &'t str) -> impl Iterator<Item = &'t str> {
     let pieces: Vec<_> = name.split('_').collect();
     let is_reserved = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
