@@ -119,9 +119,12 @@ pub(super) fn afterwards(displaced: &[Displaced], sources: &Sources, config: &Co
     }
     let given = sources.file.as_ref().map(|file| format!("--config {}", file.display()));
     let given = given.into_iter().chain(sources.flags.listen.iter().map(|address| format!("--listen {address}")));
-    let all: Vec<_> = given.chain(flags).collect();
-    let (lines, all) = (lines.concat(), all.join(" \\\n    "));
-    format!("{lines}abridge must run while these clients do:\n  abridge serve {all}\n").replace("serve \n", "serve\n")
+    let mut command = "abridge serve".to_owned();
+    for (n, flag) in given.chain(flags).enumerate() {
+        command.push_str(if n == 0 { " " } else { " \\\n    " });
+        command.push_str(&flag);
+    }
+    format!("{}abridge must run while these clients do:\n  {command}\n", lines.concat())
 }
 
 /// Whether the settings of abridge name upstreams.

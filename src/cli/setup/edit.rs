@@ -86,8 +86,8 @@ pub(super) fn continue_bases(text: &str) -> Vec<(String, String)> {
         at = line.end;
         let maker = text.get(line.clone()).unwrap_or_default();
         let column = column_of_key(maker);
-        let bare = |line: Range<usize>| text.get(line).unwrap_or_default().trim_start_matches([' ', '-']);
-        let base = model_lines(text, &line, column).into_iter().map(bare).find(|line| is_key(line, "apiBase"));
+        let key_line = |line: Range<usize>| text.get(line).unwrap_or_default().trim_start_matches([' ', '-']);
+        let base = model_lines(text, &line, column).into_iter().map(key_line).find(|line| is_key(line, "apiBase"));
         found.extend(value_of(maker).zip(base.and_then(value_of)));
     }
     found
