@@ -421,7 +421,7 @@ fn clients_that_are_set_up_by_hand_are_named_with_what_to_do() {
         ("qwen-code", "http://127.0.0.1:8787/v1 below \"openai\""),
     ] {
         let start = text.find(&format!("{client}: ")).unwrap_or_else(|| panic!("{client}: {text}"));
-        assert!(text[start..].contains(setting), "{client}: {text}");
+        assert!(text.get(start..).unwrap().contains(setting), "{client}: {text}");
         assert!(user.setup(&[client]).1.contains(setting), "{client}");
         assert!(user.setup(&[client, "--undo"]).1.contains("by hand"), "{client}");
     }

@@ -53,7 +53,7 @@ pub(crate) fn problems(text: &str) -> Vec<String> {
 /// The fault of a sample.
 fn sample(line: &str, kinds: &BTreeMap<String, String>, helped: &BTreeSet<String>) -> Option<String> {
     let end = line.find(['{', ' '])?;
-    let (name, value) = (&line[..end], line.rsplit(' ').next()?);
+    let (name, value) = (line.get(..end)?, line.rsplit(' ').next()?);
     if value.parse::<f64>().is_err() {
         return Some(format!("no number: {line}"));
     }
