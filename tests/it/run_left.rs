@@ -70,7 +70,7 @@ fn waiting<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
 async fn what_a_run_keeps_is_shown_when_it_has_ended() {
     let user = User::new();
     let mut upstream = Upstream::start().await;
-    let url = upstream.url().to_owned();
+    let url = upstream.url().clone();
     let (text, mut ids, mut handle) = (long_text(1), Vec::new(), String::new());
     let arguments = waiting(&["run", "--keep", "--upstream", &url]);
     let mut command = user.command(&arguments);
@@ -122,7 +122,7 @@ async fn a_run_records_its_exchanges() {
     for before in [false, true] {
         let user = User::new();
         let mut upstream = Upstream::start().await;
-        let url = upstream.url().to_owned();
+        let url = upstream.url().clone();
         let record = ["--record", "exchanges"];
         let arguments = if before { [&record[..], &["run"]].concat() } else { [&["run"], &record[..]].concat() };
         let arguments = waiting(&[&arguments[..], &["--upstream", &url]].concat());
@@ -141,7 +141,7 @@ async fn a_run_records_its_exchanges() {
 async fn the_one_upstream_that_is_named_gets_the_requests_of_both_apis() {
     let user = User::new();
     let mut upstream = Upstream::start().await;
-    let url = upstream.url().to_owned();
+    let url = upstream.url().clone();
     let request = || post("/v1/messages", &["anthropic-version: 2023-06-01"], "{\"messages\":[]}");
     let file = user.home.path().join("mine.toml");
     fs::write(&file, format!("upstream.url = {url:?}\n")).unwrap();
