@@ -64,7 +64,7 @@ impl TextFormat {
             let wanted = value("q=").map_or(Some(1.0), |q| q.parse::<f64>().ok()).unwrap_or(0.0);
             let best = match &*media {
                 "application/openmetrics-text"
-                    if value("version=").is_none_or(|of| of.trim_matches('"') == "1.0.0") =>
+                    if value("version=").is_none_or(|of| of.trim_matches('\u{22}') == "1.0.0") =>
                 {
                     &mut openmetrics
                 }
