@@ -59,7 +59,8 @@ fn a_request_is_named_by_its_id_its_beginning_or_as_the_last_one() {
     let history = History::new();
     assert!(history.named("last").is_empty());
     let edited = Entry { edits: vec![("patch", 1)], ..entry("req_01a2ff", Outcome::Edited) };
-    for entry in [entry("req_01b2", Outcome::Unedited), edited, entry("req_01b200", Outcome::Unedited)] {
+    let unedited = |id: &str| Entry { edits: Vec::new(), ..entry(id, Outcome::Unedited) };
+    for entry in [unedited("req_01b2"), edited, unedited("req_01b200")] {
         history.push(entry);
     }
     for (name, ids) in [
