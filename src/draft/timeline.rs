@@ -143,7 +143,9 @@ impl RowKey {
 #[derive(Default)]
 struct Timeline {
     events: Vec<TimelineEvent>,
+    /// The rows that a result may still supersede, or that may still be removed.
     numbers: HashMap<RowKey, RowIndex>,
+    n_rows: usize,
 }
 
 impl Timeline {
@@ -152,7 +154,8 @@ impl Timeline {
         if let Some(number) = stood_for_it.and_then(|stood| self.numbers.remove(&stood)) {
             self.events.push(TimelineEvent::Superseded(number));
         }
-        self.numbers.insert(RowKey::of(&row), RowIndex::new(self.numbers.len()));
+        self.numbers.insert(RowKey::of(&row), RowIndex::new(self.n_rows));
+        self.n_rows += 1;
         self.events.push(TimelineEvent::Added(row));
     }
 
