@@ -42,6 +42,7 @@ mod cold_passes;
 mod context;
 mod finish;
 mod insertion;
+mod join_texts;
 mod journal;
 pub mod marks;
 mod measure;
