@@ -171,12 +171,15 @@ async fn the_window_that_a_refusal_names_is_remembered() {
     call.answer("200 OK", &["connection: close"], "{}").await;
     scene.client.reply().await;
 
-    // Half of that window is what clearing begins at.
-    let mut call = scene.ask(chat(&body)).await;
-    call.json("{}").await;
-    let reply = scene.client.reply().await;
-    assert_eq!(reply.head.get("x-abridge-edits"), Some("clear=3"));
-    assert_eq!(reply.head.get("x-abridge-rescue"), None);
+    // Half of that window is what clearing begins at, for another caller; in this conversation, all six stay cleared.
+    let other = "authorization: Bearer other";
+    for (request, edits) in [(post(CHAT, &[other], &body), "clear=3"), (chat(&body), "clear=6")] {
+        let mut call = scene.ask(request).await;
+        call.json("{}").await;
+        let reply = scene.client.reply().await;
+        assert_eq!(reply.head.get("x-abridge-edits"), Some(edits));
+        assert_eq!(reply.head.get("x-abridge-rescue"), None);
+    }
 }
 
 #[tokio::test]
