@@ -17,6 +17,11 @@ pub(crate) fn check(request: &Value) -> Result<(), String> {
     let is_compaction = |block: &Value| block["type"] == "compaction" && !block["content"].is_null();
     let from = messages.iter().rposition(|message| entries(message).iter().any(is_compaction));
     let messages = messages.get(from.unwrap_or_default()..).unwrap_or_default();
+    // Nothing makes a request valid that has results and nothing else, except no messages at all, which no API takes.
+    let is_result = |block: &Value| block["type"] == "tool_result";
+    if messages.iter().all(|message| !entries(message).is_empty() && entries(message).iter().all(is_result)) {
+        return Ok(());
+    }
     for (n, message) in messages.iter().enumerate() {
         says_something(message, n + 1 == messages.len()).map_err(|error| format!("messages.{n}: {error}"))?;
     }
