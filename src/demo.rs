@@ -4,7 +4,7 @@
 //! runs as a child process in front of it. The agent has one history. Each turn it sends the same bytes to both, and
 //! continues with the answer that came through abridge. All figures are the upstream's counts; from abridge's own
 //! reports, only the names of the edits are used. They are the same in each run, because everything that is counted is:
-//! the texts, the handles ([`proxy`]), and the address under which originals are read ([`RECALL_URL`]).
+//! the texts, the handles (`demo::proxy`), and the address under which originals are read (`RECALL_URL`).
 //!
 //! The child, its settings and its store are removed when [`run`] ends or is dropped.
 
