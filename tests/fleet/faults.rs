@@ -81,8 +81,8 @@ impl Scene {
         let began = Instant::now();
         loop {
             let (sent, _) = self.send(seed).await;
+            assert!(began.elapsed() < RECOVERY, "{:?}", began.elapsed());
             if let Some(handle) = recalls(&sent).pop() {
-                assert!(began.elapsed() < RECOVERY, "{:?}", began.elapsed());
                 return handle;
             }
             sleep(Duration::from_millis(50)).await;
@@ -175,8 +175,9 @@ async fn an_engine_that_is_away_at_start_is_waited_for_unless_the_settings_have_
     engine.init("given").await;
     engine.kill();
     let upstream = Summarizer::playing([]).await;
-    let setup =
-        |namespace: &str| engine.replica_to(upstream.url().to_owned()).with(format!("store.namespace = {namespace:?}"));
+    let setup = |namespace: &str| {
+        engine.replica_to(upstream.url().to_owned()).with(format!("store.namespace = {namespace:?}")).with(SHORT)
+    };
     let given = setup("given")
         .with("store.secret_env = \"STORE_SECRET\"")
         .environment("STORE_SECRET", "0c".repeat(32))
