@@ -28,6 +28,11 @@ pub(crate) fn accounted(
     let mut rewritten = vec![false; came.len()];
     for change in &report.changes {
         match change.action {
+            // The text of a message whose calls were filtered out is joined with that of a later message.
+            Action::Move { message, behind } if change.edit == "filter" => {
+                left[message] = true;
+                rewritten[behind] = true;
+            }
             Action::Move { message, .. } => {
                 left[message] = true;
                 moved.push(message);
