@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     conversation::{CallId, Conversation},
-    span::{Span, Splice},
+    span::Span,
     string_index::StringIndex,
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
@@ -56,7 +56,6 @@ mod types;
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
 /// | `answered_in_words` | `function`, texts of the user | none | none |
-/// | `join_messages` | contents | none | none |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
@@ -184,12 +183,6 @@ pub trait Dialect: Debug + Send + Sync {
     /// The elements that hold results which stand behind one another, where there is no element to put them into.
     fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
         results
-    }
-
-    /// The splice that puts the contents of messages of the model before that of a later one, in dialects whose servers want
-    /// the model to say one message at a time.
-    fn join_messages(&self, _body: &[u8], _before: &[Span], _into: Span) -> Option<Splice> {
-        None
     }
 
     /// What marks an entry, or a message with entries, for the prompt cache. None where there are no such marks, where the

@@ -42,7 +42,6 @@ mod cold_passes;
 mod context;
 mod finish;
 mod insertion;
-mod join_texts;
 mod journal;
 pub mod marks;
 mod measure;

@@ -150,13 +150,6 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
         let filtered = change.edit == FILTER;
         let (message, state) = match change.action {
             Action::Insert { .. } => continue,
-            // Its text has gone to that message.
-            Action::Move { message, behind } if filtered => {
-                if let Some(known) = states.get_mut(behind) {
-                    *known = State::Filtered.max(*known);
-                }
-                (message, State::Filtered)
-            }
             Action::Move { message, .. } => (message, State::Moved),
             Action::Drop { message } => (message, if filtered { State::Filtered } else { State::Dropped }),
             Action::DropCall { message } => (message, if filtered { State::Filtered } else { State::Patched }),

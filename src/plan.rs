@@ -253,7 +253,7 @@ pub enum Action {
         /// The message that it goes behind.
         behind: usize,
     },
-    /// A result is moved, or the text of a message whose calls have left goes to the beginning of another one.
+    /// A result is moved.
     Move {
         /// The message.
         message: usize,

@@ -17,7 +17,7 @@ use crate::{
     conversation::{BlockIndex, CallId, Conversation, Flags, Role, Traits, Unit},
     raw::lossy,
     recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
-    span::{Span, Splice},
+    span::Span,
     string_index::StringIndex,
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
@@ -27,7 +27,6 @@ mod answer;
 mod canonical;
 mod fallback;
 mod in_band;
-mod join;
 mod parts;
 mod scan;
 mod summary;
@@ -125,10 +124,6 @@ impl Dialect for ChatCompletions {
 
     fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         tokens::count_format(gauge, raw)
-    }
-
-    fn join_messages(&self, body: &[u8], before: &[Span], into: Span) -> Option<Splice> {
-        join::join(body, before, into).ok().flatten()
     }
 
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {

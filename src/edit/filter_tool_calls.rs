@@ -3,9 +3,7 @@
 //! # What it does
 //! History is everything before the last user message; the run behind it is exempt. If the history has more than
 //! `max_tool_calls` results, the newest that many are kept, and the others leave together with the calls that they
-//! answer. A message that has no call left keeps its text; if it has none, it leaves, too. In Chat Completions, where strict
-//! servers refuse one message of the model directly behind another, such a text goes to the beginning of the next message,
-//! if that is the model's.
+//! answer. A message that has no call left keeps its text; if it has none, it leaves, too.
 //!
 //! # When it acts
 //! Only if `max_tool_calls` is set. With `slack = s` it waits until there are more than `max_tool_calls + s` results, and
@@ -84,7 +82,6 @@ impl Edit for FilterToolCalls {
                 draft.pass_made(SentFact::Filtered, since);
             }
         }
-        draft.join_texts(self.label());
     }
 }
 
