@@ -47,8 +47,10 @@ async fn judged(body: &[u8]) -> TapReport {
                 output: tokens(&usage["completion_tokens"]),
             });
         }
+        // Of several choices the first one.
         let mut choices = chunk["choices"].as_array().into_iter().flatten();
-        if let Some(reason) = choices.find_map(|choice| choice["finish_reason"].as_str()) {
+        let first = choices.find(|choice| choice["index"].as_u64().unwrap_or_default() == 0);
+        if let Some(reason) = first.and_then(|choice| choice["finish_reason"].as_str()) {
             seen.stop_reason = Some(reason.to_owned());
         }
     }

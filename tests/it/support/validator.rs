@@ -77,7 +77,7 @@ fn accepts_valid_and_refuses_invalid_sequences() {
         format!("{call},{a},{b},{b}"),
         format!("{call},{a},{a}"),
         format!("{call},{a},{}", result("c")),
-        a.clone(),
+        format!("{user},{a}"),
     ] {
         assert!(judge(&wrong).is_err(), "{wrong}");
     }
