@@ -20,9 +20,7 @@ use crate::dialect::{self, Dialect};
 use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
 use crate::events::Events;
 use crate::history::History;
-use crate::inspect;
 use crate::metrics::Metrics;
-use crate::otel;
 use crate::payload::Caller;
 use crate::plan::Plan;
 use crate::planner::SummaryTiming;
@@ -32,6 +30,7 @@ use crate::tasks::Tasks;
 use crate::upstream::routes::RequestFacts;
 use crate::upstream::target::NoPathError;
 use crate::upstream::{Upstream, UpstreamError};
+use crate::{inspect, otel};
 
 mod authorization;
 mod cache_ledger;

@@ -63,6 +63,22 @@ fn is_ours(message: &str) -> bool {
 }
 
 /// Whether the validator can read a body: it takes neither great depth nor half surrogate pairs.
+/// Whether a message may be a result in another form, in whose place no result is put: it names a call, or says that it is one.
+fn may_answer_in_words(body: &[u8]) -> bool {
+    let body = serde_json::from_slice::<serde_json::Value>(body).unwrap_or_default();
+    let messages = body["messages"].as_array().into_iter().flatten();
+    let others = messages.filter(|message| {
+        let role = message["role"].as_str().unwrap_or_default();
+        !["system", "developer", "assistant", "tool"].contains(&role)
+    });
+    let says = |message: &serde_json::Value| {
+        let text = message.to_string().to_lowercase();
+        let kinds = ["result", "response", "output", "observation", "returned", "tool_call_id", "function"];
+        kinds.iter().any(|kind| text.contains(kind))
+    };
+    others.into_iter().any(says)
+}
+
 fn is_readable(body: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Value>(body).is_ok()
 }

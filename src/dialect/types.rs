@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use memchr::memmem;
 
 use crate::span::Span;
 
@@ -49,6 +50,12 @@ impl<'a> OpenCalls<'a> {
     /// The first call of this id.
     pub fn by_id(&self, id: &str) -> Option<usize> {
         self.ids.get(id).copied()
+    }
+
+    /// Whether a text may name one of them by its id. To look for many ids one by one would take longer than to read the words.
+    pub fn may_be_named_in(&self, text: &str) -> bool {
+        const MANY: usize = 8;
+        self.ids.len() > MANY || self.ids.keys().any(|id| memmem::find(text.as_bytes(), id.as_bytes()).is_some())
     }
 
     /// Whether one of them is of this tool.

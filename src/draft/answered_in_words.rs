@@ -1,5 +1,7 @@
 //! Finds calls that are answered in another form than a result.
 
+use std::collections::HashSet;
+
 use super::{Draft, ParsedRequest};
 use crate::{
     conversation::{BlockKind, CallIndex, Pairing, Role, UnitIndex},
@@ -53,6 +55,10 @@ impl Draft<'_> {
                 None => {}
             }
         }
+        // Calls of one id in one turn cannot be told apart.
+        let id = |n: &usize| call(n).map(|(id, _)| id).filter(|id| !id.is_empty());
+        let ids: HashSet<&str> = answered.iter().filter_map(id).collect();
+        answered.extend(open.iter().filter(|n| id(n).is_some_and(|id| ids.contains(id))));
         answered
     }
 }

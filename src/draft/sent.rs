@@ -197,7 +197,7 @@ impl Draft<'_> {
             self.sent.new.push((self.prefix_changed, SentFact::Stripped));
         }
         noted.asks = self.sent.thinks || !self.sent.new.is_empty();
-        noted.root = self.sent_root().filter(|_| noted.asks);
+        noted.root = if noted.asks { self.sent_root() } else { None };
         let passes = self.sent.new.iter().filter_map(|(model_call, fact)| self.fact_names(*model_call, *fact));
         noted.passes = self.names_of(passes.flatten().filter(|name| !index.has(*name)).collect());
         if !self.is_bound() {
@@ -397,7 +397,8 @@ impl Draft<'_> {
 
     /// The names to be stored, with the one that says that something is known of the conversation.
     fn names_of(&self, names: Vec<ChainKey>) -> SentNames {
-        let Some(root) = self.sent_root().filter(|_| !names.is_empty()) else { return SentNames::default() };
+        let root = if names.is_empty() { None } else { self.sent_root() };
+        let Some(root) = root else { return SentNames::default() };
         let marker = self.fact_name(root, ANY, None);
         SentNames { root: Some(root), names: names.into_iter().chain([marker]).collect() }
     }

@@ -388,7 +388,9 @@ const HOSTILE: [(&str, usize, Shape); 11] = [
     ("calls of one id", 3_000, |n| rounds(n, &|_| "same".to_owned(), "word")),
     ("calls of long ids", 20, |n| rounds(n, &|_| "../../etc/passwd".to_owned() + &"x".repeat(10_000), "word")),
     ("calls without ids", 1_000, |n| rounds(n, &|_| String::new(), "word")),
-    ("calls without results", 1_000, |n| rounds(n, &|_| "same".to_owned(), "word").replace("tool\"", "user\"")),
+    ("calls without results", 1_000, |n| {
+        rounds(n, &|_| "same".to_owned(), "word").replace("\"tool\",\"tool_call_id\"", "\"user\",\"x\"")
+    }),
     ("late results", 1_000, late),
     ("blanks", 40_000, |n| rounds(2, &|n| n.to_string(), &" ".repeat(n))),
     ("letters", 40_000, |n| rounds(2, &|n| n.to_string(), &"a".repeat(n))),

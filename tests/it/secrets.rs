@@ -95,7 +95,7 @@ async fn a_key_from_the_environment_is_not_in_the_log() {
 async fn the_text_of_a_summary_is_neither_logged_nor_in_events() {
     let said = r#"{"choices":[{"delta":{"content":"canary-answer"}}]}"#;
     // The upstream's own words of a refusal are logged, without what it repeats of the request.
-    let refusal = r#"{"error":{"message":"no such tool: canary-request","code":"canary-answer"}}"#;
+    let refusal = r#"{"error":{"message":"no credits are left: canary-request","code":"canary-answer"}}"#;
     let plays = [
         Play::Status("400 canary-answer", &["x-why: canary-answer"], refusal),
         Play::Status("503 canary-answer", &["retry-after: canary-answer"], "canary-answer"),
@@ -135,7 +135,7 @@ async fn the_text_of_a_summary_is_neither_logged_nor_in_events() {
     assert!(upstream.summaries().iter().all(|call| call.text().contains("canary-request")));
     abridge.says("a summary was not made", 0).await;
     let log = abridge.stderr().concat();
-    assert!(log.contains("400 Bad Request: no such tool: "), "{log}");
+    assert!(log.contains("400 Bad Request: no credits are left: "), "{log}");
     for canary in CANARIES {
         assert!(!log.contains(canary), "{canary}: {log}");
     }

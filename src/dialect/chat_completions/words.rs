@@ -45,7 +45,8 @@ fn in_text(body: &[u8], content: Span, open: &OpenCalls<'_>) -> Option<AnsweredI
     let is_part = |raw: &[u8]| memchr::memmem::find(raw, b"\"tool_result\"").is_some();
     let part = utf8(content.of(body)).filter(|raw| raw.starts_with('[') && is_part(raw.as_bytes()));
     let says_so = part.is_some() || texts.first().is_some_and(|text| is_labelled(text, open));
-    let words = texts.iter().map(|text| &**text).chain(part).flat_map(words);
+    let texts = texts.iter().map(|text| &**text).chain(part).filter(|text| open.may_be_named_in(text));
+    let words = texts.flat_map(words);
     let named = words.filter(|word| says_so || is_distinctive(word)).filter_map(|word| open.by_id(word));
     let calls: Vec<_> = named.collect();
     if calls.is_empty() { says_so.then_some(AnsweredInWords::All) } else { Some(AnsweredInWords::Calls(calls)) }

@@ -224,6 +224,9 @@ fn nothing_is_put_in_for_calls_that_are_answered_in_other_words() {
     check(&format!(r#"{{"role":"tool","tool_call_id":"c1","content":"a"}},{}"#, said("Result of c2: b")), 1);
     check(&format!(r#"{{"role":"tool","tool_call_id":"c1","content":"a"}},{}"#, said("Tool result c2: b")), 0);
     check(&said("No, run only unit tests"), 2);
+    let twice = call.replace("c2", "c1");
+    let body = Bytes::from(format!(r#"{{"messages":[{twice},{}]}}"#, said("Tool results c1: a, b")));
+    assert!(run(&body, &settings(Orphans::Drop)).0.is_empty(), "calls of one id cannot be told apart");
     check(&format!(r#"{{"role":"assistant","content":"x"}},{}"#, said("Tool result of read (c1): a")), 2);
 }
 
