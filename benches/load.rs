@@ -23,7 +23,7 @@ use load::recorded::Session;
 use load::report::Results;
 use load::target::Route;
 use load::upstream::Upstream;
-use load::{events, interference, latency, machine, peers, rate, soak, streams};
+use load::{events, interference, latency, machine, memory, peers, rate, soak, streams};
 
 /// The parts of the bench, in `benches/load/`.
 mod load {
@@ -34,6 +34,7 @@ mod load {
     pub(crate) mod interference;
     pub(crate) mod latency;
     pub(crate) mod machine;
+    pub(crate) mod memory;
     pub(crate) mod peers;
     pub(crate) mod rate;
     pub(crate) mod recorded;
@@ -107,6 +108,8 @@ enum Part {
     Events,
     /// Many slow streams at a time
     Streams,
+    /// Memory at most under loads that would fill it
+    Memory,
 }
 
 /// What every measurement needs.
@@ -135,7 +138,8 @@ fn main() -> Result<()> {
     }
     let once = options.once || !options.bench;
     let streams = if once { streams::Shape::brief() } else { streams::Shape::of(options.streams) };
-    raise_file_limit(streams.files().max(soak::FILES))?;
+    let files = if options.parts.contains(&Part::Memory) { memory::FILES } else { 0 };
+    raise_file_limit(streams.files().max(soak::FILES).max(files))?;
 
     let mut machine = machine::Facts::read(&options.abridge);
     if !options.float {
@@ -195,6 +199,10 @@ fn main() -> Result<()> {
     if wanted(Part::Streams) {
         note("slow streams");
         results.streams = streams::measure(&bench)?;
+    }
+    if wanted(Part::Memory) {
+        note("memory under load");
+        results.memory = memory::measure(&bench)?;
     }
     results.print(options.json)
 }

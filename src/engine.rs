@@ -9,10 +9,13 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::Semaphore;
 
+use crate::body::{Budget, Lease};
 use crate::dialect::{Dialect, ParseError};
 use crate::edit::summarize;
 use crate::events::Events;
@@ -70,6 +73,9 @@ pub struct Engine {
     tasks: Tasks,
     kept_recalls: Arc<KeptRecalls>,
     summarizer: Summarizer,
+    // What plans may take in memory, and how many of long bodies are made at a time.
+    budget: Budget,
+    plans: Arc<Semaphore>,
 }
 
 /// The part of the engine's configuration that a reload replaces.
@@ -147,6 +153,8 @@ pub struct EditedBody {
     pub offloads: Vec<OffloadedPayload>,
     /// What was known when the body was planned.
     pub basis: Basis,
+    /// The memory that all this takes, if it is much.
+    pub lease: Option<Arc<Lease>>,
 }
 
 /// Why the engine did not apply all edits.
@@ -155,6 +163,9 @@ pub enum EngineError {
     /// An edit has a bug and panicked; the request is forwarded as it came.
     #[error("an edit panicked")]
     Panic,
+    /// There is no memory to plan the edits; the request is forwarded as it came.
+    #[error("the edits could not be planned within server.max_buffered")]
+    NoMemory,
     /// The store refused the payloads, so they stay in the body.
     #[error("the payloads could not be stored")]
     NotStored(#[source] StoreError),
@@ -204,6 +215,7 @@ impl EditedBody {
             segments: Vec::new(),
             offloads: Vec::new(),
             basis: Basis::default(),
+            lease: None,
         }
     }
 
@@ -230,6 +242,7 @@ impl EditedBody {
                 ..Self::untouched(body)
             },
             Err(PlanError::Parse(error)) => Self { parse_error: Some(error), ..Self::untouched(body) },
+            Err(PlanError::NoMemory) => Self { error: Some(EngineError::NoMemory), ..Self::untouched(body) },
             Err(PlanError::Panic) => Self { error: Some(EngineError::Panic), ..Self::untouched(body) },
         }
     }
@@ -270,7 +283,28 @@ impl Engine {
         let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
         let sent = Arc::new(SentRequests::new(Arc::clone(&summaries)));
         let kept_recalls = Arc::new(KeptRecalls::new(store.clone(), breakers.store.clone()));
-        Self { store, keys, breakers, summaries, factors, cold_passes, sent, answers, tasks, kept_recalls, summarizer }
+        let (budget, plans) = (Budget::new(usize::MAX), Arc::new(Semaphore::new(max_plans())));
+        Self {
+            store,
+            keys,
+            breakers,
+            summaries,
+            factors,
+            cold_passes,
+            sent,
+            answers,
+            tasks,
+            kept_recalls,
+            summarizer,
+            budget,
+            plans,
+        }
+    }
+
+    /// The same, planning within this budget.
+    #[must_use]
+    pub fn within(self, budget: Budget) -> Self {
+        Self { budget, ..self }
     }
 
     /// The summaries that are known. The index is empty until it is read from the store.
@@ -359,6 +393,11 @@ impl Engine {
         // What waits for handlers and summaries is large, and most requests wait for neither.
         Box::pin(Planning::new(self, config, dialect, body.into(), options).run()).await
     }
+}
+
+/// How many long bodies are planned at a time: each keeps a processor busy, and takes memory until it is planned.
+fn max_plans() -> usize {
+    2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::admin::events::EventStream;
 use crate::admin::mcp::{self, McpServer};
 use crate::admin::{self, RecallHandler};
 use crate::body::peek::PeekableBody;
-use crate::body::{Limits, RequestBody};
+use crate::body::{Limits, PacedBody, RequestBody};
 use crate::dialect::{self, Dialect};
 use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
 use crate::events::Events;
@@ -280,9 +280,9 @@ impl Proxy {
         let live = self.live.load_full();
         let dry_run = live.is_dry(&parts.headers);
 
-        let (mut buffered, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
-        let decoded = self.decode(&parts.headers, &mut buffered, indexer).await?;
-        let decoded = self.restore(dialect, &mut parts.headers, &mut buffered, decoded);
+        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
+        let decoded = self.decode(&parts.headers, &bytes, indexer).await?;
+        let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
         let destination = live.destinations.of_body(parts.uri.path(), &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
         let id = self.ids.next();
@@ -293,11 +293,11 @@ impl Proxy {
         }
         let puts_back = destination.adds_recall_tool() && !dry_run;
         let (decoded, place) = if puts_back {
-            Box::pin(self.put_back(dialect, &mut parts.headers, &mut buffered, decoded)).await
+            Box::pin(self.put_back(dialect, &mut parts.headers, &mut bytes, decoded)).await
         } else {
             (decoded, None)
         };
-        let text = decoded.as_deref().unwrap_or(&buffered.bytes).clone();
+        let text = decoded.as_deref().unwrap_or(&bytes).clone();
         let (caller, readable) = (self.caller(&parts.headers), decoded.is_some());
         let cache = self.accounting.prefixes.cache_scope(&target, caller);
         let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
@@ -319,7 +319,7 @@ impl Proxy {
                 };
                 self.plan(destination, rules, dialect, &parts, text, asked).await
             }
-            _ => EditedBody::untouched(buffered.bytes.clone()),
+            _ => EditedBody::untouched(bytes.clone()),
         };
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
@@ -331,16 +331,13 @@ impl Proxy {
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
-        let (bytes, lease) = (buffered.bytes, Arc::new(buffered.lease));
-        let retry =
-            rescue.map(|rescue| (rescue, RetryContext::new(dialect, &parts, bytes.clone(), &lease, text, &edited)));
-        let body = request_body(&mut parts.headers, bytes, Arc::clone(&lease), &edited, dry_run);
+        let retry = rescue.map(|rescue| (rescue, RetryContext::new(dialect, &parts, bytes.clone(), text, &edited)));
+        let body = request_body(&mut parts.headers, bytes, &edited, dry_run);
         let upstream = &destination.upstream;
         if !dry_run {
             let way = (dialect, planner.settings.recall.tool, place);
-            exchange.recalls = self.recalls_in_band(way, upstream, &mut parts, &edited, &lease);
+            exchange.recalls = self.recalls_in_band(way, upstream, &mut parts, &edited);
         }
-        drop(lease); // the body counts until it is sent
         exchange.set_edited(edited, dry_run, live.report_headers);
         let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if let Some((rescue, retry)) = retry {
@@ -392,7 +389,7 @@ impl Proxy {
         {
             exchange.set_conversation(dialect, parts.uri.path(), 0, true, CacheScope::default());
         }
-        let request = Request::from_parts(parts, RequestBody::Streamed(body));
+        let request = Request::from_parts(parts, RequestBody::Streamed(PacedBody::new(body, self.limits.pace)));
         let answer = send(upstream, request, target, &mut exchange).await?;
         Ok(relay(upstream, answer, exchange))
     }

@@ -1,20 +1,14 @@
 //! The server: accepts connections within a limit, serves HTTP on them, and drains at shutdown.
 
-use std::convert::Infallible;
 use std::error::Error;
-use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
@@ -23,15 +17,20 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{ConnectionInfo, ListenerRole};
+use crate::body::{Budget, Pace};
 use crate::gather_writes::GatherWrites;
-use crate::proxy::{Proxy, ResponseBody};
+use crate::proxy::Proxy;
 use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
 
 pub mod admin;
+mod answer;
+mod client_io;
 pub mod listen;
 pub mod tls;
 
+use answer::{StreamExecutor, answer};
+use client_io::{ClientIo, IoLimits, Requests};
 use listen::{Addresses, Listener, Socket};
 use tls::Acceptor;
 
@@ -52,14 +51,25 @@ pub struct Settings {
     /// The longest request body that is read to be edited; a longer one gets 413. A compressed body is measured both as
     /// it came and decoded. At most `max_buffered`. Allowed: 1B to 2GiB.
     pub max_body: ByteSize,
-    /// The bytes of all request bodies and recalled texts in memory at a time; a request over it gets 503 with
-    /// `retry-after`. Allowed: at most 1024GiB.
+    /// The bytes that are held in memory for all clients at a time: bodies as they arrive, what is decoded and planned of
+    /// them, recalled texts, long heads, and answers that a client has not taken yet. A request over it gets 503 with
+    /// `retry-after`, or 413 if it would be over it by itself; one that cannot be edited within it is forwarded as it came. A
+    /// client that does not read its answer is cut off. Besides this, abridge takes up to 100 MB. Allowed: at most 1024GiB.
     pub max_buffered: ByteSize,
-    /// How long a client may take to send the head of a request. Allowed: 1ms to 365d.
+    /// How long a client may take to send the head of a request, and how long a connection may be open without one: then it
+    /// is closed, over HTTP/2 after at most twice as long. Allowed: 1ms to 365d.
     pub header_timeout: Period,
-    /// How long a client may pause in a body that is read to be edited; then the request gets 408. Allowed: 1ms to
-    /// 365d.
+    /// How long a client may pause in a request body, whether that is edited or passed on; then the request gets 408.
+    /// Allowed: 1ms to 365d.
     pub body_timeout: Period,
+    /// The fewest bytes a second of a request body, on average over the time that abridge waits for it, from
+    /// `min_body_rate_after` on; then the request gets 408. 0 for no minimum. Allowed: at most 1GiB.
+    pub min_body_rate: ByteSize,
+    /// How long a request body may be waited for in all before `min_body_rate` counts. Allowed: 0ms to 365d.
+    pub min_body_rate_after: Period,
+    /// How long a client may take nothing of an answer that is ready to be written; then the connection is closed. How long
+    /// the upstream is silent does not matter here. Allowed: 1ms to 365d.
+    pub write_timeout: Period,
     /// How long running answers may continue after a stop signal. Allowed: 0ms to 365d.
     pub grace: Period,
 }
@@ -75,8 +85,19 @@ impl Default for Settings {
             max_buffered: ByteSize::mib(512),
             header_timeout: Period::secs(30),
             body_timeout: Period::secs(60),
+            min_body_rate: ByteSize(240),
+            min_body_rate_after: Period::secs(30),
+            write_timeout: Period::secs(60),
             grace: Period::secs(30),
         }
+    }
+}
+
+impl Settings {
+    /// How slowly a client may send a body.
+    pub fn pace(&self) -> Pace {
+        let Self { body_timeout, min_body_rate, min_body_rate_after, .. } = self;
+        Pace { pause: body_timeout.0, min_rate: min_body_rate.0, grace: min_body_rate_after.0 }
     }
 }
 
@@ -87,8 +108,9 @@ pub struct Server {
     acceptor: Option<Acceptor>,
     connections: Arc<Semaphore>,
     http1: http1::Builder,
-    http: Builder<TokioExecutor>,
+    http: Builder<StreamExecutor>,
     header_timeout: Duration,
+    io: IoLimits,
     stop: CancellationToken,
     // Accept loops and connections, separate from other tasks: a drain waits for these first.
     tasks: Tasks,
@@ -113,6 +135,10 @@ pub enum DrainOutcome {
 /// (`cargo bench --bench load -- --parts latency`).
 const MAX_REQUEST_HEAD_BYTES: u32 = 64 << 10;
 
+/// The most bytes of request bodies over HTTP/2 that are held before anybody reads them: of a stream, and of a connection.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
 /// The delay after a failed accept: descriptors may be exhausted, and an immediate retry would only use the processor.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -123,7 +149,8 @@ const ACCEPT_WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Server {
     /// Creates a server without listeners.
-    pub fn new(settings: &Settings, proxy: Arc<Proxy>, acceptor: Option<Acceptor>) -> Self {
+    pub fn new(settings: &Settings, proxy: Arc<Proxy>, acceptor: Option<Acceptor>, budget: Budget) -> Self {
+        let io = IoLimits { budget, write_timeout: settings.write_timeout.0 };
         let head = settings.header_timeout.0;
         let mut http1 = http1::Builder::new();
         http1
@@ -132,7 +159,7 @@ impl Server {
             .preserve_header_case(true)
             .max_buf_size(MAX_REQUEST_HEAD_BYTES as usize)
             .auto_date_header(false);
-        let mut http = Builder::new(TokioExecutor::new());
+        let mut http = Builder::new(StreamExecutor { write_timeout: io.write_timeout });
         http.http1()
             .timer(TokioTimer::new())
             .header_read_timeout(head)
@@ -141,7 +168,9 @@ impl Server {
             .auto_date_header(false);
         http.http2()
             .timer(TokioTimer::new())
-            .adaptive_window(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(MAX_REQUEST_HEAD_BYTES as usize)
             .max_header_list_size(MAX_REQUEST_HEAD_BYTES)
             .auto_date_header(false);
         Self {
@@ -151,6 +180,7 @@ impl Server {
             http1,
             http,
             header_timeout: head,
+            io,
             stop: CancellationToken::new(),
             tasks: Tasks::default(),
         }
@@ -257,41 +287,45 @@ impl Connection {
     /// Serves requests of HTTP/1. hyper reads them into a buffer of 8 KiB; in [`Self::serve`] it is one of 16 KiB, as the bytes
     /// that tell the version are read before.
     async fn serve_http1<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
+        let (io, requests) = self.limited(io);
         let (proxy, info) = (Arc::clone(&self.server.proxy), self.info);
-        let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info));
+        let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info, &requests));
         let serving = pin!(self.server.http1.serve_connection(io, service).with_upgrades());
         log_end(until_stopped(serving, http1::UpgradeableConnection::graceful_shutdown, &self.server.stop).await);
     }
 
     /// Serves requests of the version that the client speaks.
+    ///
+    /// hyper's own timeout for a head starts only when the first bytes show the HTTP version, and HTTP/2 has none.
     async fn serve<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
-        let (proxy, info) = (Arc::clone(&self.server.proxy), self.info);
-        let requested = Arc::new(AtomicBool::new(false));
-        let first = Arc::clone(&requested);
-        let service = service_fn(move |request| {
-            first.store(true, Ordering::Relaxed);
-            answer(Arc::clone(&proxy), request, info)
-        });
-        let serving = pin!(self.server.http.serve_connection_with_upgrades(io, service));
+        let (io, requests) = self.limited(io);
+        let (proxy, info, within) = (Arc::clone(&self.server.proxy), self.info, self.server.header_timeout);
+        let for_service = Arc::clone(&requests);
+        let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info, &for_service));
+        let mut serving = pin!(self.server.http.serve_connection_with_upgrades(io, service));
         tokio::select! {
             biased;
-            ended = until_stopped(serving, UpgradeableConnection::graceful_shutdown, &self.server.stop) => log_end(ended),
-            () = first_request_timeout(&requested, self.server.header_timeout) => tracing::debug!("{NOT_USED}"),
+            ended = until_stopped(serving.as_mut(), UpgradeableConnection::graceful_shutdown, &self.server.stop) => {
+                return log_end(ended);
+            }
+            () = requests.idle(within) => tracing::debug!("{NOT_USED}"),
         }
+        serving.as_mut().graceful_shutdown();
+        // The client may not take even that, or may have sent a request meanwhile.
+        tokio::select! {
+            ended = serving => log_end(ended),
+            () = requests.idle(within) => {}
+        }
+    }
+
+    fn limited<I: Read + Write + Unpin>(&self, io: I) -> (ClientIo<I>, Arc<Requests>) {
+        let requests = Arc::new(Requests::default());
+        (ClientIo::new(io, self.server.io.clone(), Arc::clone(&requests)), requests)
     }
 }
 
-/// The answer to a request. It is boxed, because hyper reserves the size of this future, 5 KB, for the life of the connection.
-fn answer(
-    proxy: Arc<Proxy>,
-    request: Request<Incoming>,
-    info: ConnectionInfo,
-) -> Pin<Box<impl Future<Output = Result<Response<ResponseBody>, Infallible>>>> {
-    Box::pin(async move { Ok(proxy.handle(request, info).await) })
-}
-
 /// What the log says of a connection without a request.
-const NOT_USED: &str = "a connection was opened and not used";
+const NOT_USED: &str = "a connection was open without a request";
 
 /// Serves until the client disconnects, or until the answer that runs when the server stops has ended.
 async fn until_stopped<C: Future>(
@@ -325,12 +359,3 @@ async fn may_be_http2(tcp: &TcpStream) -> bool {
 
 /// What a client of HTTP/2 sends first.
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// Returns once a connection has been open for `within` without a request, and never if there was one.
-///
-/// hyper's own timeout for a head starts only when the first bytes show the HTTP version; without bytes it never fires.
-async fn first_request_timeout(requested: &AtomicBool, within: Duration) {
-    let mut timeout = pin!(sleep(within));
-    // The timer is not polled again after the first request.
-    poll_fn(|cx| if requested.load(Ordering::Relaxed) { Poll::Pending } else { timeout.as_mut().poll(cx) }).await;
-}

@@ -16,7 +16,7 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::{Deserialize, Serialize};
 
-use crate::body::RequestBody;
+use crate::body::{BodyError, RequestBody};
 use crate::platform::{DescriptorLimit, files, process};
 use crate::units::Period;
 
@@ -194,6 +194,9 @@ pub enum UpstreamErrorKind {
     /// The answer is not valid HTTP, or its framing is ambiguous.
     #[error("the upstream's answer cannot be read, or could be read in more than one way")]
     Malformed,
+    /// The client sent a body that is passed on too slowly.
+    #[error("the request body did not come in time")]
+    SlowClient,
     /// The upstream closed the connection, or broke the protocol.
     #[error("the upstream closed the connection without an answer")]
     Closed,
@@ -204,8 +207,13 @@ pub enum UpstreamErrorKind {
 /// stream takes 4 KiB more (of 41; measured with 512, `cargo bench --bench load -- --parts streams`).
 pub const MAX_HEADER_FIELDS: usize = 100;
 
-/// The most bytes in the head of an answer. In HTTP/2 each field counts 32 bytes more.
-const MAX_HEAD_BYTES: u32 = 400 << 10;
+/// The most bytes in the head of an answer. In HTTP/2 each field counts 32 bytes more. It is also the most that hyper reads at a
+/// time, and that it holds of a request which the upstream does not take.
+const MAX_HEAD_BYTES: u32 = 64 << 10;
+
+/// The most bytes of one answer over HTTP/2 that are held until its client takes them. Those of all answers are not limited
+/// together, or one client could stop the others.
+const STREAM_WINDOW: u32 = 256 << 10;
 
 // === impl Upstream ===
 
@@ -229,7 +237,9 @@ impl Upstream {
             .http1_max_buf_size(MAX_HEAD_BYTES as usize)
             .http2_max_header_list_size(MAX_HEAD_BYTES)
             .http2_only(settings.http == HttpVersion::Http2)
-            .http2_adaptive_window(true)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size((1 << 31) - 1)
+            .http2_max_send_buf_size(MAX_HEAD_BYTES as usize)
             .build(connector);
         let mut headers = http::HeaderMap::new();
         for (name, value) in &settings.headers {
@@ -359,6 +369,8 @@ impl From<legacy::Error> for UpstreamError {
             UpstreamErrorKind::ConnectTimeout(*within)
         } else if cause::<ProxyRefusal>(&source).is_some() {
             UpstreamErrorKind::ProxyRefusal
+        } else if matches!(cause(&source), Some(BodyError::Paused(_) | BodyError::TooSlow { .. })) {
+            UpstreamErrorKind::SlowClient
         } else if cause::<rustls::Error>(&source).is_some() {
             UpstreamErrorKind::Tls
         } else if source.is_connect() {

@@ -10,7 +10,7 @@ use super::machine::{Facts, Footprint};
 use super::recorded::Texts;
 use super::stats::{Ratio, float};
 use super::target::Route;
-use super::{events, interference, latency, rate, streams};
+use super::{events, interference, latency, memory as loads, rate, streams};
 
 /// All that one run has found out; what was not measured is empty.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -30,6 +30,7 @@ pub(crate) struct Results {
     pub(crate) spaced: Vec<events::Row>,
     pub(crate) packed: Vec<events::Row>,
     pub(crate) streams: Vec<streams::Row>,
+    pub(crate) memory: Vec<loads::Row>,
 }
 
 /// A bound that a figure has to keep.
@@ -69,6 +70,9 @@ impl Results {
         if let Some(bytes) = self.streams.iter().find(|row| row.route == Route::Edit).and_then(|row| row.bytes_a_stream)
         {
             goals.push(Goal::bytes("memory of a slow stream", 32 << 10, bytes));
+        }
+        for row in &self.memory {
+            goals.push(Goal::bytes(&format!("memory under {}", row.load), loads::BOUND, row.peak_bytes));
         }
         if let Some(footprint) = &self.footprint {
             goals.push(Goal::bytes("memory when idle", 10_000_000, footprint.idle_bytes));
@@ -126,6 +130,7 @@ impl Display for Results {
         write_spaced(f, &self.spaced)?;
         write_packed(f, &self.packed)?;
         write_streams(f, &self.streams)?;
+        write_memory(f, &self.memory)?;
         write_goals(f, &self.goals())
     }
 }
@@ -251,6 +256,19 @@ fn write_streams(f: &mut Formatter<'_>, rows: &[streams::Row]) -> fmt::Result {
                 if row.route == Route::Direct { String::new() } else { time(row.cpu) },
             ],
         )?;
+    }
+    Ok(())
+}
+
+fn write_memory(f: &mut Formatter<'_>, rows: &[loads::Row]) -> fmt::Result {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    write_head(f, "Memory under load", &["", "connections", "bytes each", "served", "refused", "memory at most"])?;
+    for row in rows {
+        let loads::Row { load, connections, request_bytes, served, refused, peak_bytes } = row;
+        let peak = memory(Some(*peak_bytes));
+        writeln!(f, "| {load} | {connections} | {request_bytes} | {served} | {refused} | {peak} |")?;
     }
     Ok(())
 }

@@ -70,6 +70,8 @@ impl Running {
         let events = Events::new(&config.events);
         let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
         let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), events.clone());
+        let limits = limits(config);
+        let (budget, engine) = (limits.budget.clone(), engine.within(limits.budget.clone()));
         let summaries = Arc::clone(engine.summaries());
         tasks.spawn(async move { summaries.read_index().await });
         let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
@@ -81,11 +83,11 @@ impl Running {
             metrics: Metrics::new(),
             otel: otel.clone(),
         };
-        let proxy = Arc::new(Proxy::new(live, engine, limits(config), config.server.max_in_flight, shared));
+        let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, shared));
         proxy.trim_inspected();
         let guards = fleet::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();
         let webhook = webhook.map(WebhookTask::start);
-        let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone());
+        let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone(), budget);
         Ok(Self { proxy, acceptor, address, tasks, store, server, clients, operators, webhook, otel, guards })
     }
 

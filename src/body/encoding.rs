@@ -1,11 +1,13 @@
 //! `content-encoding` of request bodies: gzip, deflate, br and zstd, decoded within a limit.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 
 use bytes::Bytes;
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
+
+use super::{Budget, Lease};
 
 /// A supported content coding.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,6 +41,12 @@ pub enum DecodeError {
     TooLong {
         /// The limit, in bytes.
         limit: usize,
+    },
+    /// There is no memory for so many bytes, decoded and of the decoder itself.
+    #[error("the decoded request body has no room in memory")]
+    NoBudget {
+        /// How many.
+        needed: usize,
     },
     /// The body is not valid for its header.
     #[error("the request body is not valid for its content-encoding")]
@@ -82,33 +90,97 @@ impl ContentEncoding {
 // === impl ContentCoding ===
 
 impl ContentCoding {
-    /// Decodes a body to at most `limit` bytes; at most one byte more is ever in memory.
-    pub fn decode(self, body: &[u8], limit: usize) -> Result<Bytes, DecodeError> {
+    /// Decodes a body to at most `limit` bytes. What the decoder holds and what it has decoded is leased before it is
+    /// allocated, and what comes back has its lease.
+    pub fn decode(self, body: &[u8], limit: usize, budget: &Budget) -> Result<Bytes, DecodeError> {
+        let window_log = self.window_log(body);
+        let needed = (1 << window_log) + DECODER;
+        let _decoder = budget.lease(needed).ok_or(DecodeError::NoBudget { needed })?;
+        let read = |reader: &mut dyn Read| read_limited(reader, limit, budget);
         match self {
-            Self::Gzip => read_limited(MultiGzDecoder::new(body), limit),
+            Self::Gzip => read(&mut MultiGzDecoder::new(body)),
             // A zlib stream has a header with a checksum, a raw stream has none, so zlib is tried first.
-            Self::Deflate => read_limited(ZlibDecoder::new(body), limit).or_else(|error| match error {
-                DecodeError::Broken(_) => read_limited(DeflateDecoder::new(body), limit),
-                too_long @ DecodeError::TooLong { .. } => Err(too_long),
+            Self::Deflate => read(&mut ZlibDecoder::new(body)).or_else(|error| match error {
+                DecodeError::Broken(_) => read(&mut DeflateDecoder::new(body)),
+                refused => Err(refused),
             }),
-            Self::Brotli => read_limited(brotli_decompressor::Decompressor::new(body, 16 * 1024), limit),
+            Self::Brotli => read(&mut brotli_decompressor::Decompressor::new(body, 16 * 1024)),
             Self::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::new(body).map_err(DecodeError::Broken)?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(DecodeError::Broken)?;
-                read_limited(decoder, limit)
+                decoder.window_log_max(window_log).map_err(DecodeError::Broken)?;
+                read(&mut decoder)
             }
+        }
+    }
+
+    /// The window that a body asks its decoder for, as a power of two.
+    fn window_log(self, body: &[u8]) -> u32 {
+        match self {
+            Self::Gzip | Self::Deflate => 15,
+            Self::Brotli => brotli_window_log(body),
+            Self::Zstd => zstd_window_log(body),
         }
     }
 }
 
-fn read_limited(reader: impl Read, limit: usize) -> Result<Bytes, DecodeError> {
-    let mut decoded = Vec::new();
-    let one_more = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-    reader.take(one_more).read_to_end(&mut decoded).map_err(DecodeError::Broken)?;
-    if decoded.len() > limit {
-        return Err(DecodeError::TooLong { limit });
+/// What a decoder takes besides its window, in bytes.
+const DECODER: usize = 256 << 10;
+
+/// RFC 7932, section 9.1: the first bits of a stream say how large its window is.
+fn brotli_window_log(body: &[u8]) -> u32 {
+    let first = u32::from(body.first().copied().unwrap_or_default());
+    match (first & 1, (first >> 1) & 7, (first >> 4) & 7) {
+        (0, ..) => 16,
+        (_, 0, 0) => 17,
+        (_, 0, n) => 8 + n,
+        (_, n, _) => 17 + n,
     }
-    Ok(decoded.into())
+}
+
+/// RFC 8878, section 3.1.1.1: the descriptor of a frame says how large its window is, or that it is all of the content. Frames
+/// behind the first one must not ask for more.
+fn zstd_window_log(body: &[u8]) -> u32 {
+    let log = match body {
+        [0x28, 0xb5, 0x2f, 0xfd, descriptor, window, ..] if descriptor & 0x20 == 0 => 11 + u32::from(*window >> 3),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            let content = zstd::zstd_safe::get_frame_content_size(body).ok().flatten().unwrap_or_default();
+            u64::BITS - content.leading_zeros()
+        }
+        _ => 20,
+    };
+    log.clamp(10, ZSTD_WINDOW_LOG)
+}
+
+/// How many bytes are decoded at a time, before the lease is extended.
+const PIECE: usize = 64 << 10;
+
+/// Reads to the end. The room grows by doubling, and is leased with what is copied into it before it is allocated.
+fn read_limited(reader: &mut dyn Read, limit: usize, budget: &Budget) -> Result<Bytes, DecodeError> {
+    let (mut decoded, mut lease, mut piece) = (Vec::new(), Lease::default(), vec![0; PIECE]);
+    loop {
+        let n = match reader.read(&mut piece) {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(DecodeError::Broken(error)),
+        };
+        if decoded.len() + n > limit {
+            return Err(DecodeError::TooLong { limit });
+        }
+        if decoded.capacity() - decoded.len() < n {
+            let room = (2 * decoded.len()).clamp(PIECE, limit.max(PIECE)).max(decoded.len() + n);
+            let needed = room + decoded.len();
+            let more = room - decoded.len();
+            if !budget.extend_to(&mut lease, needed) || decoded.try_reserve_exact(more).is_err() {
+                return Err(DecodeError::NoBudget { needed });
+            }
+            lease.shrink_to(room);
+        }
+        decoded.extend_from_slice(piece.get(..n).unwrap_or_default());
+    }
+    // Pages that were never written cost nothing.
+    lease.shrink_to(decoded.len());
+    Ok(lease.hold(decoded))
 }
 
 #[cfg(test)]
@@ -119,6 +191,15 @@ mod tests {
     use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 
     use super::*;
+
+    const PLENTY: usize = 1 << 30;
+
+    fn decode(coding: ContentCoding, body: &[u8], limit: usize) -> Result<Bytes, DecodeError> {
+        let budget = Budget::new(PLENTY);
+        let decoded = coding.decode(body, limit, &budget);
+        assert_eq!(budget.used(), decoded.as_ref().map_or(0, Bytes::len));
+        decoded
+    }
 
     const TEXT: &[u8] = b"{\"messages\":[]}";
 
@@ -149,14 +230,14 @@ mod tests {
             (ContentCoding::Deflate, raw_deflate(TEXT)),
             (ContentCoding::Zstd, zstd),
         ] {
-            assert_eq!(encoding.decode(&body, 1000).unwrap(), TEXT, "{encoding:?}");
+            assert_eq!(decode(encoding, &body, 1000).unwrap(), TEXT, "{encoding:?}");
         }
     }
 
     #[test]
     fn a_body_of_the_limit_is_decoded_and_a_longer_one_is_refused() {
-        assert!(ContentCoding::Gzip.decode(&gzip(TEXT), TEXT.len()).is_ok());
-        let error = ContentCoding::Gzip.decode(&gzip(TEXT), TEXT.len() - 1).unwrap_err();
+        assert!(decode(ContentCoding::Gzip, &gzip(TEXT), TEXT.len()).is_ok());
+        let error = decode(ContentCoding::Gzip, &gzip(TEXT), TEXT.len() - 1).unwrap_err();
         assert!(matches!(error, DecodeError::TooLong { .. }), "{error}");
     }
 
@@ -167,9 +248,47 @@ mod tests {
         for (encoding, body) in
             [(ContentCoding::Gzip, gzip(&zeros)), (ContentCoding::Deflate, zlib(&zeros)), (ContentCoding::Zstd, zstd)]
         {
-            let error = encoding.decode(&body, 1 << 16).unwrap_err();
+            let error = decode(encoding, &body, 1 << 16).unwrap_err();
             assert!(matches!(error, DecodeError::TooLong { limit: 65536 }), "{encoding:?}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_decoded_and_the_decoder_are_leased_before_they_are_allocated() {
+        let zeros = vec![0; 1 << 22];
+        let bodies = [
+            (ContentCoding::Gzip, gzip(&zeros)),
+            (ContentCoding::Deflate, zlib(&zeros)),
+            (ContentCoding::Zstd, zstd::encode_all(&zeros[..], 1).unwrap()),
+        ];
+        for (coding, body) in bodies {
+            let of_decoder = (1 << coding.window_log(&body)) + DECODER;
+            let least = 3 * (1 << 22) / 2 + of_decoder;
+            assert!(coding.decode(&body, 1 << 22, &Budget::new(2 * (1 << 22) + of_decoder)).is_ok(), "{coding:?}");
+            for budget in [of_decoder - 1, of_decoder + (1 << 20), least - (1 << 22)] {
+                let budget = Budget::new(budget);
+                let refused = coding.decode(&body, 1 << 22, &budget);
+                assert!(matches!(refused, Err(DecodeError::NoBudget { .. })), "{coding:?}: {refused:?}");
+                assert_eq!(budget.used(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_decoder_is_leased_by_the_window_that_a_body_asks_for() {
+        let zstd = |log: u32| {
+            let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.window_log(log).unwrap();
+            encoder.write_all(TEXT).unwrap();
+            encoder.finish().unwrap()
+        };
+        for log in [10, 20, 27] {
+            assert_eq!(zstd_window_log(&zstd(log)), (log + 1).min(27));
+        }
+        let whole = |n: usize| zstd_window_log(&zstd::bulk::compress(&vec![7; n], 1).unwrap());
+        assert_eq!([100, 1000, 100_000, 5 << 20].map(whole), [10, 10, 17, 23]);
+        let brotli = [&[0x5b_u8][..], &[0x0b], &[0x00], &[0x11], &[]].map(brotli_window_log);
+        assert_eq!(brotli, [22, 22, 16, 9, 16]);
     }
 
     #[test]
@@ -177,7 +296,7 @@ mod tests {
         let half = gzip(TEXT)[..12].to_vec();
         for encoding in [ContentCoding::Gzip, ContentCoding::Deflate, ContentCoding::Brotli, ContentCoding::Zstd] {
             for body in [&b"not that"[..], &half] {
-                let error = encoding.decode(body, 1000).unwrap_err();
+                let error = decode(encoding, body, 1000).unwrap_err();
                 assert!(matches!(error, DecodeError::Broken(_)), "{encoding:?}: {error}");
             }
         }

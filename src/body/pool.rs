@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 /// Buffers for reuse by long bodies. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Pool(Arc<Buffers>);
@@ -33,11 +31,16 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// An empty buffer with a capacity of at least `room` bytes.
-    pub fn take(&self, room: usize) -> Buffer {
+    /// An empty buffer: a kept one with a capacity of at least `wanted` bytes, or a new one of `room` if the system has that.
+    pub fn take(&self, wanted: usize, room: usize) -> Buffer {
         // A conversation grows from request to request: with spare capacity, the next one fits into this buffer.
         // Pages that are never written cost nothing.
-        let bytes = self.take_kept(room).unwrap_or_else(|| Vec::with_capacity(room.next_power_of_two()));
+        let bytes = self.take_kept(wanted).unwrap_or_else(|| {
+            let mut bytes = Vec::new();
+            // Without that memory, adding bytes fails.
+            let _ = bytes.try_reserve_exact(room.next_power_of_two());
+            bytes
+        });
         Buffer { bytes, pool: self.clone() }
     }
 
@@ -60,9 +63,14 @@ impl Pool {
 }
 
 impl Buffer {
-    /// Appends bytes.
-    pub fn extend(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+    /// Appends bytes; `false` if the system has no memory for them.
+    #[must_use]
+    pub fn extend(&mut self, bytes: &[u8]) -> bool {
+        let has_room = self.bytes.try_reserve(bytes.len()).is_ok();
+        if has_room {
+            self.bytes.extend_from_slice(bytes);
+        }
+        has_room
     }
 
     /// The number of bytes.
@@ -73,11 +81,6 @@ impl Buffer {
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
-    }
-
-    /// Makes the bytes shareable. The buffer returns to the pool when the last share is dropped.
-    pub fn freeze(self) -> Bytes {
-        Bytes::from_owner(self)
     }
 }
 
@@ -96,6 +99,7 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::body::Lease;
 
     fn kept(pool: &Pool) -> Vec<usize> {
         pool.0.0.lock().unwrap().iter().map(Vec::capacity).collect()
@@ -104,14 +108,14 @@ mod tests {
     #[test]
     fn a_long_buffer_is_reused_after_its_last_share_is_dropped() {
         let pool = Pool::default();
-        let mut buffer = pool.take(MIN_KEPT);
-        buffer.extend(b"one body");
-        let body = buffer.freeze();
+        let mut buffer = pool.take(MIN_KEPT, MIN_KEPT);
+        assert!(buffer.extend(b"one body"));
+        let body = Lease::default().hold(buffer);
         let (part, at) = (body.slice(4..), body.as_ptr());
         drop(body);
         assert_eq!((kept(&pool).len(), &part[..]), (0, &b"body"[..]));
         drop(part);
-        let again = pool.take(MIN_KEPT - 1);
+        let again = pool.take(MIN_KEPT - 1, 0);
         assert!(again.is_empty());
         assert_eq!(again.as_ref().as_ptr(), at);
     }
@@ -119,17 +123,17 @@ mod tests {
     #[test]
     fn short_buffers_are_not_kept() {
         let pool = Pool::default();
-        drop(pool.take(MIN_KEPT / 2));
+        drop(pool.take(MIN_KEPT / 2, MIN_KEPT / 2));
         assert!(kept(&pool).is_empty());
     }
 
     #[test]
     fn kept_buffers_are_bounded() {
         let pool = Pool::default();
-        let buffers: Vec<_> = (0..9).map(|_| pool.take(4 << 20)).collect();
+        let buffers: Vec<_> = (0..9).map(|_| pool.take(4 << 20, 4 << 20)).collect();
         drop(buffers);
         assert_eq!(kept(&pool), vec![4 << 20; 4]);
-        drop(pool.take(MAX_KEPT + 1));
+        drop(pool.take(MAX_KEPT + 1, MAX_KEPT + 1));
         assert_eq!(kept(&pool).len(), 4);
     }
 
@@ -137,7 +141,7 @@ mod tests {
     fn the_smallest_fitting_buffer_is_taken() {
         let pool = Pool::default();
         let sizes = [8 << 20, 1 << 20, 2 << 20];
-        drop(sizes.map(|size| pool.take(size)));
-        assert_eq!(pool.take((1 << 20) + 1).bytes.capacity(), 2 << 20);
+        drop(sizes.map(|size| pool.take(size, size)));
+        assert_eq!(pool.take((1 << 20) + 1, 0).bytes.capacity(), 2 << 20);
     }
 }

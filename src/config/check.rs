@@ -89,6 +89,7 @@ impl Checker<'_> {
         }
         for (path, size, least, most) in [
             (&["server", "max_body"][..], server.max_body, ByteSize(1), ByteSize::mib(2048)),
+            (&["server", "min_body_rate"], server.min_body_rate, ByteSize(0), ByteSize::mib(1024)),
             (&["recall", "tool", "max_bytes"], tool.max_bytes, ByteSize(64 << 10), ByteSize::mib(256)),
         ] {
             if !(least..=most).contains(&size) {
@@ -117,6 +118,8 @@ impl Checker<'_> {
         for (path, period, least) in [
             (&["server", "header_timeout"][..], server.header_timeout, least),
             (&["server", "body_timeout"], server.body_timeout, least),
+            (&["server", "min_body_rate_after"], server.min_body_rate_after, none),
+            (&["server", "write_timeout"], server.write_timeout, least),
             (&["server", "grace"], server.grace, none),
             (&["events", "heartbeat"], events.heartbeat, least),
             (&["events", "webhook_timeout"], events.webhook_timeout, least),

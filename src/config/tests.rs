@@ -35,7 +35,7 @@ fn unknown_keys_report_their_location_and_the_allowed_keys() {
     check(&[
         (
             "dry_run = true\n\n[server]\n  lisen = \"x\"\n",
-            "proxy.toml:4:3: unknown key \"lisen\" in [server]; did you mean \"listen\"? allowed: listen, workers, max_connections, max_in_flight, max_body, max_buffered, header_timeout, body_timeout, grace",
+            "proxy.toml:4:3: unknown key \"lisen\" in [server]; did you mean \"listen\"? allowed: listen, workers, max_connections, max_in_flight, max_body, max_buffered, header_timeout, body_timeout, min_body_rate, min_body_rate_after, write_timeout, grace",
         ),
         (
             "[sever]\nlisten = []\n",

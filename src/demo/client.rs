@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::body::pool::Pool;
-use crate::body::{Budget, Limits, read_up_to};
+use crate::body::{Budget, Limits, Pace, read_up_to};
 use crate::dialect::Dialect;
 use crate::tasks::Tasks;
 
@@ -63,7 +63,7 @@ pub enum RequestError {
 pub(super) fn limits() -> Limits {
     Limits {
         max_body: MAX_BODY_BYTES,
-        pause: MAX_PAUSE,
+        pace: Pace::without_minimum(MAX_PAUSE),
         budget: Budget::new(4 * MAX_BODY_BYTES),
         pool: Pool::default(),
     }
@@ -105,7 +105,7 @@ impl Client {
         }
         let request = request.body(Full::new(body))?;
         let (head, body) = sender.send_request(request).await?.into_parts();
-        let body = read_up_to(body, &self.limits).await?.bytes;
+        let body = read_up_to(body, &self.limits).await?;
         Ok(Response { status: head.status, headers: head.headers, body })
     }
 }

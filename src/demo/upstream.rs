@@ -121,8 +121,8 @@ impl ScriptedModel {
         let Ok(body) = read_up_to(request.into_body(), &self.limits).await else {
             return refuse(StatusCode::BAD_REQUEST, &Refusal::Other("The body broke off.".to_owned()));
         };
-        self.last.store(Arc::new(body.bytes.clone()));
-        match self.complete(&body.bytes) {
+        self.last.store(Arc::new(body.clone()));
+        match self.complete(&body) {
             Ok(answer) => json(StatusCode::OK, &self.format.answer(&answer)),
             Err(refusal) => refuse(StatusCode::BAD_REQUEST, &refusal),
         }

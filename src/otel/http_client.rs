@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
 
-use crate::body::{Lease, RequestBody};
+use crate::body::RequestBody;
 use crate::upstream::Upstream;
 use crate::upstream::post::{PostError, send_post};
 
@@ -41,7 +41,7 @@ impl CollectorClient {
 impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let collector = Arc::clone(&self.collector);
-        let request = request.map(|bytes| RequestBody::buffered(&[bytes], Lease::default()));
+        let request = request.map(|bytes| RequestBody::buffered(&[bytes]));
         let posted = self.runtime.spawn(async move {
             let posted = send_post(&collector.client, request, TIMEOUT).await;
             collector.log_change(&posted);

@@ -18,7 +18,6 @@ use super::respond::ProxyError;
 use super::responses::Compact;
 use super::send::request_body;
 use super::{Destination, Proxy, ResponseBody, full_body, manual_summary, relay, send};
-use crate::body::BufferedBody;
 use crate::body::peek::PeekableBody;
 use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;
@@ -52,9 +51,9 @@ impl Proxy {
         let mut timer = OverheadTimer::start();
         let (mut parts, body) = request.into_parts();
         let (permit, body) = self.admit(&parts.headers, body)?;
-        let (mut buffered, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
-        let decoded = self.decode(&parts.headers, &mut buffered, indexer).await?;
-        let decoded = self.restore(dialect, &mut parts.headers, &mut buffered, decoded);
+        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
+        let decoded = self.decode(&parts.headers, &bytes, indexer).await?;
+        let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let id = self.ids.next();
@@ -65,10 +64,8 @@ impl Proxy {
 
         let (upstream, original) = (&destination.upstream, parts.clone());
         let target = upstream.join(&parts.uri)?;
-        let BufferedBody { bytes, lease } = buffered;
-        let lease = Arc::new(lease); // until abridge has answered
         let unedited = EditedBody::untouched(bytes.clone());
-        let body = request_body(&mut parts.headers, bytes, Arc::clone(&lease), &unedited, false);
+        let body = request_body(&mut parts.headers, bytes, &unedited, false);
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
         let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if MISSING.contains(&answer.status())
@@ -142,14 +139,13 @@ impl Proxy {
         &self,
         dialect: &'static dyn Dialect,
         headers: &mut HeaderMap,
-        buffered: &mut BufferedBody,
+        bytes: &mut Bytes,
         decoded: Option<IndexedBody>,
     ) -> Option<IndexedBody> {
         let restored = decoded.as_deref().and_then(|text| dialect.restored(text));
-        let Some(text) = restored.filter(|text| self.limits.budget.extend(&mut buffered.lease, text.len())) else {
-            return decoded;
-        };
-        buffered.bytes = text.clone();
+        let restored = restored.and_then(|text| Some(self.limits.budget.lease(text.len())?.hold(text)));
+        let Some(text) = restored else { return decoded };
+        bytes.clone_from(&text);
         headers.remove(CONTENT_ENCODING);
         Some(text.into())
     }

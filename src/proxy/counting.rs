@@ -11,7 +11,6 @@ use super::rescue::{RescuePolicy, Treatment};
 use super::respond::ProxyError;
 use super::send::request_body;
 use super::{Proxy, ResponseBody, relay, send};
-use crate::body::BufferedBody;
 use crate::dialect::Dialect;
 use crate::engine::{EditMode, EditOptions, EditedBody};
 use crate::planner::SummaryTiming;
@@ -31,14 +30,14 @@ impl Proxy {
         let (permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let dry_run = live.dry_run || ControlHeader::from_headers(&parts.headers) == ControlHeader::DryRun;
-        let (mut buffered, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
-        let decoded = self.decode(&parts.headers, &mut buffered, indexer).await?;
-        let decoded = self.restore(dialect, &mut parts.headers, &mut buffered, decoded);
+        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
+        let decoded = self.decode(&parts.headers, &bytes, indexer).await?;
+        let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
         let decoded = if destination.adds_recall_tool() && !dry_run {
-            self.put_back(dialect, &mut parts.headers, &mut buffered, decoded).await.0
+            self.put_back(dialect, &mut parts.headers, &mut bytes, decoded).await.0
         } else {
             decoded
         };
@@ -64,12 +63,11 @@ impl Proxy {
                 };
                 self.plan(destination, rules, dialect, &parts, text, asked).await
             }
-            _ => EditedBody::untouched(buffered.bytes.clone()),
+            _ => EditedBody::untouched(bytes.clone()),
         };
         let accounting = Arc::clone(&self.accounting);
         let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone(), accounting, timer);
-        let BufferedBody { bytes, lease } = buffered;
-        let body = request_body(&mut parts.headers, bytes, Arc::new(lease), &edited, dry_run);
+        let body = request_body(&mut parts.headers, bytes, &edited, dry_run);
         exchange.set_edited(edited, dry_run, live.report_headers);
         let upstream = &destination.upstream;
         let answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;

@@ -20,6 +20,7 @@ use super::in_band::InBandRecalls;
 use super::inspection::PendingInspection;
 use super::prefix_tracker::CacheScope;
 use super::tunnel::Tunnel;
+use crate::body::Lease;
 use crate::dialect::Dialect;
 use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
 use crate::events::AnswerEnd;
@@ -108,6 +109,7 @@ struct EditState {
     counted: Option<CountedWith>,
     received: Option<Box<Received>>,
     sent_form: Option<SentNames>,
+    _lease: Option<Arc<Lease>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -172,8 +174,8 @@ impl Exchange {
 
     /// Sets what the edits did, for the answer's headers and the log.
     pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
-        let understood = edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic));
-        let EditedBody { report, waits, offloaded_bytes, segments, basis, .. } = edited;
+        let understood = edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic | EngineError::NoMemory));
+        let EditedBody { report, waits, offloaded_bytes, segments, basis, lease, .. } = edited;
         let (tap, report) = (Tap::default(), report.map(Box::new));
         self.edit = Some(EditState {
             tap,
@@ -187,6 +189,7 @@ impl Exchange {
             counted: basis.counted,
             received: basis.received,
             sent_form: (!dry_run).then_some(basis.sent_form),
+            _lease: lease,
         });
     }
 

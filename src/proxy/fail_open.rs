@@ -14,6 +14,8 @@ pub(super) enum FailOpenReason {
     BrokenEncoding,
     /// Removed payloads cannot be stored. The request is forwarded with the edits that need no store.
     NotStored,
+    /// There is no memory to plan the edits.
+    NoMemory,
     /// A panic in abridge.
     Bug,
 }
@@ -25,6 +27,7 @@ pub(super) struct FailOpenCounters {
     unknown_encoding: AtomicU64,
     broken_encoding: AtomicU64,
     not_stored: AtomicU64,
+    no_memory: AtomicU64,
     bug: AtomicU64,
 }
 
@@ -40,12 +43,13 @@ impl FailOpenCounters {
     }
 
     /// Each reason as a label, and its count.
-    pub(super) fn counts(&self) -> [(&'static str, u64); 5] {
+    pub(super) fn counts(&self) -> [(&'static str, u64); 6] {
         [
             ("not_understood", FailOpenReason::NotUnderstood),
             ("unknown_encoding", FailOpenReason::UnknownEncoding),
             ("broken_encoding", FailOpenReason::BrokenEncoding),
             ("not_stored", FailOpenReason::NotStored),
+            ("no_memory", FailOpenReason::NoMemory),
             ("bug", FailOpenReason::Bug),
         ]
         .map(|(label, reason)| (label, self.counter(reason).load(Ordering::Relaxed)))
@@ -57,6 +61,7 @@ impl FailOpenCounters {
             FailOpenReason::UnknownEncoding => &self.unknown_encoding,
             FailOpenReason::BrokenEncoding => &self.broken_encoding,
             FailOpenReason::NotStored => &self.not_stored,
+            FailOpenReason::NoMemory => &self.no_memory,
             FailOpenReason::Bug => &self.bug,
         }
     }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, Uri};
+use http_body::Body;
 use tokio::time::Instant;
 
 use self::stream::JoinedStream;
@@ -40,11 +41,12 @@ pub(super) struct InBandRecalls {
     session: Session,
     upstream: Upstream,
     target: Uri,
-    // The request as it was sent, and the leases of its bytes.
+    // The request as it was sent.
     parts: Parts,
     body: Vec<Bytes>,
-    leases: Vec<Arc<Lease>>,
     budget: Budget,
+    // What was read of the answers.
+    held: Lease,
     // The elements of the rounds so far.
     elements: Vec<Bytes>,
     // What recalls beside calls of the client are kept under.
@@ -76,7 +78,6 @@ impl Proxy {
         upstream: &Upstream,
         parts: &mut Parts,
         edited: &EditedBody,
-        lease: &Arc<Lease>,
     ) -> Option<Box<InBandRecalls>> {
         if !edited.adds_tool() {
             return None;
@@ -97,8 +98,8 @@ impl Proxy {
             target: upstream.join(&parts.uri).ok()?,
             parts: parts.clone(),
             body: edited.body.clone(),
-            leases: vec![Arc::clone(lease)],
             budget: self.limits.budget.clone(),
+            held: Lease::default(),
             elements: Vec::new(),
             place,
             n_rounds: 0,
@@ -125,6 +126,11 @@ impl InBandRecalls {
         let mut joiner = self.dialect.joiner();
         let (most, idle) = (self.max_bytes(), self.upstream.idle());
         loop {
+            // It is read in frames, and copied.
+            let length = answer.body().size_hint().upper().map_or(most, |length| usize::try_from(length).unwrap_or(most));
+            if !self.hold(2 * length.min(most)) {
+                return answer;
+            }
             let Some(body) = answer.body_mut().peek(most, idle).await else { return answer };
             if !joiner.whole(&body) {
                 return answer;
@@ -211,8 +217,7 @@ impl InBandRecalls {
         pieces.push(behind);
         let mut parts = self.parts.clone();
         headers::set_length(&mut parts.headers, pieces.iter().map(Bytes::len).sum());
-        let lease = self.leases.last().map(Arc::clone).ok_or(AskError::Failed)?;
-        let request = Request::from_parts(parts, RequestBody::buffered(&pieces, lease));
+        let request = Request::from_parts(parts, RequestBody::buffered(&pieces));
         let answer = send_request(&self.upstream, request, self.target.clone(), None).await;
         answer.map(|answer| (answer, elements)).map_err(|_| AskError::Failed)
     }
@@ -221,12 +226,16 @@ impl InBandRecalls {
     fn parted(&mut self) -> Option<[Bytes; 2]> {
         if self.body.len() > 1 {
             let lease = self.budget.lease(self.body.iter().map(Bytes::len).sum())?;
-            self.leases.push(Arc::new(lease));
-            self.body = vec![joined(std::mem::take(&mut self.body))];
+            self.body = vec![lease.hold(joined(std::mem::take(&mut self.body)))];
         }
         let body = self.body.first()?;
         let end = self.dialect.parse(body).ok()?.elements.last()?.span.end;
         Some([body.slice(..end), body.slice(end..)])
+    }
+
+    /// Leases what is read of an answer, until the last round has ended; `false` if there is no memory for it.
+    fn hold(&mut self, n_bytes: usize) -> bool {
+        self.budget.extend(&mut self.held, n_bytes)
     }
 
     fn max_bytes(&self) -> usize {

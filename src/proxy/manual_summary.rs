@@ -55,8 +55,8 @@ impl Proxy {
         let (_permit, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
 
-        let (mut buffered, indexer) = self.read(&live, &parts.headers, body).await?;
-        let text = self.decode(&parts.headers, &mut buffered, indexer).await?.ok_or(ProxyError::BadEncoding)?;
+        let (bytes, indexer) = self.read(&live, &parts.headers, body).await?;
+        let text = self.decode(&parts.headers, &bytes, indexer).await?.ok_or(ProxyError::BadEncoding)?;
         let destination = live.destinations.of_body(target.path(), &parts.headers, dialect, Some(&text)).await;
         let target = destination.upstream.join(&target)?;
         let (id, caller) = (self.ids.next(), self.caller(&parts.headers));

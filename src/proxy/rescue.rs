@@ -19,7 +19,7 @@ use self::bypass::BypassList;
 use super::exchange::{Exchange, RescueKind};
 use super::send::{request_body, send_request};
 use super::{LiveConfig, Proxy, recording_input};
-use crate::body::Lease;
+use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::conversation::Element;
@@ -85,9 +85,8 @@ pub(super) struct RetryContext {
     dialect: &'static dyn Dialect,
     // As the client sent it.
     parts: Parts,
-    // The body as received, its lease, and the decoded body.
+    // The body as received, and the decoded body.
     bytes: Bytes,
-    lease: Arc<Lease>,
     text: Bytes,
     // Whether the first attempt was edited, and its size.
     edited: bool,
@@ -225,9 +224,9 @@ impl Proxy {
             Refusal::Sequence | Refusal::Reasoning | Refusal::Tools => return first,
         };
         let mut parts = retry.parts.clone();
-        let body = request_body(&mut parts.headers, retry.bytes.clone(), Arc::clone(&retry.lease), &edited, false);
+        let body = request_body(&mut parts.headers, retry.bytes.clone(), &edited, false);
         let way = (retry.dialect, rescue.rules.planner.settings.recall.tool, None);
-        let recalls = self.recalls_in_band(way, upstream, &mut parts, &edited, &retry.lease);
+        let recalls = self.recalls_in_band(way, upstream, &mut parts, &edited);
         let second = send_request(upstream, Request::from_parts(parts, body), target, None).await;
         let Ok(mut second) = second else { return self.rescue_counters.count(by, false, first) };
         let helped = second.status().is_success() && opening::failure(&mut second, opening).await.is_none();
@@ -333,6 +332,9 @@ async fn read_refusal(answer: &mut Response<PeekableBody>, opening: Option<&'sta
     refusal::classify(&text(answer, MAX_REFUSAL, REFUSAL_TIMEOUT).await?)
 }
 
+/// The most bytes that decoding a refusal takes. They are few, so they do not count towards `server.max_buffered`.
+const MAX_DECODING: usize = 32 << 20;
+
 /// The decoded body of an answer, which can still be relayed; none if it has more than `most` bytes, encoded or decoded, or
 /// takes longer than `within`.
 async fn text(answer: &mut Response<PeekableBody>, most: usize, within: Duration) -> Option<Bytes> {
@@ -340,7 +342,7 @@ async fn text(answer: &mut Response<PeekableBody>, most: usize, within: Duration
     let body = answer.body_mut().peek(most, within).await?;
     match coding {
         ContentEncoding::Identity => Some(body),
-        ContentEncoding::Supported(encoding) => run_blocking(move || encoding.decode(&body, most)).await.ok()?.ok(),
+        ContentEncoding::Supported(encoding) => run_blocking(move || encoding.decode(&body, most, &Budget::new(MAX_DECODING))).await.ok()?.ok(),
         ContentEncoding::Unsupported => None,
     }
 }
@@ -353,7 +355,6 @@ impl RetryContext {
         dialect: &'static dyn Dialect,
         parts: &Parts,
         bytes: Bytes,
-        lease: &Arc<Lease>,
         text: Bytes,
         edited: &EditedBody,
     ) -> Self {
@@ -362,7 +363,6 @@ impl RetryContext {
             dialect,
             parts: parts.clone(),
             bytes,
-            lease: Arc::clone(lease),
             edited: edited.changed(),
             n_bytes_sent: report.map_or(text.len(), |report| report.bytes_after),
             n_tokens_sent: report.and_then(|report| report.tokens_after),

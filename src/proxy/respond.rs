@@ -10,7 +10,7 @@ use http_body_util::Full;
 
 use super::responses;
 use crate::admin::access::AccessError;
-use crate::body::ReadError;
+use crate::body::BodyError;
 use crate::dialect::{Dialect, ErrorFields, ParseError};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::platform::DescriptorLimit;
@@ -31,25 +31,27 @@ pub(super) enum ProxyError {
     /// The body is longer than the limit.
     #[error("the request body is too long")]
     BodyTooLarge {
-        /// `server.max_body`, in bytes.
+        /// The limit, in bytes.
         limit: usize,
+        /// The setting that it is from.
+        setting: &'static str,
         /// The announced length, in bytes.
         announced: Option<u64>,
     },
-    /// The client paused too long in its body.
+    /// The client sent its body too slowly.
     #[error("the request body did not come in time")]
-    BodyTimeout(#[source] ReadError),
+    BodyTimeout(#[source] BodyError),
     /// The body broke off, or its framing is broken.
     #[error("the request body could not be read")]
-    BodyBroken(#[source] ReadError),
+    BodyBroken(#[source] BodyError),
     /// `server.max_in_flight` requests are in flight.
     #[error("too many requests in flight")]
     TooManyRequests {
         /// The limit.
         limit: usize,
     },
-    /// The request bodies in memory have reached `server.max_buffered`.
-    #[error("too many bytes of request bodies in memory")]
+    /// What is held in memory has reached `server.max_buffered`.
+    #[error("too many bytes in memory")]
     TooManyBytes,
     /// The target has no path.
     #[error(transparent)]
@@ -108,6 +110,7 @@ impl ProxyError {
                 UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => {
                     StatusCode::GATEWAY_TIMEOUT
                 }
+                UpstreamErrorKind::SlowClient => StatusCode::REQUEST_TIMEOUT,
                 UpstreamErrorKind::Connect
                 | UpstreamErrorKind::Descriptors(_)
                 | UpstreamErrorKind::Tls
@@ -140,6 +143,7 @@ impl ProxyError {
                 UpstreamErrorKind::Connect | UpstreamErrorKind::Descriptors(_) => "upstream_connect",
                 UpstreamErrorKind::Tls => "upstream_tls",
                 UpstreamErrorKind::ProxyRefusal => "proxy_auth",
+                UpstreamErrorKind::SlowClient => "body_timeout",
                 UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => "upstream_timeout",
                 UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => "upstream_malformed",
                 UpstreamErrorKind::Closed => "upstream_closed",
@@ -150,20 +154,20 @@ impl ProxyError {
     /// The message for the client: what is wrong, where, and what to do.
     fn client_message(&self) -> String {
         match self {
-            Self::BodyTooLarge { limit, announced } => {
+            Self::BodyTooLarge { limit, announced, setting } => {
                 let size = announced.map_or_else(String::new, |bytes| format!(" of {bytes} bytes"));
                 let limit = ByteSize(*limit as u64);
-                format!("abridge: the request body{size} is over the limit server.max_body = \"{limit}\"; raise it in the settings, or send less")
+                format!("abridge: the request body{size} is over the limit {setting} = \"{limit}\"; raise it in the settings, or send less")
             }
             Self::BodyTimeout(error) => {
-                format!("abridge: {error}; server.body_timeout in the settings is the limit")
+                format!("abridge: {error}; server.body_timeout and server.min_body_rate in the settings are the limits")
             }
             Self::BodyBroken(error) => format!("abridge: {error}"),
             Self::TooManyRequests { limit } => {
                 format!("abridge: server.max_in_flight = {limit} requests are in flight; try again, or raise it in the settings")
             }
             Self::TooManyBytes => {
-                "abridge: the request bodies in memory have reached server.max_buffered; try again, or raise it in the settings".to_owned()
+                "abridge: the bytes in memory have reached server.max_buffered; try again, or raise it in the settings".to_owned()
             }
             Self::Target(NoPathError) => {
                 "abridge: the request target has no path; point the client's base URL here, abridge is not a forward proxy".to_owned()
@@ -249,6 +253,9 @@ fn advice(error: &UpstreamError) -> String {
             format!("check its certificate; {} in the settings adds a root certificate", setting("ca_file"))
         }
         UpstreamErrorKind::ProxyRefusal => PROXY_ADVICE.to_owned(),
+        UpstreamErrorKind::SlowClient => {
+            "server.body_timeout and server.min_body_rate in the settings are the limits".to_owned()
+        }
         UpstreamErrorKind::ConnectTimeout(_) => limit("connect_timeout"),
         UpstreamErrorKind::FirstByteTimeout(_) => limit("first_byte_timeout"),
         UpstreamErrorKind::HeadTooLong => {
@@ -269,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_body_over_the_limit_gets_413_with_the_limit_and_its_setting() {
-        let error = ProxyError::BodyTooLarge { limit: 64 << 20, announced: Some(70_000_000) };
+        let error = ProxyError::BodyTooLarge { limit: 64 << 20, announced: Some(70_000_000), setting: "server.max_body" };
         assert_eq!(
             error.client_message(),
             "abridge: the request body of 70000000 bytes is over the limit server.max_body = \"64MiB\"; raise it in the settings, or send less"

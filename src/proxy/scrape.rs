@@ -166,7 +166,7 @@ impl Proxy {
         exposition.gauge("abridge_in_flight", "Requests in flight, including recalls", self.in_flight() as u64);
         exposition.gauge(
             "abridge_buffered_bytes",
-            "Bytes of request bodies in memory",
+            "Bytes held in memory for clients, of server.max_buffered",
             self.limits.budget.used() as u64,
         );
         if let Ok(runtime) = Handle::try_current() {

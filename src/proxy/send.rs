@@ -1,7 +1,5 @@
 //! Sends requests to the upstream: target, header fields and body.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, Request, Response, Uri, Version};
@@ -9,7 +7,7 @@ use http::{HeaderMap, Request, Response, Uri, Version};
 use super::headers;
 use super::tunnel::Tunnel;
 use crate::body::peek::PeekableBody;
-use crate::body::{Lease, RequestBody};
+use crate::body::RequestBody;
 use crate::engine::EditedBody;
 use crate::upstream::{self, Upstream, UpstreamError};
 
@@ -33,18 +31,17 @@ pub(super) async fn send_request(
 pub(super) fn request_body(
     headers: &mut HeaderMap,
     bytes: Bytes,
-    lease: Arc<Lease>,
     edited: &EditedBody,
     dry_run: bool,
 ) -> RequestBody {
     if dry_run || !edited.changed() {
         headers::set_length(headers, bytes.len());
-        return RequestBody::buffered(&[bytes], lease);
+        return RequestBody::buffered(&[bytes]);
     }
     headers::set_length(headers, edited.body.iter().map(Bytes::len).sum());
     headers.remove(CONTENT_ENCODING);
     for beta in &edited.betas {
         upstream::add_beta(headers, beta);
     }
-    RequestBody::buffered(&edited.body, lease)
+    RequestBody::buffered(&edited.body)
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::EXPECT;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, Uri};
@@ -15,7 +16,7 @@ use super::headers;
 use super::respond::ProxyError;
 use super::{Destination, LiveConfig, Proxy};
 use crate::body::encoding::{ContentEncoding, DecodeError};
-use crate::body::{self, BufferedBody, ReadError, UnreadBody};
+use crate::body::{self, BodyError, Budget, ReadError, UnreadBody};
 use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, EngineConfig, EngineError};
@@ -61,7 +62,7 @@ impl Proxy {
         live: &LiveConfig,
         headers: &HeaderMap,
         body: Incoming,
-    ) -> Result<(BufferedBody, StringIndexer), ProxyError> {
+    ) -> Result<(Bytes, StringIndexer), ProxyError> {
         let is_short = body.size_hint().exact().is_some_and(|length| length < INDEXED_FROM);
         let is_indexed = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
         let mut indexer = StringIndexer::new(live.destinations.may_count());
@@ -71,19 +72,18 @@ impl Proxy {
             }
         };
         let read = body::read_watched(body, &self.limits, watch).await;
-        let buffered = read.map_err(|error| match error {
+        let bytes = read.map_err(|error| match error {
             ReadError::TooLong { limit, announced, rest } => {
                 self.discard_unread(headers, rest);
-                ProxyError::BodyTooLarge { limit, announced }
+                ProxyError::BodyTooLarge { limit, announced, setting: "server.max_body" }
             }
             ReadError::NoBudget { rest } => {
                 self.discard_unread(headers, rest);
                 ProxyError::TooManyBytes
             }
-            ReadError::Paused(_) => ProxyError::BodyTimeout(error),
-            ReadError::Broken(_) => ProxyError::BodyBroken(error),
+            ReadError::Body(error) => error.into(),
         })?;
-        Ok((buffered, indexer))
+        Ok((bytes, indexer))
     }
 
     /// Decodes the body; `None` if its content coding is unsupported or broken. Such a body is forwarded unchanged, even if
@@ -91,10 +91,10 @@ impl Proxy {
     pub(super) async fn decode(
         &self,
         headers: &HeaderMap,
-        buffered: &mut BufferedBody,
+        coded: &Bytes,
         mut indexer: StringIndexer,
     ) -> Result<Option<IndexedBody>, ProxyError> {
-        let coded = buffered.bytes.clone();
+        let coded = coded.clone();
         let encoding = match ContentEncoding::from_headers(headers) {
             ContentEncoding::Identity => return Ok(Some(IndexedBody::new(coded, indexer.finish()))),
             ContentEncoding::Supported(encoding) => encoding,
@@ -104,16 +104,18 @@ impl Proxy {
                 return Ok(None);
             }
         };
-        let limit = self.limits.max_body;
+        let (limit, budget, n_coded) = (self.limits.max_body, self.limits.budget.clone(), coded.len());
         let decoding = run_blocking(move || {
-            let text = encoding.decode(&coded, limit)?;
+            let text = encoding.decode(&coded, limit, &budget)?;
             indexer.push(&text);
             Ok(IndexedBody::new(text, indexer.finish()))
         });
         match decoding.await {
-            Ok(Ok(text)) if self.limits.budget.extend(&mut buffered.lease, text.len()) => Ok(Some(text)),
-            Ok(Ok(_)) => Err(ProxyError::TooManyBytes),
-            Ok(Err(DecodeError::TooLong { limit })) => Err(ProxyError::BodyTooLarge { limit, announced: None }),
+            Ok(Ok(text)) => Ok(Some(text)),
+            Ok(Err(DecodeError::TooLong { limit })) => {
+                Err(ProxyError::BodyTooLarge { limit, announced: None, setting: "server.max_body" })
+            }
+            Ok(Err(DecodeError::NoBudget { needed })) => Err(too_many(&self.limits.budget, n_coded + needed)),
             Ok(Err(error @ DecodeError::Broken(_))) => {
                 self.fail_open.count(FailOpenReason::BrokenEncoding, &error);
                 Ok(None)
@@ -139,6 +141,7 @@ impl Proxy {
         match (&edited.parse_error, &edited.error) {
             (Some(error), _) => self.fail_open.count(FailOpenReason::NotUnderstood, error),
             (None, Some(error @ EngineError::Panic)) => self.fail_open.count(FailOpenReason::Bug, error),
+            (None, Some(error @ EngineError::NoMemory)) => self.fail_open.count(FailOpenReason::NoMemory, error),
             (None, Some(error)) => self.fail_open.count(FailOpenReason::NotStored, error),
             (None, None) => {}
         }
@@ -182,6 +185,23 @@ impl Proxy {
         match unread {
             UnreadBody::All(_) if headers.contains_key(EXPECT) => {}
             UnreadBody::All(rest) | UnreadBody::Rest(rest) => self.tasks.spawn(body::discard(rest, MAX_DISCARD)),
+        }
+    }
+}
+
+/// Why there is no memory for so many bytes: they are too many by themselves, or together with what is held for others.
+fn too_many(budget: &Budget, needed: usize) -> ProxyError {
+    if budget.ever_has(needed) {
+        return ProxyError::TooManyBytes;
+    }
+    ProxyError::BodyTooLarge { limit: budget.limit(), announced: None, setting: "server.max_buffered" }
+}
+
+impl From<BodyError> for ProxyError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Paused(_) | BodyError::TooSlow { .. } => Self::BodyTimeout(error),
+            BodyError::Broken(_) => Self::BodyBroken(error),
         }
     }
 }

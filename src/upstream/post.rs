@@ -8,7 +8,7 @@ use http::{Method, Request, Response, Uri};
 use tokio::time::timeout;
 
 use super::{Upstream, UpstreamError, UpstreamErrorKind};
-use crate::body::{self, Lease, RequestBody};
+use crate::body::{self, RequestBody};
 
 /// Why a post has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ const MAX_DISCARD: Duration = Duration::from_secs(1);
 /// A request that posts JSON.
 pub fn json_post(target: Uri, json: Bytes) -> Request<RequestBody> {
     let length = HeaderValue::from(json.len());
-    let mut request = Request::new(RequestBody::buffered(&[json], Lease::default()));
+    let mut request = Request::new(RequestBody::buffered(&[json]));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = target;
     let headers = request.headers_mut();
@@ -58,6 +58,6 @@ fn describe(error: &UpstreamError) -> &'static str {
         UpstreamErrorKind::ProxyRefusal => "the proxy before it wants a user and a password (407)",
         UpstreamErrorKind::Descriptors(_) => "no connection to it, because no file descriptor is left",
         UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => "its answer cannot be read",
-        UpstreamErrorKind::Closed => "it closed the connection without an answer",
+        UpstreamErrorKind::SlowClient | UpstreamErrorKind::Closed => "it closed the connection without an answer",
     }
 }

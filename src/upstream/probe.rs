@@ -142,7 +142,7 @@ impl ProbeOutcome {
             UpstreamErrorKind::ProxyRefusal => Self::ProxyRefusal,
             UpstreamErrorKind::Descriptors(limit) => Self::OutOfDescriptors(limit),
             UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => Self::Unreadable,
-            UpstreamErrorKind::Closed => Self::Closed,
+            UpstreamErrorKind::SlowClient | UpstreamErrorKind::Closed => Self::Closed,
         }
     }
 

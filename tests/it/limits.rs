@@ -1,8 +1,14 @@
 //! Every limit, at the limit: what is over it gets a clear answer, and what is under it is served.
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
+
 use crate::failures::refused;
 use crate::support::bodies::PLAIN;
-use crate::support::{End, Scene, chat, post, request, within};
+use crate::support::openmetrics::Scrape;
+use crate::support::wire::framed;
+use crate::support::{End, Scene, chat, http2, post, request, within};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -143,21 +149,37 @@ async fn its_own_pages_answer_when_everything_is_full() {
     }
 }
 
+/// Waits until so many bytes are held for clients.
+async fn buffered(scene: &Scene, n_bytes: u64) {
+    let mut client = scene.abridge.connect().await;
+    within("the bytes to be there", async {
+        loop {
+            client.send(request("GET", "/abridge/metrics", &[])).await;
+            let reply = client.reply().await;
+            let metrics = Scrape::read(std::str::from_utf8(&reply.body).unwrap());
+            if metrics.get("abridge_buffered_bytes") >= n_bytes {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn bodies_over_the_memory_for_all_of_them_are_shed() {
     let mut scene = Scene::with("server.max_body = \"48KiB\"\nserver.max_buffered = \"64KiB\"").await;
-    // Its 100 says that the first body has its share of the memory.
-    scene.client.send(request("POST", CHAT, &["expect: 100-continue", "content-length: 40000"])).await;
-    assert_eq!(scene.client.head().await.status(), 100);
-    scene.client.send(spaces(20_000)).await;
+    let whole = post(CHAT, &[], spaces(40_000));
+    let (first, last) = whole.split_at(whole.len() - 1);
+    scene.client.send(first).await;
+    buffered(&scene, 39_000).await;
 
     let mut other = scene.abridge.connect().await;
-    other.send(request("POST", CHAT, &["content-length: 40000"])).await;
+    other.send(post(CHAT, &[], spaces(40_000))).await;
     let reply = other.reply().await;
     refused(&reply, 503, "overloaded");
     assert!(reply.head.get("retry-after").is_some());
 
-    scene.client.send(spaces(20_000)).await;
+    scene.client.send(last).await;
     let mut call = scene.upstream.request().await;
     assert_eq!(call.bytes().await.len(), 40_000);
     call.answer("200 OK", &["connection: close"], "").await;
@@ -166,6 +188,32 @@ async fn bodies_over_the_memory_for_all_of_them_are_shed() {
     let mut third = scene.abridge.connect().await;
     third.send(post(CHAT, &[], spaces(40_000))).await;
     assert_eq!(scene.upstream.request().await.bytes().await.len(), 40_000);
+}
+
+#[tokio::test]
+async fn bodies_that_are_announced_and_do_not_come_take_no_memory_from_others() {
+    let mut scene = Scene::new().await;
+    let mut announced = Vec::new();
+    for _ in 0..9 {
+        let mut client = scene.abridge.connect().await;
+        client.send(request("POST", CHAT, &["content-length: 67108864"])).await;
+        client.send(spaces(100)).await;
+        announced.push(client);
+    }
+    buffered(&scene, 900).await;
+    let mut call = scene.ask(chat(PLAIN)).await;
+    call.json("{}").await;
+    assert_eq!(scene.client.reply().await.head.status(), 200);
+}
+
+#[tokio::test]
+async fn a_body_that_is_over_the_memory_by_itself_when_it_is_decoded_is_too_large() {
+    let scene = Scene::with("server.max_body = \"1MiB\"\nserver.max_buffered = \"1MiB\"").await;
+    let body = zstd::encode_all(&spaces(1 << 20)[..], 1).unwrap();
+    let mut client = scene.abridge.connect().await;
+    client.send(post(CHAT, &["content-encoding: zstd"], body)).await;
+    let message = refused(&client.reply().await, 413, "body_too_large");
+    assert!(message.contains("server.max_buffered"), "{message}");
 }
 
 #[tokio::test]
@@ -240,6 +288,92 @@ async fn a_body_that_comes_slowly_but_steadily_is_read() {
         scene.client.send(piece).await;
     }
     assert_eq!(scene.upstream.request().await.bytes().await, PLAIN);
+}
+
+#[tokio::test]
+async fn a_body_that_is_passed_on_and_pauses_too_long_is_a_408() {
+    let mut scene = Scene::with("server.body_timeout = \"200ms\"").await;
+    scene.client.send(request("POST", "/v1/files", &["content-length: 100"])).await;
+    scene.client.send("begin").await;
+    let mut call = scene.upstream.request().await;
+    refused(&scene.client.reply().await, 408, "body_timeout");
+    call.gone().await;
+}
+
+#[tokio::test]
+async fn a_body_that_comes_too_slowly_on_average_is_a_408_and_a_quicker_one_is_not() {
+    let lines = "server.min_body_rate = \"1KiB\"\nserver.min_body_rate_after = \"500ms\"";
+    for target in [CHAT, "/v1/files"] {
+        let (mut slow, mut quick) = (Scene::with(lines).await, Scene::with(lines).await);
+        for scene in [&mut slow, &mut quick] {
+            scene.client.send(request("POST", target, &["transfer-encoding: chunked"])).await;
+        }
+        for _ in 0..20 {
+            // The clients are slow. This is the time that passes, not a wait for something.
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            slow.client.try_send(framed(spaces(10))).await.ok();
+            quick.client.send(framed(spaces(2000))).await;
+        }
+        refused(&slow.client.reply().await, 408, "body_timeout");
+        quick.client.send("0\r\n\r\n").await;
+        assert_eq!(quick.upstream.request().await.bytes().await.len(), 40_000);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off_and_a_silent_upstream_is_not() {
+    let short = ["header_timeout", "body_timeout", "write_timeout"].map(|name| format!("server.{name} = \"300ms\""));
+    let mut scene = Scene::with(&short.join("\n")).await;
+    let mut waits = scene.abridge.connect().await;
+    waits.send(chat(PLAIN)).await;
+    let mut silent = scene.upstream.request().await;
+    silent.bytes().await;
+
+    scene.client.send(request("GET", "/v1/files/1/content", &[])).await;
+    let mut call = scene.upstream.request().await;
+    call.begin_stream().await;
+    let block = framed(spaces(1 << 20));
+    within("the client to be cut off", async { while call.try_send(&block).await.is_ok() {} }).await;
+
+    // So is one over HTTP/2, whose connection it reads.
+    let mut client = http2::client(scene.abridge.connect().await.into_socket()).await;
+    let uri = format!("http://{}/v1/files/1/content", scene.abridge.address());
+    let answer = tokio::spawn(client.send_request(Request::get(&uri).body(Full::default()).unwrap()));
+    let mut call = scene.upstream.request().await;
+    call.begin_stream().await;
+    let _unread = within("an answer", answer).await.unwrap().unwrap();
+    within("the stream to be cut off", async { while call.try_send(&block).await.is_ok() {} }).await;
+
+    // The other has waited for longer than all time-outs of clients.
+    silent.begin_stream().await;
+    assert_eq!(waits.head().await.status(), 200);
+    for _ in 0..3 {
+        tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+        silent.send_chunk("data: 1\n\n").await;
+        assert_eq!(waits.chunk().await.unwrap(), "data: 1\n\n");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_http2_ends_when_it_is_idle_and_not_while_it_waits_for_an_answer() {
+    let mut scene = Scene::with("server.header_timeout = \"200ms\"").await;
+    let mut client = http2::client(scene.client.into_socket()).await;
+    let uri = format!("http://{}{CHAT}", scene.abridge.address());
+    let body = Full::new(Bytes::from_static(PLAIN.as_bytes()));
+    let answer = tokio::spawn(client.send_request(Request::post(&uri).body(body).unwrap()));
+    let mut call = scene.upstream.request().await;
+    call.bytes().await;
+    // The upstream is slow. This is the time that passes, not a wait for something.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    call.json("{}").await;
+    let answer = within("an answer", answer).await.unwrap().unwrap();
+    assert_eq!(http2::whole(answer).await, "{}");
+    within("the connection to end", async {
+        while client.ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,8 +1,12 @@
 //! How much memory abridge takes: with nothing to do, and with many long requests at a time.
 
-use crate::support::bodies::PLAIN;
+use std::fmt::Write as _;
+
+use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::offloads::{long_text, with_results};
-use crate::support::{Scene, chat, within};
+use crate::support::upstream::head;
+use crate::support::wire::framed;
+use crate::support::{Scene, chat, post, request, within};
 
 /// In KiB.
 const MIB: u64 = 1 << 10;
@@ -101,4 +105,135 @@ async fn an_open_stream_takes_34_kib() {
     println!("a stream: {each} KiB");
     // That of a release is in BENCHMARKS.md.
     assert!(each <= 34, "{each} KiB");
+}
+
+/// Sends a request over each of so many connections at a time; how often each status came, 200 and others.
+async fn answered(scene: &mut Scene, n: usize, request: &[u8]) -> (usize, usize) {
+    let mut clients = Vec::new();
+    for _ in 0..n {
+        clients.push(scene.abridge.connect().await);
+    }
+    let sending = clients.into_iter().map(|mut client| {
+        let request = request.to_vec();
+        tokio::spawn(async move {
+            client.send(request).await;
+            client.reply().await.head.status()
+        })
+    });
+    let sending: Vec<_> = sending.collect();
+    let mut statuses = Vec::new();
+    within("all answers", async {
+        let answering = async {
+            loop {
+                let mut call = scene.upstream.request().await;
+                call.bytes().await;
+                call.answer("200 OK", &["connection: close"], "{}").await;
+            }
+        };
+        let ending = async {
+            for one in sending {
+                statuses.push(one.await.unwrap());
+            }
+        };
+        tokio::select! {
+            () = ending => {}
+            () = answering => {}
+        }
+    })
+    .await;
+    assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
+    let n_served = statuses.iter().filter(|status| **status == 200).count();
+    (n_served, n - n_served)
+}
+
+#[tokio::test]
+async fn short_bodies_that_decode_to_long_ones_take_what_they_may() {
+    const BUFFERED: u64 = 64;
+    let lines = format!("server.max_buffered = \"{BUFFERED}MiB\"\nserver.max_body = \"16MiB\"");
+    let mut scene = Scene::with(&lines).await;
+    let body = zstd::encode_all(&vec![b' '; 16 << 20][..], 1).unwrap();
+    let request = post("/v1/chat/completions", &["content-encoding: zstd"], body);
+    let idle = scene.abridge.memory();
+    let (served, refused) = answered(&mut scene, 32, &request).await;
+    let peak = scene.abridge.peak_memory();
+    println!("idle: {idle} KiB; {served} served, {refused} refused: at most {peak} KiB");
+    assert!(served > 0 && peak <= idle + BUFFERED * MIB + 100_000_000 / 1024, "{idle} -> {peak} KiB");
+}
+
+#[tokio::test]
+async fn conversations_that_cannot_be_planned_within_the_memory_are_forwarded_as_they_came() {
+    const BUFFERED: u64 = 32;
+    let mut scene =
+        Scene::with(&format!("server.max_buffered = \"{BUFFERED}MiB\"\nserver.max_body = \"8MiB\"")).await;
+    let mut calls = String::new();
+    for n in 0..20_000 {
+        let comma = if n > 0 { "," } else { "" };
+        write!(calls, r#"{comma}{{"id":"c{n}","type":"function","function":{{"name":"f","arguments":"{{}}"}}}}"#).unwrap();
+    }
+    let unanswered = format!(r#"{{"messages":[{{"role":"user","content":"x"}},{{"role":"assistant","tool_calls":[{calls}]}}]}}"#);
+    let idle = scene.abridge.memory();
+    let mut call = scene.ask(chat(&unanswered)).await;
+    call.json("{}").await;
+    let reply = scene.client.reply().await;
+    assert_eq!((reply.head.status(), reply.head.get("x-abridge-edits")), (200, None));
+    let log = scene.abridge.says("NoMemory", 0).await;
+    assert!(log.contains("server.max_buffered"), "{log}");
+    let (served, refused) = answered(&mut scene, 30, &chat(&unanswered)).await;
+    let peak = scene.abridge.peak_memory();
+    println!("idle: {idle} KiB; {served} served, {refused} refused: at most {peak} KiB");
+    assert!(served > 0 && peak <= idle + BUFFERED * MIB + 100_000_000 / 1024, "{idle} -> {peak} KiB");
+    // A shorter one is edited.
+    let mut client = scene.abridge.connect().await;
+    client.send(chat(DANGLING)).await;
+    let mut call = scene.upstream.request().await;
+    call.bytes().await;
+    call.json("{}").await;
+    assert_eq!(client.reply().await.head.get("x-abridge-edits"), Some("patch=1"));
+}
+
+#[tokio::test]
+async fn heads_that_never_end_take_a_share_of_the_memory() {
+    const HEADS: u64 = 1500;
+    let scene = Scene::with("server.max_buffered = \"16MiB\"\nserver.max_body = \"1MiB\"").await;
+    let idle = scene.abridge.memory();
+    let half = [b"GET /v1/models HTTP/1.1\r\nx-long: ".to_vec(), vec![b'a'; 60 << 10]].concat();
+    let mut open = Vec::new();
+    for _ in 0..HEADS {
+        let mut client = scene.abridge.connect().await;
+        client.try_send(&half).await.ok();
+        open.push(client);
+    }
+    let mut last = open.pop().unwrap();
+    assert_eq!(within("an answer", last.head()).await.status(), 503);
+    let peak = scene.abridge.peak_memory();
+    println!("idle: {idle} KiB; {HEADS} heads: at most {peak} KiB");
+    // A half of the budget, and for each connection its task and the buffer that it has anyway.
+    assert!(peak <= idle + 8 * MIB + HEADS * 36, "{idle} -> {peak} KiB");
+}
+
+#[tokio::test]
+async fn clients_that_do_not_read_hold_little_of_their_answers() {
+    const READERS: u64 = 100;
+    let mut scene = Scene::new().await;
+    let idle = scene.abridge.memory();
+    let block = framed(vec![b'x'; 1 << 20]);
+    let mut open = Vec::new();
+    for _ in 0..READERS {
+        let mut client = scene.abridge.connect().await;
+        client.send(request("GET", "/v1/files/1/content", &[])).await;
+        let mut call = scene.upstream.request().await;
+        call.send(head("200 OK", &["transfer-encoding: chunked"])).await;
+        let block = block.clone();
+        let flooding = tokio::spawn(async move {
+            let flooding = async { while call.try_send(&block).await.is_ok() {} };
+            tokio::time::timeout(std::time::Duration::from_secs(5), flooding).await.is_err()
+        });
+        open.push((client, flooding));
+    }
+    for (_client, flooding) in open {
+        assert!(flooding.await.unwrap(), "an upstream was not held up");
+    }
+    let each = (scene.abridge.peak_memory() - idle) / READERS;
+    println!("a reader: {each} KiB");
+    assert!(each <= 300, "{each} KiB");
 }

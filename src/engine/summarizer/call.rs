@@ -127,6 +127,7 @@ impl CallError {
                 | UpstreamErrorKind::ConnectTimeout(_)
                 | UpstreamErrorKind::HeadTooLong
                 | UpstreamErrorKind::Malformed
+                | UpstreamErrorKind::SlowClient
                 | UpstreamErrorKind::Closed => Retry::Same(None),
                 UpstreamErrorKind::Tls | UpstreamErrorKind::ProxyRefusal | UpstreamErrorKind::FirstByteTimeout(_) => {
                     Retry::Never

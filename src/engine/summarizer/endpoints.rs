@@ -8,7 +8,7 @@ use http::header::{
 use http::{HeaderMap, Method, Request, Uri};
 
 use super::SummaryOrigin;
-use crate::body::{Lease, RequestBody};
+use crate::body::RequestBody;
 use crate::edit::summarize;
 use crate::events::Phase;
 use crate::upstream::connect::{ConnectorError, Proxies};
@@ -171,7 +171,7 @@ impl Candidate<'_> {
     /// Builds a request with this body.
     pub(super) fn request(&self, body: bytes::Bytes) -> Request<RequestBody> {
         let length = body.len();
-        let mut request = Request::new(RequestBody::buffered(&[body], Lease::default()));
+        let mut request = Request::new(RequestBody::buffered(&[body]));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = self.headers.clone();

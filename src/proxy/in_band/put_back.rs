@@ -8,7 +8,6 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 
-use crate::body::BufferedBody;
 use crate::conversation::{BlockKind, Conversation, Element, Role};
 use crate::dialect::{Dialect, RoundCalls};
 use crate::engine::kept_recalls::{KeptRecalls, TurnRecalls};
@@ -55,7 +54,7 @@ impl Proxy {
         &self,
         dialect: &'static dyn Dialect,
         headers: &mut HeaderMap,
-        buffered: &mut BufferedBody,
+        bytes: &mut Bytes,
         decoded: Option<IndexedBody>,
     ) -> (Option<IndexedBody>, Option<RequestPlace>) {
         let Some(text) = decoded.clone() else { return (decoded, None) };
@@ -73,11 +72,10 @@ impl Proxy {
         }
         let place = Some(RequestPlace { chain, kept: Arc::clone(kept) });
         let n_more: usize = splices.iter().map(|splice| splice.with.len()).sum();
-        if splices.is_empty() || !self.limits.budget.extend(&mut buffered.lease, text.len() + n_more) {
-            return (decoded, place);
-        }
-        let text = joined(splice(&text, &splices));
-        buffered.bytes = text.clone();
+        let lease = self.limits.budget.lease(text.len() + n_more).filter(|_| !splices.is_empty());
+        let Some(lease) = lease else { return (decoded, place) };
+        let text = lease.hold(joined(splice(&text, &splices)));
+        bytes.clone_from(&text);
         headers.remove(CONTENT_ENCODING);
         (Some(text.into()), place)
     }

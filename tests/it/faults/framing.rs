@@ -27,7 +27,7 @@ async fn ten_megabytes_of_headers_are_a_502_and_are_not_held() {
         call.send("HTTP/1.1 200 OK\r\nx-b: ").await;
         send_much(&mut call, line).await;
         let told = refused(&scene.client.reply().await, 502, "upstream_malformed");
-        assert!(told.contains("more than 100 fields, or more than 400 KiB"), "{told}");
+        assert!(told.contains("more than 100 fields, or more than 64 KiB"), "{told}");
         let grown = scene.abridge.peak_memory() - before;
         assert!(grown < 4 << 10, "abridge grew by {grown} KiB");
         scene.upstream.no_more();

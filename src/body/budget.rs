@@ -1,0 +1,163 @@
+//! The budget of the bytes that are held in memory for clients, and leases of its parts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+/// The bytes that may be held for all clients at a time: bodies, what is decoded and planned of them, recalled texts, long
+/// heads, and answers that a client has not taken yet. Clones share one budget.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Account>);
+
+#[derive(Debug)]
+struct Account {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+/// A part of a [`Budget`]. It grows before what it is for is allocated, and is returned when it is dropped.
+#[derive(Debug, Default)]
+pub struct Lease {
+    // None as long as nothing was leased.
+    budget: Option<Budget>,
+    bytes: usize,
+}
+
+// === impl Budget ===
+
+impl Budget {
+    /// Creates a budget of this many bytes.
+    pub fn new(bytes: usize) -> Self {
+        Self(Arc::new(Account { limit: bytes, used: AtomicUsize::new(0) }))
+    }
+
+    /// Extends the lease by `bytes`, or returns `false` at once: waiting for memory while holding some can deadlock.
+    #[must_use]
+    pub fn extend(&self, lease: &mut Lease, bytes: usize) -> bool {
+        let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.0.limit);
+        let granted = bytes == 0 || self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok();
+        if granted && bytes > 0 {
+            lease.budget.get_or_insert_with(|| self.clone());
+            lease.bytes += bytes;
+        }
+        granted
+    }
+
+    /// Leases this many bytes, if they are left.
+    pub fn lease(&self, bytes: usize) -> Option<Lease> {
+        let mut lease = Lease::default();
+        self.extend(&mut lease, bytes).then_some(lease)
+    }
+
+    /// Extends the lease to `bytes` in all, or returns `false` at once. A longer lease stays as it is.
+    #[must_use]
+    pub fn extend_to(&self, lease: &mut Lease, bytes: usize) -> bool {
+        self.extend(lease, bytes.saturating_sub(lease.bytes))
+    }
+
+    /// The same, and only as long as half of the budget is left: for what must not take the room of bodies.
+    #[must_use]
+    pub fn extend_to_half(&self, lease: &mut Lease, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(lease.bytes);
+        self.used().saturating_add(more) <= self.0.limit / 2 && self.extend(lease, more)
+    }
+
+    /// Whether this many bytes can be leased while nothing else is.
+    pub fn ever_has(&self, bytes: usize) -> bool {
+        bytes <= self.0.limit
+    }
+
+    /// All bytes that can be leased.
+    pub fn limit(&self) -> usize {
+        self.0.limit
+    }
+
+    /// The bytes that are leased.
+    pub fn used(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
+    /// The bytes that are left.
+    #[cfg(test)]
+    pub(crate) fn remaining(&self) -> usize {
+        self.0.limit - self.used()
+    }
+}
+
+/// Bytes, and the lease that they are held under.
+struct Leased<T> {
+    bytes: T,
+    _lease: Lease,
+}
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Leased<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
+// === impl Lease ===
+
+impl Lease {
+    /// Holds these bytes: the lease is returned when the last slice of what comes back is dropped.
+    pub fn hold(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
+        Bytes::from_owner(Leased { bytes, _lease: self })
+    }
+
+    /// The bytes that are leased.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns what is leased beyond `bytes`.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let excess = self.bytes.saturating_sub(bytes);
+        if let Some(budget) = self.budget.as_ref().filter(|_| excess > 0) {
+            self.bytes -= excess;
+            budget.0.used.fetch_sub(excess, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_grows_to_the_limit_shrinks_and_is_returned() {
+        let budget = Budget::new(100);
+        let mut one = budget.lease(60).unwrap();
+        assert!(budget.lease(41).is_none());
+        let mut two = budget.lease(40).unwrap();
+        assert_eq!((budget.used(), budget.remaining()), (100, 0));
+        assert!(!budget.extend(&mut one, 1) && budget.extend(&mut one, 0));
+        two.shrink_to(10);
+        assert!(budget.extend_to(&mut one, 90) && !budget.extend_to(&mut one, 91) && budget.extend_to(&mut one, 5));
+        assert_eq!((one.bytes(), two.bytes(), budget.used()), (90, 10, 100));
+        drop(one);
+        assert_eq!(budget.used(), 10);
+        let held = two.hold(Bytes::from_static(b"0123456789"));
+        let part = held.slice(3..5);
+        drop(held);
+        assert_eq!((&part[..], budget.used()), (&b"34"[..], 10));
+        drop(part);
+        assert_eq!(budget.used(), 0);
+        let mut heads = Lease::default();
+        assert!(budget.extend_to_half(&mut heads, 50) && !budget.extend_to_half(&mut heads, 51));
+        assert!(budget.ever_has(100) && !budget.ever_has(101));
+    }
+
+    #[test]
+    fn no_length_overflows() {
+        let budget = Budget::new(usize::MAX);
+        let mut lease = budget.lease(usize::MAX).unwrap();
+        assert!(!budget.extend(&mut lease, 1) && budget.lease(usize::MAX).is_none());
+    }
+}

@@ -1,0 +1,287 @@
+//! The connection to a client, within the memory budget and the time-out for writes.
+//!
+//! hyper decides how much it reads at a time and how much it holds to be written. Here it is seen: the room that it offers for
+//! a read is its buffer, and what it offers to write is all that it holds. Only what is more than usual is leased, so a short
+//! request costs two comparisons.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use tokio::time::{Sleep, sleep};
+
+use crate::body::{Budget, Lease};
+
+/// The requests of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    in_flight: AtomicUsize,
+    started: AtomicUsize,
+}
+
+/// A request that is in flight until this is dropped.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<Requests>);
+
+/// What the connections to clients have in common.
+#[derive(Clone, Debug)]
+pub(super) struct IoLimits {
+    pub(super) budget: Budget,
+    pub(super) write_timeout: Duration,
+}
+
+/// A connection to a client.
+#[derive(Debug)]
+pub(super) struct ClientIo<T> {
+    io: T,
+    limits: IoLimits,
+    requests: Arc<Requests>,
+    // The buffer that is read into, and what waits to be written.
+    reading: Lease,
+    unsent: Lease,
+    // Runs while the client takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+/// A buffer up to this size is not leased. Each connection may have two of them.
+const UNLEASED: usize = 16 << 10;
+
+/// How much is read at a time when there is no memory for more.
+const LEAST_READ: usize = 4 << 10;
+
+/// The answer to a head that there is no memory for. hyper has not read the request, so it cannot give it.
+const OVERLOADED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nx-abridge-error: overloaded\r\nretry-after: 1\r\n\
+    content-length: 0\r\nconnection: close\r\n\r\n";
+
+// === impl Requests ===
+
+impl Requests {
+    /// Counts a request.
+    pub(super) fn start(self: &Arc<Self>) -> InFlight {
+        self.started.fetch_add(1, Ordering::Relaxed);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(Arc::clone(self))
+    }
+
+    fn are_in_flight(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns once there has been no request for `within`, and at most for twice as long. A connection that never had one is
+    /// waited for once.
+    pub(super) async fn idle(&self, within: Duration) {
+        let mut started = 0;
+        loop {
+            sleep(within).await;
+            let so_far = self.started.load(Ordering::Relaxed);
+            if so_far == started && !self.are_in_flight() {
+                return;
+            }
+            // A request that has ended meanwhile counts from now on.
+            started = if self.are_in_flight() { usize::MAX } else { so_far };
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl ClientIo ===
+
+impl<T: Read + Write + Unpin> ClientIo<T> {
+    pub(super) fn new(io: T, limits: IoLimits, requests: Arc<Requests>) -> Self {
+        Self { io, limits, requests, reading: Lease::default(), unsent: Lease::default(), stalled: None }
+    }
+
+    /// Reads into a buffer that has to be leased.
+    fn poll_read_leased(&mut self, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let (budget, room) = (&self.limits.budget, buffer.remaining());
+        if self.requests.are_in_flight() {
+            if budget.extend_to(&mut self.reading, room) {
+                return Pin::new(&mut self.io).poll_read(cx, buffer);
+            }
+            // A body: its reader decides what is refused.
+            let mut little = [0; LEAST_READ];
+            let mut read = ReadBuf::new(&mut little);
+            std::task::ready!(Pin::new(&mut self.io).poll_read(cx, read.unfilled()))?;
+            buffer.put_slice(read.filled());
+            return Poll::Ready(Ok(()));
+        }
+        // A head: what has come of it is as long as the room for the rest.
+        if budget.extend_to_half(&mut self.reading, 2 * room) {
+            return Pin::new(&mut self.io).poll_read(cx, buffer);
+        }
+        // Whoever does not take this sees the connection close.
+        let _ = Pin::new(&mut self.io).poll_write(cx, OVERLOADED);
+        tracing::debug!("a long head was refused: there is no memory for it");
+        Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()))
+    }
+
+    /// Notes what a write of `offered` bytes has done.
+    fn after_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        offered: usize,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Pending => {
+                if offered > UNLEASED && !self.limits.budget.extend_to(&mut self.unsent, offered) {
+                    tracing::debug!("a client that does not read was cut off: there is no memory for its answer");
+                    return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+                }
+                let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.limits.write_timeout)));
+                std::task::ready!(timer.as_mut().poll(cx));
+                tracing::debug!("a client that does not read was cut off: it has taken nothing for server.write_timeout");
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            written => {
+                if self.stalled.take().is_some() {
+                    self.unsent.shrink_to(0);
+                }
+                written
+            }
+        }
+    }
+}
+
+impl<T: Read + Write + Unpin> Read for ClientIo<T> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if buffer.remaining() <= UNLEASED {
+            return Pin::new(&mut this.io).poll_read(cx, buffer);
+        }
+        this.poll_read_leased(cx, buffer)
+    }
+}
+
+impl<T: Read + Write + Unpin> Write for ClientIo<T> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write(cx, bytes);
+        this.after_write(cx, bytes.len(), written)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write_vectored(cx, slices);
+        let offered = if written.is_pending() { slices.iter().map(|slice| slice.len()).sum() } else { 0 };
+        this.after_write(cx, offered, written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn connected(budget: usize, buffered: usize) -> (ClientIo<TokioIo<DuplexStream>>, DuplexStream, Arc<Requests>) {
+        let (near, far) = duplex(buffered);
+        let limits = IoLimits { budget: Budget::new(budget), write_timeout: Duration::from_secs(60) };
+        let requests = Arc::new(Requests::default());
+        (ClientIo::new(TokioIo::new(near), limits, Arc::clone(&requests)), far, requests)
+    }
+
+    async fn read(io: &mut ClientIo<TokioIo<DuplexStream>>, room: usize) -> io::Result<usize> {
+        let mut bytes = vec![0; room];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        poll_fn(|cx| Pin::new(&mut *io).poll_read(cx, buffer.unfilled())).await?;
+        Ok(buffer.filled().len())
+    }
+
+    #[tokio::test]
+    async fn a_long_head_takes_half_of_the_budget_at_most_and_is_refused_with_an_answer() {
+        for (budget, is_read) in [(4 * 64 << 10, true), ((4 * 64 << 10) - 1, false)] {
+            let (mut io, mut far, _requests) = connected(budget, MIB);
+            far.write_all(&[b'x'; 100]).await.unwrap();
+            assert_eq!(read(&mut io, UNLEASED).await.unwrap(), 100);
+            assert_eq!(io.limits.budget.used(), 0);
+            far.write_all(&[b'x'; 100]).await.unwrap();
+            assert_eq!(read(&mut io, 64 << 10).await.is_ok(), is_read);
+            drop(io);
+            let mut answer = String::new();
+            far.read_to_string(&mut answer).await.unwrap();
+            assert_eq!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("overloaded"), !is_read, "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_in_small_pieces_without_memory() {
+        let (mut io, mut far, requests) = connected(64 << 10, MIB);
+        far.write_all(&vec![b'x'; 200 << 10]).await.unwrap();
+        let request = requests.start();
+        assert_eq!(read(&mut io, 64 << 10).await.unwrap(), 64 << 10);
+        assert_eq!(io.limits.budget.used(), 64 << 10);
+        assert_eq!(read(&mut io, 128 << 10).await.unwrap(), LEAST_READ);
+        drop(request);
+        assert!(read(&mut io, 128 << 10).await.is_err());
+    }
+
+    async fn write(io: &mut ClientIo<TokioIo<DuplexStream>>, n: usize) -> io::Result<usize> {
+        let bytes = vec![b'x'; n];
+        poll_fn(|cx| Pin::new(&mut *io).poll_write_vectored(cx, &[IoSlice::new(&bytes)])).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_client_does_not_take_is_leased_until_it_does_and_not_for_ever() {
+        let (mut io, mut far, _requests) = connected(MIB, 1000);
+        assert_eq!(write(&mut io, 100_000).await.unwrap(), 1000);
+        let budget = io.limits.budget.clone();
+        let reading = async {
+            sleep(Duration::from_secs(59)).await;
+            assert_eq!(budget.used(), 99_000);
+            far.read_exact(&mut [0; 10]).await.unwrap();
+        };
+        assert_eq!(tokio::join!(write(&mut io, 99_000), reading).0.unwrap(), 10);
+        assert_eq!(budget.used(), 0);
+        assert_eq!(write(&mut io, 98_990).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+
+        let (mut io, _far, _requests) = connected(50_000, 1000);
+        write(&mut io, 100_000).await.unwrap();
+        assert_eq!(write(&mut io, 50_001).await.unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_after_a_while_without_a_request() {
+        let requests = Arc::new(Requests::default());
+        let began = tokio::time::Instant::now();
+        requests.idle(Duration::from_secs(30)).await;
+        assert_eq!(began.elapsed().as_secs(), 30);
+        let request = requests.start();
+        let ending = async {
+            sleep(Duration::from_secs(100)).await;
+            drop(request);
+        };
+        tokio::join!(requests.idle(Duration::from_secs(30)), ending);
+        assert!((160..=190).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    }
+}
