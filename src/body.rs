@@ -47,7 +47,7 @@ pub enum ReadError {
         /// The rest of the body.
         rest: UnreadBody,
     },
-    /// There is no memory for it.
+    /// The budget does not have the memory for it.
     #[error("the bytes in memory have reached their limit")]
     NoBudget {
         /// The rest of the body.

@@ -73,7 +73,7 @@ pub struct Engine {
     tasks: Tasks,
     kept_recalls: Arc<KeptRecalls>,
     summarizer: Summarizer,
-    // What plans may take in memory, and how many of long bodies are made at a time.
+    // The memory that plans may take, and how many long bodies are planned at a time.
     budget: Budget,
     plans: Arc<Semaphore>,
 }
@@ -163,7 +163,7 @@ pub enum EngineError {
     /// An edit has a bug and panicked; the request is forwarded as it came.
     #[error("an edit panicked")]
     Panic,
-    /// There is no memory to plan the edits; the request is forwarded as it came.
+    /// The budget does not have the memory to plan the edits; the request is forwarded as it came.
     #[error("the edits could not be planned within server.max_buffered")]
     NoMemory,
     /// The store refused the payloads, so they stay in the body.

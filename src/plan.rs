@@ -360,7 +360,7 @@ impl Regrets {
 impl Plan {
     /// The bytes that it takes in memory, besides slices of the body.
     pub fn weight(&self) -> usize {
-        // What an allocation takes besides its content.
+        // The overhead of an allocation.
         const EACH: usize = 64;
         if self.splices.is_empty() {
             return 0;

@@ -135,7 +135,7 @@ pub enum DrainOutcome {
 /// (`cargo bench --bench load -- --parts latency`).
 const MAX_REQUEST_HEAD_BYTES: u32 = 64 << 10;
 
-/// The most bytes of request bodies over HTTP/2 that are held before anybody reads them: of a stream, and of a connection.
+/// The most bytes of request bodies over HTTP/2 that are held before they are read: of a stream, and of a connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 

@@ -36,7 +36,7 @@ pub(crate) struct Row {
     pub(crate) peak_bytes: usize,
 }
 
-/// What each of so many clients sends, and whether it reads.
+/// A number of clients, the request that each sends, and whether they read the answer.
 struct Load {
     name: &'static str,
     connections: usize,

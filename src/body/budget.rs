@@ -100,7 +100,7 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for Leased<T> {
 // === impl Lease ===
 
 impl Lease {
-    /// Holds these bytes: the lease is returned when the last slice of what comes back is dropped.
+    /// Attaches the lease to these bytes: it is returned when their last slice is dropped.
     pub fn hold(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(Leased { bytes, _lease: self })
     }

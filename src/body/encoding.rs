@@ -42,7 +42,7 @@ pub enum DecodeError {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// There is no memory for so many bytes, decoded and of the decoder itself.
+    /// The budget does not have so many bytes, for the decoded body and the decoder itself.
     #[error("the decoded request body has no room in memory")]
     NoBudget {
         /// How many.
@@ -90,8 +90,8 @@ impl ContentEncoding {
 // === impl ContentCoding ===
 
 impl ContentCoding {
-    /// Decodes a body to at most `limit` bytes. What the decoder holds and what it has decoded is leased before it is
-    /// allocated, and what comes back has its lease.
+    /// Decodes a body to at most `limit` bytes. The memory of the decoder and of the decoded bytes is leased before it is
+    /// allocated. The lease is attached to the returned bytes.
     pub fn decode(self, body: &[u8], limit: usize, budget: &Budget) -> Result<Bytes, DecodeError> {
         let window_log = self.window_log(body);
         let needed = (1 << window_log) + DECODER;
@@ -123,7 +123,7 @@ impl ContentCoding {
     }
 }
 
-/// What a decoder takes besides its window, in bytes.
+/// The memory of a decoder besides its window, in bytes.
 const DECODER: usize = 256 << 10;
 
 /// RFC 7932, section 9.1: the first bits of a stream say how large its window is.
@@ -137,8 +137,8 @@ fn brotli_window_log(body: &[u8]) -> u32 {
     }
 }
 
-/// RFC 8878, section 3.1.1.1: the descriptor of a frame says how large its window is, or that it is all of the content. Frames
-/// behind the first one must not ask for more.
+/// RFC 8878, section 3.1.1.1: the descriptor of a frame says how large its window is, or that it is all of the content. Later
+/// frames must not ask for more.
 fn zstd_window_log(body: &[u8]) -> u32 {
     let log = match body {
         [0x28, 0xb5, 0x2f, 0xfd, descriptor, window, ..] if descriptor & 0x20 == 0 => 11 + u32::from(*window >> 3),

@@ -43,8 +43,8 @@ pub enum BodyError {
     Broken(#[source] hyper::Error),
 }
 
-/// A body that fails when it comes too slowly. Only the time counts in which somebody waits for it, so that a slow reader is
-/// not held against the sender. A body that is there when it is read costs no timer and no look at the clock.
+/// A body that fails when it arrives too slowly. Only the time in which its reader waits counts, so a slow reader does not
+/// make it fail. A body that has arrived when it is read costs no timer and no clock read.
 #[derive(Debug)]
 pub struct PacedBody<B> {
     body: B,

@@ -59,7 +59,7 @@ pub(super) struct Planning<'a> {
     answers: Arc<HashMap<ChainKey, Arc<Answer>>>,
     n_asked: usize,
     ask_deadline: Option<Instant>,
-    // What the last plan takes in memory.
+    // The memory of the last plan.
     lease: Lease,
 }
 
@@ -378,7 +378,7 @@ impl<'a> Planning<'a> {
         // The semaphore is never closed. Who waits here holds nothing that a plan waits for.
         let turn = Arc::clone(&self.engine.plans).acquire_owned().await;
         let lease = lease()?;
-        // Both last as long as the plan is made, even if nobody waits for it.
+        // Both are held until the plan is made, even if the request is gone.
         let planned = run_blocking(move || (plan(Counting::Allowed), lease, turn)).await;
         let Ok((Some(planned), lease, _)) = planned else { return Err(PlanError::Panic) };
         self.keep(planned?, lease)

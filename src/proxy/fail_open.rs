@@ -14,7 +14,7 @@ pub(super) enum FailOpenReason {
     BrokenEncoding,
     /// Removed payloads cannot be stored. The request is forwarded with the edits that need no store.
     NotStored,
-    /// There is no memory to plan the edits.
+    /// `server.max_buffered` has no room to plan the edits.
     NoMemory,
     /// A panic in abridge.
     Bug,

@@ -45,7 +45,7 @@ pub(super) struct InBandRecalls {
     parts: Parts,
     body: Vec<Bytes>,
     budget: Budget,
-    // What was read of the answers.
+    // The memory of the answers that were read.
     held: Lease,
     // The elements of the rounds so far.
     elements: Vec<Bytes>,
@@ -233,7 +233,7 @@ impl InBandRecalls {
         Some([body.slice(..end), body.slice(end..)])
     }
 
-    /// Leases what is read of an answer, until the last round has ended; `false` if there is no memory for it.
+    /// Leases the bytes that are read of an answer, until the last round has ended; `false` if the budget does not have them.
     fn hold(&mut self, n_bytes: usize) -> bool {
         self.budget.extend(&mut self.held, n_bytes)
     }

@@ -50,7 +50,7 @@ pub(super) enum ProxyError {
         /// The limit.
         limit: usize,
     },
-    /// What is held in memory has reached `server.max_buffered`.
+    /// The bytes in memory have reached `server.max_buffered`.
     #[error("too many bytes in memory")]
     TooManyBytes,
     /// The target has no path.

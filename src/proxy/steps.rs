@@ -189,7 +189,7 @@ impl Proxy {
     }
 }
 
-/// Why there is no memory for so many bytes: they are too many by themselves, or together with what is held for others.
+/// The error for this many bytes: they exceed the budget by themselves, or together with those of other requests.
 fn too_many(budget: &Budget, needed: usize) -> ProxyError {
     if budget.ever_has(needed) {
         return ProxyError::TooManyBytes;

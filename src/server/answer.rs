@@ -38,7 +38,7 @@ pub(super) struct StreamExecutor {
     pub(super) write_timeout: Duration,
 }
 
-/// What a stream has done since it was polled.
+/// The last step of a stream since it was polled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Done {
     /// Nothing: it waits for its client.

@@ -1,7 +1,7 @@
 //! The connection to a client, within the memory budget and the time-out for writes.
 //!
-//! hyper decides how much it reads at a time and how much it holds to be written. Here it is seen: the room that it offers for
-//! a read is its buffer, and what it offers to write is all that it holds. Only what is more than usual is leased, so a short
+//! hyper decides how much it reads at a time and how much it holds to be written. The room that it offers for a read is its
+//! buffer, and the bytes that it offers to write are all that it holds. Only larger ones than usual are leased, so a short
 //! request costs two comparisons.
 
 use std::io::{self, IoSlice};
@@ -27,7 +27,7 @@ pub(super) struct Requests {
 #[derive(Debug)]
 pub(super) struct InFlight(Arc<Requests>);
 
-/// What the connections to clients have in common.
+/// The limits of all connections to clients.
 #[derive(Clone, Debug)]
 pub(super) struct IoLimits {
     pub(super) budget: Budget,
@@ -50,10 +50,10 @@ pub(super) struct ClientIo<T> {
 /// A buffer up to this size is not leased. Each connection may have two of them.
 const UNLEASED: usize = 16 << 10;
 
-/// How much is read at a time when there is no memory for more.
+/// How much is read at a time when the budget is used up.
 const LEAST_READ: usize = 4 << 10;
 
-/// The answer to a head that there is no memory for. hyper has not read the request, so it cannot give it.
+/// The answer to a head that the budget has no room for. hyper has not read the request, so it cannot answer.
 const OVERLOADED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nx-abridge-error: overloaded\r\nretry-after: 1\r\n\
     content-length: 0\r\nconnection: close\r\n\r\n";
 
@@ -114,7 +114,7 @@ impl<T: Read + Write + Unpin> ClientIo<T> {
             buffer.put_slice(read.filled());
             return Poll::Ready(Ok(()));
         }
-        // A head: what has come of it is as long as the room for the rest.
+        // A head. The part that has arrived is as long as the room for the rest.
         if budget.extend_to_half(&mut self.reading, 2 * room) {
             return Pin::new(&mut self.io).poll_read(cx, buffer);
         }
