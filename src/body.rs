@@ -93,11 +93,7 @@ pub async fn read_up_to(body: Incoming, limits: &Limits) -> Result<Bytes, ReadEr
 
 /// The same; `watch` gets each chunk as it arrives. The bytes have their lease of the budget: it is returned when the last
 /// slice of them is dropped.
-pub async fn read_watched(
-    body: Incoming,
-    limits: &Limits,
-    mut watch: impl FnMut(&[u8]),
-) -> Result<Bytes, ReadError> {
+pub async fn read_watched(body: Incoming, limits: &Limits, mut watch: impl FnMut(&[u8])) -> Result<Bytes, ReadError> {
     let exact = body.size_hint().exact();
     let announced = exact.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     let limit = limits.max_body;

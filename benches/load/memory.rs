@@ -116,7 +116,9 @@ fn calls(n: usize) -> String {
     let call = |n| format!(r#"{{"id":"c{n}","type":"function","function":{{"name":"f","arguments":"{{}}"}}}}"#);
     let calls: Vec<_> = (0..n).map(call).collect();
     let calls = calls.join(",");
-    format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}},{{"role":"assistant","tool_calls":[{calls}]}}]}}"#)
+    format!(
+        r#"{{"model":"m","messages":[{{"role":"user","content":"x"}},{{"role":"assistant","tool_calls":[{calls}]}}]}}"#
+    )
 }
 
 fn results(n_bytes: usize) -> String {

@@ -138,10 +138,7 @@ mod tests {
         type Data = Bytes;
         type Error = hyper::Error;
 
-        fn poll_frame(
-            self: Pin<&mut Self>,
-            cx: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
             let this = self.get_mut();
             ready!(this.1.as_mut().poll(cx));
             let Some((_, n_bytes)) = this.0.pop() else { return Poll::Ready(None) };

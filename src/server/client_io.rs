@@ -220,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_head_takes_half_of_the_budget_at_most_and_is_refused_with_an_answer() {
-        for (budget, is_read) in [(4 * 64 << 10, true), ((4 * 64 << 10) - 1, false)] {
+        for (budget, is_read) in [(256 << 10, true), ((256 << 10) - 1, false)] {
             let (mut io, mut far, _requests) = connected(budget, MIB);
             far.write_all(&[b'x'; 100]).await.unwrap();
             assert_eq!(read(&mut io, UNLEASED).await.unwrap(), 100);
