@@ -56,7 +56,7 @@ impl Budget {
         self.extend(lease, bytes.saturating_sub(lease.bytes))
     }
 
-    /// The same, and only as long as half of the budget is left: for what must not take the room of bodies.
+    /// The same, but only up to half of the budget: for buffers, which must not take the room of bodies.
     #[must_use]
     pub fn extend_to_half(&self, lease: &mut Lease, bytes: usize) -> bool {
         let more = bytes.saturating_sub(lease.bytes);

@@ -102,21 +102,19 @@ impl<T: Read + Write + Unpin> ClientIo<T> {
 
     /// Reads into a buffer that has to be leased.
     fn poll_read_leased(&mut self, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let (budget, room) = (&self.limits.budget, buffer.remaining());
-        if self.requests.are_in_flight() {
-            if budget.extend_to(&mut self.reading, room) {
-                return Pin::new(&mut self.io).poll_read(cx, buffer);
-            }
-            // A body: its reader decides what is refused.
+        // A buffer for a head has a part of it already, as long as the room for the rest. One for a body has given it away.
+        let (is_body, room) = (self.requests.are_in_flight(), buffer.remaining());
+        let held = if is_body { room } else { 2 * room };
+        if self.limits.budget.extend_to_half(&mut self.reading, held) {
+            return Pin::new(&mut self.io).poll_read(cx, buffer);
+        }
+        if is_body {
+            // The reader of the body decides whether it is refused.
             let mut little = [0; LEAST_READ];
             let mut read = ReadBuf::new(&mut little);
             std::task::ready!(Pin::new(&mut self.io).poll_read(cx, read.unfilled()))?;
             buffer.put_slice(read.filled());
             return Poll::Ready(Ok(()));
-        }
-        // A head. The part that has arrived is as long as the room for the rest.
-        if budget.extend_to_half(&mut self.reading, 2 * room) {
-            return Pin::new(&mut self.io).poll_read(cx, buffer);
         }
         // Whoever does not take this sees the connection close.
         let _ = Pin::new(&mut self.io).poll_write(cx, OVERLOADED);
@@ -236,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_read_in_small_pieces_without_memory() {
-        let (mut io, mut far, requests) = connected(64 << 10, MIB);
+        let (mut io, mut far, requests) = connected(128 << 10, MIB);
         far.write_all(&vec![b'x'; 200 << 10]).await.unwrap();
         let request = requests.start();
         assert_eq!(read(&mut io, 64 << 10).await.unwrap(), 64 << 10);
