@@ -174,7 +174,8 @@ impl Exchange {
 
     /// Sets what the edits did, for the answer's headers and the log.
     pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
-        let understood = edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic | EngineError::NoMemory));
+        let understood =
+            edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic | EngineError::NoMemory));
         let EditedBody { report, waits, offloaded_bytes, segments, basis, lease, .. } = edited;
         let (tap, report) = (Tap::default(), report.map(Box::new));
         self.edit = Some(EditState {

@@ -127,7 +127,8 @@ impl InBandRecalls {
         let (most, idle) = (self.max_bytes(), self.upstream.idle());
         loop {
             // It is read in frames, and copied.
-            let length = answer.body().size_hint().upper().map_or(most, |length| usize::try_from(length).unwrap_or(most));
+            let length =
+                answer.body().size_hint().upper().map_or(most, |length| usize::try_from(length).unwrap_or(most));
             if !self.hold(2 * length.min(most)) {
                 return answer;
             }

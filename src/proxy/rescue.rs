@@ -342,7 +342,9 @@ async fn text(answer: &mut Response<PeekableBody>, most: usize, within: Duration
     let body = answer.body_mut().peek(most, within).await?;
     match coding {
         ContentEncoding::Identity => Some(body),
-        ContentEncoding::Supported(encoding) => run_blocking(move || encoding.decode(&body, most, &Budget::new(MAX_DECODING))).await.ok()?.ok(),
+        ContentEncoding::Supported(encoding) => {
+            run_blocking(move || encoding.decode(&body, most, &Budget::new(MAX_DECODING))).await.ok()?.ok()
+        }
         ContentEncoding::Unsupported => None,
     }
 }

@@ -276,7 +276,8 @@ mod tests {
 
     #[test]
     fn a_body_over_the_limit_gets_413_with_the_limit_and_its_setting() {
-        let error = ProxyError::BodyTooLarge { limit: 64 << 20, announced: Some(70_000_000), setting: "server.max_body" };
+        let error =
+            ProxyError::BodyTooLarge { limit: 64 << 20, announced: Some(70_000_000), setting: "server.max_body" };
         assert_eq!(
             error.client_message(),
             "abridge: the request body of 70000000 bytes is over the limit server.max_body = \"64MiB\"; raise it in the settings, or send less"

@@ -6,8 +6,8 @@ use http::{HeaderMap, Request, Response, Uri, Version};
 
 use super::headers;
 use super::tunnel::Tunnel;
-use crate::body::peek::PeekableBody;
 use crate::body::RequestBody;
+use crate::body::peek::PeekableBody;
 use crate::engine::EditedBody;
 use crate::upstream::{self, Upstream, UpstreamError};
 
@@ -28,12 +28,7 @@ pub(super) async fn send_request(
 }
 
 /// The body for the upstream: the client's bytes, unless an edit changed them. Sets the length to match.
-pub(super) fn request_body(
-    headers: &mut HeaderMap,
-    bytes: Bytes,
-    edited: &EditedBody,
-    dry_run: bool,
-) -> RequestBody {
+pub(super) fn request_body(headers: &mut HeaderMap, bytes: Bytes, edited: &EditedBody, dry_run: bool) -> RequestBody {
     if dry_run || !edited.changed() {
         headers::set_length(headers, bytes.len());
         return RequestBody::buffered(&[bytes]);

@@ -43,6 +43,9 @@ pub(super) struct ClientIo<T> {
     // The buffer that is read into, and what waits to be written.
     reading: Lease,
     unsent: Lease,
+    // How many bytes were read without a lease since this many requests.
+    n_head: usize,
+    behind: usize,
     // Runs while the client takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
@@ -97,7 +100,8 @@ impl Drop for InFlight {
 
 impl<T: Read + Write + Unpin> ClientIo<T> {
     pub(super) fn new(io: T, limits: IoLimits, requests: Arc<Requests>) -> Self {
-        Self { io, limits, requests, reading: Lease::default(), unsent: Lease::default(), stalled: None }
+        let (reading, unsent) = (Lease::default(), Lease::default());
+        Self { io, limits, requests, reading, unsent, n_head: 0, behind: 0, stalled: None }
     }
 
     /// Reads into a buffer that has to be leased.
@@ -108,11 +112,16 @@ impl<T: Read + Write + Unpin> ClientIo<T> {
         if self.limits.budget.extend_to_half(&mut self.reading, held) {
             return Pin::new(&mut self.io).poll_read(cx, buffer);
         }
-        if is_body {
-            // The reader of the body decides whether it is refused.
-            let mut little = [0; LEAST_READ];
-            let mut read = ReadBuf::new(&mut little);
-            std::task::ready!(Pin::new(&mut self.io).poll_read(cx, read.unfilled()))?;
+        let mut little = [0; LEAST_READ];
+        let mut read = ReadBuf::new(&mut little);
+        std::task::ready!(Pin::new(&mut self.io).poll_read(cx, read.unfilled()))?;
+        let started = self.requests.started.load(Ordering::Relaxed);
+        if is_body || self.behind != started {
+            (self.behind, self.n_head) = (started, 0);
+        }
+        self.n_head += read.filled().len();
+        // The reader of a body decides whether that is refused. A buffer may be long although the head is short.
+        if is_body || self.n_head <= 2 * LEAST_READ {
             buffer.put_slice(read.filled());
             return Poll::Ready(Ok(()));
         }
@@ -223,8 +232,15 @@ mod tests {
             far.write_all(&[b'x'; 100]).await.unwrap();
             assert_eq!(read(&mut io, UNLEASED).await.unwrap(), 100);
             assert_eq!(io.limits.budget.used(), 0);
-            far.write_all(&[b'x'; 100]).await.unwrap();
-            assert_eq!(read(&mut io, 64 << 10).await.is_ok(), is_read);
+            far.write_all(&[b'x'; 9000]).await.unwrap();
+            let mut n_read = 0;
+            let refused = async {
+                while n_read < 9000 {
+                    n_read += read(&mut io, 64 << 10).await?;
+                }
+                io::Result::Ok(())
+            };
+            assert_eq!((refused.await.is_ok(), n_read), (is_read, if is_read { 9000 } else { 2 * LEAST_READ }));
             drop(io);
             let mut answer = String::new();
             far.read_to_string(&mut answer).await.unwrap();
@@ -241,6 +257,8 @@ mod tests {
         assert_eq!(io.limits.budget.used(), 64 << 10);
         assert_eq!(read(&mut io, 128 << 10).await.unwrap(), LEAST_READ);
         drop(request);
+        // A short head is read even then, and a long one is not.
+        assert_eq!(read(&mut io, 128 << 10).await.unwrap(), LEAST_READ);
         assert!(read(&mut io, 128 << 10).await.is_err());
     }
 
