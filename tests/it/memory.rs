@@ -163,14 +163,15 @@ async fn short_bodies_that_decode_to_long_ones_take_what_they_may() {
 #[tokio::test]
 async fn conversations_that_cannot_be_planned_within_the_memory_are_forwarded_as_they_came() {
     const BUFFERED: u64 = 32;
-    let mut scene =
-        Scene::with(&format!("server.max_buffered = \"{BUFFERED}MiB\"\nserver.max_body = \"8MiB\"")).await;
+    let mut scene = Scene::with(&format!("server.max_buffered = \"{BUFFERED}MiB\"\nserver.max_body = \"8MiB\"")).await;
     let mut calls = String::new();
     for n in 0..20_000 {
         let comma = if n > 0 { "," } else { "" };
-        write!(calls, r#"{comma}{{"id":"c{n}","type":"function","function":{{"name":"f","arguments":"{{}}"}}}}"#).unwrap();
+        write!(calls, r#"{comma}{{"id":"c{n}","type":"function","function":{{"name":"f","arguments":"{{}}"}}}}"#)
+            .unwrap();
     }
-    let unanswered = format!(r#"{{"messages":[{{"role":"user","content":"x"}},{{"role":"assistant","tool_calls":[{calls}]}}]}}"#);
+    let unanswered =
+        format!(r#"{{"messages":[{{"role":"user","content":"x"}},{{"role":"assistant","tool_calls":[{calls}]}}]}}"#);
     let idle = scene.abridge.memory();
     let mut call = scene.ask(chat(&unanswered)).await;
     call.json("{}").await;
