@@ -141,7 +141,6 @@ async fn second_stop(signals: &mut ProxySignals) {
 fn limits(config: &Config) -> Limits {
     Limits {
         max_body: config.server.max_body.as_usize(),
-        pace: config.server.pace(),
         budget: Budget::new(config.server.max_buffered.as_usize()),
         pool: Pool::default(),
     }

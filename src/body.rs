@@ -8,17 +8,17 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::time::timeout;
 
 pub mod budget;
 pub mod encoding;
+pub mod in_flight;
 pub mod pace;
 pub mod peek;
 pub mod pool;
 
 pub use budget::{Budget, Lease};
-pub use pace::{BodyError, Pace, PacedBody};
+pub use pace::{BodyError, ClientBody, Pace, PacedBody};
 use pool::{Buffer, Pool};
 
 /// The limits for reading one request body.
@@ -26,8 +26,6 @@ use pool::{Buffer, Pool};
 pub struct Limits {
     /// The longest body, in bytes, before and after decoding.
     pub max_body: usize,
-    /// How slowly the client may send.
-    pub pace: Pace,
     /// The budget of all that is held in memory for clients.
     pub budget: Budget,
     /// Buffers for long bodies.
@@ -62,9 +60,9 @@ pub enum ReadError {
 #[derive(Debug)]
 pub enum UnreadBody {
     /// All of it. A client that waits for `100 Continue` has sent nothing yet; polling the body would make it send.
-    All(Incoming),
+    All(ClientBody),
     /// The rest after the first chunks.
-    Rest(Incoming),
+    Rest(ClientBody),
 }
 
 /// The body that is sent to the upstream.
@@ -73,7 +71,7 @@ pub enum RequestBody {
     /// In memory, in parts, in order; none is empty. Unedited parts are slices of the client's body, and have its lease.
     Buffered(VecDeque<Bytes>),
     /// Forwarded as it arrives.
-    Streamed(PacedBody<Incoming>),
+    Streamed(ClientBody),
 }
 
 /// Neighbouring parts up to this length, in bytes, are merged by copying.
@@ -87,32 +85,35 @@ const ROOM_PER_BYTE: usize = 16;
 /// Reads a whole body.
 ///
 /// An announced length is checked before a byte is read. Memory is taken as bytes come, however many are announced.
-pub async fn read_up_to(body: Incoming, limits: &Limits) -> Result<Bytes, ReadError> {
+pub async fn read_up_to(body: ClientBody, limits: &Limits) -> Result<Bytes, ReadError> {
     read_watched(body, limits, |_| ()).await
 }
 
 /// The same; `watch` gets each chunk as it arrives. The bytes have their lease of the budget: it is returned when the last
 /// slice of them is dropped.
-pub async fn read_watched(body: Incoming, limits: &Limits, mut watch: impl FnMut(&[u8])) -> Result<Bytes, ReadError> {
+pub async fn read_watched(
+    mut body: ClientBody,
+    limits: &Limits,
+    mut watch: impl FnMut(&[u8]),
+) -> Result<Bytes, ReadError> {
     let exact = body.size_hint().exact();
     let announced = exact.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     let limit = limits.max_body;
     if announced.is_some_and(|length| length > limit) {
         return Err(ReadError::TooLong { limit, announced: exact, rest: UnreadBody::All(body) });
     }
-    let mut body = PacedBody::new(body, limits.pace);
     let (mut whole, mut lease) = (Gathered::One(Bytes::new()), Lease::default());
     // With a length, the end is known when the last chunk is there.
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else { break };
         let Ok(chunk) = frame?.into_data() else { continue };
         if whole.len() + chunk.len() > limit {
-            return Err(ReadError::TooLong { limit, announced: exact, rest: UnreadBody::Rest(body.into_inner()) });
+            return Err(ReadError::TooLong { limit, announced: exact, rest: UnreadBody::Rest(body) });
         }
         watch(&chunk);
         let is_leased = limits.budget.extend(&mut lease, chunk.len());
         if !is_leased || !whole.push(chunk, announced, &limits.pool) {
-            return Err(ReadError::NoBudget { rest: UnreadBody::Rest(body.into_inner()) });
+            return Err(ReadError::NoBudget { rest: UnreadBody::Rest(body) });
         }
     }
     Ok(whole.into_bytes(lease))
@@ -162,7 +163,7 @@ impl Gathered {
 }
 
 /// Reads and discards a body for at most this time, so that a client that still sends sees the answer and no reset.
-pub async fn discard(mut rest: Incoming, at_most: Duration) {
+pub async fn discard(mut rest: impl Body + Unpin, at_most: Duration) {
     let all = async { while let Some(Ok(_)) = rest.frame().await {} };
     // After the timeout, hyper closes the connection if anything is left.
     let _ended = timeout(at_most, all).await;

@@ -6,7 +6,6 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +14,7 @@ use crate::admin::events::EventStream;
 use crate::admin::mcp::{self, McpServer};
 use crate::admin::{self, RecallHandler};
 use crate::body::peek::PeekableBody;
-use crate::body::{Limits, PacedBody, RequestBody};
+use crate::body::{ClientBody, Limits, RequestBody};
 use crate::dialect::{self, Dialect};
 use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
 use crate::events::Events;
@@ -223,7 +222,7 @@ impl Proxy {
     /// Answers one request that arrived on `connection`. Never fails: errors become answers.
     ///
     /// The future is moved before it runs, so what few requests wait for is boxed, here and in `edit`.
-    pub async fn handle(&self, request: Request<Incoming>, connection: ConnectionInfo) -> Response<ResponseBody> {
+    pub async fn handle(&self, request: Request<ClientBody>, connection: ConnectionInfo) -> Response<ResponseBody> {
         let is_admin = matches!(connection.listener_role, ListenerRole::Operators(_))
             || admin::is_admin_path(request.uri().path());
         if is_admin && let Err(error) = self.live.load().access.check(&request, connection) {
@@ -272,7 +271,7 @@ impl Proxy {
     async fn edit(
         &self,
         dialect: &'static dyn Dialect,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let mut timer = OverheadTimer::start();
         let (mut parts, body) = request.into_parts();
@@ -366,7 +365,7 @@ impl Proxy {
     }
 
     /// Serves a request that is not edited: both bodies are streamed through.
-    async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<ResponseBody>, ProxyError> {
+    async fn pass(&self, mut request: Request<ClientBody>) -> Result<Response<ResponseBody>, ProxyError> {
         let timer = OverheadTimer::start();
         if request.method() == Method::CONNECT {
             return Err(NoPathError.into()); // whatever the target looks like
@@ -389,7 +388,7 @@ impl Proxy {
         {
             exchange.set_conversation(dialect, parts.uri.path(), 0, true, CacheScope::default());
         }
-        let request = Request::from_parts(parts, RequestBody::Streamed(PacedBody::new(body, self.limits.pace)));
+        let request = Request::from_parts(parts, RequestBody::Streamed(body));
         let answer = send(upstream, request, target, &mut exchange).await?;
         Ok(relay(upstream, answer, exchange))
     }
@@ -406,7 +405,7 @@ impl LiveConfig {
     }
 }
 
-fn route(request: &Request<Incoming>) -> Route {
+fn route(request: &Request<ClientBody>) -> Route {
     let path = request.uri().path();
     if path == admin::events::PATH {
         return Route::Events;

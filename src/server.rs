@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{ConnectionInfo, ListenerRole};
+use crate::body::in_flight::Requests;
 use crate::body::{Budget, Pace};
 use crate::gather_writes::GatherWrites;
 use crate::proxy::Proxy;
@@ -30,7 +31,7 @@ pub mod listen;
 pub mod tls;
 
 use answer::{StreamExecutor, answer};
-use client_io::{ClientIo, IoLimits, Requests};
+use client_io::{ClientIo, IoLimits};
 use listen::{Addresses, Listener, Socket};
 use tls::Acceptor;
 
@@ -111,6 +112,7 @@ pub struct Server {
     http: Builder<StreamExecutor>,
     header_timeout: Duration,
     io: IoLimits,
+    pace: Pace,
     stop: CancellationToken,
     // Accept loops and connections, separate from other tasks: a drain waits for these first.
     tasks: Tasks,
@@ -135,6 +137,9 @@ pub enum DrainOutcome {
 /// (`cargo bench --bench load -- --parts latency`).
 const MAX_REQUEST_HEAD_BYTES: u32 = 64 << 10;
 
+/// The buffers that connections read into take at most this part of `max_buffered`, besides it.
+const BUFFERS_SHARE: usize = 16;
+
 /// The most bytes of request bodies over HTTP/2 that are held before they are read: of a stream, and of a connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -150,7 +155,8 @@ const ACCEPT_WARN_INTERVAL: Duration = Duration::from_secs(10);
 impl Server {
     /// Creates a server without listeners.
     pub fn new(settings: &Settings, proxy: Arc<Proxy>, acceptor: Option<Acceptor>, budget: Budget) -> Self {
-        let io = IoLimits { budget, write_timeout: settings.write_timeout.0 };
+        let buffers = Budget::new(settings.max_buffered.as_usize() / BUFFERS_SHARE);
+        let io = IoLimits { budget, buffers, write_timeout: settings.write_timeout.0 };
         let head = settings.header_timeout.0;
         let mut http1 = http1::Builder::new();
         http1
@@ -181,6 +187,7 @@ impl Server {
             http,
             header_timeout: head,
             io,
+            pace: settings.pace(),
             stop: CancellationToken::new(),
             tasks: Tasks::default(),
         }
@@ -288,8 +295,8 @@ impl Connection {
     /// that tell the version are read before.
     async fn serve_http1<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
         let (io, requests) = self.limited(io);
-        let (proxy, info) = (Arc::clone(&self.server.proxy), self.info);
-        let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info, &requests));
+        let (proxy, info, pace) = (Arc::clone(&self.server.proxy), self.info, self.server.pace);
+        let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info, requests.start(), pace));
         let serving = pin!(self.server.http1.serve_connection(io, service).with_upgrades());
         log_end(until_stopped(serving, http1::UpgradeableConnection::graceful_shutdown, &self.server.stop).await);
     }
@@ -301,7 +308,8 @@ impl Connection {
         let (io, requests) = self.limited(io);
         let (proxy, info, within) = (Arc::clone(&self.server.proxy), self.info, self.server.header_timeout);
         let for_service = Arc::clone(&requests);
-        let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info, &for_service));
+        let pace = self.server.pace;
+        let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info, for_service.start(), pace));
         let mut serving = pin!(self.server.http.serve_connection_with_upgrades(io, service));
         tokio::select! {
             biased;

@@ -56,13 +56,6 @@ impl Budget {
         self.extend(lease, bytes.saturating_sub(lease.bytes))
     }
 
-    /// The same, but only up to half of the budget: for buffers, which must not take the room of bodies.
-    #[must_use]
-    pub fn extend_to_half(&self, lease: &mut Lease, bytes: usize) -> bool {
-        let more = bytes.saturating_sub(lease.bytes);
-        self.used().saturating_add(more) <= self.0.limit / 2 && self.extend(lease, more)
-    }
-
     /// Whether this many bytes can be leased while nothing else is.
     pub fn ever_has(&self, bytes: usize) -> bool {
         bytes <= self.0.limit
@@ -149,8 +142,6 @@ mod tests {
         assert_eq!((&part[..], budget.used()), (&b"34"[..], 10));
         drop(part);
         assert_eq!(budget.used(), 0);
-        let mut heads = Lease::default();
-        assert!(budget.extend_to_half(&mut heads, 50) && !budget.extend_to_half(&mut heads, 51));
         assert!(budget.ever_has(100) && !budget.ever_has(101));
     }
 

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::in_flight::InFlight;
 
 /// How slowly a body may come.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +52,8 @@ pub enum BodyError {
 pub struct PacedBody<B> {
     body: B,
     pace: Pace,
+    // Of a client's request, which is in flight as long as its body may come.
+    _in_flight: Option<InFlight>,
     n_bytes: u64,
     // How long it was waited for before the present wait, and since when that goes on.
     waited: Duration,
@@ -56,15 +61,20 @@ pub struct PacedBody<B> {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
+/// The body of a client's request.
+pub type ClientBody = PacedBody<Incoming>;
+
 impl<B> PacedBody<B> {
     /// Reads `body` at this pace.
     pub fn new(body: B, pace: Pace) -> Self {
-        Self { body, pace, n_bytes: 0, waited: Duration::ZERO, waiting_since: None, timer: None }
+        let (n_bytes, waited) = (0, Duration::ZERO);
+        Self { body, pace, _in_flight: None, n_bytes, waited, waiting_since: None, timer: None }
     }
 
-    /// The body, as far as it is unread.
-    pub fn into_inner(self) -> B {
-        self.body
+    /// The same of a request that is in flight as long as its body may come.
+    #[must_use]
+    pub fn of(self, request: InFlight) -> Self {
+        Self { _in_flight: Some(request), ..self }
     }
 
     /// How long may be waited in all until there must be more bytes.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, header};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::body::pool::Pool;
-use crate::body::{Budget, Limits, Pace, read_up_to};
+use crate::body::{Budget, ClientBody, Limits, Pace, PacedBody, read_up_to};
 use crate::dialect::Dialect;
 use crate::tasks::Tasks;
 
@@ -61,12 +62,12 @@ pub enum RequestError {
 
 /// The limits of bodies, for client and server.
 pub(super) fn limits() -> Limits {
-    Limits {
-        max_body: MAX_BODY_BYTES,
-        pace: Pace::without_minimum(MAX_PAUSE),
-        budget: Budget::new(4 * MAX_BODY_BYTES),
-        pool: Pool::default(),
-    }
+    Limits { max_body: MAX_BODY_BYTES, budget: Budget::new(4 * MAX_BODY_BYTES), pool: Pool::default() }
+}
+
+/// A body that may pause for a while.
+pub(super) fn paced(body: Incoming) -> ClientBody {
+    PacedBody::new(body, Pace::without_minimum(MAX_PAUSE))
 }
 
 // === impl Client ===
@@ -105,7 +106,7 @@ impl Client {
         }
         let request = request.body(Full::new(body))?;
         let (head, body) = sender.send_request(request).await?.into_parts();
-        let body = read_up_to(body, &self.limits).await?;
+        let body = read_up_to(paced(body), &self.limits).await?;
         Ok(Response { status: head.status, headers: head.headers, body })
     }
 }

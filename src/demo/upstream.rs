@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::client::limits;
+use super::client::{limits, paced};
 use super::format::{Answer, Call, Entry, Format, Refusal};
 use super::script::{self, MODEL, SCRIPT, ScriptAction};
 use super::tool_outputs::CAUSE;
@@ -118,7 +118,7 @@ impl ScriptedModel {
                 _ => refuse(StatusCode::NOT_FOUND, &Refusal::Other("There is nothing here.".to_owned())),
             };
         }
-        let Ok(body) = read_up_to(request.into_body(), &self.limits).await else {
+        let Ok(body) = read_up_to(paced(request.into_body()), &self.limits).await else {
             return refuse(StatusCode::BAD_REQUEST, &Refusal::Other("The body broke off.".to_owned()));
         };
         self.last.store(Arc::new(body.clone()));

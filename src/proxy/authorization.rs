@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 
 use super::{Proxy, headers};
 use crate::admin::access::{ConnectionInfo, ListenerRole};
 use crate::admin::events::EventStream;
 use crate::admin::mcp;
 use crate::admin::{self, Requester};
+use crate::body::ClientBody;
 use crate::events::Audience;
 
 impl Proxy {
@@ -29,7 +29,7 @@ impl Proxy {
     }
 
     /// Whose data a request may read; `None` if it must show a credential.
-    fn audience(&self, request: &Request<Incoming>, connection: ConnectionInfo) -> Option<Audience> {
+    fn audience(&self, request: &Request<ClientBody>, connection: ConnectionInfo) -> Option<Audience> {
         let access = &self.live.load().access;
         match headers::credential(request.headers()) {
             _ if access.is_operator(request.headers()) => Some(Audience::All),
@@ -41,7 +41,7 @@ impl Proxy {
     /// Answers `POST /abridge/mcp` with what the request may read.
     pub(super) async fn serve_mcp(
         &self,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
         connection: ConnectionInfo,
     ) -> Response<Full<Bytes>> {
         let session = mcp::Session {
@@ -57,7 +57,7 @@ impl Proxy {
     /// Answers `GET /abridge/events` with the events that the request may see.
     pub(super) fn serve_events(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<ClientBody>,
         connection: ConnectionInfo,
     ) -> Response<Either<Full<Bytes>, EventStream>> {
         let audience = self.audience(request, connection);

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
 use memchr::memmem;
 
 use super::exchange::{Exchange, OverheadTimer, RequestId};
@@ -18,6 +17,7 @@ use super::respond::ProxyError;
 use super::responses::Compact;
 use super::send::request_body;
 use super::{Destination, Proxy, ResponseBody, full_body, manual_summary, relay, send};
+use crate::body::ClientBody;
 use crate::body::peek::PeekableBody;
 use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;
@@ -41,7 +41,7 @@ impl Proxy {
     pub(super) async fn compact(
         &self,
         dialect: &'static dyn Dialect,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let live = self.live.load_full();
         let is_dry = live.dry_run || ControlHeader::from_headers(request.headers()) == ControlHeader::DryRun;

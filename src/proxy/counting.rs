@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 
 use super::exchange::{Exchange, OverheadTimer};
 use super::headers::ControlHeader;
@@ -11,6 +10,7 @@ use super::rescue::{RescuePolicy, Treatment};
 use super::respond::ProxyError;
 use super::send::request_body;
 use super::{Proxy, ResponseBody, relay, send};
+use crate::body::ClientBody;
 use crate::dialect::Dialect;
 use crate::engine::{EditMode, EditOptions, EditedBody};
 use crate::planner::SummaryTiming;
@@ -23,7 +23,7 @@ impl Proxy {
     pub(super) async fn count(
         &self,
         dialect: &'static dyn Dialect,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let mut timer = OverheadTimer::start();
         let (mut parts, body) = request.into_parts();

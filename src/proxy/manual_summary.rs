@@ -12,12 +12,12 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response, Uri};
 use http_body_util::Full;
-use hyper::body::Incoming;
 
 use super::exchange::{EDITS, REQUEST_ID, TOKENS};
 use super::respond::ProxyError;
 use super::{Destination, Proxy, ResponseBody, full_body};
 use crate::admin::SUMMARIZE;
+use crate::body::ClientBody;
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
 use crate::engine::{EditMode, EditOptions, EditedBody};
@@ -48,7 +48,7 @@ impl Proxy {
     pub(super) async fn summarize(
         &self,
         manual: ManualSummary,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let ManualSummary { dialect, target } = manual;
         let (parts, body) = request.into_parts();

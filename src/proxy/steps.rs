@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::EXPECT;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, Uri};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::exchange::{Exchange, RequestId};
@@ -16,7 +16,7 @@ use super::headers;
 use super::respond::ProxyError;
 use super::{Destination, LiveConfig, Proxy};
 use crate::body::encoding::{ContentEncoding, DecodeError};
-use crate::body::{self, BodyError, Budget, ReadError, UnreadBody};
+use crate::body::{self, BodyError, Budget, ClientBody, ReadError, UnreadBody};
 use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, EngineConfig, EngineError};
@@ -43,8 +43,8 @@ impl Proxy {
     pub(super) fn admit(
         &self,
         headers: &HeaderMap,
-        body: Incoming,
-    ) -> Result<(OwnedSemaphorePermit, Incoming), ProxyError> {
+        body: ClientBody,
+    ) -> Result<(OwnedSemaphorePermit, ClientBody), ProxyError> {
         if headers::has_unsupported_coding(headers) {
             return Err(ProxyError::BadTransfer);
         }
@@ -61,7 +61,7 @@ impl Proxy {
         &self,
         live: &LiveConfig,
         headers: &HeaderMap,
-        body: Incoming,
+        body: ClientBody,
     ) -> Result<(Bytes, StringIndexer), ProxyError> {
         let is_short = body.size_hint().exact().is_some_and(|length| length < INDEXED_FROM);
         let is_indexed = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;

@@ -1,12 +1,12 @@
 //! Upgraded connections, such as websockets: copies bytes both ways until one side ends.
 
 use http::{HeaderMap, HeaderValue, Request};
-use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 
 use super::headers;
+use crate::body::ClientBody;
 
 /// A client's request to switch protocols.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Tunnel {
 
 impl Tunnel {
     /// Reads the upgrade of a request, if it has one.
-    pub(super) fn from_request(request: &mut Request<Incoming>) -> Option<Self> {
+    pub(super) fn from_request(request: &mut Request<ClientBody>) -> Option<Self> {
         let protocol = headers::upgrade_protocol(request.headers())?;
         Some(Self { protocol, client: hyper::upgrade::on(request) })
     }

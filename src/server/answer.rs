@@ -17,8 +17,9 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioExecutor;
 use tokio::time::sleep;
 
-use super::client_io::{InFlight, Requests};
 use crate::admin::access::ConnectionInfo;
+use crate::body::in_flight::InFlight;
+use crate::body::{Pace, PacedBody};
 use crate::proxy::{Proxy, ResponseBody};
 
 pin_project_lite::pin_project! {
@@ -59,10 +60,11 @@ pub(super) fn answer(
     proxy: Arc<Proxy>,
     request: Request<Incoming>,
     info: ConnectionInfo,
-    requests: &Arc<Requests>,
-) -> Pin<Box<impl Future<Output = Result<Response<Answer>, Infallible>> + use<>>> {
-    let in_flight = requests.start();
+    in_flight: InFlight,
+    pace: Pace,
+) -> Pin<Box<impl Future<Output = Result<Response<Answer>, Infallible>>>> {
     Box::pin(async move {
+        let request = request.map(|body| PacedBody::new(body, pace).of(in_flight.clone()));
         let mut handling = pin!(proxy.handle(request, info));
         let response = poll_fn(|cx| {
             DONE.set(Done::Waited);

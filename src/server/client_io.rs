@@ -7,30 +7,21 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use tokio::time::{Sleep, sleep};
 
+use crate::body::in_flight::Requests;
 use crate::body::{Budget, Lease};
 
-/// The requests of one connection.
-#[derive(Debug, Default)]
-pub(super) struct Requests {
-    in_flight: AtomicUsize,
-    started: AtomicUsize,
-}
-
-/// A request that is in flight until this is dropped.
-#[derive(Debug)]
-pub(super) struct InFlight(Arc<Requests>);
-
-/// The limits of all connections to clients.
+/// The limits of all connections to clients. What is read into has a budget of its own, so that connections that wait take no
+/// room from bodies.
 #[derive(Clone, Debug)]
 pub(super) struct IoLimits {
     pub(super) budget: Budget,
+    pub(super) buffers: Budget,
     pub(super) write_timeout: Duration,
 }
 
@@ -43,6 +34,9 @@ pub(super) struct ClientIo<T> {
     // The buffer that is read into, and what waits to be written.
     reading: Lease,
     unsent: Lease,
+    // How many bytes were read without a lease since this many requests.
+    n_head: usize,
+    behind: usize,
     // Runs while the client takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
@@ -57,66 +51,34 @@ const LEAST_READ: usize = 4 << 10;
 const OVERLOADED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nx-abridge-error: overloaded\r\nretry-after: 1\r\n\
     content-length: 0\r\nconnection: close\r\n\r\n";
 
-// === impl Requests ===
-
-impl Requests {
-    /// Counts a request.
-    pub(super) fn start(self: &Arc<Self>) -> InFlight {
-        self.started.fetch_add(1, Ordering::Relaxed);
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(Arc::clone(self))
-    }
-
-    fn are_in_flight(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) > 0
-    }
-
-    /// Returns once there has been no request for `within`, and at most for twice as long. A connection that never had one is
-    /// waited for once.
-    pub(super) async fn idle(&self, within: Duration) {
-        let mut started = 0;
-        loop {
-            sleep(within).await;
-            let so_far = self.started.load(Ordering::Relaxed);
-            if so_far == started && !self.are_in_flight() {
-                return;
-            }
-            // A request that has ended meanwhile counts from now on.
-            started = if self.are_in_flight() { usize::MAX } else { so_far };
-        }
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 // === impl ClientIo ===
 
 impl<T: Read + Write + Unpin> ClientIo<T> {
     pub(super) fn new(io: T, limits: IoLimits, requests: Arc<Requests>) -> Self {
-        Self { io, limits, requests, reading: Lease::default(), unsent: Lease::default(), stalled: None }
+        let (reading, unsent) = (Lease::default(), Lease::default());
+        Self { io, limits, requests, reading, unsent, n_head: 0, behind: 0, stalled: None }
     }
 
     /// Reads into a buffer that has to be leased.
     fn poll_read_leased(&mut self, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let (budget, room) = (&self.limits.budget, buffer.remaining());
-        if self.requests.are_in_flight() {
-            if budget.extend_to(&mut self.reading, room) {
-                return Pin::new(&mut self.io).poll_read(cx, buffer);
-            }
-            // A body: its reader decides what is refused.
-            let mut little = [0; LEAST_READ];
-            let mut read = ReadBuf::new(&mut little);
-            std::task::ready!(Pin::new(&mut self.io).poll_read(cx, read.unfilled()))?;
+        // A buffer for a head has a part of it already, as long as the room for the rest. One for a body has given it away.
+        let (is_body, room) = (self.requests.are_in_flight(), buffer.remaining());
+        let held = if is_body { room } else { 2 * room };
+        if self.limits.buffers.extend_to(&mut self.reading, held) {
+            return Pin::new(&mut self.io).poll_read(cx, buffer);
+        }
+        let mut little = [0; LEAST_READ];
+        let mut read = ReadBuf::new(&mut little);
+        std::task::ready!(Pin::new(&mut self.io).poll_read(cx, read.unfilled()))?;
+        let started = self.requests.n_started();
+        if is_body || self.behind != started {
+            (self.behind, self.n_head) = (started, 0);
+        }
+        self.n_head += read.filled().len();
+        // The reader of a body decides whether that is refused. A buffer may be long although the head is short.
+        if is_body || self.n_head <= 2 * LEAST_READ {
             buffer.put_slice(read.filled());
             return Poll::Ready(Ok(()));
-        }
-        // A head. The part that has arrived is as long as the room for the rest.
-        if budget.extend_to_half(&mut self.reading, 2 * room) {
-            return Pin::new(&mut self.io).poll_read(cx, buffer);
         }
         // Whoever does not take this sees the connection close.
         let _ = Pin::new(&mut self.io).poll_write(cx, OVERLOADED);
@@ -144,7 +106,7 @@ impl<T: Read + Write + Unpin> ClientIo<T> {
                 );
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
-            written => {
+            written @ Poll::Ready(_) => {
                 if self.stalled.take().is_some() {
                     self.unsent.shrink_to(0);
                 }
@@ -208,7 +170,8 @@ mod tests {
 
     fn connected(budget: usize, buffered: usize) -> (ClientIo<TokioIo<DuplexStream>>, DuplexStream, Arc<Requests>) {
         let (near, far) = duplex(buffered);
-        let limits = IoLimits { budget: Budget::new(budget), write_timeout: Duration::from_secs(60) };
+        let (budget, buffers) = (Budget::new(budget), Budget::new(budget));
+        let limits = IoLimits { budget, buffers, write_timeout: Duration::from_secs(60) };
         let requests = Arc::new(Requests::default());
         (ClientIo::new(TokioIo::new(near), limits, Arc::clone(&requests)), far, requests)
     }
@@ -221,14 +184,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_head_takes_half_of_the_budget_at_most_and_is_refused_with_an_answer() {
-        for (budget, is_read) in [(4 * 64 << 10, true), ((4 * 64 << 10) - 1, false)] {
+    async fn a_long_head_is_refused_with_an_answer_when_there_is_no_memory() {
+        for (budget, is_read) in [(128 << 10, true), ((128 << 10) - 1, false)] {
             let (mut io, mut far, _requests) = connected(budget, MIB);
             far.write_all(&[b'x'; 100]).await.unwrap();
             assert_eq!(read(&mut io, UNLEASED).await.unwrap(), 100);
-            assert_eq!(io.limits.budget.used(), 0);
-            far.write_all(&[b'x'; 100]).await.unwrap();
-            assert_eq!(read(&mut io, 64 << 10).await.is_ok(), is_read);
+            assert_eq!(io.limits.buffers.used(), 0);
+            far.write_all(&[b'x'; 9000]).await.unwrap();
+            let mut n_read = 0;
+            let refused = async {
+                while n_read < 9000 {
+                    n_read += read(&mut io, 64 << 10).await?;
+                }
+                io::Result::Ok(())
+            };
+            assert_eq!((refused.await.is_ok(), n_read), (is_read, if is_read { 9000 } else { 2 * LEAST_READ }));
             drop(io);
             let mut answer = String::new();
             far.read_to_string(&mut answer).await.unwrap();
@@ -242,9 +212,11 @@ mod tests {
         far.write_all(&vec![b'x'; 200 << 10]).await.unwrap();
         let request = requests.start();
         assert_eq!(read(&mut io, 64 << 10).await.unwrap(), 64 << 10);
-        assert_eq!(io.limits.budget.used(), 64 << 10);
+        assert_eq!(io.limits.buffers.used(), 64 << 10);
         assert_eq!(read(&mut io, 128 << 10).await.unwrap(), LEAST_READ);
         drop(request);
+        // A short head is read even then, and a long one is not.
+        assert_eq!(read(&mut io, 128 << 10).await.unwrap(), LEAST_READ);
         assert!(read(&mut io, 128 << 10).await.is_err());
     }
 
@@ -270,20 +242,5 @@ mod tests {
         let (mut io, _far, _requests) = connected(50_000, 1000);
         write(&mut io, 100_000).await.unwrap();
         assert_eq!(write(&mut io, 50_001).await.unwrap_err().kind(), io::ErrorKind::OutOfMemory);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_is_idle_after_a_while_without_a_request() {
-        let requests = Arc::new(Requests::default());
-        let began = tokio::time::Instant::now();
-        requests.idle(Duration::from_secs(30)).await;
-        assert_eq!(began.elapsed().as_secs(), 30);
-        let request = requests.start();
-        let ending = async {
-            sleep(Duration::from_secs(100)).await;
-            drop(request);
-        };
-        tokio::join!(requests.idle(Duration::from_secs(30)), ending);
-        assert!((160..=190).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     }
 }

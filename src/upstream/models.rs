@@ -7,7 +7,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 
 use super::{Upstream, UpstreamError};
-use crate::body::{self, Budget, Limits, Pace, ReadError, RequestBody, pool::Pool};
+use crate::body::{self, Budget, Limits, Pace, PacedBody, ReadError, RequestBody, pool::Pool};
 use crate::tokens::models::{next_page_after, windows_in};
 
 /// The longest list that is read, all pages together, in bytes. Those of large gateways are a tenth of it.
@@ -58,14 +58,15 @@ impl ModelsRequest {
         pause: Duration,
     ) -> Result<Vec<(String, usize)>, ListingError> {
         // A separate budget, so that this takes nothing from requests.
-        let (budget, pace) = (Budget::new(2 * MAX_LISTING), Pace::without_minimum(pause));
-        let mut limits = Limits { max_body: MAX_LISTING, pace, budget, pool: Pool::default() };
+        let budget = Budget::new(2 * MAX_LISTING);
+        let mut limits = Limits { max_body: MAX_LISTING, budget, pool: Pool::default() };
         let (mut page, mut windows) = (first, Vec::new());
         for n in 1..=MAX_PAGES {
             if page.status() != StatusCode::OK {
                 return Err(ListingError::Status(page.status()));
             }
-            let listing = body::read_up_to(page.into_body(), &limits).await?;
+            let listing =
+                body::read_up_to(PacedBody::new(page.into_body(), Pace::without_minimum(pause)), &limits).await?;
             limits.max_body -= listing.len();
             windows.append(&mut windows_in(&listing));
             let next = next_page_after(&listing).filter(|_| n < MAX_PAGES).and_then(|last| self.url_after(&last));
