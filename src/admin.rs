@@ -46,6 +46,11 @@ pub trait Introspection: fmt::Debug + Sync {
     /// The status as JSON.
     fn status(&self) -> TextFuture<'_>;
 
+    /// What an operator should know of the store and do: one sentence.
+    fn store_notice(&self) -> Option<String> {
+        None
+    }
+
     /// The history of the last requests.
     fn history(&self) -> &History;
 
@@ -107,10 +112,11 @@ pub async fn answer(method: &Method, uri: &Uri, headers: &HeaderMap, state: Stat
         }
         "/abridge/readyz" if state.draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         // Requests go on without the store, so a fleet whose engine is away stays ready.
-        "/abridge/readyz" if state.store.is_some_and(|store| store.shared().is_some() && store.is_failing()) => {
-            text(StatusCode::OK, "ready, degraded: store\n")
-        }
-        "/abridge/readyz" => text(StatusCode::OK, "ready\n"),
+        "/abridge/readyz" => match state.introspection.store_notice() {
+            Some(notice) => text(StatusCode::OK, format!("ready, degraded: store: {notice}\n")),
+            None if state.store.is_some_and(Store::is_failing) => text(StatusCode::OK, "ready, degraded: store\n"),
+            None => text(StatusCode::OK, "ready\n"),
+        },
         _ => text(StatusCode::NOT_FOUND, PATHS),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
 
+use crate::admin::Introspection as _;
 use crate::admin::access::{Access, AllowedOrigins};
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
@@ -99,7 +100,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     }
     running.serve(&config);
     let output = StartupOutput::of(&config, colour);
-    startup::report_settings(&config, &environment, address.as_deref(), output);
+    startup::report_settings(&config, &environment, address.as_deref(), proxy.store_notice(), output);
     running.hold(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);

@@ -91,6 +91,7 @@ pub struct Proxy {
     limits: Limits,
     max_in_flight: usize,
     in_flight: Arc<Semaphore>,
+    store_notice: Option<String>,
     recalls: Arc<RecallHandler>,
     mcp: McpServer,
     recorder: Option<Recorder>,
@@ -123,6 +124,8 @@ pub struct Services {
     pub metrics: Metrics,
     /// Sends traces and metrics to a collector, if the settings name one.
     pub otel: Option<otel::Exporter>,
+    /// Why there is no store although the settings have one.
+    pub store_notice: Option<String>,
 }
 
 /// The configuration that a reload can replace while the proxy runs.
@@ -182,10 +185,9 @@ impl LiveConfig {
 impl Proxy {
     /// Creates a proxy.
     pub fn new(live: LiveConfig, engine: Engine, limits: Limits, max_in_flight: usize, services: Services) -> Self {
-        let Services { recorder, tasks, events, history, metrics, otel } = services;
+        let Services { recorder, tasks, events, history, metrics, otel, store_notice } = services;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
-        let recalls =
-            Arc::new(RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout()));
+        let recalls = RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout());
         let inspector = Inspector::new(engine.shared_store());
         let factors = Arc::clone(engine.factors());
         Self {
@@ -194,7 +196,8 @@ impl Proxy {
             limits,
             max_in_flight,
             in_flight,
-            recalls,
+            recalls: Arc::new(recalls.without_store(store_notice.is_some())),
+            store_notice,
             mcp: McpServer::default(),
             recorder,
             tasks,

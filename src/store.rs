@@ -4,11 +4,9 @@
 //! changes nothing. [`conformance`] tests what each method must do in any store. [`redb`] is a store in one file;
 //! [`memory`] is the reference implementation for tests.
 
-use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +20,7 @@ mod codec;
 pub mod conformance;
 mod counts;
 pub mod engine;
+mod error;
 mod expiry;
 mod known_keys;
 pub mod memory;
@@ -34,9 +33,10 @@ pub mod shared;
 mod time;
 
 pub use engine::FleetStore;
+pub use error::{Op, StoreError, StoreErrorKind};
 pub use page::{Cursor, Owner, Page, PageQuery};
 pub use postgres::PostgresStore;
-pub use redb::{OpenError, RedbStore};
+pub use redb::{OpenError, RedbStore, Salvaged};
 pub use redis::RedisStore;
 pub use shared::{Offered, SharedStore};
 pub use time::{Clock, Time};
@@ -47,6 +47,10 @@ pub use time::{Clock, Time};
 pub struct Settings {
     /// Keeps what edits take out of conversations. With `false`, no edit takes out a text that must be recallable.
     pub enabled: bool,
+    /// Starts only if the store can be opened. With `false`, a file that is damaged or is not a store is set aside under a name
+    /// that says when, and a new one is begun; if nothing can be written, abridge serves without the edits that need the
+    /// store. A file that another abridge uses stops the start in either case.
+    pub required: bool,
     /// Where it is kept. With `"file"`, one process uses it; with any other, all processes that have the same settings do.
     pub engine: StoreEngine,
     /// The name of the environment variable with the URL of the engine: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`,
@@ -159,6 +163,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The summary, which counts as used now; `None` if it is not stored.
     fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>>;
 
+    /// The summary as [`Self::summary`] gives it, for who can make it anew: a damaged one is removed and counts as none.
+    fn whole_summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
+        Box::pin(async move {
+            match self.summary(beginning).await {
+                Err(error) if error.kind == StoreErrorKind::Damaged => {
+                    self.remove_damaged_summary(beginning).await?;
+                    Ok(None)
+                }
+                other => other,
+            }
+        })
+    }
+
+    /// Removes the summary of a beginning if it is damaged, where an offer does not replace it anyway.
+    fn remove_damaged_summary(&self, _beginning: ChainKey) -> StoreFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// All beginnings that have a summary.
     fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>>;
 
@@ -192,6 +214,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// One page of payloads, the last used first. They do not count as used.
     fn page(&self, query: PageQuery) -> StoreFuture<'_, Page>;
 
+    /// Reads everything that is stored, and checks it. Nothing counts as used.
+    fn verify(&self) -> StoreFuture<'_, Verified>;
+
     /// Statistics of the store and of this process's use of it.
     fn stats(&self) -> StoreFuture<'_, Stats>;
 
@@ -202,6 +227,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The path, if the store is a file.
     fn path(&self) -> Option<&Path> {
+        None
+    }
+
+    /// What an operator should know and do: one sentence.
+    fn notice(&self) -> Option<String> {
         None
     }
 
@@ -222,45 +252,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 /// The future of a store operation.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// Why a store operation failed.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("the store is {kind} and cannot {op}")]
-pub struct StoreError {
-    /// The operation.
-    pub op: Op,
-    /// The kind of failure.
-    pub kind: StoreErrorKind,
-    /// The underlying error.
-    #[source]
-    pub source: Arc<dyn Error + Send + Sync>,
-}
-
-/// An operation of a store.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Op {
-    /// Open the file.
-    Open,
-    /// Write payloads or summaries.
-    Put,
-    /// Read.
-    Get,
-    /// Remove what has expired.
-    Sweep,
-    /// Shrink the file.
-    Compact,
-    /// Close the file.
-    Close,
-}
-
-/// The kind of a store failure.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum StoreErrorKind {
-    /// The file cannot be accessed, or the store is closed; it may work again later.
-    Unavailable,
-    /// The content of the file is invalid.
-    Corrupt,
-    /// The disk is full.
-    Full,
+/// What a check of everything in a store has found.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Verified {
+    /// Payloads that are whole.
+    pub payloads: u64,
+    /// Summaries and other facts about conversations that are whole.
+    pub summaries: u64,
+    /// Requests stored for `[inspect]` that are whole.
+    pub inspected: u64,
+    /// What is damaged, by name.
+    pub damaged: Vec<String>,
 }
 
 /// One payload, without its content.
@@ -323,6 +325,8 @@ pub struct Stats {
     pub recalled: u64,
     /// Failed operations.
     pub failures: u64,
+    /// Reads of something that is damaged.
+    pub damaged: u64,
 }
 
 /// Counters of a store since the process started.
@@ -338,6 +342,8 @@ pub struct StoreCounters {
     pub known: u64,
     /// Failed operations.
     pub failures: u64,
+    /// Reads of something that is damaged.
+    pub damaged: u64,
     /// How long requests waited for payloads that had to be written.
     pub waits: Snapshot,
 }
@@ -362,6 +368,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             enabled: true,
+            required: false,
             engine: StoreEngine::File,
             url_env: None,
             secret_env: None,
@@ -419,42 +426,19 @@ impl fmt::Display for StoreEngine {
     }
 }
 
-// === impl StoreError ===
+// === impl Verified ===
 
-impl StoreError {
-    /// Creates an error with this cause.
-    pub(crate) fn new(op: Op, kind: StoreErrorKind, source: impl Error + Send + Sync + 'static) -> Self {
-        Self { op, kind, source: Arc::new(source) }
-    }
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Open => "be opened",
-            Self::Put => "keep a payload",
-            Self::Get => "be read",
-            Self::Sweep => "be swept",
-            Self::Compact => "be compacted",
-            Self::Close => "be closed",
-        })
-    }
-}
-
-impl StoreErrorKind {
-    /// The kind as one word, for labels.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Unavailable => "unavailable",
-            Self::Corrupt => "corrupt",
-            Self::Full => "full",
+impl Verified {
+    /// Counts what was found under a name. What a later version has stored is whole.
+    fn count(&mut self, name: codec::Name, found: Option<codec::Unreadable>) {
+        if found == Some(codec::Unreadable::Damaged) {
+            return self.damaged.push(name.to_string());
         }
-    }
-}
-
-impl fmt::Display for StoreErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
+        match (name.payload(), name.summary()) {
+            (Some(_), _) => self.payloads += 1,
+            (_, Some(_)) => self.summaries += 1,
+            (None, None) => self.inspected += 1,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use abridge_proxy::dialect::{self, Dialect};
 use abridge_proxy::planner::{PlanSettings, Planner};
 
 pub mod config;
+pub mod content_encoding;
 pub mod dialects;
 pub mod draw;
 pub mod messages;
@@ -16,6 +17,7 @@ pub mod recall_query;
 pub mod recording;
 pub mod responses;
 pub mod scanner;
+pub mod store_row;
 pub mod tap;
 pub mod truncate;
 
@@ -30,7 +32,7 @@ mod validator; // what strict upstreams ask of a message array
 pub type Target = fn(&[u8]);
 
 /// Each target with its name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("scanner", scanner::run),
     ("plan_and_splice", plan_and_splice::run),
     ("patch", patch::run),
@@ -41,6 +43,8 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("recording", recording::run),
     ("responses", responses::run),
     ("messages", messages::run),
+    ("store_row", store_row::run),
+    ("content_encoding", content_encoding::run),
 ];
 
 /// What stands where a result is missing, so that it can be told from what a client wrote.

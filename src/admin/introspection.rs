@@ -153,7 +153,14 @@ async fn payloads(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     }
     let empty =
         |reason| json(StatusCode::OK, to_json(&PayloadList { payloads: Vec::new(), next: None, reason: Some(reason) }));
-    let Some(store) = state.store else { return empty("there is no store: store.enabled is false") };
+    let Some(store) = state.store else {
+        let lacks_store = state.introspection.store_notice().is_some();
+        return empty(if lacks_store {
+            "the store could not be opened"
+        } else {
+            "there is no store: store.enabled is false"
+        });
+    };
     let prefix = may_begin_a_handle(&search).then(|| search.clone());
     let text = Some(search).filter(|search| !search.is_empty() && state.introspection.inspect().keep > 0);
     if prefix.is_none() && text.is_none() {

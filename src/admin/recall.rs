@@ -43,7 +43,7 @@ use tokio::time::timeout;
 use super::text;
 use crate::body::{Budget, Lease};
 use crate::payload::{Keys, MediaType, Payload, PayloadKey};
-use crate::store::{Owner, Page, Store, StoreError, StoreFuture};
+use crate::store::{Owner, Page, Store, StoreError, StoreErrorKind, StoreFuture};
 use crate::tasks::run_blocking;
 use crate::units::Period;
 
@@ -69,6 +69,11 @@ const USAGE: &str =
 
 const TOO_MANY: &str = "abridge already has as many requests in flight as server.max_in_flight allows";
 
+const UNKNOWN_HERE: &str = "no payload has this handle; the store that it may be in could not be used when abridge started, or was damaged: ask who runs abridge, whose log and `abridge status` say what to do\n";
+
+/// Marks an error as abridge's; the value is its code.
+const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
+
 const CREDENTIAL_REQUIRED: &str = "recall.require_auth is set: send the key of the conversation that the handle is from, as its requests do (`authorization`, `x-api-key` or `api-key`), or the token that admin.token_env names\n";
 
 /// Answers recalls, within limits for all of them together.
@@ -81,6 +86,8 @@ pub struct RecallHandler {
     searches: Semaphore,
     store_timeout: Duration,
     counts: OutcomeCounts,
+    // The settings have a store, and it could not be opened.
+    lacks_store: bool,
 }
 
 /// The rights of a request that recalls a payload.
@@ -101,6 +108,7 @@ struct OutcomeCounts {
     unknown: AtomicU64,
     swept: AtomicU64,
     refused: AtomicU64,
+    damaged: AtomicU64,
     busy: AtomicU64,
 }
 
@@ -124,14 +132,28 @@ impl RecallHandler {
             searches: Semaphore::new(1),
             store_timeout,
             counts: OutcomeCounts::default(),
+            lacks_store: false,
         }
     }
 
+    /// Says in answers whether the store of the settings could not be opened.
+    #[must_use]
+    pub fn without_store(self, lacks_store: bool) -> Self {
+        Self { lacks_store, ..self }
+    }
+
     /// Each outcome, and its count.
-    pub fn counts(&self) -> [(&'static str, u64); 5] {
-        let OutcomeCounts { found, unknown, swept, refused, busy } = &self.counts;
-        [("found", found), ("unknown", unknown), ("swept", swept), ("refused", refused), ("busy", busy)]
-            .map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed)))
+    pub fn counts(&self) -> [(&'static str, u64); 6] {
+        let OutcomeCounts { found, unknown, swept, refused, damaged, busy } = &self.counts;
+        [
+            ("found", found),
+            ("unknown", unknown),
+            ("swept", swept),
+            ("refused", refused),
+            ("damaged", damaged),
+            ("busy", busy),
+        ]
+        .map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed)))
     }
 
     /// Answers a recall and counts its outcome.
@@ -143,12 +165,13 @@ impl RecallHandler {
         requester: Requester,
     ) -> Response<Full<Bytes>> {
         let response = self.respond(handle, query, store, requester).await;
-        let OutcomeCounts { found, unknown, swept, refused, busy } = &self.counts;
+        let OutcomeCounts { found, unknown, swept, refused, damaged, busy } = &self.counts;
         let count = match response.status() {
             StatusCode::OK => found,
             StatusCode::NOT_FOUND => unknown,
             StatusCode::GONE => swept,
             StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED => refused,
+            StatusCode::INTERNAL_SERVER_ERROR => damaged,
             _ => busy,
         };
         count.fetch_add(1, Ordering::Relaxed);
@@ -175,6 +198,9 @@ impl RecallHandler {
         let found = timeout(self.store_timeout, self.load(handle, store, requester));
         let (key, payload, mut lease) = match found.await.unwrap_or(Err(RecallError::Timeout(self.store_timeout))) {
             Ok(found) => found,
+            Err(RecallError::Unknown) if self.lacks_store || store.is_some_and(|store| store.notice().is_some()) => {
+                return text(StatusCode::NOT_FOUND, UNKNOWN_HERE);
+            }
             Err(missing) => return missing.to_response(),
         };
         let size = payload.len();
@@ -295,6 +321,12 @@ impl RecallError {
             Self::NoBudget => retry_later("the bodies in memory have reached server.max_buffered"),
             Self::Timeout(store_timeout) => {
                 retry_later(&format!("the store has not answered within {} (store.timeout)", Period(*store_timeout)))
+            }
+            Self::Store(error) if error.kind == StoreErrorKind::Damaged => {
+                // The store has logged it.
+                let mut response = text(StatusCode::INTERNAL_SERVER_ERROR, format!("payload_damaged: {error}\n"));
+                response.headers_mut().insert(ERROR, HeaderValue::from_static("payload_damaged"));
+                response
             }
             Self::Store(error) => {
                 tracing::warn!(%error, cause = %error.source, "a payload could not be recalled");

@@ -80,7 +80,7 @@ pub fn summarize(sources: &Sources, config: &Config, body: Bytes) -> anyhow::Res
 
 async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)> {
     let tasks = Tasks::default();
-    let (store, keys) = of_app::open(config, environment).await?;
+    let of_app::Opened { store, keys, .. } = of_app::open(config, environment).await?;
     let live = build_live(config, environment, config.address(), keys.clone(), None)?;
     let dialect = dialect::of_body(&body);
     let Destination { upstream, rules, .. } = live.destinations.default();

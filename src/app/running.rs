@@ -54,7 +54,7 @@ impl Running {
         let recorder = record
             .map(|dir| Recorder::new(&dir).with_context(|| format!("cannot record into {}", dir.display())))
             .transpose()?;
-        let (store, keys) = store::open(config, environment).await?;
+        let store::Opened { store, keys, notice } = store::open(config, environment).await?;
         let acceptor = config.tls.as_ref().map(Acceptor::new).transpose().context("[tls]")?;
         let operators = config.admin.listen.as_ref().map_or_else(|| Ok(Vec::new()), |listen| listeners(&listen.0))?;
         let clients = listeners(&config.server.listen.0)?;
@@ -82,6 +82,7 @@ impl Running {
             history: History::new(),
             metrics: Metrics::new(),
             otel: otel.clone(),
+            store_notice: notice,
         };
         let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, shared));
         proxy.trim_inspected();

@@ -58,6 +58,7 @@ pub(super) fn report_settings(
     config: &Config,
     environment: &Environment,
     address: Option<&str>,
+    notice: Option<String>,
     output: StartupOutput,
 ) {
     let StartupOutput::Lines(colour) = output else {
@@ -68,7 +69,7 @@ pub(super) fn report_settings(
     let mut lines = vec![("upstream", chat_url(config))];
     lines.extend(describe_routes(config).map(|routes| ("upstreams", routes)));
     lines.push(("edits", describe_edits(config)));
-    lines.push(("originals", describe_storage(config, environment)));
+    lines.push(("originals", notice.unwrap_or_else(|| describe_storage(config, environment))));
     lines.push(("windows", describe_windows(config)));
     lines.extend(address.map(|address| ("clients", describe_clients(config, address))));
     write_stderr(lines.iter().map(|(label, text)| format_line(label, text, colour)).collect::<String>());

@@ -10,7 +10,7 @@ use crate::config::{Config, Environment, NoStorePathError};
 use crate::engine::export;
 use crate::payload::Keys;
 use crate::proxy::Proxy;
-use crate::store::{self, Clock, RedbStore, Store, StoreEngine, SweepResult, engine};
+use crate::store::{self, Clock, OpenError, RedbStore, Store, StoreEngine, SweepResult, engine};
 use crate::tasks::{Tasks, run_blocking};
 
 /// The interval between two maintenance runs of the store.
@@ -27,17 +27,38 @@ const STORE_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 #[error("the store's engine has not given its secret")]
 struct NoSecretError;
 
-/// Opens the store and derives the keys from its secret. Without a store, the keys are the well-known ones.
-pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::Result<(Option<Arc<dyn Store>>, Keys)> {
+/// A store, or what is done without one.
+pub(super) struct Opened {
+    pub(super) store: Option<Arc<dyn Store>>,
+    /// Made with the secret of the store. Without a store, the keys are the well-known ones.
+    pub(super) keys: Keys,
+    /// Why there is no store although the settings have one, and what to do.
+    pub(super) notice: Option<String>,
+}
+
+/// Opens the store. A file that cannot be used is no reason not to serve, unless the settings require it or another process
+/// uses it.
+pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::Result<Opened> {
+    let opened = |store, keys| Opened { store: Some(store), keys, notice: None };
     if !config.store.enabled {
-        return Ok((None, Keys::well_known()));
+        return Ok(Opened { store: None, keys: Keys::well_known(), notice: None });
     }
     match config.store.engine {
         StoreEngine::File => {
             let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePathError)?;
-            let store = RedbStore::open(&path, config.store.clone(), Clock::system())?;
-            let keys = Keys::new(store.secret());
-            Ok((Some(Arc::new(store)), keys))
+            match RedbStore::open_or_set_aside(&path, config.store.clone(), Clock::system()) {
+                Ok(store) => {
+                    let keys = Keys::new(store.secret());
+                    Ok(opened(Arc::new(store), keys))
+                }
+                Err(error) if config.store.required || matches!(error, OpenError::InUse { .. }) => Err(error.into()),
+                Err(error) => {
+                    let why = format!("{:#}", anyhow::Error::new(error));
+                    let notice = format!("edits that need the store take nothing out until a restart: {why}");
+                    tracing::error!("{notice}");
+                    Ok(Opened { store: None, keys: Keys::well_known(), notice: Some(notice) })
+                }
+            }
         }
         StoreEngine::Postgres | StoreEngine::Redis => {
             let store = engine::open(environment.store_options(&config.store)).await?;
@@ -46,7 +67,7 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
             }
             let secret = store.secret().ok_or(NoSecretError)?;
             let store: Box<dyn Store> = store;
-            Ok((Some(store.into()), Keys::new(secret).replacing(environment.store_secrets.old())))
+            Ok(opened(store.into(), Keys::new(secret).replacing(environment.store_secrets.old())))
         }
     }
 }

@@ -74,6 +74,7 @@ fn failure_message(answer: &Response, proxy: &RunningProxy) -> String {
         404 => format!(
             "{why}; ask the abridge that wrote the notice (--at), and see whether its store.path is still the same file"
         ),
+        500 if answer.header("x-abridge-error") == Some("payload_damaged") => why.to_owned(),
         410 => format!("{why}; a longer store.keep_for or a larger store.max_bytes keeps later ones"),
         status => format!("{} answers {status}: {why}", proxy.name()),
     }

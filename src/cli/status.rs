@@ -42,6 +42,7 @@ struct Status {
     fail_open: BTreeMap<String, u64>,
     regrets: BTreeMap<String, u64>,
     store: Option<StoreStatus>,
+    store_notice: Option<String>,
     in_flight: u64,
     buffered_bytes: u64,
     rss_bytes: Option<u64>,
@@ -172,6 +173,9 @@ impl Status {
         row("fail-open", format_counts(&self.fail_open));
         row("regrets", format_counts(&self.regrets));
         row("store", self.store.as_ref().map_or_else(|| "off".to_owned(), StoreStatus::to_text));
+        if let Some(notice) = &self.store_notice {
+            row("", notice.clone());
+        }
         let keep = self.inspect_keep;
         row("inspect", if keep == 0 { "off".to_owned() } else { format!("the last {keep} edited requests are kept") });
         let (in_flight, held) = (self.in_flight, format_bytes(self.buffered_bytes));

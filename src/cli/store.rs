@@ -1,5 +1,5 @@
-//! `abridge store`: lists, prints, sweeps and compacts the store; makes the tables of an engine, and copies a file there
-//! and back. A file must not be open in a proxy.
+//! `abridge store`: lists, prints, checks, sweeps and compacts the store; makes the tables of an engine, copies a file
+//! there and back, and copies what is whole of a damaged file. A file must not be open in a proxy.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,11 @@ use crate::config::{Config, Environment, NoStorePathError, Sources};
 use crate::payload::PayloadKey;
 use crate::store::{
     Clock, FleetStore, OpenError, PayloadInfo, RedbStore, Stats, Store, StoreEngine, StoreError, SweepResult, Time,
-    engine, postgres,
+    Verified, engine, postgres,
 };
 
 mod copy;
+mod salvage;
 
 /// The subcommands of `store`.
 #[derive(Debug, Subcommand)]
@@ -32,6 +33,10 @@ pub enum Command {
     Sweep(OutputArgs),
     /// Compact the file to its smallest size.
     Compact(OutputArgs),
+    /// Read and check everything that is stored
+    Verify(OutputArgs),
+    /// Copy what is whole of a file, also of a damaged one, to a new file
+    Salvage(salvage::Args),
     /// Make the tables that the store of a fleet needs, where they do not exist.
     Init,
     /// Copy a store file to the engine of the settings, or from there to a new file: texts, summaries and the secret.
@@ -81,6 +86,7 @@ pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Res
         match command {
             Command::Init => return init(config, &environment).await,
             Command::Copy(args) => return copy::run(args, config, &environment).await,
+            Command::Salvage(args) => return salvage::run(args, config, &environment).await,
             _ => {}
         }
         let store = open(config, &environment).await?;
@@ -188,6 +194,11 @@ impl Command {
                 let stats = store.stats().await?;
                 if output.json { to_json(&stats)? } else { format_stats(&stats) }
             }
+            Self::Verify(output) => {
+                let verified = store.verify().await?;
+                print([if output.json { to_json(&verified)? } else { format_verified(&verified) }])?;
+                return Ok(if verified.damaged.is_empty() { Exit::Ok } else { Exit::No });
+            }
             Self::Sweep(output) => {
                 let swept = store.sweep().await?;
                 if output.json {
@@ -201,7 +212,7 @@ impl Command {
                 }
             }
             // They open what they need.
-            Self::Init | Self::Copy(_) => String::new(),
+            Self::Init | Self::Copy(_) | Self::Salvage(_) => String::new(),
             Self::Compact(output) => {
                 let before = store.stats().await?.file_bytes;
                 store.compact().await?;
@@ -236,6 +247,17 @@ fn format_age(now: Time, then: Time) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
     let unit = units.into_iter().find(|(length, _)| seconds >= *length);
     unit.map_or_else(|| format!("{seconds} s"), |(length, name)| format!("{} {name}", seconds / length))
+}
+
+fn format_verified(Verified { payloads, summaries, inspected, damaged }: &Verified) -> String {
+    let mut text: String = damaged.iter().map(|name| format!("damaged: {name}\n")).collect();
+    let n_damaged = damaged.len();
+    // Writing into a String never fails.
+    let _written = writeln!(
+        text,
+        "{payloads} payloads, {summaries} summaries and {inspected} inspected requests are whole; {n_damaged} rows are damaged"
+    );
+    text
 }
 
 fn format_stats(stats: &Stats) -> String {

@@ -99,7 +99,7 @@ impl Factors {
     async fn ask(&self, beginning: ChainKey, offered: Option<Factor>) -> Option<Factor> {
         let store = Arc::clone(self.store.as_ref()?);
         let asking = async move {
-            let stored = store.summary(beginning).await?;
+            let stored = store.whole_summary(beginning).await?;
             let (None, Some(token_factor)) = (&stored, offered) else {
                 return Ok::<_, StoreError>(stored);
             };

@@ -296,7 +296,7 @@ impl Answers {
     /// The answer that the store has.
     async fn load(&self, key: ChainKey) -> Result<Option<Arc<Answer>>, PersistError> {
         let Some(store) = self.store.clone() else { return Ok(None) };
-        let stored = self.breaker.call(async move { store.summary(key).await }).await?;
+        let stored = self.breaker.call(async move { store.whole_summary(key).await }).await?;
         Ok(stored.map_err(PersistError::Store)?.as_ref().and_then(read_stored))
     }
 

@@ -47,7 +47,8 @@ impl KeptRecalls {
     /// The recalls of a turn.
     pub async fn get(&self, turn: ChainKey) -> Option<TurnRecalls> {
         let store = self.store.clone().filter(|_| self.absent.get(&turn).is_none())?;
-        let stored: Option<Bytes> = self.breaker.call(async move { store.summary(turn).await }).await.ok()?.ok()?;
+        let stored: Option<Bytes> =
+            self.breaker.call(async move { store.whole_summary(turn).await }).await.ok()?.ok()?;
         let recalls = stored.and_then(|json| serde_json::from_slice(&json).ok());
         if recalls.is_none() {
             self.absent.insert(turn, ());

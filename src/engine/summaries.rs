@@ -173,7 +173,7 @@ impl Summaries {
     /// Loads the text of a summary from the store. If that fails, [`SummaryIndex::state`] returns another state from now on.
     pub(super) async fn load(&self, beginning: ChainKey) {
         let Some(store) = self.store.clone() else { return self.forget(beginning) };
-        match self.breaker.call(async move { store.summary(beginning).await }).await {
+        match self.breaker.call(async move { store.whole_summary(beginning).await }).await {
             Ok(Ok(stored)) => match stored.and_then(|stored| serde_json::from_slice(&stored).ok()) {
                 Some(summary) => self.insert(beginning, summary),
                 None => self.forget(beginning),

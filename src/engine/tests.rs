@@ -15,7 +15,9 @@ use crate::planner::{Offload, PlanSettings};
 use crate::recall::Via;
 use crate::span::Span;
 use crate::store::memory::MemoryStore;
-use crate::store::{self, Clock, Offered, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult};
+use crate::store::{
+    self, Clock, Offered, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult, Verified,
+};
 use crate::string_index::StringIndex;
 use crate::summary::{Prompt, SummaryInput};
 use crate::tokens::{Gauge, Meter};
@@ -242,6 +244,10 @@ impl Store for Stuck {
 
     fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
         self.0.load(key)
+    }
+
+    fn verify(&self) -> StoreFuture<'_, Verified> {
+        self.0.verify()
     }
 
     fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {

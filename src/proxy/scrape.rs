@@ -10,6 +10,7 @@ use crate::history::History;
 use crate::inspect;
 use crate::metrics::{Exposition, Labels, TextFormat};
 use crate::platform::process::resident_memory;
+use crate::store::Store;
 
 impl Introspection for Proxy {
     fn metrics(&self, format: TextFormat) -> TextFuture<'_> {
@@ -31,6 +32,10 @@ impl Introspection for Proxy {
 
     fn status(&self) -> TextFuture<'_> {
         Box::pin(self.status_json())
+    }
+
+    fn store_notice(&self) -> Option<String> {
+        self.engine.store().map_or_else(|| self.store_notice.clone(), Store::notice)
     }
 
     fn history(&self) -> &History {
@@ -98,6 +103,7 @@ impl Proxy {
         exposition.counter("abridge_store_known", "Payloads that were already stored", work.known);
         exposition.counter("abridge_store_commits", "Durable transactions", work.commits);
         exposition.counter("abridge_store_errors", "Failed operations of the store", work.failures);
+        exposition.counter("abridge_store_damaged", "Reads of something stored that is damaged", work.damaged);
         exposition.times(
             "abridge_store_wait",
             "How long a request waited until its payloads were durable; payloads that were already stored are not included",

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::cache_ledger::{CacheAccount, Losses};
 use super::{Destination, Proxy};
+use crate::admin::Introspection as _;
 use crate::dialect::Usage;
 use crate::history::{AddedLatency, MAX_ENTRIES};
 use crate::platform::process::resident_memory;
@@ -66,6 +67,8 @@ struct Status {
     recalls: BTreeMap<&'static str, u64>,
     regrets: Regrets,
     store: Option<StoreStatus>,
+    /// What to know of the store and to do.
+    store_notice: Option<String>,
     in_flight: usize,
     streams: u64,
     buffered_bytes: usize,
@@ -247,6 +250,7 @@ impl Proxy {
             recalls: self.recalls.counts().into(),
             regrets: Regrets { repeated, recalled },
             store,
+            store_notice: self.store_notice(),
             in_flight: self.in_flight(),
             streams: self.accounting.metrics.streams(),
             buffered_bytes: self.limits.budget.used(),

@@ -1,10 +1,27 @@
-//! The encoding of payloads and summaries in the file: long ones are compressed if that makes them smaller.
+//! The frame that everything stored is written in: what it is, whose name it has, how it is encoded, and a checksum.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 4 | [`MAGIC`], by which `store salvage` finds frames in a file that cannot be opened |
+//! | 4 | kind, encoding, media type, 0 |
+//! | 16 | the name under which it is stored |
+//! | 8 | its length before encoding |
+//! | 8 | the length of its body |
+//! | 8 | XXH3 of all other bytes of the frame |
+//! | … | the body, compressed if that makes it smaller |
+//!
+//! The name of a payload is a keyed hash of its content and its caller. A store knows neither the caller nor the key, so
+//! it cannot check a payload against its name. XXH3 is checked at the speed of memory, before anything is decompressed.
+
+use std::fmt;
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
-use zstd::bulk::Compressor;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use zstd::bulk::{Compressor, Decompressor};
 
-use crate::payload::{MediaType, Payload};
+use super::shared::NoteKind;
+use crate::payload::{ChainKey, MediaType, Payload, PayloadKey};
 
 /// Payloads up to this length are not compressed.
 const COMPRESS_FROM: usize = 1024;
@@ -12,20 +29,52 @@ const COMPRESS_FROM: usize = 1024;
 /// The fastest level, which makes text about three times smaller.
 const LEVEL: i32 = 1;
 
-/// The first byte of a stored value is its encoding. With this bit, a byte with its type is the next one.
+/// How a frame begins. A byte of it has its highest bit set, so no text has it.
+const MAGIC: [u8; 4] = *b"\xABabr";
+
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
-const TYPED: u8 = 2;
 
-/// The first byte of a value that is encrypted, which this module does not decode.
-pub(super) const SEALED: u8 = 4;
+/// The media type of what has none.
+const NO_MEDIA: u8 = u8::MAX;
 
-/// A payload or summary in the form that is written.
+const ID_LEN: usize = 16;
+pub(super) const HEAD_LEN: usize = 48;
+
+/// No frame stands for more bytes: the highest `server.max_body`.
+const MAX_PLAIN: u64 = 2 << 30;
+
+/// What a frame is stored under: what it is, and a name of its own.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Name {
+    kind: u8,
+    id: [u8; ID_LEN],
+}
+
+/// A payload, summary or other value in the form that is written.
 pub(super) struct Encoded {
     head: Vec<u8>,
     body: Bytes,
     /// The length before encoding.
     pub(super) plain_len: u64,
+}
+
+/// Why a frame cannot be read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Unreadable {
+    /// It is not what was written under its name.
+    Damaged,
+    /// It is whole, and a later version has encoded it in a way that this one does not know.
+    Later,
+}
+
+/// A frame whose checksum is right.
+struct Frame<'t> {
+    name: Name,
+    encoding: u8,
+    media: u8,
+    plain_len: u64,
+    body: &'t [u8],
 }
 
 /// The compressor that was used last, for the next encoder: to make one takes longer than to compress a short text.
@@ -41,30 +90,73 @@ pub(super) struct Encoder {
     longest: usize,
 }
 
+// === impl Name ===
+
+impl Name {
+    pub(super) fn of_payload(key: PayloadKey) -> Self {
+        Self { kind: b'p', id: *key.as_bytes() }
+    }
+
+    pub(super) fn of_summary(beginning: ChainKey) -> Self {
+        Self { kind: b's', id: *beginning.as_bytes() }
+    }
+
+    pub(super) fn of_inspected(id: &str) -> Self {
+        Self { kind: b'i', id: hashed(&[id.as_bytes()]) }
+    }
+
+    pub(super) fn of_note(kind: NoteKind, key: ChainKey) -> Self {
+        Self { kind: b'n', id: hashed(&[key.as_bytes(), kind.label().as_bytes()]) }
+    }
+
+    /// Of the secret of a file.
+    pub(super) fn of_secret() -> Self {
+        Self { kind: b'k', id: [0; ID_LEN] }
+    }
+
+    /// The payload of this name, if it is one.
+    pub(super) fn payload(self) -> Option<PayloadKey> {
+        (self.kind == b'p').then(|| PayloadKey::from_bytes(self.id))
+    }
+
+    /// The beginning of this name, if it is one.
+    pub(super) fn summary(self) -> Option<ChainKey> {
+        (self.kind == b's').then(|| ChainKey::from_bytes(self.id))
+    }
+
+    /// The name as bytes, which no two names have in common.
+    pub(super) fn as_bytes(&self) -> Vec<u8> {
+        [&[self.kind][..], &self.id].concat()
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            b'p' => return write!(f, "payload {}", PayloadKey::from_bytes(self.id)),
+            b's' => "summary",
+            b'i' => "inspected request",
+            b'n' => "note",
+            _ => return f.write_str("secret"),
+        };
+        write!(f, "{what} {:032x}", u128::from_be_bytes(self.id))
+    }
+}
+
 // === impl Encoder ===
 
 impl Encoder {
     /// Encodes a payload with its type.
-    pub(super) fn encode(&mut self, payload: &Payload) -> Encoded {
-        let mut encoded = self.encode_bytes(payload.bytes());
-        if let (Some(media), Some(encoding)) = (payload.media(), encoded.head.first_mut()) {
-            *encoding |= TYPED;
-            encoded.head.insert(1, media.code());
-        }
-        encoded
-    }
-
-    /// Encodes bytes that have no type.
-    pub(super) fn encode_bytes(&mut self, payload: Bytes) -> Encoded {
-        let plain_len = payload.len() as u64;
-        let compressed = self.compress(&payload).filter(|body| body.len() + size_of::<u64>() < payload.len());
-        match compressed {
-            Some(body) => {
-                let head = [&[ZSTD][..], &plain_len.to_le_bytes()].concat();
-                Encoded { head, body: body.into(), plain_len }
-            }
-            None => Encoded { head: vec![PLAIN], body: payload, plain_len },
-        }
+    pub(super) fn encode(&mut self, name: &Name, payload: &Payload) -> Encoded {
+        let plain = payload.bytes();
+        let plain_len = plain.len() as u64;
+        let compressed = self.compress(&plain).filter(|body| body.len() < plain.len());
+        let (encoding, body) = compressed.map_or((PLAIN, plain), |body| (ZSTD, body.into()));
+        let media = payload.media().map_or(NO_MEDIA, MediaType::code);
+        let lengths = [plain_len.to_le_bytes(), (body.len() as u64).to_le_bytes()].concat();
+        let mut head = [&MAGIC[..], &[name.kind, encoding, media, 0], &name.id, &lengths].concat();
+        head.extend(checksum(&head, &body).to_le_bytes());
+        Encoded { head, body, plain_len }
     }
 
     fn compress(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
@@ -99,8 +191,8 @@ impl Drop for Encoder {
 
 impl Encoded {
     /// Encodes bytes that have no type.
-    pub(super) fn new(payload: Bytes) -> Self {
-        Encoder::default().encode_bytes(payload)
+    pub(super) fn new(name: &Name, bytes: Bytes) -> Self {
+        Encoder::default().encode(name, &bytes.into())
     }
 
     /// How many bytes [`Encoded::write`] writes.
@@ -115,63 +207,145 @@ impl Encoded {
             body.copy_from_slice(&self.body);
         }
     }
-}
 
-/// Decodes a stored value; `None` if the bytes are invalid.
-pub(super) fn decode(stored: &[u8]) -> Option<Payload> {
-    let (encoding, rest) = stored.split_first()?;
-    let (media, rest) = if encoding & TYPED == 0 {
-        (None, rest)
-    } else {
-        let (code, rest) = rest.split_first()?;
-        (Some(MediaType::from_code(*code)?), rest)
-    };
-    let bytes = match encoding & !TYPED {
-        PLAIN => Bytes::copy_from_slice(rest),
-        ZSTD => {
-            let (len, encoded) = rest.split_first_chunk()?;
-            let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
-            zstd::bulk::decompress(encoded, len).ok().filter(|payload| payload.len() == len)?.into()
-        }
-        _ => return None,
-    };
-    Some(Payload::stored(bytes, media))
-}
-
-/// Whether a later version has written a value in a way that this one does not know.
-pub(super) fn is_later(stored: &[u8]) -> bool {
-    match stored {
-        [] | [PLAIN | ZSTD | SEALED, ..] => false,
-        [encoding, code, ..] if *encoding < SEALED => MediaType::from_code(*code).is_none(),
-        [encoding, ..] => *encoding > SEALED,
+    /// The encoded bytes.
+    pub(super) fn to_vec(&self) -> Vec<u8> {
+        [&self.head[..], &self.body].concat()
     }
+}
+
+// === impl Frame ===
+
+impl<'t> Frame<'t> {
+    /// The frame at the beginning of these bytes; `None` if there is none, or it is damaged.
+    fn at_start(bytes: &'t [u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD_LEN>()?;
+        let (checked, stored_checksum) = head.split_last_chunk()?;
+        let (kind, fields) = checked.strip_prefix(&MAGIC)?.split_first_chunk::<4>()?;
+        let (id, lengths) = fields.split_first_chunk()?;
+        let (plain_len, body_len) = lengths.split_first_chunk()?;
+        let body_len = usize::try_from(u64::from_le_bytes(body_len.try_into().ok()?)).ok()?;
+        let body = rest.get(..body_len)?;
+        let [kind, encoding, media, _] = *kind;
+        let plain_len = u64::from_le_bytes(*plain_len);
+        let is_whole = checksum(checked, body) == u64::from_le_bytes(*stored_checksum);
+        is_whole.then_some(Self { name: Name { kind, id: *id }, encoding, media, plain_len, body })
+    }
+
+    fn len(&self) -> usize {
+        HEAD_LEN + self.body.len()
+    }
+
+    fn decode(&self) -> Result<Payload, Unreadable> {
+        let media = match self.media {
+            NO_MEDIA => None,
+            code => Some(MediaType::from_code(code).ok_or(Unreadable::Later)?),
+        };
+        let bytes = match self.encoding {
+            PLAIN => Some(Bytes::copy_from_slice(self.body)),
+            ZSTD => decompressed(self.body, self.plain_len),
+            _ => return Err(Unreadable::Later),
+        };
+        let bytes = bytes.filter(|bytes| bytes.len() as u64 == self.plain_len).ok_or(Unreadable::Damaged)?;
+        Ok(Payload::stored(bytes, media))
+    }
+}
+
+/// Decodes what was stored under a name.
+pub(super) fn decode(name: &Name, stored: &[u8]) -> Result<Payload, Unreadable> {
+    whole(name, stored)?.decode()
+}
+
+/// How long what was stored under a name is before encoding. Nothing is decoded.
+pub(super) fn check(name: &Name, stored: &[u8]) -> Result<u64, Unreadable> {
+    whole(name, stored).map(|frame| frame.plain_len)
+}
+
+fn whole<'t>(name: &Name, stored: &'t [u8]) -> Result<Frame<'t>, Unreadable> {
+    let frame = Frame::at_start(stored).ok_or(Unreadable::Damaged)?;
+    let is_it = frame.name == *name && frame.len() == stored.len();
+    is_it.then_some(frame).ok_or(Unreadable::Damaged)
+}
+
+/// The place of the next [`MAGIC`].
+pub(super) fn find_magic(bytes: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, &MAGIC)
+}
+
+/// The length of the frame that begins with these bytes, if they are the head of one. Nothing is checked.
+pub(super) fn announced(head: &[u8]) -> Option<usize> {
+    let lengths = head.strip_prefix(&MAGIC)?.get(28..36)?;
+    let body_len = u64::from_le_bytes(lengths.try_into().ok()?);
+    (body_len <= MAX_PLAIN).then(|| usize::try_from(body_len).ok()?.checked_add(HEAD_LEN)).flatten()
+}
+
+/// The name and the content of a frame that was found without its name.
+pub(super) fn decode_found(stored: &[u8]) -> Option<(Name, Payload)> {
+    let frame = Frame::at_start(stored)?;
+    Some((frame.name, frame.decode().ok()?))
+}
+
+/// The length is what a frame says, so it has a bound, and memory that is not there is an error.
+fn decompressed(body: &[u8], len: u64) -> Option<Bytes> {
+    let len = usize::try_from(len).ok().filter(|_| len <= MAX_PLAIN)?;
+    let mut plain = Vec::new();
+    plain.try_reserve_exact(len).ok()?;
+    Decompressor::new().ok()?.decompress_to_buffer(body, &mut plain).ok()?;
+    Some(plain.into())
+}
+
+fn checksum(head: &[u8], body: &[u8]) -> u64 {
+    xxh3_64_with_seed(body, xxh3_64(head))
+}
+
+fn hashed(parts: &[&[u8]]) -> [u8; ID_LEN] {
+    let (mut hasher, mut id) = (blake3::Hasher::new(), [0; ID_LEN]);
+    for part in parts {
+        hasher.update(part);
+    }
+    hasher.finalize_xof().fill(&mut id);
+    id
+}
+
+/// A frame with this encoding and this length before encoding, whose checksum is right: of a later version, or a forged
+/// one. For tests.
+pub(super) fn forged(stored: &[u8], encoding: u8, plain_len: Option<u64>) -> Option<Vec<u8>> {
+    let (head, body) = stored.split_first_chunk::<HEAD_LEN>()?;
+    let mut head = head.split_last_chunk::<8>()?.0.to_vec();
+    *head.get_mut(MAGIC.len() + 1)? = encoding;
+    if let Some(len) = plain_len {
+        head.get_mut(24..32)?.copy_from_slice(&len.to_le_bytes());
+    }
+    head.extend(checksum(&head, body).to_le_bytes());
+    Some([&head, body].concat())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn name() -> Name {
+        Name::of_payload(PayloadKey::from_bytes([7; 16]))
+    }
+
     fn encoded(payload: &[u8]) -> Vec<u8> {
-        let encoded = Encoded::new(Bytes::copy_from_slice(payload));
+        let encoded = Encoded::new(&name(), Bytes::copy_from_slice(payload));
         let mut stored = vec![0; encoded.len()];
         encoded.write(&mut stored);
-        assert_eq!(decode(&stored), Some(Bytes::copy_from_slice(payload).into()));
+        assert_eq!(stored, encoded.to_vec());
+        assert_eq!(decode(&name(), &stored), Ok(Bytes::copy_from_slice(payload).into()));
+        assert_eq!(check(&name(), &stored), Ok(payload.len() as u64));
         stored
     }
 
     #[test]
-    fn a_payload_keeps_its_type_and_one_without_is_written_as_before() {
+    fn a_payload_keeps_its_type() {
         for payload in [&b""[..], b"abc", &[b'a'; 5000]].map(Bytes::from_static) {
-            let written = |media| {
+            for media in [None, Some(MediaType::Png), Some(MediaType::Bytes)] {
                 let payload = Payload::stored(payload.clone(), media);
-                let encoded = Encoder::default().encode(&payload);
-                let mut stored = vec![0; encoded.len()];
-                encoded.write(&mut stored);
-                assert_eq!(decode(&stored), Some(payload));
-                stored
-            };
-            let (typed, plain) = (written(Some(MediaType::Png)), written(None));
-            assert_eq!((typed.len(), plain.as_slice()), (plain.len() + 1, encoded(&payload).as_slice()));
+                let stored = Encoder::default().encode(&name(), &payload).to_vec();
+                assert_eq!(decode(&name(), &stored), Ok(payload));
+            }
         }
     }
 
@@ -180,7 +354,8 @@ mod tests {
         let mut encoder = Encoder::default();
         let mut encode = |n| {
             let payload = Payload::from(Bytes::from(b"a line of text\n".repeat(n / 15)));
-            assert_eq!(encoder.encode(&payload).body, Encoder::default().encode(&payload).body, "{n}");
+            let again = Encoder::default().encode(&name(), &payload);
+            assert_eq!(encoder.encode(&name(), &payload).to_vec(), again.to_vec(), "{n}");
             encoder.take_spare().is_some()
         };
         assert!(!encode(COMPRESS_FROM), "it needed none");
@@ -190,33 +365,65 @@ mod tests {
 
     #[test]
     fn long_text_is_compressed_and_short_or_dense_bytes_are_not() {
-        assert_eq!(encoded(b"").len(), 1);
-        assert_eq!(encoded(&[b'a'; COMPRESS_FROM]).len(), 1 + COMPRESS_FROM);
-        assert!(encoded(&[b'a'; COMPRESS_FROM + 1]).len() < 100);
+        assert_eq!(encoded(b"").len(), HEAD_LEN);
+        assert_eq!(encoded(&[b'a'; COMPRESS_FROM]).len(), HEAD_LEN + COMPRESS_FROM);
+        assert!(encoded(&[b'a'; COMPRESS_FROM + 1]).len() < HEAD_LEN + 100);
         let mut hash = blake3::Hasher::new().finalize_xof();
         let mut dense = vec![0; 4096];
         hash.fill(&mut dense);
-        assert_eq!(encoded(&dense).len(), 1 + dense.len());
+        assert_eq!(encoded(&dense).len(), HEAD_LEN + dense.len());
+    }
+
+    #[test]
+    fn each_bit_counts_and_so_do_the_name_and_the_length() {
+        for payload in [&b"a text"[..], &[b'a'; 5000]] {
+            let stored = encoded(payload);
+            for bit in 0..stored.len() * 8 {
+                let mut wrong = stored.clone();
+                wrong[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(decode(&name(), &wrong), Err(Unreadable::Damaged), "{bit}");
+                assert_eq!(check(&name(), &wrong), Err(Unreadable::Damaged), "{bit}");
+            }
+            for cut in 0..stored.len() {
+                assert_eq!(decode(&name(), &stored[..cut]), Err(Unreadable::Damaged), "{cut}");
+            }
+            assert_eq!(decode(&name(), &[&stored[..], b"x"].concat()), Err(Unreadable::Damaged));
+            let other = Name::of_summary(ChainKey::from_bytes([7; 16]));
+            assert_eq!(decode(&other, &stored), Err(Unreadable::Damaged));
+        }
     }
 
     #[test]
     fn what_a_later_version_has_written_is_known_as_such() {
-        for later in [&b"\x05"[..], b"\x63x", b"\xFF", b"\x02\xFFx", b"\x03\xFFx"] {
-            assert!(is_later(later) && decode(later).is_none(), "{later:?}");
-        }
-        for other in [&b""[..], b"\0", b"\x01x", b"\x02", b"\x02\0x", b"\x03\0x", b"\x04x"] {
-            assert!(!is_later(other), "{other:?}");
-        }
+        let later = forged(&encoded(&[b'a'; 5000]), 99, None).unwrap();
+        assert_eq!(decode(&name(), &later), Err(Unreadable::Later));
+        assert_eq!(check(&name(), &later), Ok(5000));
     }
 
     #[test]
-    fn invalid_bytes_do_not_decode() {
-        let mut stored = encoded(&[b'a'; 5000]);
-        for wrong in [&b""[..], b"\x02", b"\x02\x63x", b"\x04abc", b"\x01abc", &stored[..stored.len() - 1]] {
-            assert_eq!(decode(wrong), None);
+    fn a_length_that_is_a_lie_allocates_nothing() {
+        let zeros = encoded(&[0; 1 << 20]);
+        assert!(zeros.len() < 1000);
+        for len in [0, 1, (1 << 20) - 1, (1 << 20) + 1, 1 << 31, (1 << 31) + 1, 1 << 47, u64::MAX] {
+            for encoding in [PLAIN, ZSTD] {
+                let lie = forged(&zeros, encoding, Some(len)).unwrap();
+                assert_eq!(decode(&name(), &lie), Err(Unreadable::Damaged), "{len}");
+            }
         }
-        // A wrong length.
-        stored[1] ^= 1;
-        assert_eq!(decode(&stored), None);
+        let truth = forged(&zeros, ZSTD, None).unwrap();
+        assert_eq!((&truth, decode(&name(), &truth).is_ok()), (&zeros, true));
+        let plain = forged(&encoded(b"abc"), ZSTD, None).unwrap();
+        assert_eq!(decode(&name(), &plain), Err(Unreadable::Damaged));
+    }
+
+    #[test]
+    fn a_frame_is_found_among_other_bytes() {
+        let frame = encoded(&[b'a'; 5000]);
+        let bytes = [b"\xABab\xABabr", &frame[..], b"after"].concat();
+        let at = find_magic(&bytes[7..]).unwrap() + 7;
+        assert_eq!(at, 7);
+        assert_eq!(announced(&bytes[at..]), Some(frame.len()));
+        assert_eq!(decode_found(&bytes[at..]), Some((name(), Bytes::from_static(&[b'a'; 5000]).into())));
+        assert_eq!(decode_found(&bytes[3..]), None);
     }
 }

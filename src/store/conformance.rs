@@ -1,4 +1,4 @@
-//! The conformance tests of stores: an implementation is correct if [`suite`] passes on it.
+//! The conformance tests of stores: an implementation is correct if [`suite`] and [`damage::suite`] pass on it.
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a panic is a test's answer")]
 
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use super::{Clock, IN_USE, Offered, Owner, Page, PageQuery, Settings, Store, Sto
 use crate::payload::{Caller, ChainKey, Keys, Lifetime, MediaType, Payload, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
+pub mod damage;
 pub mod fleet;
 mod lifetimes;
 
-/// A day, in seconds.
+/// A day, in seconds: what was used then is not in use any more.
 const DAY: u64 = 86_400;
 
 /// The size limit of a small store, in bytes.
@@ -431,9 +432,6 @@ async fn refuses_all_once_closed(store: &impl Store) {
 }
 
 // === helpers ===
-
-// What was used a day ago is not in use any more.
-const _: () = assert!(DAY > IN_USE.as_secs());
 
 impl TestClock {
     /// Starts at some time in this century.

@@ -2,8 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Stats, StoreCounters};
+use bytes::Bytes;
+
+use super::codec::{Name, Unreadable};
+use super::{Stats, StoreCounters, StoreError};
 use crate::metrics::histogram::{Histogram, OWN_TIMES};
+use crate::payload::Payload;
 
 #[derive(Debug)]
 pub(super) struct Counts {
@@ -13,6 +17,7 @@ pub(super) struct Counts {
     pub(super) known: AtomicU64,
     pub(super) recalled: AtomicU64,
     pub(super) failures: AtomicU64,
+    pub(super) damaged: AtomicU64,
     /// Whether an operation has failed and no write has succeeded since.
     pub(super) is_failing: AtomicBool,
     pub(super) waits: Histogram,
@@ -21,25 +26,52 @@ pub(super) struct Counts {
 impl Counts {
     /// The counts for metrics.
     pub(super) fn counters(&self) -> StoreCounters {
-        let Self { commits, written, written_bytes, known, failures, waits, .. } = self;
-        let [commits, written, written_bytes, known, failures] =
-            [commits, written, written_bytes, known, failures].map(|count| count.load(Ordering::Relaxed));
-        StoreCounters { commits, written, written_bytes, known, failures, waits: waits.snapshot() }
+        let Self { commits, written, written_bytes, known, failures, damaged, waits, .. } = self;
+        let [commits, written, written_bytes, known, failures, damaged] =
+            [commits, written, written_bytes, known, failures, damaged].map(|count| count.load(Ordering::Relaxed));
+        StoreCounters { commits, written, written_bytes, known, failures, damaged, waits: waits.snapshot() }
     }
 
     /// The counts, with totals of what is stored.
     pub(super) fn stats(&self, totals: Stats) -> Stats {
-        let Self { commits, written, known, recalled, failures, .. } = self;
-        let [commits, written, known, recalled, failures] =
-            [commits, written, known, recalled, failures].map(|count| count.load(Ordering::Relaxed));
-        Stats { commits, written, known, recalled, failures, ..totals }
+        let Self { commits, written, known, recalled, failures, damaged, .. } = self;
+        let [commits, written, known, recalled, failures, damaged] =
+            [commits, written, known, recalled, failures, damaged].map(|count| count.load(Ordering::Relaxed));
+        Stats { commits, written, known, recalled, failures, damaged, ..totals }
+    }
+
+    /// What is stored of a payload; `None` if a later version has stored it.
+    pub(super) fn payload(
+        &self,
+        name: Name,
+        stored: Result<Payload, Unreadable>,
+    ) -> Result<Option<Payload>, StoreError> {
+        match stored {
+            Ok(payload) => Ok(Some(payload)),
+            Err(Unreadable::Later) => Ok(None),
+            Err(Unreadable::Damaged) => Err(self.has_read_damage(name)),
+        }
+    }
+
+    /// What is stored under a name that holds no payload.
+    pub(super) fn value(&self, name: Name, stored: Result<Payload, Unreadable>) -> Result<Bytes, StoreError> {
+        Ok(self.payload(name, stored)?.ok_or_else(StoreError::later)?.bytes())
+    }
+
+    fn has_read_damage(&self, name: Name) -> StoreError {
+        self.damaged.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(
+            what = %name,
+            "what is stored is damaged: it is written anew when a request sends it again; `abridge store verify` checks the rest"
+        );
+        StoreError::damaged(name)
     }
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        let [commits, written, written_bytes, known, recalled, failures] = [const { AtomicU64::new(0) }; 6];
+        let [commits, written, written_bytes, known, recalled, failures, damaged] = [const { AtomicU64::new(0) }; 7];
         let (is_failing, waits) = (AtomicBool::new(false), Histogram::of_times(OWN_TIMES));
-        Self { commits, written, written_bytes, known, recalled, failures, is_failing, waits }
+        Self { commits, written, written_bytes, known, recalled, failures, damaged, is_failing, waits }
     }
 }

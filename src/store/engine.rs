@@ -5,6 +5,7 @@
 //! key that is in use costs one small write a grain, whoever uses it, and what is known has at least seven eighths of
 //! `keep_for` left.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,13 +16,14 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};
 
+use super::codec::{Name, Unreadable};
 use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
 use super::secret::{Secrets, Texts};
 use super::shared::{Claim, Claimant, Note, Seen, SharedStore};
 use super::{
     Clock, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreEngine, StoreError,
-    StoreFuture, SweepResult, Time,
+    StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::Tasks;
@@ -41,7 +43,7 @@ pub use error::{EngineError, OpenError};
 use identity::Identity;
 pub(super) use interface::{Engine, Exchange, Stale, Start, Terms, count};
 use payloads::Found;
-use seal::{Name, Seal};
+use seal::Seal;
 use writer::Job;
 
 /// How a store is opened.
@@ -105,6 +107,8 @@ struct Inner<E> {
 #[derive(Debug)]
 struct Known {
     keys: KnownKeys,
+    /// Those whose rows were found to be damaged, a bounded number.
+    damaged: HashSet<PayloadKey>,
     epoch: u64,
 }
 
@@ -206,7 +210,7 @@ impl<E: Engine> EngineStore<E> {
             terms,
             identity,
             seal: Arc::new(seal),
-            known: Mutex::new(Known { keys: known, epoch: 0 }),
+            known: Mutex::new(Known { keys: known, damaged: HashSet::new(), epoch: 0 }),
             is_full: AtomicBool::new(false),
             totals: Mutex::default(),
         });
@@ -226,6 +230,7 @@ impl<E: Engine> EngineStore<E> {
         if unknown.is_empty() {
             return Ok(());
         }
+        self.inner.remove_damaged(&unknown).await?;
         let began = Instant::now();
         let n_bytes: usize = unknown.iter().map(|(_, payload)| payload.len()).sum();
         let missing = if n_bytes > most_unasked { self.inner.not_stored(unknown, lifetime).await? } else { unknown };
@@ -286,7 +291,7 @@ impl<E: Engine> Inner<E> {
             // The summary is returned even if its use cannot be noted.
             let _noted = self.engine.touch_summaries(&[beginning]).await;
         }
-        Ok(Some(self.decode_summary(beginning, &body)?))
+        Ok(Some(self.decode_value(Name::of_summary(beginning), &body)?))
     }
 }
 
@@ -298,7 +303,11 @@ impl<E: Engine> Store for EngineStore<E> {
     fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
         Box::pin(async move {
             let Some(Found { row, body, is_stale }) = self.inner.find(key).await? else { return Ok(None) };
-            let Some(payload) = self.inner.decode(&Name::of_payload(key), &body)? else { return Ok(None) };
+            let decoded = self.inner.decode_payload(key, &body);
+            if decoded.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Damaged) {
+                self.inner.note_damage(key).await;
+            }
+            let Some(payload) = decoded? else { return Ok(None) };
             self.inner.counts().recalled.fetch_add(1, Ordering::Relaxed);
             if is_stale {
                 // The payload is returned even if its use cannot be noted.
@@ -322,11 +331,15 @@ impl<E: Engine> Store for EngineStore<E> {
 
     fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
         Box::pin(async move {
-            let body = self.inner.encode(Name::of_summary(place.beginning), summary).await?;
-            Ok(match self.inner.engine.offer(place, &body).await? {
-                Some(theirs) => Offered::Theirs(self.inner.decode_summary(place.beginning, &theirs)?),
-                None => Offered::Stored,
-            })
+            let name = Name::of_summary(place.beginning);
+            let body = self.inner.encode(name, summary).await?;
+            loop {
+                let Some(theirs) = self.inner.engine.offer(place, &body).await? else { return Ok(Offered::Stored) };
+                if self.inner.open(name, &theirs) != Err(Unreadable::Damaged) {
+                    return Ok(Offered::Theirs(self.inner.decode_value(name, &theirs)?));
+                }
+                self.inner.engine.remove_summary(place.beginning, &theirs).await?;
+            }
         })
     }
 
@@ -334,8 +347,22 @@ impl<E: Engine> Store for EngineStore<E> {
         Box::pin(self.inner.summary(beginning))
     }
 
+    fn remove_damaged_summary(&self, beginning: ChainKey) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let Some((body, _)) = self.inner.engine.summary(beginning).await? else { return Ok(()) };
+            if self.inner.open(Name::of_summary(beginning), &body) == Err(Unreadable::Damaged) {
+                self.inner.engine.remove_summary(beginning, &body).await?;
+            }
+            Ok(())
+        })
+    }
+
     fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
         Box::pin(self.inner.engine.summaries())
+    }
+
+    fn verify(&self) -> StoreFuture<'_, Verified> {
+        Box::pin(self.inner.verify())
     }
 
     fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()> {
@@ -353,8 +380,7 @@ impl<E: Engine> Store for EngineStore<E> {
     fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
             let Some(body) = self.inner.engine.inspected(&id).await? else { return Ok(None) };
-            let seen = self.inner.decode(&Name::of_inspected(&id), &body)?;
-            Ok(seen.map(|seen| seen.bytes()))
+            self.inner.decode_value(Name::of_inspected(&id), &body).map(Some)
         })
     }
 

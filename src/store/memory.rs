@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
+use super::codec::{Encoded, Encoder, Name, Unreadable, check, decode};
+use super::counts::Counts;
 use super::expiry::Expiry;
 use super::{
     Clock, IN_USE, MAX_SUMMARIES, Offered, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore, Stats, Store,
-    StoreError, StoreErrorKind, StoreFuture, SweepResult, Time,
+    StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 
@@ -24,6 +26,7 @@ pub struct MemoryStore {
     settings: Settings,
     clock: Clock,
     inner: Arc<Mutex<Inner>>,
+    counts: Counts,
     closed: AtomicBool,
     is_shared: bool,
 }
@@ -33,6 +36,7 @@ struct Inner {
     expiry: Expiry,
     rows: HashMap<PayloadKey, Row>,
     swept: HashMap<PayloadKey, Time>,
+    // These are frames, as in other stores.
     summaries: HashMap<ChainKey, (Bytes, Time)>,
     inspected: Vec<(String, Bytes, Time)>,
     stats: Stats,
@@ -41,7 +45,8 @@ struct Inner {
 
 #[derive(Debug)]
 struct Row {
-    payload: Payload,
+    frame: Bytes,
+    bytes: u64,
     created: Time,
     used: Time,
     lifetime: Lifetime,
@@ -67,14 +72,31 @@ impl MemoryStore {
             exchange: Exchange::default(),
         };
         let inner = Arc::new(Mutex::new(inner));
-        Self { settings, clock, inner, closed: AtomicBool::new(false), is_shared: false }
+        let counts = Counts::default();
+        Self { settings, clock, inner, counts, closed: AtomicBool::new(false), is_shared: false }
+    }
+
+    /// Flips a bit of everything that is stored.
+    #[cfg(test)]
+    pub(super) async fn flip(&self, bit: usize) {
+        let mut inner = self.inner.lock().await;
+        let Inner { rows, summaries, inspected, .. } = &mut *inner;
+        let frames = rows.values_mut().map(|row| &mut row.frame);
+        let frames = frames.chain(summaries.values_mut().map(|(frame, _)| frame));
+        for frame in frames.chain(inspected.iter_mut().map(|(_, frame, _)| frame)) {
+            let mut bytes = frame.to_vec();
+            let bit = bit.min(8 * bytes.len() - 1);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            *frame = bytes.into();
+        }
     }
 
     /// Two stores that share what they hold.
     pub fn pair(settings: Settings, clock: Clock) -> [Self; 2] {
         let one = Self { is_shared: true, ..Self::new(settings, clock) };
         let (settings, clock, inner) = (one.settings.clone(), one.clock.clone(), Arc::clone(&one.inner));
-        let other = Self { settings, clock, inner, closed: AtomicBool::new(false), is_shared: true };
+        let (counts, closed) = (Counts::default(), AtomicBool::new(false));
+        let other = Self { settings, clock, inner, counts, closed, is_shared: true };
         [one, other]
     }
 
@@ -98,12 +120,15 @@ impl Store for MemoryStore {
         self.with_lock(Op::Put, move |inner, now| {
             for (key, payload) in payloads {
                 inner.swept.remove(&key);
-                if let Some(row) = inner.rows.get_mut(&key) {
+                let name = Name::of_payload(key);
+                let is_whole = |row: &&mut Row| check(&name, &row.frame) != Err(Unreadable::Damaged);
+                if let Some(row) = inner.rows.get_mut(&key).filter(is_whole) {
                     (row.used, row.lifetime) = (now, row.lifetime.max(lifetime));
                     inner.stats.known += 1;
                 } else {
-                    let payload = Payload::stored(payload.bytes(), payload.media());
-                    inner.rows.insert(key, Row { payload, created: now, used: now, lifetime });
+                    let (bytes, frame) =
+                        (payload.len() as u64, Encoder::default().encode(&name, &payload).to_vec().into());
+                    inner.rows.insert(key, Row { frame, bytes, created: now, used: now, lifetime });
                     inner.stats.written += 1;
                 }
             }
@@ -112,11 +137,16 @@ impl Store for MemoryStore {
     }
 
     fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
-        self.with_lock(Op::Get, move |inner, now| {
-            let row = inner.rows.get_mut(&key)?;
-            row.used = now;
-            inner.stats.recalled += 1;
-            Some(row.payload.clone())
+        Box::pin(async move {
+            let name = Name::of_payload(key);
+            let read = |inner: &mut Inner, now| {
+                let row = inner.rows.get_mut(&key)?;
+                row.used = now;
+                inner.stats.recalled += 1;
+                Some(decode(&name, &row.frame))
+            };
+            let read = self.with_lock(Op::Get, read).await?;
+            read.map_or(Ok(None), |read| self.counts.payload(name, read))
         })
     }
 
@@ -136,10 +166,13 @@ impl Store for MemoryStore {
 
     fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
         self.with_lock(Op::Put, move |inner, now| {
-            if let Some((theirs, _)) = inner.summaries.get(&place.beginning) {
-                return Offered::Theirs(theirs.clone());
+            let name = Name::of_summary(place.beginning);
+            if let Some((theirs, _)) = inner.summaries.get(&place.beginning)
+                && let Ok(theirs) = decode(&name, theirs)
+            {
+                return Offered::Theirs(theirs.bytes());
             }
-            inner.summaries.insert(place.beginning, (summary, now));
+            inner.summaries.insert(place.beginning, (Encoded::new(&name, summary).to_vec().into(), now));
             inner.exchange.claims.remove(&place.beginning);
             inner.exchange.roots.insert(place.beginning, place.root);
             inner.stats.commits += 1;
@@ -148,10 +181,15 @@ impl Store for MemoryStore {
     }
 
     fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
-        self.with_lock(Op::Get, move |inner, now| {
-            let (summary, used) = inner.summaries.get_mut(&beginning)?;
-            *used = now;
-            Some(summary.clone())
+        Box::pin(async move {
+            let name = Name::of_summary(beginning);
+            let read = |inner: &mut Inner, now| {
+                let (summary, used) = inner.summaries.get_mut(&beginning)?;
+                *used = now;
+                Some(decode(&name, summary))
+            };
+            let read = self.with_lock(Op::Get, read).await?;
+            read.map(|read| self.counts.value(name, read)).transpose()
         })
     }
 
@@ -171,15 +209,22 @@ impl Store for MemoryStore {
 
     fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()> {
         self.with_lock(Op::Put, move |inner, now| {
-            inner.inspected.push((id, seen, now));
+            let frame = Encoded::new(&Name::of_inspected(&id), seen).to_vec().into();
+            inner.inspected.push((id, frame, now));
             inner.trim_inspected(&self.settings, now, most);
             inner.stats.commits += 1;
         })
     }
 
     fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
-        self.with_lock(Op::Get, move |inner, _| {
-            inner.inspected.iter().rev().find(|(of, ..)| *of == id).map(|(_, seen, _)| seen.clone())
+        Box::pin(async move {
+            let name = Name::of_inspected(&id);
+            let read = |inner: &mut Inner, _| {
+                let (_, seen, _) = inner.inspected.iter().rev().find(|(of, ..)| *of == id)?;
+                Some(decode(&name, seen))
+            };
+            let read = self.with_lock(Op::Get, read).await?;
+            read.map(|read| self.counts.value(name, read)).transpose()
         })
     }
 
@@ -218,26 +263,46 @@ impl Store for MemoryStore {
         self.with_lock(Op::Get, move |inner, _| {
             let mut scan = query.scan();
             inner.rows.iter().for_each(|(key, row)| _ = scan.visit(*key, row.entry(*key)));
-            let read = |key| Ok::<_, std::convert::Infallible>(inner.rows.get(&key).map(|row| row.payload.bytes()));
+            let read = |key| {
+                let row = inner.rows.get(&key);
+                let payload = row.and_then(|row| decode(&Name::of_payload(key), &row.frame).ok());
+                Ok::<_, std::convert::Infallible>(payload.map(|payload| payload.bytes()))
+            };
             scan.finish(read).unwrap_or_else(|never| match never {})
         })
     }
 
-    fn stats(&self) -> StoreFuture<'_, Stats> {
+    fn verify(&self) -> StoreFuture<'_, Verified> {
         self.with_lock(Op::Get, |inner, _| {
-            let bytes = inner.bytes();
-            Stats {
-                payloads: inner.rows.len() as u64,
-                bytes,
-                stored_bytes: bytes,
-                summaries: inner.summaries.len() as u64,
-                summary_bytes: inner.summaries.values().map(|(summary, _)| summary.len() as u64).sum(),
-                inspected: inner.inspected.len() as u64,
-                inspected_bytes: inner.inspected.iter().map(|(_, seen, _)| seen.len() as u64).sum(),
-                file_bytes: 0,
-                tombstones: inner.swept.len() as u64,
-                ..inner.stats
+            let mut verified = Verified::default();
+            for (key, row) in &inner.rows {
+                let name = Name::of_payload(*key);
+                verified.count(name, decode(&name, &row.frame).err());
             }
+            for (beginning, (frame, _)) in &inner.summaries {
+                let name = Name::of_summary(*beginning);
+                verified.count(name, decode(&name, frame).err());
+            }
+            for (id, frame, _) in &inner.inspected {
+                let name = Name::of_inspected(id);
+                verified.count(name, decode(&name, frame).err());
+            }
+            verified
+        })
+    }
+
+    fn stats(&self) -> StoreFuture<'_, Stats> {
+        self.with_lock(Op::Get, |inner, _| Stats {
+            payloads: inner.rows.len() as u64,
+            bytes: inner.rows.values().map(|row| row.bytes).sum(),
+            stored_bytes: inner.bytes(),
+            summaries: inner.summaries.len() as u64,
+            summary_bytes: inner.summaries.values().map(|(summary, _)| summary.len() as u64).sum(),
+            inspected: inner.inspected.len() as u64,
+            inspected_bytes: inner.inspected.iter().map(|(_, seen, _)| seen.len() as u64).sum(),
+            file_bytes: 0,
+            tombstones: inner.swept.len() as u64,
+            ..inner.stats
         })
     }
 
@@ -253,7 +318,7 @@ impl Store for MemoryStore {
 
 impl Inner {
     fn bytes(&self) -> u64 {
-        self.rows.values().map(|row| row.payload.len() as u64).sum()
+        self.rows.values().map(|row| row.frame.len() as u64).sum()
     }
 
     /// The bytes of summaries and inspected requests.
@@ -279,8 +344,8 @@ impl Inner {
             } else {
                 continue;
             }
-            bytes -= entry.bytes;
-            swept.stored_bytes += entry.bytes;
+            bytes -= entry.stored_bytes;
+            swept.stored_bytes += entry.stored_bytes;
             self.rows.remove(&entry.key);
             self.swept.insert(entry.key, now);
         }
@@ -325,7 +390,7 @@ impl Inner {
 
 impl Row {
     fn entry(&self, key: PayloadKey) -> PayloadInfo {
-        let bytes = self.payload.len() as u64;
-        PayloadInfo { key, bytes, stored_bytes: bytes, created: self.created, used: self.used }
+        let stored_bytes = self.frame.len() as u64;
+        PayloadInfo { key, bytes: self.bytes, stored_bytes, created: self.created, used: self.used }
     }
 }

@@ -141,6 +141,11 @@ pub(super) fn key_range(prefix: &str) -> Option<[PayloadKey; 2]> {
 // === impl Cursor ===
 
 impl Cursor {
+    /// Behind the payload that was last used then, and that the store has under this name.
+    pub(super) fn new(used: Time, row: PayloadKey) -> Self {
+        Self { used, row }
+    }
+
     /// When the payload before was last used, and what the store has it under.
     pub(super) fn place(self) -> (Time, PayloadKey) {
         (self.used, self.row)

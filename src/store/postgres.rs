@@ -104,6 +104,11 @@ impl Engine for Postgres {
         found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
     }
 
+    async fn remove(&self, key: PayloadKey, body: &[u8]) -> Result<(), StoreError> {
+        let key = key.as_bytes().as_slice();
+        self.execute(Op::Put, sql::REMOVE, &[blob(&key), blob(&body)]).await.map(drop)
+    }
+
     async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
         let key = key.as_bytes().as_slice();
         self.first(Op::Get, sql::WAS_SWEPT, &[blob(&key)]).await

@@ -21,24 +21,28 @@ use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::codec::{Encoded, Encoder};
+use super::codec::{Encoded, Encoder, Name};
 use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
 use super::{
     Clock, MAX_SUMMARIES, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreError,
-    StoreErrorKind, StoreFuture, SweepResult, Time,
+    StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, yield_thread};
 
+mod aside;
 mod backend;
 mod file;
 mod holder;
+mod salvage;
 mod tables;
 mod writer;
 
+pub use aside::aside_of;
 pub use file::OpenError;
-use file::{Opener, SCHEMA, Schema, Secret, kind_of};
+use file::{Opener, Secret, kind_of, unwound};
+pub use salvage::{SalvageError, Salvaged, salvage, secret};
 use tables::NewPayload;
 use writer::{Job, Reply, Writer};
 
@@ -77,13 +81,24 @@ struct Shared {
     // Uses of summaries that the next sweep writes to the file.
     summaries_used: Mutex<HashMap<ChainKey, Time>>,
     counts: Counts,
+    // Says that a file was set aside.
+    notice: Mutex<Option<String>>,
 }
 
 /// How the file is opened, and how failures are retried.
 struct DatabaseOptions {
     opener: Opener,
-    schema: Schema,
     retry_pause: Duration,
+    on_damage: OnDamage,
+}
+
+/// What is done when a file turns out to be damaged.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum OnDamage {
+    /// It is an error.
+    Fail,
+    /// The file is set aside, and a new one is begun.
+    SetAside,
 }
 
 /// The store was closed, or its writer thread has ended.
@@ -96,20 +111,39 @@ struct StoreClosed;
 impl RedbStore {
     /// Opens the file, or creates it. Blocks.
     pub fn open(path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
+        Self::open_for(OnDamage::Fail, path, settings, clock)
+    }
+
+    fn open_for(on_damage: OnDamage, path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let opener = file::opener(path, settings.cache.as_usize());
-        Self::open_with(path, DatabaseOptions { opener, schema: SCHEMA, retry_pause: RETRY_PAUSE }, settings, clock)
+        Self::open_with(path, DatabaseOptions { opener, retry_pause: RETRY_PAUSE, on_damage }, settings, clock)
+    }
+
+    /// Opens the file, or creates it. A file that is damaged or is no store is set aside, unless the settings require the
+    /// store. Blocks.
+    pub fn open_or_set_aside(path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
+        let on_damage = if settings.required { OnDamage::Fail } else { OnDamage::SetAside };
+        let error = match Self::open_for(on_damage, path, settings.clone(), clock.clone()) {
+            Err(error) if error.is_unusable() && on_damage == OnDamage::SetAside => error,
+            other => return other,
+        };
+        let Ok(aside) = aside::set_aside(path, clock.now(), &error) else { return Err(error) };
+        let opener = file::opener(path, settings.cache.as_usize());
+        drop(file::open(path, &opener, aside.secret)?);
+        let store = Self::open_for(on_damage, path, settings, clock)?;
+        store.shared.set_notice(aside.notice);
+        Ok(store)
     }
 
     /// Creates a file with this secret. A file that exists must have it.
     pub fn create(path: &Path, settings: Settings, clock: Clock, secret: [u8; 32]) -> Result<Self, OpenError> {
         let opener = file::opener(path, settings.cache.as_usize());
-        drop(file::open(path, &opener, SCHEMA, Some(secret))?);
+        drop(file::open(path, &opener, Some(secret))?);
         Self::open(path, settings, clock)
     }
 
     fn open_with(path: &Path, options: DatabaseOptions, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
-        let DatabaseOptions { opener, schema, retry_pause } = options;
-        let (db, secret) = file::open(path, &opener, schema, None)?;
+        let (db, secret) = file::open(path, &options.opener, None)?;
         holder::write(path);
         let resolution = USE_RESOLUTION.min(settings.keep_for.0 / 8);
         let shared = Arc::new(Shared {
@@ -120,9 +154,10 @@ impl RedbStore {
             known: Mutex::new(KnownKeys::new(known_keys::PER_GENERATION, resolution)),
             summaries_used: Mutex::default(),
             counts: Counts::default(),
+            notice: Mutex::default(),
         });
         let (jobs, queue) = mpsc::channel(QUEUE_LEN);
-        let writer = Writer::new(Arc::clone(&shared), queue, DatabaseOptions { opener, schema, retry_pause }, secret);
+        let writer = Writer::new(Arc::clone(&shared), queue, options, secret);
         let writer = thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || writer.run())
@@ -168,7 +203,7 @@ impl RedbStore {
             }
         };
         match try_once().await {
-            Err(error) if error.kind == StoreErrorKind::Unavailable => {
+            Err(error) if matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Corrupt) => {
                 self.submit(Op::Get, |reply| Job::Recover { reply }).await?;
                 try_once().await
             }
@@ -200,7 +235,13 @@ impl Store for RedbStore {
 
     fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
         Box::pin(async move {
-            let Some(payload) = self.read(move |db| tables::get(db, key)).await? else { return Ok(None) };
+            let Some(stored) = self.read(move |db| tables::get(db, key)).await? else { return Ok(None) };
+            let payload = self.shared.counts.payload(Name::of_payload(key), stored);
+            if payload.is_err() {
+                // The next put writes it anew.
+                self.shared.known.lock().await.forget(key);
+            }
+            let Some(payload) = payload? else { return Ok(None) };
             self.shared.counts.recalled.fetch_add(1, Ordering::Relaxed);
             // The payload is returned even if its use cannot be noted.
             let _noted = self.touch(vec![key]).await;
@@ -228,16 +269,17 @@ impl Store for RedbStore {
 
     fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
         Box::pin(async move {
-            let encoded = encode(summary).await?;
+            let encoded = encode(Name::of_summary(beginning), summary).await?;
             self.submit(Op::Put, |reply| Job::OfferSummary { beginning, encoded, reply }).await
         })
     }
 
     fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
-            let summary = self.read(move |db| tables::summary(db, beginning)).await?;
+            let Some(stored) = self.read(move |db| tables::summary(db, beginning)).await? else { return Ok(None) };
+            let summary = self.shared.counts.value(Name::of_summary(beginning), stored)?;
             self.touch_summaries(vec![beginning]).await?;
-            Ok(summary)
+            Ok(Some(summary))
         })
     }
 
@@ -265,13 +307,16 @@ impl Store for RedbStore {
 
     fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            let encoded = encode(seen).await?;
+            let encoded = encode(Name::of_inspected(&id), seen).await?;
             self.submit(Op::Put, |reply| Job::PutInspected { id, encoded, most, reply }).await
         })
     }
 
     fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(self.read(move |db| tables::inspected(db, &id)))
+        Box::pin(async move {
+            let found = self.read(move |db| tables::inspected(db, &id)).await?;
+            found.map(|(name, stored)| self.shared.counts.value(name, stored)).transpose()
+        })
     }
 
     fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
@@ -303,7 +348,8 @@ impl Store for RedbStore {
         Box::pin(self.read(move |db| {
             let mut scan = query.scan();
             tables::for_each_payload(db, |entry| _ = scan.visit(entry.key, entry))?;
-            scan.finish(|key| Ok(tables::get(db, key)?.map(|payload| payload.bytes())))
+            // What is damaged is not found.
+            scan.finish(|key| Ok(tables::get(db, key)?.and_then(Result::ok).map(|payload| payload.bytes())))
         }))
     }
 
@@ -311,8 +357,16 @@ impl Store for RedbStore {
         Some(&self.shared.path)
     }
 
+    fn notice(&self) -> Option<String> {
+        self.shared.notice.try_lock().ok()?.clone()
+    }
+
     fn is_failing(&self) -> bool {
         self.shared.counts.is_failing.load(Ordering::Relaxed)
+    }
+
+    fn verify(&self) -> StoreFuture<'_, Verified> {
+        Box::pin(self.read(tables::check::verify))
     }
 
     fn stats(&self) -> StoreFuture<'_, Stats> {
@@ -357,10 +411,17 @@ impl Shared {
     fn read<T>(&self, read: impl Fn(&Database) -> Result<T, Error>) -> Result<T, StoreError> {
         let database = self.database.blocking_read();
         let db = database.as_ref().ok_or_else(|| closed(Op::Get))?;
-        read(db).map_err(|error| {
+        unwound(|| read(db)).unwrap_or_else(Err).map_err(|error| {
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
             failed(Op::Get, error)
         })
+    }
+
+    fn set_notice(&self, notice: String) {
+        // It is held for as long as a copy takes.
+        if let Ok(mut place) = self.notice.try_lock() {
+            *place = Some(notice);
+        }
     }
 
     fn file_len(&self) -> u64 {
@@ -373,7 +434,10 @@ impl Shared {
 async fn encode_all(payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<Vec<NewPayload>, StoreError> {
     let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
     let mut encoder = Encoder::default();
-    let new = move |(key, payload): (_, Payload)| NewPayload { key, encoded: encoder.encode(&payload), lifetime };
+    let new = move |(key, payload): (_, Payload)| {
+        let encoded = encoder.encode(&Name::of_payload(key), &payload);
+        NewPayload { key, encoded, lifetime }
+    };
     if bytes < BLOCKING_FROM {
         return Ok(payloads.into_iter().map(new).collect());
     }
@@ -381,11 +445,11 @@ async fn encode_all(payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) ->
     run_blocking(|| in_turns.collect()).await.map_err(|_| closed(Op::Put))
 }
 
-async fn encode(bytes: Bytes) -> Result<Encoded, StoreError> {
+async fn encode(name: Name, bytes: Bytes) -> Result<Encoded, StoreError> {
     if bytes.len() < BLOCKING_FROM {
-        return Ok(Encoded::new(bytes));
+        return Ok(Encoded::new(&name, bytes));
     }
-    run_blocking(move || Encoded::new(bytes)).await.map_err(|_| closed(Op::Put))
+    run_blocking(move || Encoded::new(&name, bytes)).await.map_err(|_| closed(Op::Put))
 }
 
 fn entries(db: &Database) -> Result<Vec<PayloadInfo>, Error> {
@@ -398,12 +462,12 @@ fn totals(db: &Database) -> Result<Stats, Error> {
     let mut stats = Stats { tombstones: tables::count_tombstones(db)?, ..Stats::default() };
     tables::for_each_payload(db, |entry| {
         stats.payloads += 1;
-        stats.bytes += entry.bytes;
-        stats.stored_bytes += entry.stored_bytes;
+        stats.bytes = stats.bytes.saturating_add(entry.bytes);
+        stats.stored_bytes = stats.stored_bytes.saturating_add(entry.stored_bytes);
     })?;
     tables::for_each_summary(db, |_, _, stored_bytes| {
         stats.summaries += 1;
-        stats.summary_bytes += stored_bytes;
+        stats.summary_bytes = stats.summary_bytes.saturating_add(stored_bytes);
     })?;
     (stats.inspected, stats.inspected_bytes) = tables::inspected_totals(db)?;
     Ok(stats)

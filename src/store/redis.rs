@@ -111,6 +111,11 @@ impl Engine for Redis {
         self.read_as(body(&answer))
     }
 
+    async fn remove(&self, key: PayloadKey, body: &[u8]) -> Result<(), StoreError> {
+        let step = Step::new(bucket(key), "remove").with(key.as_bytes()).with(body);
+        self.write_one(Op::Put, step).await.map(drop)
+    }
+
     async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
         let answer = self.read(Op::Get, Step::new(bucket(key), "was_swept").with(key.as_bytes())).await?;
         Ok(self.read_as(answer.number())? == 1)
@@ -307,8 +312,9 @@ fn name_of(lifetime: Lifetime) -> &'static str {
 /// A body without the line before it, and whether its use is to be written.
 fn body(answer: &Value) -> Result<Option<(Vec<u8>, bool)>, EngineError> {
     let Some((mut stored, is_stale)) = answer.body_and_mark()? else { return Ok(None) };
-    let end = memchr::memchr(b'\n', &stored).ok_or(EngineError::Damaged)?;
-    stored.drain(..=end);
+    // Without the line, what is there is damaged, as the frame says.
+    let start = memchr::memchr(b'\n', &stored).map_or(0, |end| end + 1);
+    stored.drain(..start);
     Ok(Some((stored, is_stale)))
 }
 

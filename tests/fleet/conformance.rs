@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use abridge_proxy::payload::Lifetime;
-use abridge_proxy::store::conformance::{PutAll as _, TestClock, dense, fleet, key, suite_of_engines};
+use abridge_proxy::store::conformance::{PutAll as _, TestClock, damage, dense, fleet, key, suite_of_engines};
 use abridge_proxy::store::engine::{EngineClock, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::{Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind};
@@ -79,6 +79,22 @@ impl<'a> Opener<'a> {
         .await;
     }
 
+    /// Of the first namespace.
+    async fn suite_of_damage(&self) {
+        let (settings, clock, flip) =
+            (Settings::default(), TestClock::new().clock(), async |bit| self.engine.flip("n0", bit).await);
+        match self.engine {
+            Engine::Postgres(_) => {
+                let [store] = self.open::<PostgresStore, 1>(settings, clock).await;
+                damage::suite(&store, flip).await;
+            }
+            Engine::Redis(_) => {
+                let [store] = self.open::<RedisStore, 1>(settings, clock).await;
+                damage::suite(&store, flip).await;
+            }
+        }
+    }
+
     async fn suite_of_two<S: Open + SharedStore>(&self) {
         fleet::suite(async |settings, clock| self.open::<S, 2>(settings, clock).await).await;
     }
@@ -112,6 +128,14 @@ async fn sealed_stores_in_an_engine_conform(engine: Engine) {
             opener.suite_of_two::<RedisStore>().await;
         }
     }
+}
+
+async fn damaged_stores_in_an_engine_conform(engine: Engine) {
+    Opener::new(&engine).suite_of_damage().await;
+}
+
+async fn damaged_sealed_stores_in_an_engine_conform(engine: Engine) {
+    Opener::sealed(&engine).suite_of_damage().await;
 }
 
 #[tokio::test]
@@ -149,6 +173,8 @@ on_each_engine!(
     a_store_in_an_engine_conforms,
     two_stores_in_one_engine_conform,
     sealed_stores_in_an_engine_conform,
+    damaged_stores_in_an_engine_conform,
+    damaged_sealed_stores_in_an_engine_conform,
     beyond_its_size_what_is_unused_goes_and_what_is_in_use_fills_the_store,
     names_of_a_namespace_are_apart_from_others,
 );

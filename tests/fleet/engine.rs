@@ -185,11 +185,37 @@ impl Engine {
         self.rewrite(&sql, lua).await;
     }
 
-    /// Changes the first byte of each text and summary, which tells the encoding.
-    pub(crate) async fn rewrite_first_byte(&self, byte: u8) {
-        // In Redis, a line stands before it.
-        let lua = format!("string.gsub(body, '^(%d*%s?%d*\\n?).', '%1' .. string.char({byte}), 1)");
-        self.rewrite(&format!("set_byte(body, 0, {byte})"), &format!("({lua})")).await;
+    /// Makes each text and summary what `made` makes of it. In Redis, the line before a text stays.
+    pub(crate) async fn remake(&self, made: impl Fn(&[u8]) -> Vec<u8>) {
+        for body in self.bodies().await {
+            let at = if body.starts_with(b"1") { body.iter().position(|byte| *byte == b'\n').unwrap() + 1 } else { 0 };
+            let new = [&body[..at], &made(&body[at..])].concat();
+            match self {
+                Self::Postgres(postgres) => {
+                    let client = postgres.client().await.unwrap();
+                    for table in ["abridge_payloads", "abridge_summaries"] {
+                        let sql = format!("UPDATE {table} SET body = $1 WHERE body = $2");
+                        client.execute(&sql, &[&new, &body]).await.unwrap();
+                    }
+                }
+                Self::Redis(redis) => redis.replace(&body, &new),
+            }
+        }
+    }
+
+    /// Flips a bit of each text, summary and request of a namespace; the last one where there are fewer.
+    pub(crate) async fn flip(&self, namespace: &str, bit: usize) {
+        let bit = bit.min(1 << 30);
+        match self {
+            Self::Postgres(postgres) => {
+                let at = format!("least({bit}, octet_length(body) * 8 - 1)");
+                for table in ["payloads", "summaries", "inspected"] {
+                    let set = format!("body = set_bit(body, {at}, 1 - get_bit(body, {at}))");
+                    postgres.run(&format!("UPDATE abridge_{namespace}_{table} SET {set} WHERE body IS NOT NULL")).await;
+                }
+            }
+            Self::Redis(redis) => redis.flip(namespace, bit),
+        }
     }
 
     /// Makes something else of each text and summary.

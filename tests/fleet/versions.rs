@@ -1,6 +1,7 @@
 //! Two versions on one engine: what a later one has stored in a way that this one does not know.
 
 use abridge_proxy::payload::{ChainKey, Keys, Lifetime, Place};
+use abridge_proxy::store::conformance::damage::later_row;
 use abridge_proxy::store::conformance::{dense, key};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::{PageQuery, StoreErrorKind};
@@ -11,9 +12,6 @@ use crate::it::support::offloads::{long_text, recalls, with_results};
 use crate::it::support::summarizer::{INSTRUCTION, Summarizer, talk};
 use crate::replicas::{ask, get};
 
-/// The first byte of what no version has stored so far.
-const LATER: u8 = 99;
-
 async fn what_a_later_version_has_stored_is_missing_here_and_stays_as_it_is(engine: Engine) {
     engine.init("").await;
     let place = Place { root: ChainKey::from_bytes([1; 16]), beginning: ChainKey::from_bytes([2; 16]) };
@@ -22,7 +20,7 @@ async fn what_a_later_version_has_stored_is_missing_here_and_stays_as_it_is(engi
     let store = open().await;
     store.put(vec![(key(&text), text.clone().into())], Lifetime::Usual).await.unwrap();
     store.offer_summary(place, dense(2, 2_000)).await.unwrap();
-    engine.rewrite_first_byte(LATER).await;
+    engine.remake(later_row).await;
     let before = engine.bodies().await;
     assert_eq!(before.len(), 2);
 
@@ -59,7 +57,7 @@ async fn requests_go_on_beside_a_later_version(engine: Engine) {
     assert_eq!(ask(&later, &whole).await.head.status(), 200);
     let target = recalls(&upstream.chats().pop().unwrap().body).pop().unwrap();
     assert_eq!(ask(&later, talk("a", 3)).await.head.get("x-abridge-edits"), Some("summary=1"));
-    engine.rewrite_first_byte(LATER).await;
+    engine.remake(later_row).await;
     let before = engine.bodies().await;
 
     let older = start().await;

@@ -154,7 +154,12 @@ async fn broken_stores_are_reported() {
     let closed = closed_port();
     let work_folder = WorkFolder::before(&closed.url(), "store.path = \"store.redb\"");
     work_folder.write("store.redb", "this is no store ".repeat(1000));
-    run(&mut work_folder.command(&[])).check("fault", "store", "is no store of abridge, or is damaged", "move it away");
+    run(&mut work_folder.command(&[])).check(
+        "fault",
+        "store",
+        "is not a store of abridge, or is damaged",
+        "abridge store salvage",
+    );
 
     let work_folder = WorkFolder::before(&closed.url(), "store.path = \"file/store.redb\"");
     work_folder.write("file", "");

@@ -19,6 +19,7 @@ mod cancellation; // a client that disconnects cancels the upstream request
 mod cold_passes; // passes behind a pause in which the prompt cache has expired
 mod compaction; // conversations that clients ask to have compacted
 mod config; // settings, and the commands that need no upstream
+mod damage; // a store that is damaged, in use, or cannot be made
 mod demo; // `abridge demo`
 mod dialects; // what holds in every dialect
 mod doctor; // `abridge doctor`: checks, faults and fixes
@@ -78,7 +79,6 @@ mod targets; // the client's path and the upstream's
 mod tenants; // separation of callers
 mod tls; // certificates on both sides
 mod token_counts; // counts of recorded texts, compared with tiktoken-rs
-mod upgrade; // stores of other versions, and two processes on one file
 mod upstream_proxy; // HTTPS_PROXY, HTTP_PROXY, NO_PROXY
 mod upstreams; // several upstreams behind one abridge
 mod webhook; // events posted to a webhook

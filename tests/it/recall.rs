@@ -266,14 +266,15 @@ async fn a_second_process_on_the_store_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_a_store_is_left_unchanged() {
+async fn where_the_store_is_required_a_file_that_is_not_one_is_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
     std::fs::write(&path, "notes ".repeat(1000)).unwrap();
     let upstream = Upstream::start().await;
-    let failed = Setup::before(&upstream).with(format!("store.path = {path:?}")).fail().await;
+    let setup = Setup::before(&upstream).with(format!("store.path = {path:?}")).with("store.required = true");
+    let failed = setup.fail().await;
     assert_eq!(failed.status.code(), Some(69));
-    assert!(failed.stderr.contains("is no store of abridge"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("is not a store of abridge"), "{}", failed.stderr);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "notes ".repeat(1000));
 }
 

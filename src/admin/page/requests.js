@@ -272,6 +272,7 @@ function showTrouble(now) {
   const said = [];
   if (now.dry_run) said.push("A dry run: every request goes on as it came, and what you see is what would have been done.");
   if (now.store?.trouble) said.push(`The store has trouble: ${now.store.trouble}.`);
+  if (now.store_notice) said.push(`${now.store_notice}.`);
   const open = Object.entries(now.fail_open ?? {}).filter(([, n]) => n > 0);
   if (open.length > 0) said.push(`Went on unedited because something was wrong: ${open.map(([why, n]) => `${whole(n)} × ${why.replaceAll("_", " ")}`).join(", ")}.`);
   $("trouble").hidden = said.length === 0;

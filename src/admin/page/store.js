@@ -68,6 +68,9 @@ function showPayloads(payloads, isMore, query, reason) {
 
 function emptyStore(query, reason) {
   if (reason instanceof Refused) return [el("h3", {}, "The store could not be read"), el("p", {}, reason.message)];
+  if (status?.store_notice && !status.store) {
+    return [el("h3", {}, "The store could not be opened"), el("p", {}, `${status.store_notice}.`)];
+  }
   if (status && !status.store) {
     return [el("h3", {}, "There is no store"), el("p", {}, "What edits take out of conversations could not be kept, so nothing is taken out that should be. ", el("code", {}, "store.enabled"), " switches it on.")];
   }

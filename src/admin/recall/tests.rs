@@ -218,7 +218,10 @@ async fn for_a_stranger_s_handle_the_store_is_not_asked() {
     // A closed store fails only the requests that read it.
     store.close().await.unwrap();
     assert_eq!((status(names[0], own).await, status(names[0], foreign).await), (503, 404));
-    assert_eq!(recalls.counts(), [("found", 5), ("unknown", 4), ("swept", 0), ("refused", 2), ("busy", 1)]);
+    assert_eq!(
+        recalls.counts(),
+        [("found", 5), ("unknown", 4), ("swept", 0), ("refused", 2), ("damaged", 0), ("busy", 1)]
+    );
 }
 
 // === limits ===

@@ -10,6 +10,7 @@ use crate::config::{Config, Environment, NoStorePathError};
 use crate::payload::{Keys, Lifetime, Payload};
 use crate::platform::files::free_space;
 use crate::store::engine::{self, Options};
+use crate::store::redb::aside_of;
 use crate::store::{Clock, OpenError, RedbStore, Stats, Store, StoreEngine};
 use crate::units::ByteSize;
 
@@ -33,12 +34,22 @@ pub(super) async fn check(findings: &mut Findings, config: &Config, environment:
     let Some(path) = config.store.file(environment.state.as_deref()) else {
         return findings.fault("store", NoStorePathError.to_string(), "set the variable, or store.path");
     };
+    check_aside(findings, &path);
     if path.exists() {
         check_opens(findings, config, &path).await;
     } else {
         check_can_be_created(findings, &path);
     }
     check_free_space(findings, &path, config.store.max_bytes);
+}
+
+/// Says which files were set aside.
+fn check_aside(findings: &mut Findings, path: &Path) {
+    let aside = aside_of(path);
+    let Some(last) = aside.last() else { return };
+    let said = format!("{} files of a store were set aside, the last one as {}", aside.len(), last.display());
+    let fix = format!("copy what is whole with `abridge store salvage --from {} OUT`, then delete it", last.display());
+    findings.warn("store", said, fix);
 }
 
 /// Checks that the file can be created, without creating it: it would belong to this user, who may not be the proxy's.
@@ -74,7 +85,12 @@ async fn check_opens(findings: &mut Findings, config: &Config, path: &Path) {
             let line = error.to_string();
             let (said, fix) = line.rsplit_once("; ").unwrap_or((&line, "set another store.path"));
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-            return findings.fault("store", format!("{said}{cause}"), fix);
+            let then = match (config.store.required, error.is_unusable()) {
+                (true, _) => "; store.required is set, so abridge does not start",
+                (false, true) => "; when abridge starts, it sets the file aside and begins a new one",
+                (false, false) => "; abridge starts without the edits that need it",
+            };
+            return findings.fault("store", format!("{said}{cause}{then}"), fix);
         }
     };
     let written = write_and_read_back(&store, store.secret()).await;

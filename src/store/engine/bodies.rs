@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::seal::Name;
 use super::writer::NewRow;
 use super::{Engine, EngineError, Inner, LARGE, closed, count};
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Encoded, Encoder, decode, is_later};
+use crate::payload::{Lifetime, Payload, PayloadKey};
+use crate::store::codec::{Encoded, Encoder, Name, Unreadable, decode};
 use crate::store::shared::Note;
 use crate::store::{Op, StoreError};
 use crate::tasks::run_blocking;
@@ -24,7 +23,8 @@ impl<E: Engine> Inner<E> {
         let seal = Arc::clone(&self.seal);
         let mut encoder = Encoder::default();
         let new = move |(key, payload): (PayloadKey, Payload)| {
-            let body = seal.seal(&Name::of_payload(key), written(&encoder.encode(&payload)))?;
+            let name = Name::of_payload(key);
+            let body = seal.seal(&name, encoder.encode(&name, &payload).to_vec())?;
             Ok(NewRow { key, row: seal.row(key), body, bytes: count(payload.len() as u64), lifetime })
         };
         self.compute(n_bytes, move || payloads.into_iter().map(new).collect()).await
@@ -32,37 +32,37 @@ impl<E: Engine> Inner<E> {
 
     pub(super) async fn encode(&self, name: Name, bytes: Bytes) -> Result<Vec<u8>, StoreError> {
         let seal = Arc::clone(&self.seal);
-        self.compute(bytes.len(), move || seal.seal(&name, written(&Encoded::new(bytes)))).await
+        self.compute(bytes.len(), move || seal.seal(&name, Encoded::new(&name, bytes).to_vec())).await
     }
 
-    /// A body of the engine; `None` if a later version has stored it in a way that this one does not know.
-    pub(super) fn decode(&self, name: &Name, stored: &[u8]) -> Result<Option<Payload>, StoreError> {
-        let encoded = self.seal.open(name, stored);
-        let decoded = encoded.as_deref().and_then(decode);
-        match decoded {
-            None if is_later(encoded.as_deref().unwrap_or(stored)) => Ok(None),
-            None if self.seal.is_foreign(stored) => Err(unreadable(EngineError::OtherSecret)),
-            None => Err(self.engine.links().damaged()),
-            decoded => Ok(decoded),
-        }
+    /// A payload of the engine; `None` if a later version has stored it in a way that this one does not know.
+    pub(super) fn decode_payload(&self, key: PayloadKey, stored: &[u8]) -> Result<Option<Payload>, StoreError> {
+        let name = Name::of_payload(key);
+        self.counts().payload(name, self.open(name, stored))
     }
 
-    /// A summary of the engine. One of a later version cannot be read, and is not made anew.
-    pub(super) fn decode_summary(&self, beginning: ChainKey, stored: &[u8]) -> Result<Bytes, StoreError> {
-        let summary = self.decode(&Name::of_summary(beginning), stored)?;
-        Ok(summary.ok_or_else(|| unreadable(EngineError::Later))?.bytes())
+    /// Anything else of the engine. A summary of a later version cannot be read, and is not made anew.
+    pub(super) fn decode_value(&self, name: Name, stored: &[u8]) -> Result<Bytes, StoreError> {
+        self.counts().value(name, self.open(name, stored))
     }
 
-    /// A note as the engine keeps it. It is short, so it is not compressed.
+    /// Decrypts and decodes what is stored under a name.
+    pub(super) fn open(&self, name: Name, stored: &[u8]) -> Result<Payload, Unreadable> {
+        decode(&name, &self.seal.open(&name, stored).ok_or(Unreadable::Damaged)?)
+    }
+
+    /// A note as the engine keeps it.
     pub(super) fn seal_note(&self, Note { kind, key, value }: Note) -> Result<Note, StoreError> {
-        let sealed = self.seal.seal(&Name::of_note(kind, key), value.into());
+        let name = Name::of_note(kind, key);
+        let sealed = self.seal.seal(&name, Encoded::new(&name, value).to_vec());
         let value = sealed.map_err(|error| self.engine.links().fails(Op::Put, error))?.into();
         Ok(Note { kind, key, value })
     }
 
     /// A note of the engine; `None` if it is not what was stored.
     pub(super) fn open_note(&self, Note { kind, key, value }: Note) -> Option<Note> {
-        let value = self.seal.open(&Name::of_note(kind, key), &value)?.into_owned().into();
+        let name = Name::of_note(kind, key);
+        let value = self.decode_value(name, &value).ok()?;
         Some(Note { kind, key, value })
     }
 
@@ -75,15 +75,4 @@ impl<E: Engine> Inner<E> {
         let done = if n_bytes <= LARGE { work() } else { run_blocking(work).await.map_err(|_| closed(Op::Put))? };
         done.map_err(|error| self.engine.links().fails(Op::Put, error))
     }
-}
-
-/// One body cannot be read, which is no failure of the store.
-fn unreadable(why: EngineError) -> StoreError {
-    StoreError::new(Op::Get, why.kind(), why)
-}
-
-fn written(encoded: &Encoded) -> Vec<u8> {
-    let mut body = vec![0; encoded.len()];
-    encoded.write(&mut body);
-    body
 }

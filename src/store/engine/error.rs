@@ -23,7 +23,9 @@ pub enum EngineError {
     #[error("the engine has no tables of abridge; make them with `abridge store init`")]
     NotInitialised,
     /// What is stored is that of another version.
-    #[error("what the engine holds has version {0}, and this abridge knows version 1; run the same version everywhere")]
+    #[error(
+        "what the engine holds has version {0}, and this abridge knows version 2; run the same version everywhere, or take another store.namespace"
+    )]
     Version(i64),
     /// What is stored was named under another secret.
     #[error(
@@ -41,11 +43,6 @@ pub enum EngineError {
         "what the engine holds is not encrypted, and store.seal is on; take another store.namespace, where the next requests write their texts again under the same handles"
     )]
     NotSealed,
-    /// It cannot be decoded, as a later version has stored it in another way.
-    #[error(
-        "a later version of abridge has stored it in a way that this one does not know; run the same version everywhere"
-    )]
-    Later,
     /// A text cannot be encrypted.
     #[error("the text is too long to be encrypted")]
     TooLong,
@@ -156,8 +153,7 @@ impl EngineError {
             | Self::OtherSecret
             | Self::OwnSecret
             | Self::Sealed
-            | Self::NotSealed
-            | Self::Later => StoreErrorKind::Corrupt,
+            | Self::NotSealed => StoreErrorKind::Corrupt,
             _ => StoreErrorKind::Unavailable,
         }
     }

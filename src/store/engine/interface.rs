@@ -69,6 +69,9 @@ pub(in crate::store) trait Engine: Exchange {
     /// A body, and whether its use is to be written.
     fn get(&self, key: PayloadKey) -> impl Future<Output = Result<Option<(Vec<u8>, bool)>, StoreError>> + Send;
 
+    /// Removes a row if it has this body.
+    fn remove(&self, key: PayloadKey, body: &[u8]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     fn was_swept(&self, key: PayloadKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     fn touch(&self, keys: &[PayloadKey]) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -125,6 +128,9 @@ pub(in crate::store) trait Exchange: Send + Sync + Sized + 'static {
 
     /// A body, and whether its use is to be written.
     fn summary(&self, beginning: ChainKey) -> impl Future<Output = Result<Option<(Vec<u8>, bool)>, StoreError>> + Send;
+
+    /// Removes a summary if it has this body.
+    fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     fn summaries(&self) -> impl Future<Output = Result<Vec<ChainKey>, StoreError>> + Send;
 

@@ -6,17 +6,20 @@ use std::sync::atomic::Ordering;
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
-use super::seal::Name;
 use super::{Engine, Inner, Known, TOTALS_PAUSE, Totals};
 use crate::payload::{Lifetime, Payload, PayloadKey};
+use crate::store::codec::{Name, Unreadable};
 use crate::store::page::{MAX_BYTES_READ, PageScan, key_range};
-use crate::store::{Cursor, Page, PageQuery, PayloadInfo, Stats, StoreError};
+use crate::store::{Cursor, Page, PageQuery, PayloadInfo, Stats, StoreError, Verified};
 
 /// How many payloads of all callers, the last used ones, are looked at for a page of one caller's.
 const MAX_LISTED_OF_ALL: usize = 2_000;
 
 /// How many bodies are read at a time to tell which secret listed payloads were named under.
 const NAMED_AT_ONCE: usize = 32;
+
+/// How many damaged payloads are remembered until they are sent again.
+const MAX_DAMAGED: usize = 4096;
 
 /// A payload as the engine has it.
 pub(super) struct Found {
@@ -33,6 +36,7 @@ impl<E: Engine> Inner<E> {
         if known.epoch != epoch {
             known.epoch = epoch;
             known.keys.clear();
+            known.damaged.clear();
         }
         known
     }
@@ -66,6 +70,58 @@ impl<E: Engine> Inner<E> {
             }
         }
         Ok(None)
+    }
+
+    /// Notes that a payload is damaged: the next put writes it anew.
+    pub(super) async fn note_damage(&self, key: PayloadKey) {
+        let mut known = self.known().await;
+        known.keys.forget(key);
+        if known.damaged.len() < MAX_DAMAGED {
+            known.damaged.insert(key);
+        }
+    }
+
+    /// Removes the payloads among these whose rows were found to be damaged, so that they can be written anew.
+    pub(super) async fn remove_damaged(&self, payloads: &[(PayloadKey, Payload)]) -> Result<(), StoreError> {
+        for (key, _) in payloads {
+            let was_damaged = self.known().await.damaged.remove(key);
+            if !was_damaged {
+                continue;
+            }
+            // Another process may have written it anew: what is removed is what was read.
+            if let Some(Found { row, body, .. }) = self.find(*key).await?
+                && self.open(Name::of_payload(*key), &body) == Err(Unreadable::Damaged)
+            {
+                self.engine.remove(row, &body).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that is stored, read and checked.
+    pub(super) async fn verify(&self) -> Result<Verified, StoreError> {
+        let mut verified = Verified::default();
+        let mut query = PageQuery::default();
+        loop {
+            let listed = self.list(&query, NAMED_AT_ONCE).await?;
+            let Some((row, last)) = listed.last() else { break };
+            query.after = Some(Cursor::new(last.used, *row));
+            let rows: Vec<_> = listed.iter().map(|(row, _)| *row).collect();
+            let bodies: HashMap<_, _> = self.engine.bodies(&rows).await?.into_iter().collect();
+            for (row, info) in listed {
+                let name = Name::of_payload(info.key);
+                if let Some(body) = bodies.get(&row) {
+                    verified.count(name, self.open(name, body).err());
+                }
+            }
+        }
+        for beginning in self.engine.summaries().await? {
+            let name = Name::of_summary(beginning);
+            if let Some((body, _)) = self.engine.summary(beginning).await? {
+                verified.count(name, self.open(name, &body).err());
+            }
+        }
+        Ok(verified)
     }
 
     pub(super) async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
@@ -147,7 +203,7 @@ impl<E: Engine> Inner<E> {
         let mut bodies = HashMap::new();
         for (row, body) in self.engine.bodies(&rows).await? {
             // What cannot be read is not found.
-            let payload = searched.get(&row).and_then(|key| self.decode(&Name::of_payload(*key), &body).ok()?);
+            let payload = searched.get(&row).and_then(|key| self.decode_payload(*key, &body).ok()?);
             bodies.extend(payload.map(|payload| (row, payload.bytes())));
         }
         scan.finish(|row| Ok(bodies.get(&row).cloned()))

@@ -12,10 +12,9 @@ use ring::error::Unspecified;
 use zeroize::Zeroizing;
 
 use super::error::EngineError;
-use crate::payload::{ChainKey, PayloadKey};
-use crate::store::codec::SEALED;
+use crate::payload::PayloadKey;
+use crate::store::codec::Name;
 use crate::store::secret::Secrets;
-use crate::store::shared::NoteKind;
 
 /// Encrypts and names what an engine holds. The default one leaves all as it is.
 #[derive(Default)]
@@ -23,9 +22,6 @@ pub(super) struct Seal {
     /// Of the secret in force, and of those that it has replaced.
     rings: Vec<Ring>,
 }
-
-/// What a body is stored under.
-pub(super) struct Name(Vec<u8>);
 
 /// The keys that one secret makes.
 struct Ring {
@@ -40,6 +36,9 @@ struct BodyKeys {
     cipher: LessSafeKey,
     nonces: Zeroizing<[u8; 32]>,
 }
+
+/// The first byte of an encrypted body.
+const SEALED: u8 = 4;
 
 /// Behind [`SEALED`], an encrypted body has so many bytes that tell the secret, and then the nonce.
 const ID_LEN: usize = 4;
@@ -109,11 +108,6 @@ impl Seal {
         Some(Cow::Owned(body))
     }
 
-    /// Whether a body was encrypted under a secret that is none of these.
-    pub(super) fn is_foreign(&self, stored: &[u8]) -> bool {
-        self.is_on() && stored.first() == Some(&SEALED) && self.ring_of(stored).is_none()
-    }
-
     /// The keys that a body was encrypted with, and what is behind their id.
     fn ring_of<'t>(&self, stored: &'t [u8]) -> Option<(&Ring, &'t [u8])> {
         let (id, rest) = stored.strip_prefix(&[SEALED])?.split_first_chunk()?;
@@ -174,7 +168,7 @@ impl Ring {
 
     fn keys(&self, name: &Name) -> Result<BodyKeys, Unspecified> {
         let (mut cipher, mut nonces) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
-        let mut hash = blake3::Hasher::new_keyed(&self.bodies).update(&name.0).finalize_xof();
+        let mut hash = blake3::Hasher::new_keyed(&self.bodies).update(&name.as_bytes()).finalize_xof();
         hash.fill(&mut *cipher);
         hash.fill(&mut *nonces);
         let cipher = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &*cipher)?);
@@ -182,30 +176,11 @@ impl Ring {
     }
 }
 
-// === impl Name ===
-
-/// A usage that none begins with keeps the usages apart.
-impl Name {
-    pub(super) fn of_payload(key: PayloadKey) -> Self {
-        Self([b"payload ".as_slice(), key.as_bytes()].concat())
-    }
-
-    pub(super) fn of_summary(beginning: ChainKey) -> Self {
-        Self([b"summary ".as_slice(), beginning.as_bytes()].concat())
-    }
-
-    pub(super) fn of_inspected(id: &str) -> Self {
-        Self([b"inspected ".as_slice(), id.as_bytes()].concat())
-    }
-
-    pub(super) fn of_note(kind: NoteKind, key: ChainKey) -> Self {
-        Self([b"note ".as_slice(), key.as_bytes(), kind.label().as_bytes()].concat())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::payload::ChainKey;
+    use crate::store::shared::NoteKind;
 
     const FIRST: [u8; 32] = [1; 32];
     const SECOND: [u8; 32] = [2; 32];
@@ -233,7 +208,6 @@ mod tests {
                 assert_eq!(sealed.len(), body.len() + 1 + ID_LEN + NONCE_LEN + 16);
                 assert_eq!(own.open(name, &sealed).as_deref(), Some(body));
                 assert_eq!(other.open(name, &sealed), None);
-                assert!(other.is_foreign(&sealed) && !own.is_foreign(&sealed));
                 let opened_by = names.iter().filter(|name| own.open(name, &sealed).is_some()).count();
                 assert_eq!(opened_by, 1, "{n}");
             }

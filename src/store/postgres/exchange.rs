@@ -33,6 +33,11 @@ impl Exchange for Postgres {
         found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
     }
 
+    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> Result<(), StoreError> {
+        let key = beginning.as_bytes().as_slice();
+        self.execute(Op::Put, sql::REMOVE_SUMMARY, &[blob(&key), blob(&body)]).await.map(drop)
+    }
+
     async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
         let found = self.rows(Op::Get, sql::SUMMARIES, &[]).await?;
         found.iter().map(|row| Ok(ChainKey::from_bytes(self.key(row, 0)?))).collect()

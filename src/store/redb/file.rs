@@ -1,16 +1,20 @@
-//! Opens the file: permissions, schema version and secret.
+//! Opens the file: permissions, format and secret.
 
+use std::cell::Cell;
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use ::redb::backends::FileBackend;
-use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError, WriteTransaction};
+use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError};
+use bytes::Bytes;
 
 use super::backend::YieldingFile;
 use super::holder;
 use super::tables::{self, META};
 use crate::platform::files::{make_private, private_file, private_folder, sync};
+use crate::store::codec::{Encoded, Name, decode};
 use crate::store::{Op, StoreError, StoreErrorKind};
 
 /// The secret of a store, which all its keys are made with.
@@ -19,16 +23,8 @@ pub(super) type Secret = [u8; 32];
 /// Opens the database; tests replace it.
 pub(super) type Opener = Arc<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
 
-/// A migration from one schema version to the next.
-pub(super) type Migration = fn(&WriteTransaction) -> Result<(), Error>;
-
-/// The migrations from version 1 to the current one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Schema(pub(super) &'static [Migration]);
-
-/// The current schema.
-pub(super) const SCHEMA: Schema =
-    Schema(&[tables::add_summaries, tables::add_inspected, tables::lifetimes::add_lifetimes]);
+/// The format of the file. A file of another format is not read.
+pub(super) const FORMAT: u32 = 5;
 
 /// Why a store cannot be opened. One line that says what to do.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -41,21 +37,19 @@ pub enum OpenError {
         /// The process, its version and for how long, in parentheses; empty if that is unknown.
         holder: String,
     },
-    /// A newer version of abridge wrote the file.
+    /// Another version of abridge wrote the file.
     #[error(
-        "the store {} has format {found}, and this abridge knows formats up to {known}; take the newer abridge, or another store.path",
+        "the store {} has format {found}, and this abridge knows format {FORMAT}; take the other abridge, or another store.path",
         path.display()
     )]
-    Newer {
+    OtherFormat {
         /// The path.
         path: PathBuf,
-        /// The schema version of the file.
+        /// The format of the file.
         found: u32,
-        /// The schema version of this program.
-        known: u32,
     },
     /// The file is not a store, or is damaged.
-    #[error("{} is no store of abridge, or is damaged; move it away, or set another store.path", path.display())]
+    #[error("{} is not a store of abridge, or is damaged; copy what is whole with `abridge store salvage`, or set another store.path", path.display())]
     Damaged {
         /// The path.
         path: PathBuf,
@@ -63,7 +57,7 @@ pub enum OpenError {
         source: Arc<Error>,
     },
     /// The file cannot be read or written.
-    #[error("the store {} cannot be opened; set another store.path, or store.enabled = false", path.display())]
+    #[error("the store {} cannot be opened; let this user read and write it, or set another store.path", path.display())]
     Io {
         /// The path.
         path: PathBuf,
@@ -91,14 +85,9 @@ pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
     })
 }
 
-/// Opens the database and migrates its tables to the current version. A new file gets `secret`, or a random one. A file
-/// with another secret than `secret` is refused, because none of its payloads could be found.
-pub(super) fn open(
-    path: &Path,
-    opener: &Opener,
-    schema: Schema,
-    secret: Option<Secret>,
-) -> Result<(Database, Secret), OpenError> {
+/// Opens the database, and makes the tables of a new file, which gets `secret`, or a random one. A file with another secret
+/// than `secret` is refused, because none of its payloads could be found.
+pub(super) fn open(path: &Path, opener: &Opener, secret: Option<Secret>) -> Result<(Database, Secret), OpenError> {
     let wrong = |error: Error| match error {
         Error::DatabaseAlreadyOpen => OpenError::InUse { path: path.to_owned(), holder: holder::read(path) },
         error if kind_of(&error) == StoreErrorKind::Corrupt => {
@@ -106,23 +95,53 @@ pub(super) fn open(
         }
         error => OpenError::Io { path: path.to_owned(), source: Arc::new(error) },
     };
-    let db = opener().map_err(|error| wrong(error.into()))?;
-    let known = schema.version();
-    let (found, stored) = read_meta(&db).map_err(wrong)?;
-    if found > known {
-        return Err(OpenError::Newer { path: path.to_owned(), found, known });
-    }
-    match (stored, secret) {
-        (Some(stored), Some(secret)) if stored != secret => {
+    let read = || {
+        let db = opener()?;
+        let found = read_meta(&db)?;
+        if matches!(found, Some((FORMAT, _))) {
+            tables::check::look(&db)?;
+        }
+        Ok::<_, Error>((db, found))
+    };
+    let (db, found) = unwound(read).unwrap_or_else(Err).map_err(wrong)?;
+    match (found, secret) {
+        (Some((found, _)), _) if found != FORMAT => Err(OpenError::OtherFormat { path: path.to_owned(), found }),
+        (Some((_, stored)), Some(secret)) if stored != Some(secret) => {
             Err(wrong(Error::Corrupted("it has another secret than it had".to_owned())))
         }
-        (Some(stored), _) if found == known => Ok((db, stored)),
-        (stored, secret) => {
-            let secret = stored.or(secret).map_or_else(new_secret, Ok).map_err(|error| wrong(error.into()))?;
-            migrate(&db, schema, found, secret).map_err(wrong)?;
+        (Some((_, stored)), _) => {
+            let stored = stored.ok_or_else(|| wrong(Error::Corrupted("its secret".to_owned())))?;
+            Ok((db, stored))
+        }
+        (None, secret) => {
+            let secret = secret.map_or_else(new_secret, Ok).map_err(|error| wrong(error.into()))?;
+            unwound(|| create(&db, secret)).unwrap_or_else(Err).map_err(wrong)?;
             Ok((db, secret))
         }
     }
+}
+
+/// Runs `run`; a panic of redb, as damaged files lead to, is an error and prints nothing.
+pub(super) fn unwound<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(move |of| {
+            if !IS_QUIET.get() {
+                hook(of);
+            }
+        }));
+    });
+    let before = IS_QUIET.replace(true);
+    // All that `run` could leave half done is the database, which is reopened.
+    let done = panic::catch_unwind(AssertUnwindSafe(run));
+    IS_QUIET.set(before);
+    done.map_err(|_| Error::Corrupted("redb panicked".to_owned()))
+}
+
+thread_local! {
+    /// Whether panics of this thread print nothing.
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The kind of failure of a redb error.
@@ -145,20 +164,19 @@ pub(super) fn kind_of(error: &Error) -> StoreErrorKind {
     }
 }
 
-// === impl Schema, OpenError ===
-
-impl Schema {
-    fn version(self) -> u32 {
-        u32::try_from(self.0.len()).unwrap_or(u32::MAX).saturating_add(1)
-    }
-}
+// === impl OpenError ===
 
 impl OpenError {
+    /// Whether the file is no store that this version can use, whatever else is done.
+    pub fn is_unusable(&self) -> bool {
+        matches!(self, Self::OtherFormat { .. } | Self::Damaged { .. })
+    }
+
     /// The same failure as an error of an open store.
     pub(super) fn into_store_error(self, op: Op) -> StoreError {
         let kind = match &self {
             Self::InUse { .. } => StoreErrorKind::Unavailable,
-            Self::Newer { .. } | Self::Damaged { .. } => StoreErrorKind::Corrupt,
+            Self::OtherFormat { .. } | Self::Damaged { .. } => StoreErrorKind::Corrupt,
             Self::Io { source, .. } => kind_of(source),
         };
         StoreError::new(op, kind, self)
@@ -167,33 +185,28 @@ impl OpenError {
 
 // === helpers ===
 
-/// The schema version and the secret. A new file has version 0 and no secret.
-fn read_meta(db: &Database) -> Result<(u32, Option<Secret>), Error> {
+/// The format and the secret, if it can be read. A new file has neither.
+fn read_meta(db: &Database) -> Result<Option<(u32, Option<Secret>)>, Error> {
     let meta = match db.begin_read()?.open_table(META) {
-        Err(TableError::TableDoesNotExist(_)) => return Ok((0, None)),
+        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
         opened => opened?,
     };
     let wrong = |key| Error::Corrupted(format!("{key} in the table meta_v1"));
-    let version = meta.get("version")?.ok_or_else(|| wrong("no version"))?;
-    let version = version.value().try_into().map(u32::from_le_bytes).map_err(|_| wrong("the version"))?;
-    let secret = meta.get("secret")?.ok_or_else(|| wrong("no secret"))?;
-    let secret = secret.value().try_into().map_err(|_| wrong("the secret"))?;
-    Ok((version, Some(secret)))
+    let format = meta.get("version")?.ok_or_else(|| wrong("no version"))?;
+    let format = format.value().try_into().map(u32::from_le_bytes).map_err(|_| wrong("the version"))?;
+    let secret = meta.get("secret")?.and_then(|frame| decode(&Name::of_secret(), frame.value()).ok());
+    Ok(Some((format, secret.and_then(|secret| secret.bytes().as_ref().try_into().ok()))))
 }
 
-/// Migrates the tables to the current version, in one transaction.
-fn migrate(db: &Database, Schema(steps): Schema, found: u32, secret: Secret) -> Result<(), Error> {
+/// Makes the tables, in one transaction.
+fn create(db: &Database, secret: Secret) -> Result<(), Error> {
     let transaction = tables::begin(db)?;
-    let done = usize::try_from(found).unwrap_or_default();
-    if done == 0 {
-        tables::create(&transaction)?;
-    } else {
-        steps.iter().skip(done - 1).try_for_each(|step| step(&transaction))?;
-    }
+    tables::create(&transaction)?;
     {
         let mut meta = transaction.open_table(META)?;
-        meta.insert("version", Schema(steps).version().to_le_bytes().as_slice())?;
-        meta.insert("secret", secret.as_slice())?;
+        meta.insert("version", FORMAT.to_le_bytes().as_slice())?;
+        let frame = Encoded::new(&Name::of_secret(), Bytes::copy_from_slice(&secret));
+        meta.insert("secret", frame.to_vec().as_slice())?;
     }
     transaction.commit()?;
     Ok(())

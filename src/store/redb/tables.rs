@@ -6,14 +6,14 @@ use ::redb::{
     Database, Error, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, TableError,
     WriteTransaction,
 };
-use bytes::Bytes;
 
 use crate::inspect;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Encoded, decode};
+use crate::store::codec::{Encoded, Name, Unreadable, check, decode};
 use crate::store::{PayloadInfo, TOMBSTONES, Time};
 use crate::tasks::yield_thread;
 
+pub(super) mod check;
 pub(super) mod clock;
 pub(super) mod lifetimes;
 
@@ -37,7 +37,7 @@ const SUMMARY_ROWS: TableDefinition<'_, [u8; 16], (u64, u64)> = TableDefinition:
 /// Encoded inspected requests, in the order of arrival.
 const INSPECTED: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("inspected_v1");
 /// For each inspected request: its id, when it was stored, and its length in the file.
-const INSPECTED_ROWS: TableDefinition<'_, u64, (&str, u64, u64)> = TableDefinition::new("inspected_rows_v1");
+const INSPECTED_ROWS: TableDefinition<'_, u64, (&[u8], u64, u64)> = TableDefinition::new("inspected_rows_v1");
 
 /// A payload to be stored.
 pub(super) struct NewPayload {
@@ -62,7 +62,12 @@ pub(super) struct PutResult {
     pub(super) bytes: u64,
     /// The length of the new ones in the file.
     pub(super) stored_bytes: u64,
+    /// Those that were damaged, and are written anew.
+    pub(super) mended: Vec<PayloadKey>,
 }
+
+/// What is stored under a name.
+type Stored = Result<Payload, Unreadable>;
 
 /// By how much a transaction changed the size of all that is stored.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -95,30 +100,27 @@ pub(super) fn create(transaction: &WriteTransaction) -> Result<(), TableError> {
     Ok(())
 }
 
-/// The migration to version 2: summaries.
-pub(super) fn add_summaries(transaction: &WriteTransaction) -> Result<(), Error> {
-    transaction.open_table(SUMMARIES)?;
-    transaction.open_table(SUMMARY_ROWS)?;
-    Ok(())
-}
-
-/// The migration to version 3: inspected requests.
-pub(super) fn add_inspected(transaction: &WriteTransaction) -> Result<(), Error> {
-    transaction.open_table(INSPECTED)?;
-    transaction.open_table(INSPECTED_ROWS)?;
-    Ok(())
-}
-
 /// Stores all payloads, or none. Payloads that are stored already, for as long, need no transaction.
 pub(super) fn put(db: &Database, payloads: &[NewPayload], now: Time) -> Result<PutResult, Error> {
     let mut put = PutResult::default();
     let missing: Vec<_> = {
-        let rows = db.begin_read()?.open_table(ROWS)?;
+        let transaction = db.begin_read()?;
+        let (rows, stored) = (transaction.open_table(ROWS)?, transaction.open_table(PAYLOADS)?);
         let mut missing = Vec::new();
         for new in payloads {
-            match rows.get(new.key.as_bytes())? {
-                Some(row) => put.kept.push((new.key, new.lifetime, Time(row.value().0))),
-                None => missing.push(new),
+            let Some(row) = rows.get(new.key.as_bytes())? else {
+                missing.push(new);
+                continue;
+            };
+            // This process has not put it before, so it may have been damaged meanwhile.
+            let frame = stored.get(new.key.as_bytes())?;
+            let checked =
+                frame.map_or(Err(Unreadable::Damaged), |frame| check(&Name::of_payload(new.key), frame.value()));
+            if checked == Err(Unreadable::Damaged) {
+                put.mended.push(new.key);
+                missing.push(new);
+            } else {
+                put.kept.push((new.key, new.lifetime, Time(row.value().0)));
             }
         }
         missing
@@ -164,11 +166,15 @@ fn insert(
 }
 
 /// Reads a payload.
-pub(super) fn get(db: &Database, key: PayloadKey) -> Result<Option<Payload>, Error> {
+pub(super) fn get(db: &Database, key: PayloadKey) -> Result<Option<Stored>, Error> {
     // The value is read before the table is dropped: without it the writer may free the page.
-    let payloads = db.begin_read()?.open_table(PAYLOADS)?;
-    let Some(stored) = payloads.get(key.as_bytes())? else { return Ok(None) };
-    decode(stored.value()).map(Some).ok_or_else(|| Error::Corrupted(format!("payload {key}")))
+    let transaction = db.begin_read()?;
+    if let Some(stored) = transaction.open_table(PAYLOADS)?.get(key.as_bytes())? {
+        return Ok(Some(decode(&Name::of_payload(key), stored.value())));
+    }
+    // Both tables have a key, or neither.
+    let is_known = transaction.open_table(ROWS)?.get(key.as_bytes())?.is_some();
+    Ok(is_known.then_some(Err(Unreadable::Damaged)))
 }
 
 /// Whether a payload was swept.
@@ -251,7 +257,8 @@ pub(super) fn trim_tombstones(db: &Database, now: Time) -> Result<(), Error> {
         let swept = db.begin_read()?.open_table(SWEPT)?;
         let mut times = swept.iter()?.map(|row| Ok(row?.1.value())).collect::<Result<Vec<u64>, Error>>()?;
         times.sort_unstable_by(|one, other| other.cmp(one));
-        let first_too_many = usize::try_from(most).ok().and_then(|most| times.get(most)).map(|time| time + 1);
+        let first_too_many =
+            usize::try_from(most).ok().and_then(|most| times.get(most)).map(|time| time.saturating_add(1));
         oldest = oldest.max(first_too_many.unwrap_or(0));
         if times.last().is_none_or(|time| *time >= oldest) {
             return Ok(());
@@ -266,20 +273,21 @@ pub(super) fn trim_tombstones(db: &Database, now: Time) -> Result<(), Error> {
 impl SizeChange {
     fn count_removal(&mut self, bytes: u64) {
         self.n_removed += 1;
-        self.bytes_removed += bytes;
+        self.bytes_removed = self.bytes_removed.saturating_add(bytes);
     }
 }
 
 // === summaries ===
 
-/// Stores a summary, unless there is one, which is returned. There is one writer, so none comes between.
+/// Stores a summary, unless there is one that is not damaged, which is returned. There is one writer, so none comes
+/// between.
 pub(super) fn offer_summary(
     db: &Database,
     beginning: ChainKey,
     encoded: &Encoded,
     now: Time,
-) -> Result<Option<Bytes>, Error> {
-    if let Some(theirs) = summary(db, beginning)? {
+) -> Result<Option<Stored>, Error> {
+    if let Some(theirs) = summary(db, beginning)?.filter(|theirs| *theirs != Err(Unreadable::Damaged)) {
         return Ok(Some(theirs));
     }
     let transaction = begin(db)?;
@@ -294,12 +302,10 @@ pub(super) fn offer_summary(
 }
 
 /// Reads a summary.
-pub(super) fn summary(db: &Database, beginning: ChainKey) -> Result<Option<Bytes>, Error> {
+pub(super) fn summary(db: &Database, beginning: ChainKey) -> Result<Option<Stored>, Error> {
     let summaries = db.begin_read()?.open_table(SUMMARIES)?;
-    let Some(stored) = summaries.get(beginning.as_bytes())? else { return Ok(None) };
-    decode(stored.value())
-        .map(|summary| Some(summary.bytes()))
-        .ok_or_else(|| Error::Corrupted(format!("summary {beginning:?}")))
+    let stored = summaries.get(beginning.as_bytes())?;
+    Ok(stored.map(|stored| decode(&Name::of_summary(beginning), stored.value())))
 }
 
 /// Calls `see` for each summary: its beginning, its last use and its length in the file.
@@ -362,7 +368,7 @@ pub(super) fn sweep_summaries(
         }
     }
     transaction.commit()?;
-    let bytes_removed = going.iter().map(|(.., stored_bytes)| stored_bytes).sum();
+    let bytes_removed = going.iter().map(|(.., stored_bytes)| *stored_bytes).fold(0, u64::saturating_add);
     Ok(SizeChange { n_removed: going.len() as u64, bytes_removed, ..SizeChange::default() })
 }
 
@@ -392,9 +398,9 @@ pub(super) fn put_inspected(
     {
         let mut texts = transaction.open_table(INSPECTED)?;
         let mut rows = transaction.open_table(INSPECTED_ROWS)?;
-        let next = rows.last()?.map_or(0, |(last, _)| last.value() + 1);
+        let next = rows.last()?.map_or(0, |(last, _)| last.value().saturating_add(1));
         encoded.write(texts.insert_reserve(next, encoded.len())?.as_mut());
-        rows.insert(next, (id, now.0, encoded.len() as u64))?;
+        rows.insert(next, (id.as_bytes(), now.0, encoded.len() as u64))?;
         for n in over_quota(&rows, quota)? {
             texts.remove(n)?;
             change.count_removal(rows.remove(n)?.map_or(0, |row| row.value().2));
@@ -404,16 +410,18 @@ pub(super) fn put_inspected(
     Ok(change)
 }
 
-/// Reads the newest inspected request that this is a name of.
-pub(super) fn inspected(db: &Database, id: &str) -> Result<Option<Bytes>, Error> {
+/// Reads the newest inspected request that this is a name of, with the name of its row.
+pub(super) fn inspected(db: &Database, id: &str) -> Result<Option<(Name, Stored)>, Error> {
     let transaction = db.begin_read()?;
     for row in transaction.open_table(INSPECTED_ROWS)?.iter()?.rev() {
         let (n, row) = row?;
-        if inspect::names(id, row.value().0) {
-            let Some(stored) = transaction.open_table(INSPECTED)?.get(n.value())? else { return Ok(None) };
-            return decode(stored.value())
-                .map(|request| Some(request.bytes()))
-                .ok_or_else(|| Error::Corrupted(format!("request {id}")));
+        let row_id = String::from_utf8_lossy(row.value().0);
+        if inspect::names(id, &row_id) {
+            let texts = transaction.open_table(INSPECTED)?;
+            let stored = texts.get(n.value())?;
+            let name = Name::of_inspected(&row_id);
+            let stored = stored.map_or(Err(Unreadable::Damaged), |stored| decode(&name, stored.value()));
+            return Ok(Some((name, stored)));
         }
     }
     Ok(None)
@@ -439,7 +447,7 @@ pub(super) fn trim_inspected(db: &Database, quota: InspectedQuota) -> Result<Siz
 }
 
 fn over_quota(
-    rows: &impl ReadableTable<u64, (&'static str, u64, u64)>,
+    rows: &impl ReadableTable<u64, (&'static [u8], u64, u64)>,
     quota: InspectedQuota,
 ) -> Result<Vec<u64>, Error> {
     let (mut n_kept, mut bytes) = (0, 0_u64);
@@ -462,20 +470,7 @@ pub(super) fn inspected_totals(db: &Database) -> Result<(u64, u64), Error> {
     let rows = db.begin_read()?.open_table(INSPECTED_ROWS)?;
     let mut total = (0, 0);
     for row in rows.iter()? {
-        total = (total.0 + 1, total.1 + row?.1.value().2);
+        total = (total.0 + 1, u64::saturating_add(total.1, row?.1.value().2));
     }
     Ok(total)
-}
-
-/// Downgrades the file to version 1.
-#[cfg(test)]
-pub(super) fn downgrade_to_v1(db: &Database) -> Result<(), Error> {
-    let transaction = begin(db)?;
-    transaction.delete_table(SUMMARIES)?;
-    transaction.delete_table(SUMMARY_ROWS)?;
-    transaction.delete_table(INSPECTED)?;
-    transaction.delete_table(INSPECTED_ROWS)?;
-    transaction.open_table(META)?.insert("version", 1_u32.to_le_bytes().as_slice())?;
-    transaction.commit()?;
-    Ok(())
 }

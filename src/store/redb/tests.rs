@@ -4,16 +4,16 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use ::redb::StorageBackend;
 use ::redb::backends::FileBackend;
-use ::redb::{ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction};
 use tokio::sync::Semaphore;
 
-use super::file::{Migration, Schema};
 use super::*;
 use crate::platform::testing::{is_private, share};
-use crate::store::conformance::{PutAll as _, TestClock, dense, key, place, suite};
+use crate::store::conformance::{self, PutAll as _, TestClock, dense, key, place, suite};
 
 mod clock;
+mod damage;
 mod summaries;
 
 // === what every store does ===
@@ -88,52 +88,6 @@ fn files_that_are_no_store_are_refused_and_unchanged() {
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
     let error = open(folder.path()).unwrap_err();
     assert!(matches!(error, OpenError::Io { .. }), "{error:?}");
-}
-
-#[tokio::test]
-async fn a_newer_file_is_refused_and_an_older_one_is_migrated() {
-    // Two more schema versions, as later programs may have them.
-    const NOTES: ::redb::TableDefinition<'_, &str, u32> = ::redb::TableDefinition::new("notes_v5");
-    fn add_a_table(transaction: &WriteTransaction) -> Result<(), Error> {
-        transaction.open_table(NOTES)?.insert("n", 1)?;
-        Ok(())
-    }
-    fn count_up(transaction: &WriteTransaction) -> Result<(), Error> {
-        let mut notes = transaction.open_table(NOTES)?;
-        let n = notes.get("n")?.map_or(0, |n| n.value());
-        notes.insert("n", n + 1)?;
-        Ok(())
-    }
-    const STEPS: &[Migration] =
-        &[tables::add_summaries, tables::add_inspected, tables::lifetimes::add_lifetimes, add_a_table, count_up];
-
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store.redb");
-    let as_version = |steps: &'static [Migration]| {
-        let options = DatabaseOptions {
-            opener: file::opener(&path, 1 << 20),
-            schema: Schema(steps),
-            retry_pause: Duration::ZERO,
-        };
-        RedbStore::open_with(&path, options, Settings::default(), Clock::system())
-    };
-    let store = open(&path).unwrap();
-    store.put_all(one(1)).await.unwrap();
-    let secret = store.secret();
-    store.close().await.unwrap();
-    for _ in 0..2 {
-        let store = as_version(STEPS).unwrap();
-        assert_eq!(store.secret(), secret);
-        assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
-        store.close().await.unwrap();
-    }
-    let db = file::opener(&path, 1 << 20)().unwrap();
-    assert_eq!(db.begin_read().unwrap().open_table(NOTES).unwrap().get("n").unwrap().unwrap().value(), 2);
-    drop(db);
-    let error = open(&path).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 6, known: 4, .. }), "{error:?}");
-    let error = as_version(&STEPS[..4]).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 6, known: 5, .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -247,7 +201,7 @@ impl Disk {
             let file: File = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&disk.path)?;
             Database::builder().create_with_backend(Faulty { disk: Arc::clone(&disk), file: FileBackend::new(file)? })
         });
-        let options = DatabaseOptions { opener, schema: SCHEMA, retry_pause: Duration::ZERO };
+        let options = DatabaseOptions { opener, retry_pause: Duration::ZERO, on_damage: OnDamage::Fail };
         RedbStore::open_with(&self.path, options, Settings::default(), Clock::system()).unwrap()
     }
 }

@@ -1,7 +1,5 @@
 //! The writer thread: puts all queued payloads into one transaction.
 
-use std::io;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,11 +9,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::file::{self, Opener, Schema, Secret};
+use super::file::{self, OpenError, Opener, Secret, unwound};
 use super::tables::{InspectedQuota, NewPayload, SizeChange, SummaryQuota};
-use super::{DatabaseOptions, Shared, closed, failed, holder, tables};
+use super::{DatabaseOptions, OnDamage, Shared, aside, closed, failed, holder, kind_of, tables};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
-use crate::store::codec::Encoded;
+use crate::store::codec::{Encoded, Name};
 use crate::store::expiry::Expiry;
 use crate::store::{Offered, Op, StoreError, StoreErrorKind, SweepResult, Time};
 use crate::tasks::lower_priority;
@@ -75,7 +73,6 @@ pub(super) struct Writer {
     // A job that was taken out of the queue while it was searched for payloads.
     next: Option<Job>,
     opener: Opener,
-    schema: Schema,
     secret: Zeroizing<Secret>,
     // The bytes of all payloads, summaries and inspected requests; `None` if not known.
     stored_bytes: Option<u64>,
@@ -85,6 +82,7 @@ pub(super) struct Writer {
     // The last failure to write or to open the file. No write is tried again until `retry_pause` has passed.
     failed: Option<(Instant, StoreError)>,
     retry_pause: Duration,
+    on_damage: OnDamage,
     last_sweep: Option<Time>,
     // When a sweep could not free enough space.
     ineffective_sweep: Option<Time>,
@@ -104,20 +102,20 @@ impl Writer {
         options: DatabaseOptions,
         secret: Secret,
     ) -> Self {
-        let DatabaseOptions { opener, schema, retry_pause } = options;
+        let DatabaseOptions { opener, retry_pause, on_damage } = options;
         let expiry = Expiry::new(shared.settings.keep_for.0, None);
         Self {
             shared,
             queue,
             next: None,
             opener,
-            schema,
             secret: Zeroizing::new(secret),
             stored_bytes: None,
             expiry,
             has_read_clock: false,
             failed: None,
             retry_pause,
+            on_damage,
             last_sweep: None,
             ineffective_sweep: None,
             commits: 0,
@@ -200,7 +198,12 @@ impl Writer {
             self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
             self.shared.counts.written_bytes.fetch_add(put.bytes, Ordering::Relaxed);
             self.shared.counts.commits.fetch_add(u64::from(put.committed), Ordering::Relaxed);
-            self.stored_bytes = self.stored_bytes.map(|bytes| bytes + put.stored_bytes);
+            self.stored_bytes = self.stored_bytes.map(|bytes| bytes.saturating_add(put.stored_bytes));
+            for handle in put.mended {
+                tracing::warn!(%handle, "a damaged payload was written anew");
+                // Its bytes were counted before.
+                self.stored_bytes = None;
+            }
         });
         for reply in replies {
             send_reply(reply, result.clone());
@@ -215,7 +218,7 @@ impl Writer {
         }
         let theirs = self.attempt(Op::Put, |db, now| tables::offer_summary(db, beginning, encoded, now))?;
         if let Some(theirs) = theirs {
-            return Ok(Offered::Theirs(theirs));
+            return self.shared.counts.value(Name::of_summary(beginning), theirs).map(Offered::Theirs);
         }
         self.apply_size_change(SizeChange { bytes_added: encoded.len() as u64, ..SizeChange::default() });
         self.note_recovery();
@@ -312,12 +315,36 @@ impl Writer {
         match once() {
             Some(Ok(done)) => Ok(done),
             Some(Err(error)) => {
+                let damage = (kind_of(&error) == StoreErrorKind::Corrupt).then(|| error.to_string());
                 let error = self.note_failure(failed(op, error));
+                if let Some(damage) = damage
+                    && self.begin_anew(damage).is_ok()
+                    && let Some(done) = once()
+                {
+                    return done.map_err(|error| failed(op, error));
+                }
                 // Reads may work even if writes do not.
                 self.reopen().map_or(Err(error.clone()), |()| Err(error))
             }
             None => Err(closed(op)),
         }
+    }
+
+    /// Sets a file aside whose damage has shown only now, and begins a new one with the same secret.
+    fn begin_anew(&mut self, damage: String) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        if self.on_damage == OnDamage::Fail {
+            return Err(closed(Op::Open));
+        }
+        let error = OpenError::Damaged { path: shared.path.clone(), source: Arc::new(Error::Corrupted(damage)) };
+        {
+            let mut database = shared.database.blocking_write();
+            let _closed = unwound(|| drop(database.take()));
+            let aside = aside::set_aside(&shared.path, shared.clock.now(), &error);
+            let aside = aside.map_err(|error| failed(Op::Open, error.into()))?;
+            shared.set_notice(aside.notice);
+        }
+        self.reopen()
     }
 
     /// Called after a durable write: ends the failing state, and logs that.
@@ -355,17 +382,11 @@ impl Writer {
         // The file may have lost what was in it.
         shared.known.blocking_lock().clear();
         self.stored_bytes = None;
-        let opened = file::open(&shared.path, &self.opener, self.schema, Some(*self.secret));
+        let opened = file::open(&shared.path, &self.opener, Some(*self.secret));
         let (db, _) = opened.map_err(|error| self.note_failure(error.into_store_error(Op::Open)))?;
         *database = Some(db);
         Ok(())
     }
-}
-
-/// Runs `run`; a panic is an error, so that the writer goes on with the file reopened.
-fn unwound<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
-    // All that `run` could leave half done is the database, which is reopened.
-    panic::catch_unwind(AssertUnwindSafe(run)).map_err(|_| Error::Io(io::Error::other("redb panicked")))
 }
 
 fn send_reply<T>(reply: Reply<T>, result: Result<T, StoreError>) {

@@ -40,7 +40,7 @@ type Nodes = (Vec<MultiplexedConnection>, Vec<Driver>, Vec<usize>);
 const STEPS: &str = include_str!("steps.lua");
 
 /// The version of what is stored.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// How many slots a cluster has.
 const SLOTS: u16 = 16_384;

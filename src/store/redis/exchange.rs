@@ -27,6 +27,12 @@ impl Exchange for Redis {
         self.read_as(answer.body_and_mark())
     }
 
+    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> Result<(), StoreError> {
+        let Some(root) = self.root_of(beginning).await? else { return Ok(()) };
+        let step = at(Place { root, beginning }, "remove_summary").with(body);
+        self.write_one(Op::Put, step).await.map(drop)
+    }
+
     async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
         let mut found = Vec::new();
         for answer in self.read_all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "summaries"))).await? {

@@ -75,6 +75,17 @@ function steps.get()
   return {call('GET', base .. 'p:' .. ARGV[5]), (not used or used < now - tonumber(ARGV[4])) and 1 or 0}
 end
 
+-- Removes a payload that has this body, and was not swept: key, body.
+function steps.remove()
+  local head = head_of(ARGV[4]) or ''
+  local stored = call('GET', base .. 'p:' .. ARGV[4]) or ''
+  if string.sub(stored, -#ARGV[5]) ~= ARGV[5] or #stored > #head + #ARGV[5] + 41 then return end
+  call('DEL', base .. 'p:' .. ARGV[4])
+  for _, lifetime in ipairs(lifetimes) do call('ZREM', base .. lifetime, ARGV[4]) end
+  count('bytes', -(tonumber(string.match(head, ' (%d+)')) or 0))
+  count('stored', -#ARGV[5])
+end
+
 function steps.was_swept()
   return call('ZSCORE', base .. 'swept', ARGV[4]) and call('EXISTS', base .. 'p:' .. ARGV[4]) == 0 and 1 or 0
 end
@@ -171,6 +182,17 @@ end
 function steps.summary()
   local used = tonumber(call('ZSCORE', base .. 'r:' .. ARGV[5], ARGV[6]) or 0)
   return {call('HGET', base .. 's:' .. ARGV[6], 'body'), used < now - tonumber(ARGV[4]) and 1 or 0}
+end
+
+-- Removes a summary that has this body: root, beginning, body.
+function steps.remove_summary()
+  local name = base .. 's:' .. ARGV[5]
+  if call('HGET', name, 'body') ~= ARGV[6] then return end
+  call('DEL', name)
+  call('ZREM', base .. 'r:' .. ARGV[4], ARGV[5])
+  call('ZREM', base .. 'summaries', ARGV[4] .. ARGV[5])
+  count('summaries', -1)
+  count('summary_bytes', -#ARGV[6])
 end
 
 -- How old a use is written, root, beginning.

@@ -171,6 +171,47 @@ impl Redis {
         assert_eq!(self.run(&["EVAL", &script, "0"]), "OK");
     }
 
+    /// Flips a bit of each text, summary and request of a namespace; the last one where there are fewer.
+    pub(crate) fn flip(&self, namespace: &str, bit: usize) {
+        let script = format!(
+            "local function flipped(body)
+                 local from = select(2, string.find(body, '^%d+ %d+\\n')) or 0
+                 local n = math.min({bit}, 8 * (#body - from) - 1)
+                 local at = from + math.floor(n / 8) + 1
+                 local byte = bit.bxor(string.byte(body, at), bit.lshift(1, n % 8))
+                 return string.sub(body, 1, at - 1) .. string.char(byte) .. string.sub(body, at + 1)
+             end
+             for _, kind in ipairs({{'p', 'i'}}) do
+                 for _, name in ipairs(redis.call('KEYS', 'abridge:{namespace}:{{*}}:' .. kind .. ':*')) do
+                     redis.call('SET', name, flipped(redis.call('GET', name)))
+                 end
+             end
+             for _, name in ipairs(redis.call('KEYS', 'abridge:{namespace}:{{*}}:s:*')) do
+                 local body = redis.call('HGET', name, 'body')
+                 if body then redis.call('HSET', name, 'body', flipped(body)) end
+             end
+             return 'OK'"
+        );
+        assert_eq!(self.run(&["EVAL", &script, "0"]), "OK");
+    }
+
+    /// Makes something else of the text or summary that is this.
+    pub(crate) fn replace(&self, old: &[u8], new: &[u8]) {
+        let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let script = "local function read(digits)
+                 return (string.gsub(digits, '..', function(c) return string.char(tonumber(c, 16)) end))
+             end
+             local old, new = read(ARGV[1]), read(ARGV[2])
+             for _, name in ipairs(redis.call('KEYS', 'abridge:{*}:p:*')) do
+                 if redis.call('GET', name) == old then redis.call('SET', name, new) end
+             end
+             for _, name in ipairs(redis.call('KEYS', 'abridge:{*}:s:*')) do
+                 if redis.call('HGET', name, 'body') == old then redis.call('HSET', name, 'body', new) end
+             end
+             return 'OK'";
+        assert_eq!(self.run(&["EVAL", script, "0", &digits(old), &digits(new)]), "OK");
+    }
+
     /// How many steps were run.
     pub(crate) fn n_steps(&self) -> u64 {
         let said = self.run(&["INFO", "commandstats"]);

@@ -36,14 +36,18 @@ async fn a_store_that_cannot_be_written_is_said_at_the_start_with_what_to_do() {
     make(&file, 0o400);
     let upstream = Upstream::start().await;
     for path in [below.join("store.redb"), below.join("deeper/store.redb"), file] {
-        let failed = Setup::before(&upstream).with(format!("store.path = {path:?}")).minds_modes().fail().await;
+        let setup = || Setup::before(&upstream).with(format!("store.path = {path:?}")).minds_modes();
+        let failed = setup().with("store.required = true").fail().await;
         assert_eq!(failed.status.code(), Some(69), "{}", failed.stderr);
-        let said =
-            ["cannot be opened", path.to_str().unwrap(), "store.path", "store.enabled = false", "Permission denied"];
+        let said = ["cannot be opened", path.to_str().unwrap(), "store.path", "Permission denied"];
         for part in said {
             assert!(failed.stderr.contains(part), "{part:?} is missing: {}", failed.stderr);
         }
         assert_eq!(failed.stderr.lines().count(), 1, "{}", failed.stderr);
+
+        let abridge = setup().start().await;
+        abridge.says("take nothing out until a restart", 0).await;
+        abridge.says("Permission denied", 0).await;
     }
     make(&below, WRITABLE);
 }

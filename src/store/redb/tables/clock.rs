@@ -24,7 +24,7 @@ pub(in crate::store::redb) fn clamp_times(db: &Database, Time(now): Time) -> Res
         (used > now).then_some((key, stored_bytes))
     })?;
     let requests = future_rows(&file.open_table(INSPECTED_ROWS)?, |n, (id, kept, stored_bytes)| {
-        (kept > now).then(|| (n, id.to_owned(), stored_bytes))
+        (kept > now).then(|| (n, id.to_vec(), stored_bytes))
     })?;
     drop(file);
     if payloads.is_empty() && swept.is_empty() && summaries.is_empty() && requests.is_empty() {
@@ -41,7 +41,7 @@ pub(in crate::store::redb) fn clamp_times(db: &Database, Time(now): Time) -> Res
         transaction.open_table(SUMMARY_ROWS)?.insert(key, (now, stored_bytes))?;
     }
     for (n, id, stored_bytes) in requests {
-        transaction.open_table(INSPECTED_ROWS)?.insert(n, (id.as_str(), now, stored_bytes))?;
+        transaction.open_table(INSPECTED_ROWS)?.insert(n, (id.as_slice(), now, stored_bytes))?;
     }
     transaction.commit()?;
     Ok(())

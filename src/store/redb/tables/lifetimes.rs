@@ -10,12 +10,6 @@ use crate::payload::{Lifetime, PayloadKey};
 /// The payloads that the conversation of an upstream names.
 pub(super) const CHAINED: TableDefinition<'_, [u8; 16], ()> = TableDefinition::new("chained_v1");
 
-/// The migration to version 4: lifetimes.
-pub(in crate::store::redb) fn add_lifetimes(transaction: &WriteTransaction) -> Result<(), Error> {
-    transaction.open_table(CHAINED)?;
-    Ok(())
-}
-
 /// All payloads with the longer lifetime.
 pub(in crate::store::redb) fn chained(db: &Database) -> Result<HashSet<PayloadKey>, Error> {
     let chained = db.begin_read()?.open_table(CHAINED)?;

@@ -1,30 +1,9 @@
-//! Summaries in the file: after a restart, in files of older versions, and beyond their limits.
+//! Summaries in the file: after a restart, and beyond their limits.
 
 use super::*;
 
 fn beginning(n: u8) -> ChainKey {
     ChainKey::from_bytes([n; 16])
-}
-
-#[tokio::test]
-async fn a_version_1_file_is_migrated_and_takes_summaries() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store.redb");
-    let store = open(&path).unwrap();
-    store.put_all(one(1)).await.unwrap();
-    store.close().await.unwrap();
-    let db = file::opener(&path, 1 << 20)().unwrap();
-    tables::downgrade_to_v1(&db).unwrap();
-    drop(db);
-    for expected in [None, Some(dense(2, 10))] {
-        let store = open(&path).unwrap();
-        assert_eq!(store.get(one(1)[0].0).await.unwrap(), Some(dense(1, 2000)));
-        assert_eq!(store.summary(beginning(1)).await.unwrap(), expected);
-        assert_eq!(store.inspected("req_1".to_owned()).await.unwrap(), expected);
-        store.offer_summary(place(1), dense(2, 10)).await.unwrap();
-        store.put_inspected("req_1".to_owned(), dense(2, 10), 3).await.unwrap();
-        store.close().await.unwrap();
-    }
 }
 
 #[tokio::test]
@@ -51,9 +30,15 @@ async fn summaries_and_their_uses_survive_a_restart() {
 fn the_least_recently_used_summaries_are_removed_first() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
-    let (db, _) = file::open(&path, &file::opener(&path, 1 << 20), SCHEMA, None).unwrap();
+    let (db, _) = file::open(&path, &file::opener(&path, 1 << 20), None).unwrap();
     for n in 0..5 {
-        tables::offer_summary(&db, beginning(n), &Encoded::new(dense(n, 100)), Time(u64::from(n))).unwrap();
+        tables::offer_summary(
+            &db,
+            beginning(n),
+            &Encoded::new(&Name::of_summary(beginning(n)), dense(n, 100)),
+            Time(u64::from(n)),
+        )
+        .unwrap();
     }
     let uses = HashMap::from([(beginning(0), Time(9))]);
     let quota = tables::SummaryQuota { max_entries: 3, max_bytes: u64::MAX, oldest: Time(0) };

@@ -85,8 +85,9 @@ impl Writer {
         let mut bytes = 0;
         self.attempt(Op::Sweep, |db, _| {
             bytes = tables::inspected_totals(db)?.1;
-            tables::for_each_summary(db, |_, _, stored_bytes| bytes += stored_bytes)?;
-            tables::for_each_payload(db, |entry| bytes += entry.stored_bytes)
+            let mut add = |stored_bytes| bytes = bytes.saturating_add(stored_bytes);
+            tables::for_each_summary(db, |_, _, stored_bytes| add(stored_bytes))?;
+            tables::for_each_payload(db, |entry| add(entry.stored_bytes))
         })?;
         self.stored_bytes = Some(bytes);
         Ok(bytes)
@@ -95,7 +96,8 @@ impl Writer {
     /// Applies what a transaction added and removed.
     pub(super) fn apply_size_change(&mut self, change: SizeChange) {
         let SizeChange { bytes_added, bytes_removed, .. } = change;
-        self.stored_bytes = self.stored_bytes.map(|bytes| (bytes + bytes_added).saturating_sub(bytes_removed));
+        self.stored_bytes =
+            self.stored_bytes.map(|bytes| bytes.saturating_add(bytes_added).saturating_sub(bytes_removed));
     }
 
     /// Writes noted uses of summaries, and removes those beyond the quota.
@@ -204,11 +206,12 @@ impl Writer {
         };
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.entry.key).collect();
         self.attempt(Op::Sweep, |db, now| tables::remove(db, &keys, now))?;
-        let bytes: u64 = candidates.iter().map(|candidate| candidate.entry.stored_bytes).sum();
+        let stored_bytes = candidates.iter().map(|candidate| candidate.entry.stored_bytes);
+        let bytes = stored_bytes.fold(0, u64::saturating_add);
         let aged = candidates.iter().filter(|candidate| candidate.due < oldest).count() as u64;
         swept.aged += aged;
         swept.crowded_out += candidates.len() as u64 - aged;
-        swept.stored_bytes += bytes;
+        swept.stored_bytes = swept.stored_bytes.saturating_add(bytes);
         self.apply_size_change(SizeChange { bytes_removed: bytes, ..SizeChange::default() });
         Ok(())
     }

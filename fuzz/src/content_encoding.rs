@@ -1,0 +1,32 @@
+//! Whatever a body says of its encoding, it is decoded within its limit or not at all.
+//!
+//! The first byte is the coding, the next two are the limit; the rest is the body.
+
+use abridge_proxy::body::encoding::{ContentCoding, DecodeError};
+
+/// Decodes a body twice.
+pub fn run(input: &[u8]) {
+    let [coding, low, high, body @ ..] = input else { return };
+    let coding = match coding % 4 {
+        0 => ContentCoding::Gzip,
+        1 => ContentCoding::Deflate,
+        2 => ContentCoding::Brotli,
+        _ => ContentCoding::Zstd,
+    };
+    let limit = usize::from(u16::from_le_bytes([*low, *high]));
+    match coding.decode(body, limit) {
+        Ok(decoded) => {
+            assert!(decoded.len() <= limit, "more than the limit");
+            // What is no zlib stream is tried as a raw one, unless it reaches the limit first.
+            if coding != ContentCoding::Deflate {
+                let exact = coding.decode(body, decoded.len()).expect("it fits");
+                assert_eq!(exact, decoded);
+            }
+            if let Some(less) = decoded.len().checked_sub(1) {
+                assert!(matches!(coding.decode(body, less), Err(DecodeError::TooLong { .. })), "it does not fit");
+            }
+        }
+        Err(DecodeError::TooLong { limit: said }) => assert_eq!(said, limit),
+        Err(DecodeError::Broken(_)) => {}
+    }
+}

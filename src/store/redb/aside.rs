@@ -1,0 +1,101 @@
+//! Sets a file aside that is no store, is damaged, or has another format, and says so.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use super::file::{OpenError, Secret};
+use super::salvage;
+use crate::platform::files::sync;
+use crate::store::Time;
+
+/// What the name of a file that was set aside has behind its own.
+const ASIDE: &str = ".aside-";
+
+/// A file that was set aside.
+pub(super) struct Aside {
+    /// Why and where, and what to do.
+    pub(super) notice: String,
+    /// Its secret, if it can be read: a new file with it gives the same texts the same handles.
+    pub(super) secret: Option<Secret>,
+}
+
+/// Sets a file aside that cannot be opened, as `error` says.
+pub(super) fn set_aside(path: &Path, now: Time, error: &OpenError) -> io::Result<Aside> {
+    if !path.symlink_metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let aside = free_name(path, now)?;
+    fs::rename(path, &aside)?;
+    if let Some(folder) = path.parent() {
+        sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
+    }
+    let why = match error {
+        OpenError::OtherFormat { found, .. } => format!("has format {found}, which this abridge does not read"),
+        _ => "is damaged, or is not a store of abridge".to_owned(),
+    };
+    let (path, aside_name) = (path.display(), aside.display());
+    let notice = format!(
+        "the store {path} {why}: it was set aside, and a new one was begun; copy what is whole with `abridge store salvage --from {aside_name} OUT`"
+    );
+    tracing::error!(cause = ?error, "{notice}");
+    Ok(Aside { notice, secret: salvage::secret(&aside) })
+}
+
+/// The files beside a store that were set aside.
+pub fn aside_of(path: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let start = [name.as_encoded_bytes(), ASIDE.as_bytes()].concat();
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let of = names.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(&start));
+    let mut found: Vec<_> = of.map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// A time as `20261125T034112Z`.
+fn utc(Time(seconds): Time) -> String {
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // The civil date of a day, counted from 1 March of the year 0 in cycles of 400 years.
+    let days = days + 719_468;
+    let of_cycle = days % 146_097;
+    let of_year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+    let day = of_cycle - (365 * of_year + of_year / 4 - of_year / 100);
+    let month = (5 * day + 2) / 153;
+    let (date, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = of_year + days / 146_097 * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}{month:02}{date:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
+/// A name that says when, and that no file has.
+fn free_name(path: &Path, now: Time) -> io::Result<PathBuf> {
+    for n in 0..100 {
+        let mut name = OsString::from(path);
+        name.push(format!("{ASIDE}{}", utc(now)));
+        if n > 0 {
+            name.push(format!("-{n}"));
+        }
+        let name = PathBuf::from(name);
+        if name.symlink_metadata().is_err() {
+            return Ok(name);
+        }
+    }
+    Err(io::Error::other("too many files were set aside"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_when() {
+        let times = [(0, "19700101T000000Z"), (951_782_399, "20000228T235959Z"), (951_782_400, "20000229T000000Z")];
+        for (seconds, text) in times {
+            assert_eq!(utc(Time(seconds)), text);
+        }
+        assert_eq!(utc(Time(1_795_577_472)), "20261125T033112Z");
+        assert_eq!(utc(Time(4_107_542_400)), "21000301T000000Z");
+    }
+}

@@ -1,0 +1,117 @@
+//! Looks at the whole file: whether it can be used, what is in it, and whether that is whole.
+
+use std::collections::HashSet;
+
+#[cfg(test)]
+use ::redb::WriteTransaction;
+use ::redb::{Database, Error, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value};
+
+#[cfg(test)]
+use super::begin;
+use super::{CHAINED, INSPECTED, INSPECTED_ROWS, PAYLOADS, ROWS, SUMMARIES, SUMMARY_ROWS, SWEPT};
+use crate::payload::{ChainKey, PayloadKey};
+use crate::store::Verified;
+use crate::store::codec::{Name, Unreadable, decode};
+
+/// Opens each table and reads its ends, so that most damage shows before the file is used.
+pub(in crate::store::redb) fn look(db: &Database) -> Result<(), Error> {
+    fn ends<K: Key + 'static, V: Value + 'static>(
+        transaction: &ReadTransaction,
+        table: TableDefinition<'_, K, V>,
+    ) -> Result<(), Error> {
+        let table = transaction.open_table(table)?;
+        let _ends = (table.first()?, table.last()?);
+        Ok(())
+    }
+    let transaction = db.begin_read()?;
+    ends(&transaction, PAYLOADS)?;
+    ends(&transaction, ROWS)?;
+    ends(&transaction, SWEPT)?;
+    ends(&transaction, SUMMARIES)?;
+    ends(&transaction, SUMMARY_ROWS)?;
+    ends(&transaction, INSPECTED)?;
+    ends(&transaction, INSPECTED_ROWS)?;
+    ends(&transaction, CHAINED)
+}
+
+/// The names of all payloads and summaries.
+pub(in crate::store::redb) fn names(db: &impl ReadableDatabase) -> Result<HashSet<Name>, Error> {
+    let (mut names, transaction) = (HashSet::new(), db.begin_read()?);
+    for row in transaction.open_table(ROWS)?.iter()? {
+        names.insert(Name::of_payload(PayloadKey::from_bytes(row?.0.value())));
+    }
+    for row in transaction.open_table(PAYLOADS)?.iter()? {
+        names.insert(Name::of_payload(PayloadKey::from_bytes(row?.0.value())));
+    }
+    for row in transaction.open_table(SUMMARIES)?.iter()? {
+        names.insert(Name::of_summary(ChainKey::from_bytes(row?.0.value())));
+    }
+    Ok(names)
+}
+
+/// Reads everything, and checks it.
+pub(in crate::store::redb) fn verify(db: &Database) -> Result<Verified, Error> {
+    let (mut verified, transaction) = (Verified::default(), db.begin_read()?);
+    let (rows, payloads) = (transaction.open_table(ROWS)?, transaction.open_table(PAYLOADS)?);
+    for row in rows.iter()? {
+        let (key, row) = row?;
+        let key = key.value();
+        let (.., plain_len, stored_len) = row.value();
+        let name = Name::of_payload(PayloadKey::from_bytes(key));
+        let found = match payloads.get(key)? {
+            Some(frame) if frame.value().len() as u64 != stored_len => Some(Unreadable::Damaged),
+            Some(frame) => match decode(&name, frame.value()) {
+                Ok(payload) if payload.len() as u64 != plain_len => Some(Unreadable::Damaged),
+                decoded => decoded.err(),
+            },
+            None => Some(Unreadable::Damaged),
+        };
+        verified.count(name, found);
+    }
+    for payload in payloads.iter()? {
+        let key = payload?.0.value();
+        if rows.get(key)?.is_none() {
+            verified.count(Name::of_payload(PayloadKey::from_bytes(key)), Some(Unreadable::Damaged));
+        }
+    }
+    for summary in transaction.open_table(SUMMARIES)?.iter()? {
+        let (beginning, frame) = summary?;
+        let name = Name::of_summary(ChainKey::from_bytes(beginning.value()));
+        verified.count(name, decode(&name, frame.value()).err());
+    }
+    let texts = transaction.open_table(INSPECTED)?;
+    for row in transaction.open_table(INSPECTED_ROWS)?.iter()? {
+        let (n, row) = row?;
+        let name = Name::of_inspected(&String::from_utf8_lossy(row.value().0));
+        let frame = texts.get(n.value())?;
+        verified.count(name, frame.map_or(Some(Unreadable::Damaged), |frame| decode(&name, frame.value()).err()));
+    }
+    Ok(verified)
+}
+
+/// Flips a bit of each payload, summary and request, in place.
+#[cfg(test)]
+pub(in crate::store::redb) fn flip(db: &Database, bit: usize) {
+    fn flip_all<K: Key + 'static>(
+        transaction: &WriteTransaction,
+        table: TableDefinition<'_, K, &'static [u8]>,
+        bit: usize,
+    ) where
+        for<'k> K: Value<SelfType<'k> = K>,
+        K: Copy,
+    {
+        let mut table = transaction.open_table(table).unwrap();
+        let rows: Vec<_> =
+            table.iter().unwrap().map(|row| row.unwrap()).map(|(k, v)| (k.value(), v.value().to_vec())).collect();
+        for (key, mut frame) in rows {
+            let bit = bit.min(8 * frame.len() - 1);
+            frame[bit / 8] ^= 1 << (bit % 8);
+            table.insert(key, frame.as_slice()).unwrap();
+        }
+    }
+    let transaction = begin(db).unwrap();
+    flip_all(&transaction, PAYLOADS, bit);
+    flip_all(&transaction, SUMMARIES, bit);
+    flip_all(&transaction, INSPECTED, bit);
+    transaction.commit().unwrap();
+}
