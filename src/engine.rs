@@ -63,6 +63,8 @@ pub use waits::{Wait, WaitCause, Waits};
 #[derive(Debug)]
 pub struct Engine {
     store: Option<Arc<dyn Store>>,
+    // Why there is no store although the settings have one.
+    lacks_store: Option<String>,
     keys: Keys,
     breakers: DiskBreakers,
     summaries: Arc<Summaries>,
@@ -286,6 +288,7 @@ impl Engine {
         let (budget, plans) = (Budget::new(usize::MAX), Arc::new(Semaphore::new(max_plans())));
         Self {
             store,
+            lacks_store: None,
             keys,
             breakers,
             summaries,
@@ -305,6 +308,17 @@ impl Engine {
     #[must_use]
     pub fn within(self, budget: Budget) -> Self {
         Self { budget, ..self }
+    }
+
+    /// The same engine, with why there is no store although the settings have one.
+    #[must_use]
+    pub fn lacking_store(self, lacks_store: Option<String>) -> Self {
+        Self { lacks_store, ..self }
+    }
+
+    /// What an operator should know of the store and do: one sentence.
+    pub fn store_notice(&self) -> Option<String> {
+        self.store().map_or_else(|| self.lacks_store.clone(), Store::notice)
     }
 
     /// The summaries that are known. The index is empty until it is read from the store.

@@ -91,7 +91,6 @@ pub struct Proxy {
     limits: Limits,
     max_in_flight: usize,
     in_flight: Arc<Semaphore>,
-    store_notice: Option<String>,
     recalls: Arc<RecallHandler>,
     mcp: McpServer,
     recorder: Option<Recorder>,
@@ -124,8 +123,6 @@ pub struct Services {
     pub metrics: Metrics,
     /// Sends traces and metrics to a collector, if the settings name one.
     pub otel: Option<otel::Exporter>,
-    /// Why there is no store although the settings have one.
-    pub store_notice: Option<String>,
 }
 
 /// The configuration that a reload can replace while the proxy runs.
@@ -185,9 +182,10 @@ impl LiveConfig {
 impl Proxy {
     /// Creates a proxy.
     pub fn new(live: LiveConfig, engine: Engine, limits: Limits, max_in_flight: usize, services: Services) -> Self {
-        let Services { recorder, tasks, events, history, metrics, otel, store_notice } = services;
+        let Services { recorder, tasks, events, history, metrics, otel } = services;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls = RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout());
+        let recalls = Arc::new(recalls.without_store(engine.store_notice().is_some()));
         let inspector = Inspector::new(engine.shared_store());
         let factors = Arc::clone(engine.factors());
         Self {
@@ -196,8 +194,7 @@ impl Proxy {
             limits,
             max_in_flight,
             in_flight,
-            recalls: Arc::new(recalls.without_store(store_notice.is_some())),
-            store_notice,
+            recalls,
             mcp: McpServer::default(),
             recorder,
             tasks,

@@ -71,7 +71,8 @@ impl Running {
         let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
         let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), events.clone());
         let limits = limits(config);
-        let (budget, engine) = (limits.budget.clone(), engine.within(limits.budget.clone()));
+        let budget = limits.budget.clone();
+        let engine = engine.within(budget.clone()).lacking_store(notice);
         let summaries = Arc::clone(engine.summaries());
         tasks.spawn(async move { summaries.read_index().await });
         let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
@@ -82,7 +83,6 @@ impl Running {
             history: History::new(),
             metrics: Metrics::new(),
             otel: otel.clone(),
-            store_notice: notice,
         };
         let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, shared));
         proxy.trim_inspected();

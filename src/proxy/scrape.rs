@@ -10,7 +10,6 @@ use crate::history::History;
 use crate::inspect;
 use crate::metrics::{Exposition, Labels, TextFormat};
 use crate::platform::process::resident_memory;
-use crate::store::Store;
 
 impl Introspection for Proxy {
     fn metrics(&self, format: TextFormat) -> TextFuture<'_> {
@@ -35,7 +34,7 @@ impl Introspection for Proxy {
     }
 
     fn store_notice(&self) -> Option<String> {
-        self.engine.store().map_or_else(|| self.store_notice.clone(), Store::notice)
+        self.engine.store_notice()
     }
 
     fn history(&self) -> &History {
