@@ -129,7 +129,8 @@ impl RedbStore {
         };
         let Ok(aside) = aside::set_aside(path, clock.now(), &error) else { return Err(error) };
         let opener = file::opener(path, settings.cache.as_usize());
-        drop(file::open(path, &opener, aside.secret)?);
+        // With the same secret, the same texts get the same handles.
+        drop(file::open(path, &opener, secret(&aside.path))?);
         let store = Self::open_for(on_damage, path, settings, clock)?;
         store.shared.set_notice(aside.notice);
         Ok(store)

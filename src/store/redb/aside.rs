@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::file::{OpenError, Secret};
-use super::salvage;
+use super::file::OpenError;
 use crate::platform::files::sync;
 use crate::store::Time;
 
@@ -14,10 +13,9 @@ const ASIDE: &str = ".aside-";
 
 /// A file that was set aside.
 pub(super) struct Aside {
+    pub(super) path: PathBuf,
     /// Why and where, and what to do.
     pub(super) notice: String,
-    /// Its secret, if it can be read: a new file with it gives the same texts the same handles.
-    pub(super) secret: Option<Secret>,
 }
 
 /// Sets a file aside that cannot be opened, as `error` says.
@@ -28,18 +26,20 @@ pub(super) fn set_aside(path: &Path, now: Time, error: &OpenError) -> io::Result
     let aside = free_name(path, now)?;
     fs::rename(path, &aside)?;
     if let Some(folder) = path.parent() {
-        sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
+        // After a crash, the file may be at its old place, and is set aside again.
+        let _synced = sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
     }
     let why = match error {
         OpenError::OtherFormat { found, .. } => format!("has format {found}, which this abridge does not read"),
         _ => "is damaged, or is not a store of abridge".to_owned(),
     };
-    let (path, aside_name) = (path.display(), aside.display());
     let notice = format!(
-        "the store {path} {why}: it was set aside, and a new one was begun; copy what is whole with `abridge store salvage --from {aside_name} OUT`"
+        "the store {} {why}: it was set aside, and a new one was begun; copy what is whole with `abridge store salvage --from {} OUT`",
+        path.display(),
+        aside.display()
     );
     tracing::error!(cause = ?error, "{notice}");
-    Ok(Aside { notice, secret: salvage::secret(&aside) })
+    Ok(Aside { path: aside, notice })
 }
 
 /// The files beside a store that were set aside.

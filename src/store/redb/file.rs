@@ -105,8 +105,12 @@ pub(super) fn open(path: &Path, opener: &Opener, secret: Option<Secret>) -> Resu
     };
     let (db, found) = unwound(read).unwrap_or_else(Err).map_err(wrong)?;
     match (found, secret) {
-        (Some((found, _)), _) if found != FORMAT => Err(OpenError::OtherFormat { path: path.to_owned(), found }),
+        (Some((found, _)), _) if found != FORMAT => {
+            close(db);
+            Err(OpenError::OtherFormat { path: path.to_owned(), found })
+        }
         (Some((_, stored)), Some(secret)) if stored != Some(secret) => {
+            close(db);
             Err(wrong(Error::Corrupted("it has another secret than it had".to_owned())))
         }
         (Some((_, stored)), _) => {
@@ -136,7 +140,16 @@ pub(super) fn unwound<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
     // All that `run` could leave half done is the database, which is reopened.
     let done = panic::catch_unwind(AssertUnwindSafe(run));
     IS_QUIET.set(before);
-    done.map_err(|_| Error::Corrupted("redb panicked".to_owned()))
+    done.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Error::Corrupted(format!("redb panicked: {}", text.unwrap_or_default()))
+    })
+}
+
+/// Closes a file that may be damaged.
+pub(super) fn close(db: impl Sized) {
+    // It is closed even if that panics.
+    let _closed = unwound(|| drop(db));
 }
 
 thread_local! {

@@ -339,7 +339,7 @@ impl Writer {
         let error = OpenError::Damaged { path: shared.path.clone(), source: Arc::new(Error::Corrupted(damage)) };
         {
             let mut database = shared.database.blocking_write();
-            let _closed = unwound(|| drop(database.take()));
+            file::close(database.take());
             let aside = aside::set_aside(&shared.path, shared.clock.now(), &error);
             let aside = aside.map_err(|error| failed(Op::Open, error.into()))?;
             shared.set_notice(aside.notice);
@@ -377,8 +377,7 @@ impl Writer {
     fn reopen(&mut self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.shared);
         let mut database = shared.database.blocking_write();
-        // What a panic has left half done may panic again; the file is closed all the same.
-        let _closed = unwound(|| drop(database.take()));
+        file::close(database.take());
         // The file may have lost what was in it.
         shared.known.blocking_lock().clear();
         self.stored_bytes = None;
