@@ -46,7 +46,7 @@ pub trait Introspection: fmt::Debug + Sync {
     /// The status as JSON.
     fn status(&self) -> TextFuture<'_>;
 
-    /// What an operator should know of the store and do: one sentence.
+    /// One sentence for operators about the store, with the fix.
     fn store_notice(&self) -> Option<String> {
         None
     }

@@ -63,7 +63,7 @@ pub use waits::{Wait, WaitCause, Waits};
 #[derive(Debug)]
 pub struct Engine {
     store: Option<Arc<dyn Store>>,
-    // Why there is no store although the settings have one.
+    // Why the store of the settings could not be opened.
     lacks_store: Option<String>,
     keys: Keys,
     breakers: DiskBreakers,
@@ -310,13 +310,13 @@ impl Engine {
         Self { budget, ..self }
     }
 
-    /// The same engine, with why there is no store although the settings have one.
+    /// The same engine, with the reason why the store of the settings could not be opened.
     #[must_use]
     pub fn lacking_store(self, lacks_store: Option<String>) -> Self {
         Self { lacks_store, ..self }
     }
 
-    /// What an operator should know of the store and do: one sentence.
+    /// One sentence for operators about the store, with the fix.
     pub fn store_notice(&self) -> Option<String> {
         self.store().map_or_else(|| self.lacks_store.clone(), Store::notice)
     }

@@ -230,7 +230,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// What an operator should know and do: one sentence.
+    /// One sentence for operators, with the fix.
     fn notice(&self) -> Option<String> {
         None
     }
@@ -252,7 +252,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 /// The future of a store operation.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// What a check of everything in a store has found.
+/// The result of checking everything in a store.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Verified {
     /// Payloads that are whole.
@@ -261,7 +261,7 @@ pub struct Verified {
     pub summaries: u64,
     /// Requests stored for `[inspect]` that are whole.
     pub inspected: u64,
-    /// What is damaged, by name.
+    /// The names of damaged rows.
     pub damaged: Vec<String>,
 }
 
@@ -429,7 +429,7 @@ impl fmt::Display for StoreEngine {
 // === impl Verified ===
 
 impl Verified {
-    /// Counts what was found under a name. What a later version has stored is whole.
+    /// Counts one row. A row of a later version counts as whole.
     fn count(&mut self, name: codec::Name, found: Option<codec::Unreadable>) {
         if found == Some(codec::Unreadable::Damaged) {
             return self.damaged.push(name.to_string());

@@ -17,7 +17,7 @@ pub fn run(input: &[u8]) {
     match coding.decode(body, limit) {
         Ok(decoded) => {
             assert!(decoded.len() <= limit, "more than the limit");
-            // What is no zlib stream is tried as a raw one, unless it reaches the limit first.
+            // A body that is not a zlib stream is tried as a raw one, unless it reaches the limit first.
             if coding != ContentCoding::Deflate {
                 let exact = coding.decode(body, decoded.len()).expect("it fits");
                 assert_eq!(exact, decoded);

@@ -32,12 +32,12 @@ pub(super) struct Opened {
     pub(super) store: Option<Arc<dyn Store>>,
     /// Made with the secret of the store. Without a store, the keys are the well-known ones.
     pub(super) keys: Keys,
-    /// Why there is no store although the settings have one, and what to do.
+    /// Why the store of the settings could not be opened, with the fix.
     pub(super) notice: Option<String>,
 }
 
-/// Opens the store. A file that cannot be used is no reason not to serve, unless the settings require it or another process
-/// uses it.
+/// Opens the store. Without a usable file abridge still serves, unless the settings require the store or another process
+/// uses the file.
 pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::Result<Opened> {
     let opened = |store, keys| Opened { store: Some(store), keys, notice: None };
     if !config.store.enabled {

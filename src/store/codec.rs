@@ -1,4 +1,4 @@
-//! The frame that everything stored is written in: what it is, whose name it has, how it is encoded, and a checksum.
+//! The format of a stored value: a frame with its kind, name, encoding and checksum.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -41,10 +41,10 @@ const NO_MEDIA: u8 = u8::MAX;
 const ID_LEN: usize = 16;
 pub(super) const HEAD_LEN: usize = 48;
 
-/// No frame stands for more bytes: the highest `server.max_body`.
+/// The most bytes that a frame decodes to: the highest `server.max_body`.
 const MAX_PLAIN: u64 = 2 << 30;
 
-/// What a frame is stored under: what it is, and a name of its own.
+/// The kind and the identifier of a stored value.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Name {
     kind: u8,
@@ -217,7 +217,7 @@ impl Encoded {
 // === impl Frame ===
 
 impl<'t> Frame<'t> {
-    /// The frame at the beginning of these bytes; `None` if there is none, or it is damaged.
+    /// Reads the frame at the beginning of `bytes`; `None` if there is none, or if it is damaged.
     fn at_start(bytes: &'t [u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<HEAD_LEN>()?;
         let (checked, stored_checksum) = head.split_last_chunk()?;

@@ -14,7 +14,7 @@ pub mod damage;
 pub mod fleet;
 mod lifetimes;
 
-/// A day, in seconds: what was used then is not in use any more.
+/// A day, in seconds. It is longer than [`IN_USE`].
 const DAY: u64 = 86_400;
 
 /// The size limit of a small store, in bytes.

@@ -40,7 +40,7 @@ impl Counts {
         Stats { commits, written, known, recalled, failures, damaged, ..totals }
     }
 
-    /// What is stored of a payload; `None` if a later version has stored it.
+    /// A decoded payload; `None` if a later version has stored it.
     pub(super) fn payload(
         &self,
         name: Name,
@@ -53,7 +53,7 @@ impl Counts {
         }
     }
 
-    /// What is stored under a name that holds no payload.
+    /// A decoded value that is not a payload.
     pub(super) fn value(&self, name: Name, stored: Result<Payload, Unreadable>) -> Result<Bytes, StoreError> {
         Ok(self.payload(name, stored)?.ok_or_else(StoreError::later)?.bytes())
     }

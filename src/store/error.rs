@@ -45,11 +45,11 @@ pub enum StoreErrorKind {
     Corrupt,
     /// The disk is full.
     Full,
-    /// What was read is not what was stored; everything else works.
+    /// One row is damaged; everything else works.
     Damaged,
 }
 
-/// What is stored under a name is not what was stored there.
+/// The row of this name is damaged.
 #[derive(Debug, thiserror::Error)]
 #[error("the {0} is damaged; it is written anew when a request sends it again")]
 struct DamagedError(Name);
@@ -67,7 +67,7 @@ impl StoreError {
         Self { op, kind, source: Arc::new(source) }
     }
 
-    /// What is stored under a name is damaged.
+    /// The row of this name is damaged.
     pub(super) fn damaged(name: Name) -> Self {
         Self::new(Op::Get, StoreErrorKind::Damaged, DamagedError(name))
     }

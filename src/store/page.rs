@@ -141,7 +141,7 @@ pub(super) fn key_range(prefix: &str) -> Option<[PayloadKey; 2]> {
 // === impl Cursor ===
 
 impl Cursor {
-    /// Behind the payload that was last used then, and that the store has under this name.
+    /// The place after a payload, given the last use and the row of that payload.
     pub(super) fn new(used: Time, row: PayloadKey) -> Self {
         Self { used, row }
     }

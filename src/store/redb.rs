@@ -92,7 +92,7 @@ struct DatabaseOptions {
     on_damage: OnDamage,
 }
 
-/// What is done when a file turns out to be damaged.
+/// The reaction to a damaged file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum OnDamage {
     /// It is an error.
@@ -119,7 +119,7 @@ impl RedbStore {
         Self::open_with(path, DatabaseOptions { opener, retry_pause: RETRY_PAUSE, on_damage }, settings, clock)
     }
 
-    /// Opens the file, or creates it. A file that is damaged or is no store is set aside, unless the settings require the
+    /// Opens the file, or creates it. A file that is damaged or is not a store is set aside, unless the settings require the
     /// store. Blocks.
     pub fn open_or_set_aside(path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let on_damage = if settings.required { OnDamage::Fail } else { OnDamage::SetAside };
@@ -349,7 +349,7 @@ impl Store for RedbStore {
         Box::pin(self.read(move |db| {
             let mut scan = query.scan();
             tables::for_each_payload(db, |entry| _ = scan.visit(entry.key, entry))?;
-            // What is damaged is not found.
+            // A damaged payload is not found.
             scan.finish(|key| Ok(tables::get(db, key)?.and_then(Result::ok).map(|payload| payload.bytes())))
         }))
     }

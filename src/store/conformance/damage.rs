@@ -1,4 +1,4 @@
-//! What a store does when what it holds is damaged.
+//! The conformance tests of damaged rows.
 
 use bytes::Bytes;
 
@@ -70,7 +70,7 @@ pub fn row(payload: &Payload) -> Vec<u8> {
     Encoder::default().encode(&Name::of_payload(key(b"")), payload).to_vec()
 }
 
-/// What is read out of such a row; `None` if it is damaged, or of a later version.
+/// Reads such a row; `None` if it is damaged or of a later version.
 pub fn read_row(row: &[u8]) -> Option<Payload> {
     decode(&Name::of_payload(key(b"")), row).ok()
 }

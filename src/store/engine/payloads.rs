@@ -88,7 +88,7 @@ impl<E: Engine> Inner<E> {
             if !was_damaged {
                 continue;
             }
-            // Another process may have written it anew: what is removed is what was read.
+            // Another process may have written the row again since, so only the damaged body is removed.
             if let Some(Found { row, body, .. }) = self.find(*key).await?
                 && self.open(Name::of_payload(*key), &body) == Err(Unreadable::Damaged)
             {

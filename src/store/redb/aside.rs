@@ -1,4 +1,4 @@
-//! Sets a file aside that is no store, is damaged, or has another format, and says so.
+//! Sets aside a file that is damaged, is not a store, or has another format.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::file::OpenError;
 use crate::platform::files::sync;
 use crate::store::Time;
 
-/// What the name of a file that was set aside has behind its own.
+/// The suffix of a file that was set aside, before the time.
 const ASIDE: &str = ".aside-";
 
 /// A file that was set aside.

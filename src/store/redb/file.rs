@@ -180,7 +180,7 @@ pub(super) fn kind_of(error: &Error) -> StoreErrorKind {
 // === impl OpenError ===
 
 impl OpenError {
-    /// Whether the file is no store that this version can use, whatever else is done.
+    /// Whether the file itself cannot be used: it is damaged, is not a store, or has another format.
     pub fn is_unusable(&self) -> bool {
         matches!(self, Self::OtherFormat { .. } | Self::Damaged { .. })
     }

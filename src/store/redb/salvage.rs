@@ -14,7 +14,7 @@ use crate::payload::{Lifetime, Payload, Place};
 use crate::store::codec::{self, HEAD_LEN, Name};
 use crate::store::{Store as _, StoreError};
 
-/// What was copied out of a file.
+/// The counts of a salvage.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Salvaged {
     /// Payloads.
@@ -39,7 +39,7 @@ pub enum SalvageError {
     Write(#[from] StoreError),
 }
 
-/// The frames of a file, in the order in which they lie there.
+/// The frames of a file, in file order.
 struct Frames {
     file: File,
     len: u64,

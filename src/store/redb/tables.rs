@@ -66,7 +66,7 @@ pub(super) struct PutResult {
     pub(super) mended: Vec<PayloadKey>,
 }
 
-/// What is stored under a name.
+/// A decoded row.
 type Stored = Result<Payload, Unreadable>;
 
 /// By how much a transaction changed the size of all that is stored.

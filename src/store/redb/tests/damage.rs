@@ -62,7 +62,7 @@ async fn checks(damage: &Damage, whole: &Whole) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
     fs::write(&path, damage.done_to(&whole.bytes)).unwrap();
-    // What the commands do changes the file at most as redb repairs it.
+    // Commands open the file as well.
     if let Ok(store) = open(&path) {
         let _listed = (store.list(9).await, store.stats().await, store.verify().await);
         store.close().await.ok();
