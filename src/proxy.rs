@@ -186,8 +186,7 @@ impl Proxy {
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls = RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout());
         let recalls = Arc::new(recalls.without_store(engine.store_notice().is_some()));
-        let inspector = Inspector::new(engine.shared_store());
-        let factors = Arc::clone(engine.factors());
+        let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(engine.factors()));
         Self {
             live: ArcSwap::from_pointee(live),
             engine,
