@@ -429,7 +429,7 @@ impl fmt::Display for StoreEngine {
 // === impl Verified ===
 
 impl Verified {
-    /// Counts one row. A row of a later version counts as whole.
+    /// Counts one row. A row of a later version, or under another secret, counts as whole.
     fn count(&mut self, name: codec::Name, found: Option<codec::Unreadable>) {
         if found == Some(codec::Unreadable::Damaged) {
             return self.damaged.push(name.to_string());

@@ -48,7 +48,11 @@ impl<E: Engine> Inner<E> {
 
     /// Decrypts and decodes what is stored under a name.
     pub(super) fn open(&self, name: Name, stored: &[u8]) -> Result<Payload, Unreadable> {
-        decode(&name, &self.seal.open(&name, stored).ok_or(Unreadable::Damaged)?)
+        match self.seal.open(&name, stored) {
+            Some(frame) => decode(&name, &frame),
+            None if self.seal.is_foreign(&name, stored) => Err(Unreadable::Foreign),
+            None => Err(Unreadable::Damaged),
+        }
     }
 
     /// A note as the engine keeps it.

@@ -100,12 +100,14 @@ impl Seal {
             return Some(Cow::Borrowed(stored));
         }
         let (ring, rest) = self.ring_of(stored)?;
-        let (nonce, sealed) = rest.split_first_chunk()?;
-        let mut body = sealed.to_vec();
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        let n_bytes = ring.keys(name).ok()?.cipher.open_in_place(nonce, Aad::empty(), &mut body).ok()?.len();
-        body.truncate(n_bytes);
-        Some(Cow::Owned(body))
+        ring.open(name, rest).map(Cow::Owned)
+    }
+
+    /// Whether a body was encrypted under a secret that is none of these. If one of them opens it, only its id is damaged.
+    pub(super) fn is_foreign(&self, name: &Name, stored: &[u8]) -> bool {
+        let rest = stored.strip_prefix(&[SEALED]).and_then(|rest| rest.split_first_chunk::<ID_LEN>());
+        let Some((_, rest)) = rest.filter(|_| self.ring_of(stored).is_none()) else { return false };
+        self.is_on() && !self.rings.iter().any(|ring| ring.open(name, rest).is_some())
     }
 
     /// The keys that a body was encrypted with, and what is behind their id.
@@ -166,6 +168,16 @@ impl Ring {
         Ok(sealed)
     }
 
+    /// Decrypts what comes after the id.
+    fn open(&self, name: &Name, rest: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, sealed) = rest.split_first_chunk()?;
+        let mut body = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let n_bytes = self.keys(name).ok()?.cipher.open_in_place(nonce, Aad::empty(), &mut body).ok()?.len();
+        body.truncate(n_bytes);
+        Some(body)
+    }
+
     fn keys(&self, name: &Name) -> Result<BodyKeys, Unspecified> {
         let (mut cipher, mut nonces) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
         let mut hash = blake3::Hasher::new_keyed(&self.bodies).update(&name.as_bytes()).finalize_xof();
@@ -208,6 +220,7 @@ mod tests {
                 assert_eq!(sealed.len(), body.len() + 1 + ID_LEN + NONCE_LEN + 16);
                 assert_eq!(own.open(name, &sealed).as_deref(), Some(body));
                 assert_eq!(other.open(name, &sealed), None);
+                assert!(other.is_foreign(name, &sealed) && !own.is_foreign(name, &sealed));
                 let opened_by = names.iter().filter(|name| own.open(name, &sealed).is_some()).count();
                 assert_eq!(opened_by, 1, "{n}");
             }
@@ -222,6 +235,7 @@ mod tests {
             let mut wrong = sealed.clone();
             wrong[n] ^= 1;
             assert_eq!(seal.open(&name, &wrong), None, "{n}");
+            assert!(!seal.is_foreign(&name, &wrong), "{n}");
             assert_eq!(seal.open(&name, &sealed[..n]), None, "{n}");
         }
         assert_eq!(seal.open(&name, b"\0text"), None, "it is not encrypted");
