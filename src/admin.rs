@@ -15,6 +15,7 @@ use crate::recall::PATH as RECALL;
 use crate::store::Store;
 
 pub mod access;
+pub mod clients;
 pub mod events;
 mod introspection;
 pub mod mcp;

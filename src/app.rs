@@ -87,7 +87,8 @@ const EVENT_INTERVAL: u32 = 128;
 const MAX_BLOCKING_THREADS: usize = 32;
 
 async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
-    let Launch { sources, config, environment, record, level, colour } = launch;
+    let Launch { sources, config, mut environment, record, level, colour } = launch;
+    let token_file = environment.make_operator_token();
     let mut running = Running::new(&config, &environment, record).await?;
     let mut signals = ProxySignals::new().context("cannot install signal handlers")?;
     let mut reloads = running.proxy.reloads();
@@ -98,9 +99,11 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     for address in running.operator_addresses() {
         startup::announce_operators(&address?, acceptor.is_some());
     }
+    let page = running.page_address();
     running.serve(&config);
     let output = StartupOutput::of(&config, colour);
-    startup::report_settings(&config, &environment, address.as_deref(), proxy.store_notice(), output);
+    let originals = proxy.store_notice();
+    startup::report_settings(&config, &environment, address.as_deref(), originals, page.as_ref(), token_file.as_ref(), output);
     running.hold(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);
@@ -175,16 +178,20 @@ fn build_live(
     let planner = config.planner(address, meter, keys);
     let names = config.admin.hosts.iter().map(String::as_str);
     let public = planner.settings.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
-    let access = Access::new(environment.admin_token.as_ref().map(Secret::expose), names.chain(public));
+    let access = Access::new(environment.operator_token.as_ref().map(Secret::expose), names.chain(public));
     let rules = Arc::new(EngineConfig { planner, endpoints, handlers: handlers(config, environment)? });
     let destinations = destinations(config, environment, &rules)?;
-    let spends = !environment.summarizer_keys.is_empty() || destinations.iter().any(|of| of.upstream.has_key());
-    let allowed_origins =
-        if spends { AllowedOrigins::Known(config.admin.origins.clone()) } else { AllowedOrigins::Any };
+    let adds = clients::add_headers(config, environment);
+    let allowed_origins = if adds { AllowedOrigins::Known(config.admin.origins.clone()) } else { AllowedOrigins::Any };
+    let known_clients = config.known_clients()?;
+    if let Some((_, live)) = present {
+        known_clients.take_counts(&live.clients);
+    }
     Ok(LiveConfig {
         destinations,
         access: access.with_allowed_origins(allowed_origins),
-        require_auth: config.recall.require_auth,
+        recall_auth: config.recall.auth,
+        clients: known_clients,
         responses: config.responses,
         inspect: config.inspect,
         dry_run: config.dry_run,
@@ -279,7 +286,8 @@ impl Reloader {
 
     fn try_reload(&mut self) -> anyhow::Result<()> {
         let config = Config::load(&self.sources)?;
-        let environment = Environment::read(&self.sources.variables, &config)?;
+        let mut environment = Environment::read(&self.sources.variables, &config)?;
+        environment.make_operator_token();
         let present = self.proxy.live();
         let keys = present.destinations.default().rules.planner.keys.clone();
         let live = build_live(&config, &environment, self.address.clone(), keys, Some((&self.config, &present)))?;

@@ -15,8 +15,11 @@
 //! Each of the three is checked by itself before it is laid on the ones below, so that an error is found even where a
 //! stronger source overrides the value.
 
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+use crate::admin::access::Exposure;
+use crate::admin::clients::{self as clients_settings, Clients};
 use crate::draft::{marks, reasoning};
 use crate::edit::{
     Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
@@ -25,7 +28,7 @@ use crate::handler;
 use crate::payload::Keys;
 use crate::planner::{Offload, Planner};
 use crate::platform::files::{HOME, NO_STATE_FOLDER};
-use crate::proxy::{rescue, responses};
+use crate::proxy::{HandleAccess, rescue, responses};
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
 use crate::tokens::{Meter, models, prices};
@@ -38,6 +41,7 @@ pub mod environment;
 mod error;
 mod goal;
 mod near_miss;
+pub mod operator_token;
 pub mod policies;
 pub mod preset;
 mod sources;
@@ -45,6 +49,7 @@ mod value;
 
 pub use environment::{Environment, Secret, Variables};
 pub use error::ConfigError;
+pub use operator_token::TokenFile;
 pub use preset::Preset;
 pub use sources::{Flags, Sources, read_text};
 
@@ -85,6 +90,8 @@ pub struct Config {
     pub server: server::Settings,
     /// Who may see what abridge tells about itself below `/abridge/`.
     pub admin: server::admin::Settings,
+    /// Who may use abridge, where not everybody may.
+    pub clients: clients_settings::Settings,
     /// TLS on the listener. Both files are needed; without this table the listener speaks plain HTTP. A reload reads
     /// the files again.
     pub tls: Option<tls::Settings>,
@@ -178,6 +185,7 @@ impl Default for Config {
             log: telemetry::Settings::default(),
             server: server::Settings::default(),
             admin: server::admin::Settings::default(),
+            clients: clients_settings::Settings::default(),
             tls: None,
             upstream: upstream::Settings::default(),
             upstreams: Vec::new(),
@@ -245,6 +253,33 @@ impl Config {
         let mut settings = self.plan_settings();
         settings.recall.public_url = settings.recall.public_url.or(address);
         Planner::with(settings, meter, keys, self.offload())
+    }
+
+    /// The clients that may use abridge.
+    pub fn known_clients(&self) -> anyhow::Result<Clients> {
+        let file = self.clients.file.as_deref();
+        let read = |path| read_text(path).with_context(|| format!("clients.file: {} cannot be read", path.display()));
+        let text = file.map(read).transpose()?.unwrap_or_default();
+        Clients::new(&self.clients, &text).context("[clients]")
+    }
+
+    /// How a text can be read by its handle, on the address for clients where least is enough to read it.
+    pub fn handle_access(&self) -> HandleAccess {
+        let on = |exposure| HandleAccess::of(self.recall.auth, exposure, self.knows_clients());
+        let each = self.server.listen.0.iter().map(|address| on(address.exposure()));
+        each.min().unwrap_or(on(Exposure::Loopback))
+    }
+
+    /// Whether `[clients]` names clients.
+    fn knows_clients(&self) -> bool {
+        !self.clients.tokens.is_empty() || self.clients.file.is_some()
+    }
+
+    /// Whether other machines can reach an address for clients on which abridge knows no clients.
+    pub fn serves_strangers(&self) -> bool {
+        let is_open = |address: &Address| address.exposure() == Exposure::Network;
+        let asks = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        !self.knows_clients() && !asks && self.server.listen.0.iter().any(is_open)
     }
 
     /// The token counter for these settings.

@@ -116,6 +116,16 @@ pub fn handles_in(text: &str) -> impl DoubleEndedIterator<Item = PayloadKey> {
     text.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(|word| word.parse().ok())
 }
 
+// === impl Caller ===
+
+impl Caller {
+    /// A short name, within one process.
+    pub fn id(self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
 // === impl Keys ===
 
 impl Keys {

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{self, Access, ConnectionInfo, ListenerRole};
+use crate::admin::clients::Clients;
 use crate::admin::events::EventStream;
 use crate::admin::mcp::{self, McpServer};
 use crate::admin::{self, RecallHandler};
@@ -23,16 +24,18 @@ use crate::metrics::Metrics;
 use crate::payload::Caller;
 use crate::plan::Plan;
 use crate::planner::SummaryTiming;
+use crate::recall;
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::Tasks;
 use crate::upstream::routes::RequestFacts;
-use crate::upstream::target::NoPathError;
+use crate::upstream::target::TargetError;
 use crate::upstream::{Upstream, UpstreamError};
 use crate::{inspect, otel};
 
 mod authorization;
 mod cache_ledger;
+mod callers_seen;
 mod compaction;
 mod counting;
 mod destinations;
@@ -58,7 +61,10 @@ mod steps;
 mod tunnel;
 pub mod windows;
 
+pub use authorization::HandleAccess;
+use authorization::WrongTokens;
 use cache_ledger::CacheLedger;
+use callers_seen::CallersSeen;
 use compaction::CompactionTurn;
 pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
@@ -106,6 +112,8 @@ pub struct Proxy {
     accounting: Arc<Accounting>,
     reloads: Reloads,
     stopping: CancellationToken,
+    callers_seen: CallersSeen,
+    wrong_tokens: WrongTokens,
 }
 
 /// Services that run beside the requests.
@@ -133,7 +141,9 @@ pub struct LiveConfig {
     /// Access control for the paths below `/abridge/`.
     pub access: Access,
     /// Whether a recall needs the credential of the conversation.
-    pub require_auth: bool,
+    pub recall_auth: recall::Auth,
+    /// The clients that may use abridge.
+    pub clients: Clients,
     /// What becomes of websockets that would carry conversations.
     pub responses: responses::Settings,
     /// How many edited requests keep their messages for inspection.
@@ -215,25 +225,35 @@ impl Proxy {
             }),
             reloads: Reloads::default(),
             stopping: CancellationToken::new(),
+            callers_seen: CallersSeen::default(),
+            wrong_tokens: WrongTokens::default(),
         }
     }
 
     /// Answers one request that arrived on `connection`. Never fails: errors become answers.
     ///
     /// The future is moved before it runs, so what few requests wait for is boxed, here and in `edit`.
-    pub async fn handle(&self, request: Request<ClientBody>, connection: ConnectionInfo) -> Response<ResponseBody> {
+    pub async fn handle(&self, mut request: Request<ClientBody>, connection: ConnectionInfo) -> Response<ResponseBody> {
         let is_admin = matches!(connection.listener_role, ListenerRole::Operators(_))
             || admin::is_admin_path(request.uri().path());
-        if is_admin && let Err(error) = self.live.load().access.check(&request, connection) {
-            tracing::debug!(%error, "refused a request for a path of abridge itself");
-            return error.to_response().map(full_body);
+        let live = self.live.load();
+        if is_admin && let Err(error) = live.access.check(&request, connection) {
+            drop(live);
+            return Box::pin(self.refuse(error, &request, connection)).await.map(full_body);
         }
         let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
+        let known = self.identify(&live, &mut request, connection);
+        drop(live);
         let answer = match route(&request) {
             Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass
                 if let Some(error) = self.page_error(&request, connection) =>
             {
-                Err(self.reject_page(request, error))
+                Err(self.reject(request, ProxyError::Page(error)))
+            }
+            Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass | Route::Summarize(_)
+                if let Err(error) = known =>
+            {
+                Err(self.reject(request, error))
             }
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
@@ -243,7 +263,7 @@ impl Proxy {
                     .await
                     .map(full_body))
             }
-            Route::Events => Ok(self.serve_events(&request, connection).map(Either::Right)),
+            Route::Events => Ok(self.serve_events(&request).map(Either::Right)),
             Route::Mcp => Ok(Box::pin(self.serve_mcp(request, connection)).await.map(full_body)),
             Route::Reload => Ok(Box::pin(self.answer_reload()).await.map(full_body)),
             Route::Summarize(manual) => Box::pin(self.summarize(manual, request)).await,
@@ -322,6 +342,7 @@ impl Proxy {
 
         let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
         exchange.set_conversation(dialect, parts.uri.path(), text.len(), readable, cache);
+        exchange.client = parts.headers.get(headers::CLIENT).cloned();
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
         let planner = &destination.rules.planner;
         exchange.record(self.recorder.as_ref(), || {
@@ -367,7 +388,7 @@ impl Proxy {
     async fn pass(&self, mut request: Request<ClientBody>) -> Result<Response<ResponseBody>, ProxyError> {
         let timer = OverheadTimer::start();
         if request.method() == Method::CONNECT {
-            return Err(NoPathError.into()); // whatever the target looks like
+            return Err(TargetError::NoPath.into()); // whatever the target looks like
         }
         let tunnel = Tunnel::from_request(&mut request);
         let (parts, body) = request.into_parts();
@@ -382,6 +403,7 @@ impl Proxy {
         let mut exchange =
             Exchange::new(self.ids.next(), permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
         exchange.tunnel = tunnel.map(Box::new);
+        exchange.client = parts.headers.get(headers::CLIENT).cloned();
         if parts.method == Method::POST
             && let Some(dialect) = dialect::for_path(parts.uri.path())
         {

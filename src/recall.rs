@@ -39,11 +39,26 @@ pub struct Settings {
     pub reader_tools: Vec<String>,
     /// Tools that can make an HTTP request, for `via = "auto"`. Letter case does not matter.
     pub shell_tools: Vec<String>,
-    /// Requires for a recall over HTTP the credential that the conversation was sent with, or the operators' token.
-    /// Without a credential the answer is 401; with another caller's it is 404, as for a handle that never existed.
-    pub require_auth: bool,
+    /// Whether a recall over HTTP or MCP needs the credential that the conversation was sent with. `"handle"`: the handle is
+    /// enough. `"credential"`: without a credential the answer is 401; with another caller's it is 404, as for a handle that
+    /// never existed. `"auto"`: the handle is enough on a loopback address or a Unix socket, as long as the requests of one
+    /// caller have come, no proxy has forwarded the recall, and `[clients]` is empty. The operators' token is always enough.
+    pub auth: Auth,
     /// The limits of the tool that `via = "tool"` adds.
     pub tool: ToolSettings,
+}
+
+/// What a recall over HTTP needs besides the handle.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auth {
+    /// Nothing on this machine while there is one caller, else a credential.
+    #[default]
+    Auto,
+    /// Nothing.
+    Handle,
+    /// The credential of the conversation.
+    Credential,
 }
 
 /// `[recall.tool]` of `proxy.toml`.
@@ -118,7 +133,7 @@ impl Default for Settings {
             reader_tool: "read_file".to_owned(),
             reader_tools: vec!["read_file".to_owned()],
             shell_tools: SHELL_TOOLS.map(str::to_owned).to_vec(),
-            require_auth: false,
+            auth: Auth::default(),
             tool: ToolSettings::default(),
         }
     }

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{ConnectionInfo, ListenerRole};
+use crate::admin::clients::sha256;
 use crate::body::in_flight::Requests;
 use crate::body::{Budget, Pace};
 use crate::gather_writes::GatherWrites;
@@ -244,7 +245,7 @@ impl Server {
     /// Serves a connection in a task.
     fn spawn_connection(self: &Arc<Self>, socket: Socket, listener_role: ListenerRole, permit: OwnedSemaphorePermit) {
         let connection = Connection {
-            info: ConnectionInfo { peer: socket.peer(), listener_role },
+            info: ConnectionInfo { peer: socket.peer(), listener_role, certificate: None },
             server: Arc::clone(self),
             _permit: permit,
         };
@@ -267,10 +268,14 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve_tls(self, acceptor: Acceptor, tcp: TcpStream) {
+    async fn serve_tls(mut self, acceptor: Acceptor, tcp: TcpStream) {
         let handshake = timeout(self.server.header_timeout, acceptor.accept(tcp));
         match self.server.stop.run_until_cancelled(handshake).await {
-            Some(Ok(Ok(tls))) => self.serve(TokioIo::new(tls)).await,
+            Some(Ok(Ok(tls))) => {
+                let shown = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+                self.info.certificate = shown.map(|certificate| sha256(certificate));
+                self.serve(TokioIo::new(tls)).await;
+            }
             Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
             Some(Err(_)) => tracing::debug!("a TLS handshake took too long"),
             // Stopped during the handshake: no request has arrived, so no answer is due.

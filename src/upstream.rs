@@ -33,7 +33,7 @@ pub mod target;
 
 use connect::{ConnectTimeout, Connector, ConnectorError, Proxies, ProxyRefusal};
 use progress::{UploadProgress, WatchedBody};
-use target::{BaseUrl, NoPathError};
+use target::{BaseUrl, TargetError};
 
 /// `[upstream]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -282,7 +282,7 @@ impl Upstream {
     }
 
     /// The upstream's URI for a request target.
-    pub fn join(&self, target: &Uri) -> Result<Uri, NoPathError> {
+    pub fn join(&self, target: &Uri) -> Result<Uri, TargetError> {
         match self.strip_path.as_deref().and_then(|path| target::without_beginning(target, path)) {
             Some(rest) => self.base.join(&rest),
             None => self.base.join(target),

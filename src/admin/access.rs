@@ -5,20 +5,23 @@
 //! | class | on `server.listen` | on `admin.listen` |
 //! |---|---|---|
 //! | open | allowed | allowed |
-//! | clients | allowed | operators |
+//! | callers | allowed | operators |
 //! | paid | allowed | refused: the token would go to the upstream |
-//! | shell | as operators, but without a token | allowed |
+//! | shell | on a loopback address or a Unix socket | allowed |
+//! | numbers | on a loopback address or a Unix socket, unless a proxy forwarded the request | the same; on other addresses operators |
 //! | operators | operators, on a loopback address or a Unix socket | operators |
 //!
-//! A request with the token is an operator's. If no token is set, so is every request to a loopback address or a Unix socket
-//! that no proxy has forwarded.
+//! There are two roles. A *caller* shows the credential of a conversation and reads what was taken out of conversations with
+//! that credential: `proxy/authorization.rs`. An *operator* shows the token, which the settings name or abridge makes.
 //!
-//! A web page in a browser on this machine can send requests to loopback addresses, too. So a request by a page of another
-//! origin is refused on every path, by `Origin` and `Sec-Fetch-Site`; and on a loopback address the requested host must be a
-//! name of this machine, because any other name can be made to resolve to it (DNS rebinding).
+//! A web page in a browser can send requests to any address that its machine reaches. So a request by a page of another
+//! origin is refused on every path, by `Origin` and `Sec-Fetch-Site`. The requested host must be a name of this machine,
+//! because any other name can be made to resolve to it (DNS rebinding): for all requests on a loopback address, and
+//! elsewhere for requests that a browser marks as sent by a page. Elsewhere an IP address is a name of this machine, too.
 //!
-//! Requests for the upstream pass without these checks, unless a browser marks them as sent by a page: then the same rule
-//! holds for the host, and, if abridge adds a key of its own, the origin must be of this machine or in `admin.origins`.
+//! Requests for the upstream pass without these checks, unless a browser marks them as sent by a page: then, on a loopback
+//! address or if abridge adds a key or a header of its own, the same rule holds for the host; and if abridge adds one, the
+//! origin must be of this machine or in `admin.origins`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -32,18 +35,8 @@ use http::uri::Authority;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 
+use super::clients::Digest;
 use super::text;
-
-/// The origin of a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Peer {
-    /// A Unix socket.
-    Unix,
-    /// A loopback address.
-    Loopback,
-    /// Any other address.
-    Remote,
-}
 
 /// The listener that accepted a connection: whom it serves, and who can reach it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -68,10 +61,12 @@ pub enum Exposure {
 /// The connection of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConnectionInfo {
-    /// Where it comes from.
-    pub peer: Peer,
+    /// The address that it comes from; `None` for a Unix socket.
+    pub peer: Option<IpAddr>,
     /// The listener that accepted it.
     pub listener_role: ListenerRole,
+    /// The hash of the certificate that the client has shown and the listener has verified.
+    pub certificate: Option<Digest>,
 }
 
 /// Whom a path serves.
@@ -79,12 +74,14 @@ pub struct ConnectionInfo {
 enum PathClass {
     /// Every request; the answer reveals nothing.
     Open,
-    /// Clients, each with access to its own data only.
-    Clients,
-    /// Clients; the upstream is called with the client's key.
+    /// Callers, each with access to its own data only.
+    Callers,
+    /// Callers; the upstream is called with the caller's key.
     Paid,
     /// Operators; it holds no data, and a browser needs it before it can send a token.
     Shell,
+    /// Operators and programs of this machine; it holds numbers and no content.
+    Numbers,
     /// Operators.
     Operators,
 }
@@ -93,9 +90,9 @@ enum PathClass {
 const PATHS: [(&str, PathClass); 16] = [
     ("/abridge/healthz", PathClass::Open),
     ("/abridge/readyz", PathClass::Open),
-    ("/abridge/events", PathClass::Clients),
-    ("/abridge/recall/*", PathClass::Clients),
-    ("/abridge/mcp", PathClass::Clients),
+    ("/abridge/events", PathClass::Callers),
+    ("/abridge/recall/*", PathClass::Callers),
+    ("/abridge/mcp", PathClass::Callers),
     ("/abridge/summarize", PathClass::Paid),
     ("/abridge/summarize/*", PathClass::Paid),
     ("/abridge", PathClass::Shell),
@@ -106,13 +103,13 @@ const PATHS: [(&str, PathClass); 16] = [
     ("/abridge/requests", PathClass::Operators),
     ("/abridge/requests/*", PathClass::Operators),
     ("/abridge/payloads", PathClass::Operators),
-    ("/abridge/metrics", PathClass::Operators),
+    ("/abridge/metrics", PathClass::Numbers),
 ];
 
 /// The rules of access.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    // Compared by its hash, in constant time.
+    // Compared by its hash, in constant time. Without one, nobody is an operator.
     token: Option<Hash>,
     // Names of this machine besides loopback ones, in lower case, without ports.
     hosts: Vec<String>,
@@ -125,7 +122,7 @@ pub enum AllowedOrigins {
     /// All, because each request needs a key of its own.
     #[default]
     Any,
-    /// This machine and these origins, because abridge adds its own key to each request.
+    /// This machine and these origins, because abridge adds a key or a header of its own to requests.
     Known(Vec<String>),
 }
 
@@ -134,7 +131,7 @@ pub enum AllowedOrigins {
 pub enum AccessError {
     /// The requested host is not a name of this machine.
     #[error(
-        "on a loopback address, the host of a request must be a name of this machine, because a page in a browser may use any other; if this name is yours, add it to admin.hosts"
+        "the host of this request is not a known name of this machine, and a page in a browser may use any other, also on a loopback address; if this name is yours, add it to admin.hosts"
     )]
     Host,
     /// A page of another origin sent the request.
@@ -142,7 +139,7 @@ pub enum AccessError {
     Origin,
     /// A page of another machine would use abridge's own key.
     #[error(
-        "a page of another machine sent this request, and abridge would add its own key; if the page is yours, add its origin to admin.origins"
+        "a page of another machine sent this request, and abridge would add a key or a header of its own; if the page is yours, add its origin to admin.origins"
     )]
     Page,
     /// The path is for operators, and other machines can reach the address.
@@ -152,12 +149,17 @@ pub enum AccessError {
     Address,
     /// A proxy forwarded the request, so it may come from another machine.
     #[error(
-        "this path is for operators, and a proxy forwarded the request, so it may come from another machine; set admin.token_env and send the token"
+        "a proxy forwarded this request, so it may come from another machine; send the operators' token, as `authorization: Bearer TOKEN`"
     )]
     Forwarded,
     /// The token is missing or wrong.
-    #[error("this path is for operators; send the token that admin.token_env names, as `authorization: Bearer TOKEN`")]
+    #[error(
+        "this path is for operators; send `authorization: Bearer TOKEN` with the token that admin.token_env names, or else the one in the file operator-token of the state folder, whose path `abridge doctor` prints"
+    )]
     Token,
+    /// Too many requests with a wrong token wait for their answer.
+    #[error("too many wrong tokens were shown; try again in a minute")]
+    TooManyTokens,
     /// The operators' address serves only paths below `/abridge/`.
     #[error(
         "this address is for operators and serves only paths below /abridge/; send requests for models to server.listen"
@@ -199,7 +201,7 @@ impl Access {
         if for_operators && !super::is_admin_path(path) {
             return Err(AccessError::NotAdminPath);
         }
-        if connection.listener_role.exposure() == Exposure::Loopback && !self.has_allowed_host(request) {
+        if !self.has_allowed_host(request, connection) {
             return Err(AccessError::Host);
         }
         if !is_same_origin(request) {
@@ -208,18 +210,25 @@ impl Access {
         match path_class(path) {
             PathClass::Paid if for_operators => Err(AccessError::Paid),
             PathClass::Open | PathClass::Paid => Ok(()),
-            PathClass::Clients if !for_operators => Ok(()),
+            PathClass::Callers if !for_operators => Ok(()),
             _ if connection.listener_role == ListenerRole::Clients(Exposure::Network) => Err(AccessError::Address),
             PathClass::Shell => Ok(()),
-            PathClass::Clients | PathClass::Operators => {
-                self.check_operator(headers, connection.listener_role.exposure())
+            _ if self.is_operator(headers) => Ok(()),
+            PathClass::Numbers if connection.listener_role.exposure() != Exposure::Network => {
+                if is_forwarded(headers) { Err(AccessError::Forwarded) } else { Ok(()) }
             }
+            PathClass::Callers | PathClass::Numbers | PathClass::Operators => Err(AccessError::Token),
         }
     }
 
-    /// Checks a [page's request](is_page_request) for the upstream.
-    pub fn check_page_request<B>(&self, request: &Request<B>) -> Result<(), AccessError> {
-        if !self.has_allowed_host(request) {
+    /// Checks a [page's request](is_page_request) for the upstream. On an address that others can reach, it matters only
+    /// where abridge adds something to it.
+    pub fn check_page_request<B>(&self, request: &Request<B>, connection: ConnectionInfo) -> Result<(), AccessError> {
+        let adds_nothing = matches!(self.allowed_origins, AllowedOrigins::Any);
+        if adds_nothing && connection.listener_role.exposure() != Exposure::Loopback {
+            return Ok(());
+        }
+        if !self.has_allowed_host(request, connection) {
             return Err(AccessError::Host);
         }
         match &self.allowed_origins {
@@ -253,16 +262,6 @@ impl Access {
         })
     }
 
-    fn check_operator(&self, headers: &HeaderMap, exposure: Exposure) -> Result<(), AccessError> {
-        match self.token {
-            Some(_) if self.is_operator(headers) => Ok(()),
-            // The configuration requires a token where other machines can reach an operators' address.
-            None if exposure != Exposure::Network && !is_forwarded(headers) => Ok(()),
-            None if exposure != Exposure::Network => Err(AccessError::Forwarded),
-            _ => Err(AccessError::Token),
-        }
-    }
-
     /// Whether a token is set and the request has it.
     pub fn is_operator(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(AUTHORIZATION).and_then(|value| {
@@ -272,16 +271,19 @@ impl Access {
         self.token.is_some() && self.token == shown
     }
 
-    /// Whether a request without a credential may see the events of all callers: no token is set, and the request comes
-    /// from this machine.
-    pub fn is_trusted_without_credential<B>(&self, request: &Request<B>, peer: Peer) -> bool {
-        self.token.is_none() && is_local_request(peer, request)
-    }
-
-    /// Whether each requested host is a name of this machine.
-    fn has_allowed_host<B>(&self, request: &Request<B>) -> bool {
+    /// Whether each requested host is a name of this machine, as far as that matters on this connection.
+    fn has_allowed_host<B>(&self, request: &Request<B>, connection: ConnectionInfo) -> bool {
+        let on_loopback = match connection.listener_role.exposure() {
+            Exposure::Loopback => true,
+            Exposure::Unix => return true,
+            Exposure::Network if is_page_request(request) => false,
+            Exposure::Network => return true,
+        };
+        let is_own = |host: &str| {
+            is_loopback(host) || self.is_configured_host(host) || (!on_loopback && is_address(host_name(host)))
+        };
         // A browser always sends a host; a request without one is a program's, such as a health check in HTTP/1.0.
-        requested_hosts(request).all(|host| host.is_some_and(|host| is_loopback(host) || self.is_configured_host(host)))
+        requested_hosts(request).all(|host| host.is_some_and(is_own))
     }
 
     fn is_configured_host(&self, host: &str) -> bool {
@@ -290,11 +292,10 @@ impl Access {
     }
 }
 
-/// Whether a browser marks the request as sent by a page, on a loopback address.
-pub fn is_page_request<B>(request: &Request<B>, connection: ConnectionInfo) -> bool {
+/// Whether a browser marks the request as sent by a page.
+pub fn is_page_request<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
-    connection.listener_role.exposure() == Exposure::Loopback
-        && (headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE))
+    headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE)
 }
 
 /// The class of a path.
@@ -343,26 +344,24 @@ fn is_same_origin<B>(request: &Request<B>) -> bool {
     by_site && by_origin
 }
 
-/// Whether the request comes from this machine: by its connection, by a loopback host, which no other machine can have, and
-/// without signs of a proxy.
-fn is_local_request<B>(peer: Peer, request: &Request<B>) -> bool {
-    let local = match peer {
-        Peer::Unix => true,
-        Peer::Loopback => requested_hosts(request).next().flatten().is_some_and(is_loopback),
-        Peer::Remote => false,
-    };
-    local && !is_forwarded(request.headers())
-}
-
-fn is_forwarded(headers: &HeaderMap) -> bool {
+/// Whether a proxy has forwarded the request, as far as header fields show it.
+pub fn is_forwarded(headers: &HeaderMap) -> bool {
     [FORWARDED, FORWARDED_FOR, REAL_IP, VIA].iter().any(|name| headers.contains_key(name))
 }
 
 /// Whether a host, perhaps with a port, is a loopback name or address.
 fn is_loopback(host: &str) -> bool {
     let name = host_name(host);
-    let address: Result<IpAddr, _> = name.trim_start_matches('[').trim_end_matches(']').parse();
-    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.to_canonical().is_loopback())
+    name.eq_ignore_ascii_case("localhost") || address(name).is_some_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Whether a host without a port is an IP address: no name server can make that resolve to another one.
+fn is_address(name: &str) -> bool {
+    address(name).is_some()
+}
+
+fn address(name: &str) -> Option<IpAddr> {
+    name.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
 /// A host without its port and without a final dot.
@@ -372,14 +371,7 @@ fn host_name(host: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
-// === impl Peer, Exposure, ListenerRole ===
-
-impl Peer {
-    /// The peer of a TCP connection. An unknown address counts as remote.
-    pub fn of(address: Option<SocketAddr>) -> Self {
-        if address.is_some_and(is_loopback_address) { Self::Loopback } else { Self::Remote }
-    }
-}
+// === impl Exposure, ListenerRole ===
 
 impl Exposure {
     /// The exposure of a TCP address.
@@ -409,6 +401,7 @@ impl AccessError {
         let status = match self {
             Self::Host | Self::Origin | Self::Page | Self::Address | Self::Forwarded => StatusCode::FORBIDDEN,
             Self::Token => StatusCode::UNAUTHORIZED,
+            Self::TooManyTokens => StatusCode::TOO_MANY_REQUESTS,
             Self::NotAdminPath | Self::Paid => StatusCode::NOT_FOUND,
         };
         let mut response = text(status, format!("{self}\n"));

@@ -7,11 +7,7 @@
 //! |---|---|
 //! | with a credential | the events of requests with the same one |
 //! | with the operators' token | all events |
-//! | without, from this machine, if no token is set | all events |
-//! | without, otherwise | 401 |
-//!
-//! A request is from this machine if it comes over a Unix socket, or from a loopback address with `localhost` or a loopback
-//! address as its host; in both cases without header fields of a proxy, behind which every client seems local.
+//! | without | 401 |
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -69,7 +65,7 @@ pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<EventsBody
         return response;
     }
     let Some(audience) = state.audience else {
-        let why = "send the credential of the requests whose events you want; all events need the token of admin.token_env, or, if none is set, a request from the machine of abridge itself\n";
+        let why = "send the credential of the requests whose events you want; all events need the operators' token\n";
         return refuse(StatusCode::UNAUTHORIZED, why);
     };
     if state.stop.is_cancelled() {

@@ -22,7 +22,7 @@
 //! another store get the same answer. Handles are compared in constant time; the look-up in the tree of the store's file
 //! reveals at most where a guess would be among keyed hashes.
 //!
-//! With `recall.require_auth` the handle is not enough: a request without a credential gets 401, and with another caller's
+//! Where `recall.auth` asks for a credential, a request without one gets 401, and with another caller's
 //! credential the handle is unknown. The handle encodes its caller, so the store is not read for another caller's handle, and
 //! no timing reveals its content.
 //!
@@ -74,7 +74,7 @@ const UNKNOWN_HERE: &str = "no payload has this handle; the store that it may be
 /// Marks an error as abridge's; the value is its code.
 const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
 
-const CREDENTIAL_REQUIRED: &str = "recall.require_auth is set: send the key of the conversation that the handle is from, as its requests do (`authorization`, `x-api-key` or `api-key`), or the token that admin.token_env names\n";
+const CREDENTIAL_REQUIRED: &str = "a handle alone is not enough here, because several callers use this abridge, others reach its address, or recall.auth says so: send the key of the conversation that the handle is from, as its requests do (`authorization`, `x-api-key` or `api-key`), or the operators' token; recall.auth = \"handle\" makes the handle enough\n";
 
 /// Answers recalls, within limits for all of them together.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use anyhow::Context;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::admin::access::Exposure;
 use crate::config::{Config, Environment};
 use crate::engine::Engine;
 use crate::events::Events;
@@ -100,6 +101,13 @@ impl Running {
     /// The addresses for operators, until it serves.
     pub(super) fn operator_addresses(&self) -> impl Iterator<Item = io::Result<Address>> {
         self.operators.iter().map(Listener::address)
+    }
+
+    /// The address at which an operator finds the page, until it serves.
+    pub(super) fn page_address(&self) -> Option<Address> {
+        let reached = |address: &Address| address.exposure() != Exposure::Network && matches!(address, Address::Tcp(_));
+        let operators = self.operators.iter().find_map(|listener| listener.address().ok());
+        operators.or_else(|| self.clients.iter().filter_map(|listener| listener.address().ok()).find(reached))
     }
 
     /// Accepts connections, and maintains the store.

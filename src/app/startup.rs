@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::config::{Config, Environment};
+use crate::config::{Config, Environment, TokenFile, clients};
 use crate::dialect;
 use crate::edit::clear_tool_results::AtLeast;
 use crate::edit::trigger::{Condition, Moment, Trigger};
@@ -59,12 +59,21 @@ pub(super) fn report_settings(
     environment: &Environment,
     address: Option<&str>,
     notice: Option<String>,
+    page: Option<&Address>,
+    token_file: Option<&TokenFile>,
     output: StartupOutput,
 ) {
+    if let Some(TokenFile::None(error)) = token_file {
+        tracing::warn!(%error, "the operators' token cannot be kept, so it ends with this process, and `abridge status` and `diff` do not know it; set admin.token_env, or make the state folder one that can be written to");
+    }
+    if config.serves_strangers() && clients::add_headers(config, environment) {
+        tracing::warn!("{}", clients::OPEN_RELAY);
+    }
     let StartupOutput::Lines(colour) = output else {
         let edits = describe_edits(config);
         let upstreams = describe_routes(config);
-        return tracing::info!(upstream = %chat_url(config), upstreams, edits, dry_run = config.dry_run, "serving");
+        let originals = describe_storage(config, environment);
+        return tracing::info!(upstream = %chat_url(config), upstreams, edits, originals, dry_run = config.dry_run, "serving");
     };
     let mut lines = vec![("upstream", chat_url(config))];
     lines.extend(describe_routes(config).map(|routes| ("upstreams", routes)));
@@ -72,6 +81,7 @@ pub(super) fn report_settings(
     lines.push(("originals", notice.unwrap_or_else(|| describe_storage(config, environment))));
     lines.push(("windows", describe_windows(config)));
     lines.extend(address.map(|address| ("clients", describe_clients(config, address))));
+    lines.push(("page", describe_page(config, environment, page, token_file)));
     write_stderr(lines.iter().map(|(label, text)| format_line(label, text, colour)).collect::<String>());
 }
 
@@ -139,6 +149,23 @@ fn describe_clients(config: &Config, address: &str) -> String {
     }
 }
 
+/// Where an operator's browser finds the page. A token that abridge has made is in the URL, behind `#`, which no browser sends.
+fn describe_page(
+    config: &Config,
+    environment: &Environment,
+    address: Option<&Address>,
+    token_file: Option<&TokenFile>,
+) -> String {
+    let Some(address) = address else {
+        return "none: other machines can reach server.listen; set admin.listen = \"127.0.0.1:8788\"".to_owned();
+    };
+    let page = format!("{}/abridge/", listen_url(address, config.tls.is_some()));
+    match (token_file, &environment.operator_token) {
+        (Some(_), Some(token)) => format!("{page}#token={}", token.expose()),
+        _ => format!("{page}, which asks for the token of admin.token_env"),
+    }
+}
+
 /// The edits of the policy, and when each one acts.
 fn describe_edits(config: &Config) -> String {
     let mut edits = Vec::new();
@@ -194,13 +221,14 @@ fn describe_condition(condition: &Condition) -> String {
 /// Where the originals are stored, and for how long.
 fn describe_storage(config: &Config, environment: &Environment) -> String {
     let store = &config.store;
+    let read = config.handle_access();
     match store.file(environment.state.as_deref()).filter(|_| store.enabled) {
         _ if store.enabled && store.engine != StoreEngine::File => format!(
-            "kept in {} for {} after their last use, {} at most, with all processes that share it",
+            "kept in {} for {} after their last use, {} at most, with all processes that share it; read {read}",
             store.engine, store.keep_for, store.max_bytes
         ),
         Some(file) => format!(
-            "kept in {} for {} after their last use, {} at most",
+            "kept in {} for {} after their last use, {} at most; read {read}",
             file.display(),
             store.keep_for,
             store.max_bytes

@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs}
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::{Config, Secret, Sources};
+use anyhow::Context;
+
+use crate::config::{Config, Secret, Sources, operator_token};
 use crate::platform::sockets;
 use crate::server::listen::Address;
 
@@ -94,16 +96,27 @@ impl ProxyArgs {
         self.at.is_none()
     }
 
-    /// The proxy to ask, with the token from the environment.
+    /// The proxy to ask as an operator, with the token from the environment, or else from the file of this user.
     pub(super) fn proxy(&self, sources: &Sources, config: &Config) -> anyhow::Result<RunningProxy> {
+        let mut proxy = self.proxy_for_callers(sources, config)?;
         let named = config.admin.token_env.as_deref();
-        let mut token = sources.variables.secret(TOKEN)?;
-        if let (None, Some(named)) = (&token, named) {
-            token = sources.variables.secret(named)?;
+        if let (None, Some(named)) = (&proxy.token, named) {
+            proxy.token = sources.variables.secret(named)?;
         }
+        // It is for proxies of this user.
+        if proxy.token.is_none() && proxy.is_on_this_machine() {
+            proxy.token = operator_token::read(sources.variables.state_folder().as_deref())
+                .context("the operators' token cannot be read")?;
+        }
+        Ok(proxy)
+    }
+
+    /// The proxy to ask as a caller, who shows a token only if the environment has one for this program.
+    pub(super) fn proxy_for_callers(&self, sources: &Sources, config: &Config) -> anyhow::Result<RunningProxy> {
         let operators = config.admin.listen.as_ref().and_then(|listen| listen.0.first());
         let address = operators.or(config.server.listen.0.first());
-        Ok(RunningProxy { token, ..RunningProxy::of(self.at.as_deref(), address, config, "at")? })
+        let proxy = RunningProxy::of(self.at.as_deref(), address, config, "at")?;
+        Ok(RunningProxy { token: sources.variables.secret(TOKEN)?, ..proxy })
     }
 }
 
@@ -129,6 +142,13 @@ impl RunningProxy {
             (None, _) => return Err(ClientError::EphemeralPort(flag)),
         };
         Ok(Self { address, name, tls, token: None })
+    }
+
+    fn is_on_this_machine(&self) -> bool {
+        match &self.address {
+            RemoteAddress::Tcp(address, _) => address.ip().to_canonical().is_loopback(),
+            RemoteAddress::Unix(_) => true,
+        }
     }
 
     /// Whether the listener needs TLS, which this client does not support.

@@ -9,7 +9,8 @@ use serde::Serialize;
 use tokio::runtime;
 
 use crate::cli::{Exit, health, print};
-use crate::config::{Config, Environment, Sources};
+use crate::admin::access::Exposure;
+use crate::config::{Config, Environment, Sources, clients, operator_token};
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
 
@@ -58,6 +59,7 @@ pub fn run(args: &Args, sources: &Sources, config: anyhow::Result<Config>) -> an
             runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
         runtime.block_on(async {
             check_addresses(&mut findings, &config);
+            check_access(&mut findings, &config, &environment);
             store::check(&mut findings, &config, &environment).await;
             upstream::check(&mut findings, &config, &environment).await;
         });
@@ -127,6 +129,36 @@ fn check_addresses(findings: &mut Findings, config: &Config) {
                 findings.fault("address", format!("{address} cannot be listened on: {error}"), fix);
             }
         }
+    }
+}
+
+/// Who is an operator, how texts are read, and whether anybody can spend a key of abridge's own.
+fn check_access(findings: &mut Findings, config: &Config, environment: &Environment) {
+    let token = match (&config.admin.token_env, environment.state.as_deref()) {
+        (Some(name), _) => format!("operators show the token in {name}"),
+        (None, state) => match (operator_token::read(state), state) {
+            (Ok(_), Some(state)) => {
+                format!("operators show the token in {}", operator_token::path(state).display())
+            }
+            (Err(error), _) => {
+                return findings.warn("access", format!("the operators' token: {error}"), "start abridge again after that");
+            }
+            (Ok(_), None) => {
+                let fix = "set admin.token_env, or HOME";
+                return findings.warn("access", "the operators' token cannot be kept: there is no state folder", fix);
+            }
+        },
+    };
+    findings.ok("access", format!("{token}; texts are read {}", config.handle_access()));
+    if let Err(error) = config.known_clients() {
+        findings.fault("clients", format!("{error:#}"), "correct it there");
+    }
+    if config.serves_strangers() && clients::add_headers(config, environment) {
+        findings.fault("clients", "abridge is an open relay", clients::OPEN_RELAY);
+    }
+    if config.server.listen.0.iter().all(|address| address.exposure() != Exposure::Network) {
+        let said = "a reverse proxy in front must pass `host` on, set `x-forwarded-for`, and refuse hosts that it does not serve; add its name to admin.hosts";
+        findings.ok("proxy", said);
     }
 }
 

@@ -34,7 +34,7 @@ const INTERNAL_ERROR: i32 = -32_603;
 
 /// Passes messages on until standard input ends.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
-    let proxy = args.at.proxy(sources, config)?;
+    let proxy = args.at.proxy_for_callers(sources, config)?;
     let credential = credential(args, sources)?;
     let mut input = io::stdin().lock();
     loop {

@@ -1,4 +1,7 @@
-//! `abridge show`: prints an original that was taken out of a conversation, byte for byte: from the proxy, or from its store.
+//! `abridge show`: prints an original that was taken out of a conversation, from the proxy or from its store: byte for byte, and
+//! on a terminal with its control characters escaped.
+
+use std::io::{IsTerminal, stdout};
 
 use anyhow::anyhow;
 
@@ -50,7 +53,8 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
             return Ok(Exit::No);
         }
         let (end, size) = (range_end(&answer), parse_number(answer.header("x-abridge-size")));
-        print([&answer.body])?;
+        // A sequence that is cut between two parts is not a valid one.
+        if stdout().is_terminal() { print([escape::to_lines(&answer.body)])? } else { print([&answer.body])? }
         match (end, size) {
             (Some(end), Some(size)) if end < size && end > from => from = end,
             _ => return Ok(Exit::Ok),

@@ -31,6 +31,19 @@ pub fn all(config: &Config, environment: &Environment) -> Vec<Client> {
     std::iter::once(default).chain(config.upstreams.iter().map(route)).collect()
 }
 
+/// What is said of an abridge that anybody may use at its owner's expense.
+pub const OPEN_RELAY: &str = "other machines can reach server.listen, abridge adds a key or a header of its own to requests, and every client may use it; name the clients in [clients], set tls.client_ca, or listen on a loopback address";
+
+/// Whether abridge adds a key or a header of its own to requests, or spends a key for summaries.
+pub fn add_headers(config: &Config, environment: &Environment) -> bool {
+    let upstreams = &config.upstreams;
+    environment.api_key.is_some()
+        || !environment.upstream_keys.is_empty()
+        || !environment.summarizer_keys.is_empty()
+        || !config.upstream.headers.is_empty()
+        || upstreams.iter().any(|route| !route.over(&config.upstream).headers.is_empty())
+}
+
 /// The client of `[upstream]`.
 pub fn of_default(config: &Config, environment: &Environment) -> anyhow::Result<Upstream> {
     let settings = &config.upstream;

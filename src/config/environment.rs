@@ -11,6 +11,7 @@ use http::header::InvalidHeaderValue;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::error::{ConfigErrorKind, SourceLocation};
+use super::operator_token::{self, TokenFile};
 use super::{Config, ConfigError};
 use crate::handler::Handler;
 use crate::platform::files::{HOME, state_folder};
@@ -43,8 +44,9 @@ pub struct Environment {
     pub api_key: Option<Secret>,
     /// The keys of the `[[upstreams]]`, by the name of the upstream.
     pub upstream_keys: BTreeMap<String, Secret>,
-    /// The value of the variable that `admin.token_env` names.
-    pub admin_token: Option<Secret>,
+    /// The operators' token: the value of the variable that `admin.token_env` names, or what
+    /// [`Self::make_operator_token`] has made.
+    pub operator_token: Option<Secret>,
     /// The values of the variables that `[summarize.model]` and `[[summarize.failover]]` name.
     pub summarizer_keys: BTreeMap<String, Secret>,
     /// The values of the variables that `[handlers]` name, by the name of the handler.
@@ -80,6 +82,11 @@ impl Variables {
     /// The user's folder, from the first variable for it that is set.
     pub fn home(&self) -> Result<Option<PathBuf>, ConfigError> {
         Ok(self.first_set(HOME)?.map(|(_, path)| PathBuf::from(path)))
+    }
+
+    /// The folder for a user's state; `None` if no variable says where it is.
+    pub fn state_folder(&self) -> Option<PathBuf> {
+        state_folder(|name| self.path(name))
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {
@@ -159,7 +166,7 @@ impl Environment {
             Some(key(variable, &named_by).map(|key| (upstream.name.clone(), key)))
         };
         let upstream_keys = config.upstreams.iter().filter_map(upstream_key).collect::<Result<_, ConfigError>>()?;
-        let admin_token =
+        let operator_token =
             config.admin.token_env.as_deref().map(|name| read_admin_token(variables, name)).transpose()?;
         let policies = config.policies.names().map(|name| config.under_policy(name).map(|config| config.summarize));
         let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
@@ -174,7 +181,7 @@ impl Environment {
             Some(key(handler.key_env.as_deref()?, &named_by).map(|key| (name.clone(), key)))
         };
         let handler_keys = config.handlers.iter().filter_map(handler_key).collect::<Result<_, ConfigError>>()?;
-        let (state, plain_terminal) = (state_folder(|name| variables.path(name)), variables.wants_plain_text()?);
+        let (state, plain_terminal) = (variables.state_folder(), variables.wants_plain_text()?);
         let proxies = proxies(variables)?;
         let store_url = config.store.url_env.as_deref();
         let store_url =
@@ -184,7 +191,7 @@ impl Environment {
             proxies,
             api_key,
             upstream_keys,
-            admin_token,
+            operator_token,
             summarizer_keys,
             handler_keys,
             store_url,
@@ -196,6 +203,16 @@ impl Environment {
 }
 
 impl Environment {
+    /// Without a token of the settings, makes one, or reads the one that was made before. `None` if there was one already.
+    pub fn make_operator_token(&mut self) -> Option<TokenFile> {
+        if self.operator_token.is_some() {
+            return None;
+        }
+        let (token, file) = operator_token::make(self.state.as_deref());
+        self.operator_token = token;
+        Some(file)
+    }
+
     /// How these settings open a store in an engine.
     pub fn store_options(&self, settings: &store::Settings) -> Options {
         Options {
@@ -290,7 +307,7 @@ impl Secret {
         Ok(value)
     }
 
-    fn new(text: &str) -> Self {
+    pub(super) fn new(text: &str) -> Self {
         // Allocated at full length: a growing buffer would leave copies in freed memory.
         let mut buffer = Zeroizing::new(Vec::with_capacity(BEARER.len() + text.len()));
         buffer.extend_from_slice(BEARER.as_bytes());

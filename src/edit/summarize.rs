@@ -344,7 +344,7 @@ impl Scope {
             preserve_skills, transcript, model, input_handler, finalize_handler,
         } = settings;
         let recall::Settings {
-            require_auth: _,
+            auth: _,
             tool: _,
             via,
             public_url,

@@ -71,6 +71,8 @@ pub struct Exchange {
     /// The messages to keep for inspection, if any.
     pub(super) pending_inspection: Option<Box<PendingInspection>>,
     id: RequestId,
+    /// The name of the client, if the settings know it.
+    pub(super) client: Option<HeaderValue>,
     upstream: UpstreamName,
     timer: OverheadTimer,
     sent: Instant,
@@ -147,6 +149,7 @@ impl Exchange {
             recalls: None,
             pending_inspection: None,
             id,
+            client: None,
             upstream: UpstreamName::default(),
             timer,
             sent: timer.began(),
@@ -278,8 +281,9 @@ impl Exchange {
     fn log(&self, tap_report: &TapReport, end: End) {
         let Some(AnswerHead { status, after, bytes }) = self.answer else { return };
         let (status, first_byte_ms) = (status.as_u16(), millis(after));
+        let client = self.client.as_ref().and_then(|name| name.to_str().ok());
         let Some(edit) = &self.edit else {
-            return tracing::debug!(request_id = %self.id, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
+            return tracing::debug!(request_id = %self.id, client, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
         };
         let TapReport { stop_reason, usage, overflowed } = tap_report;
         let report = edit.report.as_deref();
@@ -290,6 +294,7 @@ impl Exchange {
                     request_id = %self.id,
                     outcome = $outcome,
                     edits = $edits,
+                    client,
                     upstream = self.upstream.is_route().then_some(self.upstream.as_str()),
                     rescue = self.rescue.map(tracing::field::display),
                     model = report.and_then(|report| report.model.as_deref()),

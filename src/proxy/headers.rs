@@ -1,7 +1,7 @@
 //! Header fields between client and upstream: hop-by-hop fields are removed, all others pass unchanged.
 
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderName, HeaderValue, TE, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, HeaderName, HeaderValue, TE, UPGRADE};
 
 use crate::upstream::framing;
 
@@ -10,6 +10,9 @@ pub(super) const CONTROL: HeaderName = HeaderName::from_static("x-abridge");
 
 /// The header with the key of Azure's clients.
 pub(super) const API_KEY: HeaderName = HeaderName::from_static("api-key");
+
+/// The header by which a known client shows its token beside a key, and in which abridge then notes the client's name.
+pub(super) const CLIENT: HeaderName = HeaderName::from_static("x-abridge-client");
 
 /// The value of the header `x-abridge`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,15 +48,16 @@ pub(super) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The header that every request of Anthropic's clients has.
 pub(super) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
-/// The client's credential, if any; an empty field is none. It is hashed, and neither stored nor logged.
+/// The client's credential, if any; an empty field is none. It is hashed, and neither stored nor logged. For a client that the
+/// settings know it is the name, whichever token the client shows.
 ///
 /// Clients of Anthropic may send two, of which `x-api-key` is the one that the API documents. Elsewhere `x-api-key` may be
 /// a gateway's, which many callers share: `authorization` comes first.
 pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
     let order = if headers.contains_key(ANTHROPIC_VERSION) {
-        [X_API_KEY, AUTHORIZATION, API_KEY]
+        [CLIENT, X_API_KEY, AUTHORIZATION, API_KEY]
     } else {
-        [AUTHORIZATION, API_KEY, X_API_KEY]
+        [CLIENT, AUTHORIZATION, API_KEY, X_API_KEY]
     };
     let shown = order.map(|name| headers.get(name).map(HeaderValue::as_bytes));
     shown.into_iter().flatten().find(|credential| !credential.is_empty())
@@ -63,10 +67,22 @@ pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
 pub(super) fn to_upstream(headers: &mut HeaderMap) {
     let trailers = headers.get_all(TE).iter().any(wants_trailers);
     // hyper answers `expect` as soon as the body is polled.
-    let ends_here = |name: &str| name == CONTROL.as_str() || matches!(name, "proxy-authorization" | "expect");
+    let ends_here = |name: &str| matches!(name, "x-abridge" | "x-abridge-client" | "proxy-authorization" | "expect");
     strip(headers, |name| is_hop_by_hop(name) || ends_here(name));
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Joins the `cookie` fields of a request. RFC 9113, section 8.2.3: HTTP/2 may split the field, HTTP/1.1 has one.
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() < 2 {
+        return;
+    }
+    if let Ok(mut joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..])) {
+        joined.set_sensitive(true);
+        headers.insert(COOKIE, joined);
     }
 }
 
@@ -157,10 +173,23 @@ mod tests {
             ("upgrade", "h2c"),
             ("expect", "100-continue"),
             ("x-abridge", "off"),
+            ("x-abridge-client", "alice"),
             ("authorization", "Bearer k"),
         ]);
         to_upstream(&mut map);
         assert_eq!(map, headers(&[("te", "trailers"), ("authorization", "Bearer k")]));
+    }
+
+    #[test]
+    fn several_cookie_fields_become_one_in_their_order() {
+        let mut map = HeaderMap::new();
+        for value in ["a=1", "b=2; c=3", "d=4"] {
+            map.append("cookie", HeaderValue::from_static(value));
+        }
+        join_cookies(&mut map);
+        assert_eq!(map.get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2; c=3; d=4"]);
+        join_cookies(&mut map);
+        assert_eq!(map.get_all("cookie").iter().count(), 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
@@ -16,7 +16,7 @@ use crate::engine::manual_summary::ManualSummaryError;
 use crate::platform::DescriptorLimit;
 use crate::units::ByteSize;
 use crate::upstream::probe::PROXY_ADVICE;
-use crate::upstream::target::NoPathError;
+use crate::upstream::target::TargetError;
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
 /// Marks an error as abridge's and not the upstream's; the value is the error's code.
@@ -53,12 +53,15 @@ pub(super) enum ProxyError {
     /// The bytes in memory have reached `server.max_buffered`.
     #[error("too many bytes in memory")]
     TooManyBytes,
-    /// The target has no path.
+    /// The target has no path, or leads out of the upstream's.
     #[error(transparent)]
-    Target(#[from] NoPathError),
+    Target(#[from] TargetError),
     /// A web page sent the request, and its host or origin is not allowed.
     #[error(transparent)]
     Page(AccessError),
+    /// Only known clients may use abridge, and the request shows none of their tokens.
+    #[error("an unknown client sent the request")]
+    UnknownClient,
     /// The body comes in a transfer coding besides chunks.
     #[error("the transfer-encoding of the request body is not \"chunked\" alone")]
     BadTransfer,
@@ -104,6 +107,7 @@ impl ProxyError {
             ) => StatusCode::BAD_REQUEST,
             Self::NoSummary(_) | Self::NotCompacted(_) | Self::RecallFailed => StatusCode::BAD_GATEWAY,
             Self::Page(_) => StatusCode::FORBIDDEN,
+            Self::UnknownClient => StatusCode::UNAUTHORIZED,
             Self::SocketRefused => StatusCode::UPGRADE_REQUIRED,
             Self::TooManyRequests { .. } | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upstream(error) => match error.kind {
@@ -131,6 +135,7 @@ impl ProxyError {
             Self::TooManyRequests { .. } | Self::TooManyBytes => "overloaded",
             Self::Target(_) => "bad_target",
             Self::Page(_) => "foreign_page",
+            Self::UnknownClient => "unknown_client",
             Self::BadTransfer => "bad_transfer_encoding",
             Self::BadEncoding => "bad_encoding",
             Self::NotUnderstood(_) => "not_understood",
@@ -169,10 +174,16 @@ impl ProxyError {
             Self::TooManyBytes => {
                 "abridge: the bytes in memory have reached server.max_buffered; try again, or raise it in the settings".to_owned()
             }
-            Self::Target(NoPathError) => {
+            Self::Target(TargetError::NoPath) => {
                 "abridge: the request target has no path; point the client's base URL here, abridge is not a forward proxy".to_owned()
             }
+            Self::Target(TargetError::LeavesBase) => {
+                "abridge: `..` in the request path leads out of the path of upstream.url; write the path without it, or set a shorter upstream.url".to_owned()
+            }
             Self::Page(refused) => format!("abridge: {refused}"),
+            Self::UnknownClient => {
+                "abridge: this abridge serves known clients alone; send your token of [clients] in place of a key, or as `x-abridge-client: TOKEN` beside one".to_owned()
+            }
             Self::BadTransfer => {
                 "abridge: the request body comes in a transfer-encoding that is not \"chunked\" alone; send it in chunks, and declare compression by content-encoding".to_owned()
             }
@@ -227,6 +238,9 @@ impl ProxyError {
         }
         if matches!(self, Self::SocketRefused) {
             responses::set_wanted_protocol(headers);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));

@@ -19,6 +19,7 @@ impl Introspection for Proxy {
             let settings = label("fingerprint", &self.live.load().fingerprint());
             exposition.info("abridge_settings", "The settings and the version that edits depend on", settings);
             self.write_requests(&mut exposition);
+            self.write_clients(&mut exposition);
             self.accounting.metrics.write(&mut exposition);
             self.write_store(&mut exposition).await;
             self.write_summaries(&mut exposition);
@@ -88,6 +89,12 @@ impl Proxy {
             "Answers to recalls by outcome",
             labelled("outcome", self.recalls.counts()),
         );
+    }
+
+    fn write_clients(&self, exposition: &mut Exposition) {
+        let live = self.live();
+        let each = live.clients.counts().map(|(name, n)| (label("client", name), n));
+        exposition.counters("abridge_client_requests", "Requests of the clients of the settings", each);
     }
 
     async fn write_store(&self, exposition: &mut Exposition) {

@@ -19,6 +19,9 @@ pub(super) async fn send_request(
     tunnel: Option<&Tunnel>,
 ) -> Result<Response<PeekableBody>, UpstreamError> {
     *request.uri_mut() = target;
+    if request.version() == Version::HTTP_2 {
+        headers::join_cookies(request.headers_mut());
+    }
     *request.version_mut() = Version::HTTP_11;
     headers::to_upstream(request.headers_mut());
     if let Some(tunnel) = tunnel {

@@ -154,7 +154,10 @@ impl Proxy {
 
     /// Identifies the caller by the request's credential.
     pub(super) fn caller(&self, headers: &HeaderMap) -> Caller {
-        self.engine.caller(headers::credential(headers))
+        let shown = headers::credential(headers);
+        let caller = self.engine.caller(shown);
+        self.callers_seen.note(caller, shown.unwrap_or_default());
+        caller
     }
 
     /// Collects what a summarizer call on behalf of this request needs. The call may outlive the request.

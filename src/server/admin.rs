@@ -18,15 +18,16 @@ pub struct Settings {
     /// The name of the environment variable with the operators' token, 16 characters or more, which operators send as
     /// `authorization: Bearer …`.
     ///
-    /// Not set: whoever reaches a loopback address or a Unix socket is an operator.
+    /// Not set: abridge makes a token at its first start and keeps it in `abridge/operator-token` in the state folder.
     ///
     /// Example: `"ABRIDGE_TOKEN"`
     pub token_env: Option<String>,
-    /// Names of this machine besides `localhost`, loopback addresses and the host of `recall.public_url`. On loopback
-    /// addresses, requests under other names get 403, because a web page may have made them (DNS rebinding).
+    /// Names of this machine besides `localhost`, loopback addresses and the host of `recall.public_url`. Requests under
+    /// other names get 403, because a web page may have made them (DNS rebinding): on loopback addresses all, elsewhere
+    /// those that a browser marks.
     pub hosts: Vec<String>,
     /// Origins of web pages on other machines, such as `"https://chat.example"`, that may send requests to the upstream
-    /// where abridge adds a key of its own. On loopback addresses, other pages get 403; pages of this machine and
-    /// clients that are no browser do not.
+    /// where abridge adds a key or a header of its own. Other pages get 403; pages of this machine and clients other than
+    /// browsers do not.
     pub origins: Vec<String>,
 }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::admin::access::{Exposure, Peer};
+use crate::admin::access::Exposure;
 use crate::platform::sockets::{self, UnixListener, UnixStream};
 
 /// `"127.0.0.1:8787"`, `"[::1]:8787"`, `"localhost:8787"` or `"unix:/path"`; one, or a list of them.
@@ -106,6 +106,16 @@ impl<'de> Deserialize<'de> for Addresses {
 
 // === impl Address ===
 
+impl Address {
+    /// Who can reach it.
+    pub fn exposure(&self) -> Exposure {
+        match self {
+            Self::Tcp(address) => Exposure::of(*address),
+            Self::Unix(_) => Exposure::Unix,
+        }
+    }
+}
+
 impl FromStr for Address {
     type Err = AddressError;
 
@@ -197,11 +207,11 @@ impl Listener {
 }
 
 impl Socket {
-    /// Where the connection comes from.
-    pub fn peer(&self) -> Peer {
+    /// The address that the connection comes from; `None` for a Unix socket.
+    pub fn peer(&self) -> Option<IpAddr> {
         match self {
-            Self::Tcp(tcp) => Peer::of(tcp.peer_addr().ok()),
-            Self::Unix(_) => Peer::Unix,
+            Self::Tcp(tcp) => Some(tcp.peer_addr().ok()?.ip().to_canonical()),
+            Self::Unix(_) => None,
         }
     }
 }

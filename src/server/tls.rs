@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -27,6 +28,13 @@ pub struct Settings {
     ///
     /// Example: `"key.pem"`
     pub key: PathBuf,
+    /// PEM file with the certificates that clients' certificates are signed with. A client without such a certificate gets no
+    /// connection. `[clients]` gives them names.
+    ///
+    /// Not set: clients show no certificate.
+    ///
+    /// Example: `"clients-ca.pem"`
+    pub client_ca: Option<PathBuf>,
 }
 
 /// Accepts TLS with the current certificate. Clones share it, so that one reload reaches every listener.
@@ -89,10 +97,23 @@ fn server_config(settings: &Settings) -> Result<ServerConfig, TlsError> {
     }
     let key = PrivateKeyDer::from_pem_file(&settings.key).map_err(unreadable(&settings.key))?;
     let unusable = |source| TlsError::Unusable { path: settings.cert.as_path().into(), source };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(unusable)?
-        .with_no_client_auth()
+        .map_err(unusable)?;
+    let builder = match &settings.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for root in CertificateDer::pem_file_iter(path).map_err(unreadable(path))? {
+                let unusable = |source| TlsError::Unusable { path: path.as_path().into(), source };
+                roots.add(root.map_err(unreadable(path))?).map_err(unusable)?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|_| TlsError::Empty(path.as_path().into()))?)
+        }
+    };
+    let mut config = builder
         .with_single_cert(chain, key)
         .map_err(unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

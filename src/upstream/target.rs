@@ -28,10 +28,16 @@ pub struct HeaderName(http::HeaderName);
 #[derive(Clone, Eq, PartialEq)]
 pub struct HeaderValue(http::HeaderValue);
 
-/// A request target has no path that could be joined.
+/// A request target cannot be joined to the upstream's URL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the request target has no path")]
-pub struct NoPathError;
+pub enum TargetError {
+    /// It has no path.
+    #[error("the request target has no path")]
+    NoPath,
+    /// Its path has `..` that would lead out of the path of the upstream's URL.
+    #[error("the path of the request leads out of the upstream's base path by `..`")]
+    LeavesBase,
+}
 
 // === impl BaseUrl ===
 
@@ -65,32 +71,58 @@ impl BaseUrl {
     ///
     /// # Errors
     ///
-    /// When the target is `*` or an authority.
-    pub fn join(&self, target: &Uri) -> Result<Uri, NoPathError> {
+    /// When the target is `*` or an authority, and when `..` in its path, however it is written, would lead out of the base's
+    /// path: a key of the settings may be for that path alone.
+    pub fn join(&self, target: &Uri) -> Result<Uri, TargetError> {
         let path = target.path_and_query().map(PathAndQuery::as_str).unwrap_or_default();
         if !path.starts_with('/') {
-            return Err(NoPathError);
+            return Err(TargetError::NoPath);
         }
         let base = self.0.path().trim_end_matches('/');
-        let joined = match base {
-            "" => path.to_owned(),
-            _ if is_below(path, base) => path.to_owned(),
+        // What of the base stays in front, and what the client's path adds to it.
+        let (front, rest) = match base {
+            "" => ("", path),
+            _ if is_below(path, base) => (base, path.strip_prefix(base).unwrap_or_default()),
             _ if is_below(path, "/openai/deployments") && is_segment(base, "openai") => {
-                let front = base.find("/openai").and_then(|at| base.get(..at)).unwrap_or_default();
-                format!("{front}{path}")
+                (base.find("/openai").and_then(|at| base.get(..at)).unwrap_or_default(), path)
             }
-            _ if is_below(path, "/v1") => format!("{base}{}", path.strip_prefix("/v1").unwrap_or_default()),
-            _ => format!("{base}{path}"),
+            _ if is_below(path, "/v1") => (base, path.strip_prefix("/v1").unwrap_or_default()),
+            _ => (base, path),
         };
+        if !front.is_empty() && leads_out(target.path(), path.len() - rest.len()) {
+            return Err(TargetError::LeavesBase);
+        }
+        let joined = format!("{front}{rest}");
         let mut parts = self.0.clone().into_parts();
-        parts.path_and_query = Some(PathAndQuery::from_maybe_shared(Bytes::from(joined)).map_err(|_| NoPathError)?);
-        Uri::from_parts(parts).map_err(|_| NoPathError)
+        parts.path_and_query =
+            Some(PathAndQuery::from_maybe_shared(Bytes::from(joined)).map_err(|_| TargetError::NoPath)?);
+        Uri::from_parts(parts).map_err(|_| TargetError::NoPath)
     }
 }
 
 /// Whether the path, perhaps with a query, is `folder` or below it.
 pub(super) fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
+}
+
+/// Whether what follows the first `skipped` bytes of a path leads above where it begins, as some server may read it: with
+/// `%2e` for a dot, `%2f`, `\\` or `%5c` for a slash, and parameters behind a semicolon.
+fn leads_out(path: &str, skipped: usize) -> bool {
+    let rest = path.get(skipped..).unwrap_or_default();
+    if !rest.contains("..") && !rest.contains('%') {
+        return false;
+    }
+    let read = rest.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/").replace('\\', "/");
+    let mut depth = 0_usize;
+    for segment in read.split('/') {
+        match segment.split(';').next().unwrap_or_default() {
+            "" | "." => {}
+            ".." if depth == 0 => return true,
+            ".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    false
 }
 
 fn is_segment(path: &str, segment: &str) -> bool {
@@ -281,8 +313,33 @@ mod tests {
     #[test]
     fn a_target_without_a_path_is_refused() {
         let base = BaseUrl::default();
-        assert_eq!(base.join(&"*".parse().unwrap()), Err(NoPathError));
-        assert_eq!(base.join(&"example.com:443".parse().unwrap()), Err(NoPathError));
+        assert_eq!(base.join(&"*".parse().unwrap()), Err(TargetError::NoPath));
+        assert_eq!(base.join(&"example.com:443".parse().unwrap()), Err(TargetError::NoPath));
+    }
+
+    #[test]
+    fn dots_never_lead_out_of_the_path_of_the_base() {
+        let join = |base: &str, target: &str| base.parse::<BaseUrl>().unwrap().join(&target.parse().unwrap());
+        for target in [
+            "/v1/../other/models",
+            "/../other",
+            "/v1/models/../../other",
+            "/v1/%2e%2e/other",
+            "/v1/.%2E/other",
+            "/v1/x/..%2f..%2Fother",
+            "/v1/..;a=1/other",
+            "/v1/..%5cother",
+            "/gate/tenant/v1/../../other",
+            "/v1/..",
+        ] {
+            assert_eq!(join("https://h/gate/tenant/v1", target), Err(TargetError::LeavesBase), "{target}");
+        }
+        for target in ["/v1/models/../files", "/v1/a/./b/..", "/v1/...", "/v1/%2e", "/v1/a..b", "/v1/x?q=../../..", "/v1/%zz"] {
+            assert!(join("https://h/gate/tenant/v1", target).is_ok(), "{target}");
+        }
+        assert_eq!(joined("https://h", "/../x"), "https://h/../x", "there is nothing to leave");
+        let azure = "/openai/deployments/../../../other";
+        assert_eq!(join("https://gate/azure/openai", azure), Err(TargetError::LeavesBase));
     }
 
     #[test]

@@ -218,7 +218,7 @@ async fn handles_of_a_replaced_secret_are_recalled_by_their_caller_alone(engine:
     engine.init("").await;
     let upstream = Summarizer::playing([]).await;
     let [ann, bob] = ["ann", "bob"].map(|name| format!("authorization: Bearer {name}"));
-    let before = replica(&engine, &upstream, 1).with("recall.require_auth = true").start().await;
+    let before = replica(&engine, &upstream, 1).with("recall.auth = \"credential\"").start().await;
     let mut client = before.connect().await;
     client.send(post("/v1/chat/completions", &[&ann], with_results(&[long_text(1)]))).await;
     assert_eq!(client.reply().await.head.status(), 200);
@@ -226,7 +226,7 @@ async fn handles_of_a_replaced_secret_are_recalled_by_their_caller_alone(engine:
     before.signal("TERM");
     before.exit().await;
 
-    let after = replica_after(&engine, &upstream, 2, 1).with("recall.require_auth = true").start().await;
+    let after = replica_after(&engine, &upstream, 2, 1).with("recall.auth = \"credential\"").start().await;
     for (fields, status) in [(&[ann.as_str()][..], 200), (&[&bob], 404), (&[], 401)] {
         let mut client = after.connect().await;
         client.send(request("GET", &target, fields)).await;

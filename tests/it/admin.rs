@@ -5,19 +5,18 @@ use std::net::SocketAddr;
 use crate::events::{EventListener, edited};
 use crate::support::bodies::DANGLING;
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Scene, Setup, Upstream, Wire};
+use crate::support::{Abridge, OPERATOR, Scene, Setup, Upstream, Wire, request};
 
 const TOKEN: &str = "a-token-of-operators";
 const RIGHT: &str = "authorization: Bearer a-token-of-operators";
 const UNKNOWN: &str = "/abridge/recall/00000000000000000000000000";
 
 /// Paths that are for operators, whether there is something yet or not.
-const OPERATORS: [&str; 7] = [
+const OPERATORS: [&str; 6] = [
     "/abridge/status",
     "/abridge/requests?after=0",
     "/abridge/requests/req_1",
     "/abridge/payloads?limit=1",
-    "/abridge/metrics",
     "/abridge/of-tomorrow",
     "/abridge/recall/",
 ];
@@ -72,23 +71,90 @@ fn with_token(setup: Setup) -> Setup {
 // === addresses ===
 
 #[tokio::test]
-async fn a_loopback_address_serves_operators_without_a_token_if_none_is_set() {
+async fn operators_show_a_token_on_a_loopback_address_too() {
     let upstream = Upstream::start().await;
     let open = Setup::before(&upstream).start().await;
     let closed = with_token(Setup::before(&upstream)).start().await;
     for path in OPERATORS {
-        assert!(is_let_in(&get(open.address(), path, "x-none: 1").await), "{path}");
-        for proxied in ["x-forwarded-for: 10.0.0.1", "forwarded: for=10.0.0.1", "via: 1.1 a", "x-real-ip: 10.0.0.1"] {
-            check_refused(&get(open.address(), path, proxied).await, 403, "admin.token_env");
-        }
-        assert!(is_let_in(&get(closed.address(), path, RIGHT).await), "{path}");
-        for wrong in ["x-none: 1", "authorization: Bearer a-token-of-operator", "authorization: Basic YTpi"] {
-            let reply = get(closed.address(), path, wrong).await;
+        for (abridge, right) in [(&open, OPERATOR), (&closed, RIGHT)] {
+            assert!(is_let_in(&get(abridge.address(), path, right).await), "{path}");
+            let reply = get(abridge.address(), path, "x-none: 1").await;
             check_refused(&reply, 401, "admin.token_env");
             assert_eq!(reply.head.get("www-authenticate"), Some("Bearer"));
         }
     }
-    assert!(is_let_in(&get(closed.address(), "/abridge/", "x-none: 1").await));
+    let host = format!("host: {}", closed.address());
+    for wrong in ["authorization: Bearer a-token-of-operator", "authorization: Basic YTpi", OPERATOR] {
+        check_refused(&get(closed.address(), OPERATORS[0], wrong).await, 401, "admin.token_env");
+    }
+    for path in ["/abridge/", "/abridge/metrics"] {
+        assert!(is_let_in(&get(closed.address(), path, "x-none: 1").await), "{path}");
+    }
+    for proxied in ["x-forwarded-for: 10.0.0.1", "forwarded: for=10.0.0.1", "via: 1.1 a", "x-real-ip: 10.0.0.1"] {
+        check_refused(&get(closed.address(), "/abridge/metrics", proxied).await, 403, "operators' token");
+        let shown = [&*host, proxied, RIGHT];
+        assert!(is_let_in(&ask(closed.address(), "GET /abridge/metrics", &shown).await), "{proxied}");
+    }
+}
+
+#[tokio::test]
+async fn the_token_is_made_at_the_first_start_kept_for_its_user_and_in_the_url_of_the_page() {
+    let upstream = Upstream::start().await;
+    let state = tempfile::tempdir().unwrap();
+    let start = || Setup::before(&upstream).environment("XDG_STATE_HOME", state.path().display().to_string()).start();
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let abridge = start().await;
+        let line = abridge.says("abridge: page: ", 0).await;
+        let (page, token) = line.split_once("#token=").unwrap();
+        assert!(page.ends_with(&format!("http://{}/abridge/", abridge.address())), "{page}");
+        let shown = format!("authorization: Bearer {token}");
+        assert!(is_let_in(&get(abridge.address(), "/abridge/status", &shown).await));
+        // Commands of this user find it.
+        let status = |state: &std::path::Path| {
+            let mut command = std::process::Command::new(crate::support::binary());
+            command.args(["status", "--at", &format!("http://{}", abridge.address())]).env("XDG_STATE_HOME", state);
+            command.env_remove("ABRIDGE_ADMIN_TOKEN").current_dir("/").output().unwrap()
+        };
+        assert!(status(state.path()).status.success());
+        let other = status(&state.path().join("of-another-user"));
+        let said = String::from_utf8(other.stderr).unwrap();
+        assert!(other.status.code() == Some(1) && said.contains("401") && said.contains("operator-token"), "{said}");
+        tokens.push(token.to_owned());
+    }
+    assert_eq!(tokens[0], tokens[1]);
+    let file = state.path().join("abridge/operator-token");
+    assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), tokens[0]);
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&file.metadata().unwrap()) & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_slowed_down_and_logged_once() {
+    let upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).start().await;
+    let (at, before) = (abridge.address(), std::time::Instant::now());
+    let wrong = "authorization: Bearer guess-of-a-stranger";
+    let (first, second) = tokio::join!(get(at, "/abridge/status", wrong), get(at, "/abridge/requests", wrong));
+    check_refused(&first, 401, "operators");
+    check_refused(&second, 401, "operators");
+    assert!(before.elapsed() >= std::time::Duration::from_secs(2), "one after the other");
+    let said = abridge.stderr();
+    let lines: Vec<_> = said.iter().filter(|line| line.contains("a wrong token was shown")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("127.0.0.1") && !lines[0].contains("guess"), "{lines:?}");
+    // The right one does not wait behind wrong ones, of which only so many wait.
+    let mut waiting = Vec::new();
+    for _ in 0..17 {
+        let mut client = abridge.connect().await;
+        client.send(request("GET", "/abridge/status", &[wrong])).await;
+        waiting.push(client);
+    }
+    let mut refused = Vec::new();
+    for client in &mut waiting {
+        refused.push(client.reply());
+    }
+    let at_once = crate::support::within("429", futures_util::future::select_all(refused.into_iter().map(Box::pin))).await;
+    assert_eq!(at_once.0.head.status(), 429);
+    assert!(is_let_in(&get(at, "/abridge/status", OPERATOR).await));
 }
 
 #[tokio::test]
@@ -135,12 +201,13 @@ async fn the_address_of_operators_serves_nothing_else_and_nothing_without_the_to
 }
 
 #[tokio::test]
-async fn operators_need_no_token_on_a_loopback_address_of_their_own() {
+async fn operators_need_the_token_on_a_loopback_address_of_their_own() {
     let upstream = Upstream::start().await;
     let setup = Setup::before(&upstream).listen(&["0.0.0.0:0"]).with("admin.listen = \"127.0.0.1:0\"");
     let abridge = setup.start().await;
     let at = operators_of(&abridge).await;
-    assert!(is_let_in(&get(at, "/abridge/status", "x-none: 1").await));
+    assert!(is_let_in(&get(at, "/abridge/status", OPERATOR).await));
+    check_refused(&get(at, "/abridge/status", "x-none: 1").await, 401, "operators");
     check_refused(&ask(at, "GET /abridge/status", &["host: evil.example"]).await, 403, "admin.hosts");
 }
 
@@ -150,11 +217,13 @@ async fn operators_are_served_over_ipv6_and_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("unix:{}", folder.path().join("abridge.sock").display());
     let abridge = Setup::before(&upstream).listen(&["[::1]:0", &socket]).start().await;
-    assert!(is_let_in(&get(abridge.address(), "/abridge/status", "x-none: 1").await));
-    check_refused(&ask(abridge.address(), "GET /abridge/status", &["host: [::2]"]).await, 403, "admin.hosts");
+    assert!(is_let_in(&get(abridge.address(), "/abridge/status", OPERATOR).await));
+    check_refused(&ask(abridge.address(), "GET /abridge/status", &["host: [::2]", OPERATOR]).await, 403, "admin.hosts");
     let mut client = abridge.connect_to(1).await;
-    client.send("GET /abridge/status HTTP/1.1\r\nhost: whatever\r\n\r\n").await;
-    assert!(is_let_in(&client.reply().await));
+    for (field, status) in [(OPERATOR, 200), ("x-none: 1", 401)] {
+        client.send(format!("GET /abridge/status HTTP/1.1\r\nhost: whatever\r\n{field}\r\n\r\n")).await;
+        assert_eq!(client.reply().await.head.status(), status);
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::metrics::scrape;
-use crate::support::{Abridge, Setup, Upstream, binary, chat, request, within};
+use crate::support::{Abridge, OPERATOR, OPERATOR_TOKEN, Setup, Upstream, binary, chat, request, within};
 
 /// A conversation with so many results of 4,000 bytes.
 pub(crate) fn conversation(seed: &str, n_results: usize) -> String {
@@ -109,7 +109,7 @@ struct Learnt {
 
 async fn status(abridge: &Abridge) -> Status {
     let mut client = abridge.connect().await;
-    client.send(request("GET", "/abridge/status", &[])).await;
+    client.send(request("GET", "/abridge/status", &[OPERATOR])).await;
     serde_json::from_slice(&client.reply().await.body).unwrap()
 }
 
@@ -204,7 +204,7 @@ async fn the_status_says_what_a_prompt_cache_has_lost_to_edits_and_to_the_client
     assert!(caches[0].lost.client > 1000 && caches[0].requests == 2, "{caches:?}");
     let mut command = Command::new(binary());
     let at = format!("http://{}", abridge.address());
-    let printed = String::from_utf8(command.args(["status", "--at", &at]).output().unwrap().stdout).unwrap();
+    let printed = String::from_utf8(command.args(["status", "--at", &at]).env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN).output().unwrap().stdout).unwrap();
     assert!(printed.contains("\ncache             m at default: tokens lost: "), "{printed}");
     assert!(printed.contains("\ntoken factor      m at default: 1."), "{printed}");
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::support::bodies::{DANGLING, PLAIN};
-use crate::support::{Abridge, End, Scene, Setup, Upstream, Wire, chat, post, request, within};
+use crate::support::{Abridge, End, OPERATOR, Scene, Setup, Upstream, Wire, chat, post, request, within};
 
 const CHAT: &str = "/v1/chat/completions";
 const PATH: &str = "/abridge/events";
@@ -61,7 +61,7 @@ struct Usage {
 impl EventListener {
     /// Listens as the operator of the machine.
     pub(crate) async fn of_operator(abridge: &Abridge) -> Self {
-        Self::with(abridge, &[]).await
+        Self::with(abridge, &[OPERATOR]).await
     }
 
     /// Listens, with these lines in the head.

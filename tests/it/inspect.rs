@@ -9,7 +9,7 @@ use crate::metrics::after;
 use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, ClosedPort, Scene, Setup, Upstream, binary, chat, post, request, within};
+use crate::support::{Abridge, ClosedPort, OPERATOR, OPERATOR_TOKEN, Scene, Setup, Upstream, binary, chat, post, request, within};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -94,7 +94,7 @@ fn run(abridge: &Abridge, args: &[&str]) -> CommandOutput {
 
 fn run_at(url: &str, args: &[&str]) -> CommandOutput {
     let mut command = Command::new(binary());
-    let output = command.args(args).args(["--at", url]).current_dir("/").output().unwrap();
+    let output = command.args(args).args(["--at", url]).current_dir("/").env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN).output().unwrap();
     CommandOutput {
         code: output.status.code().unwrap(),
         out: output.stdout,
@@ -105,7 +105,7 @@ fn run_at(url: &str, args: &[&str]) -> CommandOutput {
 /// What a path of abridge itself answers.
 async fn get(abridge: &Abridge, target: &str) -> Reply {
     let mut client = abridge.connect().await;
-    client.send(format!("GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await;
+    client.send(format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{OPERATOR}\r\nconnection: close\r\n\r\n")).await;
     client.reply().await
 }
 

@@ -67,7 +67,7 @@ async fn start(settings: &str) -> (Upstream, Abridge) {
 
 #[tokio::test]
 async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_reads_them() {
-    let (mut upstream, abridge) = start("recall.require_auth = true").await;
+    let (mut upstream, abridge) = start("recall.auth = \"credential\"").await;
     let at = abridge.address();
     let texts = [long_text(1), long_text(2)];
     let sent = offering(at, &mut upstream, ANN, RECALL, &texts).await;
@@ -112,7 +112,7 @@ async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_r
 #[tokio::test]
 async fn a_caller_lists_and_searches_its_own_texts_alone() {
     let mut upstream = Upstream::start().await;
-    let setup = Setup::before(&upstream).with("recall.require_auth = true").with("admin.token_env = \"OPERATORS\"");
+    let setup = Setup::before(&upstream).with("recall.auth = \"credential\"").with("admin.token_env = \"OPERATORS\"");
     let abridge = setup.environment("OPERATORS", "a-token-of-operators").start().await;
     let at = abridge.address();
     let ann = handles(&offering(at, &mut upstream, ANN, RECALL, &[long_text(1), long_text(2)]).await);
@@ -222,7 +222,7 @@ async fn a_call_of_the_newest_revision_needs_no_handshake() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_passes_messages_on_with_the_key_of_the_conversations() {
-    let (mut upstream, abridge) = start("recall.require_auth = true").await;
+    let (mut upstream, abridge) = start("recall.auth = \"credential\"").await;
     let at = abridge.address();
     let found = handles(&offering(at, &mut upstream, ANN, RECALL, &[long_text(1)]).await);
     let ask = |url: String, key: &'static str| {

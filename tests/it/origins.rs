@@ -63,9 +63,10 @@ async fn requests_of_foreign_origins_are_refused_if_abridge_has_its_own_key() {
     let none = Setup::before(&upstream).start().await;
     let own = "upstream.api_key_env = \"KEY\"";
     let header = "upstream.headers = { api-key = \"sk-own\" }";
+    let [team, cookie] = ["x-team", "cookie"].map(|name| format!("upstream.headers = {{ {name} = \"a\" }}"));
     let model = "summarize.model = { base_url = \"http://localhost:1/v1\", model = \"m\", api_key_env = \"KEY\" }";
     let mut keyed = Vec::new();
-    for line in [own, header, model] {
+    for line in [own, header, model, &team, &cookie] {
         keyed.push(Setup::before(&upstream).with(line).environment("KEY", "sk-own").start().await);
     }
     for (start, body) in REQUESTS {
@@ -108,19 +109,47 @@ async fn hosts_and_origins_can_be_configured_and_reloaded() {
 }
 
 #[tokio::test]
-async fn unix_sockets_and_network_addresses_check_neither_host_nor_origin() {
+async fn unix_sockets_and_network_addresses_spend_no_key_for_a_page_either() {
     let mut upstream = Upstream::start().await;
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("unix:{}", folder.path().join("socket").display());
     for listen in [&*socket, "0.0.0.0:0"] {
-        let setup = Setup::before(&upstream).with("upstream.api_key_env = \"KEY\"").environment("KEY", "sk-own");
-        let abridge = setup.listen(&[listen]).start().await;
-        let fields = ["host: abridge.example", "origin: https://chat.example"];
-        assert_eq!(
-            asked(&abridge, &mut upstream, "POST /v1/chat/completions", &fields, PLAIN).await.0,
-            200,
-            "{listen}"
-        );
+        for key in ["", "upstream.api_key_env = \"KEY\"\nadmin.hosts = [\"box.lan\"]"] {
+            let setup = Setup::before(&upstream).with(key).environment("KEY", "sk-own").listen(&[listen]);
+            let abridge = setup.start().await;
+            let refused = if key.is_empty() { 200 } else { 403 };
+            let mut ask = async |fields: &[&str]| asked(&abridge, &mut upstream, "POST /v1/files", fields, "x").await.0;
+            assert_eq!(ask(&["host: abridge.example", "origin: https://evil.example"]).await, refused, "{listen}");
+            // A proxy in front has written another host.
+            assert_eq!(ask(&["host: 127.0.0.1:8787", "origin: https://evil.example"]).await, refused, "{listen}");
+            assert_eq!(ask(&["host: box.lan", "origin: http://box.lan"]).await, 200, "{listen}");
+            assert_eq!(ask(&["host: any.example"]).await, 200, "no browser: {listen}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_abridge_that_spends_its_key_for_anybody_says_so_at_start_and_in_doctor() {
+    let upstream = Upstream::start().await;
+    let key = "upstream.api_key_env = \"KEY\"";
+    let hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"; // of test
+    let clients = format!("clients.tokens = {{ ann = \"{hash}\" }}");
+    for (listen, lines, is_open) in [
+        ("0.0.0.0:0", vec![key], true),
+        ("0.0.0.0:0", vec!["upstream.headers = { cookie = \"a\" }"], true),
+        ("0.0.0.0:0", vec![key, &clients], false),
+        ("0.0.0.0:0", vec![], false),
+        ("127.0.0.1:0", vec![key], false),
+    ] {
+        let setup = lines.iter().fold(Setup::before(&upstream), |setup, line| setup.with(line));
+        let abridge = setup.environment("KEY", "sk-own").listen(&[listen]).start().await;
+        abridge.says("abridge: page: ", 0).await;
+        let said = abridge.stderr().iter().any(|line| line.contains("every client may use it"));
+        assert_eq!(said, is_open, "{listen} {lines:?}");
+        let mut doctor = std::process::Command::new(crate::support::binary());
+        doctor.args(["doctor", "--config"]).arg(abridge.config()).env("KEY", "sk-own");
+        let found = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
+        assert_eq!(found.contains("fault clients     abridge is an open relay"), is_open, "{found}");
     }
 }
 

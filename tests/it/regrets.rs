@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::metrics::scrape;
 use crate::support::offloads::recalls;
-use crate::support::{Abridge, Scene, binary, chat, request, within};
+use crate::support::{Abridge, OPERATOR, OPERATOR_TOKEN, Scene, binary, chat, request, within};
 
 const CLEARING: &str = "tokens.counter = \"estimate\"\ntokens.ask_upstream = false\n\
      clear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 1 }, clear_at_least = 0 }";
@@ -71,7 +71,7 @@ async fn what_is_asked_for_again_is_counted_and_shown_and_doubles_keep() {
         assert_eq!(lines.len(), 1, "{lines:?}");
     }
     let mut client = scene.abridge.connect().await;
-    client.send(request("GET", "/abridge/requests", &["connection: close"])).await;
+    client.send(request("GET", "/abridge/requests", &[OPERATOR, "connection: close"])).await;
     let reply = String::from_utf8(client.reply().await.body.to_vec()).unwrap();
     assert_eq!(reply.matches("\"regrets\":{").count(), 3, "{reply}");
     assert!(
@@ -79,7 +79,7 @@ async fn what_is_asked_for_again_is_counted_and_shown_and_doubles_keep() {
         "{reply}"
     );
     let at = format!("http://{}", scene.abridge.address());
-    let status = Command::new(binary()).args(["status", "--at", &at]).output().unwrap();
+    let status = Command::new(binary()).args(["status", "--at", &at]).env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN).output().unwrap();
     let status = String::from_utf8(status.stdout).unwrap();
     assert!(status.contains("regrets           recalled 1, repeated 1\n"), "{status}");
 }

@@ -2,7 +2,7 @@
 
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
 use crate::support::offloads::with_results;
-use crate::support::{Scene, chat, request};
+use crate::support::{OPERATOR, Scene, chat, request};
 
 const RELOADED: &str = "settings reloaded";
 const REFUSED: &str = "not reloaded";
@@ -165,7 +165,7 @@ async fn a_post_of_an_operator_reloads_and_is_answered_with_the_outcome() {
     let write = |lines: &str| std::fs::write(&config, format!("{written}{lines}\n")).unwrap();
     let mut operator = scene.abridge.connect().await;
     let mut ask = async |method: &str, fields: &[&str]| {
-        operator.send(request(method, "/abridge/reload", &[fields, &["content-length: 0"]].concat())).await;
+        operator.send(request(method, "/abridge/reload", &[fields, &[OPERATOR, "content-length: 0"]].concat())).await;
         let reply = operator.reply().await;
         (reply.head.status(), String::from_utf8(reply.body.to_vec()).unwrap())
     };

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::support::offloads::{long_text, recalls};
 use crate::support::upstream::head;
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Scene, Setup, Upstream, post, request};
+use crate::support::{Abridge, OPERATOR, Scene, Setup, Upstream, post, request};
 
 const SOCKET: [&str; 5] = [
     "connection: Upgrade",
@@ -212,7 +212,7 @@ async fn what_only_counts_is_not_in_the_history() {
     sent(&mut scene, COUNT, &[], DANGLING).await;
     sent(&mut scene, TURN, &[], DANGLING).await;
     scene.abridge.says("patched 1", 0).await;
-    scene.client.send(request("GET", "/abridge/requests", &[])).await;
+    scene.client.send(request("GET", "/abridge/requests", &[OPERATOR])).await;
     let listed = scene.client.reply().await.body;
     let listed = std::str::from_utf8(&listed).unwrap();
     assert_eq!((listed.matches(COUNT).count(), listed.matches(TURN).count()), (0, 1), "{listed}");

@@ -19,7 +19,7 @@ use crate::metrics::after;
 use crate::support::bodies::DANGLING;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::Summarizer;
-use crate::support::{Abridge, Setup, binary, post, request};
+use crate::support::{Abridge, OPERATOR, Setup, binary, post, request};
 
 /// Settings, and the edits that change something under them.
 const POLICIES: [(&str, &[&str]); 11] = [
@@ -338,7 +338,7 @@ async fn reports(abridge: &Abridge) -> Vec<Option<Report>> {
 
 async fn get<T: DeserializeOwned>(abridge: &Abridge, path: &str) -> T {
     let mut client = abridge.connect().await;
-    client.send(request("GET", path, &[])).await;
+    client.send(request("GET", path, &[OPERATOR])).await;
     serde_json::from_slice(&client.reply().await.body).unwrap()
 }
 

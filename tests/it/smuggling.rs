@@ -384,20 +384,22 @@ async fn targets_without_a_path_are_refused_and_absolute_ones_go_to_the_upstream
 async fn a_path_is_ours_or_the_upstreams_as_it_is_written() {
     let proxied = Proxied::new().await;
     for (target, status) in [
-        ("/abridge/../v1/models", 404),
-        ("/abridge/%2e%2e/v1/models", 404),
-        ("/abridge//status", 404),
+        ("/abridge/../v1/models", 401),
+        ("/abridge/%2e%2e/v1/models", 401),
+        ("/abridge//status", 401),
         ("/abridge/recall/../status", 404),
         ("/abridge/recall/..%2fstatus", 404),
         ("/abridge/summarize/../v1/models", 404),
+        // Out of the path of the upstream's URL.
+        ("/%2e%2e/abridge/status", 400),
+        ("/v1/../abridge/status", 400),
+        ("/v1/x/..%2f../abridge/status", 400),
         ("http://elsewhere.test/abridge/status", 403),
         ("http://localhost@elsewhere.test/abridge/status", 403),
     ] {
         proxied.check(&request("GET", target, &["connection: close"]), Refused(status)).await;
     }
     for (target, got) in [
-        ("/%2e%2e/abridge/status", "/v1/%2e%2e/abridge/status"),
-        ("/v1/../abridge/status", "/v1/../abridge/status"),
         ("/abridge%2fstatus", "/v1/abridge%2fstatus"),
         ("/%61bridge/status", "/v1/%61bridge/status"),
         ("/ABRIDGE/status", "/v1/ABRIDGE/status"),

@@ -29,6 +29,11 @@ pub(crate) use binary::{binary, is_static};
 pub(crate) use upstream::{ClosedPort, Exchange, Upstream};
 pub(crate) use wire::{End, Wire};
 
+/// The token that makes a request one of an operator, unless the test sets another one; and the field that shows it.
+pub(crate) const OPERATOR_TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+pub(crate) const OPERATOR: &str =
+    "authorization: Bearer 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
 /// Far longer than anything here takes, on the slowest machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 

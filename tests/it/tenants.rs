@@ -7,10 +7,10 @@ use crate::events::EventListener;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::{INSTRUCTION, Play, Summarizer, talk};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Setup, Upstream, Wire, binary, converse, post, request};
+use crate::support::{Abridge, OPERATOR as OPERATOR_OF_FILE, Setup, Upstream, Wire, binary, converse, post, request};
 
 const CHAT: &str = "/v1/chat/completions";
-const REQUIRED: &str = "recall.require_auth = true";
+const REQUIRED: &str = "recall.auth = \"credential\"";
 const UNKNOWN: &str = "/abridge/recall/00000000000000000000000000";
 
 const ANN: &str = "authorization: Bearer sk-ann";
@@ -81,7 +81,7 @@ async fn a_handle_of_another_caller_is_answered_as_unknown() {
         // Who shows nothing is told what is missing, whatever the handle; and nothing is no credential of its own.
         let none = get(at, &format!("{UNKNOWN}{query}"), NONE).await;
         assert_eq!((none.head.status(), none.head.get("www-authenticate")), (401, Some("Bearer")));
-        assert!(status(&none).1.starts_with("recall.require_auth is set: send the key of the conversation"));
+        assert!(status(&none).1.starts_with("a handle alone is not enough here of the conversation"));
         for (handle, shown) in all.into_iter().flat_map(|handle| [(handle, NONE), (handle, "authorization:")]) {
             let reply = get(at, &format!("{handle}{query}"), shown).await;
             assert_eq!((&reply.head.raw, &reply.body), (&none.head.raw, &none.body), "{shown} {handle}");
@@ -122,7 +122,7 @@ async fn whatever_is_taken_out_is_its_caller_s_own() {
 }
 
 #[tokio::test]
-async fn the_setting_is_off_by_default_and_comes_with_a_reload() {
+async fn one_caller_reads_by_the_handle_alone_until_a_reload_asks_for_a_credential() {
     let mut upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).start().await;
     let at = abridge.address();
@@ -151,7 +151,7 @@ async fn operators_can_recall_originals_of_every_caller() {
     let show = |token: Option<&str>| {
         let mut command = Command::new(binary());
         command.args(["show", handles[0].rsplit_once('/').unwrap().1, "--at", &format!("http://{at}")]);
-        command.current_dir("/").env_remove("ABRIDGE_ADMIN_TOKEN");
+        command.current_dir("/").env("XDG_STATE_HOME", "/nowhere").env_remove("ABRIDGE_ADMIN_TOKEN");
         token.map(|token| command.env("ABRIDGE_ADMIN_TOKEN", token));
         command.output().unwrap()
     };
@@ -160,7 +160,7 @@ async fn operators_can_recall_originals_of_every_caller() {
     let refused = show(None);
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!((refused.status.code(), refused.stdout.len(), said.lines().count()), (Some(1), 0, 1), "{said}");
-    assert!(said.contains("401") && said.contains("admin.token_env"), "{said}");
+    assert!(said.contains("401") && said.contains("the operators' token"), "{said}");
 }
 
 #[tokio::test]
@@ -180,9 +180,9 @@ async fn a_client_s_key_opens_nothing_that_is_for_operators() {
     let id = client.reply().await.head.get("x-abridge-request-id").unwrap().to_owned();
 
     // Operators find it there, so it would be there to be seen.
-    let found = get(operators, "/abridge/payloads?search=CANARY-OF-ANN", NONE).await;
+    let found = get(operators, "/abridge/payloads?search=CANARY-OF-ANN", OPERATOR_OF_FILE).await;
     assert!(status(&found).1.contains(handle.rsplit_once('/').unwrap().1), "{}", status(&found).1);
-    assert_eq!(get(operators, &handle, NONE).await.head.status(), 200);
+    assert_eq!(get(operators, &handle, OPERATOR_OF_FILE).await.head.status(), 200);
     for target in [
         "/abridge/",
         "/abridge/status",
@@ -259,6 +259,52 @@ async fn the_same_conversation_has_a_summary_for_each_caller() {
         assert_eq!(told.matches("\"type\":\"summary.after\"").count(), 1, "{told}");
         assert_eq!(told.matches("\"type\":\"edit.after\"").count(), 2, "{told}");
     }
+}
+
+#[tokio::test]
+async fn a_second_caller_ends_reading_by_the_handle_alone() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).start().await;
+    let (at, body) = (abridge.address(), with_results(&[long_text(1)]));
+    let ann = recalls(&converse(at, &mut upstream, ANN, &body).await);
+    let forwarded = "x-forwarded-for: 10.0.0.1";
+    assert_eq!(get(at, &ann[0], NONE).await.head.status(), 200);
+    assert_eq!(get(at, &ann[0], forwarded).await.head.status(), 401, "it may come from elsewhere");
+    let bob = recalls(&converse(at, &mut upstream, BOB, &body).await);
+    for (handle, shown, expected) in
+        [(&ann, NONE, 401), (&bob, NONE, 401), (&ann, BOB, 404), (&ann, ANN, 200), (&bob, BOB, 200)]
+    {
+        assert_eq!(get(at, &handle[0], shown).await.head.status(), expected, "{shown}");
+    }
+    assert_eq!(get(at, &ann[0], OPERATOR_OF_FILE).await.head.status(), 200);
+    let from = abridge.stderr().len();
+    abridge.reload_with("recall.auth = \"handle\"");
+    abridge.says("settings reloaded", from).await;
+    assert_eq!(get(at, &ann[0], NONE).await.head.status(), 200);
+}
+
+#[tokio::test]
+async fn a_token_that_its_client_renews_stays_one_caller() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).start().await;
+    let (at, body) = (abridge.address(), with_results(&[long_text(1)]));
+    let [first, second] = ["authorization: Bearer eyJhbGciOiJI.1", "authorization: Bearer eyJhbGciOiJI.2"];
+    let handles = recalls(&converse(at, &mut upstream, first, &body).await);
+    converse(at, &mut upstream, second, &body).await;
+    assert_eq!(get(at, &handles[0], NONE).await.head.status(), 200);
+    converse(at, &mut upstream, first, &body).await;
+    assert_eq!(get(at, &handles[0], NONE).await.head.status(), 401, "the first one is still in use");
+}
+
+#[tokio::test]
+async fn on_an_address_that_others_reach_a_handle_needs_its_credential() {
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).listen(&["0.0.0.0:0"]).start().await;
+    let at = from_outside(&abridge);
+    let ann = recalls(&converse(at, &mut upstream, ANN, &with_results(&[long_text(1)])).await);
+    assert_eq!(get(at, &ann[0], NONE).await.head.status(), 401);
+    assert_eq!(get(at, &ann[0], ANN).await.head.status(), 200);
+    abridge.says("read with the credential of the conversation", 0).await;
 }
 
 #[tokio::test]

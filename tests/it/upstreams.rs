@@ -5,7 +5,7 @@ use crate::metrics::scrape;
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
 use crate::support::offloads::with_results;
 use crate::support::wire::{Head, Reply};
-use crate::support::{Abridge, ClosedPort, Setup, Upstream, chat, post, request, within};
+use crate::support::{Abridge, ClosedPort, OPERATOR, Setup, Upstream, chat, post, request, within};
 
 const MESSAGES: &str = "{\"model\":\"claude-opus-5\",\"max_tokens\":1,\"messages\":[]}";
 const VERSION: &str = "anthropic-version: 2023-06-01";
@@ -301,14 +301,14 @@ async fn status_metrics_and_history_have_the_name_of_the_upstream() {
         }
     };
     within("the counts", counted).await;
-    let status = answered(&crossing.abridge, get("/abridge/status", &["connection: close"])).await;
+    let status = answered(&crossing.abridge, get("/abridge/status", &[OPERATOR, "connection: close"])).await;
     let status: serde_json::Value = serde_json::from_slice(&status.body).unwrap();
     let expected = serde_json::json!([
         { "name": "default", "url": crossing.openai.url(), "answered": 1, "failed": 0 },
         { "name": "anthropic", "url": format!("{}/", crossing.anthropic.origin()), "answered": 2, "failed": 0 },
     ]);
     assert_eq!(status["upstreams"], expected);
-    let requests = answered(&crossing.abridge, get("/abridge/requests", &["connection: close"])).await;
+    let requests = answered(&crossing.abridge, get("/abridge/requests", &[OPERATOR, "connection: close"])).await;
     let requests: serde_json::Value = serde_json::from_slice(&requests.body).unwrap();
     let requests = requests["requests"].as_array().unwrap();
     let found = requests.iter().find(|request| request["path"] == "/v1/chat/completions").unwrap();

@@ -12,6 +12,10 @@ fn request(path: &str, fields: &[(&'static str, &'static str)]) -> Request<()> {
     request
 }
 
+fn connection(listener_role: ListenerRole) -> ConnectionInfo {
+    ConnectionInfo { peer: None, listener_role, certificate: None }
+}
+
 fn checked(
     token: Option<&str>,
     listener_role: ListenerRole,
@@ -19,7 +23,7 @@ fn checked(
     fields: &[(&'static str, &'static str)],
 ) -> Result<(), AccessError> {
     Access::new(token, ["Box.LAN", "[fd00::1]"])
-        .check(&request(path, fields), ConnectionInfo { peer: Peer::Loopback, listener_role })
+        .check(&request(path, fields), connection(listener_role))
 }
 
 #[test]
@@ -30,7 +34,7 @@ fn what_is_not_in_the_table_is_for_operators() {
     }
     for (path, is) in [
         ("/abridge/healthz", PathClass::Open),
-        ("/abridge/recall/x", PathClass::Clients),
+        ("/abridge/recall/x", PathClass::Callers),
         ("/abridge/summarize/v1/chat/completions", PathClass::Paid),
         ("/abridge/", PathClass::Shell),
     ] {
@@ -55,7 +59,7 @@ fn other_host_names_are_refused_on_loopback_addresses() {
         "BOX.lan.:99",
         "[fd00::1]:8787",
     ] {
-        assert_eq!(checked(None, listener_role, "/abridge/status", &[("host", host)]), Ok(()), "{host}");
+        assert_eq!(checked(None, listener_role, "/abridge/metrics", &[("host", host)]), Ok(()), "{host}");
     }
     for host in [
         "",
@@ -81,19 +85,19 @@ fn other_host_names_are_refused_on_loopback_addresses() {
     }
     let two = [("host", "localhost"), ("host", "evil.example")];
     assert_eq!(checked(None, listener_role, "/abridge/status", &two), Err(AccessError::Host));
-    assert_eq!(checked(None, listener_role, "/abridge/status", &[]), Ok(()));
-    assert!(!is_local_request(Peer::Loopback, &request("/abridge/events", &[])));
+    assert_eq!(checked(None, listener_role, "/abridge/metrics", &[]), Ok(()));
     let by_target = checked(None, listener_role, "http://evil.example/abridge/status", &[("host", "localhost")]);
     assert_eq!(by_target, Err(AccessError::Host));
-    // Names prove nothing on a public address, and a Unix socket has none.
-    assert_eq!(
-        checked(None, ListenerRole::Clients(Exposure::Network), "/abridge/healthz", &[("host", "any.example")]),
-        Ok(())
-    );
-    assert_eq!(
-        checked(None, ListenerRole::Clients(Exposure::Unix), "/abridge/status", &[("host", "any.example")]),
-        Ok(())
-    );
+    // A Unix socket has no name; on a public address programs may use any name, and pages those that are known.
+    let (public, socket) = (ListenerRole::Clients(Exposure::Network), ListenerRole::Clients(Exposure::Unix));
+    let any = ("host", "any.example");
+    assert_eq!(checked(None, public, "/abridge/healthz", &[any]), Ok(()));
+    assert_eq!(checked(None, socket, "/abridge/metrics", &[any]), Ok(()));
+    let page = ("sec-fetch-site", "same-origin");
+    assert_eq!(checked(None, public, "/abridge/healthz", &[any, page]), Err(AccessError::Host));
+    for own in ["box.lan", "10.0.0.1:8787", "[fd00::2]", "localhost"] {
+        assert_eq!(checked(None, public, "/abridge/healthz", &[("host", own), page]), Ok(()), "{own}");
+    }
 }
 
 #[test]
@@ -172,36 +176,24 @@ fn operators_need_the_token_and_an_address_that_serves_them() {
 }
 
 #[test]
-fn forwarded_requests_do_not_count_as_local() {
-    for name in ["forwarded", "x-forwarded-for", "x-real-ip", "via"] {
-        let fields = [("host", "localhost"), (name, "x")];
-        for exposure in [Exposure::Loopback, Exposure::Unix] {
-            assert_eq!(
-                checked(None, ListenerRole::Clients(exposure), "/abridge/status", &fields),
-                Err(AccessError::Forwarded)
-            );
-        }
-        for peer in [Peer::Loopback, Peer::Unix] {
-            assert!(!is_local_request(peer, &request("/abridge/events", &fields)), "{name}");
+fn numbers_are_for_programs_of_this_machine_and_for_operators() {
+    let right = ("authorization", "Bearer a-token-of-operators");
+    let at = |listener_role, fields: &[(&'static str, &'static str)]| {
+        let fields = [&[("host", "localhost")], fields].concat();
+        checked(Some(TOKEN), listener_role, "/abridge/metrics", &fields)
+    };
+    for exposure in [Exposure::Loopback, Exposure::Unix] {
+        for role in [ListenerRole::Clients(exposure), ListenerRole::Operators(exposure)] {
+            assert_eq!(at(role, &[]), Ok(()));
+            for name in ["forwarded", "x-forwarded-for", "x-real-ip", "via"] {
+                assert_eq!(at(role, &[(name, "x")]), Err(AccessError::Forwarded), "{name}");
+                assert_eq!(at(role, &[(name, "x"), right]), Ok(()), "{name}");
+            }
         }
     }
-}
-
-#[test]
-fn only_loopback_and_unix_connections_are_local() {
-    let of = |peer, host| is_local_request(peer, &request("/abridge/events", &[("host", host)]));
-    assert!(of(Peer::Loopback, "127.0.0.1:8787") && of(Peer::Unix, "anything"));
-    assert!(!of(Peer::Remote, "127.0.0.1:8787") && !of(Peer::Loopback, "evil.example"));
-    for (address, peer) in [
-        ("127.0.0.1:1", Peer::Loopback),
-        ("[::1]:1", Peer::Loopback),
-        ("[::ffff:127.0.0.1]:1", Peer::Loopback),
-        ("10.0.0.1:1", Peer::Remote),
-        ("[::ffff:10.0.0.1]:1", Peer::Remote),
-    ] {
-        assert_eq!(Peer::of(address.parse().ok()), peer, "{address}");
-    }
-    assert_eq!(Peer::of(None), Peer::Remote);
+    assert_eq!(at(ListenerRole::Operators(Exposure::Network), &[]), Err(AccessError::Token));
+    assert_eq!(at(ListenerRole::Operators(Exposure::Network), &[right]), Ok(()));
+    assert_eq!(at(ListenerRole::Clients(Exposure::Network), &[right]), Err(AccessError::Address));
     assert_eq!(["0.0.0.0:1", "[::]:1"].map(|address| Exposure::of(address.parse().unwrap())), [Exposure::Network; 2]);
 }
 
@@ -209,10 +201,15 @@ fn only_loopback_and_unix_connections_are_local() {
 fn pages_reach_the_upstream_only_from_this_machine_or_an_allowed_origin() {
     let asked = |allowed_origins: &AllowedOrigins, fields: &[(&'static str, &'static str)]| {
         let request = request("/v1/models", fields);
-        let way = |exposure| ConnectionInfo { peer: Peer::Loopback, listener_role: ListenerRole::Clients(exposure) };
-        assert!(!is_page_request(&request, way(Exposure::Network)) && !is_page_request(&request, way(Exposure::Unix)));
         let access = Access::new(None, ["box.lan"]).with_allowed_origins(allowed_origins.clone());
-        if is_page_request(&request, way(Exposure::Loopback)) { access.check_page_request(&request) } else { Ok(()) }
+        let on = |exposure| {
+            let connection = connection(ListenerRole::Clients(exposure));
+            if is_page_request(&request) { access.check_page_request(&request, connection) } else { Ok(()) }
+        };
+        // Elsewhere the same rules hold where abridge adds something, except that a socket has no name.
+        let adds = matches!(allowed_origins, AllowedOrigins::Known(_));
+        assert_eq!(on(Exposure::Network), if adds { on(Exposure::Loopback) } else { Ok(()) });
+        on(Exposure::Loopback)
     };
     let (any, known) = (AllowedOrigins::Any, AllowedOrigins::Known(vec!["https://chat.example".to_owned()]));
     let (host, foreign) = (("host", "localhost:8787"), ("host", "evil.example:8787"));

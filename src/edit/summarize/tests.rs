@@ -334,7 +334,7 @@ fn scopes_keep_summaries_apart() {
     ] {
         assert!(!plan("gpt-4o", &format!("{SIX}{other}")).is_empty(), "{other}");
     }
-    let guarded = HTTP.replace(" }", ", require_auth = true }");
+    let guarded = HTTP.replace(" }", ", auth = \"credential\" }");
     let here = World { summaries: &memory, ..World::default() };
     assert!(!here.plan(&request("gpt-4o"), &format!("{guarded}{SIX}")).0.is_empty());
     let elsewhere = World { summaries: &memory, caller: b"somebody else", ..World::default() };

@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::binary;
 use super::upstream::Upstream;
 use super::wire::Wire;
-use super::within;
+use super::{OPERATOR_TOKEN, within};
 
 /// What a process is to be started with.
 pub(crate) struct Setup {
@@ -175,7 +175,11 @@ impl Setup {
         for name in FOREIGN {
             command.env_remove(name);
         }
-        // A store of its own, unless the test names one.
+        // A store of its own, unless the test names one, and a token of operators that the test knows.
+        let state = folder.path().join("abridge");
+        std::fs::create_dir(&state).unwrap();
+        let token = OpenOptions::new().write(true).create_new(true).mode(0o600).open(state.join("operator-token"));
+        token.unwrap().write_all(OPERATOR_TOKEN.as_bytes()).unwrap();
         command.env("XDG_STATE_HOME", folder.path());
         command.env("RUST_BACKTRACE", "1").envs(self.environment);
         let mut child = command.spawn().unwrap();

@@ -56,13 +56,36 @@ impl Certificate {
         TlsAcceptor::from(Arc::new(config))
     }
 
+    /// The SHA-256 of the certificate, in hexadecimal digits.
+    pub(crate) fn fingerprint(&self) -> String {
+        let digest = ring::digest::digest(&ring::digest::SHA256, &self.der);
+        digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Connects as a client that trusts this certificate alone and offers these protocols.
     pub(crate) async fn connect(&self, to: SocketAddr, protocols: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connect_as(to, protocols, None).await
+    }
+
+    /// The same, with the certificate of the client.
+    pub(crate) async fn connect_as(
+        &self,
+        to: SocketAddr,
+        protocols: &[&str],
+        client: Option<&Self>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.der.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        let config = config.with_root_certificates(roots);
+        let mut config = match client {
+            None => config.with_no_client_auth(),
+            Some(client) => {
+                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(client.secret.clone()));
+                config.with_client_auth_cert(vec![client.der.clone()], key).unwrap()
+            }
+        };
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         let socket = within("connect", TcpStream::connect(to)).await?;
         socket.set_nodelay(true)?;

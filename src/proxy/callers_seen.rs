@@ -1,0 +1,102 @@
+//! Whether requests of several callers have come: a text can be read by its handle alone only while there is one.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::payload::Caller;
+
+/// The callers of this process's requests.
+#[derive(Debug, Default)]
+pub(super) struct CallersSeen {
+    // The last caller, so that its next request takes no lock.
+    last: AtomicU64,
+    several: AtomicBool,
+    history: Mutex<History>,
+}
+
+#[derive(Debug, Default)]
+struct History {
+    last: Option<Seen>,
+    // The callers whose credentials have been replaced by newer ones.
+    replaced: VecDeque<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    caller: u64,
+    expires: bool,
+}
+
+/// How many replaced credentials are remembered.
+const MAX_REPLACED: usize = 64;
+
+// === impl CallersSeen ===
+
+impl CallersSeen {
+    /// Notes a request. A credential that expires and takes the place of another one that does is the same caller's; the
+    /// earlier one does not come again.
+    pub(super) fn note(&self, caller: Caller, credential: &[u8]) {
+        let id = caller.id();
+        if self.last.load(Ordering::Relaxed) == id || self.several.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(mut history) = self.history.lock() else { return };
+        let now = Seen { caller: id, expires: expires(credential) };
+        match history.last.replace(now) {
+            Some(before) if before.caller != id => {
+                let is_renewed = before.expires && now.expires && !history.replaced.contains(&id);
+                if !is_renewed {
+                    self.several.store(true, Ordering::Relaxed);
+                    return;
+                }
+                if history.replaced.len() == MAX_REPLACED {
+                    history.replaced.pop_front();
+                }
+                history.replaced.push_back(before.caller);
+            }
+            _ => {}
+        }
+        self.last.store(id, Ordering::Relaxed);
+    }
+
+    /// Whether there is more than one caller.
+    pub(super) fn are_several(&self) -> bool {
+        self.several.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a credential is one that its client renews: a JSON Web Token, as Codex sends it with a ChatGPT account, or a token
+/// that Claude Code has of an Anthropic account.
+fn expires(credential: &[u8]) -> bool {
+    let token = credential.strip_prefix(b"Bearer ").unwrap_or(credential);
+    token.starts_with(b"eyJ") || token.starts_with(b"sk-ant-oat")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::Keys;
+
+    fn several(credentials: &[&str]) -> bool {
+        let (seen, keys) = (CallersSeen::default(), Keys::new([7; 32]));
+        for credential in credentials {
+            seen.note(keys.caller(credential.as_bytes()), credential.as_bytes());
+        }
+        seen.are_several()
+    }
+
+    #[test]
+    fn one_key_is_one_caller_and_two_keys_are_two() {
+        assert!(!several(&[]) && !several(&["Bearer sk-a"; 3]) && !several(&["", ""]));
+        assert!(several(&["Bearer sk-a", "Bearer sk-b"]) && several(&["", "Bearer sk-a"]));
+        assert!(several(&["Bearer sk-a", "Bearer eyJa"]), "an account beside a key");
+    }
+
+    #[test]
+    fn a_token_that_replaces_another_is_the_same_caller_until_that_one_comes_again() {
+        let [a, b, c] = ["Bearer eyJa", "Bearer eyJb", "Bearer eyJc"];
+        assert!(!several(&[a, a, b, b, c, c]) && !several(&["sk-ant-oat01-a", "sk-ant-oat01-b"]));
+        assert!(several(&[a, b, a]) && several(&[a, b, c, a]));
+    }
+}
