@@ -74,6 +74,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+# Of operators.
+TOKEN = "a-token-of-operators"
+
+
 class Abridge:
     """A binary as a proxy before an upstream of its own."""
 
@@ -87,7 +91,8 @@ class Abridge:
                           f'[store]\npath = "{folder}/store.redb"\n'
                           f'[recall]\npublic_url = "http://127.0.0.1:9"\n'
                           f'[tokens]\nask_upstream = false\n{tables}')
-        environment = {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder)}
+        environment = {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder),
+                       "ABRIDGE__ADMIN__TOKEN_ENV": "COMPARE_TOKEN", "COMPARE_TOKEN": TOKEN}
         self.process = subprocess.Popen([binary, "serve", "--config", config], stderr=subprocess.PIPE, env=environment, text=True)
         for line in self.process.stderr:
             if "listening" in line:
@@ -107,7 +112,7 @@ class Abridge:
         request_id, report = headers.pop("x-abridge-request-id", None), None
         if request_id:
             for _ in range(200):
-                self.client.request("GET", f"/abridge/requests/{request_id}")
+                self.client.request("GET", f"/abridge/requests/{request_id}", headers={"authorization": f"Bearer {TOKEN}"})
                 reply = json.loads(self.client.getresponse().read())
                 if "request" in reply:
                     report = {key: reply.get(key) for key in ("changes", "left_out", "unknown_window")}

@@ -15,6 +15,8 @@
 //! Each of the three is checked by itself before it is laid on the ones below, so that an error is found even where a
 //! stronger source overrides the value.
 
+use std::path::Path;
+
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
@@ -227,6 +229,10 @@ impl Config {
         check::check(&config, &written)?;
         config.check_policies(&written)?;
         config.read_instruction(&written)?;
+        if let Err(error) = config.known_clients() {
+            let key = if config.clients.tokens.is_empty() { "file" } else { "tokens" };
+            return Err(written.error_at(&["clients", key], format!("{error:#}")).into());
+        }
         for upstream in &mut config.upstreams {
             upstream.when = upstream.requests();
         }
@@ -258,9 +264,9 @@ impl Config {
     /// The clients that may use abridge.
     pub fn known_clients(&self) -> anyhow::Result<Clients> {
         let file = self.clients.file.as_deref();
-        let read = |path| read_text(path).with_context(|| format!("clients.file: {} cannot be read", path.display()));
+        let read = |path: &Path| read_text(path).with_context(|| format!("{} cannot be read", path.display()));
         let text = file.map(read).transpose()?.unwrap_or_default();
-        Clients::new(&self.clients, &text).context("[clients]")
+        Ok(Clients::new(&self.clients, &text)?)
     }
 
     /// How a text can be read by its handle, on the address for clients where least is enough to read it.

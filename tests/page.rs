@@ -51,6 +51,7 @@ fn main() -> ExitCode {
             "shown": origin(&shown),
             "guarded": origin(&guarded),
             "token": TOKEN,
+            "operator": it::support::OPERATOR_TOKEN,
             "elsewhere": upstream.origin(),
             "simulated": simulate(simulated.path()),
             "evil": EVIL,

@@ -4,15 +4,26 @@ import asyncio
 import os
 import re
 
+import httpx2
 import openai
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 from harness import check, run
 
 client = openai.OpenAI(max_retries=0, timeout=30)
 proxy = str(client.base_url).removesuffix("/v1/")
-over_http = proxy + "/abridge/mcp"
-over_stdio = StdioServerParameters(command=os.environ["ABRIDGE"], args=["mcp", "--at", proxy])
+
+
+def over_http():
+    """A connection that shows the key of the conversations, as `list` and `search` want it."""
+    shown = httpx2.AsyncClient(headers={"authorization": f"Bearer {client.api_key}"})
+    return streamable_http_client(proxy + "/abridge/mcp", http_client=shown)
+
+
+over_stdio = StdioServerParameters(
+    command=os.environ["ABRIDGE"], args=["mcp", "--at", proxy, "--key-env", "OPENAI_API_KEY"],
+    env={"OPENAI_API_KEY": client.api_key})
 log = "\n".join(f"line {n}: {'=' * 60}" for n in range(2000)).replace("line 1234:", "line 1234, where it failed:")
 
 
@@ -48,7 +59,7 @@ def finds_it(server):
 
 @check
 def what_was_taken_out_is_listed_found_and_recalled_over_http():
-    finds_it(over_http)
+    finds_it(over_http())
 
 
 @check

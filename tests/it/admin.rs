@@ -169,7 +169,7 @@ async fn an_address_that_others_reach_serves_clients_and_sends_operators_elsewhe
     }
     assert_eq!(get(at, "/abridge/healthz", "x-none: 1").await.head.status(), 200);
     assert_eq!(get(at, "/abridge/readyz", "x-none: 1").await.head.status(), 200);
-    assert_eq!(get(at, UNKNOWN, "x-none: 1").await.head.status(), 404);
+    assert_eq!(get(at, UNKNOWN, "authorization: Bearer sk-ann").await.head.status(), 404);
     // No name proves anything there.
     assert_eq!(ask(at, "GET /abridge/healthz", &["host: proxy.internal"]).await.head.status(), 200);
 }
@@ -310,7 +310,7 @@ async fn the_token_opens_all_events_and_without_it_a_loopback_address_gets_none(
     let upstream = Upstream::start().await;
     let abridge = with_token(Setup::before(&upstream)).start().await;
     let host = format!("host: {}", abridge.address());
-    check_refused(&ask(abridge.address(), "GET /abridge/events", &[&host]).await, 401, "admin.token_env");
+    check_refused(&ask(abridge.address(), "GET /abridge/events", &[&host]).await, 401, "operators' token");
     let client = abridge.connect().await;
     let mut scene = Scene { upstream, abridge, client };
     let mut listener = EventListener::with(&scene.abridge, &[RIGHT]).await;

@@ -101,6 +101,8 @@ async fn a_healthy_system_is_reported_and_exits_0() {
             for (about, said) in [
                 ("settings", "proxy.toml, variables and flags are right"),
                 ("address", "127.0.0.1:0 is free"),
+                ("access", "operators show the token in "),
+                ("proxy", "a reverse proxy in front must pass `host` on"),
                 ("store", "will be made; its folder can be written to"),
                 ("disk", "MiB free for the store, which takes at most 4GiB"),
                 ("roots", "not needed"),
@@ -113,7 +115,7 @@ async fn a_healthy_system_is_reported_and_exits_0() {
             }
         } else {
             let Findings { checks } = serde_json::from_str(&output.text).unwrap();
-            assert_eq!(checks.len(), 8);
+            assert_eq!(checks.len(), 10);
             assert!(
                 checks
                     .iter()

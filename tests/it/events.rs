@@ -266,13 +266,15 @@ async fn forwarded_clients_without_a_credential_get_no_events() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_counts_as_local() {
+async fn a_unix_socket_needs_a_credential_too() {
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("unix:{}", folder.path().join("abridge.sock").display());
     let upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).listen(&[&socket]).start().await;
     let mut client = abridge.connect().await;
     client.send(request("GET", PATH, &[])).await;
+    assert_eq!(client.reply().await.head.status(), 401);
+    client.send(request("GET", PATH, &[OPERATOR])).await;
     assert_eq!(client.head().await.status(), 200);
 }
 
@@ -284,14 +286,14 @@ async fn the_number_of_listeners_is_limited_and_places_are_released() {
     let first = EventListener::of_operator(&scene.abridge).await;
     let _second = EventListener::with(&scene.abridge, &["authorization: Bearer a"]).await;
     let mut third = scene.abridge.connect().await;
-    third.send(asking(&[])).await;
+    third.send(asking(&[OPERATOR])).await;
     let refused = third.reply().await;
     assert_eq!((refused.head.status(), refused.head.get("retry-after")), (503, Some("5")));
     assert_eq!(refused.body, "events.listeners is reached\n");
     drop(first);
     within("a place", async {
         loop {
-            third.send(asking(&[])).await;
+            third.send(asking(&[OPERATOR])).await;
             let head = third.head().await;
             if head.status() == 200 {
                 return;
@@ -308,10 +310,10 @@ async fn only_get_opens_an_event_stream() {
     scene.client.send(post(PATH, &[], "")).await;
     let posted = scene.client.reply().await;
     assert_eq!((posted.head.status(), posted.head.get("allow")), (405, Some("GET, HEAD")));
-    scene.client.send(asking(&[]).replacen("GET", "HEAD", 1)).await;
+    scene.client.send(asking(&[OPERATOR]).replacen("GET", "HEAD", 1)).await;
     assert_eq!(scene.client.head().await.status(), 200);
     // The place is free, and the connection is at the next answer.
-    scene.client.send(asking(&[])).await;
+    scene.client.send(asking(&[OPERATOR])).await;
     assert_eq!(scene.client.head().await.status(), 200);
 }
 

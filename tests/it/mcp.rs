@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::offloads::{long_text, with_results};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Setup, Upstream, Wire, binary, converse, post, request};
+use crate::support::{Abridge, OPERATOR, Setup, Upstream, Wire, binary, converse, post, request};
 
 const MCP: &str = "/abridge/mcp";
 const ANN: &str = "authorization: Bearer sk-ann";
@@ -167,14 +167,16 @@ async fn an_image_is_read_back_as_an_image() {
 }
 
 #[tokio::test]
-async fn without_a_token_a_request_of_this_machine_lists_all_texts() {
+async fn a_request_without_a_credential_lists_nothing_and_an_operator_everything() {
     let (mut upstream, abridge) = start("").await;
     let at = abridge.address();
     let ann = handles(&offering(at, &mut upstream, ANN, RECALL, &[long_text(1)]).await);
     for (tool, arguments) in [("list", json!({})), ("search", json!({"text": "line 4711"}))] {
-        assert!(call(at, NONE, tool, arguments).await.0.contains(&ann[0]), "{tool}");
+        let (said, is_error) = call(at, NONE, tool, arguments.clone()).await;
+        assert!(is_error && said.starts_with("send the key of the conversations"), "{said}");
+        assert!(call(at, OPERATOR, tool, arguments).await.0.contains(&ann[0]), "{tool}");
     }
-    assert!(!call(at, NONE, "recall", json!({"handle": ann[0]})).await.1);
+    assert!(!call(at, NONE, "recall", json!({"handle": ann[0]})).await.1, "there is one caller");
 }
 
 #[tokio::test]

@@ -44,6 +44,13 @@ export async function end() {
  */
 export async function open(url, { width = 1280, height = 860, theme = "light", expected = null } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: "reduce" });
+  // As the address that `abridge serve` prints does it, except where a test gives the token itself.
+  const { guarded, operator } = JSON.parse(process.env.ABRIDGE_PAGE);
+  if (!url.startsWith(guarded)) {
+    await context.addInitScript((token) => {
+      if (location.protocol === "http:") sessionStorage.setItem("abridge-token", token);
+    }, operator);
+  }
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
   page.wrong = [];
