@@ -20,8 +20,8 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::access::Exposure;
-use crate::admin::clients::{self as clients_settings, Clients};
+use crate::admin::clients::Clients;
+use crate::admin::{self, access::Exposure};
 use crate::draft::{marks, reasoning};
 use crate::edit::{
     Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
@@ -93,7 +93,7 @@ pub struct Config {
     /// Who may see what abridge tells about itself below `/abridge/`.
     pub admin: server::admin::Settings,
     /// Who may use abridge, where not everybody may.
-    pub clients: clients_settings::Settings,
+    pub clients: admin::clients::Settings,
     /// TLS on the listener. Both files are needed; without this table the listener speaks plain HTTP. A reload reads
     /// the files again.
     pub tls: Option<tls::Settings>,
@@ -187,7 +187,7 @@ impl Default for Config {
             log: telemetry::Settings::default(),
             server: server::Settings::default(),
             admin: server::admin::Settings::default(),
-            clients: clients_settings::Settings::default(),
+            clients: admin::clients::Settings::default(),
             tls: None,
             upstream: upstream::Settings::default(),
             upstreams: Vec::new(),

@@ -9,8 +9,7 @@ use http_body_util::{Either, Full};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::access::{self, Access, ConnectionInfo, ListenerRole};
-use crate::admin::clients::Clients;
+use crate::admin::access::{self, ConnectionInfo, ListenerRole};
 use crate::admin::events::EventStream;
 use crate::admin::mcp::{self, McpServer};
 use crate::admin::{self, RecallHandler};
@@ -24,7 +23,6 @@ use crate::metrics::Metrics;
 use crate::payload::Caller;
 use crate::plan::Plan;
 use crate::planner::SummaryTiming;
-use crate::recall;
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::Tasks;
@@ -45,6 +43,7 @@ mod fail_open;
 mod headers;
 mod in_band;
 mod inspection;
+mod live;
 mod manual_summary;
 mod notices;
 mod page_requests;
@@ -83,6 +82,7 @@ use responses::SocketLog;
 use send::{request_body, send_request};
 use status::StatsCache;
 use tunnel::Tunnel;
+pub use live::LiveConfig;
 pub use windows::WindowDiscovery;
 
 /// The body of a response to the client: the upstream's, relayed, or one that abridge writes itself.
@@ -133,27 +133,6 @@ pub struct Services {
     pub otel: Option<otel::Exporter>,
 }
 
-/// The configuration that a reload can replace while the proxy runs.
-#[derive(Debug)]
-pub struct LiveConfig {
-    /// Where requests go, and which edits run.
-    pub destinations: Destinations,
-    /// Access control for the paths below `/abridge/`.
-    pub access: Access,
-    /// Whether a recall needs the credential of the conversation.
-    pub recall_auth: recall::Auth,
-    /// The clients that may use abridge.
-    pub clients: Clients,
-    /// What becomes of websockets that would carry conversations.
-    pub responses: responses::Settings,
-    /// How many edited requests keep their messages for inspection.
-    pub inspect: inspect::Settings,
-    /// Whether edits are reported but not made.
-    pub dry_run: bool,
-    /// Whether answers to edited requests get `x-abridge-…` headers.
-    pub report_headers: bool,
-}
-
 /// Where a request goes.
 enum Route {
     /// To abridge itself.
@@ -174,17 +153,6 @@ enum Route {
     Compact(&'static dyn Dialect),
     /// To the upstream, unread.
     Pass,
-}
-
-// === impl LiveConfig ===
-
-impl LiveConfig {
-    /// A name for the version and all settings that the bytes of a request depend on.
-    pub fn fingerprint(&self) -> String {
-        let all: Vec<_> = self.destinations.iter().map(|destination| &destination.rules.planner.settings).collect();
-        let parts = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), all)).unwrap_or_default();
-        blake3::hash(&parts).to_hex().chars().take(12).collect()
-    }
 }
 
 // === impl Proxy ===

@@ -35,7 +35,7 @@ use http::uri::Authority;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::clients::Digest;
+use super::clients::Sha256;
 use super::text;
 
 /// The listener that accepted a connection: whom it serves, and who can reach it.
@@ -66,7 +66,7 @@ pub struct ConnectionInfo {
     /// The listener that accepted it.
     pub listener_role: ListenerRole,
     /// The hash of the certificate that the client has shown and the listener has verified.
-    pub certificate: Option<Digest>,
+    pub certificate: Option<Sha256>,
 }
 
 /// Whom a path serves.
@@ -215,7 +215,11 @@ impl Access {
             PathClass::Shell => Ok(()),
             _ if self.is_operator(headers) => Ok(()),
             PathClass::Numbers if connection.listener_role.exposure() != Exposure::Network => {
-                if is_forwarded(headers) { Err(AccessError::Forwarded) } else { Ok(()) }
+                if is_forwarded(headers) {
+                    Err(AccessError::Forwarded)
+                } else {
+                    Ok(())
+                }
             }
             PathClass::Callers | PathClass::Numbers | PathClass::Operators => Err(AccessError::Token),
         }

@@ -31,7 +31,7 @@ pub struct Settings {
 
 /// The known clients. Without any, every client may use abridge.
 #[derive(Debug, Default)]
-pub struct Clients(BTreeMap<Digest, Arc<Client>>);
+pub struct Clients(BTreeMap<Sha256, Arc<Client>>);
 
 /// A known client.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ pub struct Client {
     requests: AtomicU64,
 }
 
-/// A SHA-256.
-pub type Digest = [u8; 32];
+/// A hash of a token or of a certificate.
+pub type Sha256 = [u8; 32];
 
 /// A client's name is not a name, or its hash is not a hash.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
@@ -50,7 +50,9 @@ pub enum ClientsError {
     #[error("{0:?} is not the name of a client; allowed: up to 64 letters, digits, `-`, `_`, `.` and `@`")]
     Name(String),
     /// The hash of a client's token. It is not shown: the user may have written the token itself.
-    #[error("the hash of client {0:?} is not a SHA-256; allowed: 64 hexadecimal digits, as `printf %s TOKEN | sha256sum` prints")]
+    #[error(
+        "the hash of client {0:?} is not a SHA-256; allowed: 64 hexadecimal digits, as `printf %s TOKEN | sha256sum` prints"
+    )]
     Hash(String),
     /// Two clients with the same hash.
     #[error("clients {0:?} and {1:?} have the same hash; allowed: a token of its own for each client")]
@@ -75,7 +77,8 @@ impl Clients {
             clients.add(name, hash)?;
         }
         let path = settings.file.as_deref().unwrap_or(Path::new(""));
-        for (n, line) in file.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
+        for (n, line) in file.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
+        {
             let mut words = line.split_whitespace();
             let (Some(name), Some(hash), None) = (words.next(), words.next(), words.next()) else {
                 return Err(ClientsError::Line { path: path.into(), line: n + 1 });
@@ -111,7 +114,7 @@ impl Clients {
 
     /// The client whose token or certificate has this hash. The hash of what a stranger sends says nothing about hashes in
     /// the settings, so it may be looked up in a time that depends on it.
-    pub fn with_digest(&self, digest: &Digest) -> Option<&Arc<Client>> {
+    pub fn with_digest(&self, digest: &Sha256) -> Option<&Arc<Client>> {
         self.0.get(digest)
     }
 
@@ -142,8 +145,8 @@ impl Client {
 }
 
 /// The hash of a token or of a certificate.
-pub fn sha256(bytes: &[u8]) -> Digest {
-    let mut hash = Digest::default();
+pub fn sha256(bytes: &[u8]) -> Sha256 {
+    let mut hash = Sha256::default();
     for (to, from) in hash.iter_mut().zip(digest(&SHA256, bytes).as_ref()) {
         *to = *from;
     }

@@ -8,8 +8,8 @@ use anyhow::Context;
 use serde::Serialize;
 use tokio::runtime;
 
-use crate::cli::{Exit, health, print};
 use crate::admin::access::Exposure;
+use crate::cli::{Exit, health, print};
 use crate::config::{Config, Environment, Sources, clients, operator_token};
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
@@ -141,7 +141,11 @@ fn check_access(findings: &mut Findings, config: &Config, environment: &Environm
                 format!("operators show the token in {}", operator_token::path(state).display())
             }
             (Err(error), _) => {
-                return findings.warn("access", format!("the operators' token: {error}"), "start abridge again after that");
+                return findings.warn(
+                    "access",
+                    format!("the operators' token: {error}"),
+                    "start abridge again after that",
+                );
             }
             (Ok(_), None) => {
                 let fix = "set admin.token_env, or HOME";

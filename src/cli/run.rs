@@ -15,6 +15,7 @@ use crate::config::{Config, Environment, Sources};
 use crate::demo::TempFolder;
 use crate::history::{RunTotals, Totals};
 use crate::platform::process::{self, CommandSignals};
+use crate::recall;
 use crate::store::{OpenError, StoreEngine};
 use crate::tasks::run_blocking;
 use crate::telemetry;
@@ -111,6 +112,10 @@ fn settle(program: &OsStr, sources: &mut Sources) -> anyhow::Result<(Client, Con
         sources.flags.listen.push(LISTEN.to_owned());
     }
     let mut config = Config::load(sources)?;
+    // What is taken out is the command's own, whichever keys it has.
+    if config.recall.auth == recall::Auth::Auto {
+        config.recall.auth = recall::Auth::Handle;
+    }
     // These are for the abridge that others share.
     (config.tls, config.admin.listen, config.recall.public_url) = (None, None, None);
     Ok((client, config))

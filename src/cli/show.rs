@@ -54,7 +54,11 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         }
         let (end, size) = (range_end(&answer), parse_number(answer.header("x-abridge-size")));
         // A sequence that is cut between two parts is not a valid one.
-        if stdout().is_terminal() { print([escape::to_lines(&answer.body)])? } else { print([&answer.body])? }
+        if stdout().is_terminal() {
+            print([escape::to_lines(&answer.body)])?
+        } else {
+            print([&answer.body])?
+        }
         match (end, size) {
             (Some(end), Some(size)) if end < size && end > from => from = end,
             _ => return Ok(Exit::Ok),

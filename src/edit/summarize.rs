@@ -343,16 +343,8 @@ impl Scope {
             backend, input, instruction, instruction_file, lead_in, continuation, max_tokens, preserve_user_messages,
             preserve_skills, transcript, model, input_handler, finalize_handler,
         } = settings;
-        let recall::Settings {
-            auth: _,
-            tool: _,
-            via,
-            public_url,
-            export_dir,
-            reader_tool,
-            reader_tools,
-            shell_tools,
-        } = recall;
+        let recall::Settings { auth: _, tool: _, via, public_url, export_dir, reader_tool, reader_tools, shell_tools } =
+            recall;
         let asked = (backend, input, instruction, instruction_file, max_tokens, model);
         let kept = (lead_in, continuation, preserve_user_messages, preserve_skills, transcript);
         let recall = (via, public_url, export_dir, reader_tool, reader_tools, shell_tools);

@@ -1,4 +1,5 @@
-//! Whether requests of several callers have come: a text can be read by its handle alone only while there is one.
+//! Whether requests of several callers have come: a text can be read by its handle alone only while there is one. A user
+//! of two APIs has a key for each, so a caller of OpenAI's and one of Anthropic's are one.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,6 +10,13 @@ use crate::payload::Caller;
 /// The callers of this process's requests.
 #[derive(Debug, Default)]
 pub(super) struct CallersSeen {
+    openai: OfApi,
+    anthropic: OfApi,
+}
+
+/// The callers of one API.
+#[derive(Debug, Default)]
+struct OfApi {
     // The last caller, so that its next request takes no lock.
     last: AtomicU64,
     several: AtomicBool,
@@ -34,10 +42,21 @@ const MAX_REPLACED: usize = 64;
 // === impl CallersSeen ===
 
 impl CallersSeen {
-    /// Notes a request. A credential that expires and takes the place of another one that does is the same caller's; the
-    /// earlier one does not come again.
-    pub(super) fn note(&self, caller: Caller, credential: &[u8]) {
-        let id = caller.id();
+    /// Notes a request.
+    pub(super) fn note(&self, caller: Caller, credential: &[u8], is_anthropic: bool) {
+        if is_anthropic { &self.anthropic } else { &self.openai }.note(caller.id(), credential);
+    }
+
+    /// Whether an API has more than one caller.
+    pub(super) fn are_several(&self) -> bool {
+        [&self.openai, &self.anthropic].into_iter().any(|api| api.several.load(Ordering::Relaxed))
+    }
+}
+
+impl OfApi {
+    /// A credential that expires and takes the place of another one that does is the same caller's; the earlier one does
+    /// not come again.
+    fn note(&self, id: u64, credential: &[u8]) {
         if self.last.load(Ordering::Relaxed) == id || self.several.load(Ordering::Relaxed) {
             return;
         }
@@ -59,11 +78,6 @@ impl CallersSeen {
         }
         self.last.store(id, Ordering::Relaxed);
     }
-
-    /// Whether there is more than one caller.
-    pub(super) fn are_several(&self) -> bool {
-        self.several.load(Ordering::Relaxed)
-    }
 }
 
 /// Whether a credential is one that its client renews: a JSON Web Token, as Codex sends it with a ChatGPT account, or a token
@@ -81,7 +95,7 @@ mod tests {
     fn several(credentials: &[&str]) -> bool {
         let (seen, keys) = (CallersSeen::default(), Keys::new([7; 32]));
         for credential in credentials {
-            seen.note(keys.caller(credential.as_bytes()), credential.as_bytes());
+            seen.note(keys.caller(credential.as_bytes()), credential.as_bytes(), credential.contains("sk-ant"));
         }
         seen.are_several()
     }
@@ -91,6 +105,12 @@ mod tests {
         assert!(!several(&[]) && !several(&["Bearer sk-a"; 3]) && !several(&["", ""]));
         assert!(several(&["Bearer sk-a", "Bearer sk-b"]) && several(&["", "Bearer sk-a"]));
         assert!(several(&["Bearer sk-a", "Bearer eyJa"]), "an account beside a key");
+    }
+
+    #[test]
+    fn a_user_of_two_apis_is_one_caller() {
+        assert!(!several(&["Bearer sk-a", "sk-ant-api03-a", "Bearer sk-a"]));
+        assert!(several(&["Bearer sk-a", "sk-ant-api03-a", "sk-ant-api03-b"]));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Header fields between client and upstream: hop-by-hop fields are removed, all others pass unchanged.
 
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, HeaderName, HeaderValue, TE, UPGRADE};
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, HeaderName, HeaderValue, TE, UPGRADE,
+};
 
 use crate::upstream::framing;
 

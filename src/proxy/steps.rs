@@ -156,7 +156,7 @@ impl Proxy {
     pub(super) fn caller(&self, headers: &HeaderMap) -> Caller {
         let shown = headers::credential(headers);
         let caller = self.engine.caller(shown);
-        self.callers_seen.note(caller, shown.unwrap_or_default());
+        self.callers_seen.note(caller, shown.unwrap_or_default(), headers.contains_key(headers::ANTHROPIC_VERSION));
         caller
     }
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -113,9 +113,7 @@ fn server_config(settings: &Settings) -> Result<ServerConfig, TlsError> {
             builder.with_client_cert_verifier(verifier.map_err(|_| TlsError::Empty(path.as_path().into()))?)
         }
     };
-    let mut config = builder
-        .with_single_cert(chain, key)
-        .map_err(unusable)?;
+    let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -334,7 +334,9 @@ mod tests {
         ] {
             assert_eq!(join("https://h/gate/tenant/v1", target), Err(TargetError::LeavesBase), "{target}");
         }
-        for target in ["/v1/models/../files", "/v1/a/./b/..", "/v1/...", "/v1/%2e", "/v1/a..b", "/v1/x?q=../../..", "/v1/%zz"] {
+        for target in
+            ["/v1/models/../files", "/v1/a/./b/..", "/v1/...", "/v1/%2e", "/v1/a..b", "/v1/x?q=../../..", "/v1/%zz"]
+        {
             assert!(join("https://h/gate/tenant/v1", target).is_ok(), "{target}");
         }
         assert_eq!(joined("https://h", "/../x"), "https://h/../x", "there is nothing to leave");

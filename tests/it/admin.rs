@@ -121,6 +121,8 @@ async fn the_token_is_made_at_the_first_start_kept_for_its_user_and_in_the_url_o
         let said = String::from_utf8(other.stderr).unwrap();
         assert!(other.status.code() == Some(1) && said.contains("401") && said.contains("operator-token"), "{said}");
         tokens.push(token.to_owned());
+        abridge.signal("TERM");
+        assert!(abridge.exit().await.success());
     }
     assert_eq!(tokens[0], tokens[1]);
     let file = state.path().join("abridge/operator-token");
@@ -152,7 +154,8 @@ async fn wrong_tokens_are_slowed_down_and_logged_once() {
     for client in &mut waiting {
         refused.push(client.reply());
     }
-    let at_once = crate::support::within("429", futures_util::future::select_all(refused.into_iter().map(Box::pin))).await;
+    let at_once =
+        crate::support::within("429", futures_util::future::select_all(refused.into_iter().map(Box::pin))).await;
     assert_eq!(at_once.0.head.status(), 429);
     assert!(is_let_in(&get(at, "/abridge/status", OPERATOR).await));
 }

@@ -204,7 +204,10 @@ async fn the_status_says_what_a_prompt_cache_has_lost_to_edits_and_to_the_client
     assert!(caches[0].lost.client > 1000 && caches[0].requests == 2, "{caches:?}");
     let mut command = Command::new(binary());
     let at = format!("http://{}", abridge.address());
-    let printed = String::from_utf8(command.args(["status", "--at", &at]).env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN).output().unwrap().stdout).unwrap();
+    let printed = String::from_utf8(
+        command.args(["status", "--at", &at]).env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN).output().unwrap().stdout,
+    )
+    .unwrap();
     assert!(printed.contains("\ncache             m at default: tokens lost: "), "{printed}");
     assert!(printed.contains("\ntoken factor      m at default: 1."), "{printed}");
 }

@@ -9,7 +9,9 @@ use crate::metrics::after;
 use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, ClosedPort, OPERATOR, OPERATOR_TOKEN, Scene, Setup, Upstream, binary, chat, post, request, within};
+use crate::support::{
+    Abridge, ClosedPort, OPERATOR, OPERATOR_TOKEN, Scene, Setup, Upstream, binary, chat, post, request, within,
+};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -94,7 +96,13 @@ fn run(abridge: &Abridge, args: &[&str]) -> CommandOutput {
 
 fn run_at(url: &str, args: &[&str]) -> CommandOutput {
     let mut command = Command::new(binary());
-    let output = command.args(args).args(["--at", url]).current_dir("/").env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN).output().unwrap();
+    let output = command
+        .args(args)
+        .args(["--at", url])
+        .current_dir("/")
+        .env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN)
+        .output()
+        .unwrap();
     CommandOutput {
         code: output.status.code().unwrap(),
         out: output.stdout,

@@ -30,13 +30,29 @@ async fn metric(abridge: &Abridge, sample: &str) -> bool {
 async fn unknown_clients_are_refused_on_every_path_to_the_upstream() {
     let mut upstream = Upstream::start().await;
     let abridge = setup(&upstream).start().await;
-    for target in ["/v1/chat/completions", "/v1/messages/count_tokens", "/v1/responses/compact", "/v1/files", "/abridge/summarize"] {
-        for shown in ["x-none: 1", "authorization: Bearer sk-1", "x-abridge-client: ann", "x-abridge-client: token-of-cid", OPERATOR] {
+    for target in [
+        "/v1/chat/completions",
+        "/v1/messages/count_tokens",
+        "/v1/responses/compact",
+        "/v1/files",
+        "/abridge/summarize",
+    ] {
+        for shown in [
+            "x-none: 1",
+            "authorization: Bearer sk-1",
+            "x-abridge-client: ann",
+            "x-abridge-client: token-of-cid",
+            OPERATOR,
+        ] {
             let mut client = abridge.connect().await;
             client.send(post(target, &[shown], DANGLING)).await;
             let reply = client.reply().await;
             let said = String::from_utf8_lossy(&reply.body).into_owned();
-            assert_eq!((reply.head.status(), reply.head.get("x-abridge-error")), (401, Some("unknown_client")), "{said}");
+            assert_eq!(
+                (reply.head.status(), reply.head.get("x-abridge-error")),
+                (401, Some("unknown_client")),
+                "{said}"
+            );
             assert!(said.contains("[clients]"), "{said}");
             assert_eq!(reply.head.get("www-authenticate"), Some("Bearer"), "{target}");
         }

@@ -36,8 +36,8 @@ mod hostile; // invalid and extreme request bodies
 mod in_band; // calls of the tool that abridge adds
 mod injection; // texts that imitate those of abridge
 mod inspect; // `abridge status`, `diff` and `show`, and what is kept for them
-mod late_results; // tool results that arrive after later messages
 mod known_clients; // [clients]: tokens, certificates, names
+mod late_results; // tool results that arrive after later messages
 mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
 mod manual_summary; // POST /abridge/summarize, and `abridge summarize`

@@ -120,7 +120,7 @@ async fn a_missing_original_is_reported_with_the_reason() {
     let mut scene = Scene::new().await;
     let never = get(&mut scene.client, "/abridge/recall/00000000000000000000000000").await;
     assert_eq!(never.head.status(), 404);
-    for wrong in ["", "x", "..%2F..%2Fetc%2Fpasswd", "../../etc/passwd", "0000000000000000000000000u"] {
+    for wrong in ["x", "..%2F..%2Fetc%2Fpasswd", "../../etc/passwd", "0000000000000000000000000u"] {
         let malformed = get(&mut scene.client, &format!("/abridge/recall/{wrong}")).await;
         assert_eq!((malformed.head.status(), text(&malformed)), (404, text(&never)), "{wrong:?}");
     }
@@ -135,7 +135,7 @@ async fn a_missing_original_is_reported_with_the_reason() {
 
 #[tokio::test]
 async fn callers_do_not_share_handles() {
-    let mut scene = Scene::new().await;
+    let mut scene = Scene::with("recall.auth = \"handle\"").await;
     let body = with_results(&[long_text(1)]);
     let mut handles = Vec::new();
     for fields in [&["authorization: Bearer a"][..], &["authorization: Bearer b"], &["api-key: b"], &[]] {

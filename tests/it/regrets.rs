@@ -79,7 +79,11 @@ async fn what_is_asked_for_again_is_counted_and_shown_and_doubles_keep() {
         "{reply}"
     );
     let at = format!("http://{}", scene.abridge.address());
-    let status = Command::new(binary()).args(["status", "--at", &at]).env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN).output().unwrap();
+    let status = Command::new(binary())
+        .args(["status", "--at", &at])
+        .env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN)
+        .output()
+        .unwrap();
     let status = String::from_utf8(status.stdout).unwrap();
     assert!(status.contains("regrets           recalled 1, repeated 1\n"), "{status}");
 }

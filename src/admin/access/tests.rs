@@ -22,8 +22,7 @@ fn checked(
     path: &str,
     fields: &[(&'static str, &'static str)],
 ) -> Result<(), AccessError> {
-    Access::new(token, ["Box.LAN", "[fd00::1]"])
-        .check(&request(path, fields), connection(listener_role))
+    Access::new(token, ["Box.LAN", "[fd00::1]"]).check(&request(path, fields), connection(listener_role))
 }
 
 #[test]
