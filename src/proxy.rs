@@ -72,6 +72,7 @@ use exchange::{Accounting, OverheadTimer, RequestId, RequestIds};
 use fail_open::FailOpenCounters;
 use headers::ControlHeader;
 use inspection::Inspector;
+pub use live::LiveConfig;
 use manual_summary::ManualSummary;
 use notices::Notices;
 use prefix_tracker::{CacheScope, PrefixTracker};
@@ -82,7 +83,6 @@ use responses::SocketLog;
 use send::{request_body, send_request};
 use status::StatsCache;
 use tunnel::Tunnel;
-pub use live::LiveConfig;
 pub use windows::WindowDiscovery;
 
 /// The body of a response to the client: the upstream's, relayed, or one that abridge writes itself.

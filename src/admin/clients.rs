@@ -18,7 +18,7 @@ pub struct Settings {
     /// key for the upstream, as `x-abridge-client: TOKEN`. Other requests get 401. The names are in log lines and metrics. If
     /// this table is empty and `file` is not set, every client may use abridge.
     ///
-    /// Example: `{ alice = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8" }`
+    /// Example: `alice = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"`
     pub tokens: BTreeMap<String, String>,
     /// A file with further clients: a line has a name, a blank and such a hash. Lines that begin with `#` are comments. A
     /// reload reads it again.
