@@ -103,7 +103,15 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     running.serve(&config);
     let output = StartupOutput::of(&config, colour);
     let originals = proxy.store_notice();
-    startup::report_settings(&config, &environment, address.as_deref(), originals, page.as_ref(), token_file.as_ref(), output);
+    startup::report_settings(
+        &config,
+        &environment,
+        address.as_deref(),
+        originals,
+        page.as_ref(),
+        token_file.as_ref(),
+        output,
+    );
     running.hold(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);

@@ -29,7 +29,7 @@ use crate::tasks::Tasks;
 use crate::upstream::routes::RequestFacts;
 use crate::upstream::target::TargetError;
 use crate::upstream::{Upstream, UpstreamError};
-use crate::{inspect, otel};
+use crate::otel;
 
 mod authorization;
 mod cache_ledger;
