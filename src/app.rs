@@ -96,22 +96,22 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     for address in running.client_addresses() {
         startup::announce_listener(&address?, acceptor.is_some());
     }
+    let (output, tls) = (StartupOutput::of(&config, colour), acceptor.is_some());
+    // A token of the settings is not printed, and none is written into a log.
+    let token = environment
+        .operator_token
+        .as_ref()
+        .filter(|_| token_file.is_some() && matches!(output, StartupOutput::Lines(_)));
+    let mut page = None;
     for address in running.operator_addresses() {
-        startup::announce_operators(&address?, acceptor.is_some());
+        startup::announce_operators(&address?, tls, token);
     }
-    let page = running.page_address();
+    if running.operator_addresses().next().is_none() {
+        page = Some(startup::describe_page(running.page_address().as_ref(), tls, token));
+    }
     running.serve(&config);
-    let output = StartupOutput::of(&config, colour);
     let originals = proxy.store_notice();
-    startup::report_settings(
-        &config,
-        &environment,
-        address.as_deref(),
-        originals,
-        page.as_ref(),
-        token_file.as_ref(),
-        output,
-    );
+    startup::report_settings(&config, &environment, address.as_deref(), originals, page, token_file.as_ref(), output);
     running.hold(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::{Budget, Lease};
 use crate::dialect::{Dialect, ParseError};
@@ -77,7 +77,7 @@ pub struct Engine {
     summarizer: Summarizer,
     // The memory that plans may take, and how many long bodies are planned at a time.
     budget: Budget,
-    plans: Arc<Semaphore>,
+    long_work: Arc<Semaphore>,
 }
 
 /// The part of the engine's configuration that a reload replaces.
@@ -285,7 +285,7 @@ impl Engine {
         let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
         let sent = Arc::new(SentRequests::new(Arc::clone(&summaries)));
         let kept_recalls = Arc::new(KeptRecalls::new(store.clone(), breakers.store.clone()));
-        let (budget, plans) = (Budget::new(usize::MAX), Arc::new(Semaphore::new(max_plans())));
+        let (budget, long_work) = (Budget::new(usize::MAX), Arc::new(Semaphore::new(max_long_work())));
         Self {
             store,
             lacks_store: None,
@@ -300,8 +300,13 @@ impl Engine {
             kept_recalls,
             summarizer,
             budget,
-            plans,
+            long_work,
         }
+    }
+
+    /// Waits until a long body may be decoded or planned.
+    pub async fn begin_long_work(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.long_work).acquire_owned().await.ok() // never closed
     }
 
     /// The same, planning within this budget.
@@ -409,8 +414,8 @@ impl Engine {
     }
 }
 
-/// How many long bodies are planned at a time: each keeps a processor busy, and takes memory until it is planned.
-fn max_plans() -> usize {
+/// How many long bodies are decoded or planned at a time: each keeps a processor busy, and takes memory until that is done.
+fn max_long_work() -> usize {
     2 * thread::available_parallelism().map_or(1, usize::from)
 }
 

@@ -20,6 +20,7 @@ use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
 use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
+use crate::otel;
 use crate::payload::Caller;
 use crate::plan::Plan;
 use crate::planner::SummaryTiming;
@@ -29,7 +30,6 @@ use crate::tasks::Tasks;
 use crate::upstream::routes::RequestFacts;
 use crate::upstream::target::TargetError;
 use crate::upstream::{Upstream, UpstreamError};
-use crate::otel;
 
 mod authorization;
 mod cache_ledger;

@@ -65,7 +65,7 @@ pub struct Settings {
     /// Allowed: 1ms to 365d.
     pub body_timeout: Period,
     /// The fewest bytes a second of a request body, on average over the time that abridge waits for it, from
-    /// `min_body_rate_after` on; then the request gets 408. 0 for no minimum. Allowed: at most 1GiB.
+    /// `min_body_rate_after` on; then the request gets 408. 0 for no minimum. Allowed: 0B to 1GiB.
     pub min_body_rate: ByteSize,
     /// How long a request body may be waited for in all before `min_body_rate` counts. Allowed: 0ms to 365d.
     pub min_body_rate_after: Period,

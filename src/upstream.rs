@@ -203,16 +203,15 @@ pub enum UpstreamErrorKind {
 }
 
 /// The most header fields in one head of HTTP/1.1, in requests and answers. It is hyper's own limit: where a limit is set,
-/// even this one, hyper fills a table of so many entries for each head. With one more, it reads heads on the heap, and each open
-/// stream takes 4 KiB more (of 41; measured with 512, `cargo bench --bench load -- --parts streams`).
+/// even this one, hyper fills a table of so many entries for each head. With one more, an open stream takes 4 KiB more (of 41;
+/// measured with 512, `cargo bench --bench load -- --parts streams`).
 pub const MAX_HEADER_FIELDS: usize = 100;
 
-/// The most bytes in the head of an answer. In HTTP/2 each field counts 32 bytes more. It is also the most that hyper reads at a
-/// time, and that it holds of a request which the upstream does not take.
+/// The most bytes in the head of an answer, that hyper reads at a time, and that it holds of a request which the upstream does
+/// not take. In HTTP/2 each field of a head counts 32 bytes more.
 const MAX_HEAD_BYTES: u32 = 64 << 10;
 
-/// The most bytes of one answer over HTTP/2 that are held until its client takes them. Those of all answers are not limited
-/// together, or one client could stop the others.
+/// The most bytes of an answer over HTTP/2 that wait for their client. All answers have no limit here: one client could use it up.
 const STREAM_WINDOW: u32 = 256 << 10;
 
 // === impl Upstream ===

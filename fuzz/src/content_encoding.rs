@@ -28,7 +28,10 @@ pub fn run(input: &[u8]) {
                 assert_eq!(exact, decoded);
             }
             if let Some(less) = decoded.len().checked_sub(1) {
-                assert!(matches!(coding.decode(body, less, &budget), Err(DecodeError::TooLong { .. })), "it does not fit");
+                assert!(
+                    matches!(coding.decode(body, less, &budget), Err(DecodeError::TooLong { .. })),
+                    "it does not fit"
+                );
             }
         }
         Err(DecodeError::TooLong { limit: said }) => assert_eq!(said, limit),

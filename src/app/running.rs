@@ -103,11 +103,10 @@ impl Running {
         self.operators.iter().map(Listener::address)
     }
 
-    /// The address at which an operator finds the page, until it serves.
+    /// The address for clients at which an operator finds the page, until it serves.
     pub(super) fn page_address(&self) -> Option<Address> {
         let reached = |address: &Address| address.exposure() != Exposure::Network && matches!(address, Address::Tcp(_));
-        let operators = self.operators.iter().find_map(|listener| listener.address().ok());
-        operators.or_else(|| self.clients.iter().filter_map(|listener| listener.address().ok()).find(reached))
+        self.clients.iter().filter_map(|listener| listener.address().ok()).find(reached)
     }
 
     /// Accepts connections, and maintains the store.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::config::{Config, Environment, TokenFile, clients};
+use crate::config::{Config, Environment, Secret, TokenFile, clients};
 use crate::dialect;
 use crate::edit::clear_tool_results::AtLeast;
 use crate::edit::trigger::{Condition, Moment, Trigger};
@@ -47,10 +47,11 @@ pub(super) fn announce_listener(address: &Address, tls: bool) {
     write_stderr(format!("abridge: listening on {}\n", listen_url(address, tls)));
 }
 
-/// Prints the address for operators.
-pub(super) fn announce_operators(address: &Address, tls: bool) {
-    let folder = if matches!(address, Address::Tcp(_)) { "/abridge/" } else { "" };
-    write_stderr(format!("abridge: operators at {}{folder}\n", listen_url(address, tls)));
+/// Prints the address for operators: of TCP that of the page, with the token if there is one to print.
+pub(super) fn announce_operators(address: &Address, tls: bool, token: Option<&Secret>) {
+    let url = listen_url(address, tls);
+    let page = if matches!(address, Address::Tcp(_)) { page_url(&url, token) } else { url };
+    write_stderr(format!("abridge: operators at {page}\n"));
 }
 
 /// Prints or logs the main settings. `address` is the URL at which clients reach abridge.
@@ -59,7 +60,7 @@ pub(super) fn report_settings(
     environment: &Environment,
     address: Option<&str>,
     notice: Option<String>,
-    page: Option<&Address>,
+    page: Option<String>,
     token_file: Option<&TokenFile>,
     output: StartupOutput,
 ) {
@@ -81,7 +82,7 @@ pub(super) fn report_settings(
     lines.push(("originals", notice.unwrap_or_else(|| describe_storage(config, environment))));
     lines.push(("windows", describe_windows(config)));
     lines.extend(address.map(|address| ("clients", describe_clients(config, address))));
-    lines.push(("page", describe_page(config, environment, page, token_file)));
+    lines.extend(page.map(|page| ("page", page)));
     write_stderr(lines.iter().map(|(label, text)| format_line(label, text, colour)).collect::<String>());
 }
 
@@ -149,21 +150,19 @@ fn describe_clients(config: &Config, address: &str) -> String {
     }
 }
 
-/// Where an operator's browser finds the page. A token that abridge has made is in the URL, behind `#`, which no browser sends.
-fn describe_page(
-    config: &Config,
-    environment: &Environment,
-    address: Option<&Address>,
-    token_file: Option<&TokenFile>,
-) -> String {
+/// Where an operator's browser finds the page if it is on an address for clients.
+pub(super) fn describe_page(address: Option<&Address>, tls: bool, token: Option<&Secret>) -> String {
     let Some(address) = address else {
         return "none: other machines can reach server.listen; set admin.listen = \"127.0.0.1:8788\"".to_owned();
     };
-    let page = format!("{}/abridge/", listen_url(address, config.tls.is_some()));
-    match (token_file, &environment.operator_token) {
-        (Some(_), Some(token)) => format!("{page}#token={}", token.expose()),
-        _ => format!("{page}, which asks for the token of admin.token_env"),
-    }
+    let page = page_url(&listen_url(address, tls), token);
+    if token.is_some() { page } else { format!("{page}, which asks for the token of admin.token_env") }
+}
+
+/// The page's address. A token that abridge has made is behind `#`: no browser sends that.
+fn page_url(url: &str, token: Option<&Secret>) -> String {
+    let token = token.map(|token| format!("#token={}", token.expose())).unwrap_or_default();
+    format!("{url}/abridge/{token}")
 }
 
 /// The edits of the policy, and when each one acts.

@@ -375,8 +375,8 @@ impl<'a> Planning<'a> {
                 return self.keep(planned?, lease);
             }
         }
-        // The semaphore is never closed. Who waits here holds nothing that a plan waits for.
-        let turn = Arc::clone(&self.engine.plans).acquire_owned().await;
+        // Who waits here holds nothing that others wait for.
+        let turn = self.engine.begin_long_work().await;
         let lease = lease()?;
         // Both are held until the plan is made, even if the request is gone.
         let planned = run_blocking(move || (plan(Counting::Allowed), lease, turn)).await;

@@ -105,7 +105,9 @@ impl Proxy {
             }
         };
         let (limit, budget, n_coded) = (self.limits.max_body, self.limits.budget.clone(), coded.len());
+        let turn = self.engine.begin_long_work().await;
         let decoding = run_blocking(move || {
+            let _turn = turn;
             let text = encoding.decode(&coded, limit, &budget)?;
             indexer.push(&text);
             Ok(IndexedBody::new(text, indexer.finish()))

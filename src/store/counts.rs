@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::codec::{Name, Unreadable};
-use super::engine::EngineError;
-use super::{Op, Stats, StoreCounters, StoreError};
+use super::{Stats, StoreCounters, StoreError};
 use crate::metrics::histogram::{Histogram, OWN_TIMES};
 use crate::payload::Payload;
 
@@ -50,9 +49,7 @@ impl Counts {
         match stored {
             Ok(payload) => Ok(Some(payload)),
             Err(Unreadable::Later) => Ok(None),
-            Err(Unreadable::Foreign) => {
-                Err(StoreError::new(Op::Get, EngineError::OtherSecret.kind(), EngineError::OtherSecret))
-            }
+            Err(Unreadable::Foreign) => Err(StoreError::foreign()),
             Err(Unreadable::Damaged) => Err(self.has_read_damage(name)),
         }
     }

@@ -59,6 +59,11 @@ struct DamagedError(Name);
 #[error("a later version of abridge has stored it in a way that this one does not know")]
 struct LaterError;
 
+/// It was stored under another secret.
+#[derive(Debug, thiserror::Error)]
+#[error("it was stored under another secret than store.secret_env has")]
+struct ForeignError;
+
 // === impl StoreError ===
 
 impl StoreError {
@@ -77,6 +82,11 @@ impl StoreError {
             StoreErrorKind::Damaged => self.source.to_string(),
             kind => format!("the store is {kind} and cannot {}", self.op),
         }
+    }
+
+    /// It was stored under another secret.
+    pub(super) fn foreign() -> Self {
+        Self::new(Op::Get, StoreErrorKind::Corrupt, ForeignError)
     }
 
     /// A later version has stored it.

@@ -56,7 +56,7 @@ fn check_refused(reply: &Reply, status: u16, why: &str) {
 /// Where operators are served, as the process says.
 async fn operators_of(abridge: &Abridge) -> SocketAddr {
     let line = abridge.says("abridge: operators at ", 0).await;
-    let address = line.split_once("http://").unwrap().1.trim_end_matches("/abridge/");
+    let address = line.split_once("http://").unwrap().1.split_once("/abridge/").unwrap().0;
     let mut address: SocketAddr = address.parse().unwrap();
     if address.ip().is_unspecified() {
         address.set_ip([127, 0, 0, 1].into());

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::metrics::scrape;
 use crate::support::offloads::{long_text, recalls, with_results};
-use crate::support::{Abridge, Scene, Setup, Upstream, binary, chat, request};
+use crate::support::{Abridge, OPERATOR, OPERATOR_TOKEN, Scene, Setup, Upstream, binary, chat, request};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -20,7 +20,8 @@ struct Ran {
 }
 
 fn run(args: &[&str]) -> Ran {
-    let output = Command::new(binary()).args(args).current_dir("/").output().unwrap();
+    let output =
+        Command::new(binary()).args(args).current_dir("/").env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN).output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     Ran { code: output.status.code(), out, err }
 }
@@ -43,7 +44,7 @@ async fn upstream_got(scene: &mut Scene, texts: &[String]) -> Vec<u8> {
 
 async fn get(abridge: &Abridge, target: &str) -> crate::support::wire::Reply {
     let mut client = abridge.connect().await;
-    client.send(request("GET", target, &["connection: close"])).await;
+    client.send(request("GET", target, &[OPERATOR, "connection: close"])).await;
     client.reply().await
 }
 

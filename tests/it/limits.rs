@@ -154,7 +154,7 @@ async fn buffered(scene: &Scene, n_bytes: u64) {
     let mut client = scene.abridge.connect().await;
     within("the bytes to be there", async {
         loop {
-            client.send(request("GET", "/abridge/metrics", &[])).await;
+            client.send(request("GET", "/abridge/metrics", &["accept: application/openmetrics-text"])).await;
             let reply = client.reply().await;
             let metrics = Scrape::read(std::str::from_utf8(&reply.body).unwrap());
             if metrics.get("abridge_buffered_bytes") >= n_bytes {

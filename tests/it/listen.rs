@@ -5,7 +5,7 @@ use http_body_util::Full;
 use hyper::Request;
 
 use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
-use crate::support::{End, Scene, Setup, Upstream, chat, http2, request, within};
+use crate::support::{End, OPERATOR, Scene, Setup, Upstream, chat, http2, request, within};
 
 #[tokio::test]
 async fn every_address_of_a_list_is_served() {
@@ -151,8 +151,13 @@ async fn an_http_1_0_client_gets_an_http_1_0_answer() {
 #[tokio::test]
 async fn paths_below_abridge_are_never_forwarded() {
     let mut scene = Scene::new().await;
-    for (page, status) in [("/abridge/healthz", 200), ("/abridge/readyz", 200), ("/abridge/none", 404)] {
-        scene.client.send(request("GET", page, &[])).await;
+    for (page, token, status) in [
+        ("/abridge/healthz", &[][..], 200),
+        ("/abridge/readyz", &[], 200),
+        ("/abridge/none", &[], 401),
+        ("/abridge/none", &[OPERATOR], 404),
+    ] {
+        scene.client.send(request("GET", page, token)).await;
         assert_eq!(scene.client.reply().await.head.status(), status, "{page}");
     }
     scene.upstream.no_more();

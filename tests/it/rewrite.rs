@@ -10,6 +10,7 @@ use std::thread;
 use abridge_proxy::dialect;
 use abridge_proxy::payload::PayloadKey;
 use abridge_proxy::replay::find_exchanges;
+use abridge_proxy::store::conformance::damage::secret_row;
 use abridge_proxy::store::{self, Clock, RedbStore, Store};
 use bytes::Bytes;
 use serde::Deserialize;
@@ -262,7 +263,7 @@ async fn know_the_secret(path: &Path) {
     drop(store);
     let transaction = redb::Database::open(path).unwrap().begin_write().unwrap();
     let table = redb::TableDefinition::<&str, &[u8]>::new("meta_v1");
-    transaction.open_table(table).unwrap().insert("secret", [0; 32].as_slice()).unwrap();
+    transaction.open_table(table).unwrap().insert("secret", secret_row([0; 32]).as_slice()).unwrap();
     transaction.commit().unwrap();
 }
 

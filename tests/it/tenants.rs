@@ -170,7 +170,8 @@ async fn a_client_s_key_opens_nothing_that_is_for_operators() {
     let abridge = setup.with(REQUIRED).with("inspect.keep = 5").start().await;
     let at = from_outside(&abridge);
     let line = abridge.says("abridge: operators at ", 0).await;
-    let operators: SocketAddr = line.split_once("http://").unwrap().1.trim_end_matches("/abridge/").parse().unwrap();
+    let operators: SocketAddr =
+        line.split_once("http://").unwrap().1.split_once("/abridge/").unwrap().0.parse().unwrap();
     let mut client = Wire::connect(at).await;
     let text = format!("CANARY-OF-ANN {}", long_text(1));
     client.send(post(CHAT, &[ANN], with_results(&[text]))).await;

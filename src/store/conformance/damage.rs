@@ -4,11 +4,16 @@ use bytes::Bytes;
 
 use super::{PutAll as _, dense, key, place};
 use crate::payload::Payload;
-use crate::store::codec::{Encoder, Name, decode, forged};
+use crate::store::codec::{Encoded, Encoder, Name, decode, forged};
 use crate::store::{Offered, Store, StoreErrorKind};
 
 /// A frame with each of its fields damaged in turn, then the first and the last bit of its body.
 const BITS: [usize; 14] = [0, 31, 32, 41, 48, 56, 64, 191, 195, 255, 256, 320, 384, usize::MAX];
+
+/// The row in which a file keeps this secret.
+pub fn secret_row(secret: [u8; 32]) -> Vec<u8> {
+    Encoded::new(&Name::of_secret(), Bytes::copy_from_slice(&secret)).to_vec()
+}
 
 /// Runs the cases of damage. `flip` flips this bit of every row in place, the last one where there are fewer.
 pub async fn suite<S: Store>(store: &S, flip: impl AsyncFn(usize)) {
