@@ -61,7 +61,7 @@ struct LaterError;
 
 /// It was stored under another secret.
 #[derive(Debug, thiserror::Error)]
-#[error("it was stored under another secret than store.secret_env has")]
+#[error("it was stored under another secret than store.secret_env has; name that one in store.old_secrets_env")]
 struct ForeignError;
 
 // === impl StoreError ===
