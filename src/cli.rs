@@ -36,6 +36,7 @@ pub mod simulate;
 pub mod status;
 pub mod store;
 pub mod summarize;
+mod temp_folder;
 
 /// Edits the messages of OpenAI-compatible requests in flight, and leaves every other byte alone.
 #[derive(Debug, Parser)]

@@ -11,8 +11,8 @@ use anyhow::{Context, anyhow};
 use tokio::runtime;
 
 use crate::cli::print_error;
+use crate::cli::temp_folder::TempFolder;
 use crate::config::{Config, Environment, Sources};
-use crate::demo::TempFolder;
 use crate::history::{RunTotals, Totals};
 use crate::platform::process::{self, CommandSignals};
 use crate::store::{OpenError, StoreEngine};
@@ -86,7 +86,7 @@ pub fn run(
                 served => return served,
             }
         }
-        let folder = TempFolder::new(&std::env::temp_dir()).context("cannot make a temporary folder")?;
+        let folder = TempFolder::new().context("cannot make a temporary folder")?;
         config.store.path = Some(folder.path().join("store.redb"));
         serve(&config, &environment, &mut agent).await
     })?;
