@@ -33,7 +33,7 @@ use crate::upstream::{Upstream, UpstreamError};
 use crate::{inspect, otel};
 
 mod authorization;
-mod cache_ledger;
+pub(crate) mod cache_ledger;
 mod compaction;
 mod counting;
 mod destinations;
@@ -54,7 +54,7 @@ mod respond;
 pub mod responses;
 pub mod scrape;
 mod send;
-mod status;
+pub(crate) mod status;
 mod steps;
 mod tunnel;
 pub mod windows;
