@@ -36,6 +36,7 @@ pub mod simulate;
 pub mod status;
 pub mod store;
 pub mod summarize;
+mod temp_folder;
 
 /// Edits the messages of OpenAI-compatible requests in flight, and leaves every other byte alone.
 #[derive(Debug, Parser)]
@@ -61,7 +62,7 @@ pub enum Command {
     /// Point the settings of clients at abridge, as a diff that is written when you agree; --undo takes it back.
     #[command(after_help = SETUP_EXAMPLES)]
     Setup(setup::Args),
-    /// Have the system start abridge when you log in.
+    /// Have systemd start abridge when you log in.
     #[command(subcommand, after_help = SERVICE_EXAMPLES)]
     Service(service::Command),
     /// Show an agent's session with and without abridge, on this machine alone and without a key.
@@ -180,13 +181,13 @@ Examples:
   abridge setup codex --undo";
 
 const SERVICE_EXAMPLES: &str = "\
-A user unit of systemd, an agent of launchd, or a task of Windows. Keys that the settings name by variables must be in the
-environment of the service. Exit code 69 if the service cannot be started.
+A user unit of systemd. Keys that the settings name by variables must be in the environment of the service. Exit code 69 if
+the service cannot be started.
 
 Examples:
   abridge service install
   abridge service install --config proxy.toml
-  abridge service install --print --manager launchd";
+  abridge service install --print";
 
 const DEMO_EXAMPLES: &str = "\
 The demo starts its own upstream and its own abridge on free ports of 127.0.0.1, reads no settings, and removes its files.

@@ -1,151 +1,181 @@
-//! `abridge demo`: runs one agent session with and without abridge, on this machine alone.
-//!
-//! An upstream with a scripted model, a window of 8192 tokens and strict rules listens on a free port. This program
-//! runs as a child process in front of it. The agent has one history. Each turn it sends the same bytes to both, and
-//! continues with the answer that came through abridge. All figures are the upstream's counts; from abridge's own
-//! reports, only the names of the edits are used. They are the same in each run, because everything that is counted is:
-//! the texts, the handles (`demo::proxy`), and the address under which originals are read (`RECALL_URL`).
-//!
-//! The child, its settings and its store are removed when [`run`] ends or is dropped.
+//! What `abridge demo` plays: a recorded session, which it writes in each wire format, and an upstream with a small window.
+#![expect(clippy::disallowed_types, reason = "it writes bodies of its own")]
 
-use std::io::{self, Write};
-use std::path::Path;
-use std::time::Instant;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
-use crate::tasks::Tasks;
+use crate::simulate::{Transcript, TranscriptError};
 use crate::upstream::routes::DialectName;
 
-use agent::Agent;
-use client::Client;
-use proxy::AbridgeProcess;
-use runner::DemoRunner;
-use script::MODEL;
-use upstream::{Upstream, WINDOW_TOKENS};
-
-pub use client::RequestError;
-pub use output::DemoOutput;
-pub use proxy::{StartError, StoreCheckError, TempFolder};
-
-mod agent;
-mod client;
-mod format;
-mod output;
-mod proxy;
-mod runner;
-mod script;
-mod tool_outputs;
 mod upstream;
 
-/// Results with more bytes are truncated. The default, 50,000, is more than the window.
-const TRUNCATE_OVER_BYTES: usize = 8000;
+pub use upstream::{Refusal, Upstream, WINDOW_TOKENS};
 
-/// Where the model is told to read originals. The child listens on a free port, whose digits would count as tokens; the
-/// demo's tools reach the child under this address.
-const RECALL_URL: &str = "http://127.0.0.1:8787";
+/// The session, which is the same for everybody.
+const SESSION: &str = include_str!("../assets/demo.toml");
 
-/// Why the demo failed to run.
-#[derive(Debug, thiserror::Error)]
-pub enum DemoError {
-    /// The output, the folder or a port failed.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The child did not start.
-    #[error(transparent)]
-    StartError(#[from] StartError),
-    /// One of the demo's servers did not answer.
-    #[error("the demo's own servers do not answer")]
-    RequestError(#[from] RequestError),
-    /// The child's store could not be read.
-    #[error(transparent)]
-    Store(#[from] StoreCheckError),
-    /// A URL of the demo or of the child is invalid.
-    #[error(transparent)]
-    Uri(#[from] http::uri::InvalidUri),
-    /// An answer is invalid.
-    #[error("an answer in the demo is invalid")]
-    Answer(#[from] serde_json::Error),
+/// The longest answer that the session asks for, in tokens; Messages requires a number.
+const MAX_TOKENS: usize = 512;
+
+/// A session of an agent.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    /// The model that it asks.
+    pub model: String,
+    instructions: String,
+    tools: Vec<Tool>,
+    /// Its turns. Each is what one request adds to the request before it.
+    pub turns: Vec<Turn>,
 }
 
-/// Whether abridge did what the demo demonstrates.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Verdict {
-    /// Each turn was answered through abridge, and each original was read back.
-    Shown,
-    /// A turn or a recall failed; the table shows which one.
-    Failed,
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tool {
+    name: String,
+    description: String,
+    parameters: Value,
 }
 
-/// The paths that the demo uses.
-#[derive(Clone, Copy, Debug)]
-pub struct DemoPaths<'p> {
-    /// The program abridge.
-    pub program: &'p Path,
-    /// The folder in which temporary folders are made.
-    pub temporary: &'p Path,
-    /// The folder that requests are written into, if any.
-    pub keep: Option<&'p Path>,
+/// A tool call of the model with its result, or words of the user.
+#[derive(Debug, Deserialize)]
+pub struct Turn {
+    /// Its title in the table.
+    pub title: String,
+    #[serde(flatten)]
+    call: Option<Call>,
+    /// The result of the call.
+    pub result: Option<String>,
+    /// The words of the user.
+    user: Option<String>,
 }
 
-/// Runs the demo in a dialect.
-pub async fn run<W: Write>(
-    dialect: DialectName,
-    paths: DemoPaths<'_>,
-    output: &mut DemoOutput<W>,
-) -> Result<Verdict, DemoError> {
-    let began = Instant::now();
-    let tasks = Tasks::default();
-    let format = format::of(dialect);
-    let upstream = Upstream::start(&tasks, format).await?;
-    // Dropped in reverse order: the child before the folder.
-    let folder = TempFolder::new(paths.temporary)?;
-    let abridge = AbridgeProcess::start(paths.program, &folder, &settings(&upstream)).await?;
-    let client = Client::new(tasks, format.dialect());
-    introduce(output)?;
-    let mut runner = DemoRunner::new(client, upstream, abridge, output, paths.keep);
-    let mut agent = Agent::new(format);
-    if !runner.play(&mut agent).await? {
-        return Ok(Verdict::Failed);
+#[derive(Debug, Deserialize)]
+struct Call {
+    says: String,
+    tool: String,
+    arguments: Map<String, Value>,
+}
+
+// === impl Session ===
+
+impl Session {
+    /// Reads the session.
+    pub fn read() -> Result<Self, toml::de::Error> {
+        toml::from_str(SESSION)
     }
-    let recalled = runner.check_recall(&agent).await?;
-    if !recalled.is_whole() {
-        return Ok(Verdict::Failed);
+
+    /// The session in a wire format.
+    pub fn transcript(&self, dialect: DialectName) -> Result<Transcript, TranscriptError> {
+        Transcript::new(self.body(dialect).to_string().into(), None)
     }
-    runner.finish(recalled, began).await?;
-    Ok(Verdict::Shown)
+
+    /// The turn whose call has this id.
+    pub fn turn_of(&self, call_id: &str) -> Option<&Turn> {
+        self.turns.get(call_id.strip_prefix("call_")?.parse::<usize>().ok()?)
+    }
+
+    fn body(&self, dialect: DialectName) -> Value {
+        let Self { model, instructions, .. } = self;
+        let turns = || self.turns.iter().enumerate().flat_map(|(n, turn)| turn.elements(&format!("call_{n}"), dialect));
+        let tools: Vec<_> = self.tools.iter().map(|tool| tool.definition(dialect)).collect();
+        match dialect {
+            DialectName::ChatCompletions => {
+                let mut messages = vec![json!({"role": "system", "content": instructions})];
+                messages.extend(turns());
+                json!({"model": model, "tools": tools, "messages": messages})
+            }
+            DialectName::Responses => {
+                let input: Vec<_> = turns().collect();
+                json!({"model": model, "store": false, "instructions": instructions, "tools": tools, "input": input})
+            }
+            DialectName::Messages => {
+                let messages: Vec<_> = turns().collect();
+                json!({"model": model, "max_tokens": MAX_TOKENS, "system": instructions, "tools": tools, "messages": messages})
+            }
+        }
+    }
 }
 
-fn settings(upstream: &Upstream) -> String {
-    format!(
-        "\
-[server]
-listen = \"127.0.0.1:0\"
-[upstream]
-url = \"{}/v1\"
-[policy]
-edits = [\"patch_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"]
-[truncate_tool_results]
-max_bytes = {TRUNCATE_OVER_BYTES}
-[recall]
-public_url = \"{RECALL_URL}\"
-[[models]]
-match = \"{MODEL}\"
-context_window = {WINDOW_TOKENS}
-",
-        upstream.url()
-    )
+impl Tool {
+    fn definition(&self, dialect: DialectName) -> Value {
+        let Self { name, description, parameters } = self;
+        let function = json!({"name": name, "description": description, "parameters": parameters});
+        match (dialect, function) {
+            (DialectName::Responses, Value::Object(mut function)) => {
+                function.extend([("type".to_owned(), "function".into()), ("strict".to_owned(), false.into())]);
+                function.into()
+            }
+            (DialectName::Messages, _) => json!({"name": name, "description": description, "input_schema": parameters}),
+            (_, function) => json!({"type": "function", "function": function}),
+        }
+    }
 }
 
-fn introduce<W: Write>(output: &mut DemoOutput<W>) -> io::Result<()> {
-    output.write_title("abridge demo: an agent looks for the fault in a build that fails")?;
-    output.write_line("")?;
-    output.write_line("  upstream  a scripted model on this machine, with a window of 8,192 tokens; it")?;
-    output.write_line("            answers 400 to what is longer, and to a tool call without its result")?;
-    output.write_line("  direct    each turn's request, sent straight to that upstream")?;
-    output.write_line("  abridge   the same bytes, sent through abridge to the same upstream")?;
-    output.write_line("  settings  the defaults, except: [[models]] context_window = 8192")?;
-    output.write_line("                                  truncate_tool_results.max_bytes = 8000")?;
-    output.write_line("                                  policy.edits without \"summarize\"")?;
-    output.write_line("                                  recall.public_url = \"http://127.0.0.1:8787\"")?;
-    output.write_line("")?;
-    output.write_column_heads()
+// === impl Turn ===
+
+impl Turn {
+    /// The length of its new text, in bytes.
+    pub fn n_bytes(&self) -> usize {
+        self.result.iter().chain(&self.user).map(String::len).sum()
+    }
+
+    /// The path below abridge that its call reads an original from, if it does.
+    pub fn recalled_path(&self) -> Option<&str> {
+        let command = self.call.as_ref()?.arguments.get("command")?.as_str()?;
+        command.find("/abridge/recall/").and_then(|at| command.get(at..)?.split('\'').next())
+    }
+
+    /// Its messages or items.
+    fn elements(&self, id: &str, dialect: DialectName) -> Vec<Value> {
+        let Self { call, result, user, .. } = self;
+        let mut elements = Vec::new();
+        if let Some(Call { says, tool, arguments }) = call {
+            let written = Value::from(arguments.clone()).to_string();
+            match dialect {
+                DialectName::ChatCompletions => {
+                    let call = json!({"id": id, "type": "function", "function": {"name": tool, "arguments": written}});
+                    elements.push(json!({"role": "assistant", "content": says, "tool_calls": [call]}));
+                }
+                DialectName::Responses => elements.extend([
+                    json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": says}]}),
+                    json!({"type": "function_call", "call_id": id, "name": tool, "arguments": written}),
+                ]),
+                DialectName::Messages => {
+                    let call = json!({"type": "tool_use", "id": id, "name": tool, "input": arguments});
+                    elements.push(json!({"role": "assistant", "content": [{"type": "text", "text": says}, call]}));
+                }
+            }
+        }
+        elements.extend(result.as_ref().map(|text| match dialect {
+            DialectName::ChatCompletions => json!({"role": "tool", "tool_call_id": id, "content": text}),
+            DialectName::Responses => json!({"type": "function_call_output", "call_id": id, "output": text}),
+            DialectName::Messages => {
+                json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": text}]})
+            }
+        }));
+        elements.extend(user.as_ref().map(|text| match dialect {
+            DialectName::ChatCompletions => json!({"role": "user", "content": text}),
+            DialectName::Responses => {
+                json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]})
+            }
+            DialectName::Messages => json!({"role": "user", "content": [{"type": "text", "text": text}]}),
+        }));
+        elements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_session_has_one_request_a_turn_in_every_dialect() {
+        let session = Session::read().unwrap();
+        for dialect in DialectName::ALL {
+            let transcript = session.transcript(dialect).unwrap();
+            assert_eq!(transcript.requests().count(), session.turns.len(), "{dialect:?}");
+        }
+        assert!(session.turns.iter().any(|turn| turn.recalled_path().is_some()));
+    }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::dialect::Usage;
 use crate::inspect::{self, Changes};
@@ -137,8 +137,28 @@ pub enum AnswerEnd {
 }
 
 /// Totals of all requests since the start.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Totals {
+    /// The requests.
+    pub requests: RequestCounts,
+    /// The tokens of requests, where they were counted, without dry runs.
+    pub tokens: TokenTotals,
+    /// The bytes that were taken out of each request. What stays out of a conversation counts with each of its
+    /// requests.
+    pub offloaded_bytes: u64,
+    /// The billed tokens.
+    pub billed: Usage,
+    /// Of the requests whose tokens are known: how many tokens a prompt cache can have served.
+    pub predicted_cached: u64,
+    /// The latency that abridge added to the most recent requests, in milliseconds.
+    pub added_ms: AddedLatency,
+}
+
+/// The number of requests by what became of them.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct RequestCounts {
     /// All requests.
     pub total: u64,
     /// Edited requests.
@@ -157,26 +177,23 @@ pub struct Totals {
     pub shed: u64,
     /// Requests that were refused for another reason.
     pub refused: u64,
-    /// The tokens of requests as received, where they were counted, without dry runs.
-    pub tokens_before: u64,
-    /// The tokens of the same requests as sent.
-    pub tokens_after: u64,
-    /// The bytes that were taken out of each request. What stays out of a conversation counts with each of its
-    /// requests.
-    pub offloaded_bytes: u64,
-    /// The billed tokens.
-    pub billed: Usage,
-    /// Of the requests whose tokens are known: how many tokens a prompt cache can have served.
-    pub predicted_cached: u64,
-    /// The latency that abridge added to the most recent requests, in milliseconds.
-    pub added_ms: AddedLatency,
+}
+
+/// Tokens of requests.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct TokenTotals {
+    /// As received.
+    pub before: u64,
+    /// As sent.
+    pub after: u64,
 }
 
 /// What a proxy has done in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunTotals {
     /// Its requests.
-    pub requests: Totals,
+    pub totals: Totals,
     /// The texts that were taken out and stored.
     pub stored: u64,
     /// The summaries that were made.
@@ -184,7 +201,8 @@ pub struct RunTotals {
 }
 
 /// Percentiles of the added latency over the kept entries, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
 pub struct AddedLatency {
     /// The median.
     pub p50: f64,
@@ -299,9 +317,9 @@ impl History {
         let Shared { passed, failed, shed, refused, .. } = &*self.0;
         let [passed, failed, shed, refused] =
             [passed, failed, shed, refused].map(|count| count.load(Ordering::Relaxed));
-        totals.passed += passed;
-        (totals.failed, totals.shed, totals.refused) = (failed, shed, refused);
-        totals.total += passed + shed + refused;
+        let total = totals.requests.total + passed + shed + refused;
+        let passed = totals.requests.passed + passed;
+        totals.requests = RequestCounts { total, passed, failed, shed, refused, ..totals.requests };
         totals
     }
 
@@ -315,19 +333,20 @@ impl History {
 
 impl Totals {
     fn add(&mut self, entry: &Entry) {
-        self.total += 1;
+        let requests = &mut self.requests;
+        requests.total += 1;
         *match entry.outcome {
-            Outcome::Edited => &mut self.edited,
-            Outcome::Unedited => &mut self.unedited,
-            Outcome::WouldBeEdited => &mut self.would_be_edited,
-            Outcome::NotUnderstood => &mut self.not_understood,
-            Outcome::Passed => &mut self.passed,
+            Outcome::Edited => &mut requests.edited,
+            Outcome::Unedited => &mut requests.unedited,
+            Outcome::WouldBeEdited => &mut requests.would_be_edited,
+            Outcome::NotUnderstood => &mut requests.not_understood,
+            Outcome::Passed => &mut requests.passed,
         } += 1;
         if let (true, Some(before), Some(after)) =
             (entry.outcome != Outcome::WouldBeEdited, entry.tokens_before, entry.tokens_after)
         {
-            self.tokens_before += before as u64;
-            self.tokens_after += after as u64;
+            self.tokens.before += before as u64;
+            self.tokens.after += after as u64;
         }
         self.offloaded_bytes += entry.offloaded_bytes;
         self.billed.input += entry.input_tokens.unwrap_or(0);

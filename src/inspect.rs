@@ -30,15 +30,39 @@ pub struct Settings {
 /// More requests than this are not kept.
 pub const MAX_REQUESTS: usize = 10_000;
 
+/// What `/abridge/requests/{id}` answers, which is also what the store keeps.
+#[derive(Debug, Serialize)]
+pub struct Document<R> {
+    /// The entry of the request.
+    pub request: R,
+    /// Its changes.
+    #[serde(flatten)]
+    pub changes: Changes,
+    /// Its messages, if they are kept.
+    pub content: Option<Content>,
+    /// Why they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The messages of a request.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Content {
+    /// In the order in which they went on.
+    pub messages: Vec<Message>,
+}
+
 /// What became of one message. Those that an edit has put in are among them.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
 pub struct Message {
     /// Its index in the array as it came; for one that was put in, that of the message that it was put behind.
     pub index: usize,
     /// Its index in the array as it went on, if it is there.
     pub at: Option<usize>,
     /// Who speaks.
-    pub role: &'static str,
+    pub role: Cow<'static, str>,
     /// For a result, the tool.
     pub name: Option<String>,
     /// What became of it.
@@ -54,10 +78,11 @@ pub struct Message {
 }
 
 /// What became of a message. Where there is more than one answer it is the last one in this list.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// It went on as it came.
+    #[default]
     Same,
     /// Something in it is another now.
     Patched,
@@ -243,7 +268,7 @@ impl MessagePair {
             (None, None) => (role_name(Role::Other), None),
         };
         let index = self.before.unwrap_or(self.behind);
-        Message { index, at, role, name, state, before, after, before_bytes, after_bytes }
+        Message { index, at, role: role.into(), name, state, before, after, before_bytes, after_bytes }
     }
 }
 

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use abridge_proxy::app::{self, Launch};
+use abridge_proxy::cli::demo::Demo;
 use abridge_proxy::cli::run::{AgentCommand, Args as RunArgs};
 use abridge_proxy::cli::{self, Cli, Command, Exit, ServeArgs};
 use abridge_proxy::config::{Config, Environment, Sources};
@@ -47,7 +48,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve(args, sources, config?),
         Command::Service(command) => cli::service::run(&command, &sources, &config?),
         Command::Setup(args) => cli::setup::run(&args, &sources, &config?),
-        Command::Demo(args) => cli::demo::run(&args, &sources),
+        Command::Demo(args) => cli::demo::run(args, &sources, &async |config, environment, demo: &mut Demo| {
+            Ok(app::beside::serve_beside(config, environment, None, async |url: &str| demo.play(url).await).await?.0)
+        }),
         Command::Doctor(args) => cli::doctor::run(&args, &sources, config),
         Command::Rewrite(args) => cli::rewrite::run(&args, &config?),
         Command::Summarize(args) => {

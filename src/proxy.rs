@@ -32,7 +32,7 @@ use crate::upstream::target::TargetError;
 use crate::upstream::{Upstream, UpstreamError};
 
 mod authorization;
-mod cache_ledger;
+pub(crate) mod cache_ledger;
 mod callers_seen;
 mod compaction;
 mod counting;
@@ -55,7 +55,7 @@ mod respond;
 pub mod responses;
 pub mod scrape;
 mod send;
-mod status;
+pub(crate) mod status;
 mod steps;
 mod tunnel;
 pub mod windows;

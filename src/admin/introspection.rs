@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::recall::percent_decoded;
 use super::{State, text};
 use crate::history::{Entry, MAX_ENTRIES};
-use crate::inspect::Changes;
+use crate::inspect::Document;
 use crate::payload::PayloadKey;
 use crate::store::{Cursor, Page, PageQuery, Time};
 
@@ -76,15 +76,6 @@ fn requests(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
 // === one request ===
 
 #[derive(Serialize)]
-struct RequestDetails {
-    request: Entry,
-    #[serde(flatten)]
-    changes: Changes,
-    content: Option<()>,
-    reason: String,
-}
-
-#[derive(Serialize)]
 struct NotFound {
     reason: String,
 }
@@ -118,7 +109,7 @@ async fn request(name: &str, state: &State<'_>) -> Response<Full<Bytes>> {
         Ok(_) => "its messages were not kept: the request was sent before [inspect] keep was set, the memory limit was reached, or the request was forwarded unedited".to_owned(),
     };
     let changes = history.changes(id).unwrap_or_default();
-    json(StatusCode::OK, to_json(&RequestDetails { request, changes, content: None, reason }))
+    json(StatusCode::OK, to_json(&Document { request, changes, content: None, reason: Some(reason) }))
 }
 
 // === payloads ===

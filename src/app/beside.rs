@@ -30,5 +30,5 @@ pub async fn serve_beside<T>(
     // Answers that were cut had no reader.
     let _drained = running.drain(GRACE, GRACE).await;
     let stored = store.map_or(0, |store| store.counters().written);
-    Ok((outcome, RunTotals { requests: proxy.history().totals(), stored, summaries: proxy.summaries_made() }))
+    Ok((outcome, RunTotals { totals: proxy.history().totals(), stored, summaries: proxy.summaries_made() }))
 }

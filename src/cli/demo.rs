@@ -1,21 +1,35 @@
-//! `abridge demo`: runs the demo session and prints its table.
+//! `abridge demo`: plays one agent's session with and without abridge, on this machine alone.
+//!
+//! An upstream with a window of 8192 tokens and strict rules listens on a free port, and the proxy of this program in front
+//! of it, with settings and a store in a temporary folder. Each request of the session goes to both. All figures are counts
+//! of what the upstream received. They are the same in each run, because all that is counted is: the session, the handles
+//! (`STORE_SECRET`), and the address under which originals are read (`RECALL_URL`).
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime;
 
+use super::temp_folder::TempFolder;
 use crate::cli::Exit;
-use crate::config::Sources;
-use crate::demo::{self, DemoError, DemoOutput, DemoPaths, Verdict};
+use crate::config::{Config, Environment, Sources, Variables};
+use crate::demo::{Session, Upstream, WINDOW_TOKENS};
 use crate::platform::process::ProxySignals;
+use crate::store::{Clock, RedbStore, Settings, Store};
+use crate::tasks::run_blocking;
 use crate::telemetry::Colour;
 use crate::upstream::routes::DialectName;
 
+mod output;
+mod player;
+
+use output::Output;
+use player::{Player, Verdict};
+
 /// Arguments of `demo`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// The wire format of the session.
     #[arg(long, value_name = "NAME", default_value = "chat_completions", value_parser = dialect_of)]
@@ -29,51 +43,110 @@ pub struct Args {
     keep: Option<PathBuf>,
 }
 
+/// A demo that is ready to play.
+#[derive(Debug)]
+pub struct Demo {
+    player: Option<Player>,
+    signals: ProxySignals,
+}
+
 /// The pause after each turn, for eyes.
 const PACE: Duration = Duration::from_millis(50);
 
-/// Runs the demo. A signal ends it, and removes the processes and files that it has made.
-pub fn run(args: &Args, sources: &Sources) -> anyhow::Result<Exit> {
-    let out = io::stdout();
-    let is_terminal = out.is_terminal();
+/// Results with more bytes are truncated. The default, 50,000, is more than the window.
+const TRUNCATE_OVER_BYTES: usize = 8000;
+
+/// Where the model is told to read originals. The proxy listens on a free port, whose digits would count as tokens; the
+/// demo reads from the proxy what the model is told to read here.
+const RECALL_URL: &str = "http://127.0.0.1:8787";
+
+/// The secret of the store. Handles are made with it, and handles of the same length may have different numbers of tokens.
+const STORE_SECRET: [u8; 32] = [0; 32];
+
+/// Runs the demo. `serve` plays it with a proxy beside it. A signal ends it, and removes the files that it has made.
+pub fn run(
+    args: Args,
+    sources: &Sources,
+    serve: &impl AsyncFn(&Config, &Environment, &mut Demo) -> anyhow::Result<anyhow::Result<Option<Verdict>>>,
+) -> anyhow::Result<Exit> {
+    let is_terminal = io::stdout().is_terminal();
     let colour = if is_terminal && !sources.variables.wants_plain_text()? { Colour::On } else { Colour::Off };
-    let after_each = if is_terminal && !args.fast { PACE } else { Duration::ZERO };
-    let mut output = DemoOutput::new(out.lock(), colour, after_each);
+    let output = Output::new(colour, if is_terminal && !args.fast { PACE } else { Duration::ZERO });
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
-    let shown = runtime.block_on(async {
-        let program = std::env::current_exe().context("cannot find the path of this program")?;
-        let temporary = std::env::temp_dir();
-        let paths = DemoPaths { program: &program, temporary: &temporary, keep: args.keep.as_deref() };
-        tokio::select! {
-            biased; // before anything is there that a signal would leave behind
-            stopped = stopped() => stopped.map(|()| None),
-            shown = demo::run(args.dialect, paths, &mut output) => Ok(Some(shown)),
-        }
+    let played = runtime.block_on(async {
+        // Before anything is there that a signal would leave behind.
+        let signals = ProxySignals::new().context("cannot install signal handlers")?;
+        let session = Session::read().context("the session of the demo is invalid")?;
+        let upstream = Upstream::start(&session.model).await?;
+        let folder = TempFolder::new().context("cannot make a temporary folder")?;
+        let config = settings(folder.path(), &upstream, &session.model).await?;
+        let player = Player { session, upstream, dialect: args.dialect, keep: args.keep, output };
+        let environment = Environment::read(&Variables::default(), &config)?;
+        serve(&config, &environment, &mut Demo { player: Some(player), signals }).await?
     });
-    match shown? {
-        Some(Ok(Verdict::Shown)) => Ok(Exit::Ok),
-        Some(Ok(Verdict::Failed)) => {
+    runtime.shutdown_background();
+    match played {
+        Ok(Some(Verdict::Shown)) => Ok(Exit::Ok),
+        Ok(Some(Verdict::Failed)) => {
             crate::cli::print_error(&anyhow::anyhow!(
                 "the demo failed: abridge did not do what it demonstrates; please report this"
             ));
             Ok(Exit::No)
         }
-        // A closed pipe is not an error.
-        Some(Err(DemoError::Io(error))) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::Ok),
-        Some(Err(error)) => Err(error.into()),
-        None => {
+        Ok(None) => {
             let _ = writeln!(io::stderr(), "\nabridge: stopped; nothing of the demo is left");
             Ok(Exit::No)
         }
+        // A closed pipe is not an error.
+        Err(error) if error.downcast_ref().is_some_and(|e: &io::Error| e.kind() == ErrorKind::BrokenPipe) => {
+            Ok(Exit::Ok)
+        }
+        Err(error) => Err(error),
     }
 }
 
-/// Waits for a signal that ends the process.
-async fn stopped() -> anyhow::Result<()> {
-    let mut signals = ProxySignals::new().context("cannot install signal handlers")?;
-    // Also one that asks a proxy for a reload.
-    signals.next().await;
-    Ok(())
+/// Makes the store, and reads the settings as any proxy reads them, from a file.
+async fn settings(folder: &Path, upstream: &Upstream, model: &str) -> anyhow::Result<Config> {
+    let (file, store) = (folder.join("proxy.toml"), folder.join("store.redb"));
+    RedbStore::create(&store, Settings::default(), Clock::system(), STORE_SECRET)?.close().await?;
+    let text = format!(
+        "\
+[server]
+listen = \"127.0.0.1:0\"
+[upstream]
+url = \"{}/v1\"
+[policy]
+edits = [\"patch_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"]
+[truncate_tool_results]
+max_bytes = {TRUNCATE_OVER_BYTES}
+[recall]
+public_url = \"{RECALL_URL}\"
+[[models]]
+match = \"{model}\"
+context_window = {WINDOW_TOKENS}
+[store]
+path = {:?}
+",
+        upstream.url(),
+        store.display().to_string()
+    );
+    std::fs::write(&file, text)?;
+    Config::load(&Sources { file: Some(file), ..Sources::default() })
+}
+
+// === impl Demo ===
+
+impl Demo {
+    /// Plays the session, with abridge at `url`; `None` if a signal has ended it.
+    pub async fn play(&mut self, url: &str) -> anyhow::Result<Option<Verdict>> {
+        let (player, url) = (self.player.take(), url.to_owned());
+        tokio::select! {
+            biased;
+            // Also one that asks a proxy for a reload.
+            _ = self.signals.next() => Ok(None),
+            outcome = run_blocking(move || player.map(|player| player.play(&url)).transpose()) => outcome?,
+        }
+    }
 }
 
 /// Reads the name of a dialect; `chat` is short for the first.

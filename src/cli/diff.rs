@@ -9,6 +9,8 @@ use serde::Deserialize;
 use crate::cli::client::{ClientError, ProxyArgs};
 use crate::cli::{Exit, escape, print, print_error, store};
 use crate::config::{Config, Sources};
+use crate::inspect::{ChangeEntry, Content, Message, State};
+use crate::payload::PayloadKey;
 
 pub(super) mod render;
 
@@ -32,7 +34,7 @@ pub struct Args {
 #[serde(default)]
 struct RequestDetails {
     request: Request,
-    changes: Vec<Change>,
+    changes: Vec<ChangeEntry>,
     n_changes: usize,
     left_out: Vec<SkippedChange>,
     content: Option<Content>,
@@ -55,46 +57,10 @@ struct Request {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Change {
-    message: usize,
-    action: String,
-    label: String,
-    to: Option<usize>,
-    tool: Option<String>,
-    call_id: String,
-    bytes_before: u64,
-    bytes_after: u64,
-    handle: Option<String>,
-    more_handles: Vec<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
 struct SkippedChange {
     message: Option<usize>,
     label: String,
     why: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Content {
-    messages: Vec<Message>,
-}
-
-/// One message before and after the edits.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Message {
-    index: usize,
-    at: Option<usize>,
-    role: String,
-    name: Option<String>,
-    state: String,
-    before: Option<String>,
-    after: Option<String>,
-    before_bytes: Option<usize>,
-    after_bytes: Option<usize>,
 }
 
 /// Why a store without a proxy has no such request.
@@ -150,7 +116,8 @@ impl RequestDetails {
         match &self.content {
             None => self.changes.iter().for_each(|change| out.write_note(&change.to_text())),
             Some(Content { messages }) => {
-                let (same, changed): (Vec<_>, Vec<_>) = messages.iter().partition(|message| message.state == "same");
+                let (same, changed): (Vec<_>, Vec<_>) =
+                    messages.iter().partition(|message| message.state == State::Same);
                 for message in changed {
                     self.write_message(message, &mut out);
                 }
@@ -170,7 +137,7 @@ impl RequestDetails {
 
     fn write_message(&self, message: &Message, out: &mut DiffWriter) {
         let here = self.changes.iter().filter(|change| change.message == message.index && message.before.is_some());
-        let handles: Vec<_> = here.flat_map(Change::handles).collect();
+        let handles: Vec<_> = here.flat_map(ChangeEntry::handles).collect();
         out.write_message_header(&message.title(&handles));
         match (&message.before, &message.after) {
             (Some(before), Some(after)) => out.write_change(before, after),
@@ -206,7 +173,7 @@ impl Request {
     }
 }
 
-impl Change {
+impl ChangeEntry {
     fn to_text(&self) -> String {
         let Self { message, action, label, to, tool, call_id, bytes_before, bytes_after, .. } = self;
         let stored = self.handles().map(|handle| format!(", stored as {handle}"));
@@ -220,13 +187,13 @@ impl Change {
         parts.into_iter().flatten().chain(stored).collect()
     }
 
-    fn handles(&self) -> impl Iterator<Item = &str> {
-        self.handle.iter().chain(&self.more_handles).map(String::as_str)
+    fn handles(&self) -> impl Iterator<Item = &PayloadKey> {
+        self.handle.iter().chain(&self.more_handles)
     }
 }
 
 impl Message {
-    fn title(&self, handles: &[&str]) -> String {
+    fn title(&self, handles: &[&PayloadKey]) -> String {
         let place = match (&self.before, self.at) {
             (None, Some(at)) => format!("new message {at}"),
             (Some(_), Some(at)) if at != self.index => format!("message {} -> {at}", self.index),
@@ -239,7 +206,9 @@ impl Message {
             (None, None) => String::new(),
         };
         let handles: Vec<_> = handles.iter().map(|handle| format!(", abridge show {handle}")).collect();
-        format!("{place}, {}{name}: {}{sizes}{}", self.role, self.state, handles.concat())
+        // The names of the states are single words.
+        let state = format!("{:?}", self.state).to_lowercase();
+        format!("{place}, {}{name}: {state}{sizes}{}", self.role, handles.concat())
     }
 }
 

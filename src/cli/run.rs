@@ -11,9 +11,9 @@ use anyhow::{Context, anyhow};
 use tokio::runtime;
 
 use crate::cli::print_error;
+use crate::cli::temp_folder::TempFolder;
 use crate::config::{Config, Environment, Sources};
-use crate::demo::TempFolder;
-use crate::history::{RunTotals, Totals};
+use crate::history::{RequestCounts, RunTotals, TokenTotals, Totals};
 use crate::platform::process::{self, CommandSignals};
 use crate::recall;
 use crate::store::{OpenError, StoreEngine};
@@ -87,7 +87,7 @@ pub fn run(
                 served => return served,
             }
         }
-        let folder = TempFolder::new(&std::env::temp_dir()).context("cannot make a temporary folder")?;
+        let folder = TempFolder::new().context("cannot make a temporary folder")?;
         config.store.path = Some(folder.path().join("store.redb"));
         serve(&config, &environment, &mut agent).await
     })?;
@@ -171,21 +171,21 @@ impl AgentCommand {
 
 /// What was saved, in one line.
 fn describe(totals: &RunTotals) -> String {
-    let RunTotals { requests, stored, summaries } = *totals;
-    let Totals { total, edited, would_be_edited, tokens_before, tokens_after, .. } = requests;
+    let RunTotals { totals: Totals { requests, tokens, .. }, stored, summaries } = *totals;
+    let RequestCounts { total, edited, would_be_edited, .. } = requests;
+    let TokenTotals { before, after } = tokens;
     if total == 0 {
         return "no request came through abridge; a command that sends some does not read OPENAI_BASE_URL or ANTHROPIC_BASE_URL".to_owned();
     }
-    let saved = tokens_before.saturating_sub(tokens_after);
-    let percent = (saved * 100).checked_div(tokens_before).unwrap_or(0);
+    let saved = before.saturating_sub(after);
+    let percent = (saved * 100).checked_div(before).unwrap_or(0);
     let count =
         |n: u64, one: &str, more: &str| (n > 0).then(|| format!("{} {}", grouped(n), if n == 1 { one } else { more }));
     let parts = [
         count(total, "request", "requests"),
         Some(format!("{} edited", grouped(edited))),
         count(would_be_edited, "would be edited", "would be edited"),
-        (saved > 0)
-            .then(|| format!("{} → {} tokens ({percent} % less)", grouped(tokens_before), grouped(tokens_after))),
+        (saved > 0).then(|| format!("{} → {} tokens ({percent} % less)", grouped(before), grouped(after))),
         count(stored, "text taken out", "texts taken out"),
         count(summaries, "summary made", "summaries made"),
     ];

@@ -1,33 +1,26 @@
-//! `abridge service`: has the system start abridge when this user logs in.
+//! `abridge service`: has systemd start abridge when this user logs in.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command as Process;
+use std::process::{Command as Process, ExitStatus};
 
 use anyhow::{Context, anyhow, bail};
 
 use crate::cli::{Exit, print, print_error};
-use crate::config::{Config, Environment, MissingError, Sources};
+use crate::config::{Config, MissingError, Sources};
 use crate::upstream::target::BaseUrl;
-
-mod manager;
-
-use manager::Manager;
 
 /// The commands of `service`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Write the definition of the service, and start it; --config, --upstream and the other settings given here are its own
+    /// Write the unit, and start it; --config, --upstream and the other settings given here are its own
     Install {
-        /// Print the definition, and write nothing
+        /// Print the unit, and write nothing
         #[arg(long)]
         print: bool,
-        /// The manager of services [default: that of this system]
-        #[arg(long, value_name = "NAME", requires = "print")]
-        manager: Option<Manager>,
     },
-    /// Stop the service, and remove its definition
+    /// Stop the service, and remove its unit
     Uninstall,
     /// Print the state of the service; exit code 0 if it runs
     Status,
@@ -36,29 +29,33 @@ pub enum Command {
 /// The upstreams of a service that is given none: those of the clients of `abridge setup`.
 const UPSTREAMS: [&str; 2] = ["anthropic=https://api.anthropic.com", "chatgpt=https://chatgpt.com/backend-api/codex"];
 
+/// The name of the unit.
+const UNIT: &str = "abridge.service";
+
 /// Runs the command.
 pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
-    let given = if let Command::Install { manager, .. } = command { *manager } else { None };
-    let manager =
-        given.or_else(Manager::of_system).context("this system has no manager of services that abridge knows")?;
-    if let Command::Install { print: true, .. } = command {
-        print([manager.definition(&serve_command(sources, config)?)])?;
+    if let Command::Install { print: true } = command {
+        print([unit(&serve_command(sources, config)?)])?;
         return Ok(Exit::Ok);
     }
-    let path = definition_path(manager, sources, config)?;
+    if std::env::consts::OS != "linux" {
+        bail!("abridge service is for systemd; have the manager of services of this system run abridge serve");
+    }
+    let path = unit_path(sources)?;
     match command {
-        Command::Install { .. } => install(manager, &path, &serve_command(sources, config)?),
-        Command::Uninstall => uninstall(manager, &path),
-        Command::Status => status(manager, &path),
+        Command::Install { .. } => install(&path, &serve_command(sources, config)?),
+        Command::Uninstall => uninstall(&path),
+        Command::Status => status(&path),
     }
 }
 
-fn install(manager: Manager, path: &Path, command: &[String]) -> anyhow::Result<Exit> {
+fn install(path: &Path, command: &[String]) -> anyhow::Result<Exit> {
     let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-    let written = folder.and_then(|()| fs::write(path, manager.definition(command)));
+    let written = folder.and_then(|()| fs::write(path, unit(command)));
     written.with_context(|| format!("cannot write {}", path.display()))?;
     print([format!("written: {}\n", path.display())])?;
-    if let Err(error) = manager.start(path).iter().try_for_each(|command| execute(command)) {
+    let mut commands = [&["daemon-reload"][..], &["enable", UNIT], &["restart", UNIT]].into_iter();
+    if let Err(error) = commands.try_for_each(execute) {
         print_error(&error.context("the service is not started; abridge service uninstall removes its definition"));
         return Ok(Exit::Unavailable);
     }
@@ -66,29 +63,26 @@ fn install(manager: Manager, path: &Path, command: &[String]) -> anyhow::Result<
     Ok(Exit::Ok)
 }
 
-fn uninstall(manager: Manager, path: &Path) -> anyhow::Result<Exit> {
+fn uninstall(path: &Path) -> anyhow::Result<Exit> {
     if !path.exists() {
         print([format!("there is no service: {} does not exist\n", path.display())])?;
         return Ok(Exit::Ok);
     }
-    for command in manager.stop(path) {
-        // A service that does not run, or that nobody manages here, is removed all the same.
-        if let Err(error) = execute(&command) {
-            print_error(&error);
-        }
+    // A service that does not run, or that nobody manages here, is removed all the same.
+    if let Err(error) = execute(&["disable", "--now", UNIT]) {
+        print_error(&error);
     }
     fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
     print([format!("removed: {}\n", path.display())])?;
     Ok(Exit::Ok)
 }
 
-fn status(manager: Manager, path: &Path) -> anyhow::Result<Exit> {
+fn status(path: &Path) -> anyhow::Result<Exit> {
     if !path.exists() {
         print([format!("there is no service: {} does not exist; abridge service install makes it\n", path.display())])?;
         return Ok(Exit::No);
     }
-    let command = manager.status();
-    let status = started(&command)?;
+    let status = systemctl(&["--no-pager", "status", UNIT])?;
     Ok(if status.success() { Exit::Ok } else { Exit::No })
 }
 
@@ -119,31 +113,51 @@ fn text(path: PathBuf) -> anyhow::Result<String> {
     path.into_os_string().into_string().map_err(|path| anyhow!("the path {} is not UTF-8", path.display()))
 }
 
-fn definition_path(manager: Manager, sources: &Sources, config: &Config) -> anyhow::Result<PathBuf> {
+fn unit_path(sources: &Sources) -> anyhow::Result<PathBuf> {
     let variables = &sources.variables;
     let home = variables.home()?.ok_or(MissingError::Home)?;
     let folder =
         variables.first_set(&["XDG_CONFIG_HOME"])?.map_or_else(|| home.join(".config"), |(_, path)| path.into());
-    let state = Environment::read(variables, config)?.state.unwrap_or_else(|| home.clone());
-    Ok(manager.path(&home, &folder, &state))
+    Ok(folder.join("systemd/user").join(UNIT))
 }
 
-// === commands of the manager ===
+/// The unit of a service that runs this command.
+fn unit(command: &[String]) -> String {
+    let words = command.iter().map(|word| {
+        // In a quoted word of `ExecStart`, `%` and `$` are doubled.
+        let word = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+        format!("\"{word}\"")
+    });
+    include_str!("service/abridge.service").replace("{command}", &words.collect::<Vec<_>>().join(" "))
+}
 
-fn execute(command: &[String]) -> anyhow::Result<()> {
-    let status = started(command)?;
+// === commands of systemd ===
+
+fn execute(arguments: &[&str]) -> anyhow::Result<()> {
+    let status = systemctl(arguments)?;
     if !status.success() {
-        bail!("{} ended with {status}", command.join(" "));
+        bail!("systemctl --user {} ended with {status}", arguments.join(" "));
     }
     Ok(())
 }
 
-fn started(command: &[String]) -> anyhow::Result<std::process::ExitStatus> {
-    let (program, arguments) = command.split_first().context("no command")?;
-    Process::new(program).args(arguments).status().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => {
-            anyhow!(error).context(format!("{program} is not there; is this service manager in use here?"))
-        }
-        _ => anyhow!(error).context(format!("cannot run {program}")),
+fn systemctl(arguments: &[&str]) -> anyhow::Result<ExitStatus> {
+    Process::new("systemctl").arg("--user").args(arguments).status().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow!(error).context("systemctl is not there; is systemd in use here?"),
+        _ => anyhow!(error).context("cannot run systemctl"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_written_as_systemd_reads_them() {
+        let command = ["/opt/a b/abridge", "serve", "--upstream", "https://h/v1?a=1&b=%20$x"].map(str::to_owned);
+        let unit = unit(&command);
+        let expected = "ExecStart=\"/opt/a b/abridge\" \"serve\" \"--upstream\" \"https://h/v1?a=1&b=%%20$$x\"\n";
+        assert!(unit.contains(expected), "{unit}");
+        assert!(!unit.contains("{command}"), "{unit}");
+    }
 }

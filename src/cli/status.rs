@@ -10,6 +10,9 @@ use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, print_error};
 use crate::config::{Config, Sources};
 use crate::dialect::Usage;
+use crate::history::{AddedLatency, RequestCounts, TokenTotals};
+use crate::proxy::cache_ledger::CacheAccount;
+use crate::proxy::status::{CacheStatus, Status, TokenFactor, UpstreamStatus};
 use crate::units::grouped;
 
 /// Arguments of `status`.
@@ -22,72 +25,7 @@ pub struct Args {
     at: ProxyArgs,
 }
 
-/// The part of `/abridge/status` that is printed. Fields that another version does not send are 0.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    version: String,
-    uptime_seconds: u64,
-    upstream: String,
-    upstreams: Vec<UpstreamCounts>,
-    dry_run: bool,
-    edits: Vec<String>,
-    inspect_keep: usize,
-    requests: RequestCounts,
-    tokens: BeforeAfter,
-    offloaded_bytes: u64,
-    billed: Usage,
-    predicted_cached: u64,
-    added_ms: AddedLatency,
-    fail_open: BTreeMap<String, u64>,
-    regrets: BTreeMap<String, u64>,
-    store: Option<StoreStatus>,
-    store_notice: Option<String>,
-    in_flight: u64,
-    buffered_bytes: u64,
-    rss_bytes: Option<u64>,
-    token_factors: Vec<TokenFactor>,
-    caches: Vec<Cache>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct UpstreamCounts {
-    name: String,
-    url: String,
-    answered: u64,
-    failed: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RequestCounts {
-    total: u64,
-    edited: u64,
-    unedited: u64,
-    would_be_edited: u64,
-    not_understood: u64,
-    passed: u64,
-    failed: u64,
-    shed: u64,
-    refused: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct BeforeAfter {
-    before: u64,
-    after: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct AddedLatency {
-    p50: f64,
-    p99: f64,
-    count: u64,
-}
-
+/// What is printed of a store.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct StoreStatus {
@@ -98,36 +36,6 @@ struct StoreStatus {
     file_bytes: u64,
     failures: u64,
     trouble: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Cache {
-    upstream: String,
-    model: String,
-    requests: u64,
-    smallest: Option<u64>,
-    keeps_seconds: Option<u64>,
-    lost: Losses,
-    cost: Losses,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Losses {
-    edits: u64,
-    expired: u64,
-    client: u64,
-    upstream: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct TokenFactor {
-    upstream: String,
-    model: String,
-    factor: f64,
-    answers: u64,
 }
 
 /// Prints the status, or the reason why there is none.
@@ -142,13 +50,13 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         print([&answer.body[..], b"\n"])?;
         return Ok(Exit::Ok);
     }
-    let status: Status = serde_json::from_slice(&answer.body)
+    let status: Status<StoreStatus> = serde_json::from_slice(&answer.body)
         .with_context(|| format!("{} answers with a status that this version cannot read", proxy.name()))?;
     print([status.to_text()])?;
     Ok(Exit::Ok)
 }
 
-impl Status {
+impl Status<StoreStatus> {
     fn to_text(&self) -> String {
         let mut text = String::new();
         let mut row = |name: &str, what: String| {
@@ -162,9 +70,9 @@ impl Status {
             several => several.iter().for_each(|upstream| row("upstream", upstream.to_text())),
         }
         row("edits", if self.dry_run { format!("{edits} (dry run: reported only)") } else { edits });
-        row("requests", self.requests.to_text(self.dry_run));
+        row("requests", self.totals.requests.to_text(self.dry_run));
         row("tokens", self.tokens_text());
-        row("offloaded", format!("{} in all requests", format_bytes(self.offloaded_bytes)));
+        row("offloaded", format!("{} in all requests", format_bytes(self.totals.offloaded_bytes)));
         row("billed", self.billed_text());
         row("predicted cached", self.predicted_text());
         self.token_factors.iter().for_each(|learnt| row("token factor", learnt.to_text()));
@@ -185,7 +93,7 @@ impl Status {
     }
 
     fn tokens_text(&self) -> String {
-        let BeforeAfter { before, after } = self.tokens;
+        let TokenTotals { before, after } = self.totals.tokens;
         if before == 0 {
             return "none counted".to_owned();
         }
@@ -193,7 +101,7 @@ impl Status {
     }
 
     fn billed_text(&self) -> String {
-        let Usage { input, cached, output } = self.billed;
+        let Usage { input, cached, output } = self.totals.billed;
         if input == 0 {
             return "the upstream has reported no tokens".to_owned();
         }
@@ -202,11 +110,11 @@ impl Status {
     }
 
     fn predicted_text(&self) -> String {
-        format!("{}, observed {}", grouped(self.predicted_cached), grouped(self.billed.cached))
+        format!("{}, observed {}", grouped(self.totals.predicted_cached), grouped(self.totals.billed.cached))
     }
 
     fn added_text(&self) -> String {
-        let AddedLatency { p50, p99, count } = self.added_ms;
+        let AddedLatency { p50, p99, count } = self.totals.added_ms;
         if count == 0 {
             return "no conversation yet".to_owned();
         }
@@ -214,7 +122,7 @@ impl Status {
     }
 }
 
-impl UpstreamCounts {
+impl UpstreamStatus {
     fn to_text(&self) -> String {
         let Self { name, url, answered, failed } = self;
         let failed = if *failed > 0 { format!(", {} failed", grouped(*failed)) } else { String::new() };
@@ -222,9 +130,10 @@ impl UpstreamCounts {
     }
 }
 
-impl Cache {
+impl CacheStatus {
     fn to_text(&self) -> String {
-        let Self { upstream, model, requests, smallest, keeps_seconds, lost, cost } = self;
+        let Self { account, cost } = self;
+        let CacheAccount { upstream, model, requests, smallest, keeps_seconds, lost, .. } = account;
         let name = format!("{model} at {upstream}");
         if smallest.is_none() {
             return format!("{name}: no cached tokens reported, of {} requests that had some", grouped(*requests));
@@ -249,8 +158,8 @@ impl TokenFactor {
 }
 
 impl RequestCounts {
-    fn to_text(&self, dry_run: bool) -> String {
-        let Self { total, edited, unedited, would_be_edited, not_understood, passed, failed, shed, refused } = *self;
+    fn to_text(self, dry_run: bool) -> String {
+        let Self { total, edited, unedited, would_be_edited, not_understood, passed, failed, shed, refused } = self;
         let mut parts = vec![format!("{} edited", grouped(edited)), format!("{} unedited", grouped(unedited))];
         for (n, what) in [
             (would_be_edited, "would be edited"),
@@ -341,7 +250,7 @@ mod tests {
             "added_ms":{"p50":0.31,"p99":2.26,"count":500},"fail_open":{"bug":0,"not_stored":2},"regrets":{"repeated":3,"recalled":1},
             "store":{"path":"/s","payloads":3,"bytes":4096,"stored_bytes":1024,"file_bytes":2097152,"trouble":"full"},
             "in_flight":1,"buffered_bytes":0,"rss_bytes":52428800,"later":{"x":1}}"#;
-        let status: Status = serde_json::from_str(json).unwrap();
+        let status: Status<StoreStatus> = serde_json::from_str(json).unwrap();
         let expected = "\
 abridge           1, up 2 h 3 min
 upstream          http://u/v1
@@ -361,23 +270,23 @@ now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
         assert_eq!(status.to_text(), expected);
         let several = r#"{"upstreams":[{"name":"default","url":"http://u/v1","answered":3},
             {"name":"anthropic","url":"http://a","answered":1200,"failed":2}]}"#;
-        let status: Status = serde_json::from_str(several).unwrap();
+        let status: Status<StoreStatus> = serde_json::from_str(several).unwrap();
         let (text, mine) = (status.to_text(), "upstream          anthropic: http://a, 1,200 answered, 2 failed\n");
         assert!(text.contains("upstream          default: http://u/v1, 3 answered\n") && text.contains(mine), "{text}");
         let learnt = r#"{"token_factors":[{"upstream":"default","model":"m","factor":1.55,"answers":1200}]}"#;
-        let status: Status = serde_json::from_str(learnt).unwrap();
+        let status: Status<StoreStatus> = serde_json::from_str(learnt).unwrap();
         let line = "token factor      m at default: 1.55 billed for each one counted, from 1,200 answers\n";
         assert!(status.to_text().contains(line), "{}", status.to_text());
         let caches = r#"{"caches":[{"upstream":"u","model":"m","requests":9,"smallest":1024,"keeps_seconds":300,
             "lost":{"edits":5000,"expired":20},"cost":{"edits":4500,"expired":18}},{"upstream":"u","model":"n","requests":7}]}"#;
-        let text = serde_json::from_str::<Status>(caches).unwrap().to_text();
+        let text = serde_json::from_str::<Status<StoreStatus>>(caches).unwrap().to_text();
         for line in [
             "cache             m at u, keeps prompts for 5 min: tokens lost: 5,000 to edits (costs 4,500), 20 to pauses (costs 18), 0 to the client's changes (costs 0), 0 to the upstream (costs 0)\n",
             "cache             n at u: no cached tokens reported, of 7 requests that had some\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
-        let empty = Status::default().to_text();
+        let empty = Status::<StoreStatus>::default().to_text();
         assert!(empty.lines().count() == 14 && empty.contains("none counted"), "{empty}");
     }
 

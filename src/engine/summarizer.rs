@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
@@ -92,7 +93,8 @@ struct Counts {
 }
 
 /// Counters of the summaries of this process.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
 pub struct SummaryCounts {
     /// Summaries that were made.
     pub made: u64,
@@ -101,10 +103,12 @@ pub struct SummaryCounts {
     /// Requests that waited for a summary that another request had begun.
     pub joined: u64,
     /// Summaries that were not used, because another process had stored its own first.
+    #[serde(skip)]
     pub theirs: u64,
     /// Calls to models.
     pub calls: u64,
     /// The billed tokens of these calls.
+    #[serde(rename = "billed")]
     pub usage: Usage,
 }
 

@@ -1,6 +1,8 @@
 //! The changes of a request as names and numbers, bounded: what may be shown although no content is kept.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use crate::{
     payload::PayloadKey,
@@ -19,14 +21,15 @@ pub struct Changes {
 }
 
 /// One change.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
 pub struct ChangeEntry {
     /// The message that it is about, or for one that was put in, the message that it was put behind; as they came.
     pub message: usize,
     /// What was done.
-    pub action: &'static str,
+    pub action: Cow<'static, str>,
     /// The label of the edit.
-    pub label: &'static str,
+    pub label: Cow<'static, str>,
     /// Where a message went, or the last one that a summary stands for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<usize>,
@@ -77,8 +80,8 @@ impl Changes {
             let mut handles = change.handles.iter().copied();
             ChangeEntry {
                 message,
-                action,
-                label: change.edit,
+                action: action.into(),
+                label: change.edit.into(),
                 to,
                 tool: change.tool_name.as_deref().map(short),
                 call_id: short(&change.call_id),
@@ -173,7 +176,7 @@ mod tests {
             (Action::Summarize { from: 3, to: 6 }, Some(5)),
         ] {
             let changed = Changes::of(&report(&[action], &[])).changes.remove(0);
-            assert_eq!((changed.action, changed.message, changed.to), (action.label(), 3, to));
+            assert_eq!((&*changed.action, changed.message, changed.to), (action.label(), 3, to));
             assert_eq!((changed.bytes_before, changed.bytes_after), (9, 8));
             assert_eq!(changed.tool.map(|tool| tool.chars().count()), Some(MAX_CHARS));
             assert_eq!(changed.call_id.len(), MAX_CHARS);

@@ -61,7 +61,7 @@ fn puts_in_moves_and_drops() {
         (6, Some(7), State::Same, Some("go"), None),
     ];
     assert_eq!(messages.iter().map(brief).collect::<Vec<_>>(), expected);
-    let named: Vec<_> = messages.iter().map(|message| (message.role, message.name.as_deref())).collect();
+    let named: Vec<_> = messages.iter().map(|message| (&*message.role, message.name.as_deref())).collect();
     assert_eq!(named[2..4], [("tool", Some("ls")); 2]);
 }
 

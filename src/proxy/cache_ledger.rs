@@ -7,7 +7,7 @@
 use std::sync::PoisonError;
 
 use quick_cache::sync::Cache;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::payload::Fingerprint;
@@ -60,23 +60,24 @@ struct Accounts {
 }
 
 /// The cache of one model at one upstream.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct CacheAccount {
-    pub(super) upstream: String,
-    pub(super) model: String,
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub(crate) struct CacheAccount {
+    pub(crate) upstream: String,
+    pub(crate) model: String,
     /// Requests that continued another one.
-    pub(super) requests: u64,
+    pub(crate) requests: u64,
     /// The fewest tokens that it has served at a time, and the greatest number that divides all that it has served.
-    pub(super) smallest: Option<u64>,
-    pub(super) block: Option<u64>,
+    pub(crate) smallest: Option<u64>,
+    pub(crate) block: Option<u64>,
     /// How long it keeps a prompt at least, as far as that was seen.
-    pub(super) keeps_seconds: Option<u64>,
+    pub(crate) keeps_seconds: Option<u64>,
     /// The shortest pause behind which it has lost prompts, as far as that was seen.
-    pub(super) expires_after_seconds: Option<u64>,
+    pub(crate) expires_after_seconds: Option<u64>,
     /// After edits changed an earlier message: how often it served what is before that, and how often nothing.
-    pub(super) breaks: Breaks,
+    pub(crate) breaks: Breaks,
     /// Billed tokens that it would have served, by the reason why it did not.
-    pub(super) lost: Losses,
+    pub(crate) lost: Losses,
     /// Of each of [`GAPS`], and of longer ones: requests that it served, and that it did not.
     #[serde(skip)]
     gaps: [Served; GAPS.len() + 1],
@@ -85,25 +86,27 @@ pub(super) struct CacheAccount {
 }
 
 /// How a cache answers a change.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub(super) struct Breaks {
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub(crate) struct Breaks {
     /// What is before the change was served.
-    pub(super) suffix: u64,
+    pub(crate) suffix: u64,
     /// Nothing was.
-    pub(super) all: u64,
+    pub(crate) all: u64,
 }
 
 /// Tokens by the reason why a cache did not serve them.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub(super) struct Losses {
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub(crate) struct Losses {
     /// Edits have changed the beginning.
-    pub(super) edits: u64,
+    pub(crate) edits: u64,
     /// The pause since the last request was longer than the cache keeps a prompt.
-    pub(super) expired: u64,
+    pub(crate) expired: u64,
     /// The client has changed the beginning.
-    pub(super) client: u64,
+    pub(crate) client: u64,
     /// Neither: the upstream has lost it, or asked another server.
-    pub(super) upstream: u64,
+    pub(crate) upstream: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use super::Proxy;
@@ -11,7 +10,7 @@ use crate::body::{Budget, Lease};
 use crate::dialect::Dialect;
 use crate::engine::EditedBody;
 use crate::history::Entry;
-use crate::inspect::{self, Changes, Message};
+use crate::inspect::{self, Changes, Content, Document};
 use crate::plan::Report;
 use crate::store::{Store, StoreError};
 use crate::tasks::run_blocking;
@@ -35,22 +34,6 @@ pub(super) struct PendingInspection {
     store: Arc<dyn Store>,
     permits: Arc<Semaphore>,
     _held: Lease,
-}
-
-/// The stored document, which `/abridge/requests/{id}` returns.
-#[derive(Serialize)]
-struct Document<'a> {
-    request: &'a Entry,
-    #[serde(flatten)]
-    changes: Changes,
-    content: Option<Content>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-}
-
-#[derive(Serialize)]
-struct Content {
-    messages: Vec<Message>,
 }
 
 /// The bytes that all pending inspections may hold together, besides `server.max_buffered`. A request that exceeds it is
@@ -101,7 +84,7 @@ impl PendingInspection {
         let id = entry.id.clone();
         let compare = move || {
             let messages = inspect::messages(dialect, &before, &after.concat().into(), &report);
-            let reason = messages.is_none().then_some(NO_MESSAGES);
+            let reason = messages.is_none().then(|| NO_MESSAGES.to_owned());
             let content = messages.map(|messages| Content { messages });
             serde_json::to_vec(&Document { request: &entry, changes: Changes::of(&report), content, reason })
         };

@@ -51,14 +51,15 @@ impl Proxy {
     fn write_requests(&self, exposition: &mut Exposition) {
         let totals = self.accounting.history.totals();
         let outcomes = [
-            ("edited", totals.edited),
-            ("unedited", totals.unedited),
-            ("would_be_edited", totals.would_be_edited),
-            ("not_understood", totals.not_understood),
-            ("passed", totals.passed),
+            ("edited", totals.requests.edited),
+            ("unedited", totals.requests.unedited),
+            ("would_be_edited", totals.requests.would_be_edited),
+            ("not_understood", totals.requests.not_understood),
+            ("passed", totals.requests.passed),
         ];
         exposition.counters("abridge_requests", "Ended requests by outcome", labelled("outcome", outcomes));
-        let ended = [("failed", totals.failed), ("shed", totals.shed), ("refused", totals.refused)];
+        let ended =
+            [("failed", totals.requests.failed), ("shed", totals.requests.shed), ("refused", totals.requests.refused)];
         exposition.counters(
             "abridge_unanswered",
             "Requests answered with an error of abridge itself: the upstream failed, abridge was overloaded, or the request was refused",
@@ -67,9 +68,9 @@ impl Proxy {
         exposition.counter(
             "abridge_tokens_before",
             "Tokens of requests before the edits, where they were counted; dry runs excluded",
-            totals.tokens_before,
+            totals.tokens.before,
         );
-        exposition.counter("abridge_tokens_after", "Tokens of the same requests after the edits", totals.tokens_after);
+        exposition.counter("abridge_tokens_after", "Tokens of the same requests after the edits", totals.tokens.after);
         exposition.counters(
             "abridge_fail_open",
             "Requests forwarded with fewer edits than configured, by reason",

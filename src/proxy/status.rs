@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::cache_ledger::{CacheAccount, Losses};
 use super::{Destination, Proxy};
 use crate::admin::Introspection as _;
-use crate::dialect::Usage;
-use crate::history::{AddedLatency, MAX_ENTRIES};
+use crate::engine::summarizer::SummaryCounts;
+use crate::history::{MAX_ENTRIES, Totals};
 use crate::platform::process::resident_memory;
 use crate::store::{self, Store};
-use crate::tokens::factor::{Factor, LearntFactor};
+use crate::tokens::factor::LearntFactor;
 use crate::tokens::prices::PriceList;
 
 /// Caches the statistics of the store, which reads all its rows for them.
@@ -45,79 +45,43 @@ const STORE_FAILED: &str =
 /// The most models that are listed.
 const MAX_MODELS: usize = 50;
 
-#[derive(Serialize)]
-struct Status {
-    version: &'static str,
+/// What `/abridge/status` answers and `abridge status` prints. A field that another version does not send has its default.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default, bound(deserialize = "S: Deserialize<'de> + Default"))]
+pub(crate) struct Status<S> {
+    pub(crate) version: String,
     started: f64,
-    uptime_seconds: u64,
-    upstream: String,
-    upstreams: Vec<UpstreamStatus>,
-    dry_run: bool,
-    edits: Vec<&'static str>,
-    inspect_keep: usize,
-    requests: Requests,
-    tokens: Sizes,
-    offloaded_bytes: u64,
-    billed: Usage,
-    predicted_cached: u64,
-    added_ms: AddedLatency,
-    fail_open: BTreeMap<&'static str, u64>,
-    summaries: Summaries,
+    pub(crate) uptime_seconds: u64,
+    pub(crate) upstream: String,
+    pub(crate) upstreams: Vec<UpstreamStatus>,
+    pub(crate) dry_run: bool,
+    pub(crate) edits: Vec<String>,
+    pub(crate) inspect_keep: usize,
+    #[serde(flatten)]
+    pub(crate) totals: Totals,
+    pub(crate) fail_open: BTreeMap<String, u64>,
+    summaries: SummaryCounts,
     rescues: BTreeMap<String, u64>,
-    recalls: BTreeMap<&'static str, u64>,
-    regrets: Regrets,
-    store: Option<StoreStatus>,
-    /// What to know of the store and to do.
-    store_notice: Option<String>,
-    in_flight: usize,
+    recalls: BTreeMap<String, u64>,
+    pub(crate) regrets: BTreeMap<String, u64>,
+    pub(crate) store: Option<S>,
+    pub(crate) store_notice: Option<String>,
+    pub(crate) in_flight: usize,
     streams: u64,
-    buffered_bytes: usize,
-    rss_bytes: Option<u64>,
+    pub(crate) buffered_bytes: u64,
+    pub(crate) rss_bytes: Option<u64>,
     windows: Vec<Window>,
-    token_factors: Vec<TokenFactor>,
-    caches: Vec<CacheStatus>,
+    pub(crate) token_factors: Vec<TokenFactor>,
+    pub(crate) caches: Vec<CacheStatus>,
 }
 
-#[derive(Serialize)]
-struct UpstreamStatus {
-    name: String,
-    url: String,
-    answered: u64,
-    failed: u64,
-}
-
-#[derive(Serialize)]
-struct Requests {
-    total: u64,
-    edited: u64,
-    unedited: u64,
-    would_be_edited: u64,
-    not_understood: u64,
-    passed: u64,
-    failed: u64,
-    shed: u64,
-    refused: u64,
-}
-
-#[derive(Serialize)]
-struct Sizes {
-    before: u64,
-    after: u64,
-}
-
-#[derive(Serialize)]
-struct Summaries {
-    made: u64,
-    failed: u64,
-    joined: u64,
-    calls: u64,
-    billed: Usage,
-}
-
-#[derive(Serialize)]
-struct Regrets {
-    repeated: u64,
-    recalled: u64,
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct UpstreamStatus {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) answered: u64,
+    pub(crate) failed: u64,
 }
 
 #[derive(Serialize)]
@@ -128,27 +92,30 @@ struct StoreStatus {
     trouble: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 struct Window {
     model: String,
     tokens: Option<usize>,
-    source: &'static str,
+    source: String,
 }
 
-#[derive(Serialize)]
-struct TokenFactor {
-    upstream: String,
-    model: String,
-    factor: Factor,
-    answers: u64,
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct TokenFactor {
+    pub(crate) upstream: String,
+    pub(crate) model: String,
+    pub(crate) factor: f64,
+    pub(crate) answers: u64,
 }
 
-#[derive(Serialize)]
-struct CacheStatus {
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct CacheStatus {
     #[serde(flatten)]
-    account: CacheAccount,
+    pub(crate) account: CacheAccount,
     /// What the losses cost more than cached tokens, in tokens at the price of input.
-    cost: Losses,
+    pub(crate) cost: Losses,
 }
 
 impl Default for StatsCache {
@@ -182,7 +149,7 @@ impl CachedStats {
 
 impl TokenFactor {
     fn of(learnt: LearntFactor) -> Self {
-        let factor = learnt.factor();
+        let factor = learnt.factor().ratio();
         let LearntFactor { upstream, model, n_bills: answers, .. } = learnt;
         Self { upstream, model, factor, answers }
     }
@@ -207,53 +174,30 @@ impl Proxy {
         serde_json::to_string(&self.status(store)).unwrap_or_default()
     }
 
-    fn status(&self, store: Option<StoreStatus>) -> Status {
-        let (live, totals) = (self.live(), self.accounting.history.totals());
-        let summaries = self.engine.summary_counts();
-        let usage = summaries.usage;
+    fn status(&self, store: Option<StoreStatus>) -> Status<StoreStatus> {
+        let live = self.live();
         let started = self.stats.started;
         let [repeated, recalled] = self.accounting.metrics.regrets();
         Status {
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             started: started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor(),
             uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
             upstream: live.destinations.default().upstream.base().to_string(),
             upstreams: self.upstreams(),
             dry_run: live.dry_run,
-            edits: live.destinations.default().rules.planner.policy.names().collect(),
+            edits: live.destinations.default().rules.planner.policy.names().map(str::to_owned).collect(),
             inspect_keep: live.inspect.keep,
-            requests: Requests {
-                total: totals.total,
-                edited: totals.edited,
-                unedited: totals.unedited,
-                would_be_edited: totals.would_be_edited,
-                not_understood: totals.not_understood,
-                passed: totals.passed,
-                failed: totals.failed,
-                shed: totals.shed,
-                refused: totals.refused,
-            },
-            tokens: Sizes { before: totals.tokens_before, after: totals.tokens_after },
-            offloaded_bytes: totals.offloaded_bytes,
-            billed: totals.billed,
-            predicted_cached: totals.predicted_cached,
-            added_ms: totals.added_ms,
-            fail_open: self.fail_open.counts().into(),
-            summaries: Summaries {
-                made: summaries.made,
-                failed: summaries.failed,
-                joined: summaries.joined,
-                calls: summaries.calls,
-                billed: usage,
-            },
+            totals: self.accounting.history.totals(),
+            fail_open: by_name(self.fail_open.counts()),
+            summaries: self.engine.summary_counts(),
             rescues: self.rescue_counters.counts().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).into(),
-            recalls: self.recalls.counts().into(),
-            regrets: Regrets { repeated, recalled },
+            recalls: by_name(self.recalls.counts()),
+            regrets: by_name([("repeated", repeated), ("recalled", recalled)]),
             store,
             store_notice: self.store_notice(),
             in_flight: self.in_flight(),
             streams: self.accounting.metrics.streams(),
-            buffered_bytes: self.limits.budget.used(),
+            buffered_bytes: self.limits.budget.used() as u64,
             rss_bytes: resident_memory(),
             windows: self.windows(),
             caches: self.accounting.caches.accounts().into_iter().map(|account| self.cache_status(account)).collect(),
@@ -289,12 +233,20 @@ impl Proxy {
         let meter = &live.destinations.default().rules.planner.meter;
         let entries = self.accounting.history.newest(MAX_ENTRIES);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
-        let window = |model: String| match meter.model(&model).window {
-            Some(window) => Window { model, tokens: Some(window.value), source: window.source.into() },
-            None => Window { model, tokens: None, source: "unknown" },
+        let window = |model: &str| match meter.model(model).window {
+            Some(window) => (Some(window.value), window.source.into()),
+            None => (None, "unknown"),
+        };
+        let window = |model: String| {
+            let (tokens, source) = window(&model);
+            Window { model, tokens, source: source.to_owned() }
         };
         models.into_iter().take(MAX_MODELS).map(window).collect()
     }
+}
+
+fn by_name<const N: usize>(counts: [(&'static str, u64); N]) -> BTreeMap<String, u64> {
+    counts.map(|(name, n)| (name.to_owned(), n)).into()
 }
 
 #[cfg(test)]

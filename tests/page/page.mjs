@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { ask, browser, chat, check, close, end, focused, open, overflow, tooFaint } from "./harness.mjs";
 
 /** One that keeps messages, one that does not, one that asks for a token, and an origin that is not abridge's. */
-const { inspected, bare, guarded, token, elsewhere } = JSON.parse(process.env.ABRIDGE_PAGE);
+const { inspected, bare, guarded, token, operator, elsewhere } = JSON.parse(process.env.ABRIDGE_PAGE);
 
 const EVIL = '<img src=x onerror="globalThis.hacked=1"></script><script>globalThis.hacked=2</script>';
 const LONG = Array.from({ length: 6000 }, (_, n) => `line ${n}: é\t"${(n * 7919) % 1000}" ${n === 10 ? EVIL : ""}`).join("\n");
@@ -286,11 +286,12 @@ await check("pages of another origin and foreign names are refused", async () =>
   const host = new URL(inspected).host;
   for (const path of ["status", "requests", "payloads", ""]) {
     const url = `${inspected}/abridge/${path}`;
-    assert.equal((await ask(url, {})).statusCode, 200, path);
-    assert.equal((await ask(url, { origin: `http://${host}` })).statusCode, 200, path);
-    assert.equal((await ask(url, { origin: "http://evil.test" })).statusCode, 403, path);
-    assert.equal((await ask(url, { host: "evil.test" })).statusCode, 403, path);
-    assert.equal((await ask(url, { "sec-fetch-site": "cross-site" })).statusCode, 403, path);
+    const status = async (headers) => (await ask(url, { authorization: `Bearer ${operator}`, ...headers })).statusCode;
+    assert.equal(await status({}), 200, path);
+    assert.equal(await status({ origin: `http://${host}` }), 200, path);
+    assert.equal(await status({ origin: "http://evil.test" }), 403, path);
+    assert.equal(await status({ host: "evil.test" }), 403, path);
+    assert.equal(await status({ "sec-fetch-site": "cross-site" }), 403, path);
   }
   const context = await browser.newContext();
   const page = await context.newPage();

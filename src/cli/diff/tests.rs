@@ -7,7 +7,7 @@ const PLAIN: RenderOptions = RenderOptions { colour: false, full: false };
 fn document(messages: &str) -> RequestDetails {
     let json = format!(
         r#"{{"request":{{"id":"req_1","outcome":"edited","model":"m","edits":{{"clear":2}},"bytes_before":100,"bytes_after":50,"tokens_before":9,"tokens_after":5,"status":200}},
-        "changes":[{{"message":4,"action":"clear","label":"clear","tool":"ls","call_id":"c","bytes_before":9,"bytes_after":3,"handle":"0000","more_handles":["1111"]}}],
+        "changes":[{{"message":4,"action":"clear","label":"clear","tool":"ls","call_id":"c","bytes_before":9,"bytes_after":3,"handle":"00000000000000000000000000","more_handles":["11111111111111111111111111"]}}],
         "n_changes":1,"left_out":[{{"message":7,"label":"clear","why":"not_smaller"}}],"content":{messages}}}"#
     );
     serde_json::from_str(&json).unwrap()
@@ -33,7 +33,7 @@ req_1, edited, m, clear=2, bytes 100 -> 50, tokens 9 -> 5, status 200
 + none
 + to have
 
-@@ message 4, tool ls: cleared, 10 -> 9 bytes, abridge show 0000, abridge show 1111 @@
+@@ message 4, tool ls: cleared, 10 -> 9 bytes, abridge show 00000000000000000000000000, abridge show 11111111111111111111111111 @@
   … 1 lines that are the same
   b
   c
@@ -50,7 +50,7 @@ clear: not done to message 7: not_smaller
 fn without_content_the_changes_are_listed() {
     let expected = "\
 req_1, edited, m, clear=2, bytes 100 -> 50, tokens 9 -> 5, status 200
-clear: clear message 4, call c of tool ls, bytes 9 -> 3, stored as 0000, stored as 1111
+clear: clear message 4, call c of tool ls, bytes 9 -> 3, stored as 00000000000000000000000000, stored as 11111111111111111111111111
 clear: not done to message 7: not_smaller
 ";
     assert_eq!(document("null").to_text(PLAIN), expected);

@@ -1,61 +1,72 @@
 //! Sets a string in JSON, with or without comments, and leaves every other byte as it is.
 
-/// Reads on from a place in a text.
-struct Scanner<'t> {
-    text: &'t str,
-    at: usize,
-}
+use jsonc_parser::ast::{Object, Value};
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-/// Where a path of keys ends.
-enum Place<'p> {
-    /// The value is there.
-    Value { from: usize, to: usize },
-    /// The rest of the path belongs into the object whose brace is there.
-    Object { open: usize, rest: &'p [&'p str] },
-}
+/// The mark of Unicode at the beginning of a file, which is not JSON.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The text with `value` at the end of the path of keys; objects that are missing are inserted. `None` if the text is no
-/// object, or another value stands in the way.
+/// The text with `value` at the end of the path of keys; objects that are missing are inserted. `None` if the text is not an
+/// object, or another value is in the way.
 pub(super) fn set(text: &str, path: &[&str], value: &str) -> Option<String> {
+    if let Some(text) = text.strip_prefix(BYTE_ORDER_MARK) {
+        return Some(format!("{BYTE_ORDER_MARK}{}", set(text, path, value)?));
+    }
     if text.trim().is_empty() {
         return Some(format!("{{\n  {}\n}}\n", member(path, value)?));
     }
-    let mut scanner = Scanner { text, at: 0 };
-    scanner.skip_blank();
-    match scanner.find(path)? {
-        Place::Value { from, to } => {
-            let (before, after) = (text.get(..from)?, text.get(to..)?);
-            // Equal strings may be spelled differently.
-            let is_equal = serde_json::from_str::<String>(text.get(from..to)?).is_ok_and(|present| present == value);
-            Some(if is_equal { text.to_owned() } else { format!("{before}{}{after}", quoted(value)) })
+    let root = object(text)?;
+    let (mut object, mut path) = (&root, path);
+    loop {
+        let (key, rest) = path.split_first()?;
+        match (last(object, key), rest) {
+            (None, _) => return insert(text, object, &member(path, value)?),
+            (Some(Value::Object(inner)), [_, ..]) => (object, path) = (inner, rest),
+            (Some(Value::StringLit(present)), []) if present.value == value => return Some(text.to_owned()),
+            (Some(present), []) => {
+                let range = present.range();
+                return Some(format!("{}{}{}", text.get(..range.start)?, quoted(value), text.get(range.end..)?));
+            }
+            (Some(_), _) => return None,
         }
-        Place::Object { open, rest } => insert(text, open, &member(rest, value)?),
     }
 }
 
 /// The string at the end of the path of keys.
 pub(super) fn get(text: &str, path: &[&str]) -> Option<String> {
-    let mut scanner = Scanner { text, at: 0 };
-    scanner.skip_blank();
-    let Place::Value { from, to } = scanner.find(path)? else { return None };
-    serde_json::from_str(text.get(from..to)?).ok()
+    let root = object(text.trim_start_matches(BYTE_ORDER_MARK))?;
+    let (key, objects) = path.split_last()?;
+    let object = objects.iter().try_fold(&root, |object, key| match last(object, key)? {
+        Value::Object(inner) => Some(inner),
+        _ => None,
+    })?;
+    last(object, key)?.as_string_lit().map(|found| found.value.to_string())
+}
+
+fn object(text: &str) -> Option<Object<'_>> {
+    match parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default()).ok()?.value? {
+        Value::Object(object) => Some(object),
+        _ => None,
+    }
+}
+
+/// The value of a key. Of equal keys the last one counts.
+fn last<'o, 't>(object: &'o Object<'t>, key: &str) -> Option<&'o Value<'t>> {
+    object.properties.iter().rev().find(|property| property.name.as_str() == key).map(|property| &property.value)
 }
 
 /// Inserts a member as the first one of an object, on a line of its own if the others are.
-fn insert(text: &str, open: usize, member: &str) -> Option<String> {
-    let (before, after) = text.split_at_checked(open + 1)?;
-    let mut scanner = Scanner { text: after, at: 0 };
-    scanner.skip_blank();
+fn insert(text: &str, object: &Object<'_>, member: &str) -> Option<String> {
+    let (before, after) = text.split_at_checked(object.range.start + 1)?;
     let line = before.rsplit('\n').next().unwrap_or_default();
     let indent = line.get(..line.len() - line.trim_start().len()).unwrap_or_default();
-    if scanner.peek() == Some(b'}') {
-        return Some(format!(
-            "{before}\n{indent}  {member}\n{indent}{}",
-            after.trim_start_matches([' ', '\t', '\r', '\n'])
-        ));
+    let rest = after.trim_start();
+    if object.properties.is_empty() {
+        return Some(format!("{before}\n{indent}  {member}\n{indent}{rest}"));
     }
-    let blank = after.get(..after.len() - after.trim_start().len()).unwrap_or_default();
-    let blank = if after.trim_start().starts_with('/') { format!("\n{indent}  ") } else { blank.to_owned() };
+    let blank = after.get(..after.len() - rest.len()).unwrap_or_default();
+    let blank = if rest.starts_with('/') { &format!("\n{indent}  ") } else { blank };
     Some(format!("{before}{blank}{member},{after}"))
 }
 
@@ -71,116 +82,6 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-impl Scanner<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    /// Goes on if this byte is next.
-    fn take(&mut self, byte: u8) -> Option<()> {
-        (self.peek() == Some(byte)).then(|| self.at += 1)
-    }
-
-    fn rest(&self) -> &str {
-        self.text.get(self.at..).unwrap_or_default()
-    }
-
-    /// Skips blanks and comments.
-    fn skip_blank(&mut self) {
-        loop {
-            let rest = self.rest();
-            let blanks = rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n', '\u{feff}']).len();
-            let comment = match rest.get(blanks..blanks + 2) {
-                Some("//") => rest.get(blanks..).and_then(|rest| rest.find('\n')).unwrap_or(rest.len() - blanks),
-                Some("/*") => {
-                    rest.get(blanks..).and_then(|rest| rest.find("*/")).map_or(rest.len() - blanks, |at| at + 2)
-                }
-                _ => 0,
-            };
-            self.at += blanks + comment;
-            if comment == 0 {
-                return;
-            }
-        }
-    }
-
-    /// Skips a string, and returns what it says.
-    fn string(&mut self) -> Option<String> {
-        let from = self.at;
-        self.take(b'"')?;
-        loop {
-            match self.peek()? {
-                b'"' => break,
-                b'\\' => self.at += 2,
-                _ => self.at += 1,
-            }
-        }
-        self.at += 1;
-        serde_json::from_str(self.text.get(from..self.at)?).ok()
-    }
-
-    /// Skips a value.
-    fn value(&mut self) -> Option<()> {
-        let mut depth = 0_usize;
-        loop {
-            self.skip_blank();
-            match self.peek()? {
-                b'"' => drop(self.string()?),
-                b'{' | b'[' => {
-                    depth += 1;
-                    self.at += 1;
-                }
-                b'}' | b']' | b',' | b':' if depth == 0 => return None,
-                b'}' | b']' => {
-                    depth -= 1;
-                    self.at += 1;
-                }
-                b',' | b':' => self.at += 1,
-                _ => {
-                    let rest = self.rest();
-                    self.at +=
-                        rest.find([',', ':', '}', ']', '/', '"', ' ', '\t', '\r', '\n']).unwrap_or(rest.len()).max(1);
-                }
-            }
-            if depth == 0 {
-                return Some(());
-            }
-        }
-    }
-
-    /// Finds the end of a path in the object that begins here. Of equal keys the last one counts.
-    fn find<'p>(&mut self, path: &'p [&'p str]) -> Option<Place<'p>> {
-        let (key, rest) = path.split_first()?;
-        let open = self.at;
-        self.take(b'{')?;
-        let mut found = Place::Object { open, rest: path };
-        loop {
-            self.skip_blank();
-            if self.peek()? == b'}' {
-                return Some(found);
-            }
-            let name = self.string()?;
-            self.skip_blank();
-            self.take(b':')?;
-            self.skip_blank();
-            let from = self.at;
-            self.value()?;
-            let to = self.at;
-            if name == *key {
-                found = if rest.is_empty() {
-                    Place::Value { from, to }
-                } else {
-                    Scanner { text: self.text, at: from }.find(rest)?
-                };
-            }
-            self.skip_blank();
-            if self.take(b',').is_none() && self.peek()? != b'}' {
-                return None;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +93,12 @@ mod tests {
         let text = "// mine\n{ \"a\" : [1, {\"env\": {}}, \"}\"], /* x { */ \"env\":{\"K\":\"s\\\"\", \"URL\" : \"old\" ,},\n}\n";
         assert_eq!(set(text, &PATH, "new").unwrap(), text.replace("\"old\"", "\"new\""));
         assert_eq!(set(text, &PATH, "old").unwrap(), text);
+        let with_mark = format!("\u{feff}{text}");
+        assert_eq!(set(&with_mark, &PATH, "new").unwrap(), with_mark.replace("\"old\"", "\"new\""));
+        assert_eq!(get(&with_mark, &PATH).as_deref(), Some("old"));
+        let repeated = r#"{"env":{"URL":"a"},"env":{"URL":"b","URL":"c"}}"#;
+        assert_eq!(set(repeated, &PATH, "new").unwrap(), repeated.replace("\"c\"", "\"new\""));
+        assert_eq!(get(repeated, &PATH).as_deref(), Some("c"));
         let spelled = r#"{"env":{"URL":"http:\/\/h"}}"#;
         assert_eq!(set(spelled, &PATH, "http://h").unwrap(), spelled);
     }

@@ -1,0 +1,282 @@
+//! Plays the demo's session: each request goes to the upstream and to abridge, and what was taken out is read back.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Context;
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::RECALL_URL;
+use super::output::{Output, Style};
+use crate::cli::client::{Response, RunningProxy};
+use crate::config::Config;
+use crate::conversation::BlockKind;
+use crate::demo::{Refusal, Session, Upstream};
+use crate::dialect::{self, strings};
+use crate::simulate::sent_request::SentRequest;
+use crate::units::grouped;
+use crate::upstream::routes::DialectName;
+
+/// The parts of the demo.
+#[derive(Debug)]
+pub(super) struct Player {
+    pub(super) session: Session,
+    pub(super) upstream: Upstream,
+    pub(super) dialect: DialectName,
+    /// The folder that requests are written into, if any.
+    pub(super) keep: Option<PathBuf>,
+    pub(super) output: Output,
+}
+
+/// Whether abridge did what the demo demonstrates.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// Each turn was answered through abridge, and each original was read back.
+    Shown,
+    /// A turn or a recall failed; the table shows which one.
+    Failed,
+}
+
+/// The totals of one column.
+#[derive(Debug, Default)]
+struct Side {
+    n_ok: usize,
+    tokens: usize,
+    largest: usize,
+    /// The tokens of the prefixes that requests share with the request before: what a prompt cache can serve.
+    shared: usize,
+    /// The number of requests that do not begin with the request before.
+    changed: usize,
+    before: Option<SentRequest>,
+}
+
+/// The originals that the last request names.
+#[derive(Debug, Default)]
+struct Originals {
+    n_named: usize,
+    n_equal: usize,
+    /// The URL of the longest one, what the agent has, and what abridge gives.
+    longest: Option<(String, String, Bytes)>,
+    /// The different ones, by their address: the length of each.
+    distinct: BTreeSet<(String, usize)>,
+}
+
+/// An answer with an error.
+#[derive(Deserialize)]
+struct Failure {
+    error: Refusal,
+}
+
+const INTRODUCTION: &str = "
+  upstream  a scripted model on this machine, with a window of 8,192 tokens; it
+            answers 400 to what is longer, and to a tool call without its result
+  direct    each turn's request, sent straight to that upstream
+  abridge   the same bytes, sent through abridge to the same upstream
+  settings  the defaults, except: [[models]] context_window = 8192
+                                  truncate_tool_results.max_bytes = 8000
+                                  policy.edits without \"summarize\"
+                                  recall.public_url = \"http://127.0.0.1:8787\"
+";
+
+/// The commands that run an agent with abridge, and abridge by itself in front of the real upstream.
+const OPENAI: &str = "
+  abridge run -- codex                                # for one command; or
+  abridge --upstream https://api.openai.com/v1        # for all of them, and
+  export OPENAI_BASE_URL=http://127.0.0.1:8787/v1     # in the agent's shell";
+const ANTHROPIC: &str = "
+  abridge run -- claude                                     # for one command; or
+  abridge --upstream anthropic=https://api.anthropic.com    # for all, and
+  export ANTHROPIC_BASE_URL=http://127.0.0.1:8787     # in the agent's shell";
+
+impl Player {
+    /// Plays all turns with abridge at `url`, reads the originals back, and prints the totals.
+    pub(super) fn play(mut self, url: &str) -> anyhow::Result<Verdict> {
+        let began = Instant::now();
+        self.output.title("abridge demo: an agent looks for the fault in a build that fails")?;
+        self.output.lines(INTRODUCTION)?;
+        self.output.heads()?;
+        let to_abridge = server(url)?;
+        let sides = self.play_turns(&to_abridge)?;
+        let originals = self.read_back(&to_abridge)?;
+        self.print_totals(&sides, &originals)?;
+        let seconds = began.elapsed().as_secs_f64();
+        self.output.lines(&format!(
+            "\nThat took {seconds:.1} s, and no process and no file of it is left. Now your own agent:"
+        ))?;
+        self.output.lines(if self.dialect == DialectName::Messages { ANTHROPIC } else { OPENAI })?;
+        let [_, abridged] = sides;
+        let whole = abridged.n_ok == self.session.turns.len() && originals.n_equal == originals.n_named;
+        Ok(if whole { Verdict::Shown } else { Verdict::Failed })
+    }
+
+    /// Sends the request of each turn to both sides.
+    fn play_turns(&mut self, to_abridge: &RunningProxy) -> anyhow::Result<[Side; 2]> {
+        let to_upstream = server(&self.upstream.url())?;
+        let transcript = self.session.transcript(self.dialect)?;
+        let mut sides = [Side::default(), Side::default()];
+        let mut explained = BTreeSet::new();
+        for (n, (turn, body)) in (1..).zip(self.session.turns.iter().zip(transcript.requests())) {
+            let mut is_recalled = true;
+            if let (Some(path), Some(result)) = (turn.recalled_path(), &turn.result) {
+                let n_lines = result.lines().count();
+                self.output.note(&format!("The model needs the log, finds it cleared, and asks abridge for the {n_lines} lines of it that say tzdata."))?;
+                is_recalled = to_abridge.get(path, "at")?.body == result.as_bytes();
+                if !is_recalled {
+                    self.output.note("abridge has answered something else.")?;
+                }
+            }
+            let direct = post(&to_upstream, &body)?;
+            let abridged = post(to_abridge, &body)?;
+            let sent = self.upstream.last_request();
+            if let Some(folder) = &self.keep {
+                fs::create_dir_all(folder)?;
+                fs::write(folder.join(format!("{n:02}-agent.json")), &body)?;
+                fs::write(folder.join(format!("{n:02}-upstream.json")), &sent)?;
+            }
+            let edits = abridged.header("x-abridge-edits").unwrap_or_default().to_owned();
+            let is_edited = sent != body;
+            let [direct_side, abridged_side] = &mut sides;
+            let (before, direct) = (direct_side.add(body, &self.upstream)?, refusal(&direct));
+            let (after, abridged) = (abridged_side.add(sent, &self.upstream)?, refusal(&abridged));
+            let ok = |text: String| (Style::Good, format!("ok {text}"));
+            let refused = |refusal: &Refusal| (Style::Bad, format!("400 {}", refusal.code));
+            direct_side.n_ok += usize::from(direct.is_none());
+            abridged_side.n_ok += usize::from(abridged.is_none() && is_recalled);
+            let direct_cell = direct.as_ref().map_or_else(|| ok(format!("{:>6}", grouped(before))), refused);
+            let counts = if is_edited { format!(" → {:>5}", grouped(after)) } else { String::new() };
+            let counts = || ok(format!("{:>6}{counts}", grouped(before)));
+            let abridged_cell = abridged.as_ref().map_or_else(counts, refused);
+            self.output.row((n, &turn.title, turn.n_bytes()), [direct_cell, abridged_cell])?;
+            for (topic, text) in notes(direct, &edits) {
+                if explained.insert(topic) {
+                    self.output.note(&text)?;
+                }
+            }
+        }
+        Ok(sides)
+    }
+
+    /// Reads back every original that the last request names, and compares it with what the agent has.
+    fn read_back(&self, abridge: &RunningProxy) -> anyhow::Result<Originals> {
+        let mut originals = Originals::default();
+        let last = self.upstream.last_request();
+        let dialect = dialect::of_body(&last);
+        let conversation = dialect.parse(&last)?;
+        for unit in &conversation.units {
+            let [block] = conversation.blocks_of(unit) else { continue };
+            let BlockKind::ToolResult { call_id, .. } = &block.kind else { continue };
+            let texts = unit.content.map(|content| dialect.texts(&last, content)).unwrap_or_default();
+            let text: String = texts.into_iter().filter_map(|text| strings::text(&last, text)).collect();
+            let original = self.session.turn_of(&call_id.text).and_then(|turn| turn.result.as_ref());
+            // A result that was not edited may contain such a URL, too.
+            let Some(original) = original.filter(|original| **original != text) else { continue };
+            let Some(path) = recalled_path(&text) else { continue };
+            let body = Bytes::from(abridge.get(path, "at")?.body);
+            originals.n_named += 1;
+            originals.n_equal += usize::from(body == *original);
+            originals.distinct.insert((path.to_owned(), body.len()));
+            if originals.longest.as_ref().is_none_or(|(_, longest, _)| longest.len() < original.len()) {
+                originals.longest = Some((format!("{RECALL_URL}{path}"), original.clone(), body));
+            }
+        }
+        Ok(originals)
+    }
+
+    fn print_totals(&mut self, sides: &[Side; 2], originals: &Originals) -> anyhow::Result<()> {
+        let (output, n_turns) = (&mut self.output, self.session.turns.len());
+        if let Some((url, original, body)) = &originals.longest {
+            output.lines("")?;
+            output.title("one original, read back")?;
+            output.lines(&format!("  GET {url}"))?;
+            output.lines(&format!("  the agent has  {}", length_and_hash(original.as_bytes())))?;
+            let verdict = if body == original { "equal, byte by byte" } else { "NOT EQUAL" };
+            output.lines(&format!("  abridge gives  {}   {verdict}", length_and_hash(body)))?;
+        }
+        output.lines("")?;
+        output.title(&format!("{:<34}{:>18}{:>18}", "sum", "direct", "abridge"))?;
+        let [direct, abridge] = sides;
+        let mut both = |name, of: &dyn Fn(&Side) -> String| output.figure(name, &of(direct), &of(abridge));
+        both("turns answered", &|side| format!("{} of {n_turns}", side.n_ok))?;
+        both("largest request, tokens", &|side| grouped(side.largest))?;
+        both("sent upstream in all, tokens", &|side| grouped(side.tokens))?;
+        both("unchanged prefix, tokens", &|side| grouped(side.shared))?;
+        both("requests that change the prefix", &|side| grouped(side.changed))?;
+        let stored: usize = originals.distinct.iter().map(|(_, length)| length).sum();
+        output.figure("taken out and stored, bytes", "", &grouped(stored))?;
+        output.figure("placeholders in the last request", "", &grouped(originals.n_named))?;
+        output.figure("their originals read back, equal", "", &grouped(originals.n_equal))?;
+        Ok(())
+    }
+}
+
+impl Side {
+    /// Counts a request, and returns its tokens.
+    fn add(&mut self, body: Bytes, upstream: &Upstream) -> anyhow::Result<usize> {
+        let sent = SentRequest::new(body, upstream.gauge(), self.before.as_ref())?;
+        let tokens = sent.tokens();
+        if let Some(before) = &self.before {
+            let prefix = sent.shared_prefix(before);
+            self.shared += prefix.tokens;
+            self.changed += usize::from(!prefix.whole);
+        }
+        self.tokens += tokens;
+        self.largest = self.largest.max(tokens);
+        self.before = Some(sent);
+        Ok(tokens)
+    }
+}
+
+fn server(url: &str) -> anyhow::Result<RunningProxy> {
+    RunningProxy::of(Some(url), None, &Config::default(), "at").context("the demo's own servers do not answer")
+}
+
+/// Posts the body of a request to the model.
+fn post(to: &RunningProxy, body: &[u8]) -> anyhow::Result<Response> {
+    let dialect = dialect::of_body(body);
+    let key = format!("{}: Bearer demo", dialect.key_field());
+    let version = dialect.version_field().map(|(name, value)| format!("{name}: {value}"));
+    let fields: Vec<_> = [key, "content-type: application/json".to_owned()].into_iter().chain(version).collect();
+    Ok(to.post(dialect.path(), &fields, None, body, "at")?)
+}
+
+/// What an answer refuses; `None` if it is none.
+fn refusal(answer: &Response) -> Option<Refusal> {
+    let failure = || serde_json::from_slice(&answer.body).map(|failure: Failure| failure.error).unwrap_or_default();
+    (answer.status != 200).then(failure)
+}
+
+/// What explains a row, each by its topic.
+fn notes(direct: Option<Refusal>, edits: &str) -> Vec<(String, String)> {
+    let mut notes = Vec::new();
+    if let Some(Refusal { code, message }) = direct {
+        notes.push((code, format!("direct: \"{message}\"")));
+        notes.push(("stop".to_owned(), "Without abridge the agent stops here, for this stays in its history. The demo sends the next turns all the same.".to_owned()));
+    }
+    for (edit, n) in edits.split(';').filter_map(|each| each.split_once('=')) {
+        let text = match edit {
+            "patch" => "abridge has put a result there that says that the call was interrupted.".to_owned(),
+            "truncate" => "abridge has cut the middle out of the log, and stored the whole.".to_owned(),
+            "clear" => {
+                format!("abridge has stored {n} old results; a line in the place of each says how to read it again.")
+            }
+            _ => continue,
+        };
+        notes.push((edit.to_owned(), text));
+    }
+    notes
+}
+
+/// The path in the recall URL of a notice or a placeholder.
+fn recalled_path(text: &str) -> Option<&str> {
+    let (_, path) = text.split_once("GET ")?.1.split_once(RECALL_URL)?;
+    path.split_whitespace().next()
+}
+
+/// The length of a text, and the beginning of its hash.
+fn length_and_hash(text: &[u8]) -> String {
+    let hash = blake3::hash(text).to_hex();
+    format!("{:>7} bytes, blake3 {}…", grouped(text.len()), hash.get(..16).unwrap_or_default())
+}
