@@ -7,10 +7,12 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime;
+use tokio::sync::oneshot;
 
 use super::temp_folder::TempFolder;
 use crate::cli::Exit;
@@ -18,7 +20,6 @@ use crate::config::{Config, Environment, Sources, Variables};
 use crate::demo::{Session, Upstream, WINDOW_TOKENS};
 use crate::platform::process::ProxySignals;
 use crate::store::{Clock, RedbStore, Settings, Store};
-use crate::tasks::run_blocking;
 use crate::telemetry::Colour;
 use crate::upstream::routes::DialectName;
 
@@ -140,11 +141,14 @@ impl Demo {
     /// Plays the session, with abridge at `url`; `None` if a signal has ended it.
     pub async fn play(&mut self, url: &str) -> anyhow::Result<Option<Verdict>> {
         let (player, url) = (self.player.take(), url.to_owned());
+        let (sender, receiver) = oneshot::channel();
+        // The threads of the runtime that may block have a low priority. Nobody waits for the outcome after a signal.
+        thread::spawn(move || drop(sender.send(player.map(|player| player.play(&url)).transpose())));
         tokio::select! {
             biased;
             // Also one that asks a proxy for a reload.
             _ = self.signals.next() => Ok(None),
-            outcome = run_blocking(move || player.map(|player| player.play(&url)).transpose()) => outcome?,
+            outcome = receiver => outcome.context("the demo has panicked")?,
         }
     }
 }

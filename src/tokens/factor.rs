@@ -70,11 +70,6 @@ impl Factor {
         Self(steps * Self::STEP)
     }
 
-    /// A factor of the built-in table.
-    pub(super) const fn known(per_hundred: u16) -> Self {
-        Self(per_hundred)
-    }
-
     /// The billed tokens for 100 that are counted.
     pub(super) fn per_hundred(self) -> usize {
         self.0.into()

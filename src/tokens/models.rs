@@ -6,7 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use arc_swap::ArcSwap;
@@ -24,6 +24,7 @@ mod listing;
 mod names;
 mod pattern;
 
+pub(super) use known::FILE as TABLES_FILE;
 pub use listing::{next_page_after, windows_in};
 pub use pattern::Pattern;
 
@@ -128,6 +129,8 @@ pub(super) fn is_family(model: &str, family: &str) -> bool {
 
 impl Models {
     pub(super) fn new(settings: &[Settings]) -> Self {
+        // Read now, and not when the first request waits for it.
+        LazyLock::force(&known::TABLES);
         let found = Cache::with(MAX_FOUND, MAX_FOUND as u64, UnitWeighter, FxBuildHasher, DefaultLifecycle::default());
         Self { settings: settings.to_vec(), learned: ArcSwap::default(), found }
     }
@@ -193,8 +196,8 @@ impl Models {
             encoding: None,
             source: Source::Upstream,
         });
-        let known = known::TABLE.iter().map(|known| Entry {
-            pattern: known.pattern.to_owned(),
+        let known = known::TABLES.models.iter().map(|known| Entry {
+            pattern: known.name.clone(),
             window: known.window,
             encoding: known.encoding,
             source: Source::BuiltIn,

@@ -1,8 +1,10 @@
 //! What input tokens cost, relative to one that no prompt cache knows, and what a change before them makes of that.
 
+use std::sync::LazyLock;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::models::{Pattern, is_family};
+use super::models::{Pattern, TABLES_FILE, is_family};
 
 /// `[prices]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -104,44 +106,28 @@ pub struct PriceList {
     upstream: String,
 }
 
-/// A line of the table: a model, or the beginning of its name and `*`, and the price of a token that is read and of one
-/// that is written.
-struct Known(&'static str, Price, Price);
+/// What the tokens of some models cost.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    name: String,
+    read: Price,
+    write: Price,
+    /// The host of the only upstream that it is about.
+    host: Option<String>,
+}
 
-/// Makers' models, as public documents described them on 2026-11-22. The first line that fits is the one that counts.
-///
-/// Sources: platform.claude.com (prompt caching: 1.25 for five minutes; a client that asks for an hour pays 2),
-/// developers.openai.com (pricing; writes cost more than other input from GPT-5.6 on), docs.cloud.google.com (context
-/// cache), and trackers that compare with the bills (`TheKrush/PromptFuel`, coder/mux).
-const MODELS: [Known; 14] = [
-    known("claude-opus-5.5*", 50, 1250),
-    known("claude-fable-5.1*", 25, 1250),
-    known("claude-*", 100, 1250),
-    known("gpt-6.1*", 50, 1250),
-    known("gpt-6*", 100, 1250),
-    known("gpt-5.6*", 100, 1250),
-    known("gpt-5*", 100, 1000),
-    known("gpt-4.1*", 250, 1000),
-    known("gpt-4o*", 500, 1000),
-    known("o1*", 500, 1000),
-    known("o3*", 250, 1000),
-    known("o4-mini*", 250, 1000),
-    known("gemini-*", 100, 1000),
-    // DeepSeek's own prices; other hosts of these weights have theirs. api-docs.deepseek.com (models and pricing).
-    known("deepseek-*", 20, 1000),
-];
+/// The prices in the file of models.
+#[derive(Default, Deserialize)]
+struct Table {
+    prices: Vec<Known>,
+}
 
-/// The host whose prices the line of DeepSeek has.
-const DEEPSEEK: (&str, &str) = ("deepseek-*", "api.deepseek.com");
+/// A test reads the file.
+static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 /// Where nothing else is known.
-const USUAL: (Price, Price) = (Price(100 * PER_MILLE), Price(Price::ONE));
-
-const PER_MILLE: u32 = Price::ONE / 1000;
-
-const fn known(model: &'static str, read: u32, write: u32) -> Known {
-    Known(model, Price(read * PER_MILLE), Price(write * PER_MILLE))
-}
+const USUAL: (Price, Price) = (Price(Price::ONE / 10), Price(Price::ONE));
 
 // === impl Price ===
 
@@ -195,6 +181,8 @@ impl Serialize for Price {
 impl PriceList {
     /// The prices at the upstream of this host.
     pub fn new(settings: &Settings, upstream: &str) -> Self {
+        // As the table of models is.
+        LazyLock::force(&TABLE);
         let is_here = |exception: &&Exception| exception.upstream.as_ref().is_none_or(|pattern| pattern.fits(upstream));
         let exceptions = settings.of.iter().filter(is_here).cloned().collect();
         Self { default: settings.clone(), exceptions, upstream: upstream.to_owned() }
@@ -218,10 +206,10 @@ impl PriceList {
 /// What is known of a model at an upstream. A maker's model costs what its maker asks, also behind a gateway.
 fn built_in(model: &str, upstream: &str) -> (Price, Price) {
     let fits = |known: &&Known| {
-        is_family(model, known.0) && (known.0 != DEEPSEEK.0 || upstream.eq_ignore_ascii_case(DEEPSEEK.1))
+        is_family(model, &known.name) && known.host.as_ref().is_none_or(|host| upstream.eq_ignore_ascii_case(host))
     };
-    match MODELS.iter().find(fits) {
-        Some(Known(_, read, write)) => (*read, *write),
+    match TABLE.prices.iter().find(fits) {
+        Some(known) => (known.read, known.write),
         None if is_local(upstream) => (Price(0), Price::INPUT),
         None => USUAL,
     }
@@ -248,7 +236,7 @@ mod tests {
     fn prices(settings: &str, upstream: &str, model: &str) -> (u32, u32, Break) {
         let settings: Settings = toml::from_str(settings).unwrap();
         let Prices { read, write, on_break } = PriceList::new(&settings, upstream).of_model(Some(model));
-        (read.0 / PER_MILLE, write.0 / PER_MILLE, on_break)
+        (read.0 / 1000, write.0 / 1000, on_break)
     }
 
     #[test]

@@ -102,14 +102,16 @@ impl Player {
         let sides = self.play_turns(&to_abridge)?;
         let originals = self.read_back(&to_abridge)?;
         self.print_totals(&sides, &originals)?;
+        let [_, abridged] = sides;
+        if abridged.n_ok < self.session.turns.len() || originals.n_equal < originals.n_named {
+            return Ok(Verdict::Failed);
+        }
         let seconds = began.elapsed().as_secs_f64();
         self.output.lines(&format!(
             "\nThat took {seconds:.1} s, and no process and no file of it is left. Now your own agent:"
         ))?;
         self.output.lines(if self.dialect == DialectName::Messages { ANTHROPIC } else { OPENAI })?;
-        let [_, abridged] = sides;
-        let whole = abridged.n_ok == self.session.turns.len() && originals.n_equal == originals.n_named;
-        Ok(if whole { Verdict::Shown } else { Verdict::Failed })
+        Ok(Verdict::Shown)
     }
 
     /// Sends the request of each turn to both sides.
@@ -139,17 +141,14 @@ impl Player {
             let edits = abridged.header("x-abridge-edits").unwrap_or_default().to_owned();
             let is_edited = sent != body;
             let [direct_side, abridged_side] = &mut sides;
-            let (before, direct) = (direct_side.add(body, &self.upstream)?, refusal(&direct));
-            let (after, abridged) = (abridged_side.add(sent, &self.upstream)?, refusal(&abridged));
-            let ok = |text: String| (Style::Good, format!("ok {text}"));
-            let refused = |refusal: &Refusal| (Style::Bad, format!("400 {}", refusal.code));
-            direct_side.n_ok += usize::from(direct.is_none());
-            abridged_side.n_ok += usize::from(abridged.is_none() && is_recalled);
-            let direct_cell = direct.as_ref().map_or_else(|| ok(format!("{:>6}", grouped(before))), refused);
+            let before = direct_side.add(body, &self.upstream)?;
+            let after = abridged_side.add(sent, &self.upstream)?;
             let counts = if is_edited { format!(" → {:>5}", grouped(after)) } else { String::new() };
-            let counts = || ok(format!("{:>6}{counts}", grouped(before)));
-            let abridged_cell = abridged.as_ref().map_or_else(counts, refused);
-            self.output.row((n, &turn.title, turn.n_bytes()), [direct_cell, abridged_cell])?;
+            let cells = [cell(&direct, &grouped(before), ""), cell(&abridged, &grouped(before), &counts)];
+            self.output.row((n, &turn.title, turn.n_bytes()), cells)?;
+            let direct = refusal(&direct);
+            direct_side.n_ok += usize::from(direct.is_none());
+            abridged_side.n_ok += usize::from(refusal(&abridged).is_none() && is_recalled);
             for (topic, text) in notes(direct, &edits) {
                 if explained.insert(topic) {
                     self.output.note(&text)?;
@@ -246,6 +245,14 @@ fn post(to: &RunningProxy, body: &[u8]) -> anyhow::Result<Response> {
 fn refusal(answer: &Response) -> Option<Refusal> {
     let failure = || serde_json::from_slice(&answer.body).map(|failure: Failure| failure.error).unwrap_or_default();
     (answer.status != 200).then(failure)
+}
+
+/// The outcome of a request: what was counted, or why it was refused.
+fn cell(answer: &Response, before: &str, after: &str) -> (Style, String) {
+    match refusal(answer) {
+        None => (Style::Good, format!("ok {before:>6}{after}")),
+        Some(Refusal { code, .. }) => (Style::Bad, format!("{} {code}", answer.status)),
+    }
 }
 
 /// What explains a row, each by its topic.
