@@ -142,7 +142,7 @@ impl Demo {
     pub async fn play(&mut self, url: &str) -> anyhow::Result<Option<Verdict>> {
         let (player, url) = (self.player.take(), url.to_owned());
         let (sender, receiver) = oneshot::channel();
-        // The threads of the runtime that may block have a low priority. Nobody waits for the outcome after a signal.
+        // Those threads of the runtime that may block have a low priority.
         thread::spawn(move || drop(sender.send(player.map(|player| player.play(&url)).transpose())));
         tokio::select! {
             biased;

@@ -233,12 +233,11 @@ impl Proxy {
         let meter = &live.destinations.default().rules.planner.meter;
         let entries = self.accounting.history.newest(MAX_ENTRIES);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
-        let window = |model: &str| match meter.model(model).window {
-            Some(window) => (Some(window.value), window.source.into()),
-            None => (None, "unknown"),
-        };
         let window = |model: String| {
-            let (tokens, source) = window(&model);
+            let (tokens, source) = match meter.model(&model).window {
+                Some(window) => (Some(window.value), window.source.into()),
+                None => (None, "unknown"),
+            };
             Window { model, tokens, source: source.to_owned() }
         };
         models.into_iter().take(MAX_MODELS).map(window).collect()

@@ -247,7 +247,7 @@ fn refusal(answer: &Response) -> Option<Refusal> {
     (answer.status != 200).then(failure)
 }
 
-/// The outcome of a request: what was counted, or why it was refused.
+/// The outcome of a request, as a cell of the table.
 fn cell(answer: &Response, before: &str, after: &str) -> (Style, String) {
     match refusal(answer) {
         None => (Style::Good, format!("ok {before:>6}{after}")),
