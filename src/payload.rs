@@ -121,8 +121,8 @@ pub fn handles_in(text: &str) -> impl DoubleEndedIterator<Item = PayloadKey> {
 impl Caller {
     /// A short name, within one process.
     pub fn id(self) -> u64 {
-        let [a, b, c, d, e, f, g, h, ..] = self.0;
-        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+        let (id, _) = self.0.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        u64::from_le_bytes(*id)
     }
 }
 

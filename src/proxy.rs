@@ -210,7 +210,7 @@ impl Proxy {
             return Box::pin(self.refuse(error, &request, connection)).await.map(full_body);
         }
         let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
-        let known = self.identify(&live, &mut request, connection);
+        let known = Self::identify(&live, &mut request, connection);
         drop(live);
         let answer = match route(&request) {
             Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass

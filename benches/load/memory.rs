@@ -22,7 +22,7 @@ pub(crate) const BOUND: usize = (512 << 20) + 100_000_000;
 pub(crate) const FILES: usize = 8400;
 
 /// How long answers are waited for, and how long clients that wait for none stay.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 const STAY: Duration = Duration::from_secs(15);
 
 /// One load.

@@ -279,9 +279,8 @@ impl Access {
     fn has_allowed_host<B>(&self, request: &Request<B>, connection: ConnectionInfo) -> bool {
         let on_loopback = match connection.listener_role.exposure() {
             Exposure::Loopback => true,
-            Exposure::Unix => return true,
             Exposure::Network if is_page_request(request) => false,
-            Exposure::Network => return true,
+            Exposure::Unix | Exposure::Network => return true,
         };
         let is_own = |host: &str| {
             is_loopback(host) || self.is_configured_host(host) || (!on_loopback && is_address(host_name(host)))

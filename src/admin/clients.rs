@@ -185,7 +185,7 @@ mod tests {
         for name in ["", "a b", "a\u{1b}", "é", &long] {
             assert_eq!(Clients::new(&settings(&[(name, ABC)]), "").unwrap_err(), ClientsError::Name(name.to_owned()));
         }
-        for hash in ["", "abc", &ABC[1..], &format!("{ABC}0"), &ABC.replace('b', "x")] {
+        for hash in ["", "abc", ABC.split_at(1).1, &format!("{ABC}0"), &ABC.replace('b', "x")] {
             let error = Clients::new(&settings(&[("alice", hash)]), "").unwrap_err();
             assert_eq!(error, ClientsError::Hash("alice".to_owned()));
             assert!(hash.is_empty() || !error.to_string().contains(hash));

@@ -159,7 +159,7 @@ mod tests {
     }
 
     async fn read(chunks: Vec<(u64, usize)>, min_rate: u64) -> Result<usize, BodyError> {
-        let pace = Pace { pause: Duration::from_secs(60), min_rate, grace: Duration::from_secs(30) };
+        let pace = Pace { pause: Duration::from_mins(1), min_rate, grace: Duration::from_secs(30) };
         let mut body = PacedBody::new(Slow::new(chunks), pace);
         let mut n_bytes = 0;
         while let Some(frame) = body.frame().await {
@@ -186,7 +186,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_nobody_waits_does_not_count() {
-        let pace = Pace { pause: Duration::from_secs(60), min_rate: 100, grace: Duration::from_secs(30) };
+        let pace = Pace { pause: Duration::from_mins(1), min_rate: 100, grace: Duration::from_secs(30) };
         let mut body = PacedBody::new(Slow::new(vec![(20, 10), (20, 10)]), pace);
         for _ in 0..2 {
             assert!(body.frame().await.unwrap().is_ok());

@@ -55,9 +55,9 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         let (end, size) = (range_end(&answer), parse_number(answer.header("x-abridge-size")));
         // A sequence that is cut between two parts is not a valid one.
         if stdout().is_terminal() {
-            print([escape::to_lines(&answer.body)])?
+            print([escape::to_lines(&answer.body)])?;
         } else {
-            print([&answer.body])?
+            print([&answer.body])?;
         }
         match (end, size) {
             (Some(end), Some(size)) if end < size && end > from => from = end,
@@ -82,7 +82,7 @@ fn failure_message(answer: &Response, proxy: &RunningProxy) -> String {
         404 => format!(
             "{why}; ask the abridge that wrote the notice (--at), and see whether its store.path is still the same file"
         ),
-        500 if answer.header("x-abridge-error") == Some("payload_damaged") => why.to_owned(),
+        500 if answer.header("x-abridge-error") == Some("payload_damaged") => why,
         410 => format!("{why}; a longer store.keep_for or a larger store.max_bytes keeps later ones"),
         status => format!("{} answers {status}: {why}", proxy.name()),
     }

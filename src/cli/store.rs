@@ -250,9 +250,11 @@ fn format_age(now: Time, then: Time) -> String {
 }
 
 fn format_verified(Verified { payloads, summaries, inspected, damaged }: &Verified) -> String {
-    let mut text: String = damaged.iter().map(|name| format!("damaged: {name}\n")).collect();
-    let n_damaged = damaged.len();
+    let (mut text, n_damaged) = (String::new(), damaged.len());
     // Writing into a String never fails.
+    for name in damaged {
+        let _written = writeln!(text, "damaged: {name}");
+    }
     let _written = writeln!(
         text,
         "{payloads} payloads, {summaries} summaries and {inspected} inspected requests are whole; {n_damaged} rows are damaged"

@@ -111,7 +111,6 @@ impl Proxy {
     /// Notes which known client sends the request, in a header field that clients cannot set, and removes its token: no
     /// upstream gets it. Where no clients are known, every client may use abridge.
     pub(super) fn identify(
-        &self,
         live: &LiveConfig,
         request: &mut Request<ClientBody>,
         connection: ConnectionInfo,
@@ -124,7 +123,7 @@ impl Proxy {
         let by_certificate = connection.certificate.and_then(|digest| live.clients.with_digest(&digest));
         let by_field = || live.clients.with_token(shown.as_ref()?.as_bytes());
         let client = by_certificate.or_else(by_field).map(Arc::clone);
-        let client = client.or_else(|| self.take_token(live, headers)).ok_or(ProxyError::UnknownClient)?;
+        let client = client.or_else(|| Self::take_token(live, headers)).ok_or(ProxyError::UnknownClient)?;
         client.count();
         // Its bytes are those that a header value may have.
         headers.insert(headers::CLIENT, HeaderValue::from_str(client.name()).map_err(|_| ProxyError::UnknownClient)?);
@@ -132,7 +131,7 @@ impl Proxy {
     }
 
     /// The client whose token stands in place of a key; the field is removed.
-    fn take_token(&self, live: &LiveConfig, headers: &mut HeaderMap) -> Option<Arc<Client>> {
+    fn take_token(live: &LiveConfig, headers: &mut HeaderMap) -> Option<Arc<Client>> {
         let (name, token) = [headers::X_API_KEY, AUTHORIZATION, headers::API_KEY].into_iter().find_map(|name| {
             let shown = headers.get(&name)?.as_bytes();
             let token = shown.strip_prefix(b"Bearer ").unwrap_or(shown);

@@ -2,8 +2,9 @@
 //! of two APIs has a key for each, so a caller of OpenAI's and one of Anthropic's are one.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
 
 use crate::payload::Caller;
 
@@ -17,13 +18,13 @@ pub(super) struct CallersSeen {
 /// The callers of one API.
 #[derive(Debug, Default)]
 struct OfApi {
-    // The last caller, so that its next request takes no lock.
+    // The last caller, whose next request changes nothing.
     last: AtomicU64,
     several: AtomicBool,
-    history: Mutex<History>,
+    history: ArcSwap<History>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct History {
     last: Option<Seen>,
     // The callers whose credentials have been replaced by newer ones.
@@ -60,27 +61,37 @@ impl OfApi {
         if self.last.load(Ordering::Relaxed) == id || self.several.load(Ordering::Relaxed) {
             return;
         }
-        let Ok(mut history) = self.history.lock() else { return };
         let now = Seen { caller: id, expires: expires(credential) };
-        match history.last.replace(now) {
-            Some(before) if before.caller != id => {
-                let is_renewed = before.expires && now.expires && !history.replaced.contains(&id);
-                if !is_renewed {
-                    self.several.store(true, Ordering::Relaxed);
-                    return;
-                }
-                if history.replaced.len() == MAX_REPLACED {
-                    history.replaced.pop_front();
-                }
-                history.replaced.push_back(before.caller);
-            }
-            _ => {}
+        let mut is_another = false;
+        self.history.rcu(|history| {
+            let mut history = History::clone(history);
+            is_another = !history.follow(now);
+            history
+        });
+        if is_another {
+            self.several.store(true, Ordering::Relaxed);
+        } else {
+            self.last.store(id, Ordering::Relaxed);
         }
-        self.last.store(id, Ordering::Relaxed);
     }
 }
 
-/// Whether a credential is one that its client renews: a JSON Web Token, as Codex sends it with a ChatGPT account, or a token
+impl History {
+    /// Whether `now` is the caller of before, perhaps with a newer credential.
+    fn follow(&mut self, now: Seen) -> bool {
+        let Some(before) = self.last.replace(now).filter(|before| before.caller != now.caller) else { return true };
+        let is_renewed = before.expires && now.expires && !self.replaced.contains(&now.caller);
+        if is_renewed {
+            if self.replaced.len() == MAX_REPLACED {
+                self.replaced.pop_front();
+            }
+            self.replaced.push_back(before.caller);
+        }
+        is_renewed
+    }
+}
+
+/// Whether a credential is one that its client renews: a JSON Web Token, as Codex sends it with an account of `ChatGPT`, or a token
 /// that Claude Code has of an Anthropic account.
 fn expires(credential: &[u8]) -> bool {
     let token = credential.strip_prefix(b"Bearer ").unwrap_or(credential);

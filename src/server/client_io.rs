@@ -171,7 +171,7 @@ mod tests {
     fn connected(budget: usize, buffered: usize) -> (ClientIo<TokioIo<DuplexStream>>, DuplexStream, Arc<Requests>) {
         let (near, far) = duplex(buffered);
         let (budget, buffers) = (Budget::new(budget), Budget::new(budget));
-        let limits = IoLimits { budget, buffers, write_timeout: Duration::from_secs(60) };
+        let limits = IoLimits { budget, buffers, write_timeout: Duration::from_mins(1) };
         let requests = Arc::new(Requests::default());
         (ClientIo::new(TokioIo::new(near), limits, Arc::clone(&requests)), far, requests)
     }

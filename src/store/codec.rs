@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_length_that_is_a_lie_allocates_nothing() {
-        let zeros = encoded(&[0; 1 << 20]);
+        let zeros = encoded(&vec![0; 1 << 20]);
         assert!(zeros.len() < 1000);
         for len in [0, 1, (1 << 20) - 1, (1 << 20) + 1, 1 << 31, (1 << 31) + 1, 1 << 47, u64::MAX] {
             for encoding in [PLAIN, ZSTD] {

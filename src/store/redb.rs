@@ -435,9 +435,10 @@ impl Shared {
 async fn encode_all(payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<Vec<NewPayload>, StoreError> {
     let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
     let mut encoder = Encoder::default();
-    let new = move |(key, payload): (_, Payload)| {
-        let encoded = encoder.encode(&Name::of_payload(key), &payload);
-        NewPayload { key, encoded, lifetime }
+    let new = move |(key, payload): (_, Payload)| NewPayload {
+        key,
+        encoded: encoder.encode(&Name::of_payload(key), &payload),
+        lifetime,
     };
     if bytes < BLOCKING_FROM {
         return Ok(payloads.into_iter().map(new).collect());

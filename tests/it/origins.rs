@@ -141,7 +141,7 @@ async fn an_abridge_that_spends_its_key_for_anybody_says_so_at_start_and_in_doct
         ("0.0.0.0:0", vec![], false),
         ("127.0.0.1:0", vec![key], false),
     ] {
-        let setup = lines.iter().fold(Setup::before(&upstream), |setup, line| setup.with(line));
+        let setup = lines.iter().fold(Setup::before(&upstream), Setup::with);
         let abridge = setup.environment("KEY", "sk-own").listen(&[listen]).start().await;
         abridge.says("abridge: page: ", 0).await;
         let said = abridge.stderr().iter().any(|line| line.contains("every client may use it"));

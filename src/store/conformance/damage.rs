@@ -16,6 +16,10 @@ pub fn secret_row(secret: [u8; 32]) -> Vec<u8> {
 }
 
 /// Runs the cases of damage. `flip` flips this bit of every row in place, the last one where there are fewer.
+///
+/// # Panics
+///
+/// Where one does not hold.
 pub async fn suite<S: Store>(store: &S, flip: impl AsyncFn(usize)) {
     let payloads = [Bytes::from_static(b"a short text"), Bytes::from("a long text ".repeat(1000))];
     let put = || store.put_all(payloads.iter().map(|payload| (key(payload), payload.clone())).collect());

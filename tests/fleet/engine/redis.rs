@@ -197,7 +197,7 @@ impl Redis {
 
     /// Makes something else of the text or summary that is this.
     pub(crate) fn replace(&self, old: &[u8], new: &[u8]) {
-        let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let digits = |bytes: &[u8]| bytes.iter().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
         let script = "local function read(digits)
                  return (string.gsub(digits, '..', function(c) return string.char(tonumber(c, 16)) end))
              end

@@ -59,7 +59,7 @@ impl Certificate {
     /// The SHA-256 of the certificate, in hexadecimal digits.
     pub(crate) fn fingerprint(&self) -> String {
         let digest = ring::digest::digest(&ring::digest::SHA256, &self.der);
-        digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        digest.as_ref().iter().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"))
     }
 
     /// Connects as a client that trusts this certificate alone and offers these protocols.

@@ -92,13 +92,10 @@ pub(in crate::store::redb) fn verify(db: &Database) -> Result<Verified, Error> {
 /// Flips a bit of each payload, summary and request, in place.
 #[cfg(test)]
 pub(in crate::store::redb) fn flip(db: &Database, bit: usize) {
-    fn flip_all<K: Key + 'static>(
-        transaction: &WriteTransaction,
-        table: TableDefinition<'_, K, &'static [u8]>,
-        bit: usize,
-    ) where
+    fn flip_all<K>(transaction: &WriteTransaction, table: TableDefinition<'_, K, &'static [u8]>, bit: usize)
+    where
         for<'k> K: Value<SelfType<'k> = K>,
-        K: Copy,
+        K: Key + Copy + 'static,
     {
         let mut table = transaction.open_table(table).unwrap();
         let rows: Vec<_> =

@@ -92,6 +92,7 @@ async fn all_hold(damages: impl Iterator<Item = (String, Damage, usize)>) {
     let whole = Arc::new(whole().await);
     for (name, damage, n_lost) in damages {
         let whole = Arc::clone(&whole);
+        #[expect(clippy::disallowed_methods, reason = "what panics is to be named")]
         let checked = tokio::spawn(async move { (checks(&damage, &whole).await, whole.payloads.len()) }).await;
         let (n_salvaged, n) = checked.unwrap_or_else(|failed| panic!("{name}: {failed}"));
         assert!(n_salvaged + n_lost >= n, "{name}: {n_salvaged} of {n} are copied");
