@@ -168,7 +168,7 @@ mod tests {
 
     #[tokio::test]
     async fn draining_fails_readiness_and_not_health() {
-        let recalls = RecallHandler::new(Arc::new(Semaphore::new(0)), Budget::new(0), std::time::Duration::ZERO);
+        let recalls = RecallHandler::new(Arc::new(Semaphore::new(0)), Budget::new(0), 0, std::time::Duration::ZERO);
         let status = async |method: Method, path: &'static str, draining| {
             let introspection = &Nothing(History::new());
             let state =

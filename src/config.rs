@@ -30,7 +30,7 @@ use crate::handler;
 use crate::payload::Keys;
 use crate::planner::{Offload, Planner};
 use crate::platform::files::{HOME, NO_STATE_FOLDER};
-use crate::proxy::{HandleAccess, rescue, responses};
+use crate::proxy::{HandleAccess, fair_shares, rescue, responses};
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
 use crate::tokens::{Meter, models, prices};
@@ -94,6 +94,8 @@ pub struct Config {
     pub admin: server::admin::Settings,
     /// Who may use abridge, where not everybody may.
     pub clients: admin::clients::Settings,
+    /// What one of several callers may take of the limits of `[server]`. A change needs a restart.
+    pub limits: fair_shares::Settings,
     /// TLS on the listener. Both files are needed; without this table the listener speaks plain HTTP. A reload reads
     /// the files again.
     pub tls: Option<tls::Settings>,
@@ -188,6 +190,7 @@ impl Default for Config {
             server: server::Settings::default(),
             admin: server::admin::Settings::default(),
             clients: admin::clients::Settings::default(),
+            limits: fair_shares::Settings::default(),
             tls: None,
             upstream: upstream::Settings::default(),
             upstreams: Vec::new(),

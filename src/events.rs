@@ -30,8 +30,8 @@ pub use target::{WebhookUrl, WebhookUrlError};
 pub struct Settings {
     /// Includes the texts of summaries in events. Nothing else of what messages say is ever in an event.
     pub content: bool,
-    /// How many clients may listen to `GET /abridge/events` at a time; further ones get 503 with `retry-after`. 0
-    /// closes the path. Allowed: 0 to 10000.
+    /// How many clients may listen to `GET /abridge/events` at a time, and how many operators besides; further ones get 503
+    /// with `retry-after`. 0 closes the path. Allowed: 0 to 10000.
     pub listeners: usize,
     /// How many events may wait for each listener, and for the webhook. When the queue is full, the oldest event is
     /// lost, and the listener is told how many were. Allowed: 1 to 65536.
@@ -55,8 +55,9 @@ pub struct Events(Arc<Hub>);
 #[derive(Debug)]
 struct Hub {
     settings: Settings,
-    /// Free places for listeners.
-    free: Arc<Semaphore>,
+    /// Free places for listeners: those of callers, and those of operators.
+    callers: Arc<Semaphore>,
+    operators: Arc<Semaphore>,
     subscribers: ArcSwap<Vec<Subscriber>>,
     ids: Ids,
 }
@@ -150,9 +151,11 @@ impl Default for Events {
 impl Events {
     /// Creates a publisher without subscribers.
     pub fn new(settings: &Settings) -> Self {
+        let places = || Arc::new(Semaphore::new(settings.listeners.min(Semaphore::MAX_PERMITS)));
         Self(Arc::new(Hub {
             settings: settings.clone(),
-            free: Arc::new(Semaphore::new(settings.listeners.min(Semaphore::MAX_PERMITS))),
+            callers: places(),
+            operators: places(),
             subscribers: ArcSwap::default(),
             ids: Ids::default(),
         }))
@@ -188,7 +191,8 @@ impl Events {
 
     /// Subscribes from now on; `None` if `events.listeners` is reached.
     pub fn subscribe(&self, audience: Audience) -> Option<Subscription> {
-        let place = Arc::clone(&self.0.free).try_acquire_owned().ok()?;
+        let places = if audience == Audience::All { &self.0.operators } else { &self.0.callers };
+        let place = Arc::clone(places).try_acquire_owned().ok()?;
         Some(self.add_subscriber(audience, Some(place)))
     }
 

@@ -40,6 +40,7 @@ mod destinations;
 mod edit_events;
 mod exchange;
 mod fail_open;
+pub mod fair_shares;
 mod headers;
 mod in_band;
 mod inspection;
@@ -70,6 +71,7 @@ use edit_events::EditEvents;
 pub use exchange::Exchange;
 use exchange::{Accounting, OverheadTimer, RequestId, RequestIds};
 use fail_open::FailOpenCounters;
+use fair_shares::FairShares;
 use headers::ControlHeader;
 use inspection::Inspector;
 pub use live::LiveConfig;
@@ -113,6 +115,7 @@ pub struct Proxy {
     reloads: Reloads,
     stopping: CancellationToken,
     callers_seen: CallersSeen,
+    shares: FairShares,
     wrong_tokens: WrongTokens,
 }
 
@@ -159,10 +162,19 @@ enum Route {
 
 impl Proxy {
     /// Creates a proxy.
-    pub fn new(live: LiveConfig, engine: Engine, limits: Limits, max_in_flight: usize, services: Services) -> Self {
+    pub fn new(
+        live: LiveConfig,
+        engine: Engine,
+        limits: Limits,
+        max_in_flight: usize,
+        shares: &fair_shares::Settings,
+        services: Services,
+    ) -> Self {
+        let shares = FairShares::new(shares, max_in_flight, &limits.budget);
         let Services { recorder, tasks, events, history, metrics, otel } = services;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
-        let recalls = RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), engine.store_timeout());
+        let recalls =
+            RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
         let recalls = Arc::new(recalls.without_store(engine.store_notice().is_some()));
         let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(engine.factors()));
         Self {
@@ -194,6 +206,7 @@ impl Proxy {
             reloads: Reloads::default(),
             stopping: CancellationToken::new(),
             callers_seen: CallersSeen::default(),
+            shares,
             wrong_tokens: WrongTokens::default(),
         }
     }
@@ -262,12 +275,12 @@ impl Proxy {
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let mut timer = OverheadTimer::start();
         let (mut parts, body) = request.into_parts();
-        let (permit, body) = self.admit(&parts.headers, body)?;
+        let (admission, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let dry_run = live.is_dry(&parts.headers);
 
-        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
-        let decoded = self.decode(&parts.headers, &bytes, indexer).await?;
+        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
+        let decoded = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
         let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
         let destination = live.destinations.of_body(parts.uri.path(), &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
@@ -284,7 +297,7 @@ impl Proxy {
             (decoded, None)
         };
         let text = decoded.as_deref().unwrap_or(&bytes).clone();
-        let (caller, readable) = (self.caller(&parts.headers), decoded.is_some());
+        let (caller, readable) = (admission.caller, decoded.is_some());
         let cache = self.accounting.prefixes.cache_scope(&target, caller);
         let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
         let treatment = self.treatment(rescue, dialect, &parts.headers, &text).await;
@@ -308,7 +321,7 @@ impl Proxy {
             _ => EditedBody::untouched(bytes.clone()),
         };
 
-        let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
+        let mut exchange = Exchange::new(id, admission.permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
         exchange.set_conversation(dialect, parts.uri.path(), text.len(), readable, cache);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
@@ -360,7 +373,7 @@ impl Proxy {
         }
         let tunnel = Tunnel::from_request(&mut request);
         let (parts, body) = request.into_parts();
-        let (permit, body) = self.admit(&parts.headers, body)?;
+        let (admission, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let upstream = &live
             .destinations
@@ -369,7 +382,7 @@ impl Proxy {
         let target = upstream.join(&parts.uri)?;
 
         let mut exchange =
-            Exchange::new(self.ids.next(), permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
+            Exchange::new(self.ids.next(), admission.permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
         exchange.tunnel = tunnel.map(Box::new);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
         if parts.method == Method::POST

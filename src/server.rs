@@ -109,10 +109,12 @@ pub struct Server {
     proxy: Arc<Proxy>,
     acceptor: Option<Acceptor>,
     connections: Arc<Semaphore>,
+    operator_connections: Arc<Semaphore>,
     http1: http1::Builder,
     http: Builder<StreamExecutor>,
     header_timeout: Duration,
     io: IoLimits,
+    operator_io: IoLimits,
     pace: Pace,
     stop: CancellationToken,
     // Accept loops and connections, separate from other tasks: a drain waits for these first.
@@ -141,6 +143,11 @@ const MAX_REQUEST_HEAD_BYTES: u32 = 64 << 10;
 /// The buffers that connections read into take at most this part of `max_buffered`, besides it.
 const BUFFERS_SHARE: usize = 16;
 
+/// How many connections `admin.listen` serves at a time, besides those of clients, and the bytes of answers that operators
+/// have not taken.
+const OPERATOR_CONNECTIONS: usize = 256;
+const OPERATOR_BYTES: usize = 32 << 20;
+
 /// The most bytes of request bodies over HTTP/2 that are held before they are read: of a stream, and of a connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -158,6 +165,11 @@ impl Server {
     pub fn new(settings: &Settings, proxy: Arc<Proxy>, acceptor: Option<Acceptor>, budget: Budget) -> Self {
         let buffers = Budget::new(settings.max_buffered.as_usize() / BUFFERS_SHARE);
         let io = IoLimits { budget, buffers, write_timeout: settings.write_timeout.0 };
+        let operator_io = IoLimits {
+            budget: Budget::new(OPERATOR_BYTES),
+            buffers: Budget::new(OPERATOR_BYTES / BUFFERS_SHARE),
+            ..io.clone()
+        };
         let head = settings.header_timeout.0;
         let mut http1 = http1::Builder::new();
         http1
@@ -186,8 +198,10 @@ impl Server {
             connections: Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS))),
             http1,
             http,
+            operator_connections: Arc::new(Semaphore::new(OPERATOR_CONNECTIONS)),
             header_timeout: head,
             io,
+            operator_io,
             pace: settings.pace(),
             stop: CancellationToken::new(),
             tasks: Tasks::default(),
@@ -203,7 +217,9 @@ impl Server {
     /// Accepts operators on a listener, in a task.
     pub fn listen_for_operators(&self, listener: Listener) {
         let listener_role = ListenerRole::Operators(listener.exposure());
-        self.tasks.spawn(self.clone().run(listener, listener_role));
+        let (connections, io) = (Arc::clone(&self.operator_connections), self.operator_io.clone());
+        let server = Self { connections, io, ..self.clone() };
+        self.tasks.spawn(server.run(listener, listener_role));
     }
 
     /// Stops accepting, then waits until every running answer has ended, or the grace period is over.

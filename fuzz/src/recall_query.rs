@@ -77,7 +77,7 @@ struct Answer {
 
 impl Scene {
     fn ask(&self, target: &Uri, requester: Requester) -> Answer {
-        let recalls = RecallHandler::new(Arc::clone(&self.places), self.budget.clone(), Duration::from_mins(1));
+        let recalls = RecallHandler::new(Arc::clone(&self.places), self.budget.clone(), 0, Duration::from_mins(1));
         let (introspection, store) = (&Nothing(History::new()), Some(&self.store as &dyn Store));
         let state = State { introspection, draining: false, store, recalls: &recalls, requester };
         let _clock = CLOCK.enter();

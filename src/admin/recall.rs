@@ -76,11 +76,12 @@ const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
 
 const CREDENTIAL_REQUIRED: &str = "a handle alone is not enough here, because several callers use this abridge, others reach its address, or recall.auth says so: send the key of the conversation that the handle is from, as its requests do (`authorization`, `x-api-key` or `api-key`), or the operators' token; recall.auth = \"handle\" makes the handle enough\n";
 
-/// Answers recalls, within limits for all of them together.
+/// Answers recalls, within limits for all of them together. Operators have requests and bytes of their own, so that they read
+/// while clients have taken all of theirs.
 #[derive(Debug)]
 pub struct RecallHandler {
-    in_flight: Arc<Semaphore>,
-    budget: Budget,
+    clients: Places,
+    operators: Places,
     store_reads: Semaphore,
     // A search may read many payloads.
     searches: Semaphore,
@@ -90,10 +91,22 @@ pub struct RecallHandler {
     lacks_store: bool,
 }
 
+/// How many recalls may be answered at a time, and how many bytes they hold.
+#[derive(Debug)]
+struct Places {
+    in_flight: Arc<Semaphore>,
+    budget: Budget,
+}
+
+/// How many requests of operators are answered at a time where those of others have such a limit.
+const OPERATOR_REQUESTS: usize = 16;
+
 /// The rights of a request that recalls a payload.
 #[derive(Clone, Debug)]
 pub enum Requester {
-    /// The handle is enough: no credential is required, or an operator sent the request.
+    /// An operator.
+    Operator,
+    /// The handle is enough: no credential is required.
     Unrestricted,
     /// Only payloads of this caller, who is known under each secret.
     Caller(Vec<Owner>),
@@ -123,11 +136,12 @@ struct LeasedBytes {
 
 impl RecallHandler {
     /// Creates the handler. Each recall takes one permit of `in_flight` and leases its bytes from `budget`, and waits at most
-    /// `store_timeout` for the store.
-    pub fn new(in_flight: Arc<Semaphore>, budget: Budget, store_timeout: Duration) -> Self {
+    /// `store_timeout` for the store. Recalls of operators lease `operator_bytes` at most.
+    pub fn new(in_flight: Arc<Semaphore>, budget: Budget, operator_bytes: usize, store_timeout: Duration) -> Self {
+        let operators = Arc::new(Semaphore::new(OPERATOR_REQUESTS));
         Self {
-            in_flight,
-            budget,
+            clients: Places { in_flight, budget },
+            operators: Places { in_flight: operators, budget: Budget::new(operator_bytes) },
             store_reads: Semaphore::new(MAX_STORE_READS),
             searches: Semaphore::new(1),
             store_timeout,
@@ -191,7 +205,8 @@ impl RecallHandler {
             return response;
         }
         let Some(part) = Selector::parse(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
-        let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
+        let places = self.places(matches!(requester, Requester::Operator));
+        let Ok(permit) = Arc::clone(&places.in_flight).try_acquire_owned() else {
             return retry_later(TOO_MANY);
         };
         let owners = requester.owners();
@@ -214,7 +229,7 @@ impl RecallHandler {
             run_blocking(of).await.unwrap_or_else(|_| Some(Selection::default()))
         };
         let Some(found) = found else { return RecallError::Unknown.to_response() };
-        if found.is_copy && !self.budget.extend(&mut lease, found.body.len()) {
+        if found.is_copy && !places.budget.extend(&mut lease, found.body.len()) {
             return RecallError::NoBudget.to_response();
         }
         let body = Bytes::from_owner(LeasedBytes { bytes: found.body.clone(), _lease: lease, _permit: permit });
@@ -235,8 +250,8 @@ impl RecallHandler {
     }
 
     /// Waits for a search of the store, within the limits of recalls.
-    pub(super) async fn search(&self, page: StoreFuture<'_, Page>) -> Result<Page, String> {
-        let Ok(_permit) = self.in_flight.try_acquire() else { return Err(TOO_MANY.to_owned()) };
+    pub(super) async fn search(&self, page: StoreFuture<'_, Page>, for_operator: bool) -> Result<Page, String> {
+        let Ok(_permit) = self.places(for_operator).in_flight.try_acquire() else { return Err(TOO_MANY.to_owned()) };
         // The semaphore is never closed.
         let _search = self.searches.acquire().await.ok();
         match timeout(self.store_timeout, page).await {
@@ -247,6 +262,10 @@ impl RecallHandler {
             }
             Err(_) => Err(format!("the store has not answered within {} (store.timeout)", Period(self.store_timeout))),
         }
+    }
+
+    fn places(&self, for_operator: bool) -> &Places {
+        if for_operator { &self.operators } else { &self.clients }
     }
 
     /// Reads the payload from the store, with a lease for its bytes.
@@ -265,7 +284,8 @@ impl RecallHandler {
         // The semaphore is never closed.
         let _permit = self.store_reads.acquire().await.ok();
         if let Some(payload) = store.load(key).await.map_err(RecallError::Store)? {
-            let lease = self.budget.lease(payload.len()).ok_or(RecallError::NoBudget)?;
+            let budget = &self.places(matches!(requester, Requester::Operator)).budget;
+            let lease = budget.lease(payload.len()).ok_or(RecallError::NoBudget)?;
             return Ok((key, payload, lease));
         }
         let swept = store.was_swept(key).await.map_err(RecallError::Store)?;
@@ -284,7 +304,7 @@ impl Requester {
     fn owners(&self) -> Option<Vec<Owner>> {
         match self {
             Self::Caller(owners) => Some(owners.clone()),
-            Self::Unrestricted | Self::Unauthenticated => None,
+            Self::Operator | Self::Unrestricted | Self::Unauthenticated => None,
         }
     }
 }

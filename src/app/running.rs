@@ -85,7 +85,7 @@ impl Running {
             metrics: Metrics::new(),
             otel: otel.clone(),
         };
-        let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, shared));
+        let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, &config.limits, shared));
         proxy.trim_inspected();
         let guards = fleet::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();
         let webhook = webhook.map(WebhookTask::start);

@@ -14,6 +14,8 @@ pub struct Budget(Arc<Account>);
 struct Account {
     limit: usize,
     used: AtomicUsize,
+    // That of which it is a part.
+    whole: Option<Budget>,
 }
 
 /// A part of a [`Budget`]. It grows before what it is for is allocated, and is returned when it is dropped.
@@ -29,14 +31,41 @@ pub struct Lease {
 impl Budget {
     /// Creates a budget of this many bytes.
     pub fn new(bytes: usize) -> Self {
-        Self(Arc::new(Account { limit: bytes, used: AtomicUsize::new(0) }))
+        Self(Arc::new(Account { limit: bytes, used: AtomicUsize::new(0), whole: None }))
+    }
+
+    /// A part of this budget: what is leased of it is leased of the whole, and is at most `bytes`.
+    #[must_use]
+    pub fn part(&self, bytes: usize) -> Self {
+        Self(Arc::new(Account { limit: bytes, used: AtomicUsize::new(0), whole: Some(self.clone()) }))
+    }
+
+    /// Whether it is a part of which less is left than of the whole.
+    pub fn is_narrower(&self) -> bool {
+        self.0.whole.as_ref().is_some_and(|whole| self.remaining() < whole.remaining())
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.0.limit);
+        let granted = self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok();
+        if granted && self.0.whole.as_ref().is_some_and(|whole| !whole.take(bytes)) {
+            self.0.used.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        granted
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.0.used.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(whole) = &self.0.whole {
+            whole.give_back(bytes);
+        }
     }
 
     /// Extends the lease by `bytes`, or returns `false` at once: waiting for memory while holding some can deadlock.
     #[must_use]
     pub fn extend(&self, lease: &mut Lease, bytes: usize) -> bool {
-        let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.0.limit);
-        let granted = bytes == 0 || self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok();
+        let granted = bytes == 0 || self.take(bytes);
         if granted && bytes > 0 {
             lease.budget.get_or_insert_with(|| self.clone());
             lease.bytes += bytes;
@@ -58,12 +87,12 @@ impl Budget {
 
     /// Whether this many bytes can be leased while nothing else is.
     pub fn ever_has(&self, bytes: usize) -> bool {
-        bytes <= self.0.limit
+        bytes <= self.limit()
     }
 
-    /// All bytes that can be leased.
+    /// All bytes that can be leased of the whole.
     pub fn limit(&self) -> usize {
-        self.0.limit
+        self.0.whole.as_ref().map_or(self.0.limit, Self::limit)
     }
 
     /// The bytes that are leased.
@@ -72,9 +101,8 @@ impl Budget {
     }
 
     /// The bytes that are left.
-    #[cfg(test)]
     pub(crate) fn remaining(&self) -> usize {
-        self.0.limit - self.used()
+        self.0.limit.saturating_sub(self.used())
     }
 }
 
@@ -108,7 +136,7 @@ impl Lease {
         let excess = self.bytes.saturating_sub(bytes);
         if let Some(budget) = self.budget.as_ref().filter(|_| excess > 0) {
             self.bytes -= excess;
-            budget.0.used.fetch_sub(excess, Ordering::Relaxed);
+            budget.give_back(excess);
         }
     }
 }

@@ -163,12 +163,18 @@ impl Proxy {
         error.to_response()
     }
 
+    /// Whether several callers send requests, as far as is known, or the settings say that they do.
+    pub(super) fn are_several_callers(&self) -> bool {
+        let live = self.live.load();
+        self.callers_seen.are_several() || live.clients.are_required() || live.recall_auth == Auth::Credential
+    }
+
     /// The rights of a request that recalls a payload.
     pub(super) fn requester(&self, headers: &HeaderMap, connection: ConnectionInfo) -> Requester {
         let live = self.live.load();
         // On the operators' address, `Access::check` has already required the token.
         if matches!(connection.listener_role, ListenerRole::Operators(_)) || live.access.is_operator(headers) {
-            return Requester::Unrestricted;
+            return Requester::Operator;
         }
         let exposure = connection.listener_role.exposure();
         let by_handle = match HandleAccess::of(live.recall_auth, exposure, live.clients.are_required()) {

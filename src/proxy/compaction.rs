@@ -50,9 +50,9 @@ impl Proxy {
         }
         let mut timer = OverheadTimer::start();
         let (mut parts, body) = request.into_parts();
-        let (permit, body) = self.admit(&parts.headers, body)?;
-        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
-        let decoded = self.decode(&parts.headers, &bytes, indexer).await?;
+        let (admission, body) = self.admit(&parts.headers, body)?;
+        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
+        let decoded = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
         let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
@@ -66,7 +66,7 @@ impl Proxy {
         let target = upstream.join(&parts.uri)?;
         let unedited = EditedBody::untouched(bytes.clone());
         let body = request_body(&mut parts.headers, bytes, &unedited, false);
-        let mut exchange = Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
+        let mut exchange = Exchange::new(id, admission.permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
         let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if MISSING.contains(&answer.status())
             && let Some(text) = decoded

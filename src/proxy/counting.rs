@@ -27,11 +27,11 @@ impl Proxy {
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let mut timer = OverheadTimer::start();
         let (mut parts, body) = request.into_parts();
-        let (permit, body) = self.admit(&parts.headers, body)?;
+        let (admission, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let dry_run = live.dry_run || ControlHeader::from_headers(&parts.headers) == ControlHeader::DryRun;
-        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body)).await?;
-        let decoded = self.decode(&parts.headers, &bytes, indexer).await?;
+        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
+        let decoded = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
         let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
         let path = parts.uri.path();
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
@@ -50,7 +50,7 @@ impl Proxy {
         let edited = match decoded {
             Some(text) if treatment != Treatment::Unedited => {
                 // As in a dry run nothing is stored or made; what comes out is sent all the same.
-                let (caller, mode) = (self.caller(&parts.headers), EditMode::DryRun);
+                let (caller, mode) = (admission.caller, EditMode::DryRun);
                 let upstream = destination.upstream.name().as_str();
                 let asked = EditOptions {
                     caller,
@@ -66,7 +66,7 @@ impl Proxy {
             _ => EditedBody::untouched(bytes.clone()),
         };
         let accounting = Arc::clone(&self.accounting);
-        let mut exchange = Exchange::new(self.ids.next(), permit, self.tasks.clone(), accounting, timer);
+        let mut exchange = Exchange::new(self.ids.next(), admission.permit, self.tasks.clone(), accounting, timer);
         let body = request_body(&mut parts.headers, bytes, &edited, dry_run);
         exchange.set_edited(edited, dry_run, live.report_headers);
         let upstream = &destination.upstream;

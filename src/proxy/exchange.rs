@@ -10,11 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::Level;
 
 use super::edit_events::EditEvents;
+use super::fair_shares::Permit;
 use super::headers;
 use super::in_band::InBandRecalls;
 use super::inspection::PendingInspection;
@@ -94,7 +94,7 @@ pub struct Exchange {
     // The trace of the request, if traces are sent.
     traced: Option<Box<Traced>>,
     // Released when the answer has ended.
-    in_flight: Option<OwnedSemaphorePermit>,
+    in_flight: Option<Permit>,
 }
 
 /// What the edits did to a conversation, and the tap on its answer.
@@ -138,7 +138,7 @@ impl Exchange {
     /// Creates the exchange of a request that is about to be sent.
     pub(super) fn new(
         id: RequestId,
-        in_flight: OwnedSemaphorePermit,
+        in_flight: Permit,
         tasks: Tasks,
         accounting: Arc<Accounting>,
         timer: OverheadTimer,

@@ -52,14 +52,14 @@ impl Proxy {
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let ManualSummary { dialect, target } = manual;
         let (parts, body) = request.into_parts();
-        let (_permit, body) = self.admit(&parts.headers, body)?;
+        let (admission, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
 
-        let (bytes, indexer) = self.read(&live, &parts.headers, body).await?;
-        let text = self.decode(&parts.headers, &bytes, indexer).await?.ok_or(ProxyError::BadEncoding)?;
+        let (bytes, indexer) = self.read(&live, &parts.headers, body, &admission).await?;
+        let text = self.decode(&parts.headers, &bytes, indexer, &admission).await?.ok_or(ProxyError::BadEncoding)?;
         let destination = live.destinations.of_body(target.path(), &parts.headers, dialect, Some(&text)).await;
         let target = destination.upstream.join(&target)?;
-        let (id, caller) = (self.ids.next(), self.caller(&parts.headers));
+        let (id, caller) = (self.ids.next(), admission.caller);
         let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
         let upstream = destination.upstream.name().as_str();
         let asked = EditOptions {

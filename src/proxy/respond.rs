@@ -5,14 +5,16 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use http_body_util::Full;
 
+use super::headers::CLIENT;
 use super::responses;
 use crate::admin::access::AccessError;
 use crate::body::BodyError;
 use crate::dialect::{Dialect, ErrorFields, ParseError};
 use crate::engine::manual_summary::ManualSummaryError;
+use crate::payload::Caller;
 use crate::platform::DescriptorLimit;
 use crate::units::ByteSize;
 use crate::upstream::probe::PROXY_ADVICE;
@@ -22,7 +24,7 @@ use crate::upstream::{UpstreamError, UpstreamErrorKind};
 /// Marks an error as abridge's and not the upstream's; the value is the error's code.
 pub(super) const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
 
-/// The `retry-after` of a 503, in seconds.
+/// The `retry-after` of a 429 or 503, in seconds.
 const RETRY_SECONDS: u32 = 1;
 
 /// Why a request for the upstream or for a summary gets an error of abridge itself.
@@ -49,6 +51,12 @@ pub(super) enum ProxyError {
     TooManyRequests {
         /// The limit.
         limit: usize,
+    },
+    /// One of several callers has taken its share of the requests in flight or of the memory.
+    #[error("{client} has taken its share of requests or memory (limits.caller_share)")]
+    OverShare {
+        /// Its name, or a short one made of its credential.
+        client: String,
     },
     /// The bytes in memory have reached `server.max_buffered`.
     #[error("too many bytes in memory")]
@@ -91,6 +99,13 @@ pub(super) enum ProxyError {
 // === impl ProxyError ===
 
 impl ProxyError {
+    /// This caller has taken its share.
+    pub(super) fn over_share(headers: &HeaderMap, caller: Caller) -> Self {
+        let name = headers.get(CLIENT).and_then(|name| name.to_str().ok());
+        let client = name.map_or_else(|| format!("caller {:08x}", caller.id() >> 32), |name| format!("client {name}"));
+        Self::OverShare { client }
+    }
+
     /// The HTTP status.
     pub(super) fn status(&self) -> StatusCode {
         match self {
@@ -110,6 +125,7 @@ impl ProxyError {
             Self::UnknownClient => StatusCode::UNAUTHORIZED,
             Self::SocketRefused => StatusCode::UPGRADE_REQUIRED,
             Self::TooManyRequests { .. } | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
+            Self::OverShare { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Upstream(error) => match error.kind {
                 UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => {
                     StatusCode::GATEWAY_TIMEOUT
@@ -133,6 +149,7 @@ impl ProxyError {
             Self::BodyTimeout(_) => "body_timeout",
             Self::BodyBroken(_) => "body_broken",
             Self::TooManyRequests { .. } | Self::TooManyBytes => "overloaded",
+            Self::OverShare { .. } => "over_share",
             Self::Target(_) => "bad_target",
             Self::Page(_) => "foreign_page",
             Self::UnknownClient => "unknown_client",
@@ -170,6 +187,9 @@ impl ProxyError {
             Self::BodyBroken(error) => format!("abridge: {error}"),
             Self::TooManyRequests { limit } => {
                 format!("abridge: server.max_in_flight = {limit} requests are in flight; try again, or raise it in the settings")
+            }
+            Self::OverShare { .. } => {
+                "abridge: several callers use this abridge, and the requests in flight with this credential have reached limits.caller_share of server.max_in_flight or server.max_buffered; try again when one of them has ended".to_owned()
             }
             Self::TooManyBytes => {
                 "abridge: the bytes in memory have reached server.max_buffered; try again, or raise it in the settings".to_owned()
@@ -242,7 +262,7 @@ impl ProxyError {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
         }
         response

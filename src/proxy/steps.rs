@@ -8,15 +8,15 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, Uri};
 use hyper::body::Body;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::exchange::{Exchange, RequestId};
 use super::fail_open::FailOpenReason;
+use super::fair_shares::{Admission, Permit, Share};
 use super::headers;
 use super::respond::ProxyError;
 use super::{Destination, LiveConfig, Proxy};
 use crate::body::encoding::{ContentEncoding, DecodeError};
-use crate::body::{self, BodyError, Budget, ClientBody, ReadError, UnreadBody};
+use crate::body::{self, BodyError, Budget, ClientBody, Limits, ReadError, UnreadBody};
 use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, EngineConfig, EngineError};
@@ -39,20 +39,26 @@ impl Proxy {
         }
     }
 
-    /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends.
-    pub(super) fn admit(
-        &self,
-        headers: &HeaderMap,
-        body: ClientBody,
-    ) -> Result<(OwnedSemaphorePermit, ClientBody), ProxyError> {
+    /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends, and one of the caller's share
+    /// while there are several callers.
+    pub(super) fn admit(&self, headers: &HeaderMap, body: ClientBody) -> Result<(Admission, ClientBody), ProxyError> {
         if headers::has_unsupported_coding(headers) {
             return Err(ProxyError::BadTransfer);
         }
-        if let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() {
-            return Ok((permit, body));
-        }
+        let caller = self.caller(headers);
+        let share = Some(caller).filter(|_| self.are_several_callers()).and_then(|caller| self.shares.of(caller));
+        let of_caller = share.map(Share::take);
+        let refused = if let Some(None) = of_caller {
+            ProxyError::over_share(headers, caller)
+        } else if let Ok(of_all) = Arc::clone(&self.in_flight).try_acquire_owned() {
+            let budget = share.map_or(&self.limits.budget, Share::budget).clone();
+            let limits = Limits { budget, ..self.limits.clone() };
+            return Ok((Admission { permit: Permit::new(of_all, of_caller.flatten()), caller, limits }, body));
+        } else {
+            ProxyError::TooManyRequests { limit: self.max_in_flight }
+        };
         self.discard_unread(headers, UnreadBody::All(body));
-        Err(ProxyError::TooManyRequests { limit: self.max_in_flight })
+        Err(refused)
     }
 
     /// Reads the whole body, undecoded. While a long one arrives, its strings are indexed; those of an encoded one are when
@@ -62,6 +68,7 @@ impl Proxy {
         live: &LiveConfig,
         headers: &HeaderMap,
         body: ClientBody,
+        admission: &Admission,
     ) -> Result<(Bytes, StringIndexer), ProxyError> {
         let is_short = body.size_hint().exact().is_some_and(|length| length < INDEXED_FROM);
         let is_indexed = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
@@ -71,7 +78,7 @@ impl Proxy {
                 indexer.push(chunk);
             }
         };
-        let read = body::read_watched(body, &self.limits, watch).await;
+        let read = body::read_watched(body, &admission.limits, watch).await;
         let bytes = read.map_err(|error| match error {
             ReadError::TooLong { limit, announced, rest } => {
                 self.discard_unread(headers, rest);
@@ -79,7 +86,11 @@ impl Proxy {
             }
             ReadError::NoBudget { rest } => {
                 self.discard_unread(headers, rest);
-                ProxyError::TooManyBytes
+                if admission.limits.budget.is_narrower() {
+                    ProxyError::over_share(headers, admission.caller)
+                } else {
+                    ProxyError::TooManyBytes
+                }
             }
             ReadError::Body(error) => error.into(),
         })?;
@@ -93,6 +104,7 @@ impl Proxy {
         headers: &HeaderMap,
         coded: &Bytes,
         mut indexer: StringIndexer,
+        admission: &Admission,
     ) -> Result<Option<IndexedBody>, ProxyError> {
         let coded = coded.clone();
         let encoding = match ContentEncoding::from_headers(headers) {
@@ -104,7 +116,7 @@ impl Proxy {
                 return Ok(None);
             }
         };
-        let (limit, budget, n_coded) = (self.limits.max_body, self.limits.budget.clone(), coded.len());
+        let (limit, budget, n_coded) = (admission.limits.max_body, admission.limits.budget.clone(), coded.len());
         let turn = self.engine.begin_long_work().await;
         let decoding = run_blocking(move || {
             let _turn = turn;
@@ -117,7 +129,15 @@ impl Proxy {
             Ok(Err(DecodeError::TooLong { limit })) => {
                 Err(ProxyError::BodyTooLarge { limit, announced: None, setting: "server.max_body" })
             }
-            Ok(Err(DecodeError::NoBudget { needed })) => Err(too_many(&self.limits.budget, n_coded + needed)),
+            Ok(Err(DecodeError::NoBudget { needed })) => {
+                let budget = &admission.limits.budget;
+                let is_over_share = budget.ever_has(n_coded + needed) && budget.is_narrower();
+                Err(if is_over_share {
+                    ProxyError::over_share(headers, admission.caller)
+                } else {
+                    too_many(budget, n_coded + needed)
+                })
+            }
             Ok(Err(error @ DecodeError::Broken(_))) => {
                 self.fail_open.count(FailOpenReason::BrokenEncoding, &error);
                 Ok(None)

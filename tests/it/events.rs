@@ -283,8 +283,16 @@ async fn a_unix_socket_needs_a_credential_too() {
 #[tokio::test]
 async fn the_number_of_listeners_is_limited_and_places_are_released() {
     let scene = Scene::with("events.listeners = 2").await;
+    // Callers take no places of operators.
+    let _callers = [
+        EventListener::with(&scene.abridge, &["authorization: Bearer a"]).await,
+        EventListener::with(&scene.abridge, &["authorization: Bearer b"]).await,
+    ];
+    let mut caller = scene.abridge.connect().await;
+    caller.send(asking(&["authorization: Bearer c"])).await;
+    assert_eq!(caller.reply().await.head.status(), 503);
     let first = EventListener::of_operator(&scene.abridge).await;
-    let _second = EventListener::with(&scene.abridge, &["authorization: Bearer a"]).await;
+    let _second = EventListener::of_operator(&scene.abridge).await;
     let mut third = scene.abridge.connect().await;
     third.send(asking(&[OPERATOR])).await;
     let refused = third.reply().await;

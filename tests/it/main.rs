@@ -26,6 +26,7 @@ mod doctor; // `abridge doctor`: checks, faults and fixes
 mod edits; // what an edited exchange looks like on both sides
 mod events; // GET /abridge/events, and who may read them
 mod failures; // failures of the upstream are reported to the client
+mod fair_shares; // one caller leaves places and memory to others, and clients leave some to operators
 mod faults; // rare faults of an upstream, a disk and a kernel
 mod full_disk; // a full disk, and recovery from it
 mod handler_properties; // what holds whatever handlers answer

@@ -138,7 +138,7 @@ impl Session {
             Audience::Caller(caller) => Some(Owner { keys: self.keys.clone(), caller }),
         };
         let query = PageQuery { limit: MAX_PAYLOADS, text: text.clone(), owner, ..PageQuery::default() };
-        let page = self.recalls.search(store.page(query)).await?;
+        let page = self.recalls.search(store.page(query), matches!(self.requester, Requester::Operator)).await?;
         let mut lines = String::new();
         for payload in &page.entries {
             lines += &self.payload_entry(payload, text.as_deref()).await;
@@ -154,7 +154,12 @@ impl Session {
             None => format!("offset=0&limit={MAX_LINE_BYTES}"),
         };
         let (handle, store) = (payload.key.to_string(), self.store.as_deref());
-        let answer = self.recalls.answer(&handle, &query, store, Requester::Unrestricted).await;
+        // The handle is from a page of what the requester owns.
+        let reader = match self.requester {
+            Requester::Operator => Requester::Operator,
+            _ => Requester::Unrestricted,
+        };
+        let answer = self.recalls.answer(&handle, &query, store, reader).await;
         if answer.status() != StatusCode::OK {
             return entry;
         }

@@ -11,7 +11,7 @@ use crate::store::conformance::{PutAll as _, TestClock, dense, key};
 use crate::store::memory::MemoryStore;
 
 fn recalls(in_flight: usize, budget: usize) -> RecallHandler {
-    RecallHandler::new(Arc::new(Semaphore::new(in_flight)), Budget::new(budget), Duration::from_secs(10))
+    RecallHandler::new(Arc::new(Semaphore::new(in_flight)), Budget::new(budget), budget, Duration::from_secs(10))
 }
 
 /// The status, whether there is a `retry-after`, and the text.
@@ -232,7 +232,8 @@ async fn a_recall_takes_a_place_and_memory_until_its_answer_is_written() {
     let payload = Bytes::from("one\n".repeat(2048));
     let handle = key(&payload).to_string();
     store.put_all(vec![(key(&payload), payload)]).await.unwrap();
-    let held = |recalls: &RecallHandler| (recalls.in_flight.available_permits(), recalls.budget.remaining());
+    let held =
+        |recalls: &RecallHandler| (recalls.clients.in_flight.available_permits(), recalls.clients.budget.remaining());
 
     let recalls = recalls(2, 30 << 10);
     let answer = async |query: &str| recalls.answer(&handle, query, Some(&store), Requester::Unrestricted).await;

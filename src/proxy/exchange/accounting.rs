@@ -103,12 +103,15 @@ impl Accounting {
         self.metrics.count_error(error.code());
         match error {
             ProxyError::TooManyRequests { .. } => self.metrics.count_shed("in_flight"),
+            ProxyError::OverShare { .. } => self.metrics.count_shed("share"),
             ProxyError::TooManyBytes => self.metrics.count_shed("memory"),
             _ => {}
         }
         match error {
             ProxyError::Upstream(_) => self.history.count_failed(),
-            _ if error.status() == StatusCode::SERVICE_UNAVAILABLE => self.history.count_shed(),
+            _ if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
+                self.history.count_shed();
+            }
             _ => self.history.count_refused(),
         }
     }

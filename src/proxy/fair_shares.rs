@@ -1,0 +1,111 @@
+//! What one caller may take of the places and of the memory for requests while several callers send some.
+
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::body::{Budget, Limits};
+use crate::payload::Caller;
+use crate::units::Fraction;
+
+/// `[limits]` of `proxy.toml`: what one caller may take of the limits of `[server]`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The largest part of `server.max_in_flight` and of `server.max_buffered` that the requests of one caller may take
+    /// while several callers send some; further ones get 429 with `retry-after`. One caller alone may take all. 1 for no
+    /// such limit. Allowed: more than 0, at most 1.
+    pub caller_share: Fraction,
+}
+
+/// How many callers are told apart; further ones share with one of these.
+const CALLERS: usize = 4096;
+
+/// The shares of the callers, each made at the first request of its caller.
+#[derive(Debug)]
+pub(super) struct FairShares {
+    // None where one caller may take all.
+    shares: Box<[OnceLock<Share>]>,
+    places: usize,
+    budget: Budget,
+    bytes: usize,
+}
+
+/// What one caller may take.
+#[derive(Debug)]
+pub(super) struct Share {
+    in_flight: Arc<Semaphore>,
+    budget: Budget,
+}
+
+/// A place among the requests in flight, of all and of one caller.
+#[derive(Debug)]
+pub struct Permit {
+    _of_all: OwnedSemaphorePermit,
+    _of_caller: Option<OwnedSemaphorePermit>,
+}
+
+/// A request that is let in.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// Its place.
+    pub(super) permit: Permit,
+    /// Who sends it.
+    pub(super) caller: Caller,
+    /// The limits of its body.
+    pub(super) limits: Limits,
+}
+
+// === impl Settings ===
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { caller_share: Fraction::new(0.5).unwrap_or(Fraction::ONE) }
+    }
+}
+
+// === impl FairShares ===
+
+impl FairShares {
+    /// The shares of these totals.
+    pub(super) fn new(settings: &Settings, max_in_flight: usize, budget: &Budget) -> Self {
+        let part = settings.caller_share;
+        let n = if part == Fraction::ONE { 0 } else { CALLERS };
+        Self {
+            shares: (0..n).map(|_| OnceLock::new()).collect(),
+            places: part.of(max_in_flight).clamp(1, Semaphore::MAX_PERMITS),
+            budget: budget.clone(),
+            bytes: part.of(budget.limit()),
+        }
+    }
+
+    /// The share of a caller.
+    pub(super) fn of(&self, caller: Caller) -> Option<&Share> {
+        let n = u64::try_from(self.shares.len()).ok().filter(|n| *n > 0)?;
+        let share = self.shares.get(usize::try_from(caller.id() % n).ok()?)?;
+        Some(share.get_or_init(|| Share {
+            in_flight: Arc::new(Semaphore::new(self.places)),
+            budget: self.budget.part(self.bytes),
+        }))
+    }
+}
+
+impl Share {
+    /// A place of the caller's.
+    pub(super) fn take(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.in_flight).try_acquire_owned().ok()
+    }
+
+    /// The part of the budget that the caller may use.
+    pub(super) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+}
+
+impl Permit {
+    /// A place of all, and one of the caller's.
+    pub(super) fn new(of_all: OwnedSemaphorePermit, of_caller: Option<OwnedSemaphorePermit>) -> Self {
+        Self { _of_all: of_all, _of_caller: of_caller }
+    }
+}
