@@ -92,7 +92,8 @@ async fn with_a_share_of_one_a_caller_takes_what_there_is() {
 #[tokio::test]
 async fn a_caller_with_long_bodies_leaves_memory_for_the_other() {
     const BODY: usize = 300 << 10;
-    let mut scene = Scene::with("server.max_body = \"1MiB\"\nserver.max_buffered = \"2MiB\"").await;
+    let mut scene =
+        Scene::with("server.max_body = \"1MiB\"\nserver.max_buffered = \"2MiB\"\nserver.body_timeout = \"3s\"").await;
     known(&mut scene).await;
     // Bodies that have come but for their last bytes.
     let mut greedy = Vec::new();
