@@ -35,19 +35,18 @@ fixtures:
     UPDATE_FIXTURES=1 cargo test --test replay
     git diff --stat -- fixtures
 
-# Run the tests over a corpus of recorded traffic
-corpus dir:
-    ABRIDGE_CORPUS="{{ dir }}" cargo test --test corpus
-
 # Run the tests with real clients, the packages of PyPI and npm, and all that examples/clients shows, installed into a folder first
 clients dir=(justfile_directory() / "target/clients"):
     tests/clients/install.sh "{{ dir }}" all
     ABRIDGE_CLIENTS="{{ dir }}" cargo test --test clients
 
-# Fuzz a target of fuzz/; `just fuzz tap 10` for ten minutes (needs cargo-fuzz)
+# Fuzz a target of fuzz/, or `all` in turn; `just fuzz tap 10` for ten minutes (needs cargo-fuzz)
 fuzz target minutes:
-    mkdir -p fuzz/target/found/{{ target }} fuzz/regressions/{{ target }}
-    RUSTC_BOOTSTRAP=1 cargo fuzz run {{ target }} fuzz/target/found/{{ target }} fuzz/corpus/{{ target }} fuzz/regressions/{{ target }} -- -dict=fuzz/tokens.dict -max_len=4096 -rss_limit_mb=4096 -max_total_time=$(({{ minutes }} * 60))
+    for target in $([ {{ target }} = all ] && basename --suffix .rs fuzz/fuzz_targets/*.rs || echo {{ target }}); do mkdir -p "fuzz/target/found/$target" "fuzz/regressions/$target" && RUSTC_BOOTSTRAP=1 cargo fuzz run "$target" "fuzz/target/found/$target" "fuzz/corpus/$target" "fuzz/regressions/$target" -- -dict=fuzz/tokens.dict -max_len=4096 -rss_limit_mb=4096 -max_total_time=$(({{ minutes }} * 60)) || exit 1; done
+
+# Let everything misbehave together for ten minutes, in each of two ways: kills, a full disk, rude clients and upstreams, and flipped bits
+chaos seconds="1200":
+    ABRIDGE_CHAOS_SECONDS={{ seconds }} cargo test --profile ci --test it -- chaos --nocapture
 
 # Measure the core alone
 bench:

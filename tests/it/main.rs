@@ -16,6 +16,7 @@ mod admin; // access to the paths below /abridge/
 mod bound; // thinking that is signed over all messages before it
 mod calibration; // tokens as billed, and the factor that a conversation keeps
 mod cancellation; // a client that disconnects cancels the upstream request
+mod chaos; // everything misbehaves together
 mod cold_passes; // passes behind a pause in which the prompt cache has expired
 mod compaction; // conversations that clients ask to have compacted
 mod config; // settings, and the commands that need no upstream

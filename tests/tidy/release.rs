@@ -72,7 +72,7 @@ fn version_and_date(heading: &str) -> Option<(Vec<u32>, Vec<u32>)> {
 }
 
 #[test]
-fn workflows_may_do_little_and_name_releases_of_actions_and_recipes_that_exist() {
+fn workflows_may_do_little_and_name_commits_of_actions_and_recipes_that_exist() {
     let mut wrong = Wrong::default();
     let justfile = read("justfile");
     for path in files_below(".github/workflows") {
@@ -81,12 +81,11 @@ fn workflows_may_do_little_and_name_releases_of_actions_and_recipes_that_exist()
             wrong.push(format!("{path}: does not begin with the permission to read and no other"));
         }
         for action in text.lines().filter_map(|line| line.split_once("uses: ")).map(|(_, action)| action) {
-            let release = action.split_once('@').map_or("", |(_, release)| release);
-            let is_release =
-                release.trim_start_matches("release/").strip_prefix('v').is_some_and(|n| n.parse::<u8>().is_ok());
-            let is_commit = release.len() == 40 && release.chars().all(|c| c.is_ascii_hexdigit());
-            if !(action.starts_with("./") || is_release || is_commit) {
-                wrong.push(format!("{path}: {action} is no release of an action"));
+            let commit =
+                action.split_once('@').and_then(|(_, commit)| commit.split_once(" # v")).map_or("", |(c, _)| c);
+            let is_commit = commit.len() == 40 && commit.chars().all(|c| c.is_ascii_hexdigit());
+            if !(action.starts_with("./") || is_commit) {
+                wrong.push(format!("{path}: {action} is not named by a commit, with its version in a comment"));
             }
         }
         if text.matches("actions/checkout@").count() != text.matches("persist-credentials: false").count() {
