@@ -49,8 +49,7 @@ tests() {
     nice -n 19 scripts/ci.sh lint &
     linting=$!
     trap '{ pkill -P "$linting" || kill "$linting"; } 2>/dev/null || true' EXIT
-    # A minute of what `just chaos` does for longer, beside the other tests.
-    ABRIDGE_CHAOS_SECONDS=60 step cargo test "${ci[@]}" --no-fail-fast
+    step cargo test "${ci[@]}" --no-fail-fast
     step cargo test "${ci[@]}" "${sessions[@]}"
     # One round, which says that the benches work, not how quick anything is.
     step cargo bench "${ci[@]}" --bench core -- --once

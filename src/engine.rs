@@ -416,7 +416,7 @@ impl Engine {
 
 /// How many long bodies are decoded or planned at a time: each keeps a processor busy, and takes memory until that is done.
 fn max_long_work() -> usize {
-    2 * thread::available_parallelism().map_or(1, usize::from)
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]
