@@ -30,9 +30,9 @@ const CLIENTS: usize = 6;
 const LIFE: Duration = Duration::from_millis(1500);
 
 /// All time-outs of abridge together, and time for a busy machine.
-const NOBODY_WAITS_LONGER: Duration = Duration::from_secs(30);
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// What is held for clients, and 100 MB for all else, in KiB.
+/// `server.max_buffered` and 100 MB, in KiB.
 const MEMORY: u64 = (64 << 10) + 100_000_000 / 1024;
 
 const SETTINGS: &str = "server.max_buffered = \"64MiB\"\nserver.max_body = \"16MiB\"\nserver.header_timeout = \"1s\"
@@ -85,7 +85,7 @@ async fn ask(address: SocketAddr, request: Vec<u8>, manner: usize) -> bool {
     if manner == 3 {
         return false;
     }
-    timeout(NOBODY_WAITS_LONGER, socket.read_to_end(&mut Vec::new())).await.is_err()
+    timeout(LONGEST_WAIT, socket.read_to_end(&mut Vec::new())).await.is_err()
 }
 
 /// Answers as well or as badly as the dice say, and passes on which handles it was sent.
@@ -149,9 +149,16 @@ async fn live(abridge: &Abridge, dice: &mut Dice, n_texts: &mut usize) -> BTreeS
     }
     let peak = abridge.peak_memory();
     assert!(peak <= idle + MEMORY, "{idle} -> {peak} KiB");
-    abridge.signal(if dice.one_in(3) { "TERM" } else { "KILL" });
+    let is_killed = !dice.one_in(3);
+    if is_killed {
+        abridge.signal("KILL");
+    }
+    // If it lives on, it has to answer them all.
     while let Some(hung) = clients.join_next().await {
         assert!(!hung.unwrap(), "a request hung");
+    }
+    if !is_killed {
+        abridge.signal("TERM");
     }
     sent
 }
@@ -167,7 +174,7 @@ fn flip(path: &Path, dice: &mut Dice) {
     }
 }
 
-/// What was sent upstream so far.
+/// Adds the handles that were sent upstream since.
 fn handles(told: &mut UnboundedReceiver<Vec<String>>, all: &mut HashSet<String>) {
     while let Ok(more) = told.try_recv() {
         all.extend(more);
