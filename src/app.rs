@@ -102,16 +102,15 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         .operator_token
         .as_ref()
         .filter(|_| token_file.is_some() && matches!(output, StartupOutput::Lines(_)));
-    let mut page = None;
-    for address in running.operator_addresses() {
-        startup::announce_operators(&address?, tls, token);
+    let operators: Vec<_> = running.operator_addresses().collect::<Result<_, _>>()?;
+    for address in &operators {
+        startup::announce_operators(address, tls, token);
     }
-    if running.operator_addresses().next().is_none() {
-        page = Some(startup::describe_page(running.page_address().as_ref(), tls, token));
-    }
+    let on_clients = || startup::describe_page(running.page_address().as_ref(), tls, token);
+    let page = operators.is_empty().then(on_clients);
     running.serve(&config);
-    let originals = proxy.store_notice();
-    startup::report_settings(&config, &environment, address.as_deref(), originals, page, token_file.as_ref(), output);
+    let notice = proxy.store_notice();
+    startup::report_settings(&config, &environment, address.as_deref(), notice, page, token_file.as_ref(), output);
     running.hold(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);

@@ -70,16 +70,16 @@ pub(super) fn report_settings(
     if config.serves_strangers() && clients::add_headers(config, environment) {
         tracing::warn!("{}", clients::OPEN_RELAY);
     }
+    let originals = notice.unwrap_or_else(|| describe_storage(config, environment));
     let StartupOutput::Lines(colour) = output else {
         let edits = describe_edits(config);
         let upstreams = describe_routes(config);
-        let originals = describe_storage(config, environment);
         return tracing::info!(upstream = %chat_url(config), upstreams, edits, originals, dry_run = config.dry_run, "serving");
     };
     let mut lines = vec![("upstream", chat_url(config))];
     lines.extend(describe_routes(config).map(|routes| ("upstreams", routes)));
     lines.push(("edits", describe_edits(config)));
-    lines.push(("originals", notice.unwrap_or_else(|| describe_storage(config, environment))));
+    lines.push(("originals", originals));
     lines.push(("windows", describe_windows(config)));
     lines.extend(address.map(|address| ("clients", describe_clients(config, address))));
     lines.extend(page.map(|page| ("page", page)));
