@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tempfile::TempDir;
+
 use crate::metrics::scrape;
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::{Abridge, OPERATOR, OPERATOR_TOKEN, Scene, Setup, Upstream, binary, chat, request};
@@ -53,6 +55,28 @@ async fn stop(abridge: &Abridge) {
     abridge.exit().await;
 }
 
+/// A store with two texts, and the abridge that has stored them and was stopped.
+struct Stored {
+    folder: TempDir,
+    path: PathBuf,
+    line: String,
+    scene: Scene,
+    texts: [String; 2],
+    targets: Vec<String>,
+}
+
+async fn two_texts() -> Stored {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    let line = format!("store.path = '{}'", path.display());
+    let mut scene = Scene::with(&line).await;
+    let texts = [long_text(1), long_text(2)];
+    let targets = recalls(&upstream_got(&mut scene, &texts).await);
+    assert_eq!(targets.len(), 2);
+    stop(&scene.abridge).await;
+    Stored { folder, path, line, scene, texts, targets }
+}
+
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -61,14 +85,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn a_damaged_payload_is_an_error_by_name_until_its_text_is_sent_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store.redb");
-    let line = format!("store.path = {path:?}");
-    let mut scene = Scene::with(&line).await;
-    let texts = [long_text(1), long_text(2)];
-    let targets = recalls(&upstream_got(&mut scene, &texts).await);
-    assert_eq!(targets.len(), 2);
-    stop(&scene.abridge).await;
+    let Stored { folder: _folder, path, line, mut scene, texts, targets } = two_texts().await;
     assert_eq!(store(scene.abridge.config(), &["verify"]).code, Some(0));
 
     let mut bytes = fs::read(&path).unwrap();
@@ -114,13 +131,7 @@ async fn a_damaged_payload_is_an_error_by_name_until_its_text_is_sent_again() {
 
 #[tokio::test]
 async fn a_file_that_is_no_store_is_set_aside_and_everything_says_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store.redb");
-    let line = format!("store.path = {path:?}");
-    let mut scene = Scene::with(&line).await;
-    let texts = [long_text(1), long_text(2)];
-    let targets = recalls(&upstream_got(&mut scene, &texts).await);
-    stop(&scene.abridge).await;
+    let Stored { folder, path, line, mut scene, texts, targets } = two_texts().await;
     let mut damaged = fs::read(&path).unwrap();
     damaged[..4096].fill(0);
 

@@ -95,7 +95,7 @@ async fn a_caller_with_long_bodies_leaves_memory_for_the_other() {
     let mut scene =
         Scene::with("server.max_body = \"1MiB\"\nserver.max_buffered = \"2MiB\"\nserver.body_timeout = \"3s\"").await;
     known(&mut scene).await;
-    // Bodies that have come but for their last bytes.
+    // Bodies without their last bytes.
     let mut greedy = Vec::new();
     let mut n_refused = 0;
     for _ in 0..8 {
