@@ -158,7 +158,7 @@ async fn payloads(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
         return empty("no handle begins with this, and texts are searched only if [inspect] keep is not 0");
     }
     let query = PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text, owner: None };
-    match state.recalls.search(store.page(query), true).await {
+    match state.recalls.search(store.page(query), &state.requester).await {
         Ok(paged) => json(StatusCode::OK, to_json(&PayloadList::of(paged))),
         Err(why) => text_line(StatusCode::SERVICE_UNAVAILABLE, &why),
     }

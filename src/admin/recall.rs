@@ -76,8 +76,8 @@ const ERROR: HeaderName = HeaderName::from_static("x-abridge-error");
 
 const CREDENTIAL_REQUIRED: &str = "a handle alone is not enough here, because several callers use this abridge, others reach its address, or recall.auth says so: send the key of the conversation that the handle is from, as its requests do (`authorization`, `x-api-key` or `api-key`), or the operators' token; recall.auth = \"handle\" makes the handle enough\n";
 
-/// Answers recalls, within limits for all of them together. Operators have requests and bytes of their own, so that they read
-/// while clients have taken all of theirs.
+/// Answers recalls, within limits for all of them together. The limits for operators are separate, so that operators read
+/// while clients have reached theirs.
 #[derive(Debug)]
 pub struct RecallHandler {
     clients: Places,
@@ -205,7 +205,7 @@ impl RecallHandler {
             return response;
         }
         let Some(part) = Selector::parse(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
-        let places = self.places(matches!(requester, Requester::Operator));
+        let places = self.places(&requester);
         let Ok(permit) = Arc::clone(&places.in_flight).try_acquire_owned() else {
             return retry_later(TOO_MANY);
         };
@@ -250,8 +250,8 @@ impl RecallHandler {
     }
 
     /// Waits for a search of the store, within the limits of recalls.
-    pub(super) async fn search(&self, page: StoreFuture<'_, Page>, for_operator: bool) -> Result<Page, String> {
-        let Ok(_permit) = self.places(for_operator).in_flight.try_acquire() else { return Err(TOO_MANY.to_owned()) };
+    pub(super) async fn search(&self, page: StoreFuture<'_, Page>, requester: &Requester) -> Result<Page, String> {
+        let Ok(_permit) = self.places(requester).in_flight.try_acquire() else { return Err(TOO_MANY.to_owned()) };
         // The semaphore is never closed.
         let _search = self.searches.acquire().await.ok();
         match timeout(self.store_timeout, page).await {
@@ -264,8 +264,8 @@ impl RecallHandler {
         }
     }
 
-    fn places(&self, for_operator: bool) -> &Places {
-        if for_operator { &self.operators } else { &self.clients }
+    fn places(&self, requester: &Requester) -> &Places {
+        if matches!(requester, Requester::Operator) { &self.operators } else { &self.clients }
     }
 
     /// Reads the payload from the store, with a lease for its bytes.
@@ -284,7 +284,7 @@ impl RecallHandler {
         // The semaphore is never closed.
         let _permit = self.store_reads.acquire().await.ok();
         if let Some(payload) = store.load(key).await.map_err(RecallError::Store)? {
-            let budget = &self.places(matches!(requester, Requester::Operator)).budget;
+            let budget = &self.places(&requester).budget;
             let lease = budget.lease(payload.len()).ok_or(RecallError::NoBudget)?;
             return Ok((key, payload, lease));
         }

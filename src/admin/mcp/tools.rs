@@ -138,7 +138,7 @@ impl Session {
             Audience::Caller(caller) => Some(Owner { keys: self.keys.clone(), caller }),
         };
         let query = PageQuery { limit: MAX_PAYLOADS, text: text.clone(), owner, ..PageQuery::default() };
-        let page = self.recalls.search(store.page(query), matches!(self.requester, Requester::Operator)).await?;
+        let page = self.recalls.search(store.page(query), &self.requester).await?;
         let mut lines = String::new();
         for payload in &page.entries {
             lines += &self.payload_entry(payload, text.as_deref()).await;
