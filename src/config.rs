@@ -94,7 +94,7 @@ pub struct Config {
     pub admin: server::admin::Settings,
     /// Who may use abridge, where not everybody may.
     pub clients: admin::clients::Settings,
-    /// What one of several callers may take of the limits of `[server]`. A change needs a restart.
+    /// The share of one of several callers in the limits of `[server]`. A change needs a restart.
     pub limits: fair_shares::Settings,
     /// TLS on the listener. Both files are needed; without this table the listener speaks plain HTTP. A reload reads
     /// the files again.

@@ -279,7 +279,7 @@ impl Proxy {
         let live = self.live.load_full();
         let dry_run = live.is_dry(&parts.headers);
 
-        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
+        let (mut bytes, indexer, caller) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
         let decoded = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
         let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
         let destination = live.destinations.of_body(parts.uri.path(), &parts.headers, dialect, decoded.as_ref()).await;
@@ -297,7 +297,7 @@ impl Proxy {
             (decoded, None)
         };
         let text = decoded.as_deref().unwrap_or(&bytes).clone();
-        let (caller, readable) = (admission.caller, decoded.is_some());
+        let readable = decoded.is_some();
         let cache = self.accounting.prefixes.cache_scope(&target, caller);
         let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
         let treatment = self.treatment(rescue, dialect, &parts.headers, &text).await;

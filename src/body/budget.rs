@@ -14,7 +14,7 @@ pub struct Budget(Arc<Account>);
 struct Account {
     limit: usize,
     used: AtomicUsize,
-    // That of which it is a part.
+    // The budget that this one is a part of.
     whole: Option<Budget>,
 }
 
@@ -34,13 +34,13 @@ impl Budget {
         Self(Arc::new(Account { limit: bytes, used: AtomicUsize::new(0), whole: None }))
     }
 
-    /// A part of this budget: what is leased of it is leased of the whole, and is at most `bytes`.
+    /// A part of this budget. Its leases are leases of the whole, and have at most `bytes` together.
     #[must_use]
     pub fn part(&self, bytes: usize) -> Self {
         Self(Arc::new(Account { limit: bytes, used: AtomicUsize::new(0), whole: Some(self.clone()) }))
     }
 
-    /// Whether it is a part of which less is left than of the whole.
+    /// Whether it is a part, and less is left of it than of the whole.
     pub fn is_narrower(&self) -> bool {
         self.0.whole.as_ref().is_some_and(|whole| self.remaining() < whole.remaining())
     }
@@ -85,7 +85,7 @@ impl Budget {
         self.extend(lease, bytes.saturating_sub(lease.bytes))
     }
 
-    /// Whether this many bytes can be leased while nothing else is.
+    /// Whether this many bytes can be leased of the whole while nothing else is.
     pub fn ever_has(&self, bytes: usize) -> bool {
         bytes <= self.limit()
     }

@@ -51,7 +51,7 @@ impl Proxy {
         let mut timer = OverheadTimer::start();
         let (mut parts, body) = request.into_parts();
         let (admission, body) = self.admit(&parts.headers, body)?;
-        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
+        let (mut bytes, indexer, _) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
         let decoded = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
         let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
         let path = parts.uri.path();

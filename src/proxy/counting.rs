@@ -30,7 +30,7 @@ impl Proxy {
         let (admission, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
         let dry_run = live.dry_run || ControlHeader::from_headers(&parts.headers) == ControlHeader::DryRun;
-        let (mut bytes, indexer) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
+        let (mut bytes, indexer, caller) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
         let decoded = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
         let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
         let path = parts.uri.path();
@@ -50,7 +50,7 @@ impl Proxy {
         let edited = match decoded {
             Some(text) if treatment != Treatment::Unedited => {
                 // As in a dry run nothing is stored or made; what comes out is sent all the same.
-                let (caller, mode) = (admission.caller, EditMode::DryRun);
+                let mode = EditMode::DryRun;
                 let upstream = destination.upstream.name().as_str();
                 let asked = EditOptions {
                     caller,

@@ -1,4 +1,4 @@
-//! What one caller may take of the places and of the memory for requests while several callers send some.
+//! The share of one caller in the places and in the memory for requests, while several callers send some.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,17 +9,17 @@ use crate::body::{Budget, Limits};
 use crate::payload::Caller;
 use crate::units::Fraction;
 
-/// `[limits]` of `proxy.toml`: what one caller may take of the limits of `[server]`.
+/// `[limits]` of `proxy.toml`: the share of one caller in the limits of `[server]`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The largest part of `server.max_in_flight` and of `server.max_buffered` that the requests of one caller may take
-    /// while several callers send some; further ones get 429 with `retry-after`. One caller alone may take all. 1 for no
-    /// such limit. Allowed: more than 0, at most 1.
+    /// The largest part of `server.max_in_flight` that the requests of one caller may take, and of `server.max_buffered` that
+    /// their bodies may take, while several callers send requests; then the caller gets 429 with `retry-after`. One caller
+    /// alone may take all. 1 for no such limit. Allowed: more than 0, at most 1.
     pub caller_share: Fraction,
 }
 
-/// How many callers are told apart; further ones share with one of these.
+/// How many shares there are. A hash of the caller chooses one, so two callers may have one together.
 const CALLERS: usize = 4096;
 
 /// The shares of the callers, each made at the first request of its caller.
@@ -32,7 +32,7 @@ pub(super) struct FairShares {
     bytes: usize,
 }
 
-/// What one caller may take.
+/// The share of one caller.
 #[derive(Debug)]
 pub(super) struct Share {
     in_flight: Arc<Semaphore>,
@@ -51,8 +51,6 @@ pub struct Permit {
 pub(super) struct Admission {
     /// Its place.
     pub(super) permit: Permit,
-    /// Who sends it.
-    pub(super) caller: Caller,
     /// The limits of its body.
     pub(super) limits: Limits,
 }
@@ -68,7 +66,7 @@ impl Default for Settings {
 // === impl FairShares ===
 
 impl FairShares {
-    /// The shares of these totals.
+    /// Creates shares in these totals.
     pub(super) fn new(settings: &Settings, max_in_flight: usize, budget: &Budget) -> Self {
         let part = settings.caller_share;
         let n = if part == Fraction::ONE { 0 } else { CALLERS };

@@ -55,11 +55,11 @@ impl Proxy {
         let (admission, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
 
-        let (bytes, indexer) = self.read(&live, &parts.headers, body, &admission).await?;
+        let (bytes, indexer, caller) = self.read(&live, &parts.headers, body, &admission).await?;
         let text = self.decode(&parts.headers, &bytes, indexer, &admission).await?.ok_or(ProxyError::BadEncoding)?;
         let destination = live.destinations.of_body(target.path(), &parts.headers, dialect, Some(&text)).await;
         let target = destination.upstream.join(&target)?;
-        let (id, caller) = (self.ids.next(), admission.caller);
+        let id = self.ids.next();
         let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
         let upstream = destination.upstream.name().as_str();
         let asked = EditOptions {

@@ -5,16 +5,14 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body_util::Full;
 
-use super::headers::CLIENT;
 use super::responses;
 use crate::admin::access::AccessError;
 use crate::body::BodyError;
 use crate::dialect::{Dialect, ErrorFields, ParseError};
 use crate::engine::manual_summary::ManualSummaryError;
-use crate::payload::Caller;
 use crate::platform::DescriptorLimit;
 use crate::units::ByteSize;
 use crate::upstream::probe::PROXY_ADVICE;
@@ -99,13 +97,6 @@ pub(super) enum ProxyError {
 // === impl ProxyError ===
 
 impl ProxyError {
-    /// This caller has taken its share.
-    pub(super) fn over_share(headers: &HeaderMap, caller: Caller) -> Self {
-        let name = headers.get(CLIENT).and_then(|name| name.to_str().ok());
-        let client = name.map_or_else(|| format!("caller {:08x}", caller.id() >> 32), |name| format!("client {name}"));
-        Self::OverShare { client }
-    }
-
     /// The HTTP status.
     pub(super) fn status(&self) -> StatusCode {
         match self {

@@ -16,7 +16,7 @@ use super::headers;
 use super::respond::ProxyError;
 use super::{Destination, LiveConfig, Proxy};
 use crate::body::encoding::{ContentEncoding, DecodeError};
-use crate::body::{self, BodyError, Budget, ClientBody, Limits, ReadError, UnreadBody};
+use crate::body::{self, BodyError, ClientBody, Limits, ReadError, UnreadBody};
 use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, EngineConfig, EngineError};
@@ -45,15 +45,14 @@ impl Proxy {
         if headers::has_unsupported_coding(headers) {
             return Err(ProxyError::BadTransfer);
         }
-        let caller = self.caller(headers);
-        let share = Some(caller).filter(|_| self.are_several_callers()).and_then(|caller| self.shares.of(caller));
+        let share = if self.are_several_callers() { self.shares.of(self.caller(headers)) } else { None };
         let of_caller = share.map(Share::take);
         let refused = if let Some(None) = of_caller {
-            ProxyError::over_share(headers, caller)
+            self.over_share(headers)
         } else if let Ok(of_all) = Arc::clone(&self.in_flight).try_acquire_owned() {
             let budget = share.map_or(&self.limits.budget, Share::budget).clone();
             let limits = Limits { budget, ..self.limits.clone() };
-            return Ok((Admission { permit: Permit::new(of_all, of_caller.flatten()), caller, limits }, body));
+            return Ok((Admission { permit: Permit::new(of_all, of_caller.flatten()), limits }, body));
         } else {
             ProxyError::TooManyRequests { limit: self.max_in_flight }
         };
@@ -61,15 +60,16 @@ impl Proxy {
         Err(refused)
     }
 
-    /// Reads the whole body, undecoded. While a long one arrives, its strings are indexed; those of an encoded one are when
-    /// it is decoded.
+    /// Reads the whole body of a caller's conversation, undecoded. While a long one arrives, its strings are indexed; those of
+    /// an encoded one are when it is decoded.
     pub(super) async fn read(
         &self,
         live: &LiveConfig,
         headers: &HeaderMap,
         body: ClientBody,
         admission: &Admission,
-    ) -> Result<(Bytes, StringIndexer), ProxyError> {
+    ) -> Result<(Bytes, StringIndexer, Caller), ProxyError> {
+        let caller = self.note_caller(headers);
         let is_short = body.size_hint().exact().is_some_and(|length| length < INDEXED_FROM);
         let is_indexed = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
         let mut indexer = StringIndexer::new(live.destinations.may_count());
@@ -86,15 +86,11 @@ impl Proxy {
             }
             ReadError::NoBudget { rest } => {
                 self.discard_unread(headers, rest);
-                if admission.limits.budget.is_narrower() {
-                    ProxyError::over_share(headers, admission.caller)
-                } else {
-                    ProxyError::TooManyBytes
-                }
+                self.no_room(headers, admission, 0)
             }
             ReadError::Body(error) => error.into(),
         })?;
-        Ok((bytes, indexer))
+        Ok((bytes, indexer, caller))
     }
 
     /// Decodes the body; `None` if its content coding is unsupported or broken. Such a body is forwarded unchanged, even if
@@ -129,15 +125,7 @@ impl Proxy {
             Ok(Err(DecodeError::TooLong { limit })) => {
                 Err(ProxyError::BodyTooLarge { limit, announced: None, setting: "server.max_body" })
             }
-            Ok(Err(DecodeError::NoBudget { needed })) => {
-                let budget = &admission.limits.budget;
-                let is_over_share = budget.ever_has(n_coded + needed) && budget.is_narrower();
-                Err(if is_over_share {
-                    ProxyError::over_share(headers, admission.caller)
-                } else {
-                    too_many(budget, n_coded + needed)
-                })
-            }
+            Ok(Err(DecodeError::NoBudget { needed })) => Err(self.no_room(headers, admission, n_coded + needed)),
             Ok(Err(error @ DecodeError::Broken(_))) => {
                 self.fail_open.count(FailOpenReason::BrokenEncoding, &error);
                 Ok(None)
@@ -176,10 +164,31 @@ impl Proxy {
 
     /// Identifies the caller by the request's credential.
     pub(super) fn caller(&self, headers: &HeaderMap) -> Caller {
-        let shown = headers::credential(headers);
-        let caller = self.engine.caller(shown);
-        self.callers_seen.note(caller, shown.unwrap_or_default(), headers.contains_key(headers::ANTHROPIC_VERSION));
+        self.engine.caller(headers::credential(headers))
+    }
+
+    /// Identifies the caller of a conversation, and notes that it sends some.
+    fn note_caller(&self, headers: &HeaderMap) -> Caller {
+        let (caller, shown) = (self.caller(headers), headers::credential(headers).unwrap_or_default());
+        self.callers_seen.note(caller, shown, headers.contains_key(headers::ANTHROPIC_VERSION));
         caller
+    }
+
+    /// The error for a body of `needed` bytes: it exceeds the budget by itself, or the share of its caller, or the budget
+    /// together with the bodies of other requests.
+    fn no_room(&self, headers: &HeaderMap, Admission { limits, .. }: &Admission, needed: usize) -> ProxyError {
+        if !limits.budget.ever_has(needed) {
+            let limit = limits.budget.limit();
+            return ProxyError::BodyTooLarge { limit, announced: None, setting: "server.max_buffered" };
+        }
+        if limits.budget.is_narrower() { self.over_share(headers) } else { ProxyError::TooManyBytes }
+    }
+
+    /// The error for a caller that has taken its share.
+    fn over_share(&self, headers: &HeaderMap) -> ProxyError {
+        let name = headers.get(headers::CLIENT).and_then(|name| name.to_str().ok());
+        let of_caller = || format!("caller {:08x}", self.caller(headers).id() >> 32);
+        ProxyError::OverShare { client: name.map_or_else(of_caller, |name| format!("client {name}")) }
     }
 
     /// Collects what a summarizer call on behalf of this request needs. The call may outlive the request.
@@ -212,14 +221,6 @@ impl Proxy {
             UnreadBody::All(rest) | UnreadBody::Rest(rest) => self.tasks.spawn(body::discard(rest, MAX_DISCARD)),
         }
     }
-}
-
-/// The error for this many bytes: they exceed the budget by themselves, or together with those of other requests.
-fn too_many(budget: &Budget, needed: usize) -> ProxyError {
-    if budget.ever_has(needed) {
-        return ProxyError::TooManyBytes;
-    }
-    ProxyError::BodyTooLarge { limit: budget.limit(), announced: None, setting: "server.max_buffered" }
 }
 
 impl From<BodyError> for ProxyError {

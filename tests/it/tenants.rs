@@ -270,6 +270,14 @@ async fn a_second_caller_ends_reading_by_the_handle_alone() {
     let ann = recalls(&converse(at, &mut upstream, ANN, &body).await);
     let forwarded = "x-forwarded-for: 10.0.0.1";
     assert_eq!(get(at, &ann[0], NONE).await.head.status(), 200);
+    // Clients ask for models without a key, or with another one.
+    for shown in [NONE, BOB] {
+        let mut client = Wire::connect(at).await;
+        client.send(request("GET", "/v1/models", &[shown])).await;
+        upstream.request().await.answer("200 OK", &["connection: close"], "{}").await;
+        assert_eq!(client.reply().await.head.status(), 200);
+        assert_eq!(get(at, &ann[0], NONE).await.head.status(), 200, "that is no conversation");
+    }
     assert_eq!(get(at, &ann[0], forwarded).await.head.status(), 401, "it may come from elsewhere");
     let bob = recalls(&converse(at, &mut upstream, BOB, &body).await);
     for (handle, shown, expected) in
