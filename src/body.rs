@@ -142,14 +142,16 @@ impl Gathered {
                 true
             }
             Self::One(first) => {
-                let came = first.len() + chunk.len();
-                let room = announced.map_or(2 * came, |announced| announced.min(ROOM_PER_BYTE * came));
+                let room = room(first.len() + chunk.len(), announced);
                 let mut buffer = pool.take(announced.unwrap_or(room), room);
-                let added = buffer.extend(first) && buffer.extend(&chunk);
+                let added = buffer.extend(first, room) && buffer.extend(&chunk, room);
                 *self = Self::Many(buffer);
                 added
             }
-            Self::Many(buffer) => buffer.extend(&chunk),
+            Self::Many(buffer) => {
+                let room = room(buffer.len() + chunk.len(), announced);
+                buffer.extend(&chunk, room)
+            }
         }
     }
 
@@ -160,6 +162,11 @@ impl Gathered {
             Self::Many(buffer) => lease.hold(buffer),
         }
     }
+}
+
+/// The room for a body of which so many bytes have come.
+fn room(came: usize, announced: Option<usize>) -> usize {
+    announced.map_or(2 * came, |announced| announced.min(ROOM_PER_BYTE * came))
 }
 
 /// Reads and discards a body for at most this time, so that a client that still sends sees the answer and no reset.

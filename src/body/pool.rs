@@ -63,10 +63,12 @@ impl Pool {
 }
 
 impl Buffer {
-    /// Appends bytes; `false` if the system has no memory for them.
+    /// Appends bytes; `false` if the system has no memory for them. A buffer that is too small grows to `room` bytes or more.
     #[must_use]
-    pub fn extend(&mut self, bytes: &[u8]) -> bool {
-        let has_room = self.bytes.try_reserve(bytes.len()).is_ok();
+    pub fn extend(&mut self, bytes: &[u8], room: usize) -> bool {
+        let more = room.next_power_of_two().saturating_sub(self.bytes.len()).max(bytes.len());
+        let is_full = self.bytes.capacity() - self.bytes.len() < bytes.len();
+        let has_room = !is_full || self.bytes.try_reserve_exact(more).is_ok();
         if has_room {
             self.bytes.extend_from_slice(bytes);
         }
@@ -109,7 +111,7 @@ mod tests {
     fn a_long_buffer_is_reused_after_its_last_share_is_dropped() {
         let pool = Pool::default();
         let mut buffer = pool.take(MIN_KEPT, MIN_KEPT);
-        assert!(buffer.extend(b"one body"));
+        assert!(buffer.extend(b"one body", 0));
         let body = Lease::default().hold(buffer);
         let (part, at) = (body.slice(4..), body.as_ptr());
         drop(body);
