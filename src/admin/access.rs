@@ -109,7 +109,7 @@ const PATHS: [(&str, PathClass); 16] = [
 /// The rules of access.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    // Compared by its hash, in constant time. Without one, nobody is an operator.
+    // Compared by its hash, in constant time. Without a token there are no operators.
     token: Option<Hash>,
     // Names of this machine besides loopback ones, in lower case, without ports.
     hosts: Vec<String>,

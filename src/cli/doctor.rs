@@ -132,7 +132,7 @@ fn check_addresses(findings: &mut Findings, config: &Config) {
     }
 }
 
-/// Who is an operator, how texts are read, and whether anybody can spend a key of abridge's own.
+/// Who is an operator, how texts are read, and whether every client can spend abridge's key.
 fn check_access(findings: &mut Findings, config: &Config, environment: &Environment) {
     let token = match (&config.admin.token_env, environment.state.as_deref()) {
         (Some(name), _) => format!("operators show the token in {name}"),

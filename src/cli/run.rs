@@ -112,7 +112,7 @@ fn settle(program: &OsStr, sources: &mut Sources) -> anyhow::Result<(Client, Con
         sources.flags.listen.push(LISTEN.to_owned());
     }
     let mut config = Config::load(sources)?;
-    // What is taken out is the command's own, whichever keys it has.
+    // The command reads all that was taken out of its conversations, whichever keys it has.
     if config.recall.auth == recall::Auth::Auto {
         config.recall.auth = recall::Auth::Handle;
     }

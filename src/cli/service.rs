@@ -68,7 +68,7 @@ fn uninstall(path: &Path) -> anyhow::Result<Exit> {
         print([format!("there is no service: {} does not exist\n", path.display())])?;
         return Ok(Exit::Ok);
     }
-    // A service that does not run, or that nobody manages here, is removed all the same.
+    // A service that is not running, or not managed here, is removed all the same.
     if let Err(error) = execute(&["disable", "--now", UNIT]) {
         print_error(&error);
     }

@@ -25,7 +25,7 @@ pub struct Args {
     at: ProxyArgs,
 }
 
-/// What is printed of a store.
+/// The printed fields of a store.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct StoreStatus {

@@ -49,7 +49,7 @@ pub fn read(state: Option<&Path>) -> io::Result<Option<Secret>> {
     Ok(Some(Secret::new(token)))
 }
 
-/// The token in the file, which is made if need be. If that is not possible, a token that nobody else knows; none if the
+/// The token in the file, which is made if need be. If that is not possible, a token that is in memory alone; none if the
 /// system gives no random bytes.
 pub(super) fn make(state: Option<&Path>) -> (Option<Secret>, TokenFile) {
     let made = state.ok_or_else(|| io::Error::other(NO_STATE_FOLDER)).and_then(|state| Ok((kept(state)?, path(state))));

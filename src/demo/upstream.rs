@@ -143,7 +143,7 @@ impl Refusal {
     }
 }
 
-/// Checks that each call has its result before anybody else speaks, and that each result has its call.
+/// Checks that each call has its result before the next turn, and that each result has its call.
 fn check_sequence(body: &[u8]) -> Result<(), Refusal> {
     let parsed = dialect::of_body(body).parse(body);
     let conversation = parsed.map_err(|error| Refusal::new("not understood", error.to_string()))?;

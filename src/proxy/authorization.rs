@@ -130,7 +130,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// The client whose token stands in place of a key; the field is removed.
+    /// The client whose token was sent in place of a key; the field is removed.
     fn take_token(live: &LiveConfig, headers: &mut HeaderMap) -> Option<Arc<Client>> {
         let (name, token) = [headers::X_API_KEY, AUTHORIZATION, headers::API_KEY].into_iter().find_map(|name| {
             let shown = headers.get(&name)?.as_bytes();

@@ -16,8 +16,8 @@ use tokio::time::{Sleep, sleep};
 use crate::body::in_flight::Requests;
 use crate::body::{Budget, Lease};
 
-/// The limits of all connections to clients. What is read into has a budget of its own, so that connections that wait take no
-/// room from bodies.
+/// The limits of all connections to clients. The buffers that are read into have a separate budget, so that idle connections
+/// take no room from bodies.
 #[derive(Clone, Debug)]
 pub(super) struct IoLimits {
     pub(super) budget: Budget,

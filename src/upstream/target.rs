@@ -106,7 +106,7 @@ pub(super) fn is_below(path: &str, folder: &str) -> bool {
 }
 
 /// Whether what follows the first `skipped` bytes of a path leads above where it begins, as some server may read it: with
-/// `%2e` for a dot, `%2f`, `\\` or `%5c` for a slash, and parameters behind a semicolon.
+/// `%2e` for a dot, `%2f`, `\\` or `%5c` for a slash, and parameters after a semicolon.
 fn leads_out(path: &str, skipped: usize) -> bool {
     let rest = path.get(skipped..).unwrap_or_default();
     if !rest.contains("..") && !rest.contains('%') {

@@ -103,7 +103,7 @@ impl Seal {
         ring.open(name, rest).map(Cow::Owned)
     }
 
-    /// Whether a body was encrypted under a secret that is none of these. If one of them opens it, only its id is damaged.
+    /// Whether a body was encrypted under a secret that is unknown. If a known secret opens it, only its id is damaged.
     pub(super) fn is_foreign(&self, name: &Name, stored: &[u8]) -> bool {
         let rest = stored.strip_prefix(&[SEALED]).and_then(|rest| rest.split_first_chunk::<ID_LEN>());
         let Some((_, rest)) = rest.filter(|_| self.ring_of(stored).is_none()) else { return false };

@@ -12,7 +12,7 @@ use crate::tokens::tiktoken::Encoding;
 /// The file, which is compiled in.
 pub(in crate::tokens) const FILE: &str = include_str!("../../../assets/models.toml");
 
-/// What is in the file except prices. In each table the first line that fits a model counts.
+/// The file without its prices. In each table the first line that fits a model counts.
 #[derive(Default, Deserialize)]
 pub(super) struct Tables {
     pub(super) models: Vec<Known>,
