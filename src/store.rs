@@ -1,8 +1,8 @@
 //! The store of what edits take out of conversations: payloads under keys that are hashes of their content.
 //!
 //! As the key is derived from the content, a payload is written once and never overwritten, and writing it again
-//! changes nothing. [`conformance`] tests what each method must do in any store. [`redb`] is a store in one file;
-//! [`memory`] is the reference implementation for tests.
+//! changes nothing. [`redb`] is a store in one file. `tests::conformance` tests what each method must do in any store, and
+//! `tests::memory` is the reference implementation, for tests.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
 mod codec;
-pub mod conformance;
 mod counts;
 pub mod engine;
 mod error;
 mod expiry;
 mod known_keys;
-pub mod memory;
 pub mod page;
 pub mod postgres;
 pub mod redb;
 pub mod redis;
 pub mod secret;
 pub mod shared;
+#[cfg(any(test, feature = "testing"))]
+pub mod tests;
 mod time;
 
 pub use engine::FleetStore;

@@ -13,7 +13,7 @@ use abridge_proxy::inspect;
 use abridge_proxy::metrics::TextFormat;
 use abridge_proxy::payload::{Keys, Lifetime};
 use abridge_proxy::recall::PATH;
-use abridge_proxy::store::memory::MemoryStore;
+use abridge_proxy::store::tests::memory::MemoryStore;
 use abridge_proxy::store::{Clock, Settings, Store, Time};
 use bytes::Bytes;
 use futures_util::FutureExt;

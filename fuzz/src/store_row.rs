@@ -3,7 +3,7 @@
 //! The first byte is an encoding, the next four are a length and the place of a bit; the rest is a payload.
 
 use abridge_proxy::payload::{MediaType, Payload};
-use abridge_proxy::store::conformance::damage::{forged_row, read_row, row};
+use abridge_proxy::store::tests::conformance::damage::{forged_row, read_row, row};
 use bytes::Bytes;
 
 /// Reads rows.

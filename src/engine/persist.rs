@@ -86,7 +86,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::store::{self, memory::MemoryStore};
+    use crate::store::{self, tests::memory::MemoryStore};
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -14,7 +14,7 @@ use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::planner::{Offload, PlanSettings};
 use crate::recall::Via;
 use crate::span::Span;
-use crate::store::memory::MemoryStore;
+use crate::store::tests::memory::MemoryStore;
 use crate::store::{
     self, Clock, Offered, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult, Verified,
 };

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::dialect;
     use crate::plan::{Action, Change, Sizes};
-    use crate::store::memory::MemoryStore;
+    use crate::store::tests::memory::MemoryStore;
     use crate::store::{Clock, Settings};
 
     #[test]

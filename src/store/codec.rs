@@ -310,7 +310,8 @@ fn hashed(parts: &[&[u8]]) -> [u8; ID_LEN] {
 }
 
 /// A frame with this encoding and this length before encoding, whose checksum is right: of a later version, or a forged
-/// one. For tests.
+/// one.
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn forged(stored: &[u8], encoding: u8, plain_len: Option<u64>) -> Option<Vec<u8>> {
     let (head, body) = stored.split_first_chunk::<HEAD_LEN>()?;
     let mut head = head.split_last_chunk::<8>()?.0.to_vec();

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use abridge_proxy::payload::Lifetime;
-use abridge_proxy::store::conformance::{PutAll as _, TestClock, damage, dense, fleet, key, suite_of_engines};
 use abridge_proxy::store::engine::{EngineClock, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
+use abridge_proxy::store::tests::conformance::{PutAll as _, TestClock, damage, dense, fleet, key, suite_of_engines};
 use abridge_proxy::store::{Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind};
 use abridge_proxy::units::ByteSize;
 

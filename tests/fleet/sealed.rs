@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use abridge_proxy::payload::{ChainKey, Keys, Lifetime, PayloadKey, Place};
-use abridge_proxy::store::conformance::dense;
 use abridge_proxy::store::engine::{self, EngineClock, EngineError, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::shared::{Note, NoteKind};
+use abridge_proxy::store::tests::conformance::dense;
 use abridge_proxy::store::{FleetStore, PageQuery, Settings, StoreErrorKind};
 use bytes::Bytes;
 

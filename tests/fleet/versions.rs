@@ -1,9 +1,9 @@
 //! Two versions on one engine: what a later one has stored in a way that this one does not know.
 
 use abridge_proxy::payload::{ChainKey, Keys, Lifetime, Place};
-use abridge_proxy::store::conformance::damage::later_row;
-use abridge_proxy::store::conformance::{dense, key};
 use abridge_proxy::store::secret::Secrets;
+use abridge_proxy::store::tests::conformance::damage::later_row;
+use abridge_proxy::store::tests::conformance::{dense, key};
 use abridge_proxy::store::{PageQuery, StoreErrorKind};
 use bytes::Bytes;
 

@@ -10,7 +10,7 @@ use std::thread;
 use abridge_proxy::dialect;
 use abridge_proxy::payload::PayloadKey;
 use abridge_proxy::replay::find_exchanges;
-use abridge_proxy::store::conformance::damage::secret_row;
+use abridge_proxy::store::tests::conformance::damage::secret_row;
 use abridge_proxy::store::{self, Clock, RedbStore, Store};
 use bytes::Bytes;
 use serde::Deserialize;

@@ -7,8 +7,8 @@ use http_body_util::BodyExt as _;
 use super::selector::{MAX_GREP_BYTES, MAX_GREP_LINE, MAX_QUERY};
 use super::*;
 use crate::store::Settings;
-use crate::store::conformance::{PutAll as _, TestClock, dense, key};
-use crate::store::memory::MemoryStore;
+use crate::store::tests::conformance::{PutAll as _, TestClock, dense, key};
+use crate::store::tests::memory::MemoryStore;
 
 fn recalls(in_flight: usize, budget: usize) -> RecallHandler {
     RecallHandler::new(Arc::new(Semaphore::new(in_flight)), Budget::new(budget), budget, Duration::from_secs(10))

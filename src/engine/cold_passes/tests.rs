@@ -18,7 +18,7 @@ use crate::events::Events;
 use crate::payload::Keys;
 use crate::plan::Plan;
 use crate::planner::{Offload, PlanSettings, Planner, SummaryTiming};
-use crate::store::memory::MemoryStore;
+use crate::store::tests::memory::MemoryStore;
 use crate::store::{self, Clock, Store};
 use crate::tasks::Tasks;
 use crate::tokens::{self, Counter, Meter};

@@ -14,7 +14,7 @@ use crate::engine::{EditMode, EditOptions, Engine, EngineConfig};
 use crate::events::Events;
 use crate::payload::Keys;
 use crate::planner::{Offload, PlanSettings, Planner, SummaryTiming};
-use crate::store::memory::MemoryStore;
+use crate::store::tests::memory::MemoryStore;
 use crate::store::{self, Clock, Time};
 use crate::tasks::Tasks;
 use crate::tokens::{self, Counter, Meter};

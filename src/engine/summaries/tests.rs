@@ -6,8 +6,8 @@ use super::*;
 use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
 use crate::payload::PayloadKey;
-use crate::store::conformance::{PutAll, TestClock, dense, place};
-use crate::store::{self, memory};
+use crate::store::tests::conformance::{PutAll, TestClock, dense, place};
+use crate::store::{self, tests::memory};
 use crate::tasks::Tasks;
 
 fn beginning(n: u8) -> ChainKey {

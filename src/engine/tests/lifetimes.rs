@@ -1,7 +1,7 @@
 //! How long the store keeps what was taken out of conversations whose history is on the server.
 
 use super::*;
-use crate::store::conformance::TestClock;
+use crate::store::tests::conformance::TestClock;
 
 const DAY: u64 = 86_400;
 

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
-use super::codec::{Encoded, Encoder, Name, Unreadable, check, decode};
-use super::counts::Counts;
-use super::expiry::Expiry;
-use super::{
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
+use crate::store::codec::{Encoded, Encoder, Name, Unreadable, check, decode};
+use crate::store::counts::Counts;
+use crate::store::expiry::Expiry;
+use crate::store::{
     Clock, IN_USE, MAX_SUMMARIES, Offered, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore, Stats, Store,
     StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
 };
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 
 mod exchange;
 

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::{Clock, IN_USE, Offered, Owner, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time};
 use crate::payload::{Caller, ChainKey, Keys, Lifetime, MediaType, Payload, PayloadKey, Place};
+use crate::store::{
+    Clock, IN_USE, Offered, Owner, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time,
+};
 use crate::units::{ByteSize, Period};
 
 pub mod damage;
@@ -484,7 +486,7 @@ pub fn dense(seed: u8, len: usize) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::memory::MemoryStore;
+    use crate::store::tests::memory::MemoryStore;
 
     #[tokio::test]
     async fn the_memory_store_conforms() {

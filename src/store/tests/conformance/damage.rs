@@ -94,7 +94,7 @@ mod tests {
     use super::super::TestClock;
     use super::*;
     use crate::store::Settings;
-    use crate::store::memory::MemoryStore;
+    use crate::store::tests::memory::MemoryStore;
 
     #[tokio::test]
     async fn a_damaged_memory_store_conforms() {
