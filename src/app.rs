@@ -202,7 +202,7 @@ fn build_live(
         responses: config.responses,
         inspect: config.inspect,
         dry_run: config.dry_run,
-        report_headers: config.report_headers,
+        report_headers: config.report_headers.0,
     })
 }
 

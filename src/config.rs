@@ -74,7 +74,7 @@ pub enum MissingError {
 }
 
 /// Everything that `proxy.toml` may say.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The set of defaults that all other settings are laid on.
@@ -85,7 +85,7 @@ pub struct Config {
     pub dry_run: bool,
     /// Adds `x-abridge-…` header fields to the answers to edited requests. `x-abridge-error` on an error of abridge's
     /// own is always there.
-    pub report_headers: bool,
+    pub report_headers: On,
     /// Log lines, on standard error.
     pub log: telemetry::Settings,
     /// The addresses for clients, and the limits of what clients may use. Changes need a restart.
@@ -179,43 +179,14 @@ pub struct Config {
     pub prices: prices::Settings,
 }
 
-impl Default for Config {
+/// A switch that is on unless the settings say otherwise.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct On(pub bool);
+
+impl Default for On {
     fn default() -> Self {
-        Self {
-            preset: Preset::default(),
-            language: Language::default(),
-            dry_run: false,
-            report_headers: true,
-            log: telemetry::Settings::default(),
-            server: server::Settings::default(),
-            admin: server::admin::Settings::default(),
-            clients: admin::clients::Settings::default(),
-            limits: fair_shares::Settings::default(),
-            tls: None,
-            upstream: upstream::Settings::default(),
-            upstreams: Vec::new(),
-            policies: policies::Policies::default(),
-            store: store::Settings::default(),
-            policy: planner::Settings::default(),
-            recall: recall::Settings::default(),
-            patch_tool_calls: patch_tool_calls::Settings::default(),
-            filter_tool_calls: filter_tool_calls::Settings::default(),
-            truncate_tool_results: truncate_tool_results::Settings::default(),
-            clear_tool_results: clear_tool_results::Settings::default(),
-            summarize: summarize::Settings::default(),
-            reasoning: reasoning::Settings::default(),
-            messages: marks::Settings::default(),
-            tools: tools::Settings::default(),
-            handlers: handler::Settings::default(),
-            events: events::Settings::default(),
-            otel: otel::Settings::default(),
-            inspect: inspect::Settings::default(),
-            rescue: rescue::Settings::default(),
-            responses: responses::Settings::default(),
-            tokens: tokens::Settings::default(),
-            models: Vec::new(),
-            prices: prices::Settings::default(),
-        }
+        Self(true)
     }
 }
 

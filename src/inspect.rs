@@ -31,7 +31,8 @@ pub struct Settings {
 pub const MAX_REQUESTS: usize = 10_000;
 
 /// What `/abridge/requests/{id}` answers, which is also what the store keeps.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Document<R> {
     /// The entry of the request.
     pub request: R,

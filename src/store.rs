@@ -295,7 +295,8 @@ pub struct SweepResult {
 }
 
 /// Statistics of a store. The fields from `commits` on count since the process started.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
 pub struct Stats {
     /// Stored payloads.
     pub payloads: u64,

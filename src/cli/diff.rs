@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::cli::client::{ClientError, ProxyArgs};
 use crate::cli::{Exit, escape, print, print_error, store};
 use crate::config::{Config, Sources};
-use crate::inspect::{ChangeEntry, Content, Message, State};
+use crate::inspect::{ChangeEntry, Changes, Content, Document, Message, SkippedEntry, State};
 use crate::payload::PayloadKey;
 
 pub(super) mod render;
@@ -29,18 +29,7 @@ pub struct Args {
     at: ProxyArgs,
 }
 
-/// The part of `/abridge/requests/{id}` that is printed.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RequestDetails {
-    request: Request,
-    changes: Vec<ChangeEntry>,
-    n_changes: usize,
-    left_out: Vec<SkippedChange>,
-    content: Option<Content>,
-    reason: Option<String>,
-}
-
+/// What is printed of the entry of a request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Request {
@@ -53,14 +42,6 @@ struct Request {
     tokens_before: Option<u64>,
     tokens_after: Option<u64>,
     status: Option<u16>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SkippedChange {
-    message: Option<usize>,
-    label: String,
-    why: String,
 }
 
 /// Why a store without a proxy has no such request.
@@ -83,13 +64,13 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     let answer = match proxy.get(&format!("/abridge/requests/{id}"), "at") {
         Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
             let kept = store::read(sources, config, async |store| store.inspected(id.clone()).await)?.flatten();
-            let document = kept.and_then(|document| serde_json::from_slice::<RequestDetails>(&document).ok());
+            let document = kept.and_then(|document| serde_json::from_slice::<Document<Request>>(&document).ok());
             print([document.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?.to_text(options)])?;
             return Ok(Exit::Ok);
         }
         answer => answer?,
     };
-    let document: Option<RequestDetails> = serde_json::from_slice(&answer.body).ok();
+    let document: Option<Document<Request>> = serde_json::from_slice(&answer.body).ok();
     match (answer.status, document) {
         (200, Some(document)) => {
             print([document.to_text(options)])?;
@@ -101,7 +82,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         }
         (200, None) => Err(anyhow!("the response is not in a format that this version can read"))
             .context(proxy.name().to_owned())?,
-        (_, Some(RequestDetails { reason: Some(reason), .. })) => {
+        (_, Some(Document { reason: Some(reason), .. })) => {
             print_error(&anyhow!("{}", escape::to_single_line(&reason, 400)));
         }
         (status, _) => print_error(&anyhow!("{} answers {status}: {}", proxy.name(), answer.first_line())),
@@ -109,12 +90,13 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     Ok(Exit::No)
 }
 
-impl RequestDetails {
+impl Document<Request> {
     fn to_text(&self, options: RenderOptions) -> String {
         let mut out = DiffWriter::new(options);
+        let Changes { changes, n_changes, left_out } = &self.changes;
         out.write_title(&self.request.to_text());
         match &self.content {
-            None => self.changes.iter().for_each(|change| out.write_note(&change.to_text())),
+            None => changes.iter().for_each(|change| out.write_note(&change.to_text())),
             Some(Content { messages }) => {
                 let (same, changed): (Vec<_>, Vec<_>) =
                     messages.iter().partition(|message| message.state == State::Same);
@@ -124,11 +106,11 @@ impl RequestDetails {
                 out.write_note(&format!("{} messages went on as they came", same.len()));
             }
         }
-        let n_more = if self.content.is_none() { self.n_changes.saturating_sub(self.changes.len()) } else { 0 };
+        let n_more = if self.content.is_none() { n_changes.saturating_sub(changes.len()) } else { 0 };
         if n_more > 0 {
             out.write_note(&format!("and {n_more} changes more"));
         }
-        for SkippedChange { message, label, why } in &self.left_out {
+        for SkippedEntry { message, label, why, .. } in left_out {
             let message = message.map(|message| format!(" to message {message}")).unwrap_or_default();
             out.write_note(&format!("{label}: not done{message}: {why}"));
         }
@@ -136,7 +118,8 @@ impl RequestDetails {
     }
 
     fn write_message(&self, message: &Message, out: &mut DiffWriter) {
-        let here = self.changes.iter().filter(|change| change.message == message.index && message.before.is_some());
+        let here =
+            self.changes.changes.iter().filter(|change| change.message == message.index && message.before.is_some());
         let handles: Vec<_> = here.flat_map(ChangeEntry::handles).collect();
         out.write_message_header(&message.title(&handles));
         match (&message.before, &message.after) {

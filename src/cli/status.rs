@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, anyhow};
-use serde::Deserialize;
 
 use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, print_error};
@@ -12,7 +11,8 @@ use crate::config::{Config, Sources};
 use crate::dialect::Usage;
 use crate::history::{AddedLatency, RequestCounts, TokenTotals};
 use crate::proxy::cache_ledger::CacheAccount;
-use crate::proxy::status::{CacheStatus, Status, TokenFactor, UpstreamStatus};
+use crate::proxy::status::{CacheStatus, Status, StoreStatus, TokenFactor, UpstreamStatus};
+use crate::store::Stats;
 use crate::units::grouped;
 
 /// Arguments of `status`.
@@ -23,19 +23,6 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     at: ProxyArgs,
-}
-
-/// The printed fields of a store.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct StoreStatus {
-    path: Option<String>,
-    payloads: u64,
-    bytes: u64,
-    stored_bytes: u64,
-    file_bytes: u64,
-    failures: u64,
-    trouble: Option<String>,
 }
 
 /// Prints the status, or the reason why there is none.
@@ -50,13 +37,13 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         print([&answer.body[..], b"\n"])?;
         return Ok(Exit::Ok);
     }
-    let status: Status<StoreStatus> = serde_json::from_slice(&answer.body)
+    let status: Status = serde_json::from_slice(&answer.body)
         .with_context(|| format!("{} answers with a status that this version cannot read", proxy.name()))?;
     print([status.to_text()])?;
     Ok(Exit::Ok)
 }
 
-impl Status<StoreStatus> {
+impl Status {
     fn to_text(&self) -> String {
         let mut text = String::new();
         let mut row = |name: &str, what: String| {
@@ -179,16 +166,17 @@ impl RequestCounts {
 
 impl StoreStatus {
     fn to_text(&self) -> String {
-        let Self { path, payloads, bytes: plain, stored_bytes, file_bytes, failures, trouble } = self;
+        let Self { path, stats, trouble } = self;
+        let Stats { payloads, bytes, stored_bytes, file_bytes, failures, .. } = stats.unwrap_or_default();
         let trouble = trouble.as_ref().map(|trouble| format!("; TROUBLE: {trouble}")).unwrap_or_default();
-        let failures = if *failures > 0 { format!(", {failures} failures") } else { String::new() };
+        let failures = if failures > 0 { format!(", {failures} failures") } else { String::new() };
         format!(
             "{}: {} payloads, {} as {}, file {}{failures}{trouble}",
             path.as_deref().unwrap_or("in memory"),
-            grouped(*payloads),
-            format_bytes(*plain),
-            format_bytes(*stored_bytes),
-            format_bytes(*file_bytes)
+            grouped(payloads),
+            format_bytes(bytes),
+            format_bytes(stored_bytes),
+            format_bytes(file_bytes)
         )
     }
 }
@@ -250,7 +238,7 @@ mod tests {
             "added_ms":{"p50":0.31,"p99":2.26,"count":500},"fail_open":{"bug":0,"not_stored":2},"regrets":{"repeated":3,"recalled":1},
             "store":{"path":"/s","payloads":3,"bytes":4096,"stored_bytes":1024,"file_bytes":2097152,"trouble":"full"},
             "in_flight":1,"buffered_bytes":0,"rss_bytes":52428800,"later":{"x":1}}"#;
-        let status: Status<StoreStatus> = serde_json::from_str(json).unwrap();
+        let status: Status = serde_json::from_str(json).unwrap();
         let expected = "\
 abridge           1, up 2 h 3 min
 upstream          http://u/v1
@@ -270,23 +258,23 @@ now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
         assert_eq!(status.to_text(), expected);
         let several = r#"{"upstreams":[{"name":"default","url":"http://u/v1","answered":3},
             {"name":"anthropic","url":"http://a","answered":1200,"failed":2}]}"#;
-        let status: Status<StoreStatus> = serde_json::from_str(several).unwrap();
+        let status: Status = serde_json::from_str(several).unwrap();
         let (text, mine) = (status.to_text(), "upstream          anthropic: http://a, 1,200 answered, 2 failed\n");
         assert!(text.contains("upstream          default: http://u/v1, 3 answered\n") && text.contains(mine), "{text}");
         let learnt = r#"{"token_factors":[{"upstream":"default","model":"m","factor":1.55,"answers":1200}]}"#;
-        let status: Status<StoreStatus> = serde_json::from_str(learnt).unwrap();
+        let status: Status = serde_json::from_str(learnt).unwrap();
         let line = "token factor      m at default: 1.55 billed for each one counted, from 1,200 answers\n";
         assert!(status.to_text().contains(line), "{}", status.to_text());
         let caches = r#"{"caches":[{"upstream":"u","model":"m","requests":9,"smallest":1024,"keeps_seconds":300,
             "lost":{"edits":5000,"expired":20},"cost":{"edits":4500,"expired":18}},{"upstream":"u","model":"n","requests":7}]}"#;
-        let text = serde_json::from_str::<Status<StoreStatus>>(caches).unwrap().to_text();
+        let text = serde_json::from_str::<Status>(caches).unwrap().to_text();
         for line in [
             "cache             m at u, keeps prompts for 5 min: tokens lost: 5,000 to edits (costs 4,500), 20 to pauses (costs 18), 0 to the client's changes (costs 0), 0 to the upstream (costs 0)\n",
             "cache             n at u: no cached tokens reported, of 7 requests that had some\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
-        let empty = Status::<StoreStatus>::default().to_text();
+        let empty = Status::default().to_text();
         assert!(empty.lines().count() == 14 && empty.contains("none counted"), "{empty}");
     }
 

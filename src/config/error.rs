@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{self, Unexpected};
+use strsim::levenshtein;
 
 /// An error in the settings. Its [`fmt::Display`] is one line without control characters.
 #[derive(Clone, Debug)]
@@ -235,41 +236,13 @@ fn quoted(words: &[&str]) -> String {
 fn closest_match<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase().replace('-', "_");
     let most = (word.chars().count() / 3).min(3);
-    let near = allowed.iter().map(|candidate| (edit_distance(&word, candidate), *candidate)).min()?;
+    let near = allowed.iter().map(|candidate| (levenshtein(&word, candidate), *candidate)).min()?;
     (near.0 <= most).then_some(near.1)
-}
-
-/// The Levenshtein distance between two words.
-pub(super) fn edit_distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut above_left = i;
-        let mut left = i + 1;
-        if let Some(first) = row.first_mut() {
-            *first = left;
-        }
-        for (cell, b) in row.iter_mut().skip(1).zip(to.chars()) {
-            let changed = above_left + usize::from(a != b);
-            above_left = *cell;
-            left = changed.min(left + 1).min(*cell + 1);
-            *cell = left;
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn edit_distance_counts_changed_inserted_and_removed_letters() {
-        for (from, to, n) in
-            [("", "", 0), ("", "ab", 2), ("lisen", "listen", 1), ("kitten", "sitting", 3), ("ab", "", 2)]
-        {
-            assert_eq!(edit_distance(from, to), n, "{from} {to}");
-        }
-    }
 
     #[test]
     fn only_a_close_word_is_suggested() {

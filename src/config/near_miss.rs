@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::error::{SourceLocation, edit_distance};
+use strsim::levenshtein;
+
+use super::error::SourceLocation;
 use super::sources::PREFIX;
 use super::value::{LocatedValue, Value};
 use super::{Config, Variables};
@@ -69,7 +71,7 @@ fn rest_of(name: &str) -> Option<&str> {
     let (program, rest) = name.split_once('_')?;
     let program = program.to_lowercase();
     let is_meant = program == PROGRAM
-        || (rest.starts_with('_') && program.starts_with('a') && edit_distance(&program, PROGRAM) <= MAX_TYPOS);
+        || (rest.starts_with('_') && program.starts_with('a') && levenshtein(&program, PROGRAM) <= MAX_TYPOS);
     is_meant.then_some(rest)
 }
 
@@ -81,7 +83,7 @@ fn nearest<'k>(text: &str, known: &'k [String]) -> Option<&'k str> {
         return Some(FLAG.1);
     }
     let is_key = |setting: &&String| setting.rsplit("__").next().is_some_and(|key| letters(key) == text);
-    let typos = |setting: &&String| edit_distance(&text, &letters(setting));
+    let typos = |setting: &&String| levenshtein(&text, &letters(setting));
     let exact = known.iter().find(|setting| letters(setting) == text);
     let key = || known.iter().find(|setting| text.len() >= MIN_KEY && is_key(setting));
     let near = || known.iter().min_by_key(typos).filter(|near| typos(near) <= MAX_TYPOS.min(text.len() / 3));

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     payload::PayloadKey,
-    plan::{Action, Report, SkipReason},
+    plan::{Action, Report},
 };
 
 /// The changes of one request, and what was left out.
-#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
 pub struct Changes {
     /// The first of them, 500 at most.
     pub changes: Vec<ChangeEntry>,
@@ -49,18 +50,19 @@ pub struct ChangeEntry {
 }
 
 /// A change that was not made.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
 pub struct SkippedEntry {
     /// The message.
     pub message: Option<usize>,
     /// The label of the edit.
-    pub label: &'static str,
+    pub label: Cow<'static, str>,
     /// The tool.
     pub tool: Option<String>,
     /// The id of the call.
     pub call_id: String,
     /// Why.
-    pub why: SkipReason,
+    pub why: Cow<'static, str>,
 }
 
 /// More of one request are not kept.
@@ -93,10 +95,10 @@ impl Changes {
         });
         let left_out = report.left_out.iter().take(MAX_CHANGES).map(|left_out| SkippedEntry {
             message: left_out.message,
-            label: left_out.edit,
+            label: left_out.edit.into(),
             tool: left_out.tool_name.as_deref().map(short),
             call_id: short(&left_out.call_id),
-            why: left_out.why,
+            why: left_out.why.label().into(),
         });
         Self { changes: changes.collect(), n_changes: report.changes.len(), left_out: left_out.collect() }
     }
@@ -136,7 +138,7 @@ pub fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Change, Sizes, SkippedChange};
+    use crate::plan::{Change, Sizes, SkipReason, SkippedChange};
 
     fn report(actions: &[Action], left_out: &[SkipReason]) -> Report {
         let change = |action: &Action| Change {

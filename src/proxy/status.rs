@@ -47,8 +47,8 @@ const MAX_MODELS: usize = 50;
 
 /// What `/abridge/status` answers and `abridge status` prints. A field that another version does not send has its default.
 #[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(default, bound(deserialize = "S: Deserialize<'de> + Default"))]
-pub(crate) struct Status<S> {
+#[serde(default)]
+pub(crate) struct Status {
     pub(crate) version: String,
     started: f64,
     pub(crate) uptime_seconds: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Status<S> {
     rescues: BTreeMap<String, u64>,
     recalls: BTreeMap<String, u64>,
     pub(crate) regrets: BTreeMap<String, u64>,
-    pub(crate) store: Option<S>,
+    pub(crate) store: Option<StoreStatus>,
     pub(crate) store_notice: Option<String>,
     pub(crate) in_flight: usize,
     streams: u64,
@@ -84,12 +84,13 @@ pub(crate) struct UpstreamStatus {
     pub(crate) failed: u64,
 }
 
-#[derive(Serialize)]
-struct StoreStatus {
-    path: Option<String>,
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct StoreStatus {
+    pub(crate) path: Option<String>,
     #[serde(flatten)]
-    stats: Option<store::Stats>,
-    trouble: Option<String>,
+    pub(crate) stats: Option<store::Stats>,
+    pub(crate) trouble: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -174,7 +175,7 @@ impl Proxy {
         serde_json::to_string(&self.status(store)).unwrap_or_default()
     }
 
-    fn status(&self, store: Option<StoreStatus>) -> Status<StoreStatus> {
+    fn status(&self, store: Option<StoreStatus>) -> Status {
         let live = self.live();
         let started = self.stats.started;
         let [repeated, recalled] = self.accounting.metrics.regrets();

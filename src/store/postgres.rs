@@ -9,7 +9,7 @@ use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineStore, OpenError, Stale, Start, Terms, count};
-use super::{Op, PayloadInfo, Settings, Stats, StoreError, TOMBSTONES, Time};
+use super::{Op, PayloadInfo, Settings, StoreError, TOMBSTONES, Time};
 use crate::payload::{Lifetime, PayloadKey};
 
 mod calls;
@@ -210,23 +210,14 @@ impl Engine for Postgres {
         self.execute(Op::Sweep, sql::SET_FULL, &[int(&i64::from(is_full))]).await.map(drop)
     }
 
-    async fn totals(&self) -> Result<Stats, StoreError> {
+    async fn totals(&self) -> Result<[u64; 8], StoreError> {
         let found = self.rows(Op::Get, sql::TOTALS, &[]).await?;
         let row = found.first().ok_or_else(|| self.links.damaged())?;
-        let (stored_bytes, summary_bytes, inspected_bytes) =
-            (self.number(row, 2)?, self.number(row, 4)?, self.number(row, 6)?);
-        Ok(Stats {
-            payloads: self.number(row, 0)?,
-            bytes: self.number(row, 1)?,
-            stored_bytes,
-            summaries: self.number(row, 3)?,
-            summary_bytes,
-            inspected: self.number(row, 5)?,
-            inspected_bytes,
-            file_bytes: stored_bytes + summary_bytes + inspected_bytes,
-            tombstones: self.number(row, 7)?,
-            ..Stats::default()
-        })
+        let mut totals = [0; 8];
+        for (n, total) in totals.iter_mut().enumerate() {
+            *total = self.number(row, n)?;
+        }
+        Ok(totals)
     }
 }
 

@@ -13,7 +13,7 @@ use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineError, EngineStore, OpenError, Stale, Start, Terms, count};
-use super::{Op, PayloadInfo, Stats, StoreError, TOMBSTONES, Time};
+use super::{Op, PayloadInfo, StoreError, TOMBSTONES, Time};
 use crate::payload::{Lifetime, PayloadKey};
 
 mod answers;
@@ -203,7 +203,7 @@ impl Engine for Redis {
     }
 
     async fn crowd_summaries(&self) -> Result<u64, StoreError> {
-        let all = self.totals().await?.summary_bytes;
+        let [.., all, _] = self.totals().await?;
         let mut over = all.saturating_sub(self.terms.settings.max_summary_bytes());
         let mut n_removed = 0;
         while over > 0 {
@@ -238,7 +238,7 @@ impl Engine for Redis {
         self.write_one(Op::Sweep, step).await.map(drop)
     }
 
-    async fn totals(&self) -> Result<Stats, StoreError> {
+    async fn totals(&self) -> Result<[u64; 8], StoreError> {
         let steps = each_bucket(|bucket| Step::new(bucket, "totals"));
         let mut all = [0; 8];
         for answer in self.read_all(Op::Get, &steps).await? {
@@ -246,19 +246,7 @@ impl Engine for Redis {
                 *total += self.read_as(n.number())?;
             }
         }
-        let [payloads, inspected, tombstones, bytes, stored_bytes, summaries, summary_bytes, inspected_bytes] = all;
-        Ok(Stats {
-            payloads,
-            bytes,
-            stored_bytes,
-            summaries,
-            summary_bytes,
-            inspected,
-            inspected_bytes,
-            file_bytes: stored_bytes + summary_bytes + inspected_bytes,
-            tombstones,
-            ..Stats::default()
-        })
+        Ok(all)
     }
 }
 

@@ -59,7 +59,6 @@ pub struct Settings {
     /// Not set: what the built-in table says, or else `"o200k_base"`.
     ///
     /// Example: `"o200k_base"`
-    #[serde(default)]
     pub encoding: Option<Encoding>,
 }
 

@@ -46,77 +46,66 @@ pub struct Settings {
     /// Not set: the whole path is joined.
     ///
     /// Example: `"/anthropic"`
-    #[serde(default)]
     pub strip_path: Option<String>,
     /// The name of one of the `policies`, for the edits of its requests.
     ///
     /// Not set: the settings of the top level.
     ///
     /// Example: `"long"`
-    #[serde(default)]
     pub policy: Option<String>,
     /// The version of HTTP that is spoken to it.
     ///
     /// Not set: as in `[upstream]`.
     ///
     /// Example: `"1.1"`
-    #[serde(default)]
     pub http: Option<HttpVersion>,
     /// How long opening a connection may take, TLS included.
     ///
     /// Not set: as in `[upstream]`.
     ///
     /// Example: `"10s"`
-    #[serde(default)]
     pub connect_timeout: Option<Period>,
     /// How long the head of the answer may take, from the end of the request on.
     ///
     /// Not set: as in `[upstream]`.
     ///
     /// Example: `"15m"`
-    #[serde(default)]
     pub first_byte_timeout: Option<Period>,
     /// How long it may pause in the middle of an answer.
     ///
     /// Not set: as in `[upstream]`.
     ///
     /// Example: `"10m"`
-    #[serde(default)]
     pub idle_timeout: Option<Period>,
     /// How long an unused connection is kept for the next request.
     ///
     /// Not set: as in `[upstream]`.
     ///
     /// Example: `"20s"`
-    #[serde(default)]
     pub pool_idle_timeout: Option<Period>,
     /// PEM file with roots to trust besides the system's.
     ///
     /// Not set: as in `[upstream]`.
     ///
     /// Example: `"ca.pem"`
-    #[serde(default)]
     pub ca_file: Option<PathBuf>,
     /// The name of the environment variable with the key to send to it in place of what the client sends.
     ///
     /// Not set: the client's own key is passed on; the key of `[upstream]` is never sent to it.
     ///
     /// Example: `"ANTHROPIC_API_KEY"`
-    #[serde(default)]
     pub api_key_env: Option<String>,
     /// The header field in which the key of `api_key_env` is sent. Other keys of the client are then left out.
     ///
     /// Not set: `"x-api-key"` if `when` names the dialect `messages`, else `"authorization"`.
     ///
     /// Example: `"x-api-key"`
-    #[serde(default)]
     pub api_key_header: Option<KeyHeader>,
     /// Asks it at start for its models, as `[upstream]` is asked.
     ///
     /// Not set: as in `[upstream]`.
     ///
     /// Example: `true`
-    #[serde(default)]
     pub probe: Option<bool>,
     /// Header fields that are set on every request to it. Those of `[upstream]` are never sent to it.
     ///

@@ -4,7 +4,7 @@ use super::*;
 
 const PLAIN: RenderOptions = RenderOptions { colour: false, full: false };
 
-fn document(messages: &str) -> RequestDetails {
+fn document(messages: &str) -> Document<Request> {
     let json = format!(
         r#"{{"request":{{"id":"req_1","outcome":"edited","model":"m","edits":{{"clear":2}},"bytes_before":100,"bytes_after":50,"tokens_before":9,"tokens_after":5,"status":200}},
         "changes":[{{"message":4,"action":"clear","label":"clear","tool":"ls","call_id":"c","bytes_before":9,"bytes_after":3,"handle":"00000000000000000000000000","more_handles":["11111111111111111111111111"]}}],

@@ -11,7 +11,7 @@ use super::link::{Connect, Links};
 use super::writer::NewRow;
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
 use crate::store::shared::{Claim, Claimant, Note, Seen};
-use crate::store::{PayloadInfo, Settings, Stats, StoreError, Time};
+use crate::store::{PayloadInfo, Settings, StoreError, Time};
 use crate::tasks::Tasks;
 
 /// Settings, and whose time counts.
@@ -38,6 +38,11 @@ pub(in crate::store) enum Stale {
     Unused,
 }
 
+/// The outcome of a call.
+pub(in crate::store) trait Reply<T>: Future<Output = Result<T, StoreError>> + Send {}
+
+impl<T, F: Future<Output = Result<T, StoreError>> + Send> Reply<T> for F {}
+
 /// What an engine does. Keys of payloads are the names of rows, and bodies are encoded, as `seal` makes them; times are
 /// those of the engine's clock.
 pub(in crate::store) trait Engine: Exchange {
@@ -57,29 +62,22 @@ pub(in crate::store) trait Engine: Exchange {
     fn promise(&self) -> impl Future<Output = String> + Send;
 
     /// Stores all rows, or none; how many were new, and their bytes.
-    fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> impl Future<Output = Result<(u64, u64), StoreError>> + Send;
+    fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> impl Reply<(u64, u64)>;
 
     /// Those of the keys that are stored for as long, with a use that need not be written.
-    fn fresh(
-        &self,
-        keys: &[PayloadKey],
-        lifetime: Lifetime,
-    ) -> impl Future<Output = Result<Vec<PayloadKey>, StoreError>> + Send;
+    fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> impl Reply<Vec<PayloadKey>>;
 
     /// A body, and whether its use is to be written.
-    fn get(&self, key: PayloadKey) -> impl Future<Output = Result<Option<(Vec<u8>, bool)>, StoreError>> + Send;
+    fn get(&self, key: PayloadKey) -> impl Reply<Option<(Vec<u8>, bool)>>;
 
     /// Removes a row if it has this body.
-    fn remove(&self, key: PayloadKey, body: &[u8]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn remove(&self, key: PayloadKey, body: &[u8]) -> impl Reply<()>;
 
-    fn was_swept(&self, key: PayloadKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn was_swept(&self, key: PayloadKey) -> impl Reply<bool>;
 
-    fn touch(&self, keys: &[PayloadKey]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn touch(&self, keys: &[PayloadKey]) -> impl Reply<()>;
 
-    fn bodies(
-        &self,
-        keys: &[PayloadKey],
-    ) -> impl Future<Output = Result<Vec<(PayloadKey, Vec<u8>)>, StoreError>> + Send;
+    fn bodies(&self, keys: &[PayloadKey]) -> impl Reply<Vec<(PayloadKey, Vec<u8>)>>;
 
     /// At most `most` payloads behind a place, the last used first, whose keys are in a range.
     fn list(
@@ -87,69 +85,64 @@ pub(in crate::store) trait Engine: Exchange {
         after: Option<(Time, PayloadKey)>,
         keys: [PayloadKey; 2],
         most: usize,
-    ) -> impl Future<Output = Result<Vec<PayloadInfo>, StoreError>> + Send;
+    ) -> impl Reply<Vec<PayloadInfo>>;
 
-    fn put_inspected(&self, id: &str, body: &[u8]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn put_inspected(&self, id: &str, body: &[u8]) -> impl Reply<()>;
 
-    fn inspected(&self, id: &str) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
+    fn inspected(&self, id: &str) -> impl Reply<Option<Vec<u8>>>;
 
-    fn trim_inspected(&self, most: usize) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn trim_inspected(&self, most: usize) -> impl Reply<()>;
 
     /// Takes a turn that one process has for so many seconds.
-    fn take_turn(&self, turn: (&str, i64)) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn take_turn(&self, turn: (&str, i64)) -> impl Reply<bool>;
 
     /// Removes a batch of payloads; how many, and their bytes as stored.
-    fn sweep(&self, stale: Stale) -> impl Future<Output = Result<(u64, u64), StoreError>> + Send;
+    fn sweep(&self, stale: Stale) -> impl Reply<(u64, u64)>;
 
     /// Removes summaries that were unused for too long; how many.
-    fn sweep_summaries(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    fn sweep_summaries(&self) -> impl Reply<u64>;
 
     /// Removes summaries beyond their share of the store, those unused for longest first; how many.
-    fn crowd_summaries(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    fn crowd_summaries(&self) -> impl Reply<u64>;
 
-    fn sweep_notes(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn sweep_notes(&self) -> impl Reply<()>;
 
     /// Forgets swept payloads beyond [`crate::store::TOMBSTONES`].
-    fn trim_swept(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn trim_swept(&self) -> impl Reply<()>;
 
     /// Whether the store is full, as the last sweep has found.
-    fn is_full(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn is_full(&self) -> impl Reply<bool>;
 
-    fn set_full(&self, is_full: bool) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn set_full(&self, is_full: bool) -> impl Reply<()>;
 
-    /// Totals of what is stored.
-    fn totals(&self) -> impl Future<Output = Result<Stats, StoreError>> + Send;
+    /// Totals of what is stored, as [`Stats::of_totals`](crate::store::Stats) takes them.
+    fn totals(&self) -> impl Reply<[u64; 8]>;
 }
 
 /// What processes tell each other through an engine.
 pub(in crate::store) trait Exchange: Send + Sync + Sized + 'static {
     /// Stores a summary unless there is one; the one that is there.
-    fn offer(&self, place: Place, body: &[u8]) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
+    fn offer(&self, place: Place, body: &[u8]) -> impl Reply<Option<Vec<u8>>>;
 
     /// A body, and whether its use is to be written.
-    fn summary(&self, beginning: ChainKey) -> impl Future<Output = Result<Option<(Vec<u8>, bool)>, StoreError>> + Send;
+    fn summary(&self, beginning: ChainKey) -> impl Reply<Option<(Vec<u8>, bool)>>;
 
     /// Removes a summary if it has this body.
-    fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> impl Reply<()>;
 
-    fn summaries(&self) -> impl Future<Output = Result<Vec<ChainKey>, StoreError>> + Send;
+    fn summaries(&self) -> impl Reply<Vec<ChainKey>>;
 
-    fn touch_summaries(&self, beginnings: &[ChainKey]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn touch_summaries(&self, beginnings: &[ChainKey]) -> impl Reply<()>;
 
-    fn look(&self, root: ChainKey) -> impl Future<Output = Result<Vec<Seen>, StoreError>> + Send;
+    fn look(&self, root: ChainKey) -> impl Reply<Vec<Seen>>;
 
-    fn claim(&self, place: Place, claimant: Claimant) -> impl Future<Output = Result<Claim, StoreError>> + Send;
+    fn claim(&self, place: Place, claimant: Claimant) -> impl Reply<Claim>;
 
-    fn release(
-        &self,
-        place: Place,
-        claimant: Claimant,
-        not_before: Option<Duration>,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> impl Reply<()>;
 
-    fn note(&self, note: Note, keep: Duration) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn note(&self, note: Note, keep: Duration) -> impl Reply<()>;
 
-    fn notes(&self) -> impl Future<Output = Result<Vec<Note>, StoreError>> + Send;
+    fn notes(&self) -> impl Reply<Vec<Note>>;
 }
 
 // === impl Terms ===

@@ -216,7 +216,7 @@ impl<E: Engine> Inner<E> {
             Some(totals) if totals.at.elapsed() < totals.took * TOTALS_PAUSE && totals.took.as_millis() > 100 => totals,
             _ => {
                 let began = Instant::now();
-                let stats = self.engine.totals().await?;
+                let stats = Stats::of_totals(self.engine.totals().await?);
                 *last.insert(Totals { stats, at: began, took: began.elapsed() })
             }
         };

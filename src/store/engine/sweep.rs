@@ -48,8 +48,7 @@ impl<E: Engine> Inner<E> {
     async fn sweep_by_size(&self, swept: &mut SweepResult) -> Result<(), StoreError> {
         swept.summaries += self.engine.crowd_summaries().await?;
         self.engine.trim_swept().await?;
-        let Stats { stored_bytes, summary_bytes, inspected_bytes, .. } = self.engine.totals().await?;
-        let all = stored_bytes + summary_bytes + inspected_bytes;
+        let all = Stats::of_totals(self.engine.totals().await?).file_bytes;
         let mut over = all.saturating_sub(self.terms.settings.max_bytes.0);
         while over > 0 {
             let (n, bytes) = self.engine.sweep(Stale::Unused).await?;

@@ -129,13 +129,13 @@ pub(super) const TRIM_SWEPT: &str = "DELETE FROM abridge_swept WHERE at < :now -
 
 pub(super) const TOTALS: &str = "SELECT
      (SELECT count(*) FROM abridge_payloads),
+     (SELECT count(*) FROM abridge_inspected),
+     (SELECT count(*) FROM abridge_swept),
      (SELECT coalesce(sum(bytes), 0)::bigint FROM abridge_payloads),
      (SELECT coalesce(sum(stored_bytes), 0)::bigint FROM abridge_payloads),
      (SELECT count(*) FROM abridge_summaries WHERE body IS NOT NULL),
      (SELECT coalesce(sum(octet_length(body)), 0)::bigint FROM abridge_summaries),
-     (SELECT count(*) FROM abridge_inspected),
-     (SELECT coalesce(sum(octet_length(body)), 0)::bigint FROM abridge_inspected),
-     (SELECT count(*) FROM abridge_swept)";
+     (SELECT coalesce(sum(octet_length(body)), 0)::bigint FROM abridge_inspected)";
 
 /// When a commit is confirmed, and how many standbys have it by then.
 pub(super) const PROMISE: &str = "SELECT current_setting('synchronous_commit'),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, RedisError, Value, cmd};
+use redis::{Pipeline, RedisError, ToRedisArgs, Value, cmd};
 
 use super::answers::Answer as _;
 use crate::store::engine::EngineError;
@@ -46,11 +46,6 @@ pub(super) struct Confirmation {
     pub(super) within: Duration,
 }
 
-/// What makes an argument of a step.
-pub(super) trait Argument {
-    fn into_bytes(self) -> Vec<u8>;
-}
-
 /// How long a key lives that is given this lifetime over and over: it is written so that `WAIT` waits for all before it.
 const LONG: u64 = 1_000_000_000;
 
@@ -66,37 +61,13 @@ impl Step {
     }
 
     /// The step with one more argument.
-    pub(super) fn with(mut self, argument: impl Argument) -> Self {
+    pub(super) fn with(mut self, argument: impl ToRedisArgs) -> Self {
         self.add(argument);
         self
     }
 
-    pub(super) fn add(&mut self, argument: impl Argument) {
-        self.arguments.push(argument.into_bytes());
-    }
-}
-
-impl Argument for &[u8] {
-    fn into_bytes(self) -> Vec<u8> {
-        self.to_vec()
-    }
-}
-
-impl Argument for &[u8; 16] {
-    fn into_bytes(self) -> Vec<u8> {
-        self.to_vec()
-    }
-}
-
-impl Argument for &str {
-    fn into_bytes(self) -> Vec<u8> {
-        self.as_bytes().to_vec()
-    }
-}
-
-impl Argument for i64 {
-    fn into_bytes(self) -> Vec<u8> {
-        self.to_string().into_bytes()
+    pub(super) fn add(&mut self, argument: impl ToRedisArgs) {
+        argument.write_redis_args(&mut self.arguments);
     }
 }
 
