@@ -76,3 +76,22 @@ impl Default for Counts {
         Self { commits, written, written_bytes, known, recalled, failures, damaged, is_failing, waits }
     }
 }
+
+impl Stats {
+    /// The totals of an engine.
+    pub(super) fn of_totals(totals: [u64; 8]) -> Self {
+        let [payloads, inspected, tombstones, bytes, stored_bytes, summaries, summary_bytes, inspected_bytes] = totals;
+        let file_bytes = stored_bytes + summary_bytes + inspected_bytes;
+        let counted = Self {
+            payloads,
+            bytes,
+            stored_bytes,
+            summaries,
+            summary_bytes,
+            inspected,
+            inspected_bytes,
+            ..Self::default()
+        };
+        Self { file_bytes, tombstones, ..counted }
+    }
+}

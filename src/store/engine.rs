@@ -481,25 +481,6 @@ fn closed(op: Op) -> StoreError {
     StoreError::new(op, EngineError::Closed.kind(), EngineError::Closed)
 }
 
-impl Stats {
-    /// The totals of an engine.
-    fn of_totals(totals: [u64; 8]) -> Self {
-        let [payloads, inspected, tombstones, bytes, stored_bytes, summaries, summary_bytes, inspected_bytes] = totals;
-        let file_bytes = stored_bytes + summary_bytes + inspected_bytes;
-        let counted = Self {
-            payloads,
-            bytes,
-            stored_bytes,
-            summaries,
-            summary_bytes,
-            inspected,
-            inspected_bytes,
-            ..Self::default()
-        };
-        Self { file_bytes, tombstones, ..counted }
-    }
-}
-
 impl Settings {
     /// The namespace with what joins it to a name; empty if there is none.
     pub(super) fn namespace_with(&self, joint: char) -> String {

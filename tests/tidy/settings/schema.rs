@@ -74,8 +74,9 @@ const TYPES: [(&str, &str, Option<&str>); 12] = [
 ];
 
 /// Types that need no explanation.
-const PLAIN: [(&str, &str); 10] = [
+const PLAIN: [(&str, &str); 11] = [
     ("bool", "boolean"),
+    ("On", "boolean"),
     ("usize", "integer"),
     ("String", "string"),
     ("PathBuf", "path"),
