@@ -49,7 +49,12 @@ tests() {
     nice -n 19 scripts/ci.sh lint &
     linting=$!
     trap '{ pkill -P "$linting" || kill "$linting"; } 2>/dev/null || true' EXIT
-    step cargo test "${ci[@]}" --no-fail-fast
+    said="${CARGO_TARGET_DIR:-target}/tests.log"
+    if ! step cargo test "${ci[@]}" --no-fail-fast 2>&1 | tee "$said"; then
+        printf '\n== What failed, and what it said\n'
+        sed -n '/^failures:$/,/^test result: FAILED/p' "$said" | head -n 400
+        exit 1
+    fi
     step cargo test "${ci[@]}" "${sessions[@]}"
     # One round, which says that the benches work, not how quick anything is.
     step cargo bench "${ci[@]}" --bench core -- --once

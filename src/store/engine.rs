@@ -130,7 +130,8 @@ const LARGE: usize = 64 * 1024;
 /// At start, the engine is asked again after this time.
 const START_PAUSE: Duration = Duration::from_secs(1);
 
-/// Totals that took time `t` to count are counted again after this many times `t`.
+/// Totals that took a time `t` longer than this are counted again after [`TOTALS_PAUSE`] times `t`.
+const SLOW_TOTALS: Duration = Duration::from_secs(1);
 const TOTALS_PAUSE: u32 = 100;
 
 /// Opens the engine of the settings, as [`EngineStore::open`] does.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
-use super::{Engine, Inner, Known, TOTALS_PAUSE, Totals};
+use super::{Engine, Inner, Known, SLOW_TOTALS, TOTALS_PAUSE, Totals};
 use crate::payload::{Lifetime, Payload, PayloadKey};
 use crate::store::codec::{Name, Unreadable};
 use crate::store::page::{MAX_BYTES_READ, PageScan, key_range};
@@ -213,7 +213,7 @@ impl<E: Engine> Inner<E> {
     pub(super) async fn stats(&self) -> Result<Stats, StoreError> {
         let mut last = self.totals.lock().await;
         let totals = match *last {
-            Some(totals) if totals.at.elapsed() < totals.took * TOTALS_PAUSE && totals.took.as_millis() > 100 => totals,
+            Some(totals) if totals.at.elapsed() < totals.took * TOTALS_PAUSE && totals.took > SLOW_TOTALS => totals,
             _ => {
                 let began = Instant::now();
                 let stats = Stats::of_totals(self.engine.totals().await?);
