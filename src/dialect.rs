@@ -167,6 +167,11 @@ pub trait Dialect: Debug + Send + Sync {
     /// A message in which the user says `text`.
     fn render_user_message(&self, text: &str) -> Bytes;
 
+    /// The same where results stand: a message, or an entry of one.
+    fn render_user_entry(&self, text: &str) -> Bytes {
+        self.render_user_message(text)
+    }
+
     /// A result that says `text` in answer to the call `id`, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;
 

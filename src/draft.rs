@@ -61,7 +61,7 @@ mod timeline;
 mod truncation_cache;
 
 use cold_passes::ColdPassesFound;
-use insertion::{InsertedResult, Insertion};
+use insertion::{Inserted, Insertion};
 use journal::{ChangeId, Journal};
 
 pub use asks::Question;
@@ -120,6 +120,8 @@ pub struct Draft<'a> {
     insertions: Vec<Insertion>,
     /// The placeholders of late results that are not moved.
     stood: BTreeMap<UnitIndex, InsertionIndex>,
+    /// The units behind which texts of the user have been put.
+    texts: BTreeSet<UnitIndex>,
     /// The units that are among what was added.
     moved: BTreeSet<UnitIndex>,
     /// The calls that leave, by their blocks.
@@ -223,6 +225,7 @@ impl<'a> Draft<'a> {
             insertions: Vec::new(),
             leaving: Leaving::Allowed,
             stood: BTreeMap::new(),
+            texts: BTreeSet::new(),
             moved: BTreeSet::new(),
             dropped_calls: BTreeSet::new(),
             batches: BTreeMap::new(),
@@ -309,7 +312,7 @@ impl<'a> Draft<'a> {
     /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form. Its
     /// payloads are stored if there is a store. False if the message is not to be touched.
     pub fn drop_result(&mut self, edit: &'static str, unit: UnitIndex) -> bool {
-        if self.leaving == Leaving::Forbidden || self.breaks_placement([unit]) || !self.take(unit) {
+        if self.leaving == Leaving::Forbidden || !self.take_out_of_place(edit, unit) {
             return false;
         }
         self.undo_replacements(unit);
@@ -325,8 +328,7 @@ impl<'a> Draft<'a> {
     pub fn move_result(&mut self, edit: &'static str, unit: UnitIndex, behind: UnitIndex, placeholder: &str) -> bool {
         if behind.get() >= self.in_place.len()
             || self.is_across_barrier(behind, unit)
-            || self.breaks_placement([unit])
-            || !self.take(unit)
+            || !self.take_out_of_place(edit, unit)
         {
             return false;
         }
@@ -337,12 +339,7 @@ impl<'a> Draft<'a> {
         let change = self.journal.make(self.about_result(edit, action, unit, sizes));
         let until_then = self.rendered(self.pairing().answered_block(unit), placeholder).unwrap_or_default();
         self.n_bytes_removed += until_then.len() + 1;
-        self.insertions.push(Insertion {
-            behind,
-            what: InsertedResult::Moved { unit, until_then },
-            change,
-            gone: false,
-        });
+        self.insertions.push(Insertion { behind, what: Inserted::Moved { unit, until_then }, change, gone: false });
         self.moved.insert(unit);
         true
     }

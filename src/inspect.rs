@@ -175,7 +175,7 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
     for change in &report.changes {
         let filtered = change.edit == FILTER;
         let (message, state) = match change.action {
-            Action::Insert { .. } => continue,
+            Action::Insert { .. } | Action::InsertText { .. } => continue,
             Action::Move { message, .. } => (message, State::Moved),
             Action::Drop { message } => (message, if filtered { State::Filtered } else { State::Dropped }),
             Action::DropCall { message } => (message, if filtered { State::Filtered } else { State::Patched }),

@@ -254,6 +254,11 @@ pub enum Action {
         /// The message that it goes behind.
         behind: usize,
     },
+    /// A text of the user is put in, where one has to stand.
+    InsertText {
+        /// The message that it goes behind.
+        behind: usize,
+    },
     /// A result is moved.
     Move {
         /// The message.
@@ -305,6 +310,7 @@ impl Action {
     pub fn label(self) -> &'static str {
         match self {
             Self::Insert { .. } => "insert",
+            Self::InsertText { .. } => "insert_text",
             Self::Move { .. } => "move",
             Self::Drop { .. } => "drop",
             Self::DropCall { .. } => "drop_call",
@@ -321,6 +327,7 @@ impl Action {
     pub fn renumbered(self, number: impl Fn(usize) -> usize) -> Self {
         match self {
             Self::Insert { behind } => Self::Insert { behind: number(behind) },
+            Self::InsertText { behind } => Self::InsertText { behind: number(behind) },
             Self::Move { message, behind } => Self::Move { message: number(message), behind: number(behind) },
             Self::Drop { message } => Self::Drop { message: number(message) },
             Self::DropCall { message } => Self::DropCall { message: number(message) },

@@ -37,7 +37,7 @@ pub(crate) fn accounted(
                 left[message] = true;
                 moved.push(message);
             }
-            Action::Insert { .. } => inserted += 1,
+            Action::Insert { .. } | Action::InsertText { .. } => inserted += 1,
             Action::Drop { message }
             | Action::DropCall { message }
             | Action::Strip { message }

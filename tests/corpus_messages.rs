@@ -224,7 +224,7 @@ impl Step {
         recalled(&plan, body, ran)?;
         let changes = plan.report.changes.iter().map(|change| {
             let message = match change.action {
-                Action::Insert { behind } => behind,
+                Action::Insert { behind } | Action::InsertText { behind } => behind,
                 Action::Move { message, .. }
                 | Action::Drop { message }
                 | Action::DropCall { message }
@@ -241,7 +241,9 @@ impl Step {
 
     /// Begins with what went out the time before, or a pass was made, which has taken nothing back.
     fn grown(&self, before: &Self, ran: &Ran) -> Result<(), String> {
-        let passing = |change: &&(&'static str, usize, String)| !matches!(change.0, "insert" | "move" | "truncate");
+        let passing = |change: &&(&'static str, usize, String)| {
+            !matches!(change.0, "insert" | "insert_text" | "move" | "truncate")
+        };
         let dropped: BTreeSet<_> =
             self.changes.iter().filter(|change| change.0 == "drop").map(|change| &change.2).collect();
         let stands =

@@ -126,6 +126,13 @@ impl Dialect for Messages {
         message.into()
     }
 
+    fn render_user_entry(&self, text: &str) -> Bytes {
+        let mut block = br#"{"type":"text","text":"#.to_vec();
+        push_string(&mut block, text);
+        block.push(b'}');
+        block.into()
+    }
+
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {
         let id = id.raw.map_or(b"\"\"".as_slice(), |raw| raw.of(body));
         let mut block = Vec::with_capacity(80 + id.len() + text.len());

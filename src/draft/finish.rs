@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    AppliedSummary, Draft, InsertedResult, Insertion, LookUp,
+    AppliedSummary, Draft, Inserted, Insertion, LookUp,
     replacement::Replacement,
     splice_array::{InsertedElement, splice_array},
 };
@@ -257,10 +257,8 @@ impl Draft<'_> {
             let elements =
                 self.request.dialect.result_elements(results.iter().map(|added| self.added_bytes(added)).collect());
             let moved = |added: &Insertion| match added.what {
-                InsertedResult::Moved { unit, .. } => {
-                    conversation.unit(unit).filter(|unit| conversation.is_element(unit))
-                }
-                InsertedResult::New { .. } | InsertedResult::Stood { .. } => None,
+                Inserted::Moved { unit, .. } => conversation.unit(unit).filter(|unit| conversation.is_element(unit)),
+                Inserted::New { .. } | Inserted::Stood { .. } | Inserted::Text { .. } => None,
             };
             let moved =
                 results.into_iter().map(|added| moved(added).map(|unit| unit.element)).chain(std::iter::repeat(None));
@@ -273,8 +271,10 @@ impl Draft<'_> {
 
     fn added_bytes(&self, added: &Insertion) -> Bytes {
         match &added.what {
-            InsertedResult::New { bytes, .. } | InsertedResult::Stood { until_then: bytes } => bytes.clone(),
-            InsertedResult::Moved { unit, .. } => self.rewritten(*unit).unwrap_or_else(|| {
+            Inserted::New { bytes, .. } | Inserted::Stood { until_then: bytes } | Inserted::Text { bytes } => {
+                bytes.clone()
+            }
+            Inserted::Moved { unit, .. } => self.rewritten(*unit).unwrap_or_else(|| {
                 let span = self.span(*unit);
                 self.request.body.slice(span.start..span.end)
             }),

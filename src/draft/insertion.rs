@@ -1,4 +1,4 @@
-//! Results that are put behind units.
+//! Results and texts that are put behind units.
 
 use bytes::Bytes;
 
@@ -8,12 +8,12 @@ use crate::{
     plan::{Action, Sizes},
 };
 
-/// A result that is put behind a unit.
+/// What is put behind a unit.
 #[derive(Debug)]
 pub(super) struct Insertion {
     /// The unit that it is put behind, which may itself have left.
     pub(super) behind: UnitIndex,
-    pub(super) what: InsertedResult,
+    pub(super) what: Inserted,
     /// The change that says so.
     pub(super) change: ChangeId,
     /// Whether it has been dropped again.
@@ -21,16 +21,29 @@ pub(super) struct Insertion {
 }
 
 #[derive(Debug)]
-pub(super) enum InsertedResult {
+pub(super) enum Inserted {
     /// A result that stood elsewhere, and what stands for it where it has not come yet.
     Moved { unit: UnitIndex, until_then: Bytes },
     /// The placeholder of a late result that cannot be moved. It is gone.
     Stood { until_then: Bytes },
     /// A result that was not there, which answers the call of a block.
     New { call: BlockIndex, bytes: Bytes },
+    /// A text of the user.
+    Text { bytes: Bytes },
 }
 
 impl Draft<'_> {
+    /// Puts a text of the user behind the place of a message.
+    pub(super) fn insert_text(&mut self, edit: &'static str, behind: UnitIndex, text: &str) {
+        let bytes = self.request.dialect.render_user_entry(text);
+        self.n_bytes += bytes.len() + 1;
+        let sizes = Sizes { before: 0, after: bytes.len() };
+        let change =
+            self.journal.make(self.about_result(edit, Action::InsertText { behind: behind.get() }, behind, sizes));
+        self.insertions.push(Insertion { behind, what: Inserted::Text { bytes }, change, gone: false });
+        self.texts.insert(behind);
+    }
+
     /// Notes a late result that is not moved. Earlier requests had a result with the text `placeholder` after the message
     /// `behind`.
     pub fn note_late_result(&mut self, edit: &'static str, unit: UnitIndex, behind: UnitIndex, placeholder: &str) {
@@ -41,7 +54,7 @@ impl Draft<'_> {
         self.journal.revoke(change);
         self.n_bytes_removed += until_then.len() + 1;
         self.stood.insert(unit, InsertionIndex::new(self.insertions.len()));
-        self.insertions.push(Insertion { behind, what: InsertedResult::Stood { until_then }, change, gone: true });
+        self.insertions.push(Insertion { behind, what: Inserted::Stood { until_then }, change, gone: true });
     }
 
     /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
@@ -55,7 +68,7 @@ impl Draft<'_> {
         self.n_bytes += bytes.len() + 1;
         let sizes = Sizes { before: 0, after: bytes.len() };
         let change = self.journal.make(self.about_call(edit, Action::Insert { behind: behind.get() }, call, sizes));
-        self.insertions.push(Insertion { behind, what: InsertedResult::New { call, bytes }, change, gone: false });
+        self.insertions.push(Insertion { behind, what: Inserted::New { call, bytes }, change, gone: false });
         true
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{cell::OnceCell, iter};
 
-use super::{AppliedSummary, Draft, InsertedResult, ParsedRequest, Row, replacement::Replacement};
+use super::{AppliedSummary, Draft, Inserted, ParsedRequest, Row, replacement::Replacement};
 use crate::{
     conversation::{BlockIndex, Fingerprints, Unit, UnitIndex},
     payload::Fingerprint,
@@ -68,9 +68,10 @@ impl Draft<'_> {
             (
                 None,
                 Some(
-                    InsertedResult::New { bytes, .. }
-                    | InsertedResult::Moved { until_then: bytes, .. }
-                    | InsertedResult::Stood { until_then: bytes },
+                    Inserted::New { bytes, .. }
+                    | Inserted::Moved { until_then: bytes, .. }
+                    | Inserted::Stood { until_then: bytes }
+                    | Inserted::Text { bytes },
                 ),
             ) => self.request.dialect.element_tokens(self.gauge(), bytes),
             (None, None) => 0,
@@ -92,7 +93,7 @@ impl Draft<'_> {
         self.request.dialect.count_call(self.gauge(), &self.spliced(span, &splices))
     }
 
-    pub(super) fn insertion_of(&self, row: &Row) -> Option<&InsertedResult> {
+    pub(super) fn insertion_of(&self, row: &Row) -> Option<&Inserted> {
         Some(&self.insertions.get(row.insertion?.get())?.what)
     }
 
@@ -144,7 +145,7 @@ impl Draft<'_> {
     fn fingerprint_of(&self, row: &Row) -> Fingerprint {
         match (row.unit, self.insertion_of(row)) {
             (Some(unit), _) => self.read_fingerprint(unit),
-            (None, Some(InsertedResult::New { bytes, .. })) => Fingerprint::of(bytes),
+            (None, Some(Inserted::New { bytes, .. } | Inserted::Text { bytes })) => Fingerprint::of(bytes),
             (None, _) => Fingerprint::default(),
         }
     }

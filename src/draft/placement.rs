@@ -4,7 +4,10 @@
 use std::collections::BTreeSet;
 
 use super::Draft;
-use crate::conversation::{Role, Unit, UnitIndex};
+use crate::{
+    conversation::{BlockIndex, Role, Unit, UnitIndex},
+    language::Language,
+};
 
 impl Draft<'_> {
     /// Whether something stands between a result and the unit that it would be moved behind which nothing moves across.
@@ -12,38 +15,72 @@ impl Draft<'_> {
         let barriers = self.barriers();
         let first = barriers.partition_point(|barrier| *barrier <= behind.min(result));
         let between = barriers.iter().skip(first).take_while(|barrier| **barrier < behind.max(result));
-        // A result may cross what stays in its place whatever leaves: `breaks_placement` looks after that.
+        // A result may cross a unit that has to follow the user: `take_out_of_place` keeps one before it.
         between.filter_map(|barrier| self.unit(*barrier)).any(|barrier| !barrier.flags.follows_user)
     }
 
-    /// Whether a unit that has to stand between the user and the model would not, if these units left.
-    pub(super) fn breaks_placement(&self, leaving: impl IntoIterator<Item = UnitIndex>) -> bool {
+    /// Takes a result out of its place. If a unit that has to follow the user would then follow the model, a short text of
+    /// the user is put there. False if the result may not leave.
+    pub(super) fn take_out_of_place(&mut self, edit: &'static str, result: UnitIndex) -> bool {
+        let breaks = self.breaks_placement([result], &BTreeSet::new());
+        if !self.take(result) {
+            return false;
+        }
+        if breaks {
+            self.insert_text(
+                edit,
+                result,
+                match self.language {
+                    Language::En => "[A tool result was moved or removed here.]",
+                    Language::Zh => "[此处的工具结果已被移动或移除。]",
+                },
+            );
+        }
+        true
+    }
+
+    /// Whether a unit that has to stand between the user and the model would not, if these units and calls left.
+    pub(super) fn breaks_placement(
+        &self,
+        leaving: impl IntoIterator<Item = UnitIndex>,
+        calls: &BTreeSet<BlockIndex>,
+    ) -> bool {
         if self.barriers().is_empty() {
             return false;
         }
+        let conversation = self.request.conversation;
         let leaving: BTreeSet<UnitIndex> = leaving.into_iter().collect();
         let stands = |unit: &UnitIndex| self.is_in_place(*unit) && !leaving.contains(unit);
-        let end = self.request.conversation.next_unit();
-        leaving.iter().any(|unit| {
-            let next = UnitIndex::each(&(unit.next()..end)).find(stands).and_then(|next| self.unit(next));
-            let Some(next) = next.filter(|next| next.role != Role::Assistant) else { return false };
-            let before = UnitIndex::each(&(UnitIndex::default()..*unit)).rev().find(stands);
-            match before.and_then(|before| self.unit(before)) {
-                before if next.flags.follows_user => {
-                    before.is_none_or(|before| before.role == Role::Assistant && !self.gets_result(before))
-                }
-                before => before.is_some_and(|before| before.flags.follows_user),
+        // A turn that stays may lose its results.
+        let turns = calls.iter().filter_map(|call| Some(conversation.turn_of(conversation.caller(*call)?)));
+        let turns: BTreeSet<_> = turns.filter_map(|turn| UnitIndex::each(&turn).next_back()).collect();
+        leaving.union(&turns).any(|unit| {
+            let next = UnitIndex::each(&(unit.next()..conversation.next_unit())).find(stands);
+            let next = next.and_then(|next| Some((next, self.unit(next)?)));
+            let Some((at, next)) = next.filter(|(_, next)| next.role != Role::Assistant) else { return false };
+            let is_of_model = self.unit(*unit).is_some_and(|unit| unit.role == Role::Assistant);
+            if !next.flags.follows_user && !is_of_model {
+                return false; // what follows the user did not stand before the model either
+            }
+            let before = UnitIndex::each(&(UnitIndex::default()..unit.next())).rev().find(stands);
+            let has_text = || self.texts.range(before.unwrap_or_default()..at).next().is_some();
+            match before.and_then(|before| Some((before, self.unit(before)?))) {
+                Some((_, of)) if !next.flags.follows_user => of.flags.follows_user,
+                Some((_, of)) if of.role != Role::Assistant => false,
+                Some((before, _)) => !self.gets_result(before, calls) && !has_text(),
+                None => next.flags.follows_user && !has_text(),
             }
         })
     }
 
-    /// Whether a result is put in behind a unit of the model.
-    fn gets_result(&self, caller: &Unit) -> bool {
-        let pairing = self.pairing();
-        let first = pairing.calls.partition_point(|call| call.block < caller.blocks.start);
-        let calls = pairing.calls.get(first..).unwrap_or_default().iter();
-        let mut calls = calls.take_while(|call| call.block < caller.blocks.end);
-        calls.any(|call| !call.answered && call.answerable && !self.dropped_calls.contains(&call.block))
+    /// Whether a result stands or is put in behind the turn that a unit of the model is in, once these calls have left.
+    fn gets_result(&self, caller: UnitIndex, leaving: &BTreeSet<BlockIndex>) -> bool {
+        let (conversation, pairing) = (self.request.conversation, self.pairing());
+        let mut calls = conversation.block_range(conversation.turn_of(caller));
+        calls.any(|call| {
+            let gets = pairing.call_of(call).is_some_and(|call| call.answered || call.answerable);
+            gets && !self.dropped_calls.contains(&call) && !leaving.contains(&call)
+        })
     }
 
     fn unit(&self, unit: UnitIndex) -> Option<&Unit> {

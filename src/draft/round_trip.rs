@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
-use super::{Draft, InsertedResult, Leaving, Row};
+use super::{Draft, Inserted, Leaving, Row};
 use crate::conversation::{BlockIndex, Unit, UnitIndex};
 use crate::plan::{Action, Sizes};
 
@@ -81,7 +81,7 @@ impl Draft<'_> {
         let Some(unit) = row.unit.filter(may_go) else { return false };
         let gone = row.insertion.is_none()
             && self.leaving != Leaving::Forbidden
-            && !self.breaks_placement([unit])
+            && !self.breaks_placement([unit], &BTreeSet::new())
             && self.take(unit);
         if gone {
             self.record_drop(edit, unit);
@@ -108,7 +108,7 @@ impl Draft<'_> {
         }
         let results = rows.iter().filter_map(|row| row.unit);
         let callers = UnitIndex::each(&units).filter(|unit| is_whole_turn || !self.speaks(*unit));
-        if self.breaks_placement(results.chain(callers)) {
+        if self.breaks_placement(results.chain(callers), &calls) {
             return false;
         }
         for row in rows {
@@ -192,7 +192,7 @@ impl Draft<'_> {
 
     fn added_len(&self, row: &Row) -> usize {
         match self.insertion_of(row) {
-            Some(InsertedResult::New { bytes, .. }) => bytes.len(),
+            Some(Inserted::New { bytes, .. }) => bytes.len(),
             _ => 0,
         }
     }

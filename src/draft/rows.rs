@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{Draft, InsertedResult, InsertionIndex};
+use super::{Draft, Inserted, InsertionIndex};
 use crate::conversation::{BlockIndex, ElementIndex, Role, TurnUnit, Unit, UnitIndex};
 
 /// One unit, as the edits so far have left the conversation.
@@ -52,14 +52,18 @@ impl Draft<'_> {
             while let Some((n, item)) = insertions.next_if(|(_, item)| item.behind == index) {
                 match item.what {
                     _ if item.gone => {}
-                    InsertedResult::Stood { .. } => {} // always gone
-                    InsertedResult::Moved { unit, .. } => {
+                    Inserted::Stood { .. } => {} // always gone
+                    Inserted::Moved { unit, .. } => {
                         let element = self.element_behind(index);
                         rows.push(Row { insertion: Some(n), element, ..sent(unit, Role::Tool) });
                     }
-                    InsertedResult::New { call, .. } => {
+                    Inserted::New { call, .. } => {
                         let (call, element) = (Some(call), self.element_behind(index));
                         rows.push(Row { role: Role::Tool, unit: None, call, element, insertion: Some(n) });
+                    }
+                    Inserted::Text { .. } => {
+                        let element = self.element_behind(index);
+                        rows.push(Row { role: Role::User, unit: None, call: None, element, insertion: Some(n) });
                     }
                 }
             }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{
-    AppliedSummary, ChangeId, Draft, InsertedResult, Offload, ParsedRequest, PlanContext, PrefixKeys, Row,
-    SummaryTiming, replacement::Replacement,
+    AppliedSummary, ChangeId, Draft, Inserted, Offload, ParsedRequest, PlanContext, PrefixKeys, Row, SummaryTiming,
+    replacement::Replacement,
 };
 use crate::{
     conversation::{Conversation, ElementIndex, UnitIndex},
@@ -99,7 +99,7 @@ impl<'a> Draft<'a> {
                 let Span { start, end } = self.span(unit);
                 self.request.body.slice(start..end)
             }),
-            (None, Some(InsertedResult::New { bytes, .. })) => bytes.clone(),
+            (None, Some(Inserted::New { bytes, .. } | Inserted::Text { bytes })) => bytes.clone(),
             (None, _) => Bytes::new(),
         }
     }

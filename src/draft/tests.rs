@@ -7,7 +7,7 @@ use crate::{
     dialect,
     handler::NoAnswers,
     payload::Keys,
-    plan::Plan,
+    plan::{Plan, SentFact, SentFacts},
     span::splice,
     string_index::StringIndex,
     summary::NoSummaries,
@@ -29,6 +29,16 @@ enum Ask {
 
 /// Lets somebody write on the draft of a body.
 fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -> T) -> (T, Plan) {
+    draft_after(body, offload, Sent::Assumed, write)
+}
+
+/// The same when this is known of earlier requests.
+fn draft_after<T>(
+    body: &Bytes,
+    offload: Offload,
+    sent: Sent<'_>,
+    write: impl FnOnce(&mut Draft<'_>) -> T,
+) -> (T, Plan) {
     let dialect = dialect::for_path("/chat/completions").unwrap();
     let conversation = dialect.parse(body).unwrap();
     let (meter, keys) = (Meter::new(&tokens::Settings::default(), &[]), Keys::new([0; 32]));
@@ -43,7 +53,7 @@ fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -
         summaries: &NoSummaries,
         summarize: SummaryTiming::Triggered,
         cold_passes: ColdPasses::At(&[]),
-        sent: Sent::Assumed,
+        sent,
         strips_now: false,
         answers: &NoAnswers,
     };
@@ -338,6 +348,24 @@ fn a_result_without_a_call_takes_along_what_was_written_on_it() {
     });
     check_bytes(&body, n_bytes, &plan);
     assert_eq!(plan.report.changes.len(), 1, "that it was truncated is moot");
+}
+
+#[test]
+fn a_result_that_an_unanswered_request_did_not_have_supersedes_what_stood_for_it() {
+    let body = ROUND
+        .replace(r#"{"role":"tool","tool_call_id":"x","content":"of x"}"#, r#"{"role":"tool","tool_call_id":"a"}"#);
+    let facts = SentFacts { facts: vec![(3, SentFact::Cleared)], is_known: true, strips_now: false };
+    let (events, _) = draft_after(&Bytes::from(body), Offload::Possible, Sent::Recorded(&facts), |draft| {
+        let events = draft.timeline().into_iter().map(|event| match event {
+            TimelineEvent::Added(Row { unit: Some(unit), .. }) => format!("{}", unit.get()),
+            TimelineEvent::Added(_) => "missing".to_owned(),
+            TimelineEvent::Superseded(row) => format!("row {} superseded", row.get()),
+            TimelineEvent::Removed(row) => format!("row {} removed", row.get()),
+            TimelineEvent::ModelCall(_) => "call".to_owned(),
+        });
+        events.collect::<Vec<_>>().join(", ")
+    });
+    assert_eq!(events, "0, call, 1, 2, missing, call, row 3 superseded, 3, call, 4, 5, call");
 }
 
 #[derive(serde::Deserialize)]

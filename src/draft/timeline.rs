@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{Draft, InsertedResult, InsertionIndex, ParsedRequest, Row, RowElement};
+use super::{Draft, Inserted, InsertionIndex, ParsedRequest, Row, RowElement};
 use crate::conversation::{BlockIndex, Pairing, Role, Unit, UnitIndex, index::index};
 
 /// How a text begins that Claude Code adds to what the user says, behind tool results too.
@@ -89,9 +89,9 @@ impl Draft<'_> {
     /// The insertions of moved results, and of results for calls.
     fn insertions_by_row(&self) -> HashMap<RowKey, InsertionIndex> {
         let rows = self.insertions.iter().map(|insertion| match insertion.what {
-            InsertedResult::Moved { unit, .. } => Some(RowKey::Unit(unit)),
-            InsertedResult::New { call, .. } => Some(RowKey::MissingResultOf(Some(call))),
-            InsertedResult::Stood { .. } => None,
+            Inserted::Moved { unit, .. } => Some(RowKey::Unit(unit)),
+            Inserted::New { call, .. } => Some(RowKey::MissingResultOf(Some(call))),
+            Inserted::Stood { .. } | Inserted::Text { .. } => None,
         });
         rows.enumerate().filter_map(|(n, row)| Some((row?, InsertionIndex::new(n)))).collect()
     }
@@ -117,7 +117,8 @@ fn missing(
             return None;
         }
         let stood = result.map_or(RowKey::MissingResultOf(Some(call.block)), RowKey::Unit);
-        let behind = pairing.run_end_of(call)?;
+        // An unanswered request may have ended inside the run.
+        let behind = pairing.run_end_of(call)?.min(UnitIndex::new(next.get().saturating_sub(1)));
         let unmoved = result.and_then(|result| draft.stood.get(&result));
         let insertion = insertions.get(&stood).or(unmoved).copied();
         let (call, element) = (Some(call.block), draft.element_behind(behind));

@@ -118,6 +118,7 @@ impl Changes {
 fn named(action: Action) -> (&'static str, usize, Option<usize>) {
     match action {
         Action::Insert { behind } => ("insert", behind, None),
+        Action::InsertText { behind } => ("insert_text", behind, None),
         Action::Move { message, behind } => ("move", message, Some(behind)),
         Action::Drop { message } => ("drop", message, None),
         Action::Strip { message } => ("strip", message, None),
@@ -169,6 +170,7 @@ mod tests {
     fn says_what_was_done_to_which_message_and_where_to() {
         for (action, to) in [
             (Action::Insert { behind: 3 }, None),
+            (Action::InsertText { behind: 3 }, None),
             (Action::Move { message: 3, behind: 1 }, Some(1)),
             (Action::Drop { message: 3 }, None),
             (Action::DropCall { message: 3 }, None),

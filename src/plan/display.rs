@@ -55,6 +55,7 @@ impl fmt::Display for Change {
         write!(f, "{}: ", self.edit)?;
         match self.action {
             Action::Insert { behind } => write!(f, "insert a result behind message {behind}")?,
+            Action::InsertText { behind } => write!(f, "insert a text of the user behind message {behind}")?,
             Action::Move { message, behind } => write!(f, "move message {message} behind message {behind}")?,
             Action::Drop { message } => write!(f, "drop message {message}")?,
             Action::DropCall { message } => write!(f, "drop a call of message {message}")?,
@@ -64,13 +65,17 @@ impl fmt::Display for Change {
             Action::Strip { message } => write!(f, "leave reasoning out of message {message}")?,
             Action::Summarize { from, to } => write!(f, "summarise messages {from} to {}", to.saturating_sub(1))?,
         }
-        let is_about_a_call = !matches!(self.action, Action::Summarize { .. });
+        let is_about_a_call = !matches!(self.action, Action::Summarize { .. } | Action::InsertText { .. });
         if is_about_a_call {
             about(f, &self.call_id, self.tool_name.as_deref())?;
         }
         if !matches!(
             self.action,
-            Action::Insert { .. } | Action::Move { .. } | Action::Drop { .. } | Action::DropCall { .. }
+            Action::Insert { .. }
+                | Action::InsertText { .. }
+                | Action::Move { .. }
+                | Action::Drop { .. }
+                | Action::DropCall { .. }
         ) {
             write!(f, ", bytes {}", self.bytes)?;
             if let Some(tokens) = self.tokens {

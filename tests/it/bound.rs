@@ -135,6 +135,9 @@ impl Session {
             self.messages.push(json!({"role": "system", "content": "A note of the program."}));
         }
         self.messages.push(user(&[result(&id, 60)]));
+        if dice.one_in(3) {
+            self.messages.push(json!({"role": "system", "content": "A note of the program."}));
+        }
     }
 }
 
@@ -291,7 +294,6 @@ async fn thinking_is_never_sent_after_what_it_was_not_made_after() {
     let first = number("ABRIDGE_BOUND_SEED").unwrap_or(1);
     let (began, signer) = (Instant::now(), Signer::start().await);
     let (mut n_sessions, mut n_runs) = (0, 0);
-    // With seed 8 a result of two comes late and is missing in a fork: that is not mended yet.
     let most = number("ABRIDGE_BOUND_RUNS").unwrap_or(5);
     while began.elapsed() < patience && n_runs < most {
         let seed = first + n_runs;

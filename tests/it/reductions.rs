@@ -102,7 +102,7 @@ pub(crate) fn message_of(action: Action) -> Option<usize> {
         | Action::Truncate { message }
         | Action::Clear { message }
         | Action::ClearInput { message } => Some(message),
-        Action::Insert { .. } | Action::Move { .. } | Action::Summarize { .. } => None,
+        Action::Insert { .. } | Action::InsertText { .. } | Action::Move { .. } | Action::Summarize { .. } => None,
     }
 }
 

@@ -395,13 +395,17 @@ fn leave_duplicates(conversation: &mut Conversation<'_>) {
     }
 }
 
-/// A system message has to stand behind a message of the user. So results that are all of the message before it leave with
-/// the whole turn that called for them.
+/// A system message has to stand behind a message of the user. So if nothing but results, or results that are still to be put
+/// in, are between a turn that calls and a system message, the turn leaves whole.
 fn follow_system(conversation: &mut Conversation<'_>) {
     let units = &conversation.units;
     let is = |unit: usize, role: Role| units.get(unit).is_some_and(|unit| unit.role == role);
-    let calls = |unit: &usize| units.get(*unit).is_some_and(|unit| !unit.blocks.is_empty());
-    let ends = (1..units.len()).filter(|&unit| is(unit, Role::System) && is(unit - 1, Role::Tool));
+    let calls = |unit: &usize| {
+        let turn = units.get(*unit).map(|unit| unit.turn);
+        let turn = units.get(..=*unit).unwrap_or_default().iter().rev().take_while(|unit| Some(unit.turn) == turn);
+        turn.into_iter().any(|unit| !unit.blocks.is_empty())
+    };
+    let ends = (1..units.len()).filter(|&unit| is(unit, Role::System) && !is(unit - 1, Role::System));
     let before = ends.filter_map(|end| (0..end).rev().find(|&unit| !is(unit, Role::Tool)));
     let bound: Vec<_> = before.filter(|&unit| is(unit, Role::Assistant)).filter(calls).collect();
     for unit in bound {

@@ -142,13 +142,31 @@ fn results_are_moved_behind_the_turn_that_calls() {
         ("u a:c1 u:x a:c2 u:r2+r1", "u a:c1 u:r1 u:x a:c2 u:r2"),
         // Across a system message nothing moves.
         ("u a:x u:x s a:c1 u:x+r1", "u a:x u:x s a:c1 u:r1 u:x"),
-        // The system message would stand behind the model, but for a result that is put in.
-        ("u a:c1 u a:x u:r1 s a:x", "u a:c1 u a:x u:r1 s a:x"),
+        // A text keeps the system message behind the user, unless a result does.
+        ("u a:c1 u a:x u:r1 s a:x", "u a:c1 u:r1 u a:x u:x s a:x"),
+        ("u a:c1 u a:x u:r1 s", "u a:c1 u:r1 u a:x u:x s"),
+        ("u a:c1+c2 u a:x u:r1+r2 s s a:x", "u a:c1+c2 u:r1+r2 u a:x u:x s s a:x"),
+        ("u a:c1 a:c2 u a:x u:r1 u:r2 s a:x", "u a:c1 a:c2 u:r1+r2 u a:x u:x s a:x"),
+        ("u a:c1 u a:x u:r9+r1 s a:x", "u a:c1 u:r1 u a:x u:x s a:x"),
+        ("u a:c1 u a:c2 a:x u:r1 s a:x", "u a:c1 u:r1 u a:c2 a:x u:p2 s a:x"),
+        ("u a:c1 s u a:c2 u:r2+r1 s a:x", "u a:c1 u:r1 s u a:c2 u:r2 s a:x"),
+        ("u a:c1 u:r9 s a:x u:r1 s a:x", "u a:c1 u:r1 s a:x u:x s a:x"),
+        ("u s u:r9 u", "u s u"),
         ("u a:c1 u a:x u:r1+x s a:x", "u a:c1 u:r1 u a:x u:x s a:x"),
         ("u a:c1 u a:c2 u:r1 s a:x", "u a:c1 u:r1 u a:c2 u:p2 s a:x"),
     ] {
         check(came, PATCH, expected);
     }
+}
+
+#[test]
+fn the_text_in_the_place_of_a_late_result_is_sent_again() {
+    let all: Vec<_> = "u a:c1 u a:x u:r1 s a:c2 u:r2 a:x u u:r9 s a:x u".split(' ').collect();
+    let sent = |n: usize| words(&edited(&body(&all[..n].join(" ")), PATCH).1);
+    for (before, after) in [(6, 8), (8, 10), (10, 12), (12, 14)] {
+        assert!(sent(after).starts_with(&sent(before)), "{}", sent(after));
+    }
+    assert_eq!(sent(6), "u a:c1 u:r1 u a:x u:x s");
 }
 
 #[test]
@@ -177,9 +195,11 @@ fn results_without_a_call_leave_with_a_comma() {
         ("u a:c1 u:r1+r9", "u a:c1 u:r1"),
         ("u a:c1 u:r1+r1+r9+x", "u a:c1 u:r1+x"),
         ("u a:c1 u:r9", "u a:c1 u:p1"),
-        // A system message would stand behind the model.
-        ("u a:x u:r9 s", "u a:x u:r9 s"),
-        ("u a:x u:r9+r8 s", "u a:x u:r8 s"),
+        // A system message would stand behind the model, or first.
+        ("u a:x u:r9 s", "u a:x u:x s"),
+        ("u a:x u:r9+r8 s", "u a:x u:x s"),
+        ("u:r9 s a:x u", "u:x s a:x u"),
+        ("u:r9 u:r8 s a:x u", "u:x s a:x u"),
     ] {
         check(came, PATCH, expected);
     }
@@ -241,6 +261,11 @@ fn rounds_leave_with_their_thinking_or_call_by_call() {
         // The user would not stand before the system message any more.
         ("u a:x+c1 u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
         ("u a:x a:c1 u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
+        ("u a:c1 a:x u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
+        ("u a:x+c1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
+        ("u a:c1 a:x s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
+        // The text stays that stands for a late result.
+        ("u a:c1 u a:x u:r1 s a:c2 u:r2 a:x u", "u u a:x u:x s a:c2 u:r2 a:x u"),
         // Nor the model behind it.
         ("u s a:c1 u:r1+x a:c2 u:r2 a:x u", "u s a:c1 u:r1+x a:c2 u:r2 a:x u"),
     ] {
@@ -249,6 +274,8 @@ fn rounds_leave_with_their_thinking_or_call_by_call() {
     // What is left is one turn then.
     let (_, out) = edited(&body("u a:x+c1 u:r1 a:c2 u:r2 s a:c3 u:r3 a:x u"), one);
     assert_eq!(words(&out), "u a:x a:c2 u:r2 s a:c3 u:r3 a:x u");
+    let (_, out) = edited(&body("u a:x u:r9 a:c1 s a:c2 u:r2 a:x u"), one);
+    assert_eq!(words(&out), "u a:x a:c1 u:p1 s a:c2 u:r2 a:x u");
 }
 
 #[test]
@@ -274,7 +301,7 @@ fn summarised(came: &Bytes, settings: &str, known: &mut HashMap<ChainKey, Summar
         };
         let messages: Vec<_> = job.source.messages.iter().map(|piece| piece.json.clone()).collect();
         let asked = Bytes::from([&b"{\"messages\":["[..], &messages.join(&b','), b"]}"].concat());
-        assert_in_place(&format!("{} user", words(&asked)));
+        assert_in_place(&format!("{} user", words(&asked)), "a summary");
         let text = job.frame.around("So far.");
         let (tokens_replaced, made_at) = (job.tokens_replaced, job.n_elements);
         let summary = Arc::new(Summary { text, is_block: false, tokens_replaced, made_at, transcript: None });
@@ -283,13 +310,13 @@ fn summarised(came: &Bytes, settings: &str, known: &mut HashMap<ChainKey, Summar
 }
 
 /// Each system message stands behind the user, and before the model or last.
-fn assert_in_place(words: &str) {
+fn assert_in_place(words: &str, came: &str) {
     let mut roles: Vec<_> = words.split(' ').filter_map(|word| word.get(..1)).collect();
     roles.dedup();
     for around in roles.windows(2) {
-        assert!(!matches!(around, ["a", "s"] | ["s", "u"]), "{words}");
+        assert!(!matches!(around, ["a", "s"] | ["s", "u"]), "{words} of {came}");
     }
-    assert!(!words.starts_with('s'), "{words}");
+    assert!(!words.starts_with('s'), "{words} of {came}");
 }
 
 #[test]
@@ -360,22 +387,27 @@ proptest! {
 
     #[test]
     fn system_messages_keep_their_place_whatever_leaves(
-        steps in prop::collection::vec((0..3_usize, any::<bool>(), 0..6_usize), 4..24),
+        steps in prop::collection::vec((0..3_usize, any::<bool>(), 0..6_usize, 0..4_usize), 4..24),
         filter in prop::sample::select(vec!["", "\nfilter_tool_calls.max_tool_calls = 2"]),
         policy in prop::sample::select(vec![SUMMARIZE, "policy.edits = [\"filter_tool_calls\"]", PATCH]),
     ) {
-        let (mut words, mut known) = ("u".to_owned(), HashMap::new());
+        let (mut words, mut known, mut late) = ("u".to_owned(), HashMap::new(), Vec::new());
         let settings = [policy, filter].concat();
-        for (n, (n_calls, says, next)) in steps.into_iter().enumerate() {
+        for (n, (n_calls, says, next, n_late)) in steps.into_iter().enumerate() {
             let says = if says || n_calls == 0 { "x" } else { "" };
             let calls: Vec<_> = (0..n_calls).map(|call| format!("c{n}_{call}")).collect();
             let blocks: Vec<_> = Some(says.to_owned()).into_iter().filter(|says| !says.is_empty()).chain(calls.clone()).collect();
-            let results: Vec<_> = calls.iter().map(|call| format!("{}*300", call.replace('c', "r"))).collect();
+            let mut results: Vec<_> = calls.iter().map(|call| format!("{}*300", call.replace('c', "r"))).collect();
+            if n_late > 1 {
+                results.append(&mut late);
+            } else {
+                late.extend(results.drain(..n_late.min(results.len())));
+            }
             let results = if results.is_empty() { " u".to_owned() } else { format!(" u:{}", results.join("+")) };
             words.push_str(&[" a:", &blocks.join("+"), &results].concat());
             words.push_str(["", "", "", " s", " u s", " u"][next]);
             let sent = self::words(&summarised(&body(&words), &settings, &mut known));
-            assert_in_place(&sent);
+            assert_in_place(&sent, &words);
         }
     }
 }

@@ -93,7 +93,7 @@ fn count_of(action: Action, kind: EditKind, edit: &str) -> usize {
         Action::Truncate { .. } => kind == EditKind::Truncate,
         Action::Clear { .. } => kind == EditKind::Clear,
         Action::ClearInput { .. } => kind == EditKind::ClearInput,
-        Action::Strip { .. } => false,
+        Action::InsertText { .. } | Action::Strip { .. } => false,
         Action::Summarize { from, to } => return if kind == EditKind::Summarise { to.saturating_sub(from) } else { 0 },
     };
     usize::from(matches)

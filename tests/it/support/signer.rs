@@ -108,21 +108,40 @@ fn unmarked(value: &Value) -> Value {
     }
 }
 
-/// Whether each call has its results in the message after it, and no result is without a call.
+/// The turns of a request, each with its role and its blocks: the API combines consecutive messages of one role.
+fn turns(request: &Value) -> Vec<(&str, Vec<Value>)> {
+    let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
+    for message in request["messages"].as_array().into_iter().flatten() {
+        let role = message["role"].as_str().unwrap_or_default();
+        let blocks = message["content"].as_array().cloned().unwrap_or_else(|| vec![message["content"].clone()]);
+        match turns.last_mut() {
+            Some((last, said)) if *last == role => said.extend(blocks),
+            _ => turns.push((role, blocks)),
+        }
+    }
+    turns
+}
+
+/// Whether each call has its results at the beginning of the turn after it, and no result is without a call. A system message
+/// follows the user.
 pub(crate) fn fault(request: &Value) -> Option<String> {
-    let messages = request["messages"].as_array()?;
     let mut open: BTreeSet<String> = BTreeSet::new();
-    for (n, message) in messages.iter().enumerate() {
-        let blocks = message["content"].as_array().cloned().unwrap_or_default();
+    let mut before = "";
+    for (n, (role, blocks)) in turns(request).into_iter().enumerate() {
         let ids = |kind: &str, key: &str| -> BTreeSet<String> {
             let of = blocks.iter().filter(|block| block["type"] == kind);
             of.map(|block| block[key].as_str().unwrap_or_default().to_owned()).collect()
         };
         let results = ids("tool_result", "tool_use_id");
-        if message["role"] == "system" && !open.is_empty() || message["role"] != "system" && results != open {
-            return Some(format!("messages.{n}: {results:?} for {open:?}"));
+        let is_sorted = blocks.is_sorted_by_key(|block| block["type"] != "tool_result");
+        if results != open || !is_sorted {
+            return Some(format!("turn {n}: {results:?} for {open:?}"));
         }
-        open = if message["role"] == "assistant" { ids("tool_use", "id") } else { BTreeSet::new() };
+        if role == "system" && before != "user" {
+            return Some(format!("turn {n}: a system message after {before:?}"));
+        }
+        open = if role == "assistant" { ids("tool_use", "id") } else { BTreeSet::new() };
+        before = role;
     }
     (!open.is_empty()).then(|| format!("at the end {open:?}"))
 }
