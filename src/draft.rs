@@ -120,7 +120,7 @@ pub struct Draft<'a> {
     insertions: Vec<Insertion>,
     /// The placeholders of late results that are not moved.
     stood: BTreeMap<UnitIndex, InsertionIndex>,
-    /// The units behind which texts of the user have been put.
+    /// The units after which texts of the user are inserted.
     texts: BTreeSet<UnitIndex>,
     /// The units that are among what was added.
     moved: BTreeSet<UnitIndex>,

@@ -1,4 +1,4 @@
-//! Results and texts that are put behind units.
+//! Results and texts that are inserted after units.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::{
     plan::{Action, Sizes},
 };
 
-/// What is put behind a unit.
+/// A result or a text that is inserted after a unit.
 #[derive(Debug)]
 pub(super) struct Insertion {
     /// The unit that it is put behind, which may itself have left.
@@ -33,7 +33,7 @@ pub(super) enum Inserted {
 }
 
 impl Draft<'_> {
-    /// Puts a text of the user behind the place of a message.
+    /// Inserts a text of the user after the place of a message.
     pub(super) fn insert_text(&mut self, edit: &'static str, behind: UnitIndex, text: &str) {
         let bytes = self.request.dialect.render_user_entry(text);
         self.n_bytes += bytes.len() + 1;

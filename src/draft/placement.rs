@@ -60,7 +60,7 @@ impl Draft<'_> {
             let Some((at, next)) = next.filter(|(_, next)| next.role != Role::Assistant) else { return false };
             let is_of_model = self.unit(*unit).is_some_and(|unit| unit.role == Role::Assistant);
             if !next.flags.follows_user && !is_of_model {
-                return false; // what follows the user did not stand before the model either
+                return false; // the result already parted what has to be before the model from it
             }
             let before = UnitIndex::each(&(UnitIndex::default()..unit.next())).rev().find(stands);
             let has_text = || self.texts.range(before.unwrap_or_default()..at).next().is_some();
@@ -73,7 +73,7 @@ impl Draft<'_> {
         })
     }
 
-    /// Whether a result stands or is put in behind the turn that a unit of the model is in, once these calls have left.
+    /// Whether the turn of a unit of the model still has a result, or is to get one, once these calls are removed.
     fn gets_result(&self, caller: UnitIndex, leaving: &BTreeSet<BlockIndex>) -> bool {
         let (conversation, pairing) = (self.request.conversation, self.pairing());
         let mut calls = conversation.block_range(conversation.turn_of(caller));

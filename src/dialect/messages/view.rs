@@ -395,8 +395,8 @@ fn leave_duplicates(conversation: &mut Conversation<'_>) {
     }
 }
 
-/// A system message has to stand behind a message of the user. So if nothing but results, or results that are still to be put
-/// in, are between a turn that calls and a system message, the turn leaves whole.
+/// A system message has to follow the user. So if only results, or results that are still to be inserted, are between a turn
+/// with calls and a system message, the turn is removed as a whole.
 fn follow_system(conversation: &mut Conversation<'_>) {
     let units = &conversation.units;
     let is = |unit: usize, role: Role| units.get(unit).is_some_and(|unit| unit.role == role);

@@ -142,7 +142,7 @@ fn results_are_moved_behind_the_turn_that_calls() {
         ("u a:c1 u:x a:c2 u:r2+r1", "u a:c1 u:r1 u:x a:c2 u:r2"),
         // Across a system message nothing moves.
         ("u a:x u:x s a:c1 u:x+r1", "u a:x u:x s a:c1 u:r1 u:x"),
-        // A text keeps the system message behind the user, unless a result does.
+        // A text keeps the system message after the user, unless a result does.
         ("u a:c1 u a:x u:r1 s a:x", "u a:c1 u:r1 u a:x u:x s a:x"),
         ("u a:c1 u a:x u:r1 s", "u a:c1 u:r1 u a:x u:x s"),
         ("u a:c1+c2 u a:x u:r1+r2 s s a:x", "u a:c1+c2 u:r1+r2 u a:x u:x s s a:x"),
@@ -195,7 +195,7 @@ fn results_without_a_call_leave_with_a_comma() {
         ("u a:c1 u:r1+r9", "u a:c1 u:r1"),
         ("u a:c1 u:r1+r1+r9+x", "u a:c1 u:r1+x"),
         ("u a:c1 u:r9", "u a:c1 u:p1"),
-        // A system message would stand behind the model, or first.
+        // A system message would follow the model, or be the first.
         ("u a:x u:r9 s", "u a:x u:x s"),
         ("u a:x u:r9+r8 s", "u a:x u:x s"),
         ("u:r9 s a:x u", "u:x s a:x u"),
@@ -264,7 +264,7 @@ fn rounds_leave_with_their_thinking_or_call_by_call() {
         ("u a:c1 a:x u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
         ("u a:x+c1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
         ("u a:c1 a:x s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
-        // The text stays that stands for a late result.
+        // The text in the place of a late result stays.
         ("u a:c1 u a:x u:r1 s a:c2 u:r2 a:x u", "u u a:x u:x s a:c2 u:r2 a:x u"),
         // Nor the model behind it.
         ("u s a:c1 u:r1+x a:c2 u:r2 a:x u", "u s a:c1 u:r1+x a:c2 u:r2 a:x u"),
