@@ -164,6 +164,11 @@ pub trait Dialect: Debug + Send + Sync {
 
     // === writing requests ===
 
+    /// Whether servers may refuse two messages of the model in a row.
+    fn alternates(&self) -> bool {
+        false
+    }
+
     /// A message in which the user says `text`.
     fn render_user_message(&self, text: &str) -> Bytes;
 

@@ -87,6 +87,10 @@ impl Dialect for ChatCompletions {
         canonical::fields(message).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![message] }])
     }
 
+    fn alternates(&self) -> bool {
+        true
+    }
+
     fn render_user_message(&self, text: &str) -> Bytes {
         let mut message = Vec::with_capacity(64 + text.len() + text.len() / 8);
         message.extend_from_slice(br#"{"role":"user","content":"#);

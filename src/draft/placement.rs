@@ -1,5 +1,5 @@
-//! Units whose place depends on what stands around them: nothing moves across them, and they stay behind a message of the
-//! user and before one of the model.
+//! The order of roles that servers want: units that have to follow the user and precede the model, and messages of the model
+//! that may not follow each other.
 
 use std::collections::BTreeSet;
 
@@ -37,6 +37,30 @@ impl Draft<'_> {
             );
         }
         true
+    }
+
+    /// Inserts a short text of the user after each message of the model whose calls were all removed, if the next message is
+    /// the model's too and servers of the dialect may refuse that.
+    pub fn part_answers(&mut self, edit: &'static str) {
+        if self.batches.is_empty() || !self.request.dialect.alternates() {
+            return;
+        }
+        let text = match self.language {
+            Language::En => "[Tool calls were removed here.]",
+            Language::Zh => "[此处的工具调用已被移除。]",
+        };
+        let mut rows = self.rows();
+        rows.retain(|row| row.role != Role::Tool);
+        let next = rows.iter().skip(1).map(|next| Some(next.role)).chain([None]);
+        for (row, next) in rows.iter().zip(next) {
+            let Some(unit) = row.unit.filter(|unit| self.batches.get(unit) == Some(&0)) else { continue };
+            if next == Some(Role::Assistant) {
+                self.insert_text(edit, unit, text);
+            } else {
+                // An earlier request may have had one.
+                self.n_bytes_removed += self.request.dialect.render_user_entry(text).len() + 1;
+            }
+        }
     }
 
     /// Whether a unit that has to stand between the user and the model would not, if these units and calls left.

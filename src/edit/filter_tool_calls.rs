@@ -3,14 +3,16 @@
 //! # What it does
 //! History is everything before the last user message; the run behind it is exempt. If the history has more than
 //! `max_tool_calls` results, the newest that many are kept, and the others leave together with the calls that they
-//! answer. A message that has no call left keeps its text; if it has none, it leaves, too.
+//! answer. A message that has no call left keeps its text; if it has none, it leaves, too. In Chat Completions, a short text
+//! of the user is inserted between such a text and the next message if that is the model's too: some servers refuse two
+//! messages of the model in a row.
 //!
 //! # When it acts
 //! Only if `max_tool_calls` is set. With `slack = s` it waits until there are more than `max_tool_calls + s` results, and
 //! then goes down to `max_tool_calls`: fewer moves of what a prompt cache has kept.
 //!
 //! # What the model sees
-//! Nothing: what has left was never there. It is not stored either.
+//! Only that text. Calls and results that were removed are not stored.
 //!
 //! # What it never touches
 //! User and system messages, messages of the model without calls, and results that the model has not read yet. A turn
@@ -82,6 +84,7 @@ impl Edit for FilterToolCalls {
                 draft.pass_made(SentFact::Filtered, since);
             }
         }
+        draft.part_answers(self.label());
     }
 }
 

@@ -27,6 +27,9 @@ const LATE_TOO: [&str; 5] = [
     "[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]\n[filter_tool_calls]\nmax_tool_calls = 3",
 ];
 
+/// The text of the user between two messages of the model.
+const PARTING: &str = "[Tool calls were removed here.]";
+
 /// One request of a conversation with late results.
 struct Request {
     end: usize,
@@ -61,9 +64,11 @@ impl Request {
         actions
     }
 
-    /// What went out of all rounds but those of which results may come late.
+    /// What went out of all rounds but those of which results may come late, without the texts that part two messages of the
+    /// model: those are needed or not by what is beside them.
     fn beside_late(&self) -> Vec<&String> {
-        self.elements.iter().filter(|element| !element.contains(LATE)).collect()
+        let is_beside = |element: &&String| !element.contains(LATE) && !element.contains(PARTING);
+        self.elements.iter().filter(is_beside).collect()
     }
 }
 

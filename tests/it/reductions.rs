@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use crate::support::{
     bodies::elements,
-    conversations::{Message, body, damaged, layout, long_steps},
+    conversations::{Message, body, damaged, late_steps, layout, long_steps},
     validator,
 };
 
@@ -147,6 +147,20 @@ proptest! {
     fn long_conversations_stay_valid(layout in layout(), messages in long_steps(0..10), policy in any_policy()) {
         let (plan, output) = plan(policy, &body(&layout, &messages));
         prop_assert_eq!(validator::check(&output), Ok(()), "{}", plan);
+    }
+
+    #[test]
+    fn a_text_without_its_calls_is_not_followed_by_the_model(
+        layout in layout(),
+        messages in prop_oneof![long_steps(0..10), late_steps(0..10), damaged()],
+        policy in any_policy(),
+    ) {
+        let (plan, output) = plan(policy, &body(&layout, &messages));
+        for pair in elements(&output).windows(2) {
+            let came = |element: &str| messages.iter().any(|message| message.json == element);
+            let are_answers = pair.iter().all(|element| element.contains(r#""role":"assistant""#));
+            prop_assert!(!are_answers || came(pair[0]), "{:?}\n{}", pair, plan);
+        }
     }
 
     #[test]

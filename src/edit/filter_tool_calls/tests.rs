@@ -33,9 +33,41 @@ fn a_batch_keeps_the_calls_whose_results_are_kept() {
 
 #[test]
 fn text_stays_without_its_calls() {
-    let plan = check("u C:1,2 t:1 t:2 a u", &policy("max_tool_calls = 0"), "u a a u");
-    assert_eq!(plan.report.counts(), [("filter", 4)]);
-    assert_eq!((plan.report.messages_before, plan.report.messages_after), (6, 4));
+    let plan = check("u C:1,2 t:1 t:2 a u", &policy("max_tool_calls = 0"), "u a u a u");
+    assert_eq!(plan.report.counts(), [("filter", 5)]);
+    assert_eq!((plan.report.messages_before, plan.report.messages_after), (6, 5));
+}
+
+#[test]
+fn no_two_messages_of_the_model_follow_each_other_where_calls_were_removed() {
+    let (none, one) = (policy("max_tool_calls = 0"), policy("max_tool_calls = 1"));
+    check("u C:1 t:1 C:2 t:2 c:3 t:3 C:4 t:4 a u", &one, "u a u a u C:4 t:4 a u");
+    check("u C:1 t:1 C:2,3 t:2 t:3 a u", &one, "u a u C:3 t:3 a u");
+    check("u C:1 t:1 c:2 t:2 u c:3 t:3 a u", &none, "u a u a u");
+    // The result without a call between them is dropped after the filter.
+    let first =
+        "[filter_tool_calls]\nmax_tool_calls = 0\n[policy]\nedits = [\"filter_tool_calls\", \"patch_tool_calls\"]";
+    check("u C:1 t:1 t:9 a u", first, "u a u a u");
+    // The text is in the same place in later requests, and where a late result brings back the next call.
+    let said = "u C:1 t:1 c:2 u C:3 t:3 a u";
+    check(said, &none, "u a u a u a u");
+    check(&format!("{said} a u C:4 t:4"), &none, "u a u a u a u a u C:4 t:4");
+    check_late(&format!("{said} t:2"), &none, "u a u c:2 t:2 u a u a u");
+}
+
+#[test]
+fn a_text_that_parts_two_messages_stays_in_its_place() {
+    let policy = policy("max_tool_calls = 2\nslack = 2");
+    let all: Vec<_> =
+        "u C:1 t:1 C:2 t:2 c:3 t:3 C:4,5 t:4 t:5 a u C:6 t:6 u C:7 t:7 C:8 t:8 C:9 t:9 a u a u".split(' ').collect();
+    let is_request = |n: &usize| {
+        !all[n - 1].starts_with(['a', 'C', 'c']) && all.get(*n).is_none_or(|next| next.starts_with(['a', 'C', 'c']))
+    };
+    let sent = (1..=all.len()).filter(is_request).map(|n| words(&plan(&body(&all[..n].join(" ")), &policy).1));
+    let sent: Vec<String> = sent.collect();
+    let breaks = sent.windows(2).filter(|sent| !sent[1].starts_with(&*sent[0])).count();
+    assert_eq!(breaks, 2, "one for each pass: {sent:#?}");
+    assert!(sent.iter().all(|sent| !sent.contains("a a") && !sent.contains("a C")), "{sent:#?}");
 }
 
 #[test]
@@ -70,7 +102,7 @@ fn a_call_without_a_result_leaves_as_others_do_where_none_is_put_in() {
     let alone = |keys: &str| format!("[filter_tool_calls]\n{keys}\n[policy]\nedits = [\"filter_tool_calls\"]");
     check("u c:1 c:2 t:2 c:3 t:3 a u", &alone("max_tool_calls = 1"), "u c:3 t:3 a u");
     check("u c:1,2 t:2 c:3 t:3 a u", &alone("max_tool_calls = 1"), "u c:3 t:3 a u");
-    check("u C:1,2 t:2 a u c:3 a", &alone("max_tool_calls = 0"), "u a a u c:3 a");
+    check("u C:1,2 t:2 a u c:3 a", &alone("max_tool_calls = 0"), "u a u a u c:3 a");
     // What answers it, displaced or late, leaves with it.
     check("u c:1 u t:1 c:2 t:2 a u", &alone("max_tool_calls = 1"), "u u c:2 t:2 a u");
     let late = "u c:1 u c:2 t:2 a u t:1";
@@ -116,6 +148,6 @@ fn bytes_around_what_leaves_stay() {
     assert_eq!(std::str::from_utf8(&one), std::str::from_utf8(expected));
     let (_, none) = plan(&body, &policy("max_tool_calls = 0"));
     let expected = br#"{ "messages" : [ {"role":"user"} ,
-  { "role":"assistant", "content" : "\u0041" }, {"role":"assistant"}, {"role":"user"} ] }"#;
+  { "role":"assistant", "content" : "\u0041" },{"role":"user","content":"[Tool calls were removed here.]"}, {"role":"assistant"}, {"role":"user"} ] }"#;
     assert_eq!(std::str::from_utf8(&none), std::str::from_utf8(expected));
 }

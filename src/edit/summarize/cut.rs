@@ -236,7 +236,7 @@ fn follows(draft: &Draft<'_>, row: &Row) -> bool {
 }
 
 /// Whether the conversation may be parted before each row: no element, no turn of the model, no program and no result from
-/// its call is parted, and what is before the place came before what is behind it.
+/// its call is parted, nothing inserted begins what stays, and what is before the place came before what is behind it.
 fn allowed(draft: &Draft<'_>, rows: &[Row], turn_units: &[TurnUnit]) -> Vec<bool> {
     // The round of a further result is reopened beside the summary.
     let caller = |row: &Row| draft.conversation().caller(row.call.filter(|_| !draft.is_further(row))?);
@@ -256,8 +256,11 @@ fn allowed(draft: &Draft<'_>, rows: &[Row], turn_units: &[TurnUnit]) -> Vec<bool
     let places = rows.iter().zip(turn_units).zip(from).map(|((row, turn_units), from)| {
         let in_program =
             row.unit.and_then(|unit| draft.conversation().unit(unit)).is_some_and(|unit| unit.flags.in_program);
-        let parts_nothing =
-            row.role != Role::Tool && !turn_units.continues && !in_program && before != Some(row.element);
+        let parts_nothing = row.role != Role::Tool
+            && row.unit.is_some()
+            && !turn_units.continues
+            && !in_program
+            && before != Some(row.element);
         let allowed = parts_nothing && newest.is_none_or(|newest| newest < from);
         newest = newest.max(row.unit);
         before = Some(row.element);

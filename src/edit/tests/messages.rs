@@ -389,7 +389,7 @@ proptest! {
     fn system_messages_keep_their_place_whatever_leaves(
         steps in prop::collection::vec((0..3_usize, any::<bool>(), 0..6_usize, 0..4_usize), 4..24),
         filter in prop::sample::select(vec!["", "\nfilter_tool_calls.max_tool_calls = 2"]),
-        policy in prop::sample::select(vec![SUMMARIZE, "policy.edits = [\"filter_tool_calls\"]", PATCH]),
+        policy in prop::sample::select(vec![SUMMARIZE, "policy.edits = [\"filter_tool_calls\", \"patch_tool_calls\"]", PATCH]),
     ) {
         let (mut words, mut known, mut late) = ("u".to_owned(), HashMap::new(), Vec::new());
         let settings = [policy, filter].concat();
