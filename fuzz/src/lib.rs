@@ -50,6 +50,15 @@ pub const TARGETS: [(&str, Target); 12] = [
 /// What stands where a result is missing, so that it can be told from what a client wrote.
 const PLACEHOLDER: &str = "<no result for {tool_name}, {tool_call_id}>";
 
+/// What messages that abridge wrote have in them: a result that was missing, and texts that keep roles in order.
+const OWN: [&str; 5] = [
+    "<no result for ",
+    "[Tool calls were removed here.]",
+    "[此处的工具调用已被移除。]",
+    "[A tool result was moved or removed here.]",
+    "[此处的工具结果已被移动或移除。]",
+];
+
 /// The dialect that all bodies here are written in.
 fn dialect() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").expect("there is one")
@@ -63,7 +72,7 @@ fn planner(settings: PlanSettings) -> Planner {
 
 /// Whether a message is one that abridge wrote.
 fn is_ours(message: &str) -> bool {
-    message.contains("<no result for ")
+    OWN.iter().any(|own| message.contains(own))
 }
 
 /// Whether the validator can read a body: it takes neither great depth nor half surrogate pairs.

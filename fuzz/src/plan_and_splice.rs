@@ -166,7 +166,7 @@ fn message_of(action: Action) -> Option<usize> {
         | Action::ClearInput { message }
         | Action::Move { message, .. } => Some(message),
         Action::Insert { behind } => Some(behind),
-        Action::Summarize { .. } => None,
+        Action::InsertText { .. } | Action::Summarize { .. } => None,
     }
 }
 
