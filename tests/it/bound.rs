@@ -64,6 +64,13 @@ impl Session {
         Self { name, model: "claude-opus-5-5", tools, messages, late: Vec::new(), n_calls: 0, window: None }
     }
 
+    /// Leaves no tool that could read what was taken out, so that abridge adds one.
+    fn without_shell(&mut self) {
+        if let Some(tools) = self.tools.as_array_mut() {
+            tools.retain(|tool| tool["name"] != "bash");
+        }
+    }
+
     fn body(&self) -> Value {
         json!({"model": self.model, "max_tokens": 1000, "system": "Be brief.", "tools": self.tools,
                "thinking": {"type": "adaptive"}, "messages": self.messages})
@@ -225,6 +232,9 @@ async fn run(signer: &Signer, dice: &mut Dice, run: usize, until: Instant) -> us
         let mut session = Session::new(format!("r{run}s{n}"));
         if rescue {
             session.window = Some(9000 + 3000 * dice.below(3));
+        }
+        if dice.one_in(3) {
+            session.without_shell();
         }
         let mut forks = Vec::new();
         let n_direct = if dice.one_in(3) { 2 + dice.below(14) } else { 0 };

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::{COMMON, Dice, Outcome, Session, end, result, start, text, user};
 use crate::support::signer::{Signer, fault};
+use crate::support::summarizer::INSTRUCTION;
 
 const CLEARS: &str = "clear_tool_results = { trigger = { tokens = 4000 }, keep = { results = 1 }, keep_reads = 0, clear_at_least = 0 }\n\
     truncate_tool_results.max_bytes = 100000\nrecall.public_url = \"http://abridge.test\"";
@@ -131,6 +132,89 @@ fn a_late_result_behind_a_system_message_moves_to_its_call() {
         assert_eq!(fault(&sent), None, "{sent:#}");
         assert!(sent.to_string().contains("<a> some line"), "the result is there: {sent:#}");
     }
+}
+
+/// How often something is in the messages that were sent last.
+fn count(signer: &Signer, session: &Session, what: &str) -> usize {
+    signer.last(&session.name)["messages"].to_string().matches(what).count()
+}
+
+#[tokio::test]
+async fn with_a_sliding_frontier_nothing_comes_back_within_a_turn() {
+    let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
+    let policy = CLEARS.replace("clear_at_least = 0", "frontier = \"sliding\"");
+    let abridge = start(&signer, store.path(), &policy).await;
+    let mut session = Session::new("sliding".to_owned());
+    let (mut cleared, mut thoughts) = (0, usize::MAX);
+    for n in 0..16 {
+        let (outcome, signature) = session.ask(Some(&abridge), false).await;
+        assert_eq!(outcome, Outcome::Answered, "{n}");
+        let now = count(&signer, &session, "[Cleared: ");
+        assert!(now >= cleared, "{n}: {cleared} results were cleared, then {now}");
+        let kept = count(&signer, &session, "\"thinking\":");
+        assert!(kept <= thoughts.saturating_add(1), "{n}: {thoughts} thoughts, then {kept}");
+        (cleared, thoughts) = (now, kept);
+        if n % 4 == 3 { says(&mut session, &signature) } else { call(&mut session, &signature, 60) }
+    }
+    assert!(cleared > 3, "{cleared}");
+    assert!(signer.seen().wrong.is_empty(), "{:#?}", signer.seen().wrong);
+}
+
+#[tokio::test]
+async fn the_tool_that_abridge_adds_takes_the_thinking_from_before_it() {
+    let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
+    let abridge = start(&signer, store.path(), "recall.via = \"tool\"\ntruncate_tool_results.max_bytes = 1500").await;
+    let mut session = Session::new("tool".to_owned());
+    session.without_shell();
+    for (n, (lines, thoughts)) in [(5, 0), (90, 1), (5, 0), (5, 1), (90, 2)].into_iter().enumerate() {
+        let (outcome, signature) = session.ask(Some(&abridge), false).await;
+        assert_eq!(outcome, Outcome::Answered, "{n}");
+        assert_eq!(count(&signer, &session, "\"thinking\":"), thoughts, "{n}");
+        let has_tool = signer.last(&session.name)["tools"].to_string().contains("abridge_recall");
+        assert_eq!(has_tool, n > 1, "{n}");
+        call(&mut session, &signature, lines);
+    }
+    assert!(signer.seen().wrong.is_empty(), "{:#?}", signer.seen().wrong);
+}
+
+#[tokio::test]
+async fn a_summary_that_another_branch_made_takes_the_thinking_made_without_it() {
+    let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
+    let policy = format!(
+        "policy.edits = ['patch_tool_calls', 'summarize']\nsummarize = {{ mode = \"blocking\", when = \"any\", trigger = {{ tokens = 4000 }}, keep = {{ rounds = 2 }}, instruction = \"{INSTRUCTION}\" }}"
+    );
+    let abridge = start(&signer, store.path(), &policy).await;
+    let mut one = Session::new("one".to_owned());
+    turns(&mut one, Some(&abridge), 3).await;
+    let mut other = Session { name: "other".to_owned(), ..one.clone() };
+    for session in [&mut one, &mut other] {
+        session.messages.push(user(&[text(&session.name)]));
+    }
+    let is_summarised = |session: &Session| count(&signer, session, "The user asked for much") > 0;
+    turns(&mut other, Some(&abridge), 1).await;
+    assert!(!is_summarised(&other), "it is too short");
+    turns(&mut one, Some(&abridge), 4).await;
+    assert!(is_summarised(&one));
+    turns(&mut other, Some(&abridge), 2).await;
+    assert!(is_summarised(&other), "the summary of the first branch");
+    assert!(signer.seen().wrong.is_empty(), "{:#?}", signer.seen().wrong);
+}
+
+#[tokio::test]
+async fn withheld_passes_do_not_keep_thinking_that_a_late_result_makes_invalid() {
+    let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
+    let abridge = start(&signer, store.path(), "reasoning.bound = \"withhold\"").await;
+    let mut session = Session::new("withheld".to_owned());
+    turns(&mut session, Some(&abridge), 1).await;
+    let late = json!({"type": "tool_use", "id": "late", "name": "query", "input": {}});
+    session.messages.push(json!({"role": "assistant", "content": [late]}));
+    session.messages.push(user(&[text("Stop. Something else.")]));
+    turns(&mut session, Some(&abridge), 1).await;
+    assert_eq!(count(&signer, &session, "\"thinking\":"), 3);
+    session.messages.push(user(&[result("late", 5)]));
+    turns(&mut session, Some(&abridge), 1).await;
+    assert_eq!(count(&signer, &session, "\"thinking\":"), 1, "what was made after the placeholder is left out");
+    assert!(signer.seen().wrong.is_empty(), "{:#?}", signer.seen().wrong);
 }
 
 fn rounds(n: usize, lines: usize) -> Vec<Value> {
