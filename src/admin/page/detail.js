@@ -174,6 +174,7 @@ function messageName({ action, message, to }) {
   const at = whole(message);
   switch (action) {
     case "insert": return `put in behind message ${at}`;
+    case "insert_text": return `a text put in after message ${at}`;
     case "move": return `message ${at} moved behind ${whole(to)}`;
     case "drop": return `message ${at} left out`;
     case "drop_call": return `message ${at}, a call left out`;
