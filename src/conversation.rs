@@ -69,6 +69,8 @@ pub struct Traits {
     pub compacts_itself: bool,
     /// The server clears tool results itself.
     pub clears_itself: bool,
+    /// The most tokens that the answer may have, where the request says so.
+    pub most_answered: Option<usize>,
 }
 
 /// One element of the array.

@@ -1,4 +1,5 @@
-//! What the keys beside the messages say of a history that the server has, in every dialect alike.
+//! What the keys beside the messages say of a history that the server has, and of the room for the answer, in every
+//! dialect alike.
 //!
 //! The sources are in `docs/dialects.md`. A key that always means it is enough. One that some servers take for a mere label
 //! means it where the messages begin with a result, whose call must then be somewhere else.
@@ -22,6 +23,8 @@ pub(super) struct HistoryKeys {
     is_kept: bool,
     /// The answer is to go on where one has stopped, which the last message has a part of.
     resumes: bool,
+    /// The most tokens that the answer may have.
+    most_answered: Option<usize>,
 }
 
 impl HistoryKeys {
@@ -49,6 +52,10 @@ impl HistoryKeys {
             // Without a token it only says that an answer may be resumed.
             b"resumption" if says(r#""token""#) => (self.resumes, self.may_continue) = (true, true),
             b"container" | b"session_id" | b"conversation_id" | b"thread_id" | b"chat_id" => self.may_continue = true,
+            b"max_tokens" | b"max_completion_tokens" | b"max_output_tokens" => {
+                let said = std::str::from_utf8(value).ok().and_then(|number| number.parse().ok());
+                self.most_answered = self.most_answered.max(said);
+            }
             _ => {}
         }
     }
@@ -57,6 +64,7 @@ impl HistoryKeys {
     pub(super) fn apply(self, conversation: &mut Conversation<'_>) {
         let first = || conversation.units.iter().find(|unit| !matches!(unit.role, Role::System | Role::Developer));
         let begins_with_result = || first().is_some_and(|unit| unit.role == Role::Tool);
+        conversation.traits.most_answered = self.most_answered;
         conversation.traits.is_kept |= self.is_kept;
         conversation.traits.history_elsewhere |= self.continues || (self.may_continue && begins_with_result());
         if conversation.traits.history_elsewhere {

@@ -41,6 +41,21 @@ impl Draft<'_> {
         *self.window.get_or_init(window)
     }
 
+    /// How many tokens of the window are there for the prompt, if it may have more. The answer takes what the request lets it
+    /// have, in sixteenths of the window, so that small differences between requests make none here, and at most half.
+    pub fn room(&self) -> Option<usize> {
+        let n_bytes = self.n_bytes_at_most();
+        let window = self.window().filter(|window| n_bytes > window / 2)?;
+        let grain = window / 16;
+        let answer = self.request.conversation.traits.most_answered.unwrap_or(grain).div_ceil(grain.max(1));
+        Some(window - (answer * grain).min(window / 2)).filter(|room| n_bytes > *room)
+    }
+
+    /// The tokens of one unit as it came.
+    pub fn tokens_as_received(&self, unit: UnitIndex) -> usize {
+        self.counts().of(unit).unwrap_or_default()
+    }
+
     /// No fewer bytes than any request of this conversation has had, as the edits so far have left them.
     pub fn n_bytes_at_most(&self) -> usize {
         self.n_bytes + self.n_bytes_removed

@@ -1,7 +1,7 @@
 //! Truncations that are cached: a long result that comes again is neither unescaped nor cut again.
 //!
-//! A proposed edit follows from the content as it is written, from who sent it, from the tool, the model that counts and
-//! the way back. All of these are the key; what else it follows from are settings, which last as long as the memory does.
+//! A proposed edit follows from the content as it is written, from who sent it, from the tool, what may stay of it, the
+//! model that counts and the way back. All of these are the key; what else it follows from are settings, which last as long as the memory does.
 
 use std::{
     fmt,
@@ -83,12 +83,13 @@ impl Weighter<Key, Result<Arc<CachedEdit>, NotApplicable>> for Weight {
 }
 
 impl Draft<'_> {
-    /// The edit that `proposed` returns for a result of `tool`, from the cache if it is there.
+    /// The edit that `proposed` returns for a result of `tool` of which `most` bytes may stay, from the cache if it is there.
     pub fn cached(
         &self,
         truncation_cache: &TruncationCache,
         unit: UnitIndex,
         tool: &str,
+        most: usize,
         proposed: impl FnOnce() -> Result<ProposedEdit, NotApplicable>,
     ) -> Result<ProposedEdit, NotApplicable> {
         let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
@@ -96,6 +97,7 @@ impl Draft<'_> {
         let Some(content) = content.filter(|_| !self.has_replacements(unit)) else { return proposed() };
         let rest = truncation_cache.hasher.hash_one((
             tool,
+            most,
             self.request.conversation.model.as_deref(),
             self.gauge().factor(),
             self.retrieval_method(),

@@ -107,6 +107,8 @@ struct Rules {
     at_least: usize,
     /// From so many tokens on neither their price nor a file read that is kept prevents a pass.
     nearly_full: Option<usize>,
+    /// From more tokens on nothing that the model has read is kept, if that lets the request fit.
+    room: Option<usize>,
     /// Whether a pass is made where the prompt cache has expired, whatever its price.
     cold_passes: bool,
     keep: Keep,
@@ -181,7 +183,7 @@ impl ClearToolResults {
         let keep = self.settings.keep.resolved(draft);
         let is_sticky = self.settings.frontier == Frontier::Sticky;
         let cold_passes = self.settings.cold_passes && is_sticky && rent.is_some();
-        (Rules { limits, turn, at_least, nearly_full, cold_passes, keep }, rent)
+        (Rules { limits, turn, at_least, nearly_full, room: draft.room(), cold_passes, keep }, rent)
     }
 
     /// Whether results of a tool may be cleared.
@@ -293,19 +295,21 @@ impl Edit for ClearToolResults {
     }
 
     fn counts_from(&self, window: Option<usize>) -> usize {
-        self.early(self.settings.trigger.least_bytes_within(window))
+        let room = window.map_or(usize::MAX, |window| window / 2);
+        self.early(self.settings.trigger.least_bytes_within(window)).min(room)
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {
         // What the trigger held for once stays cleared, also where less is sent now.
         let n_bytes = draft.n_bytes_at_most();
-        if n_bytes < self.least_bytes() && !draft.has_sent_pass(Pass::Clear) {
+        let may_act = |draft: &Draft<'_>| draft.has_sent_pass(Pass::Clear) || draft.room().is_some();
+        if n_bytes < self.least_bytes() && !may_act(draft) {
             return;
         }
         let limits = self.settings.trigger.limits(draft);
         let lowest = if self.settings.moment() == Moment::Turn { &limits.at(TURN) } else { &limits };
         let n_messages = draft.conversation().elements.len() + draft.n_added();
-        if !lowest.may_hold(n_bytes, n_messages) && !draft.has_sent_pass(Pass::Clear) {
+        if !lowest.may_hold(n_bytes, n_messages) && !may_act(draft) {
             return;
         }
         if let Some(why) = draft.skip_reason(Pass::Clear) {

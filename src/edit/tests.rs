@@ -32,6 +32,7 @@ mod item_types;
 mod messages;
 mod programs_and_tools;
 mod several_results;
+mod window;
 
 pub(super) const HTTP: &str = "recall = { via = \"http\", public_url = \"http://h\" }\n";
 

@@ -7,22 +7,25 @@
 //!
 //! # When it acts
 //! On sight, wherever the result stands: a new one is cut before the model sees it, an old one as it was cut then. What is
-//! left depends on the text and the settings alone, and on the answer of a handler, which is made once for a text.
+//! left depends on the text and the settings alone, and on the answer of a handler, which is made once for a text. Where the
+//! window of the model is known, what comes together may take a quarter of it: see [`batch`].
 //!
 //! # What the model sees
 //! Whole lines of the beginning and of the end, where there are any, and the `notice` between them; or what a handler says,
 //! and the notice behind it.
 //!
 //! # What it never touches
-//! Results of `exclude_tools`, of the reader tools of `[recall]`, and of tools whose own settings say `truncate = false`;
-//! results of a call whose own arguments name what was taken out: it reads that back, and would be truncated again and
-//! again. What a result says itself counts for nothing, else any output that names a handle would stay whole, at any size.
-//! Without a store, nothing.
+//! Results of `exclude_tools` and of tools whose own settings say `truncate = false`. Without a store, nothing. For
+//! `max_bytes` it leaves alone the results of the reader tools of `[recall]` too, and of a call whose own arguments name what
+//! was taken out: it reads that back, and would be truncated again and again. Those are cut where the window asks for it, and
+//! what is cut of the others is not enough. What a result says itself counts for nothing, else any output that names a handle
+//! would stay whole, at any size.
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
+use self::batch::Class;
 use super::{
     Edit, Language,
     handlers::Handlers,
@@ -38,6 +41,8 @@ use crate::{
     plan::{Action, SkipReason},
     recall,
 };
+
+mod batch;
 
 /// `[truncate_tool_results]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -99,6 +104,7 @@ impl Settings {
 pub struct TruncateToolResults {
     max_bytes: usize,
     exclude_tools: Vec<String>,
+    reader_tools: Vec<String>,
     tools: Tools,
     notice: Template,
     own_texts: OwnTexts,
@@ -128,7 +134,8 @@ impl TruncateToolResults {
     ) -> Self {
         Self {
             max_bytes: settings.max_bytes,
-            exclude_tools: [settings.exclude_tools.as_slice(), &recall.reader_tools].concat(),
+            exclude_tools: settings.exclude_tools.clone(),
+            reader_tools: recall.reader_tools.clone(),
             tools: tools.clone(),
             notice: settings.template(language),
             own_texts: own_texts.clone(),
@@ -144,20 +151,30 @@ impl TruncateToolResults {
         of_tools.chain([self.max_bytes]).min().unwrap_or_default()
     }
 
-    fn budget(&self, tool: &str) -> Option<Budget> {
+    /// What may be cut of a result of a tool, whatever the settings say of its length.
+    fn class(&self, draft: &Draft<'_>, unit: UnitIndex, tool: &str) -> Class {
+        let own = self.tools.find(tool, |tool| tool.truncate);
+        let (is_excluded, reads) = match own {
+            Some((_, Truncate::Whether(whether))) => (!whether, false),
+            Some((_, Truncate::To(_))) => (false, false),
+            None => (names::any_fits(&self.exclude_tools, tool), names::any_fits(&self.reader_tools, tool)),
+        };
+        match (is_excluded || draft.is_for_program(unit), reads || draft.is_recall(unit)) {
+            (true, _) => Class::Whole,
+            (false, true) => Class::ForTheWindow,
+            (false, false) => Class::Usual,
+        }
+    }
+
+    fn budget(&self, tool: &str) -> Budget {
         let own = |key: fn(&tools::Limits) -> Option<usize>| {
             self.tools.find(tool, |tool| limits(tool).as_ref().and_then(key)).map(|(_, value)| value)
         };
-        match self.tools.find(tool, |tool| tool.truncate) {
-            Some((_, Truncate::Whether(false))) => return None,
-            None if names::any_fits(&self.exclude_tools, tool) => return None,
-            _ => {}
-        }
-        Some(Budget {
+        Budget {
             max_bytes: own(|limits| limits.max_bytes).unwrap_or(self.max_bytes),
             head: own(|limits| limits.head),
             tail: own(|limits| limits.tail),
-        })
+        }
     }
 
     /// What is cut out of a text that may have `share` bytes.
@@ -225,14 +242,19 @@ impl TruncateToolResults {
         })
     }
 
-    fn truncate(&self, draft: &mut Draft<'_>, unit: UnitIndex) {
-        let call = draft.pairing().answered_block(unit);
-        let conversation = draft.conversation();
-        let tool = call.map_or("", |call| conversation.tool_name(call));
-        let Some(budget) = self.budget(tool) else { return };
-        if draft.content_len(unit) <= budget.max_bytes || draft.is_for_program(unit) || draft.is_recall(unit) {
+    /// Truncates a result to what the settings say, and to `most` bytes.
+    fn truncate(&self, draft: &mut Draft<'_>, unit: UnitIndex, most: Option<usize>) {
+        let tool = tool_of(draft, unit);
+        let usual = self.budget(tool);
+        let max_bytes = match self.class(draft, unit, tool) {
+            Class::Whole => return,
+            Class::Usual => most.map_or(usual.max_bytes, |most| most.min(usual.max_bytes)),
+            Class::ForTheWindow => most.unwrap_or(usize::MAX),
+        };
+        if draft.content_len(unit) <= max_bytes {
             return;
         }
+        let budget = Budget { max_bytes, ..usual };
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
         let handler = self.handlers.of_tool(|| Some(self.tools.find(tool, |tool| tool.truncate_handler.clone())?.1));
         let propose = || {
@@ -256,7 +278,7 @@ impl TruncateToolResults {
         let proposed = match handler {
             // Answers become known.
             Some(_) => propose(),
-            None => draft.cached(&self.truncation_cache, unit, tool, propose),
+            None => draft.cached(&self.truncation_cache, unit, tool, max_bytes, propose),
         };
         match proposed {
             Ok(proposed) => drop(draft.apply(self.label(), Action::Truncate { message: unit.get() }, proposed)),
@@ -267,6 +289,12 @@ impl TruncateToolResults {
             _ => {}
         }
     }
+}
+
+/// The tool whose call a result answers; empty if it has no name.
+fn tool_of<'a>(draft: &Draft<'a>, unit: UnitIndex) -> &'a str {
+    let call = draft.pairing().answered_block(unit);
+    call.map_or("", |call| draft.conversation().tool_name(call))
 }
 
 /// Values of the most bytes: no body is longer than 2 GiB.
@@ -309,16 +337,19 @@ impl Edit for TruncateToolResults {
         "truncate"
     }
 
-    fn counts_from(&self, _window: Option<usize>) -> usize {
-        self.least_bytes()
+    fn counts_from(&self, window: Option<usize>) -> usize {
+        window.map_or(usize::MAX, batch::least_bytes).min(self.least_bytes())
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {
         let least = self.least_bytes();
+        let shares: BTreeMap<_, _> = batch::shares(draft, |unit| self.class(draft, unit, tool_of(draft, unit)));
         let conversation = draft.conversation();
         for block in &conversation.blocks {
-            if matches!(block.kind, BlockKind::ToolResult { .. }) && draft.content_len(block.unit) > least {
-                self.truncate(draft, block.unit);
+            let share = shares.get(&block.unit).copied();
+            let is_long = share.is_some() || draft.content_len(block.unit) > least;
+            if is_long && matches!(block.kind, BlockKind::ToolResult { .. }) {
+                self.truncate(draft, block.unit, share);
             }
         }
     }

@@ -196,7 +196,10 @@ async fn chaos(seconds: u64, seed: u64, flips: bool) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let (mut texts, mut all, mut n_texts, mut lives) = (BTreeSet::new(), HashSet::new(), 0, 0);
     let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(seconds) {
+    let has_seen = |lives: usize, all: &HashSet<_>| lives > 1 && !all.is_empty();
+    // A busy machine may take a whole life for the first answer.
+    let most = |lives, all: &_| Duration::from_secs(if has_seen(lives, all) { seconds } else { 20 * seconds });
+    while began.elapsed() < most(lives, &all) {
         let abridge = start().await;
         texts.append(&mut live(&abridge, &mut dice, &mut n_texts).await);
         abridge.exit().await;
@@ -223,7 +226,7 @@ async fn chaos(seconds: u64, seed: u64, flips: bool) {
         damaged += 1;
     }
     println!("{lives} lives, {} handles, {damaged} named as damaged", all.len());
-    assert!(lives > 1 && !all.is_empty(), "{lives} lives, {} handles", all.len());
+    assert!(has_seen(lives, &all), "{lives} lives, {} handles", all.len());
     serving.abort();
 }
 

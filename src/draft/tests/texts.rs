@@ -113,7 +113,7 @@ fn an_offer_is_asked_for_once_until_somebody_has_written_there() {
     let (asked, _) = draft(&body, Offload::Possible, |draft| {
         let (truncation_cache, n_asked) = (TruncationCache::default(), std::cell::Cell::new(0));
         let proposed = |draft: &Draft<'_>| {
-            let proposed = draft.cached(&truncation_cache, UnitIndex::new(0), "ls", || {
+            let proposed = draft.cached(&truncation_cache, UnitIndex::new(0), "ls", 100, || {
                 n_asked.set(n_asked.get() + 1);
                 draft.propose_result(UnitIndex::new(0), ANY, |text| Some(shorter(text)))
             });

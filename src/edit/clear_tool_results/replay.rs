@@ -119,7 +119,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
         let keep = rules.keep;
         let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_));
-        let count = count || rent.is_some() || rules.at_least > 0;
+        let count = count || rent.is_some() || rules.at_least > 0 || rules.room.is_some();
         Self {
             edit,
             draft,
@@ -247,7 +247,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             replayed => replayed,
         };
         let is_made = matches!(replayed, Replayed::Made(_));
-        let may_pass = replayed == Replayed::ByRule && self.may_pass(place);
+        let may_pass = replayed == Replayed::ByRule && (self.may_pass(place) || self.is_beyond_room(0));
         if !may_pass && !is_made && self.rent.is_none() {
             return;
         }
@@ -256,18 +256,21 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.reads.iter_mut().for_each(Reads::let_go);
             self.ripen();
         }
-        if replayed == Replayed::Made(SentFact::ClearedAll) {
+        let is_beyond_room = may_pass && self.is_beyond_room(0);
+        if replayed == Replayed::Made(SentFact::ClearedAll) || (may_pass && self.is_beyond_room(self.ready_frees)) {
             self.ripen_all();
         }
         let first = self.ready.first_key_value().map(|(number, _)| *number);
         let is_paid = self.rent.as_mut().map(|rent| rent.is_due(first, self.ready_frees));
         let is_large = || self.ready_frees >= self.rules.at_least;
         let is_due = is_paid.map_or_else(is_large, |is_paid| is_paid || (self.is_nearly_full(0) && is_large()));
+        let is_due = is_due || is_beyond_room;
         if first.is_none() {
             return;
         }
         // From the whole trigger on, a pass is found again where the model is called next, whatever became of its request.
-        let found_again = self.edit.settings.frontier == Frontier::Sliding || self.hold(&self.rules.limits);
+        let found_again =
+            self.edit.settings.frontier == Frontier::Sliding || self.hold(&self.rules.limits) || is_beyond_room;
         let is_remembered = self.draft.is_bound() || !found_again;
         if may_pass && is_due {
             return self.pass(MadePass { model_call: place, is_remembered }, Rent::settle);
@@ -306,6 +309,11 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Whether the request takes most of the window without so many tokens.
     fn is_nearly_full(&self, less: usize) -> bool {
         self.rules.nearly_full.is_some_and(|least| self.tally.tokens().saturating_sub(less) >= least)
+    }
+
+    /// Whether the request takes more of the window than there is for it, without so many tokens.
+    fn is_beyond_room(&self, less: usize) -> bool {
+        self.rules.room.is_some_and(|room| self.tally.tokens().saturating_sub(less) > room)
     }
 
     /// Weighs what has come to be old enough.

@@ -1,0 +1,144 @@
+//! How much of each result may stay where those that come together take too much of the window.
+//!
+//! What comes between two messages of the model is a batch: the model reads it at once. A batch may take a quarter of the
+//! window, whatever else the request has, so that the same results are cut alike in every later request. Then the newest
+//! three, which `clear_tool_results` keeps, fit beside what is new. The longest are cut first, to a common length.
+//!
+//! Results that are read back are cut last, where the batch takes half of the window without them being cut.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    conversation::{Role, UnitIndex},
+    draft::Draft,
+};
+
+/// Which results are cut.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Class {
+    /// It is never cut.
+    Whole,
+    /// It is cut where the window asks for it, after all others.
+    ForTheWindow,
+    /// It may be cut.
+    Usual,
+}
+
+/// A result of a batch, and its tokens.
+#[derive(Clone, Copy, Debug)]
+struct Sized {
+    unit: UnitIndex,
+    class: Class,
+    n_tokens: usize,
+}
+
+/// The part of the window that a batch may take; where it has results that are read back, twice as much.
+const PART: usize = 4;
+
+/// What is left, in any case, of the results of one class in a batch: this part of the window.
+const LEAST_PART: usize = 16;
+
+/// The part of what there is room for that is used: the tokens of a text are not spread evenly, and what is sent again with
+/// its notices must not be too much.
+const USED: (usize, usize) = (4, 5);
+
+/// A batch of fewer bytes fits, as no token is shorter than a byte.
+pub(super) fn least_bytes(window: usize) -> usize {
+    window / PART
+}
+
+/// How many bytes may stay of the results of batches that take too much.
+pub(super) fn shares(draft: &Draft<'_>, class: impl Fn(UnitIndex) -> Class) -> BTreeMap<UnitIndex, usize> {
+    let mut shares = BTreeMap::new();
+    let Some(window) = draft.window().filter(|window| draft.n_bytes() > least_bytes(*window)) else { return shares };
+    let (mut batch, mut n_bytes) = (Vec::new(), 0);
+    let mut close = |batch: &mut Vec<UnitIndex>, n_bytes: usize| {
+        if n_bytes > least_bytes(window) {
+            shares.extend(shares_of(draft, window, batch, &class));
+        }
+        batch.clear();
+    };
+    for (index, unit) in draft.conversation().indexed_units() {
+        match unit.role {
+            Role::Tool => {
+                batch.push(index);
+                n_bytes += draft.content_len(index);
+            }
+            Role::Assistant => {
+                close(&mut batch, n_bytes);
+                n_bytes = 0;
+            }
+            _ => {}
+        }
+    }
+    close(&mut batch, n_bytes);
+    shares
+}
+
+/// How many bytes may stay of the results of one batch.
+fn shares_of(
+    draft: &Draft<'_>,
+    window: usize,
+    batch: &[UnitIndex],
+    class: impl Fn(UnitIndex) -> Class,
+) -> Vec<(UnitIndex, usize)> {
+    let sized = |&unit: &UnitIndex| Sized { unit, class: class(unit), n_tokens: draft.tokens_as_received(unit) };
+    let batch: Vec<_> = batch.iter().map(sized).collect();
+    let total = |of: Class, most| batch.iter().filter(|one| one.class == of).map(|one| one.n_tokens.min(most)).sum();
+    let level_of = |of: Class, room: usize| {
+        let (room, (part, whole)) = (room.max(window / LEAST_PART), USED);
+        let sizes: Vec<_> = batch.iter().filter(|one| one.class == of).map(|one| one.n_tokens).collect();
+        if sizes.iter().sum::<usize>() <= room { usize::MAX } else { level(sizes, room / whole * part) }
+    };
+    let whole: usize = total(Class::Whole, usize::MAX);
+    let last: usize = total(Class::ForTheWindow, usize::MAX);
+    let usual = level_of(Class::Usual, (window / PART).saturating_sub(whole + last));
+    let rest = whole + total(Class::Usual, usual);
+    let last = level_of(Class::ForTheWindow, (window / PART * 2).saturating_sub(rest));
+    let share = |one: &Sized| {
+        let level = match one.class {
+            Class::Whole => return None,
+            Class::ForTheWindow => last,
+            Class::Usual => usual,
+        };
+        let most = || draft.content_len(one.unit).saturating_mul(level) / one.n_tokens;
+        (one.n_tokens > level).then(|| (one.unit, most()))
+    };
+    batch.iter().filter_map(share).collect()
+}
+
+/// What all may have at most so that together they have no more than `most`: the shorter ones leave what they do not need
+/// to the longer ones.
+fn level(mut sizes: Vec<usize>, most: usize) -> usize {
+    sizes.sort_unstable();
+    let (n, mut left) = (sizes.len(), most);
+    for (i, size) in sizes.into_iter().enumerate() {
+        let share = left / (n - i);
+        if size > share {
+            return share;
+        }
+        left -= size;
+    }
+    usize::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_are_cut_to_a_common_length() {
+        for (sizes, most, expected) in [
+            (vec![], 10, usize::MAX),
+            (vec![5, 5], 10, usize::MAX),
+            (vec![5, 6], 10, 5),
+            (vec![1, 9, 9], 11, 5),
+            (vec![9, 1, 3, 30], 20, 8),
+            (vec![8, 8, 8], 0, 0),
+        ] {
+            let found = level(sizes.clone(), most);
+            assert_eq!(found, expected, "{sizes:?} {most}");
+            assert!(found == usize::MAX || sizes.iter().map(|size| size.min(&found)).sum::<usize>() <= most);
+        }
+    }
+}
