@@ -102,6 +102,9 @@ pub struct Entry {
     /// The calls that ask for something cleared.
     #[serde(skip_serializing_if = "Regrets::is_none")]
     pub regrets: Regrets,
+    /// The window of the model, in tokens, where the request had more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beyond_window: Option<usize>,
     /// Whether the messages are stored for inspection.
     pub inspectable: bool,
 }

@@ -44,6 +44,7 @@ struct AnswerCounts {
     changes: BTreeMap<(&'static str, &'static str), u64>,
     left_out: BTreeMap<(&'static str, &'static str), u64>,
     regrets: [u64; 2],
+    beyond_window: u64,
     edits: BTreeMap<&'static str, SizeTotals>,
     errors: BTreeMap<&'static str, u64>,
     sheds: BTreeMap<&'static str, u64>,
@@ -137,6 +138,11 @@ impl Metrics {
         });
     }
 
+    /// Counts a request with more tokens than the window of its model.
+    pub fn count_beyond_window(&self) {
+        self.with_counts(|counts| counts.beyond_window += 1);
+    }
+
     /// How many calls have repeated one whose result was cleared, and how many have named a cleared result.
     pub fn regrets(&self) -> [u64; 2] {
         self.with_counts(|counts| counts.regrets)
@@ -218,6 +224,11 @@ impl AnswerCounts {
             "abridge_regrets",
             "Calls that ask for something cleared: repeated have the tool and the arguments of a call whose result is cleared, recalled name what is stored of one",
             [("repeated", repeated), ("recalled", recalled)].map(|(kind, n)| (vec![("kind", kind.to_owned())], n)),
+        );
+        exposition.counters(
+            "abridge_beyond_window",
+            "Requests with more tokens than the window of their model, as they went on",
+            [(Vec::new(), self.beyond_window)],
         );
         let sizes = |of: fn(&SizeTotals) -> [u64; 2]| {
             let each = self.edits.iter().flat_map(move |(edit, totals)| {

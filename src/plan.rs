@@ -120,6 +120,9 @@ pub struct Report {
     /// Whether texts were taken out and nothing that the request offers could read them back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub lacks_recall: bool,
+    /// The window of the model, in tokens, where the request has more of them as it goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beyond_window: Option<usize>,
     /// The type of the message that prevented a summary, because no summary may replace it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,

@@ -48,6 +48,7 @@ impl Draft<'_> {
         for skipped in &mut left_out {
             skipped.message = skipped.message.map(|unit| self.original_element(UnitIndex::new(unit)));
         }
+        let window = self.window.get().copied().flatten();
         let report = Report {
             model: self.request.conversation.model.clone().map(Into::into),
             messages_before: self.whole.elements.len(),
@@ -61,11 +62,11 @@ impl Draft<'_> {
             regrets: self.regrets,
             adds_tool: added_tool.is_some(),
             lacks_recall: self.lacks_recall(),
+            beyond_window: window.filter(|window| tokens_after.is_some_and(|tokens| tokens > *window)),
             blocked_by: self.blocked_by.take(),
             changes,
             layout,
         };
-        let window = self.window.get().copied().flatten();
         let used = |applied: &AppliedSummary| {
             let end = self.whole.elements_of(applied.fold.units.clone()).end.get();
             UsedSummary { end, summary: Arc::clone(&applied.summary) }

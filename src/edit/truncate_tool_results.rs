@@ -49,8 +49,8 @@ mod batch;
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The length in bytes that a longer result is cut to. The whole result goes to the store. The least value is the
-    /// length of the longest notice, and depends on `notice`, `language` and the way to read the rest. Allowed: 180 or
-    /// more.
+    /// length of the longest notice, and depends on `notice`, `language` and the way to read the rest. Where the window of
+    /// the model is known, results that come together are cut to a quarter of it. Allowed: 180 or more.
     pub max_bytes: usize,
     /// Tools whose results stay whole, by name or pattern: `*` stands for any characters, `?` for one.
     pub exclude_tools: Vec<String>,

@@ -30,6 +30,7 @@ fn entry(id: &str, outcome: Outcome) -> Entry {
         prefix_kept: Some(0.5),
         stop_reason: None,
         regrets: Regrets::default(),
+        beyond_window: None,
         inspectable: false,
         token_factor: None,
     }

@@ -29,6 +29,9 @@ impl fmt::Display for Report {
         }
         self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))?;
         self.left_out.iter().try_for_each(|left_out| writeln!(f, "{left_out}"))?;
+        if let Some(window) = self.beyond_window {
+            writeln!(f, "more tokens than the window of the model, {window}")?;
+        }
         if let Some(kind) = &self.blocked_by {
             writeln!(f, "summary: none may replace a message of type {}", Quoted(kind))?;
         }

@@ -51,6 +51,8 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-req
 pub(super) const EDITS: HeaderName = HeaderName::from_static("x-abridge-edits");
 /// The tokens of messages and tools before and after the edits: `131072->24110`. Only where they were counted.
 pub(super) const TOKENS: HeaderName = HeaderName::from_static("x-abridge-tokens");
+/// The window of the model, where the request has more tokens as it goes on.
+pub(super) const BEYOND_WINDOW: HeaderName = HeaderName::from_static("x-abridge-beyond-window");
 /// Set if the upstream refused the request and this answers another form of it: `overflow` or `original`.
 pub(super) const RESCUE: HeaderName = HeaderName::from_static("x-abridge-rescue");
 /// Set if the edits were reported and not made.
@@ -303,6 +305,7 @@ impl Exchange {
                     tokens_in = report.and_then(|report| report.tokens_before),
                     tokens_out = report.and_then(|report| report.tokens_after),
                     token_factor = edit.token_factor().map(Factor::ratio),
+                    beyond_window = report.and_then(|report| report.beyond_window),
                     left_out = report.map(|report| report.left_out.len()).filter(|n| *n > 0),
                     status,
                     first_byte_ms,
@@ -432,7 +435,13 @@ impl EditState {
         if !self.report_headers || edits.is_none() && rescue.is_none() {
             return;
         }
-        let values = [(REQUEST_ID, Some(id.to_string())), (EDITS, edits), (RESCUE, rescue.map(|by| by.to_string()))];
+        let beyond = self.report.as_deref().and_then(|report| report.beyond_window);
+        let values = [
+            (REQUEST_ID, Some(id.to_string())),
+            (EDITS, edits),
+            (RESCUE, rescue.map(|by| by.to_string())),
+            (BEYOND_WINDOW, beyond.map(|window| window.to_string())),
+        ];
         for (name, value) in values {
             if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
                 headers.insert(name, value);

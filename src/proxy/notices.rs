@@ -18,6 +18,7 @@ const MOST_TYPES: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     lacks_recall: AtomicBool,
+    beyond_window: AtomicBool,
     blocking_types: Mutex<BTreeSet<String>>,
 }
 
@@ -28,6 +29,16 @@ impl Notices {
             tracing::warn!(
                 model = report.model.as_deref(),
                 "the model is not told how to read back what was taken out: the request offers neither the tool of abridge's MCP server nor one of recall.shell_tools; connect the client to /abridge/mcp, or set recall.via to \"tool\""
+            );
+        }
+        if let Some(window) = report.beyond_window
+            && !self.beyond_window.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                model = report.model.as_deref(),
+                tokens = report.tokens_after,
+                window,
+                "a request has more tokens than the window of its model, and no edit of the policy can make it shorter; start a new session, or put a lower summarize.trigger"
             );
         }
         let Some(kind) = &report.blocked_by else { return };

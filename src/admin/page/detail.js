@@ -150,6 +150,7 @@ function facts(entry) {
     ["Same beginning as before", known(entry.prefix_kept) ? percent(entry.prefix_kept, 1) : null],
     ["Billed answer", known(entry.output_tokens) ? `${whole(entry.output_tokens)} tokens` : null],
     ["Asked for what was cleared", entry.regrets ? regretsOf(entry.regrets) : null],
+    ["Beyond the window", known(entry.beyond_window) ? `of ${whole(entry.beyond_window)} tokens` : null],
     ["Path", entry.path],
   ];
   return el("dl", { class: "facts" }, pairs.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { class: "isolate" }, value))));

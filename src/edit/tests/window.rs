@@ -19,7 +19,8 @@ fn planner(window: usize, keys: &str) -> Planner {
 
 /// The messages of a session, and how many each request of it has.
 fn session(rounds: &[Round]) -> (Vec<Value>, Vec<usize>) {
-    let mut messages = vec![json!({"role": "system", "content": "Be brief."}), json!({"role": "user", "content": "Go."})];
+    let mut messages =
+        vec![json!({"role": "system", "content": "Be brief."}), json!({"role": "user", "content": "Go."})];
     let mut requests = vec![messages.len()];
     for (n, (lengths, is_read)) in rounds.iter().enumerate() {
         let id = |i: usize| format!("call_{n}_{i}");
@@ -29,8 +30,7 @@ fn session(rounds: &[Round]) -> (Vec<Value>, Vec<usize>) {
             json!({"id": id(i), "type": "function", "function": {"name": name(i), "arguments": arguments}})
         };
         messages.push(json!({"role": "assistant", "tool_calls": (0..lengths.len()).map(call).collect::<Vec<_>>()}));
-        let result =
-            |(i, len): (usize, &usize)| json!({"role": "tool", "tool_call_id": id(i), "content": text(*len)});
+        let result = |(i, len): (usize, &usize)| json!({"role": "tool", "tool_call_id": id(i), "content": text(*len)});
         messages.extend(lengths.iter().enumerate().map(result));
         requests.push(messages.len());
     }

@@ -139,6 +139,9 @@ impl Exchange {
                 accounting.metrics.count_edits(report);
             }
             accounting.notices.note(report);
+            if report.beyond_window.is_some() {
+                accounting.metrics.count_beyond_window();
+            }
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
             if is_answer && end == history::AnswerEnd::Complete {
                 self.learn_factor(&accounting.factors, tap_report);
@@ -256,6 +259,7 @@ impl Exchange {
             prefix_kept: self.prefix_kept,
             stop_reason: tap_report.stop_reason.clone(),
             regrets: report.map(|report| report.regrets).unwrap_or_default(),
+            beyond_window: report.and_then(|report| report.beyond_window),
             inspectable: false,
         })
     }
