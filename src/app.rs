@@ -20,7 +20,7 @@ use crate::engine::summarizer::Endpoints;
 use crate::payload::Keys;
 use crate::platform::SignalAction;
 use crate::platform::process::ProxySignals;
-use crate::proxy::rescue::RescuePolicy;
+use crate::proxy::second_try::RescuePolicy;
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};
 use crate::server::DrainOutcome;
 use crate::server::tls::Acceptor;
@@ -256,13 +256,9 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
 }
 
 fn rescue_policy(config: &Config, rules: &EngineConfig) -> Option<RescuePolicy> {
-    config.rescue.enabled.then(|| {
-        let under = |parts| {
-            let (planner, endpoints) = (rules.planner.under(parts), rules.endpoints.clone());
-            Arc::new(EngineConfig { planner, endpoints, handlers: rules.handlers.clone() })
-        };
+    config.second_try.enabled.then(|| {
         let parts = &rules.planner.settings;
-        RescuePolicy::new(config.rescue, under(parts.shortest()), under(parts.stripping()))
+        RescuePolicy::new(config.second_try, rules.under(parts.shortest()), rules.under(parts.stripping()))
     })
 }
 

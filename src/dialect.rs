@@ -15,6 +15,7 @@ use crate::{
 pub use self::{
     answer::{Answer, InvalidAnswer, Stop, Usage},
     error::{ParseError, ParseErrorKind},
+    forms::Form,
     in_band::{Joiner, OwnCall, Passage, RoundCalls},
     media::TextPartNames,
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
@@ -29,6 +30,7 @@ mod canonical;
 mod chat_completions;
 mod error;
 mod error_body;
+mod forms;
 mod history_keys;
 mod in_band;
 mod json;
@@ -57,6 +59,7 @@ mod types;
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
 /// | `answered_in_words` | `function`, texts of the user | none | none |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
+/// | `mends` | `role`, `content`, `tool_calls` | `role`, `content` | `role`, `content` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
 /// | `text_part_names` | `text` | `input_text` | `text` |
@@ -160,6 +163,11 @@ pub trait Dialect: Debug + Send + Sync {
             pieces.push(b",");
         }
         pieces
+    }
+
+    /// The values in an element that a form replaces, in order, and by what.
+    fn mends(&self, _body: &[u8], _element: Span, _form: Form) -> Vec<(Span, &'static str)> {
+        Vec::new()
     }
 
     // === writing requests ===

@@ -41,6 +41,7 @@ mod calibration;
 mod cold_passes;
 mod context;
 mod finish;
+mod forms;
 mod insertion;
 mod journal;
 pub mod marks;

@@ -21,7 +21,7 @@ use crate::edit::summarize;
 use crate::events::Events;
 use crate::payload::{Caller, Chain, Keys};
 use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SentNames, SummaryJob};
-use crate::planner::{Planner, SummaryTiming};
+use crate::planner::{PlanSettings, Planner, SummaryTiming};
 use crate::span::splice;
 use crate::store::{Store, StoreError};
 use crate::string_index::IndexedBody;
@@ -89,6 +89,16 @@ pub struct EngineConfig {
     pub endpoints: Endpoints,
     /// The clients of the handlers that edits ask.
     pub handlers: HandlerClients,
+}
+
+impl EngineConfig {
+    /// The same with other settings of plans.
+    #[must_use]
+    pub fn under(&self, settings: PlanSettings) -> Arc<Self> {
+        let (planner, endpoints, handlers) =
+            (self.planner.under(settings), self.endpoints.clone(), self.handlers.clone());
+        Arc::new(Self { planner, endpoints, handlers })
+    }
 }
 
 /// How one request is to be edited.

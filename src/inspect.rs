@@ -180,7 +180,7 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
             Action::Drop { message } => (message, if filtered { State::Filtered } else { State::Dropped }),
             Action::DropCall { message } => (message, if filtered { State::Filtered } else { State::Patched }),
             Action::Truncate { message } => (message, State::Cut),
-            Action::Strip { message } => (message, State::Patched),
+            Action::Strip { message } | Action::Mend { message } => (message, State::Patched),
             Action::Clear { message } | Action::ClearInput { message } => (message, State::Cleared),
             Action::Summarize { from, to } => {
                 summarised.get_mut(from..to).unwrap_or_default().fill(true);

@@ -12,9 +12,11 @@ use crate::{
     tokens::factor::Factor,
 };
 
+pub use self::action::Action;
 pub use self::basis::{Basis, CountedWith, PromptSegment, Received};
 pub use self::sent::{SentFact, SentFacts, SentNames};
 
+mod action;
 mod basis;
 mod display;
 mod sent;
@@ -246,101 +248,6 @@ pub enum SkipReason {
     ServerCompacts,
     /// The model's reasoning is bound to what stands before it, and is not to be left out.
     PrefixBound,
-}
-
-/// What is done to a message. Messages are named by their index in the array as it came.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// A result that was missing is put in.
-    Insert {
-        /// The message that it goes behind.
-        behind: usize,
-    },
-    /// A text of the user is put in, where one has to stand.
-    InsertText {
-        /// The message that it goes behind.
-        behind: usize,
-    },
-    /// A result is moved.
-    Move {
-        /// The message.
-        message: usize,
-        /// The message that it goes behind.
-        behind: usize,
-    },
-    /// A result is left out, or a message that says nothing and that all calls have left.
-    Drop {
-        /// The message.
-        message: usize,
-    },
-    /// A call is left out of a message; its result is left out by a change of its own.
-    DropCall {
-        /// The message.
-        message: usize,
-    },
-    /// The middle of a result is cut out.
-    Truncate {
-        /// The message.
-        message: usize,
-    },
-    /// The text of a result is replaced.
-    Clear {
-        /// The message.
-        message: usize,
-    },
-    /// The arguments of a call are replaced.
-    ClearInput {
-        /// The message.
-        message: usize,
-    },
-    /// Reasoning of the model is left out.
-    Strip {
-        /// The message.
-        message: usize,
-    },
-    /// A summary stands for messages.
-    Summarize {
-        /// The first of them.
-        from: usize,
-        /// One behind the last of them.
-        to: usize,
-    },
-}
-
-impl Action {
-    /// The action as one word, for labels.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Insert { .. } => "insert",
-            Self::InsertText { .. } => "insert_text",
-            Self::Move { .. } => "move",
-            Self::Drop { .. } => "drop",
-            Self::DropCall { .. } => "drop_call",
-            Self::Truncate { .. } => "truncate",
-            Self::Clear { .. } => "clear",
-            Self::ClearInput { .. } => "clear_input",
-            Self::Strip { .. } => "strip",
-            Self::Summarize { .. } => "summarize",
-        }
-    }
-
-    /// The same with each message under another index. What a summary stands for keeps its own.
-    #[must_use]
-    pub fn renumbered(self, number: impl Fn(usize) -> usize) -> Self {
-        match self {
-            Self::Insert { behind } => Self::Insert { behind: number(behind) },
-            Self::InsertText { behind } => Self::InsertText { behind: number(behind) },
-            Self::Move { message, behind } => Self::Move { message: number(message), behind: number(behind) },
-            Self::Drop { message } => Self::Drop { message: number(message) },
-            Self::DropCall { message } => Self::DropCall { message: number(message) },
-            Self::Truncate { message } => Self::Truncate { message: number(message) },
-            Self::Clear { message } => Self::Clear { message: number(message) },
-            Self::ClearInput { message } => Self::ClearInput { message: number(message) },
-            Self::Strip { message } => Self::Strip { message: number(message) },
-            Self::Summarize { .. } => self,
-        }
-    }
 }
 
 impl SkipReason {

@@ -9,7 +9,7 @@ use self::{uncounted::counts_from, verified::VerifiedMessages};
 
 use crate::{
     conversation::{Conversation, Fold},
-    dialect::{Dialect, ParseError},
+    dialect::{Dialect, Form, ParseError},
     draft::{Draft, Leaving, ParsedRequest, PrefixKeys, marks, reasoning},
     edit::{
         Edit, Language,
@@ -91,6 +91,13 @@ pub struct Settings {
     /// What `clear_tool_results` aims at: its `trigger`, `keep` and `keep_reads` where they are not set. The
     /// documentation of policies has the figures.
     pub goal: Goal,
+    /// The forms that every request is brought into, behind all edits: `"arguments"`, where arguments of a call that are no
+    /// JSON object become `{}`, and are stored; `"filled"`, where an empty text says `(empty)`; `"leading_system"`, where
+    /// instructions in the middle become the user's; `"unique_ids"`, where no two calls have one id. Those that an upstream
+    /// asks for in a refusal are learnt by `[second_try]`.
+    ///
+    /// Example: `["filled"]`
+    pub forms: Vec<Form>,
 }
 
 /// What a policy aims at.
@@ -136,7 +143,7 @@ impl EditName {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { edits: EditName::ALL.to_vec(), goal: Goal::default() }
+        Self { edits: EditName::ALL.to_vec(), goal: Goal::default(), forms: Vec::new() }
     }
 }
 
@@ -172,6 +179,7 @@ pub struct Policy {
     reasoning: reasoning::Settings,
     marks: marks::Settings,
     own_texts: OwnTexts,
+    forms: Vec<Form>,
     verified: VerifiedMessages,
 }
 
@@ -198,6 +206,14 @@ impl PlanSettings {
             let end = edits.iter().position(|edit| *edit == EditName::Summarize).unwrap_or(edits.len());
             edits.insert(end, EditName::ClearToolResults);
         }
+        settings
+    }
+
+    /// The same settings, with more forms.
+    #[must_use]
+    pub fn brought_into(&self, forms: &[Form]) -> Self {
+        let mut settings = self.clone();
+        settings.policy.forms.extend(forms.iter().filter(|form| !self.policy.forms.contains(form)));
         settings
     }
 
@@ -316,6 +332,7 @@ impl Policy {
             reasoning: settings.reasoning.clone(),
             marks: settings.messages,
             own_texts,
+            forms: settings.policy.forms.clone(),
             verified: VerifiedMessages::default(),
         }
     }
@@ -378,6 +395,7 @@ impl Policy {
                 context.meter.yield_now();
                 edit.apply(&mut draft);
             }
+            draft.bring_into(&self.forms);
             draft.finish()
         };
         let mut plan = drafted(context.strips_now);

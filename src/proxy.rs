@@ -51,10 +51,10 @@ mod page_requests;
 mod prefix_tracker;
 mod recording_input;
 mod reload;
-pub mod rescue;
 mod respond;
 pub mod responses;
 pub mod scrape;
+pub mod second_try;
 mod send;
 pub(crate) mod status;
 mod steps;
@@ -79,9 +79,9 @@ use manual_summary::ManualSummary;
 use notices::Notices;
 use prefix_tracker::{CacheScope, PrefixTracker};
 use reload::Reloads;
-use rescue::{RescueCounters, RescuePolicy, RetryContext, Treatment};
 use respond::ProxyError;
 use responses::SocketLog;
+use second_try::{RescueCounters, RescuePolicy, RetryContext, Treatment};
 use send::{request_body, send_request};
 use status::StatsCache;
 use tunnel::Tunnel;
@@ -316,7 +316,7 @@ impl Proxy {
                     has_expired: Some(&has_expired),
                     strips_now: false,
                 };
-                self.plan(destination, rules, dialect, &parts, text, asked).await
+                self.plan(destination, &rules, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(bytes.clone()),
         };
@@ -325,13 +325,14 @@ impl Proxy {
         exchange.set_conversation(dialect, parts.uri.path(), text.len(), readable, cache);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
-        let planner = &destination.rules.planner;
+        let planner = &rules.planner;
         exchange.record(self.recorder.as_ref(), || {
             recording_input::sent(&parts, text.clone(), &edited, treatment.form(), planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
-        let retry = rescue.map(|rescue| (rescue, RetryContext::new(dialect, &parts, bytes.clone(), text, &edited)));
+        let retry = rescue.filter(|_| self.limits.budget.is_half_free());
+        let retry = retry.map(|_| RetryContext::new(dialect, &parts, bytes.clone(), text, &edited));
         let body = request_body(&mut parts.headers, bytes, &edited, dry_run);
         let upstream = &destination.upstream;
         if !dry_run {
@@ -340,8 +341,8 @@ impl Proxy {
         }
         exchange.set_edited(edited, dry_run, live.report_headers);
         let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
-        if let Some((rescue, retry)) = retry {
-            answer = Box::pin(self.rescue(&live, upstream, rescue, retry, answer, &mut exchange)).await;
+        if let Some(retry) = retry {
+            answer = Box::pin(self.rescue(&live, destination, retry, answer, &mut exchange)).await;
         }
         Box::pin(self.remember_form(&mut exchange, answer.status())).await;
         if let Some(recalls) = exchange.recalls.take() {

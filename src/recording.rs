@@ -26,7 +26,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::dialect;
+use crate::dialect::{self, Form};
 use crate::handler::Answer;
 use crate::payload::{ChainKey, Handles};
 use crate::plan::SentFacts;
@@ -109,6 +109,9 @@ pub struct Meta {
 pub struct PlanInputs {
     /// The form of the request that went upstream.
     pub form: RequestForm,
+    /// The forms that it was brought into.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forms: Vec<Form>,
     /// The address at which clients reached abridge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,

@@ -309,12 +309,13 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
 /// A planner with the same settings and the recorded inputs: address, windows, handles. Settings override recorded
 /// inputs.
 fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
-    let PlanInputs { form, address, windows, upstream, not_stored, handles, .. } = inputs;
+    let PlanInputs { form, forms, address, windows, upstream, not_stored, handles, .. } = inputs;
     let mut parts = match form {
         RequestForm::Shortest => planner.settings.shortest(),
         RequestForm::Stripped => planner.settings.stripping(),
         RequestForm::Edited | RequestForm::Unedited => planner.settings.clone(),
-    };
+    }
+    .brought_into(&forms);
     parts.recall.public_url = parts.recall.public_url.or(address);
     parts.upstream = upstream.unwrap_or(parts.upstream);
     let offload = if not_stored { Offload::Impossible } else { planner.offload };

@@ -43,7 +43,8 @@ pub(crate) fn accounted(
             | Action::Strip { message }
             | Action::Truncate { message }
             | Action::Clear { message }
-            | Action::ClearInput { message } => rewritten[message] = true,
+            | Action::ClearInput { message }
+            | Action::Mend { message } => rewritten[message] = true,
             Action::Summarize { from, to } => left[from..to].fill(true),
         }
     }

@@ -231,7 +231,8 @@ impl Step {
                 | Action::Strip { message }
                 | Action::Truncate { message }
                 | Action::Clear { message }
-                | Action::ClearInput { message } => message,
+                | Action::ClearInput { message }
+                | Action::Mend { message } => message,
                 Action::Summarize { from, .. } => from,
             };
             (change.action.label(), message, change.call_id.clone())

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::payload::ChainKey;
-use crate::proxy::rescue::{RescuePolicy, UNEDITED_FOR};
+use crate::proxy::second_try::{RescuePolicy, UNEDITED_FOR};
 use crate::proxy::{LiveConfig, Proxy};
 use crate::store::shared::{Note, NoteKind};
 use crate::store::{SharedStore, Store};

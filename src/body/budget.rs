@@ -100,6 +100,11 @@ impl Budget {
         self.0.used.load(Ordering::Relaxed)
     }
 
+    /// Whether half of it is free: what only may be of use is held no longer where it is not.
+    pub fn is_half_free(&self) -> bool {
+        self.used() <= self.limit() / 2
+    }
+
     /// The bytes that are left.
     pub(crate) fn remaining(&self) -> usize {
         self.0.limit.saturating_sub(self.used())

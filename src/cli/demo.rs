@@ -54,9 +54,6 @@ pub struct Demo {
 /// The pause after each turn, for eyes.
 const PACE: Duration = Duration::from_millis(50);
 
-/// Results with more bytes are truncated. The default, 50,000, is more than the window.
-const TRUNCATE_OVER_BYTES: usize = 8000;
-
 /// Where the model is told to read originals. The proxy listens on a free port, whose digits would count as tokens; the
 /// demo reads from the proxy what the model is told to read here.
 const RECALL_URL: &str = "http://127.0.0.1:8787";
@@ -118,8 +115,6 @@ listen = \"127.0.0.1:0\"
 url = \"{}/v1\"
 [policy]
 edits = [\"patch_tool_calls\", \"truncate_tool_results\", \"clear_tool_results\"]
-[truncate_tool_results]
-max_bytes = {TRUNCATE_OVER_BYTES}
 [recall]
 public_url = \"{RECALL_URL}\"
 [[models]]

@@ -44,6 +44,9 @@ pub(super) enum ConfigErrorKind {
 
 // === impl ConfigError ===
 
+/// Tables that have another name now.
+const RENAMED: &[(&str, &str)] = &[("rescue", "second_try")];
+
 impl ConfigError {
     pub(super) fn new(location: SourceLocation, kind: ConfigErrorKind) -> Self {
         Self(Box::new(ErrorDetails { location: Some(location), keys: Vec::new(), kind }))
@@ -108,7 +111,9 @@ impl ConfigError {
         match &self.0.kind {
             ConfigErrorKind::UnknownKey { key, allowed, elsewhere } => {
                 let table = if path.is_empty() { "at the top level".to_owned() } else { format!("in [{path}]") };
+                let renamed = RENAMED.iter().find(|(old, _)| old == key && path.is_empty());
                 let hint = match (closest_match(key, allowed), elsewhere) {
+                    _ if let Some((_, now)) = renamed => format!("it is {now:?} now; "),
                     (Some(near), _) => format!("did you mean {near:?}? "),
                     (None, Some(other)) => format!("it belongs to [{other}]; "),
                     (None, None) => String::new(),

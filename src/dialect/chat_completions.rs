@@ -8,8 +8,8 @@ use std::{borrow::Cow, cell::OnceCell};
 use bytes::Bytes;
 
 use super::{
-    Answer, AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
-    OpenCalls, ParseError, ParseErrorKind, Stop,
+    Answer, AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, InvalidAnswer, Joiner,
+    OpenCalls, ParseError, ParseErrorKind, Stop, forms,
     json::{Unsupported, push_string},
     strings,
 };
@@ -77,6 +77,16 @@ impl Dialect for ChatCompletions {
 
     fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {
         parts::entries(body, element).ok().flatten()
+    }
+
+    fn mends(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
+        match form {
+            Form::Filled => {
+                forms::filled(body, element, b"tool_calls", |content| self.texts(body, content)).unwrap_or_default()
+            }
+            Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
+            Form::Arguments | Form::UniqueIds => Vec::new(),
+        }
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {

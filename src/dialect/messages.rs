@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner, ParseError,
-    ParseErrorKind, Stop, Switch,
+    Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, InvalidAnswer, Joiner,
+    ParseError, ParseErrorKind, Stop, Switch, forms,
     json::{Unsupported, fields_of, push_string},
     strings,
 };
@@ -108,6 +108,14 @@ impl Dialect for Messages {
 
     fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {
         parts::entries(body, element).ok().flatten()
+    }
+
+    fn mends(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
+        match form {
+            Form::Filled => forms::filled(body, element, b"", |content| self.texts(body, content)).unwrap_or_default(),
+            Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
+            Form::Arguments | Form::UniqueIds => Vec::new(),
+        }
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {

@@ -12,9 +12,10 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer,
-    Joiner, OpeningEvents, ParseError, ParseErrorKind, Stop, TextPartNames,
+    Answer, CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, Form,
+    InvalidAnswer, Joiner, OpeningEvents, ParseError, ParseErrorKind, Stop, TextPartNames,
     chat_completions::tokens::count_part,
+    forms,
     json::{Unsupported, push_string},
     strings,
 };
@@ -102,6 +103,14 @@ impl Dialect for Responses {
 
     fn entries(&self, _: &[u8], _: Span) -> Option<Entries> {
         None
+    }
+
+    fn mends(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
+        match form {
+            Form::Filled => forms::filled(body, element, b"", |content| self.texts(body, content)).unwrap_or_default(),
+            Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
+            Form::Arguments | Form::UniqueIds => Vec::new(),
+        }
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {

@@ -246,7 +246,7 @@ impl<'a> Draft<'a> {
     /// Applies a proposed edit. What it replaces is the client's text, also where an earlier edit has truncated that. False
     /// if the message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn apply(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
-        let ProposedEdit { unit, call, mut replacements, bytes, why } = proposed;
+        let unit = proposed.unit;
         let reads = matches!(action, Action::Truncate { .. });
         let unread = match self.request.conversation.unit(unit).map(|unit| unit.role) {
             Some(Role::Assistant) => self.is_in_last_answer(unit),
@@ -255,10 +255,17 @@ impl<'a> Draft<'a> {
         if unit < self.first_editable || (unread && !reads) {
             return false;
         }
+        if reads && !self.stands(unit) {
+            self.replace_in_dropped(unit, proposed.replacements);
+            return false;
+        }
+        self.apply_anywhere(edit, action, proposed)
+    }
+
+    /// The same, whether the model has read the message or not.
+    pub(super) fn apply_anywhere(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
+        let ProposedEdit { unit, call, mut replacements, bytes, why } = proposed;
         if !self.stands(unit) {
-            if reads {
-                self.replace_in_dropped(unit, replacements);
-            }
             return false;
         }
         if call.is_some_and(|call| self.dropped_calls.contains(&call)) {

@@ -122,6 +122,7 @@ fn named(action: Action) -> (&'static str, usize, Option<usize>) {
         Action::Move { message, behind } => ("move", message, Some(behind)),
         Action::Drop { message } => ("drop", message, None),
         Action::Strip { message } => ("strip", message, None),
+        Action::Mend { message } => ("mend", message, None),
         Action::DropCall { message } => ("drop_call", message, None),
         Action::Truncate { message } => ("truncate", message, None),
         Action::Clear { message } => ("clear", message, None),

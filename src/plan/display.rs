@@ -65,6 +65,7 @@ impl fmt::Display for Change {
             Action::Truncate { message } => write!(f, "truncate message {message}")?,
             Action::Clear { message } => write!(f, "clear message {message}")?,
             Action::ClearInput { message } => write!(f, "clear the arguments of a call of message {message}")?,
+            Action::Mend { message } => write!(f, "bring message {message} into the form")?,
             Action::Strip { message } => write!(f, "leave reasoning out of message {message}")?,
             Action::Summarize { from, to } => write!(f, "summarise messages {from} to {}", to.saturating_sub(1))?,
         }

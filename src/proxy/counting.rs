@@ -6,8 +6,8 @@ use http::{Request, Response};
 
 use super::exchange::{Exchange, OverheadTimer};
 use super::headers::ControlHeader;
-use super::rescue::{RescuePolicy, Treatment};
 use super::respond::ProxyError;
+use super::second_try::{RescuePolicy, Treatment};
 use super::send::request_body;
 use super::{Proxy, ResponseBody, relay, send};
 use crate::body::ClientBody;
@@ -61,7 +61,7 @@ impl Proxy {
                     has_expired: None,
                     strips_now: false,
                 };
-                self.plan(destination, rules, dialect, &parts, text, asked).await
+                self.plan(destination, &rules, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(bytes.clone()),
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use http::HeaderMap;
 
 use super::WindowDiscovery;
-use super::rescue::RescuePolicy;
+use super::second_try::RescuePolicy;
 use crate::dialect::Dialect;
 use crate::engine::EngineConfig;
 use crate::recall::Via;
@@ -27,7 +27,7 @@ pub struct Destination {
     pub rules: Arc<EngineConfig>,
     /// Fetches the context windows of the upstream's models.
     pub windows: WindowDiscovery,
-    /// How requests that the upstream refuses are sent once more; `None` if `[rescue]` is off.
+    /// How requests that the upstream refuses are sent once more; `None` if `[second_try]` is off.
     pub rescue: Option<RescuePolicy>,
     /// Whether it has been found out that the upstream answers no requests for a compaction.
     pub lacks_compaction: AtomicBool,

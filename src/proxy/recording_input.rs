@@ -22,6 +22,7 @@ pub(super) fn sent<'a>(
     let was_planned = edited.report.is_some() || edited.parse_error.is_some();
     let inputs = PlanInputs {
         form: if was_planned { form } else { RequestForm::Unedited },
+        forms: planner.settings.policy.forms.clone(),
         windows: learned_window(edited, &planner.meter).into_iter().collect(),
         token_factor: edited.basis.counted.map(|counted| counted.factor),
         cold_passes: edited.basis.cold_passes.clone(),

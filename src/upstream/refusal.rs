@@ -8,6 +8,8 @@ use std::ops::RangeInclusive;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::dialect::Form;
+
 /// The reason of a refusal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
@@ -17,6 +19,8 @@ pub enum Refusal {
     Sequence,
     /// The upstream rejects reasoning in the messages, which is not what it has signed, or not where.
     Reasoning,
+    /// The upstream asks for this form of messages.
+    Form(Form),
     /// The upstream accepts no tools, not these, or no tool choice.
     Tools,
 }
@@ -49,6 +53,8 @@ const OVERFLOW_CODES: &[&str] = &[
     "exceed_context_size_error",
     "model_context_window_exceeded",
     "tokens_limit_reached",
+    "request_too_large",
+    "badrequest.toolarge",
 ];
 
 /// Phrases of an overflow, in lower case and with `#` for every number.
@@ -81,6 +87,10 @@ const OVERFLOW_PHRASES: &[&str] = &[
     "reduce the length of the messages",
     "`inputs` tokens + `max_new_tokens` must be <= #",
     "max_tokens must be at least #, got -#",
+    // Of the whole body, and of images in it: Anthropic's API (claude-code#6380, #49720).
+    "request size exceeds model context window",
+    "image dimensions exceed max allowed size",
+    "too many images",
 ];
 
 /// The sizes in an overflow: a phrase, the index of the number in it, and which size that is.
@@ -164,12 +174,35 @@ const SEQUENCE_PHRASES: &[&str] = &[
     "message[#",
 ];
 
+/// Phrases of refusals that ask for a form, in the same form, all of which a message has. The sources: Anthropic's API
+/// (anthropics/claude-code#59812, #23440, #21317), OpenAI's (openai-python#2061, agno#5116), DashScope's (nanobot#1487),
+/// MiniMax's (nanobot#2858, GCMP#120), Qwen's templates (moltis#317).
+const FORM_PHRASES: &[(Form, &[&str])] = &[
+    (Form::Arguments, &["arguments", "json"]),
+    (Form::Arguments, &["tool_use.input", "valid dictionary"]),
+    (Form::Filled, &["content blocks must be non-empty"]),
+    (Form::Filled, &["must contain non-whitespace text"]),
+    (Form::Filled, &["must have non-empty content"]),
+    (Form::Filled, &["tool_call", "empty array. expected an array"]),
+    (Form::Filled, &["empty tool_call"]),
+    (Form::LeadingSystem, &["system message must be at the beginning"]),
+    (Form::LeadingSystem, &["unexpected role \"system\""]),
+    (Form::UniqueIds, &["ids must be unique"]),
+    (Form::UniqueIds, &["duplicate value for 'tool_call"]),
+    (Form::UniqueIds, &["duplicate tool_call"]),
+    (Form::UniqueIds, &["duplicate call_ids"]),
+];
+
+/// The code of reasoning that the upstream cannot decrypt: OpenAI's, for that of another key (openai/codex#8145).
+const ENCRYPTED: &str = "invalid_encrypted_content";
+
 /// Phrases of refused reasoning, in the same form.
 const REASONING_PHRASES: &[&str] = &[
     "`thinking` or `redacted_thinking` blocks",
     "expected `thinking` or `redacted_thinking`",
     "invalid `signature` in `thinking`",
     "bound to a different conversation",
+    "encrypted content could not be",
 ];
 
 /// The beginnings of `param` that concern tools.
@@ -194,9 +227,10 @@ pub fn classify(body: &[u8]) -> Option<Refusal> {
     }
     let overflow = all.iter().find_map(RefusalText::overflow).map(Refusal::Overflow);
     let reasoning = || all.iter().any(RefusalText::is_about_reasoning).then_some(Refusal::Reasoning);
+    let form = || all.iter().find_map(RefusalText::form).map(Refusal::Form);
     let sequence = || all.iter().any(RefusalText::is_about_sequence).then_some(Refusal::Sequence);
     let tools = || all.iter().any(RefusalText::is_about_tools).then_some(Refusal::Tools);
-    overflow.or_else(reasoning).or_else(sequence).or_else(tools)
+    overflow.or_else(reasoning).or_else(form).or_else(sequence).or_else(tools)
 }
 
 /// Classifies the data of an event by which a streamed answer fails: a refusal, or an answer with one in it.
@@ -352,7 +386,13 @@ impl RefusalText {
     }
 
     fn is_about_reasoning(&self) -> bool {
-        REASONING_PHRASES.iter().any(|known| self.message.contains(known))
+        self.codes.iter().any(|code| code == ENCRYPTED)
+            || REASONING_PHRASES.iter().any(|known| self.message.contains(known))
+    }
+
+    fn form(&self) -> Option<Form> {
+        let fits = |phrases: &[&str]| phrases.iter().all(|known| self.message.contains(known));
+        FORM_PHRASES.iter().find(|(_, phrases)| fits(phrases)).map(|(form, _)| *form)
     }
 
     fn is_about_tools(&self) -> bool {

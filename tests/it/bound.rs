@@ -221,7 +221,7 @@ async fn end(abridge: Abridge) {
 async fn run(signer: &Signer, dice: &mut Dice, run: usize, until: Instant) -> usize {
     let store = TempDir::new().unwrap();
     let rescue = dice.one_in(4);
-    let settings = |dice: &mut Dice| policy(dice) + if rescue { "\nrescue.enabled = true" } else { "" };
+    let settings = |dice: &mut Dice| policy(dice) + if rescue { "\nsecond_try.enabled = true" } else { "" };
     let mut policy = settings(dice);
     let mut abridge = start(signer, store.path(), &policy).await;
     let n_sessions = 4;

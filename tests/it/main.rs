@@ -29,6 +29,7 @@ mod events; // GET /abridge/events, and who may read them
 mod failures; // failures of the upstream are reported to the client
 mod fair_shares; // one caller leaves places and memory to others, and clients leave some to operators
 mod faults; // rare faults of an upstream, a disk and a kernel
+mod forms;
 mod full_disk; // a full disk, and recovery from it
 mod handler_properties; // what holds whatever handlers answer
 mod handlers; // programs of users that say what stands in place of a text
@@ -59,12 +60,12 @@ mod recording; // `serve --record`, and replaying what it wrote
 mod reductions; // properties of reducing edits, on generated conversations
 mod regrets; // calls that ask for something cleared
 mod reload; // settings reloaded at SIGHUP
-mod rescue; // a second attempt of a refused request
 mod responses; // paths of OpenAI Responses
 mod responses_streams; // refusals in the first events of a stream
 mod rewrite; // what `abridge rewrite` prints is what `abridge serve` sends
 mod run; // `abridge run`
 mod run_left; // what `abridge run` leaves, and where it sends requests
+mod second_try; // a second attempt of a refused request
 mod secrets; // keys and contents that must never be logged
 mod service; // `abridge service`
 mod setup; // `abridge setup`

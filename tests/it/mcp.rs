@@ -102,7 +102,7 @@ async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_r
     assert!(all.len() < 70_000 && all.ends_with("; go on with offset=65536]"), "{}", all.len());
     // What the model reads with the tool is not truncated again.
     let answered = json!({"handle": handle}).to_string();
-    let asked = with_results(&texts[..1]).replace(
+    let asked = with_results(&[text[..100_000].to_owned()]).replace(
         "\"name\":\"bash\",\"arguments\":\"{\\\"n\\\":0}\"",
         &format!("\"name\":\"{RECALL}\",\"arguments\":{}", Value::from(answered)),
     );

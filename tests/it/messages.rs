@@ -89,7 +89,7 @@ async fn sent(scene: &mut Scene, body: &str) -> (Exchange, String) {
 
 #[tokio::test]
 async fn refused_thinking_is_left_out_once_and_from_then_on() {
-    let mut scene = Scene::with(&format!("rescue.enabled = true\n{CLEAR}")).await;
+    let mut scene = Scene::with(&format!("second_try.enabled = true\n{CLEAR}")).await;
     let body = rounds("claude-next", "", 3);
     let (mut call, edited) = sent(&mut scene, &body).await;
     assert!(edited.contains("[Cleared") && edited.contains("\"s0\""), "{edited}");
@@ -118,7 +118,7 @@ async fn refused_thinking_is_left_out_once_and_from_then_on() {
 
 #[tokio::test]
 async fn refused_thinking_that_is_left_out_already_brings_the_original() {
-    let mut scene = Scene::with(&format!("rescue.enabled = true\n{CLEAR}")).await;
+    let mut scene = Scene::with(&format!("second_try.enabled = true\n{CLEAR}")).await;
     let body = rounds("claude-opus-5-5", "", 3);
     let (mut call, edited) = sent(&mut scene, &body).await;
     assert!(edited.contains("[Cleared") && !edited.contains("signature"), "{edited}");

@@ -101,7 +101,8 @@ pub(crate) fn message_of(action: Action) -> Option<usize> {
         | Action::Strip { message }
         | Action::Truncate { message }
         | Action::Clear { message }
-        | Action::ClearInput { message } => Some(message),
+        | Action::ClearInput { message }
+        | Action::Mend { message } => Some(message),
         Action::Insert { .. } | Action::InsertText { .. } | Action::Move { .. } | Action::Summarize { .. } => None,
     }
 }

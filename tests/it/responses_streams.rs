@@ -7,7 +7,7 @@ use crate::responses::{assert_cleared, with_results};
 use crate::support::wire::framed;
 use crate::support::{Exchange, Scene, post};
 
-const ON: &str = "rescue.enabled = true";
+const ON: &str = "second_try.enabled = true";
 const PATH: &str = "/v1/responses";
 
 const CREATED: &str = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"status\":\"in_progress\"}}\n\n";
@@ -135,9 +135,12 @@ async fn other_failures_and_other_streams_come_back_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn without_the_rescue_setting_the_first_event_is_not_held() {
-    for (lines, target) in [("", PATH), ("rescue.enabled = true\ndry_run = true", PATH), (ON, "/v1/responses/compact")]
-    {
+async fn where_the_second_try_is_off_the_first_event_is_not_held() {
+    for (lines, target) in [
+        ("second_try.enabled = false", PATH),
+        ("second_try.enabled = true\ndry_run = true", PATH),
+        (ON, "/v1/responses/compact"),
+    ] {
         let mut scene = Scene::with(lines).await;
         let mut call = scene.ask(post(target, &[], long(3))).await;
         call.begin_stream().await;

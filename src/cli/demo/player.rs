@@ -76,7 +76,6 @@ const INTRODUCTION: &str = "
   direct    each turn's request, sent straight to that upstream
   abridge   the same bytes, sent through abridge to the same upstream
   settings  the defaults, except: [[models]] context_window = 8192
-                                  truncate_tool_results.max_bytes = 8000
                                   policy.edits without \"summarize\"
                                   recall.public_url = \"http://127.0.0.1:8787\"
 ";

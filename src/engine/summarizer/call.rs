@@ -154,7 +154,7 @@ impl ErrorResponse {
     fn retry(&self) -> Retry {
         match self.refusal {
             Some(Refusal::Overflow(_)) => Retry::Shorter,
-            Some(Refusal::Sequence | Refusal::Reasoning | Refusal::Tools) => Retry::WithoutTools,
+            Some(Refusal::Sequence | Refusal::Reasoning | Refusal::Form(_) | Refusal::Tools) => Retry::WithoutTools,
             None if self.repeats && self.retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
                 Retry::Same(self.retry_after)
             }

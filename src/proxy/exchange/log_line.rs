@@ -20,7 +20,7 @@ pub(super) struct LogLine<'a> {
 }
 
 /// Each kind of edit, with the verb and the noun that the message uses.
-const EDIT_KINDS: [(EditKind, &str, &str); 8] = [
+const EDIT_KINDS: [(EditKind, &str, &str); 9] = [
     (EditKind::Summarise, "summarised", "message"),
     (EditKind::Clear, "cleared", "result"),
     (EditKind::ClearInput, "cleared the arguments of", "call"),
@@ -29,6 +29,7 @@ const EDIT_KINDS: [(EditKind, &str, &str); 8] = [
     (EditKind::Insert, "patched", "dangling call"),
     (EditKind::Move, "moved", "result"),
     (EditKind::Drop, "dropped", "result"),
+    (EditKind::Mend, "mended", "value"),
 ];
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,6 +42,7 @@ enum EditKind {
     Insert,
     Move,
     Drop,
+    Mend,
 }
 
 impl LogLine<'_> {
@@ -94,6 +96,7 @@ fn count_of(action: Action, kind: EditKind, edit: &str) -> usize {
         Action::Clear { .. } => kind == EditKind::Clear,
         Action::ClearInput { .. } => kind == EditKind::ClearInput,
         Action::InsertText { .. } | Action::Strip { .. } => false,
+        Action::Mend { .. } => kind == EditKind::Mend,
         Action::Summarize { from, to } => return if kind == EditKind::Summarise { to.saturating_sub(from) } else { 0 },
     };
     usize::from(matches)

@@ -7,8 +7,10 @@ use std::fmt;
 pub(in crate::proxy) enum RescueKind {
     /// The request was too long, and was shortened.
     Overflow,
-    /// The request was edited, and was sent without the reasoning before each pass.
+    /// The request was sent without the reasoning before each pass, or without any.
     Reasoning,
+    /// The request was brought into the form that the upstream had asked for.
+    Form,
     /// The request was edited, and was sent as the client wrote it.
     Original,
 }
@@ -18,6 +20,7 @@ impl fmt::Display for RescueKind {
         f.write_str(match self {
             Self::Overflow => "overflow",
             Self::Reasoning => "reasoning",
+            Self::Form => "form",
             Self::Original => "original",
         })
     }

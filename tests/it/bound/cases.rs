@@ -110,7 +110,7 @@ async fn a_pass_whose_request_got_no_answer_stays_when_a_late_result_comes() {
 #[tokio::test]
 async fn what_a_second_try_has_cleared_stays_cleared() {
     let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
-    let policy = "policy.edits = ['patch_tool_calls', 'clear_tool_results']\nrescue.enabled = true\nclear_tool_results.trigger = { tokens = 900000 }\nrecall.public_url = \"http://abridge.test\"";
+    let policy = "policy.edits = ['patch_tool_calls', 'clear_tool_results']\nsecond_try.enabled = true\nclear_tool_results.trigger = { tokens = 900000 }\nrecall.public_url = \"http://abridge.test\"";
     let abridge = start(&signer, store.path(), policy).await;
     let mut session = Session { window: Some(15_000), ..Session::new("rescued".to_owned()) };
     turns(&mut session, Some(&abridge), 6).await;

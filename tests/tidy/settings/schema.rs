@@ -74,9 +74,10 @@ const TYPES: [(&str, &str, Option<&str>); 12] = [
 ];
 
 /// Types that need no explanation.
-const PLAIN: [(&str, &str); 11] = [
+const PLAIN: [(&str, &str); 12] = [
     ("bool", "boolean"),
     ("On", "boolean"),
+    ("Form", "string"),
     ("usize", "integer"),
     ("String", "string"),
     ("PathBuf", "path"),

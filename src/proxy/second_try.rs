@@ -1,29 +1,32 @@
-//! Retry of refused requests in another form: once, and only if `[rescue]` is on.
+//! Retry of refused requests in another form: once, unless `[second_try]` is off.
 //!
-//! A conversation that is too long for the model is sent again with all that may be cleared cleared, and summarised if that
-//! is not enough. An edited request whose reasoning the upstream refuses is sent again without the reasoning before each
-//! pass, and so are later requests of that conversation. One whose sequence of messages it refuses, or whose reasoning
-//! cannot be left out, is sent again as the client wrote it, and later ones are not edited. There is no third attempt. No byte goes to the client before the
-//! final answer is chosen, so the client sees one answer; if nothing helps, it is the upstream's first.
+//! A conversation that is too long for the model, or has images that it does not take, is sent again with all that may be
+//! cleared cleared, and summarised if that is not enough. A request whose form the upstream refuses by a name that is known
+//! is sent again in the form that it asks for, and later requests to that upstream are sent so at once. One whose reasoning
+//! it refuses is sent again without that, and so are later requests of that conversation. An edited request whose sequence of
+//! messages it refuses, or whose reasoning cannot be left out, is sent again as the client wrote it, and later ones are not
+//! edited. There is no third attempt. No byte goes to the client before the final answer is chosen, so the client sees one
+//! answer; if nothing helps, it is the upstream's first.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use self::bypass::BypassList;
+pub(super) use self::counters::RescueCounters;
 use super::exchange::{Exchange, RescueKind};
 use super::send::{request_body, send_request};
-use super::{LiveConfig, Proxy, recording_input};
+use super::{Destination, LiveConfig, Proxy, recording_input};
 use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::conversation::Element;
-use crate::dialect::{Dialect, OpeningEvents};
+use crate::dialect::{Dialect, Form, OpeningEvents};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::payload::ChainKey;
 use crate::plan::Report;
@@ -34,16 +37,18 @@ use crate::upstream::Upstream;
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
 
 mod bypass;
+mod counters;
 mod opening;
 
-/// `[rescue]` of `proxy.toml`.
+/// `[second_try]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Sends a request that the upstream refused once more in another form. When the upstream answers 400 or 413
+    /// Sends a request that the upstream refused once more in another form. When the upstream answers 400, 413 or 422
     /// because the conversation is too long for the model, or says so in the first events of a stream or in an answer
     /// whose `status` is `failed`, all results that the model has read are cleared, and the rest is summarised if that is
-    /// not enough and `"summarize"` is in `policy.edits`.
+    /// not enough and `"summarize"` is in `policy.edits`. When it names one of the forms of `policy.forms`, the request is
+    /// brought into that form, and so are all later requests to that upstream.
     pub enabled: bool,
     /// When the upstream answers an edited request with 400 and names its messages or tool calls: sends the client's
     /// original once, and leaves that conversation unedited for an hour. If it names the model's reasoning, the request is
@@ -54,7 +59,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { enabled: false, original_on_400: true }
+        Self { enabled: true, original_on_400: true }
     }
 }
 
@@ -66,6 +71,15 @@ pub struct RescuePolicy {
     original: bool,
     bypassed: BypassList,
     stripped: BypassList,
+    profile: ArcSwapOption<Profile>,
+}
+
+/// The forms that an upstream asks for, and the rules that bring requests into them.
+#[derive(Debug)]
+struct Profile {
+    forms: Vec<Form>,
+    rules: Arc<EngineConfig>,
+    stripping: Arc<EngineConfig>,
 }
 
 /// How the requests of a conversation are edited.
@@ -94,20 +108,6 @@ pub(super) struct RetryContext {
     n_tokens_sent: Option<usize>,
 }
 
-/// The outcomes of retries.
-#[derive(Debug, Default)]
-pub(super) struct RescueCounters {
-    overflow: OutcomeCounts,
-    reasoning: OutcomeCounts,
-    original: OutcomeCounts,
-}
-
-#[derive(Debug, Default)]
-struct OutcomeCounts {
-    helped: AtomicU64,
-    in_vain: AtomicU64,
-}
-
 /// The longest refusal that is read, in bytes, both encoded and decoded. Real ones are far shorter.
 const MAX_REFUSAL: usize = 64 << 10;
 
@@ -130,16 +130,32 @@ impl RescuePolicy {
     /// [`PlanSettings::stripping`](crate::planner::PlanSettings::stripping).
     pub fn new(settings: Settings, rules: Arc<EngineConfig>, stripping: Arc<EngineConfig>) -> Self {
         let [bypassed, stripped] = [BypassList::default(), BypassList::default()];
-        Self { rules, stripping, original: settings.original_on_400, bypassed, stripped }
+        let profile = ArcSwapOption::empty();
+        Self { rules, stripping, original: settings.original_on_400, bypassed, stripped, profile }
     }
 
     /// The rules of a conversation that is treated so, which are `usual` ones by default.
-    pub(super) fn rules<'a>(
-        rescue: Option<&'a Self>,
-        of: Treatment,
-        usual: &'a Arc<EngineConfig>,
-    ) -> &'a Arc<EngineConfig> {
-        rescue.filter(|_| of == Treatment::Stripped).map_or(usual, |rescue| &rescue.stripping)
+    pub(super) fn rules(rescue: Option<&Self>, of: Treatment, usual: &Arc<EngineConfig>) -> Arc<EngineConfig> {
+        let profile = rescue.and_then(|rescue| rescue.profile.load_full());
+        let of_forms = profile.map(|profile| match of {
+            Treatment::Stripped => Arc::clone(&profile.stripping),
+            Treatment::Edited | Treatment::Unedited => Arc::clone(&profile.rules),
+        });
+        let stripping = || rescue.filter(|_| of == Treatment::Stripped).map(|rescue| &rescue.stripping);
+        of_forms.unwrap_or_else(|| Arc::clone(stripping().unwrap_or(usual)))
+    }
+
+    /// The forms that the upstream has asked for.
+    pub(super) fn forms(&self) -> Vec<Form> {
+        self.profile.load().as_ref().map(|profile| profile.forms.clone()).unwrap_or_default()
+    }
+
+    /// What requests become whose upstream asks for one form more.
+    fn with_form(&self, form: Form, usual: &EngineConfig) -> Profile {
+        let mut forms = self.forms();
+        forms.push(form);
+        let of = |rules: &EngineConfig| rules.under(rules.planner.settings.brought_into(&forms));
+        Profile { rules: of(usual), stripping: of(&self.stripping), forms }
     }
 
     /// The conversations that are forwarded unedited.
@@ -197,31 +213,47 @@ impl Proxy {
     pub(super) async fn rescue(
         &self,
         live: &LiveConfig,
-        upstream: &Upstream,
-        rescue: &RescuePolicy,
+        destination: &Destination,
         retry: RetryContext,
         mut first: Response<PeekableBody>,
         exchange: &mut Exchange,
     ) -> Response<PeekableBody> {
+        let (upstream, Some(rescue)) = (&destination.upstream, &destination.rescue) else { return first };
         let opening = retry.dialect.opening();
         let Some(refusal) = read_refusal(&mut first, opening).await else { return first };
         let Ok(target) = upstream.join(&retry.parts.uri) else { return first };
-        let is_400 = first.status() == StatusCode::BAD_REQUEST;
+        let is_refused = !first.status().is_success();
+        let mut learnt = None;
         let (edited, by) = match refusal {
             Refusal::Overflow(counts) => match self.shorten(upstream, rescue, &retry, counts, exchange).await {
                 Some(edited) => (edited, RescueKind::Overflow),
                 None => return self.rescue_counters.count(RescueKind::Overflow, false, first),
             },
-            Refusal::Sequence | Refusal::Reasoning if rescue.original && retry.edited && is_400 => {
-                let stripped = if refusal == Refusal::Reasoning {
-                    self.strip(upstream.name().as_str(), rescue, &retry).await
-                } else {
-                    None
+            Refusal::Sequence | Refusal::Reasoning | Refusal::Form(_) => {
+                let name = upstream.name().as_str();
+                let other = match refusal {
+                    Refusal::Reasoning => {
+                        let rules = RescuePolicy::rules(Some(rescue), Treatment::Stripped, &rescue.stripping);
+                        let stripped = self.other_form(name, &rules, &retry, true).await;
+                        stripped.map(|stripped| (stripped, RescueKind::Reasoning))
+                    }
+                    Refusal::Form(form) if !rescue.forms().contains(&form) => {
+                        let profile = rescue.with_form(form, &destination.rules);
+                        let mended = self.other_form(name, &profile.rules, &retry, false).await;
+                        learnt = mended.is_some().then_some((form, profile));
+                        mended.map(|mended| (mended, RescueKind::Form))
+                    }
+                    _ => None,
                 };
-                let original = || (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original);
-                stripped.map_or_else(original, |stripped| (stripped, RescueKind::Reasoning))
+                let may_be_original = rescue.original && retry.edited && is_refused;
+                let original =
+                    || may_be_original.then(|| (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original));
+                match other.or_else(original) {
+                    Some(found) => found,
+                    None => return first,
+                }
             }
-            Refusal::Sequence | Refusal::Reasoning | Refusal::Tools => return first,
+            Refusal::Tools => return first,
         };
         let mut parts = retry.parts.clone();
         let body = request_body(&mut parts.headers, retry.bytes.clone(), &edited, false);
@@ -236,14 +268,23 @@ impl Proxy {
         let (noted_in, form) = match by {
             RescueKind::Overflow => (None, RequestForm::Shortest),
             RescueKind::Reasoning => (Some(&rescue.stripped), RequestForm::Stripped),
+            RescueKind::Form => (None, RequestForm::Edited),
             RescueKind::Original => (Some(&rescue.bypassed), RequestForm::Unedited),
         };
         if let Some(list) = noted_in.filter(|_| helped) {
             let keys = self.chain_keys(retry.dialect, &retry.parts.headers, &retry.text).await;
             keys.last().into_iter().for_each(|key| list.insert(*key));
         }
-        let text = retry.text;
-        let planner = &rescue.rules.planner;
+        let planner = learnt.as_ref().map_or(&rescue.rules, |(_, profile)| &profile.rules);
+        let (text, planner) = (retry.text, &Arc::clone(planner).planner);
+        if let Some((form, profile)) = learnt.filter(|_| helped) {
+            tracing::warn!(
+                upstream = upstream.name().as_str(),
+                %form,
+                "the upstream asks for another form of conversations; all later requests to it are brought into that form; policy.forms has it from the first on"
+            );
+            rescue.profile.store(Some(Arc::new(profile)));
+        }
         exchange.record(self.recorder.as_ref(), || {
             recording_input::sent(&retry.parts, text.clone(), &edited, form, planner, false)
         });
@@ -293,12 +334,19 @@ impl Proxy {
         [summarised, cleared].into_iter().find(|edited| retry.is_shorter(edited))
     }
 
-    /// The request without the reasoning before each pass. `None` if it is the one that was sent.
-    async fn strip(&self, upstream: &str, rescue: &RescuePolicy, retry: &RetryContext) -> Option<EditedBody> {
+    /// The request as other rules have it, with `strips_now` without the reasoning so far. `None` if it is the one that was
+    /// sent.
+    async fn other_form(
+        &self,
+        upstream: &str,
+        rules: &Arc<EngineConfig>,
+        retry: &RetryContext,
+        strips_now: bool,
+    ) -> Option<EditedBody> {
         let caller = self.caller(&retry.parts.headers);
         let (mode, when) = (EditMode::Apply, SummaryTiming::Triggered);
-        let asked = EditOptions { caller, upstream, mode, when, origin: None, has_expired: None, strips_now: true };
-        let edited = self.engine.edit_body(&rescue.stripping, retry.dialect, retry.text.clone(), asked).await;
+        let asked = EditOptions { caller, upstream, mode, when, origin: None, has_expired: None, strips_now };
+        let edited = self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked).await;
         edited.report.as_ref().is_some_and(|report| report.bytes_after != retry.n_bytes_sent).then_some(edited)
     }
 
@@ -323,14 +371,21 @@ impl Proxy {
 /// Classifies the answer if it is a refusal. Peeks at the body for that.
 async fn read_refusal(answer: &mut Response<PeekableBody>, opening: Option<&'static OpeningEvents>) -> Option<Refusal> {
     if let Some(event) = opening::failure(answer, opening).await {
-        // A sequence of messages is refused before a stream begins.
-        return refusal::classify_event(&event).filter(|refusal| matches!(refusal, Refusal::Overflow(_)));
+        return refusal::classify_event(&event);
     }
-    if ![StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE].contains(&answer.status()) {
+    if !REFUSED.contains(&answer.status()) {
         return None;
     }
-    refusal::classify(&text(answer, MAX_REFUSAL, REFUSAL_TIMEOUT).await?)
+    let is_too_large = answer.status() == StatusCode::PAYLOAD_TOO_LARGE;
+    let said = text(answer, MAX_REFUSAL, REFUSAL_TIMEOUT).await?;
+    // Servers before the upstream say so in HTML.
+    let by_status = is_too_large && !said.trim_ascii_start().starts_with(b"{");
+    refusal::classify(&said).or_else(|| by_status.then(|| Refusal::Overflow(TokenCounts::default())))
 }
+
+/// The statuses by which a request is refused for what it is.
+const REFUSED: [StatusCode; 3] =
+    [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY];
 
 /// The most bytes that decoding a refusal takes. They are few, so they do not count towards `server.max_buffered`.
 const MAX_DECODING: usize = 32 << 20;
@@ -385,44 +440,6 @@ fn fits(shorter: &Report, sent: Option<usize>, counts: TokenCounts, window: Opti
     match counts.prompt {
         Some(reported) if counted > 0 => tokens.saturating_mul(reported) / counted <= room,
         _ => tokens <= room,
-    }
-}
-
-// === impl RescueCounters ===
-
-impl RescueCounters {
-    /// The kind of each retry, its outcome, and its count.
-    pub(super) fn counts(&self) -> [(&'static str, &'static str, u64); 6] {
-        let Self { overflow, reasoning, original } = self;
-        [
-            ("overflow", "helped", &overflow.helped),
-            ("overflow", "in_vain", &overflow.in_vain),
-            ("reasoning", "helped", &reasoning.helped),
-            ("reasoning", "in_vain", &reasoning.in_vain),
-            ("original", "helped", &original.helped),
-            ("original", "in_vain", &original.in_vain),
-        ]
-        .map(|(rescue, outcome, count)| (rescue, outcome, count.load(Ordering::Relaxed)))
-    }
-
-    /// Counts a retry that was made or could not be, and returns its answer. The first original that is accepted is logged
-    /// as a warning, because an edit produced what the upstream refuses.
-    fn count(&self, by: RescueKind, helped: bool, answer: Response<PeekableBody>) -> Response<PeekableBody> {
-        let outcomes = match by {
-            RescueKind::Overflow => &self.overflow,
-            RescueKind::Reasoning => &self.reasoning,
-            RescueKind::Original => &self.original,
-        };
-        let counter = if helped { &outcomes.helped } else { &outcomes.in_vain };
-        let count = counter.fetch_add(1, Ordering::Relaxed) + 1;
-        if helped && by == RescueKind::Original && count == 1 {
-            tracing::warn!(
-                "the upstream refused an edited request and accepted the original; more of this kind are logged at debug"
-            );
-        } else {
-            tracing::debug!(rescue = %by, helped, count, "the upstream refused a request");
-        }
-        answer
     }
 }
 

@@ -1,0 +1,87 @@
+//! Forms of a conversation that some upstreams ask for and others do not, and what a dialect replaces for them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::json::{Unsupported, fields_of};
+use crate::span::Span;
+
+/// A form that an upstream may ask for.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// The arguments of a call are a JSON object: others become `{}`, and what was there is stored.
+    Arguments,
+    /// A message says something: an empty text becomes `(empty)`, and a list of no calls `null`.
+    Filled,
+    /// Instructions stand at the beginning: others become the user's.
+    LeadingSystem,
+    /// No two calls have one id: a later one gets another, and so does its result.
+    UniqueIds,
+}
+
+/// A value in an element that is replaced, or a place where something is put in, and by what.
+pub(super) type Mend = (Span, &'static str);
+
+/// What an empty text says.
+const EMPTY: &str = r#""(empty)""#;
+
+impl Form {
+    /// All of them, in the order in which they are taken.
+    pub const ALL: [Self; 4] = [Self::Arguments, Self::Filled, Self::LeadingSystem, Self::UniqueIds];
+
+    /// Its name, as the settings have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Arguments => "arguments",
+            Self::Filled => "filled",
+            Self::LeadingSystem => "leading_system",
+            Self::UniqueIds => "unique_ids",
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The role of an element, where it gives instructions, as the user's.
+pub(super) fn as_user(body: &[u8], element: Span) -> Result<Option<Mend>, Unsupported> {
+    let [role] = fields_of(body, element, [b"role"])?;
+    let instructs = role.filter(|role| matches!(role.of(body), br#""system""# | br#""developer""#));
+    Ok(instructs.map(|role| (role, r#""user""#)))
+}
+
+/// What an element says where it says nothing. `texts` are those of a content; `calls` is the key of a list of calls beside
+/// it.
+pub(super) fn filled(
+    body: &[u8],
+    element: Span,
+    calls: &[u8],
+    texts: impl Fn(Span) -> Vec<Span>,
+) -> Result<Vec<Mend>, Unsupported> {
+    let [role, content, calls] = fields_of(body, element, [b"role", b"content", calls])?;
+    if role.is_none() {
+        return Ok(Vec::new());
+    }
+    let is_nothing = |value: Span| matches!(value.of(body), b"null" | b"[]" | br#""""#);
+    let no_calls = calls.filter(|calls| calls.of(body) == b"[]").map(|calls| (calls, "null"));
+    let mut mends: Vec<Mend> = no_calls.into_iter().collect();
+    let calls_nothing = calls.is_none_or(is_nothing);
+    match content {
+        Some(content) if is_nothing(content) => mends.extend(calls_nothing.then_some((content, EMPTY))),
+        Some(content) => {
+            let empty = texts(content).into_iter().filter(|text| text.of(body) == br#""""#);
+            mends.extend(empty.map(|text| (text, EMPTY)));
+        }
+        None if calls_nothing => {
+            mends.push((Span::empty(element.start + 1), r#""content":"(empty)","#));
+        }
+        None => {}
+    }
+    mends.sort_by_key(|(span, _)| span.start);
+    Ok(mends)
+}

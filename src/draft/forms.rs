@@ -1,0 +1,143 @@
+//! Forms that an upstream asks for, written on what the edits have left.
+
+use std::{borrow::Cow, collections::BTreeSet};
+
+use bytes::Bytes;
+use serde::de::IgnoredAny;
+
+use super::{Draft, InsertedResult, ReplaceOptions, replacement::Replacement};
+use crate::{
+    conversation::{BlockIndex, BlockKind, CallId, UnitIndex},
+    dialect::Form,
+    plan::{Action, Sizes},
+    span::Span,
+};
+
+/// The label of the changes that a form makes.
+const LABEL: &str = "form";
+
+/// The longest beginning of an id that another id is made of, in bytes: ids may have 64.
+const LONGEST_START: usize = 48;
+
+impl Draft<'_> {
+    /// Brings what goes on into these forms.
+    pub fn bring_into(&mut self, forms: &[Form]) {
+        for form in forms {
+            match form {
+                Form::Arguments => self.mend_arguments(),
+                Form::Filled | Form::LeadingSystem => self.mend_elements(*form),
+                Form::UniqueIds => self.rename_calls(),
+            }
+        }
+    }
+
+    /// Replaces arguments that are no JSON object.
+    fn mend_arguments(&mut self) {
+        let options = ReplaceOptions { stored: true, smaller: false, media: false };
+        let blocks = (0..self.request.conversation.blocks.len()).map(BlockIndex::new);
+        for call in blocks.collect::<Vec<_>>() {
+            let is_broken = self.arguments(call).is_some_and(|arguments| {
+                !arguments.trim_start().starts_with('{') || serde_json::from_str::<IgnoredAny>(&arguments).is_err()
+            });
+            if !is_broken {
+                continue;
+            }
+            if let Ok(proposed) = self.propose_input(call, options) {
+                let action = Action::ClearInput { message: proposed.unit().get() };
+                self.apply_anywhere(LABEL, action, proposed);
+            }
+        }
+    }
+
+    /// Replaces what the dialect says of each element.
+    fn mend_elements(&mut self, form: Form) {
+        let conversation = self.request.conversation;
+        for element in &conversation.elements {
+            let first = element.units.start;
+            let leads = first < self.first_editable;
+            if (leads && form == Form::LeadingSystem)
+                || !UnitIndex::each(&element.units).any(|unit| self.is_in_place(unit))
+            {
+                continue;
+            }
+            for (span, with) in self.request.dialect.mends(self.request.body, element.span, form) {
+                let holds = |unit: &UnitIndex| {
+                    let of = self.span(*unit);
+                    of.start <= span.start && span.end <= of.end
+                };
+                let unit = UnitIndex::each(&element.units).find(holds).unwrap_or(first);
+                self.put(unit, span, Bytes::from_static(with.as_bytes()));
+            }
+        }
+    }
+
+    /// Gives each call whose id another one before it has an id of its own, and its result too.
+    fn rename_calls(&mut self) {
+        let (conversation, pairing) = (self.request.conversation, self.pairing());
+        let mut taken: BTreeSet<Cow<'_, str>> = BTreeSet::new();
+        for block in &conversation.blocks {
+            let (BlockKind::ToolCall { id, .. } | BlockKind::ToolResult { call_id: id, .. }) = &block.kind;
+            let _is_new = id.raw.is_some() && taken.insert(id.text.clone());
+        }
+        let mut met = BTreeSet::new();
+        for (n, call) in pairing.calls.iter().enumerate() {
+            let block = conversation.block(call.block);
+            let Some(BlockKind::ToolCall { id, .. }) = block.map(|block| &block.kind) else { continue };
+            if id.text.is_empty() || met.insert(&id.text) {
+                continue;
+            }
+            let start = id.text.get(..id.text.floor_char_boundary(LONGEST_START)).unwrap_or_default();
+            let another = (2..).map(|n| format!("{start}_{n}")).find(|id| !taken.contains(id.as_str()));
+            let Some(another) = another else { continue };
+            let Ok(json) = serde_json::to_vec(&another).map(Bytes::from) else { continue };
+            taken.insert(another.into());
+            self.rename(call.block, id, &json);
+            for result in pairing.results.iter().filter(|result| result.answers.is_some_and(|call| call.get() == n)) {
+                let of = conversation.unit(result.unit).and_then(|unit| conversation.blocks_of(unit).first());
+                if let Some(BlockKind::ToolResult { call_id: CallId { raw: Some(raw), .. }, .. }) =
+                    of.map(|block| &block.kind)
+                {
+                    self.put(result.unit, *raw, json.clone());
+                }
+            }
+        }
+    }
+
+    /// Writes another id on a call, and on what stands for its result.
+    fn rename(&mut self, call: BlockIndex, id: &CallId<'_>, json: &Bytes) {
+        let (Some(unit), Some(raw)) = (self.request.conversation.caller(call), id.raw) else { return };
+        if !self.put(unit, raw, json.clone()) {
+            return;
+        }
+        let old = raw.of(self.request.body);
+        for insertion in &mut self.insertions {
+            if let InsertedResult::New { call: of, bytes } = &mut insertion.what
+                && *of == call
+                && let Some(at) = memchr::memmem::find(bytes, old)
+            {
+                let rest = bytes.get(at + old.len()..).unwrap_or_default();
+                *bytes = [bytes.get(..at).unwrap_or_default(), json, rest].concat().into();
+            }
+        }
+    }
+
+    /// Puts a JSON value in the place of another one. False where something else stands there already, or where the message
+    /// does not go on.
+    fn put(&mut self, unit: UnitIndex, span: Span, with: Bytes) -> bool {
+        let is_taken = self
+            .replacements
+            .range(..=span.end)
+            .next_back()
+            .is_some_and(|(_, other)| other.span.end > span.start || other.span.start == span.start);
+        let goes_on = self.is_in_place(unit) || self.moved.contains(&unit);
+        if is_taken || !goes_on {
+            return false;
+        }
+        let bytes = Sizes { before: span.len(), after: with.len() };
+        let change = self.journal.make(self.about_result(LABEL, Action::Mend { message: unit.get() }, unit, bytes));
+        self.n_bytes = (self.n_bytes + with.len()).saturating_sub(span.len());
+        self.tokens_now.borrow_mut().remove(&unit);
+        self.replacements.insert(span.start, Replacement::whole(span, with, change));
+        true
+    }
+}

@@ -1,0 +1,203 @@
+//! Forms that an upstream asks for in a refusal: the second try has them, and so has every later request to it.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::support::wire::Reply;
+use crate::support::{Exchange, Scene, post};
+
+/// A refusal, the body that gets it, and what is checked of the bodies that are sent then.
+struct Case {
+    path: &'static str,
+    refusal: &'static str,
+    body: Value,
+    is_right: fn(&Value) -> bool,
+}
+
+fn call(id: &str, arguments: &str) -> Value {
+    json!({"id": id, "type": "function", "function": {"name": "bash", "arguments": arguments}})
+}
+
+fn result(id: &str) -> Value {
+    json!({"role": "tool", "tool_call_id": id, "content": "done"})
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn chat(messages: &[Value]) -> Value {
+    json!({"model": "gpt-4o", "messages": messages})
+}
+
+const CHAT: &str = "/v1/chat/completions";
+const MESSAGES: &str = "/v1/messages";
+const RESPONSES: &str = "/v1/responses";
+
+/// Each form in each dialect that has it. The refusals are those that `upstream/refusal.rs` names with their sources.
+fn cases() -> Vec<Case> {
+    let calls = |calls: Value| json!({"role": "assistant", "content": null, "tool_calls": calls});
+    let broken = chat(&[user("Go."), calls(json!([call("c1", "{\"command\": \"ls")])), result("c1"), user("On.")]);
+    let use_of = |id: &str| json!({"type": "tool_use", "id": id, "name": "Bash", "input": {}});
+    let said = |id: &str| json!({"type": "tool_result", "tool_use_id": id, "content": "done"});
+    vec![
+        Case {
+            path: CHAT,
+            refusal: r#"{"error":{"message":"<400> InternalError.Algo.InvalidParameter: The \"function.arguments\" parameter of the code model must be in JSON format.","type":"invalid_request_error","param":null,"code":"invalid_parameter_error"}}"#,
+            body: broken.clone(),
+            is_right: |body| body["messages"][1]["tool_calls"][0]["function"]["arguments"] == "{}",
+        },
+        Case {
+            path: CHAT,
+            refusal: r#"{"type":"error","error":{"type":"bad_request_error","message":"invalid params, invalid function arguments json string, tool_call_id: c1 (2013)","http_code":"400"}}"#,
+            body: broken,
+            is_right: |body| body["messages"][1]["tool_calls"][0]["function"]["arguments"] == "{}",
+        },
+        Case {
+            path: CHAT,
+            refusal: r#"{"error":{"message":"Invalid 'messages[1].tool_calls': empty array. Expected an array with minimum length 1, but got an empty array instead.","type":"invalid_request_error","param":"messages[1].tool_calls","code":"empty_array"}}"#,
+            body: chat(&[user("Go."), json!({"role": "assistant", "content": "Yes.", "tool_calls": []}), user("On.")]),
+            is_right: |body| body["messages"][1]["tool_calls"].is_null() && body["messages"][1]["content"] == "Yes.",
+        },
+        Case {
+            path: MESSAGES,
+            refusal: r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages: text content blocks must be non-empty"}}"#,
+            body: json!({"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": [
+                user("Go."),
+                {"role": "assistant", "content": [{"type": "text", "text": ""}]},
+                {"role": "user", "content": [{"type": "text", "text": "On."}, {"type": "text", "text": ""}]},
+            ]}),
+            is_right: |body| {
+                let text = |message: usize, part: usize| &body["messages"][message]["content"][part]["text"];
+                text(1, 0) == "(empty)" && text(2, 0) == "On." && text(2, 1) == "(empty)"
+            },
+        },
+        Case {
+            path: MESSAGES,
+            refusal: r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.3.content.0: `tool_use` ids must be unique"}}"#,
+            body: json!({"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": [
+                user("Go."),
+                {"role": "assistant", "content": [use_of("toolu_1")]},
+                {"role": "user", "content": [said("toolu_1")]},
+                {"role": "assistant", "content": [use_of("toolu_1")]},
+                {"role": "user", "content": [said("toolu_1")]},
+            ]}),
+            is_right: |body| {
+                let message = |n: usize| &body["messages"][n]["content"][0];
+                message(1)["id"] == "toolu_1"
+                    && message(2)["tool_use_id"] == "toolu_1"
+                    && message(3)["id"] == "toolu_1_2"
+                    && message(4)["tool_use_id"] == "toolu_1_2"
+            },
+        },
+        Case {
+            path: CHAT,
+            refusal: r#"{"error":{"message":"Invalid parameter: Duplicate value for 'tool_call_id' of 'c', in messages[2] and messages[3].","type":"invalid_request_error","param":"messages.[3].tool_call_id","code":null}}"#,
+            body: chat(&[
+                user("Go."),
+                calls(json!([call("c", "{}"), call("c", "{}")])),
+                result("c"),
+                result("c"),
+                user("On."),
+            ]),
+            is_right: |body| {
+                body["messages"][1]["tool_calls"][1]["id"] == "c_2" && body["messages"][3]["tool_call_id"] == "c_2"
+            },
+        },
+        Case {
+            path: CHAT,
+            refusal: r#"{"error":{"code":400,"message":"Error: Jinja Exception: System message must be at the beginning.","type":"invalid_request_error"}}"#,
+            body: chat(&[
+                json!({"role": "system", "content": "Be brief."}),
+                user("Go."),
+                json!({"role": "system", "content": "Stop at three."}),
+            ]),
+            is_right: |body| body["messages"][0]["role"] == "system" && body["messages"][2]["role"] == "user",
+        },
+        Case {
+            path: RESPONSES,
+            refusal: r#"{"error":{"message":"The encrypted content gAAA...DQ== could not be verified.","type":"invalid_request_error","param":null,"code":"invalid_encrypted_content"}}"#,
+            body: json!({"model": "gpt-5.5", "store": false, "input": [
+                user("Go."),
+                {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAx"},
+                {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]},
+                user("On."),
+            ]}),
+            is_right: |body| {
+                let items = body["input"].as_array().unwrap();
+                items.len() == 3 && items.iter().all(|item| item["type"] != "reasoning" && item.get("id").is_none())
+            },
+        },
+    ]
+}
+
+async fn answer(call: &mut Exchange, status: &str, body: &str) {
+    call.answer(status, &["content-type: application/json", "connection: close"], body).await;
+}
+
+async fn received(scene: &mut Scene) -> (Exchange, Value) {
+    let mut call = scene.upstream.request().await;
+    let body: Bytes = call.bytes().await;
+    (call, serde_json::from_slice(&body).unwrap())
+}
+
+fn tried(reply: &Reply) -> Option<&str> {
+    reply.head.get("x-abridge-rescue")
+}
+
+#[tokio::test]
+async fn a_form_that_a_refusal_names_is_sent_once_and_at_once_from_then_on() {
+    for Case { path, refusal, body, is_right } in cases() {
+        let mut scene = Scene::with("").await;
+        assert!(!is_right(&body), "{refusal}");
+        let mut call = scene.ask(post(path, &[], body.to_string())).await;
+        answer(&mut call, "400 Bad Request", refusal).await;
+        let (mut call, second) = received(&mut scene).await;
+        assert!(is_right(&second), "{refusal}: {second}");
+        answer(&mut call, "200 OK", "{}").await;
+        let reply = scene.client.reply().await;
+        assert_eq!(reply.head.status(), 200, "{refusal}");
+        let by = if path == RESPONSES { "reasoning" } else { "form" };
+        assert_eq!(tried(&reply), Some(by), "{refusal}");
+
+        scene.client = scene.abridge.connect().await;
+        scene.client.send(post(path, &[], body.to_string())).await;
+        let (mut call, first) = received(&mut scene).await;
+        assert!(is_right(&first), "{refusal}: {first}");
+        answer(&mut call, "200 OK", "{}").await;
+        let reply = scene.client.reply().await;
+        assert_eq!((reply.head.status(), tried(&reply)), (200, None), "{refusal}");
+        scene.upstream.no_more();
+    }
+}
+
+#[tokio::test]
+async fn a_form_that_does_not_help_is_not_learnt_and_the_refusal_comes_back() {
+    let Case { path, refusal, body, is_right } = cases().swap_remove(0);
+    let mut scene = Scene::with("").await;
+    for _ in 0..2 {
+        let mut call = scene.ask(post(path, &[], body.to_string())).await;
+        answer(&mut call, "400 Bad Request", refusal).await;
+        let (mut call, second) = received(&mut scene).await;
+        assert!(is_right(&second));
+        answer(&mut call, "400 Bad Request", refusal).await;
+        let reply = scene.client.reply().await;
+        assert_eq!((reply.head.status(), &*reply.body), (400, refusal.as_bytes()));
+        scene.upstream.no_more();
+        scene.client = scene.abridge.connect().await;
+    }
+}
+
+#[tokio::test]
+async fn where_the_second_try_is_off_a_form_is_not_taken_unless_the_policy_has_it() {
+    let Case { path, refusal, body, is_right } = cases().swap_remove(0);
+    for (lines, has_form) in [("", false), ("\npolicy.forms = [\"arguments\"]", true)] {
+        let mut scene = Scene::with(&format!("second_try.enabled = false{lines}")).await;
+        scene.client.send(post(path, &[], body.to_string())).await;
+        let (mut call, first) = received(&mut scene).await;
+        assert_eq!(is_right(&first), has_form);
+        answer(&mut call, "400 Bad Request", refusal).await;
+        assert_eq!(scene.client.reply().await.head.status(), 400);
+        scene.upstream.no_more();
+    }
+}
