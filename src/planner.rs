@@ -91,10 +91,10 @@ pub struct Settings {
     /// What `clear_tool_results` aims at: its `trigger`, `keep` and `keep_reads` where they are not set. The
     /// documentation of policies has the figures.
     pub goal: Goal,
-    /// The forms that every request is brought into, behind all edits: `"arguments"`, where arguments of a call that are no
-    /// JSON object become `{}`, and are stored; `"filled"`, where an empty text says `(empty)`; `"leading_system"`, where
-    /// instructions in the middle become the user's; `"unique_ids"`, where no two calls have one id. Those that an upstream
-    /// asks for in a refusal are learnt by `[second_try]`.
+    /// Forms that are applied to every request, after all edits. `"arguments"`: arguments of a call that are not a JSON
+    /// object become `{}` and are stored. `"filled"`: an empty text becomes `(empty)`. `"leading_system"`: instructions
+    /// after the beginning get the role `user`. `"unique_ids"`: a repeated id of a call is replaced. `[second_try]` learns
+    /// from refusals which forms an upstream requires.
     ///
     /// Example: `["filled"]`
     pub forms: Vec<Form>,

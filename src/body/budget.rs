@@ -100,7 +100,7 @@ impl Budget {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Whether half of it is free: what only may be of use is held no longer where it is not.
+    /// Whether half of the budget is free.
     pub fn is_half_free(&self) -> bool {
         self.used() <= self.limit() / 2
     }

@@ -56,6 +56,10 @@ impl Status {
             [] | [_] => row("upstream", self.upstream.clone()),
             several => several.iter().for_each(|upstream| row("upstream", upstream.to_text())),
         }
+        for UpstreamStatus { name, forms, .. } in self.upstreams.iter().filter(|upstream| !upstream.forms.is_empty()) {
+            let forms: Vec<_> = forms.iter().map(|form| form.name()).collect();
+            row("forms", format!("{name} requires: {} (learnt from refusals)", forms.join(", ")));
+        }
         row("edits", if self.dry_run { format!("{edits} (dry run: reported only)") } else { edits });
         row("requests", self.totals.requests.to_text(self.dry_run));
         row("tokens", self.tokens_text());
@@ -111,7 +115,7 @@ impl Status {
 
 impl UpstreamStatus {
     fn to_text(&self) -> String {
-        let Self { name, url, answered, failed } = self;
+        let Self { name, url, answered, failed, forms: _ } = self;
         let failed = if *failed > 0 { format!(", {} failed", grouped(*failed)) } else { String::new() };
         format!("{name}: {url}, {} answered{failed}", grouped(*answered))
     }
@@ -261,6 +265,10 @@ now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
         let status: Status = serde_json::from_str(several).unwrap();
         let (text, mine) = (status.to_text(), "upstream          anthropic: http://a, 1,200 answered, 2 failed\n");
         assert!(text.contains("upstream          default: http://u/v1, 3 answered\n") && text.contains(mine), "{text}");
+        let asks = r#"{"upstreams":[{"name":"default","url":"http://u/v1","forms":["filled","unique_ids"]}]}"#;
+        let text = serde_json::from_str::<Status>(asks).unwrap().to_text();
+        let line = "forms             default requires: filled, unique_ids (learnt from refusals)\n";
+        assert!(text.contains(line), "{text}");
         let learnt = r#"{"token_factors":[{"upstream":"default","model":"m","factor":1.55,"answers":1200}]}"#;
         let status: Status = serde_json::from_str(learnt).unwrap();
         let line = "token factor      m at default: 1.55 billed for each one counted, from 1,200 answers\n";

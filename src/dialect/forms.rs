@@ -1,4 +1,4 @@
-//! Forms of a conversation that some upstreams ask for and others do not, and what a dialect replaces for them.
+//! Forms that some upstreams require of a conversation, and the values that each form replaces.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use super::json::{Unsupported, fields_of};
 use crate::span::Span;
 
-/// A form that an upstream may ask for.
+/// A form that an upstream may require.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// The arguments of a call are a JSON object: others become `{}`, and what was there is stored.
+    /// The arguments of a call are a JSON object. Other arguments become `{}` and are stored.
     Arguments,
-    /// A message says something: an empty text becomes `(empty)`, and a list of no calls `null`.
+    /// No text is empty. An empty text becomes `(empty)`, and an empty list of calls `null`.
     Filled,
-    /// Instructions stand at the beginning: others become the user's.
+    /// Instructions are at the beginning. Later ones get the role of the user.
     LeadingSystem,
-    /// No two calls have one id: a later one gets another, and so does its result.
+    /// Ids of calls are unique. A later call with the same id gets a new one, and so does its result.
     UniqueIds,
 }
 
 /// A value in an element that is replaced, or a place where something is put in, and by what.
 pub(super) type Mend = (Span, &'static str);
 
-/// What an empty text says.
+/// The text in place of an empty one.
 const EMPTY: &str = r#""(empty)""#;
 
 impl Form {
@@ -48,15 +48,14 @@ impl fmt::Display for Form {
     }
 }
 
-/// The role of an element, where it gives instructions, as the user's.
+/// Replaces the role of instructions by that of the user.
 pub(super) fn as_user(body: &[u8], element: Span) -> Result<Option<Mend>, Unsupported> {
     let [role] = fields_of(body, element, [b"role"])?;
     let instructs = role.filter(|role| matches!(role.of(body), br#""system""# | br#""developer""#));
     Ok(instructs.map(|role| (role, r#""user""#)))
 }
 
-/// What an element says where it says nothing. `texts` are those of a content; `calls` is the key of a list of calls beside
-/// it.
+/// Replaces empty texts of an element. `texts` finds the texts of a content; `calls` is the key of the list of calls.
 pub(super) fn filled(
     body: &[u8],
     element: Span,

@@ -1,5 +1,4 @@
-//! What the keys beside the messages say of a history that the server has, and of the room for the answer, in every
-//! dialect alike.
+//! The keys beside the messages that tell of a history on the server, and of the limit of the answer, for every dialect.
 //!
 //! The sources are in `docs/dialects.md`. A key that always means it is enough. One that some servers take for a mere label
 //! means it where the messages begin with a result, whose call must then be somewhere else.

@@ -1,4 +1,4 @@
-//! Forms that an upstream asks for, written on what the edits have left.
+//! Forms that an upstream requires, applied after the edits.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -20,7 +20,7 @@ const LABEL: &str = "form";
 const LONGEST_START: usize = 48;
 
 impl Draft<'_> {
-    /// Brings what goes on into these forms.
+    /// Brings the request into these forms.
     pub fn bring_into(&mut self, forms: &[Form]) {
         for form in forms {
             match form {
@@ -31,7 +31,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Replaces arguments that are no JSON object.
+    /// Replaces arguments that are not a JSON object.
     fn mend_arguments(&mut self) {
         let options = ReplaceOptions { stored: true, smaller: false, media: false };
         let blocks = (0..self.request.conversation.blocks.len()).map(BlockIndex::new);
@@ -49,7 +49,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Replaces what the dialect says of each element.
+    /// Makes the replacements that the dialect names for each element.
     fn mend_elements(&mut self, form: Form) {
         let conversation = self.request.conversation;
         for element in &conversation.elements {
@@ -71,7 +71,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Gives each call whose id another one before it has an id of its own, and its result too.
+    /// Gives a new id to each call whose id an earlier call has, and to its result.
     fn rename_calls(&mut self) {
         let (conversation, pairing) = (self.request.conversation, self.pairing());
         let mut taken: BTreeSet<Cow<'_, str>> = BTreeSet::new();
@@ -103,7 +103,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Writes another id on a call, and on what stands for its result.
+    /// Writes a new id on a call, and on an inserted result of the call.
     fn rename(&mut self, call: BlockIndex, id: &CallId<'_>, json: &Bytes) {
         let (Some(unit), Some(raw)) = (self.request.conversation.caller(call), id.raw) else { return };
         if !self.put(unit, raw, json.clone()) {
@@ -121,8 +121,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Puts a JSON value in the place of another one. False where something else stands there already, or where the message
-    /// does not go on.
+    /// Replaces a JSON value. False if an edit has replaced it already, or if the message is removed.
     fn put(&mut self, unit: UnitIndex, span: Span, with: Bytes) -> bool {
         let is_taken = self
             .replacements

@@ -41,8 +41,8 @@ impl Draft<'_> {
         *self.window.get_or_init(window)
     }
 
-    /// How many tokens of the window are there for the prompt, if it may have more. The answer takes what the request lets it
-    /// have, in sixteenths of the window, so that small differences between requests make none here, and at most half.
+    /// The tokens of the window that are free for the prompt, unless the prompt certainly fits. The answer's limit is
+    /// subtracted, rounded up to sixteenths of the window, so that requests whose limits differ a little are edited alike.
     pub fn room(&self) -> Option<usize> {
         let n_bytes = self.n_bytes_at_most();
         let window = self.window().filter(|window| n_bytes > window / 2)?;

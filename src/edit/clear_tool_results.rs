@@ -107,7 +107,7 @@ struct Rules {
     at_least: usize,
     /// From so many tokens on neither their price nor a file read that is kept prevents a pass.
     nearly_full: Option<usize>,
-    /// From more tokens on nothing that the model has read is kept, if that lets the request fit.
+    /// If a request has more tokens than this, all results that the model has read are cleared, whatever `keep` says.
     room: Option<usize>,
     /// Whether a pass is made where the prompt cache has expired, whatever its price.
     cold_passes: bool,

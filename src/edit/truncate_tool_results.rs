@@ -15,11 +15,11 @@
 //! and the notice behind it.
 //!
 //! # What it never touches
-//! Results of `exclude_tools` and of tools whose own settings say `truncate = false`. Without a store, nothing. For
-//! `max_bytes` it leaves alone the results of the reader tools of `[recall]` too, and of a call whose own arguments name what
-//! was taken out: it reads that back, and would be truncated again and again. Those are cut where the window asks for it, and
-//! what is cut of the others is not enough. What a result says itself counts for nothing, else any output that names a handle
-//! would stay whole, at any size.
+//! Results of `exclude_tools` and of tools with `truncate = false` in their own settings. Without a store, nothing.
+//! `max_bytes` does not hold for the results of the reader tools of `[recall]`, nor for a call whose arguments name a stored
+//! text: that call reads it back, and its result would be truncated again and again. Such results are cut only if the window
+//! requires it and cutting the others is not enough. The text of a result is not searched for handles, else any output that
+//! names a handle would stay whole, at any size.
 
 use std::{cell::OnceCell, collections::BTreeMap};
 
@@ -151,7 +151,7 @@ impl TruncateToolResults {
         of_tools.chain([self.max_bytes]).min().unwrap_or_default()
     }
 
-    /// What may be cut of a result of a tool, whatever the settings say of its length.
+    /// When a result of a tool may be cut.
     fn class(&self, draft: &Draft<'_>, unit: UnitIndex, tool: &str) -> Class {
         let own = self.tools.find(tool, |tool| tool.truncate);
         let (is_excluded, reads) = match own {

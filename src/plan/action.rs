@@ -1,4 +1,4 @@
-//! What a change does to a message.
+//! The kinds of changes.
 
 use serde::Serialize;
 
@@ -53,7 +53,7 @@ pub enum Action {
         /// The message.
         message: usize,
     },
-    /// A value of a message is another one, as a form of the upstream asks for it.
+    /// A value of a message is replaced, because the upstream requires a form.
     Mend {
         /// The message.
         message: usize,

@@ -8,8 +8,10 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::cache_ledger::{CacheAccount, Losses};
+use super::second_try::RescuePolicy;
 use super::{Destination, Proxy};
 use crate::admin::Introspection as _;
+use crate::dialect::Form;
 use crate::engine::summarizer::SummaryCounts;
 use crate::history::{MAX_ENTRIES, Totals};
 use crate::platform::process::resident_memory;
@@ -82,6 +84,9 @@ pub(crate) struct UpstreamStatus {
     pub(crate) url: String,
     pub(crate) answered: u64,
     pub(crate) failed: u64,
+    /// The forms that it has asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) forms: Vec<Form>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -212,7 +217,9 @@ impl Proxy {
         let of = |destination: &Destination| {
             let upstream = &destination.upstream;
             let [answered, failed] = counts.get(upstream.name().as_str()).copied().unwrap_or_default();
-            UpstreamStatus { name: upstream.name().to_string(), url: upstream.base().to_string(), answered, failed }
+            let (name, url) = (upstream.name().to_string(), upstream.base().to_string());
+            let forms = destination.rescue.as_ref().map(RescuePolicy::forms).unwrap_or_default();
+            UpstreamStatus { name, url, answered, failed, forms }
         };
         self.live().destinations.iter().map(of).collect()
     }

@@ -1,4 +1,4 @@
-//! What is sent fits the window of the model, whatever tools say, and stays as it was first sent.
+//! Requests fit the window of the model, and results keep the length at which they were first sent.
 
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -1,10 +1,11 @@
-//! How much of each result may stay where those that come together take too much of the window.
+//! The part of the window that results which arrive together may take.
 //!
-//! What comes between two messages of the model is a batch: the model reads it at once. A batch may take a quarter of the
-//! window, whatever else the request has, so that the same results are cut alike in every later request. Then the newest
-//! three, which `clear_tool_results` keeps, fit beside what is new. The longest are cut first, to a common length.
+//! All results between two messages of the model are a batch: the model reads them at once. A batch may take a quarter of
+//! the window. This limit ignores the rest of the request, so that later requests cut the same results in the same way. The
+//! three results that `clear_tool_results` keeps then fit together with a new batch. The longest results are cut first, to a
+//! common length.
 //!
-//! Results that are read back are cut last, where the batch takes half of the window without them being cut.
+//! Results that read something back are cut only if the batch takes more than half of the window without that.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ struct Sized {
 /// The part of the window that a batch may take; where it has results that are read back, twice as much.
 const PART: usize = 4;
 
-/// What is left, in any case, of the results of one class in a batch: this part of the window.
+/// The least part of the window that the results of one class keep in a batch.
 const LEAST_PART: usize = 16;
 
 /// The part of what there is room for that is used: the tokens of a text are not spread evenly, and what is sent again with
@@ -47,7 +48,7 @@ pub(super) fn least_bytes(window: usize) -> usize {
     window / PART
 }
 
-/// How many bytes may stay of the results of batches that take too much.
+/// The most bytes of each result, for the batches that exceed their part.
 pub(super) fn shares(draft: &Draft<'_>, class: impl Fn(UnitIndex) -> Class) -> BTreeMap<UnitIndex, usize> {
     let mut shares = BTreeMap::new();
     let Some(window) = draft.window().filter(|window| draft.n_bytes() > least_bytes(*window)) else { return shares };
@@ -75,7 +76,7 @@ pub(super) fn shares(draft: &Draft<'_>, class: impl Fn(UnitIndex) -> Class) -> B
     shares
 }
 
-/// How many bytes may stay of the results of one batch.
+/// The most bytes of each result of one batch.
 fn shares_of(
     draft: &Draft<'_>,
     window: usize,
@@ -107,8 +108,7 @@ fn shares_of(
     batch.iter().filter_map(share).collect()
 }
 
-/// What all may have at most so that together they have no more than `most`: the shorter ones leave what they do not need
-/// to the longer ones.
+/// The greatest common limit under which all sizes together are at most `most`.
 fn level(mut sizes: Vec<usize>, most: usize) -> usize {
     sizes.sort_unstable();
     let (n, mut left) = (sizes.len(), most);

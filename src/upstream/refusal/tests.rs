@@ -241,6 +241,7 @@ const REASONING: &[&str] = &[
     "messages.1.content.0: The block is bound to a different conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to \"drop_block\".",
     "messages.1.content.0: Invalid `signature` in `thinking` block",
     "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `text`. When `thinking` is enabled, a final `assistant` message must start with a thinking block",
+    "The encrypted content gAAA could not be verified. Reason: Encrypted content could not be decrypted or parsed.",
 ];
 
 #[test]
@@ -302,10 +303,6 @@ const OTHERS: &[(&str, &str)] = &[
     (
         "what the client sent, in a list",
         r#"{"detail":[{"loc":["body","n"],"msg":"not a number","input":"prompt is too long: 9 tokens > 5 maximum"}]}"#,
-    ),
-    (
-        "OpenAI Responses: reasoning of another organisation",
-        r#"{"error":{"message":"The encrypted content gAAA could not be verified. Reason: Encrypted content could not be decrypted or parsed.","type":"invalid_request_error","param":null,"code":"invalid_encrypted_content"}}"#,
     ),
     (
         "OpenAI Responses: an answer that is gone",
