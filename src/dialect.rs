@@ -59,6 +59,7 @@ mod types;
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
 /// | `answered_in_words` | `function`, texts of the user | none | none |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
+/// | `bridge` | a message | none | none |
 /// | `mends` | `role`, `content`, `tool_calls` | `role`, `content` | `role`, `content` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
@@ -175,6 +176,12 @@ pub trait Dialect: Debug + Send + Sync {
     /// Whether servers may refuse two messages of the model in a row.
     fn alternates(&self) -> bool {
         false
+    }
+
+    /// A short answer of the model, for upstreams that refuse a message of the user directly after results. None if the
+    /// dialect has no such upstreams.
+    fn bridge(&self) -> Option<Bytes> {
+        None
     }
 
     /// A message in which the user says `text`.

@@ -93,7 +93,8 @@ pub struct Settings {
     pub goal: Goal,
     /// Forms that are applied to every request, after all edits. `"arguments"`: arguments of a call that are not a JSON
     /// object become `{}` and are stored. `"filled"`: an empty text becomes `(empty)`. `"leading_system"`: instructions
-    /// after the beginning get the role `user`. `"unique_ids"`: a repeated id of a call is replaced. `[second_try]` learns
+    /// after the beginning get the role `user`. `"bridge"`: the model says `OK.` between results and a message of the user (Chat Completions).
+    /// `"unique_ids"`: a repeated id of a call is replaced. `[second_try]` learns
     /// from refusals which forms an upstream requires.
     ///
     /// Example: `["filled"]`

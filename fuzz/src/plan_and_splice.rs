@@ -164,6 +164,7 @@ fn message_of(action: Action) -> Option<usize> {
         | Action::Truncate { message }
         | Action::Clear { message }
         | Action::ClearInput { message }
+        | Action::Mend { message }
         | Action::Move { message, .. } => Some(message),
         Action::Insert { behind } => Some(behind),
         Action::InsertText { .. } | Action::Summarize { .. } => None,

@@ -79,13 +79,17 @@ impl Dialect for ChatCompletions {
         parts::entries(body, element).ok().flatten()
     }
 
+    fn bridge(&self) -> Option<Bytes> {
+        Some(Bytes::from_static(br#"{"role":"assistant","content":"OK."}"#))
+    }
+
     fn mends(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
         match form {
             Form::Filled => {
                 forms::filled(body, element, b"tool_calls", |content| self.texts(body, content)).unwrap_or_default()
             }
             Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
-            Form::Arguments | Form::UniqueIds => Vec::new(),
+            Form::Arguments | Form::Bridge | Form::UniqueIds => Vec::new(),
         }
     }
 

@@ -17,6 +17,8 @@ pub enum Form {
     Filled,
     /// Instructions are at the beginning. Later ones get the role of the user.
     LeadingSystem,
+    /// A message of the user follows the model. After results, the model says `OK.` first.
+    Bridge,
     /// Ids of calls are unique. A later call with the same id gets a new one, and so does its result.
     UniqueIds,
 }
@@ -29,7 +31,7 @@ const EMPTY: &str = r#""(empty)""#;
 
 impl Form {
     /// All of them, in the order in which they are taken.
-    pub const ALL: [Self; 4] = [Self::Arguments, Self::Filled, Self::LeadingSystem, Self::UniqueIds];
+    pub const ALL: [Self; 5] = [Self::Arguments, Self::Filled, Self::LeadingSystem, Self::Bridge, Self::UniqueIds];
 
     /// Its name, as the settings have it.
     pub fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Form {
             Self::Arguments => "arguments",
             Self::Filled => "filled",
             Self::LeadingSystem => "leading_system",
+            Self::Bridge => "bridge",
             Self::UniqueIds => "unique_ids",
         }
     }

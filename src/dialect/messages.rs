@@ -114,7 +114,7 @@ impl Dialect for Messages {
         match form {
             Form::Filled => forms::filled(body, element, b"", |content| self.texts(body, content)).unwrap_or_default(),
             Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
-            Form::Arguments | Form::UniqueIds => Vec::new(),
+            Form::Arguments | Form::Bridge | Form::UniqueIds => Vec::new(),
         }
     }
 

@@ -109,7 +109,7 @@ impl Dialect for Responses {
         match form {
             Form::Filled => forms::filled(body, element, b"", |content| self.texts(body, content)).unwrap_or_default(),
             Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
-            Form::Arguments | Form::UniqueIds => Vec::new(),
+            Form::Arguments | Form::Bridge | Form::UniqueIds => Vec::new(),
         }
     }
 

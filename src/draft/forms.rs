@@ -5,9 +5,13 @@ use std::{borrow::Cow, collections::BTreeSet};
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use super::{Draft, InsertedResult, ReplaceOptions, replacement::Replacement};
+use super::{
+    Draft, ReplaceOptions,
+    insertion::{Inserted, Insertion},
+    replacement::Replacement,
+};
 use crate::{
-    conversation::{BlockIndex, BlockKind, CallId, UnitIndex},
+    conversation::{BlockIndex, BlockKind, CallId, Role, UnitIndex},
     dialect::Form,
     plan::{Action, Sizes},
     span::Span,
@@ -26,6 +30,7 @@ impl Draft<'_> {
             match form {
                 Form::Arguments => self.mend_arguments(),
                 Form::Filled | Form::LeadingSystem => self.mend_elements(*form),
+                Form::Bridge => self.bridge_results(),
                 Form::UniqueIds => self.rename_calls(),
             }
         }
@@ -71,6 +76,34 @@ impl Draft<'_> {
         }
     }
 
+    /// Inserts an answer of the model between results and a message of the user.
+    fn bridge_results(&mut self) {
+        let Some(bridge) = self.request.dialect.bridge() else { return };
+        let is_result = |insertion: &&Insertion| !insertion.gone && !matches!(insertion.what, Inserted::Text { .. });
+        let with_results: BTreeSet<_> = self.insertions.iter().filter(is_result).map(|result| result.behind).collect();
+        let (mut before, mut ends_in_result, mut places) = (None, false, Vec::new());
+        for (index, unit) in self.request.conversation.indexed_units() {
+            if self.is_in_place(index) {
+                places.extend(before.filter(|_| ends_in_result && unit.role == Role::User));
+                ends_in_result = unit.role == Role::Tool;
+            }
+            ends_in_result |= with_results.contains(&index);
+            before = Some(index);
+        }
+        for behind in places.into_iter().filter(|place| *place >= self.first_editable) {
+            let action = Action::InsertText { behind: behind.get() };
+            let sizes = Sizes { before: 0, after: bridge.len() };
+            let change = self.journal.make(self.about_result(LABEL, action, behind, sizes));
+            self.n_bytes += bridge.len() + 1;
+            self.insertions.push(Insertion {
+                behind,
+                what: Inserted::Text { bytes: bridge.clone() },
+                change,
+                gone: false,
+            });
+        }
+    }
+
     /// Gives a new id to each call whose id an earlier call has, and to its result.
     fn rename_calls(&mut self) {
         let (conversation, pairing) = (self.request.conversation, self.pairing());
@@ -111,7 +144,7 @@ impl Draft<'_> {
         }
         let old = raw.of(self.request.body);
         for insertion in &mut self.insertions {
-            if let InsertedResult::New { call: of, bytes } = &mut insertion.what
+            if let Inserted::New { call: of, bytes } = &mut insertion.what
                 && *of == call
                 && let Some(at) = memchr::memmem::find(bytes, old)
             {

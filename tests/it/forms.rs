@@ -115,6 +115,26 @@ fn cases() -> Vec<Case> {
             is_right: |body| body["messages"][0]["role"] == "system" && body["messages"][2]["role"] == "user",
         },
         Case {
+            path: CHAT,
+            refusal: r#"{"object":"error","message":"Unexpected role 'user' after role 'tool'","type":"invalid_request_message_order","param":null,"code":"3230"}"#,
+            body: chat(&[user("Go."), calls(json!([call("c1", "{}")])), result("c1"), user("Stop."), user("Now on.")]),
+            is_right: |body| {
+                let roles: Vec<_> =
+                    body["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
+                roles == ["user", "assistant", "tool", "assistant", "user", "user"]
+            },
+        },
+        Case {
+            path: CHAT,
+            refusal: r#"{"object":"error","message":"Unexpected role 'user' after role 'tool'","type":"invalid_request_message_order","param":null,"code":"3230"}"#,
+            body: chat(&[user("Go."), calls(json!([call("c1", "{}"), call("c2", "{}")])), result("c1"), user("Stop.")]),
+            is_right: |body| {
+                let roles: Vec<_> =
+                    body["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
+                roles == ["user", "assistant", "tool", "tool", "assistant", "user"]
+            },
+        },
+        Case {
             path: RESPONSES,
             refusal: r#"{"error":{"message":"The encrypted content gAAA...DQ== could not be verified.","type":"invalid_request_error","param":null,"code":"invalid_encrypted_content"}}"#,
             body: json!({"model": "gpt-5.5", "store": false, "input": [
