@@ -11,7 +11,7 @@ use crate::span::Span;
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// The arguments of a call are a JSON object. Other arguments become `{}` and are stored.
+    /// The arguments of a call are a JSON object, in the type that the dialect has. Other arguments become `{}` and are stored.
     Arguments,
     /// No text is empty. An empty text becomes `(empty)`, and an empty list of calls `null`.
     Filled,

@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 
 use super::{
     Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, InvalidAnswer, Joiner,
@@ -108,6 +109,14 @@ impl Dialect for Messages {
 
     fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {
         parts::entries(body, element).ok().flatten()
+    }
+
+    fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
+        let [input] = fields_of(body, call, [b"input"]).ok()?;
+        let input = input.filter(|input| input.of(body).starts_with(b"\""))?;
+        let text = strings::text(body, input)?;
+        let is_object = text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(&text).is_ok();
+        is_object.then(|| (input, Bytes::from(text.into_owned())))
     }
 
     fn mends(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {

@@ -391,7 +391,7 @@ impl<'a> Draft<'a> {
         Some(self.call_span(call)?.of(self.request.body))
     }
 
-    fn call_span(&self, call: BlockIndex) -> Option<Span> {
+    pub(super) fn call_span(&self, call: BlockIndex) -> Option<Span> {
         let block = self.request.conversation.block(call)?;
         matches!(block.kind, BlockKind::ToolCall { .. }).then_some(block.span)
     }

@@ -179,6 +179,7 @@ const SEQUENCE_PHRASES: &[&str] = &[
 /// MiniMax's (nanobot#2858, GCMP#120), Mistral's (mistral-vibe#578), Qwen's templates (moltis#317).
 const FORM_PHRASES: &[(Form, &[&str])] = &[
     (Form::Arguments, &["arguments", "json"]),
+    (Form::Arguments, &["arguments", "expected a string"]),
     (Form::Arguments, &["tool_use.input", "valid dictionary"]),
     (Form::Filled, &["content blocks must be non-empty"]),
     (Form::Filled, &["must contain non-whitespace text"]),

@@ -55,6 +55,27 @@ fn cases() -> Vec<Case> {
         },
         Case {
             path: CHAT,
+            refusal: r#"{"error":{"message":"Invalid type for 'messages[1].tool_calls[0].function.arguments': expected a string, but got an object instead.","type":"invalid_request_error","param":"messages[1].tool_calls[0].function.arguments","code":"invalid_type"}}"#,
+            body: chat(&[
+                user("Go."),
+                calls(json!([{"id": "c1", "type": "function", "function": {"name": "bash", "arguments": {"n": 1}}}])),
+                result("c1"),
+                user("On."),
+            ]),
+            is_right: |body| body["messages"][1]["tool_calls"][0]["function"]["arguments"] == "{\"n\":1}",
+        },
+        Case {
+            path: MESSAGES,
+            refusal: r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.1.content.0.tool_use.input: Input should be a valid dictionary"}}"#,
+            body: json!({"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": [
+                user("Go."),
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": "{\"n\":1}"}]},
+                {"role": "user", "content": [said("toolu_1")]},
+            ]}),
+            is_right: |body| body["messages"][1]["content"][0]["input"] == json!({"n": 1}),
+        },
+        Case {
+            path: CHAT,
             refusal: r#"{"error":{"message":"Invalid 'messages[1].tool_calls': empty array. Expected an array with minimum length 1, but got an empty array instead.","type":"invalid_request_error","param":"messages[1].tool_calls","code":"empty_array"}}"#,
             body: chat(&[user("Go."), json!({"role": "assistant", "content": "Yes.", "tool_calls": []}), user("On.")]),
             is_right: |body| body["messages"][1]["tool_calls"].is_null() && body["messages"][1]["content"] == "Yes.",
