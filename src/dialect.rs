@@ -169,9 +169,8 @@ pub trait Dialect: Debug + Send + Sync {
     /// The arguments of a call that are written in the wrong type, an object for a string or the reverse, and the right
     /// value.
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
-        let input = self.input(body, call).filter(|input| input.span.of(body).starts_with(b"{"))?;
-        let text = str::from_utf8(input.span.of(body)).ok()?;
-        Some((input.span, serde_json::to_vec(text).ok()?.into()))
+        let input = self.input(body, call).filter(|input| input.emptied == "\"{}\"")?;
+        forms::quoted(body, input.span)
     }
 
     /// The values in an element that a form replaces, in order, and by what.

@@ -83,6 +83,10 @@ impl Dialect for ChatCompletions {
         Some(Bytes::from_static(br#"{"role":"assistant","content":"OK."}"#))
     }
 
+    fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
+        forms::quoted(body, self.input(body, call)?.span)
+    }
+
     fn mends(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
         match form {
             Form::Filled => {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::json::{Unsupported, fields_of};
@@ -49,6 +50,12 @@ impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// An object, and a string that says the same.
+pub(super) fn quoted(body: &[u8], object: Span) -> Option<(Span, Bytes)> {
+    let text = str::from_utf8(object.of(body)).ok().filter(|text| text.starts_with('{'))?;
+    Some((object, serde_json::to_vec(text).ok()?.into()))
 }
 
 /// Replaces the role of instructions by that of the user.

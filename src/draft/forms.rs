@@ -41,16 +41,17 @@ impl Draft<'_> {
         let options = ReplaceOptions { stored: true, smaller: false, media: false };
         let blocks = (0..self.request.conversation.blocks.len()).map(BlockIndex::new);
         for call in blocks.collect::<Vec<_>>() {
-            let retyped = self.call_span(call).and_then(|call| {
-                self.request.dialect.retyped_input(self.request.body, call)
-            });
+            let retyped =
+                self.call_span(call).and_then(|call| self.request.dialect.retyped_input(self.request.body, call));
             if let (Some((span, with)), Some(unit)) = (retyped, self.request.conversation.caller(call)) {
                 self.put(unit, span, with);
                 continue;
             }
-            let is_broken = self.arguments(call).is_some_and(|arguments| {
-                !arguments.trim_start().starts_with('{') || serde_json::from_str::<IgnoredAny>(&arguments).is_err()
-            });
+            let input = self.call_span(call).and_then(|call| self.request.dialect.input(self.request.body, call));
+            let is_broken = input.is_some_and(|input| input.emptied_text() == "{}")
+                && self.arguments(call).is_some_and(|arguments| {
+                    !arguments.trim_start().starts_with('{') || serde_json::from_str::<IgnoredAny>(&arguments).is_err()
+                });
             if !is_broken {
                 continue;
             }

@@ -28,6 +28,7 @@ use crate::{
     tokens::{self, Counter, Meter, REQUEST_OVERHEAD},
 };
 
+mod forms;
 mod item_types;
 mod messages;
 mod programs_and_tools;

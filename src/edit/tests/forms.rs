@@ -1,0 +1,78 @@
+//! Forms that upstreams require: what they change, and that a request in the form stays as it is.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::{dialect, dialect::Form, replay::planner_from_toml, span::splice};
+
+/// The body that is sent, brought into all forms.
+fn formed(path: &str, body: &Value) -> Value {
+    let forms: Vec<_> = Form::ALL.iter().map(|form| form.name()).collect();
+    let planner = planner_from_toml(&format!("policy.edits = []\npolicy.forms = {forms:?}\n")).unwrap();
+    let dialect = dialect::for_path(path).unwrap();
+    let apply = |body: Bytes| {
+        let plan = planner.plan(dialect, &body).unwrap();
+        (Bytes::from(splice(&body, &plan.splices).concat()), plan.is_empty())
+    };
+    let (once, _) = apply(body.to_string().into());
+    let (twice, is_empty) = apply(once.clone());
+    assert!(is_empty && once == twice, "{}", String::from_utf8_lossy(&twice));
+    serde_json::from_slice(&once).unwrap()
+}
+
+#[test]
+fn what_is_in_the_form_stays() {
+    let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": " {\"a\": 1} "}});
+    let chat = json!({"messages": [
+        {"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, {"role": "user", "content": "u"},
+        {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "t"},
+        {"role": "assistant", "content": "a"}, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
+    ]});
+    assert_eq!(formed("/v1/chat/completions", &chat), chat);
+    let responses = json!({"input": [
+        {"role": "user", "content": "u"},
+        {"type": "reasoning", "id": "rs", "summary": [], "content": []},
+        {"type": "custom_tool_call", "id": "i", "call_id": "c", "name": "apply_patch", "input": "*** Begin Patch"},
+        {"type": "custom_tool_call_output", "call_id": "c", "output": ""},
+        {"type": "local_shell_call", "id": "l", "call_id": "d", "action": {"type": "exec", "command": ["ls"]}},
+        {"type": "local_shell_call_output", "call_id": "d", "output": "x"},
+    ]});
+    assert_eq!(formed("/v1/responses", &responses), responses);
+    let messages = json!({"max_tokens": 9, "messages": [
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c"}]},
+    ]});
+    assert_eq!(formed("/v1/messages", &messages), messages);
+}
+
+#[test]
+fn what_is_not_in_the_form_is_brought_into_it() {
+    let call =
+        |arguments: &str| json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}});
+    let chat = json!({"messages": [
+        {"role": "user", "content": ""},
+        {"role": "assistant", "content": null, "tool_calls": [call("[1]"), call("{\"a\"")]},
+        {"role": "tool", "tool_call_id": "c", "content": ""}, {"role": "tool", "tool_call_id": "c", "content": "t"},
+        {"role": "user", "content": []}, {"role": "assistant"}, {"role": "developer", "content": "d"},
+    ]});
+    let mut expected = chat.clone();
+    let messages = expected["messages"].as_array_mut().unwrap();
+    messages[0]["content"] = json!("(empty)");
+    messages[1]["tool_calls"][0]["function"]["arguments"] = json!("{}");
+    messages[1]["tool_calls"][1]["function"]["arguments"] = json!("{}");
+    messages[1]["tool_calls"][1]["id"] = json!("c_2");
+    messages[2]["content"] = json!("(empty)");
+    messages[3]["tool_call_id"] = json!("c_2");
+    messages[4]["content"] = json!("(empty)");
+    messages[5]["content"] = json!("(empty)");
+    messages[6]["role"] = json!("user");
+    messages.insert(4, json!({"role": "assistant", "content": "OK."}));
+    assert_eq!(formed("/v1/chat/completions", &chat), expected);
+    let item = |arguments: Value| json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments});
+    let responses = json!({"input": [{"role": "user", "content": [{"type": "input_text", "text": ""}]}, item(json!({"a": 1})), item(json!("x"))]});
+    let formed = formed("/v1/responses", &responses);
+    assert_eq!(formed["input"][0]["content"][0]["text"], "(empty)");
+    assert_eq!((&formed["input"][1]["arguments"], &formed["input"][1]["call_id"]), (&json!("{\"a\":1}"), &json!("c")));
+    assert_eq!((&formed["input"][2]["arguments"], &formed["input"][2]["call_id"]), (&json!("{}"), &json!("c_2")));
+}
