@@ -22,11 +22,6 @@ impl Draft<'_> {
         Some(BytesAt { at: self.end_of_tools()?, bytes: [b",", &*tool].concat().into() })
     }
 
-    /// Whether nothing that the request offers could read a text back, although the settings ask for a way.
-    pub fn lacks_way(&self) -> bool {
-        self.recall.via != Via::None && *self.retrieval_method() == RetrievalMethod::Unavailable
-    }
-
     /// Whether texts were taken out and nothing that the request offers could read them back, where something should.
     pub(super) fn lacks_recall(&self) -> bool {
         let is_unavailable = || matches!(self.retrieval_method.get(), Some(RetrievalMethod::Unavailable));

@@ -245,10 +245,7 @@ impl TruncateToolResults {
     /// Truncates a result to what the settings say, and to `most` bytes.
     fn truncate(&self, draft: &mut Draft<'_>, unit: UnitIndex, most: Option<usize>) {
         let tool = tool_of(draft, unit);
-        let mut usual = self.budget(tool);
-        if draft.lacks_way() {
-            usual.max_bytes = usize::MAX; // only the window is a reason to take away what nobody can read again
-        }
+        let usual = self.budget(tool);
         let max_bytes = match self.class(draft, unit, tool) {
             Class::Whole => return,
             Class::Usual => most.map_or(usual.max_bytes, |most| most.min(usual.max_bytes)),

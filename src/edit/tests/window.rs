@@ -13,11 +13,8 @@ type Round = (Vec<usize>, bool);
 const WINDOWS: [usize; 3] = [8192, 16_384, 32_768];
 
 fn planner(window: usize, keys: &str) -> Planner {
-    planner_from_toml(&format!("{HTTP}{}{keys}", model(window))).unwrap()
-}
-
-fn model(window: usize) -> String {
-    format!("[[models]]\nmatch = \"m\"\ncontext_window = {window}\n")
+    let models = format!("[[models]]\nmatch = \"m\"\ncontext_window = {window}\n");
+    planner_from_toml(&format!("{HTTP}{models}{keys}")).unwrap()
 }
 
 /// The messages of a session, and how many each request of it has.
@@ -130,16 +127,4 @@ fn where_the_window_is_full_the_newest_are_cleared_too() {
     assert!(tokens <= 4096, "{tokens}");
     let last = sent.last().unwrap()["content"].as_str().unwrap();
     assert!(last.starts_with("line"), "what was not read is there: {last}");
-}
-
-#[test]
-fn without_a_way_to_read_it_again_a_result_is_cut_for_the_window_alone_and_says_so() {
-    let (session, _) = session(&[(vec![90_000], false)]);
-    let planned = |window, keys: &str| sent(&planner_from_toml(&(model(window) + keys)).unwrap(), &session).1;
-    assert_eq!(planned(1 << 20, ""), session);
-    let text = |sent: &[Value]| sent[3]["content"].as_str().unwrap().to_owned();
-    let cut = text(&planned(8192, ""));
-    assert!(cut.len() < 8192 && cut.contains("bytes left out here. It cannot be read again.]"), "{cut}");
-    let cut = text(&planned(1 << 20, "[recall]\nvia = \"none\"\n"));
-    assert!(cut.len() <= 50_000 && cut.contains("bytes left out here.]"), "{cut}");
 }
