@@ -12,7 +12,6 @@ use crate::{
     conversation::{Conversation, ElementIndex, UnitIndex},
     payload::{ChainKey, MediaType, PayloadKey},
     plan::{Action, Change, Need, Sizes},
-    recall,
     span::Span,
     summary::NoSummaries,
 };

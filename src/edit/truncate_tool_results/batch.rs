@@ -85,16 +85,17 @@ fn shares_of(
 ) -> Vec<(UnitIndex, usize)> {
     let sized = |&unit: &UnitIndex| Sized { unit, class: class(unit), n_tokens: draft.tokens_as_received(unit) };
     let batch: Vec<_> = batch.iter().map(sized).collect();
-    let total = |of: Class, most| batch.iter().filter(|one| one.class == of).map(|one| one.n_tokens.min(most)).sum();
+    let total = |of: Class| batch.iter().filter(|one| one.class == of).map(|one| one.n_tokens).sum::<usize>();
     let level_of = |of: Class, room: usize| {
         let (room, (part, whole)) = (room.max(window / LEAST_PART), USED);
         let sizes: Vec<_> = batch.iter().filter(|one| one.class == of).map(|one| one.n_tokens).collect();
         if sizes.iter().sum::<usize>() <= room { usize::MAX } else { level(sizes, room / whole * part) }
     };
-    let whole: usize = total(Class::Whole, usize::MAX);
-    let last: usize = total(Class::ForTheWindow, usize::MAX);
-    let usual = level_of(Class::Usual, (window / PART).saturating_sub(whole + last));
-    let rest = whole + total(Class::Usual, usual);
+    let whole = total(Class::Whole);
+    let room = (window / PART).saturating_sub(whole + total(Class::ForTheWindow));
+    let usual = level_of(Class::Usual, room);
+    // The usual results, once cut, are counted with all of their room, so that the same is found when they are sent again.
+    let rest = whole + total(Class::Usual).min(room.max(window / LEAST_PART));
     let last = level_of(Class::ForTheWindow, (window / PART * 2).saturating_sub(rest));
     let share = |one: &Sized| {
         let level = match one.class {
