@@ -80,6 +80,7 @@ struct Profile {
     forms: Vec<Form>,
     rules: Arc<EngineConfig>,
     stripping: Arc<EngineConfig>,
+    shortest: Arc<EngineConfig>,
 }
 
 /// How the requests of a conversation are edited.
@@ -155,7 +156,7 @@ impl RescuePolicy {
         let mut forms = self.forms();
         forms.push(form);
         let of = |rules: &EngineConfig| rules.under(rules.planner.settings.brought_into(&forms));
-        Profile { rules: of(usual), stripping: of(&self.stripping), forms }
+        Profile { rules: of(usual), stripping: of(&self.stripping), shortest: of(&self.rules), forms }
     }
 
     /// The conversations that are forwarded unedited.
@@ -281,7 +282,7 @@ impl Proxy {
             tracing::warn!(
                 upstream = upstream.name().as_str(),
                 %form,
-                "the upstream asks for another form of conversations; all later requests to it are brought into that form; policy.forms has it from the first on"
+                "the upstream requires another form of conversations; all later requests to it have this form; set policy.forms to send the first one so, too"
             );
             rescue.profile.store(Some(Arc::new(profile)));
         }
@@ -304,7 +305,8 @@ impl Proxy {
         counts: TokenCounts,
         exchange: &Exchange,
     ) -> Option<EditedBody> {
-        let rules = &rescue.rules;
+        let profile = rescue.profile.load_full();
+        let rules = profile.as_ref().map_or(&rescue.rules, |profile| &profile.shortest);
         let caller = self.caller(&retry.parts.headers);
         let target = upstream.join(&retry.parts.uri).ok()?;
         let origin = || self.origin(upstream, retry.dialect, &retry.parts, &target, exchange.id(), caller);

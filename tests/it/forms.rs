@@ -213,6 +213,29 @@ async fn a_form_that_a_refusal_names_is_sent_once_and_at_once_from_then_on() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_too_long_keeps_the_form() {
+    let Case { path, refusal, body, is_right } = cases().swap_remove(0);
+    let mut scene = Scene::with("").await;
+    let mut call = scene.ask(post(path, &[], body.to_string())).await;
+    answer(&mut call, "400 Bad Request", refusal).await;
+    let (mut call, _) = received(&mut scene).await;
+    answer(&mut call, "200 OK", "{}").await;
+    scene.client.reply().await;
+    scene.client = scene.abridge.connect().await;
+
+    let mut longer = body;
+    let messages = longer["messages"].as_array_mut().unwrap();
+    messages[2]["content"] = json!("a line of the output\n".repeat(200));
+    messages.extend([json!({"role": "assistant", "content": "Yes."}), user("And now?")]);
+    let mut call = scene.ask(post(path, &[], longer.to_string())).await;
+    answer(&mut call, "413 Payload Too Large", "<html>413</html>").await;
+    let (mut call, second) = received(&mut scene).await;
+    assert!(is_right(&second) && second.to_string().contains("[Cleared: "), "{second}");
+    answer(&mut call, "200 OK", "{}").await;
+    assert_eq!(tried(&scene.client.reply().await), Some("overflow"));
+}
+
+#[tokio::test]
 async fn a_form_that_does_not_help_is_not_learnt_and_the_refusal_comes_back() {
     let Case { path, refusal, body, is_right } = cases().swap_remove(0);
     let mut scene = Scene::with("").await;
