@@ -276,8 +276,10 @@ impl Proxy {
             let keys = self.chain_keys(retry.dialect, &retry.parts.headers, &retry.text).await;
             keys.last().into_iter().for_each(|key| list.insert(*key));
         }
-        let planner = learnt.as_ref().map_or(&rescue.rules, |(_, profile)| &profile.rules);
-        let (text, planner) = (retry.text, &Arc::clone(planner).planner);
+        let profile = rescue.profile.load_full();
+        let shortest = profile.as_ref().map_or(&rescue.rules, |profile| &profile.shortest);
+        let rules = Arc::clone(learnt.as_ref().map_or(shortest, |(_, profile)| &profile.rules));
+        let (text, planner) = (retry.text, &rules.planner);
         if let Some((form, profile)) = learnt.filter(|_| helped) {
             tracing::warn!(
                 upstream = upstream.name().as_str(),
