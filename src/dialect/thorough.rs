@@ -5,12 +5,15 @@ use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{Error as _, SeqAccess, Visitor},
+    de::{Error as _, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{error::Category, value::RawValue};
 
 use super::{ParseError, ParseErrorKind, history_keys::HistoryKeys, json::decode};
 use crate::{conversation::MAX_ELEMENTS, span::Span};
+
+/// What JSON takes for space.
+const SPACE: [char; 4] = [' ', '\n', '\r', '\t'];
 
 /// The elements of an array, which are not gathered without end.
 struct Elements<'a>(Vec<&'a RawValue>);
@@ -40,7 +43,33 @@ impl<'de> Deserialize<'de> for Elements<'de> {
     }
 }
 
-/// A body, and the dialect that reads it.
+/// Picks the values of these keys out of an object, which may have each of them once.
+struct Pick<'k, const N: usize>([&'k [u8]; N]);
+
+impl<'de, const N: usize> Visitor<'de> for Pick<'_, N> {
+    type Value = [Option<&'de RawValue>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut found = [None; N];
+        while let Some(key) = object.next_key::<String>()? {
+            let place = found.iter_mut().zip(self.0).find(|(_, name)| *name == key.as_bytes()).map(|(place, _)| place);
+            if place.as_ref().is_some_and(|place| place.is_some()) {
+                return Err(A::Error::custom("a key twice"));
+            }
+            let value = object.next_value()?;
+            if let Some(place) = place {
+                *place = Some(value);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A body, and the dialect that reads it. Its values are spans into the body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Json<'a> {
     dialect: &'static str,
@@ -50,14 +79,17 @@ pub(super) struct Json<'a> {
 impl<'a> Json<'a> {
     /// A body, if it is UTF-8.
     pub(super) fn of(dialect: &'static str, body: &'a [u8]) -> Result<Self, ParseError> {
-        let not_json = |offset| ParseError { dialect, offset, kind: ParseErrorKind::NotJson };
-        let body = std::str::from_utf8(body).map_err(|invalid| not_json(invalid.valid_up_to()))?;
+        let body = std::str::from_utf8(body).map_err(|invalid| {
+            let offset = invalid.valid_up_to();
+            ParseError { dialect, offset, kind: ParseErrorKind::NotJson }
+        })?;
         Ok(Self { dialect, body })
     }
 
-    /// The object that the body is.
-    pub(super) fn whole<T: Deserialize<'a>>(&self) -> Result<T, ParseError> {
-        self.object(self.body.trim_matches([' ', '\n', '\r', '\t']))
+    /// The value that the body is.
+    pub(super) fn whole(&self) -> Span {
+        let start = self.body.len() - self.body.trim_start_matches(SPACE).len();
+        Span { start, end: self.body.trim_end_matches(SPACE).len().max(start) }
     }
 
     /// The body.
@@ -70,53 +102,61 @@ impl<'a> Json<'a> {
         HistoryKeys::of(self.body)
     }
 
+    /// Whether a value begins with this byte: an object with `{`, an array with `[`, a string with `"`.
+    pub(super) fn begins(&self, value: Span, byte: u8) -> bool {
+        value.of(self.bytes()).first() == Some(&byte)
+    }
+
     /// The text of a value that may be a string.
-    pub(super) fn text(&self, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, ParseError> {
-        match value.map(RawValue::get).filter(|raw| raw.starts_with('"')) {
-            Some(raw) => match decode(raw.as_bytes()) {
-                Some(text) => Ok(Some(text)),
-                None => Err(self.refuse(raw, ParseErrorKind::NotJson)),
-            },
+    pub(super) fn text(&self, value: Option<Span>) -> Result<Option<Cow<'a, str>>, ParseError> {
+        match value.filter(|value| self.begins(*value, b'"')) {
+            Some(value) => {
+                let text = decode(value.of(self.bytes()));
+                text.map(Some).ok_or_else(|| self.error(value.start, ParseErrorKind::NotJson))
+            }
             None => Ok(None),
         }
     }
 
-    pub(super) fn array(&self, raw: &'a RawValue) -> Result<Vec<&'a RawValue>, ParseError> {
-        let kind = if raw.get().starts_with('[') { ParseErrorKind::TooMany } else { ParseErrorKind::NotAnArray };
-        let elements: Result<Elements<'a>, _> = serde_json::from_str(raw.get());
-        elements.map(|Elements(elements)| elements).map_err(|_| self.refuse(raw.get(), kind))
+    /// The elements of an array.
+    pub(super) fn array(&self, array: Span) -> Result<Vec<Span>, ParseError> {
+        let kind = if self.begins(array, b'[') { ParseErrorKind::TooMany } else { ParseErrorKind::NotAnArray };
+        let elements: Result<Elements<'a>, _> = serde_json::from_str(self.part(array));
+        let Elements(elements) = elements.map_err(|_| self.error(array.start, kind))?;
+        Ok(elements.into_iter().map(|element| self.span(element)).collect())
     }
 
-    /// An object of ours. An array is sorted out first, because `serde` would take it for a struct as well.
-    pub(super) fn object<T: Deserialize<'a>>(&self, raw: &'a str) -> Result<T, ParseError> {
-        if raw.starts_with('[') {
-            return Err(self.refuse(raw, ParseErrorKind::NotAnObject));
-        }
-        serde_json::from_str(raw).map_err(|invalid| match invalid.classify() {
-            Category::Data if raw.starts_with('{') => self.refuse(raw, ParseErrorKind::DuplicateKey),
-            Category::Data => self.refuse(raw, ParseErrorKind::NotAnObject),
+    /// The values of these keys of an object: none where a key is absent, or its value is null.
+    pub(super) fn fields<const N: usize>(
+        &self,
+        object: Span,
+        keys: [&[u8]; N],
+    ) -> Result<[Option<Span>; N], ParseError> {
+        let mut reader = serde_json::Deserializer::from_str(self.part(object));
+        let found = reader.deserialize_map(Pick(keys)).and_then(|found| reader.end().map(|()| found));
+        let found = found.map_err(|invalid| match invalid.classify() {
+            Category::Data if self.begins(object, b'{') => self.error(object.start, ParseErrorKind::DuplicateKey),
+            Category::Data => self.error(object.start, ParseErrorKind::NotAnObject),
             _ => {
-                let lines: usize = raw.split_inclusive('\n').take(invalid.line().saturating_sub(1)).map(str::len).sum();
-                self.error(self.offset(raw) + lines + invalid.column().saturating_sub(1), ParseErrorKind::NotJson)
+                let lines = self.part(object).split_inclusive('\n').take(invalid.line().saturating_sub(1));
+                let before = lines.map(str::len).sum::<usize>() + invalid.column().saturating_sub(1);
+                self.error(object.start + before, ParseErrorKind::NotJson)
             }
-        })
+        })?;
+        Ok(found.map(|value| value.filter(|value| value.get() != "null").map(|value| self.span(value))))
     }
 
-    pub(super) fn refuse(&self, part: &str, kind: ParseErrorKind) -> ParseError {
-        self.error(self.offset(part), kind)
-    }
-
-    pub(super) fn span(&self, raw: &RawValue) -> Span {
-        let start = self.offset(raw.get());
-        Span { start, end: start + raw.get().len() }
-    }
-
-    /// Where in the body `part` lies: `serde_json` borrows raw values from it.
-    fn offset(&self, part: &str) -> usize {
-        part.as_ptr().addr().saturating_sub(self.body.as_ptr().addr())
-    }
-
-    fn error(&self, offset: usize, kind: ParseErrorKind) -> ParseError {
+    pub(super) fn error(&self, offset: usize, kind: ParseErrorKind) -> ParseError {
         ParseError { dialect: self.dialect, offset, kind }
+    }
+
+    fn part(&self, value: Span) -> &'a str {
+        self.body.get(value.start..value.end).unwrap_or_default()
+    }
+
+    /// Where in the body a value is: `serde_json` borrows raw values from it.
+    fn span(&self, raw: &RawValue) -> Span {
+        let start = raw.get().as_ptr().addr().saturating_sub(self.body.as_ptr().addr());
+        Span { start, end: start + raw.get().len() }
     }
 }

@@ -3,109 +3,62 @@
 //! It takes escaped keys and any depth (`serde_json` passes raw values without recursion), and says why it refuses the
 //! rest.
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
 use super::{
     NAME, ParseError, ParseErrorKind, error,
-    view::{Entry, Fault, Message, RequestFields, View},
+    view::{ENTRY_KEYS, Entry, Fault, Message, RequestFields, View},
 };
-use crate::{conversation::Conversation, dialect::thorough::Json};
+use crate::{conversation::Conversation, dialect::thorough::Json, span::Span};
 
-#[derive(Deserialize)]
-struct WireRequest<'a> {
-    #[serde(borrow)]
-    model: Option<&'a RawValue>,
-    #[serde(borrow)]
-    tools: Option<&'a RawValue>,
-    #[serde(borrow)]
-    system: Option<&'a RawValue>,
-    #[serde(borrow)]
-    output_config: Option<&'a RawValue>,
-    #[serde(borrow)]
-    output_format: Option<&'a RawValue>,
-    #[serde(borrow)]
-    context_management: Option<&'a RawValue>,
-    #[serde(borrow)]
-    thinking: Option<&'a RawValue>,
-    #[serde(borrow)]
-    compaction: Option<&'a RawValue>,
-    #[serde(borrow)]
-    messages: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct WireMessage<'a> {
-    #[serde(borrow)]
-    role: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct WireEntry<'a> {
-    #[serde(borrow)]
-    r#type: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    tool_use_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    encrypted_content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    caller: Option<&'a RawValue>,
-}
+const REQUEST_KEYS: [&[u8]; 9] = [
+    b"messages",
+    b"model",
+    b"tools",
+    b"system",
+    b"output_config",
+    b"output_format",
+    b"context_management",
+    b"thinking",
+    b"compaction",
+];
 
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
     let json = Json::of(NAME, body)?;
-    let request: WireRequest<'_> = json.whole()?;
-    let messages = request.messages.ok_or_else(|| error(0, ParseErrorKind::NoMessages))?;
+    let [messages, model, tools, system, output_config, output_format, context_management, thinking, compaction] =
+        json.fields(json.whole(), REQUEST_KEYS)?;
+    let messages = messages.ok_or_else(|| error(0, ParseErrorKind::NoMessages))?;
     let mut view = View::new(body);
-    for raw in json.array(messages)? {
-        message(json, raw, &mut view)?;
+    for span in json.array(messages)? {
+        message(json, span, &mut view)?;
     }
-    let span = |value: Option<&RawValue>| value.map(|value| json.span(value));
     let beside = RequestFields {
-        model: span(request.model),
-        tools: span(request.tools),
-        system: span(request.system),
-        output_config: span(request.output_config),
-        output_format: span(request.output_format),
-        context_management: span(request.context_management),
-        thinking: span(request.thinking),
-        compaction: span(request.compaction),
+        model,
+        tools,
+        system,
+        output_config,
+        output_format,
+        context_management,
+        thinking,
+        compaction,
         history: json.history_keys(),
     };
     view.finish(beside).map_err(of_fault)
 }
 
-fn message<'a>(json: Json<'a>, raw: &'a RawValue, view: &mut View<'a>) -> Result<(), ParseError> {
-    let wire: WireMessage<'a> = json.object(raw.get())?;
-    let entries = match wire.content.filter(|content| content.get().starts_with('[')) {
-        Some(content) => json.array(content)?.into_iter().map(|raw| entry(json, raw)).collect::<Result<_, _>>()?,
+fn message<'a>(json: Json<'a>, span: Span, view: &mut View<'a>) -> Result<(), ParseError> {
+    let [role, content] = json.fields(span, [b"role".as_slice(), b"content"])?;
+    let entries = match content.filter(|content| json.begins(*content, b'[')) {
+        Some(content) => json.array(content)?.into_iter().map(|span| entry(json, span)).collect::<Result<_, _>>()?,
         None => Vec::new(),
     };
-    let span = |value: Option<&RawValue>| value.map(|value| json.span(value));
-    let message = Message { span: json.span(raw), role: span(wire.role), content: span(wire.content) };
-    view.message(message, &entries).map_err(of_fault)
+    view.message(Message { span, role, content }, &entries).map_err(of_fault)
 }
 
-fn entry<'a>(json: Json<'a>, raw: &'a RawValue) -> Result<Entry, ParseError> {
-    if !raw.get().starts_with('{') {
-        return Ok(Entry::opaque(json.span(raw)));
+fn entry(json: Json<'_>, span: Span) -> Result<Entry, ParseError> {
+    if !json.begins(span, b'{') {
+        return Ok(Entry::opaque(span));
     }
-    let wire: WireEntry<'a> = json.object(raw.get())?;
-    let WireEntry { r#type, id, tool_use_id, name, content, text, encrypted_content, caller } = wire;
-    let values = [r#type, id, tool_use_id, name, content, text, encrypted_content, caller];
-    let values = values.map(|value| value.map(|value| json.span(value)));
-    Entry::of(json.bytes(), json.span(raw), values).map_err(of_fault)
+    Entry::of(json.bytes(), span, json.fields(span, ENTRY_KEYS)?).map_err(of_fault)
 }
 
 fn of_fault(Fault { at, kind }: Fault) -> ParseError {

@@ -62,6 +62,14 @@ pub(super) struct Item {
     pub(super) tools: Option<Span>,
 }
 
+impl Item {
+    /// An item with these values of [`ITEM`]. The last two are not read here, but not to be there twice.
+    pub(super) fn of(values: [Option<Span>; 13]) -> Self {
+        let [kind, role, id, call_id, name, content, output, environment, execution, caller, tools, _, _] = values;
+        Self { kind, role, id, call_id, name, content, output, environment, execution, caller, tools }
+    }
+}
+
 /// The values of a request beside `input`; none where a field is absent or null.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestFields {

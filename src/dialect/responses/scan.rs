@@ -92,8 +92,6 @@ impl Scanner<'_> {
         let found = fields(&mut self.cursor, ITEM)?;
         let span = Span { start, end: self.cursor.at() };
         let said = found.map(|value| value.filter(|value| value.of(self.body) != b"null"));
-        let [kind, role, id, call_id, name, content, output, environment, execution, caller, tools, _, _] = said;
-        let item = Item { kind, role, id, call_id, name, content, output, environment, execution, caller, tools };
-        self.items.item(span, &item).map_err(|_| Unsupported)
+        self.items.item(span, &Item::of(said)).map_err(|_| Unsupported)
     }
 }
