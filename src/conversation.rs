@@ -305,11 +305,6 @@ impl<'a> Conversation<'a> {
         self.element(element).map_or(self.next_unit(), |element| element.units.start)
     }
 
-    /// Whether a unit is the first of its element.
-    pub fn begins_element(&self, unit: UnitIndex) -> bool {
-        self.unit(unit).is_none_or(|of| self.first_unit(of.element) == unit)
-    }
-
     /// Whether a unit is all of its element, and not an entry in it.
     pub fn is_element(&self, unit: &Unit) -> bool {
         self.element(unit.element).is_some_and(|element| element.span == unit.span)

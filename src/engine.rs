@@ -120,6 +120,13 @@ pub struct EditOptions<'a> {
     pub strips_now: bool,
 }
 
+impl<'a> EditOptions<'a> {
+    /// A request whose edits are applied and whose cache is not known; no summary is made for it unless it gets an origin.
+    pub fn new(caller: Caller, upstream: &'a str, when: SummaryTiming) -> Self {
+        Self { caller, upstream, mode: EditMode::Apply, when, origin: None, has_expired: None, strips_now: false }
+    }
+}
+
 impl fmt::Debug for EditOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { caller, mode, when, .. } = self;

@@ -17,7 +17,7 @@ use crate::config::{Config, Environment, Sources};
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::ManualOutcome;
 use crate::engine::summarizer::SummaryOrigin;
-use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
+use crate::engine::{EditOptions, EditedBody, Engine};
 use crate::events::Events;
 use crate::payload::{Caller, Keys};
 use crate::plan::SummaryJob;
@@ -91,15 +91,8 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let caller = engine.caller(None);
     let budget = Budget::new(config.server.max_buffered.as_usize());
     let origin = || origin(&live, dialect, &target, &budget, caller);
-    let asked = EditOptions {
-        caller,
-        upstream: upstream.name().as_str(),
-        mode: EditMode::Apply,
-        when: SummaryTiming::Now,
-        origin: Some(&origin),
-        has_expired: None,
-        strips_now: false,
-    };
+    let asked = EditOptions::new(caller, upstream.name().as_str(), SummaryTiming::Now);
+    let asked = EditOptions { origin: Some(&origin), ..asked };
     let edited = engine.edit_body(&Arc::clone(rules), dialect, body, asked).await;
     let _ended = timeout(TASK_DRAIN_TIMEOUT, tasks.wait()).await;
     if let Some(store) = store {

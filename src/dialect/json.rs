@@ -25,6 +25,11 @@ pub(super) fn require(holds: bool) -> Result<(), Unsupported> {
     if holds { Ok(()) } else { Err(Unsupported) }
 }
 
+/// Keeps a value that its object may have once.
+pub(super) fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Unsupported> {
+    require(place.replace(value).is_none())
+}
+
 /// A place in a body.
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
@@ -269,7 +274,7 @@ pub(super) fn fields<const N: usize>(
     while let Some(name) = key {
         let value = cursor.value()?;
         for (place, _) in found.iter_mut().zip(keys).filter(|(_, key)| *key == name) {
-            require(place.replace(value).is_none())?;
+            once(place, value)?;
         }
         key = cursor.next_key()?;
     }

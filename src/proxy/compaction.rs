@@ -21,7 +21,7 @@ use crate::body::ClientBody;
 use crate::body::peek::PeekableBody;
 use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;
-use crate::engine::{EditMode, EditOptions, EditedBody};
+use crate::engine::{EditOptions, EditedBody};
 use crate::planner::SummaryTiming;
 use crate::string_index::IndexedBody;
 
@@ -73,16 +73,9 @@ impl Proxy {
         {
             let (most, within) = MAX_MISSING;
             answer.body_mut().peek(most, within).await;
-            match self.compacted(destination, dialect, &original, text, id, None).await {
-                Ok(made) => {
-                    destination.lacks_compaction.store(true, Ordering::Relaxed);
-                    let (status, upstream) = (answer.status().as_u16(), upstream.name());
-                    tracing::info!(%upstream, status, "the upstream compacts no conversations; from now on abridge does");
-                    return Ok(made);
-                }
-                Err(error) => {
-                    tracing::warn!(error = %error.chain(), "a conversation was not compacted; the upstream's answer goes back");
-                }
+            let made = self.compacted(destination, dialect, &original, text, id, None).await;
+            if let Some(made) = in_place_of(answer.status(), destination, made) {
+                return Ok(made);
             }
         }
         Ok(relay(upstream, answer, exchange))
@@ -102,15 +95,7 @@ impl Proxy {
         let caller = self.caller(&parts.headers);
         let origin = || self.origin(&destination.upstream, dialect, parts, &target, id, caller);
         let upstream = destination.upstream.name().as_str();
-        let asked = EditOptions {
-            caller,
-            upstream,
-            mode: EditMode::Apply,
-            when: SummaryTiming::Whole,
-            origin: Some(&origin),
-            has_expired: None,
-            strips_now: false,
-        };
+        let asked = EditOptions { origin: Some(&origin), ..EditOptions::new(caller, upstream, SummaryTiming::Whole) };
         let edited = self.plan(destination, &destination.rules, dialect, parts, text, asked).await;
         let summary = manual_summary::outcome(&edited, destination).map_err(|error| match error {
             ProxyError::NoSummary(error) => ProxyError::NotCompacted(error),
@@ -192,19 +177,29 @@ impl Proxy {
             return None;
         }
         let text = trigger.conversation.clone().into();
-        match Box::pin(self.compacted(destination, dialect, &parts, text, id, Some(&trigger))).await {
-            Ok(made) => {
-                destination.lacks_compaction.store(true, Ordering::Relaxed);
-                let (status, upstream) = (status.as_u16(), destination.upstream.name());
-                tracing::info!(%upstream, status, "the upstream compacts no conversations; from now on abridge does");
-                Some(made)
-            }
-            Err(error) => {
-                tracing::warn!(error = %error.chain(), "a conversation was not compacted; the upstream's answer goes back");
-                None
-            }
+        let made = Box::pin(self.compacted(destination, dialect, &parts, text, id, Some(&trigger))).await;
+        in_place_of(status, destination, made)
+    }
+}
+
+/// The compaction that abridge has made in place of an upstream's answer, whose status shows that it makes none; abridge
+/// makes the later ones, too.
+fn in_place_of<B>(
+    status: StatusCode,
+    destination: &Destination,
+    made: Result<Response<B>, ProxyError>,
+) -> Option<Response<B>> {
+    match &made {
+        Ok(_) => {
+            destination.lacks_compaction.store(true, Ordering::Relaxed);
+            let (status, upstream) = (status.as_u16(), destination.upstream.name());
+            tracing::info!(%upstream, status, "the upstream compacts no conversations; from now on abridge does");
+        }
+        Err(error) => {
+            tracing::warn!(error = %error.chain(), "a conversation was not compacted; the upstream's answer goes back");
         }
     }
+    made.ok()
 }
 
 /// A turn whose client wants a compaction and nothing else.

@@ -50,17 +50,8 @@ impl Proxy {
         let edited = match decoded {
             Some(text) if treatment != Treatment::Unedited => {
                 // As in a dry run nothing is stored or made; what comes out is sent all the same.
-                let mode = EditMode::DryRun;
-                let upstream = destination.upstream.name().as_str();
-                let asked = EditOptions {
-                    caller,
-                    upstream,
-                    mode,
-                    when: SummaryTiming::Triggered,
-                    origin: None,
-                    has_expired: None,
-                    strips_now: false,
-                };
+                let asked = EditOptions::new(caller, destination.upstream.name().as_str(), SummaryTiming::Triggered);
+                let asked = EditOptions { mode: EditMode::DryRun, ..asked };
                 self.plan(destination, &rules, dialect, &parts, text, asked).await
             }
             _ => EditedBody::untouched(bytes.clone()),

@@ -20,7 +20,7 @@ use crate::admin::SUMMARIZE;
 use crate::body::ClientBody;
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
-use crate::engine::{EditMode, EditOptions, EditedBody};
+use crate::engine::{EditOptions, EditedBody};
 use crate::planner::SummaryTiming;
 
 /// Whether the body has a summary: `made` or `none`.
@@ -62,15 +62,7 @@ impl Proxy {
         let id = self.ids.next();
         let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
         let upstream = destination.upstream.name().as_str();
-        let asked = EditOptions {
-            caller,
-            upstream,
-            mode: EditMode::Apply,
-            when: SummaryTiming::Now,
-            origin: Some(&origin),
-            has_expired: None,
-            strips_now: false,
-        };
+        let asked = EditOptions { origin: Some(&origin), ..EditOptions::new(caller, upstream, SummaryTiming::Now) };
         let edited = self.plan(destination, &destination.rules, dialect, &parts, text, asked).await;
         let summary = outcome(&edited, destination)?;
         tracing::info!(request_id = %id, summary, "summarised on request");

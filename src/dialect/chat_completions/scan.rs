@@ -10,7 +10,7 @@ use crate::{
     conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex},
     dialect::{
         history_keys::HistoryKeys,
-        json::{Cursor, Unsupported, decode, id_text, require},
+        json::{Cursor, Unsupported, decode, id_text, once, require},
     },
     span::Span,
     string_index::StringIndex,
@@ -27,11 +27,6 @@ pub(super) fn scan<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conve
 struct Scanner<'a> {
     cursor: Cursor<'a>,
     conversation: Conversation<'a>,
-}
-
-/// Where a value is kept that its object may have once.
-fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Unsupported> {
-    require(place.replace(value).is_none())
 }
 
 impl<'a> Scanner<'a> {

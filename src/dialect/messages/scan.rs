@@ -6,7 +6,7 @@
 use super::view::{ENTRY_KEYS, Entry, Fault, Message, RequestFields, View};
 use crate::{
     conversation::{Conversation, MAX_ELEMENTS},
-    dialect::json::{Cursor, Unsupported, fields, require},
+    dialect::json::{Cursor, Unsupported, fields, once, require},
     span::Span,
     string_index::StringIndex,
 };
@@ -32,11 +32,6 @@ struct Scanner<'a> {
     view: View<'a>,
     /// The entries of the present message.
     entries: Vec<Entry>,
-}
-
-/// Where a value is kept that its object may have once.
-fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Unsupported> {
-    require(place.replace(value).is_none())
 }
 
 impl Scanner<'_> {

@@ -27,7 +27,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
         Some(input) if json.begins(input, b'"') => items.text_input(input),
         Some(input) => {
             for span in json.array(input)? {
-                items.item(span, &Item::of(json.fields(span, ITEM)?)).map_err(fault)?;
+                items.item(span, &Item::of(&json.fields(span, ITEM)?)).map_err(fault)?;
             }
         }
         None => {}

@@ -64,8 +64,8 @@ pub(super) struct Item {
 
 impl Item {
     /// An item with these values of [`ITEM`]. The last two are not read here, but not to be there twice.
-    pub(super) fn of(values: [Option<Span>; 13]) -> Self {
-        let [kind, role, id, call_id, name, content, output, environment, execution, caller, tools, _, _] = values;
+    pub(super) fn of(values: &[Option<Span>; 13]) -> Self {
+        let &[kind, role, id, call_id, name, content, output, environment, execution, caller, tools, _, _] = values;
         Self { kind, role, id, call_id, name, content, output, environment, execution, caller, tools }
     }
 }

@@ -6,7 +6,7 @@
 use super::items::{ITEM, Item, RequestFields, ViewBuilder};
 use crate::{
     conversation::Conversation,
-    dialect::json::{Cursor, Unsupported, fields, fields_of, require},
+    dialect::json::{Cursor, Unsupported, fields, fields_of, once, require},
     span::Span,
     string_index::StringIndex,
 };
@@ -23,11 +23,6 @@ struct Scanner<'a> {
     cursor: Cursor<'a>,
     body: &'a [u8],
     items: ViewBuilder<'a>,
-}
-
-/// Where a value is kept that its object may have once.
-fn once(place: &mut Option<Span>, value: Span) -> Result<(), Unsupported> {
-    require(place.replace(value).is_none())
 }
 
 impl Scanner<'_> {
@@ -92,6 +87,6 @@ impl Scanner<'_> {
         let found = fields(&mut self.cursor, ITEM)?;
         let span = Span { start, end: self.cursor.at() };
         let said = found.map(|value| value.filter(|value| value.of(self.body) != b"null"));
-        self.items.item(span, &Item::of(said)).map_err(|_| Unsupported)
+        self.items.item(span, &Item::of(&said)).map_err(|_| Unsupported)
     }
 }
