@@ -1,6 +1,7 @@
 //! What a model reads of JSON values, in pieces: what the canonical forms of the dialects have in common.
 
-use super::json::{Cursor, Unsupported};
+use super::json::{Cursor, Unsupported, each_element};
+use crate::span::Span;
 
 /// A member of an object: its key without quotes, and its value.
 pub(super) type Member<'a> = (&'a [u8], &'a [u8]);
@@ -26,12 +27,10 @@ pub(super) fn elements<'a>(
     value: &'a [u8],
     of: impl Fn(&mut Cursor<'a>) -> Result<Vec<&'a [u8]>, Unsupported>,
 ) -> Result<Vec<&'a [u8]>, Unsupported> {
-    let mut cursor = Cursor::starting(value, 0);
     let mut found = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
+    each_element(value, Span { start: 0, end: value.len() }, |cursor| {
         let element = if cursor.peek() == Some(b'{') {
-            of(&mut cursor)?
+            of(cursor)?
         } else {
             let element = cursor.value()?;
             vec![cursor.bytes(element)]
@@ -39,8 +38,8 @@ pub(super) fn elements<'a>(
         if !element.is_empty() {
             found.push(element);
         }
-        more = cursor.next_element()?;
-    }
+        Ok(())
+    })?;
     Ok(if found.is_empty() { Vec::new() } else { array(found) })
 }
 

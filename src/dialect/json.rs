@@ -290,6 +290,38 @@ pub(super) fn fields_of<const N: usize>(
     fields(&mut Cursor::starting(body, value.start), keys)
 }
 
+/// Reads each element of an array with `read`.
+pub(super) fn each_element<'a>(
+    body: &'a [u8],
+    array: Span,
+    mut read: impl FnMut(&mut Cursor<'a>) -> Result<(), Unsupported>,
+) -> Result<(), Unsupported> {
+    let mut cursor = Cursor::starting(body, array.start);
+    let mut more = cursor.first_element()?;
+    while more {
+        read(&mut cursor)?;
+        more = cursor.next_element()?;
+    }
+    Ok(())
+}
+
+/// Reads these fields of each object in an array with `read`, which also gets its span; other elements are skipped.
+pub(super) fn each_object<const N: usize>(
+    body: &[u8],
+    array: Span,
+    keys: [&[u8]; N],
+    mut read: impl FnMut(Span, [Option<Span>; N]) -> Result<(), Unsupported>,
+) -> Result<(), Unsupported> {
+    each_element(body, array, |cursor| {
+        let start = cursor.at();
+        if cursor.peek() != Some(b'{') {
+            return cursor.value().map(drop);
+        }
+        let found = fields(cursor, keys)?;
+        read(Span { start, end: cursor.at() }, found)
+    })
+}
+
 /// All fields of an element, if that is an object: quickly, unless a key has escapes.
 pub(super) fn element_fields(json: &str) -> Option<Fields<'_>> {
     quick_fields(json).ok().or_else(|| Fields::of(json))

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::json::{Cursor, Unsupported, decode, fields, fields_of, push_string};
+use super::json::{Unsupported, decode, each_object, fields_of, push_string};
 use crate::{payload::media::is_data_url, span::Span};
 
 /// A part of a content that holds an image, a file or sound.
@@ -54,32 +54,22 @@ pub fn parts(body: &[u8], content: Span) -> Vec<MediaPart<'_>> {
 }
 
 fn read_parts(body: &[u8], content: Span) -> Result<Vec<MediaPart<'_>>, Unsupported> {
-    let mut cursor = Cursor::starting(body, content.start);
+    const KEYS: [&[u8]; 7] = [b"type", b"image_url", b"video_url", b"input_audio", b"file", b"file_data", b"source"];
     let mut parts = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
-        let start = cursor.at();
-        if cursor.peek() == Some(b'{') {
-            const KEYS: [&[u8]; 7] =
-                [b"type", b"image_url", b"video_url", b"input_audio", b"file", b"file_data", b"source"];
-            let [kind, image, video, sound, file, file_data, source] = fields(&mut cursor, KEYS)?;
-            let kind = kind.and_then(|kind| decode(kind.of(body)));
-            let data = match kind.as_deref() {
-                Some("image_url" | "input_image") => url(body, image),
-                Some("video_url") => url(body, video),
-                Some("input_audio") => encoded(body, sound, b"data", b"format"),
-                Some("file") => encoded(body, file, b"file_data", b"format"),
-                Some("input_file") => of_file(body, file_data),
-                Some("image" | "document") => of_source(body, source),
-                _ => None,
-            };
-            let span = Span { start, end: cursor.at() };
-            parts.extend(data.map(|(data, form)| MediaPart { span, data, form }));
-        } else {
-            cursor.value()?;
-        }
-        more = cursor.next_element()?;
-    }
+    each_object(body, content, KEYS, |span, [kind, image, video, sound, file, file_data, source]| {
+        let kind = kind.and_then(|kind| decode(kind.of(body)));
+        let data = match kind.as_deref() {
+            Some("image_url" | "input_image") => url(body, image),
+            Some("video_url") => url(body, video),
+            Some("input_audio") => encoded(body, sound, b"data", b"format"),
+            Some("file") => encoded(body, file, b"file_data", b"format"),
+            Some("input_file") => of_file(body, file_data),
+            Some("image" | "document") => of_source(body, source),
+            _ => None,
+        };
+        parts.extend(data.map(|(data, form)| MediaPart { span, data, form }));
+        Ok(())
+    })?;
     Ok(parts)
 }
 

@@ -9,22 +9,20 @@ use super::tokens::is_text_part;
 use crate::{
     dialect::{
         CallInput, Emptied, Entries,
-        json::{Cursor, Unsupported, decode, fields, fields_of},
+        json::{Cursor, Unsupported, decode, each_element, each_object, fields, fields_of},
     },
     span::Span,
 };
 
 /// A string as the whole content, or the texts of its parts: strings, and those of objects that are text parts.
 pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported> {
-    let mut cursor = Cursor::starting(body, content.start);
-    if cursor.peek() == Some(b'"') {
+    if Cursor::starting(body, content.start).peek() == Some(b'"') {
         return Ok(vec![content]);
     }
     let mut texts = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
+    each_element(body, content, |cursor| {
         let text = if cursor.peek() == Some(b'{') {
-            let [kind, text] = fields(&mut cursor, [b"type", b"text"])?;
+            let [kind, text] = fields(cursor, [b"type", b"text"])?;
             let kind = kind.filter(|kind| kind.of(body) != b"null");
             // A type that is no string is none that is known.
             let kind = kind.map(|kind| decode(kind.of(body)).unwrap_or_default());
@@ -33,8 +31,8 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported
             Some(cursor.value()?)
         };
         texts.extend(text.filter(|text| text.of(body).starts_with(b"\"")));
-        more = cursor.next_element()?;
-    }
+        Ok(())
+    })?;
     Ok(texts)
 }
 
@@ -81,33 +79,24 @@ pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Uns
     let (Some(key), [Some(calls)]) = (calls_key(body, message)?, fields_of(body, message, [b"tool_calls"])?) else {
         return Ok(None);
     };
-    let mut cursor = Cursor::starting(body, calls.start);
     let mut spans = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
+    each_element(body, calls, |cursor| {
         spans.push(cursor.value()?);
-        more = cursor.next_element()?;
-    }
+        Ok(())
+    })?;
     Ok(Some(Entries { spans, reasoning: Vec::new(), emptied: Emptied::CutKey(key) }))
 }
 
 /// The names of functions and custom tools.
 pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
-    let mut cursor = Cursor::starting(body, tools.start);
     let mut names = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
-        if cursor.peek() == Some(b'{') {
-            let [function, custom] = fields(&mut cursor, [b"function", b"custom"])?;
-            if let Some(tool) = function.or(custom).filter(|tool| tool.of(body).starts_with(b"{")) {
-                let [name] = fields_of(body, tool, [b"name"])?;
-                names.extend(name.and_then(|name| decode(name.of(body))));
-            }
-        } else {
-            cursor.value()?;
+    each_object(body, tools, [b"function", b"custom"], |_, [function, custom]| {
+        if let Some(tool) = function.or(custom).filter(|tool| tool.of(body).starts_with(b"{")) {
+            let [name] = fields_of(body, tool, [b"name"])?;
+            names.extend(name.and_then(|name| decode(name.of(body))));
         }
-        more = cursor.next_element()?;
-    }
+        Ok(())
+    })?;
     Ok(names)
 }
 

@@ -7,7 +7,7 @@ use memchr::memmem;
 
 use crate::{
     conversation::Conversation,
-    dialect::json::{Cursor, Unsupported, fields},
+    dialect::json::{Unsupported, each_object},
     span::Span,
 };
 
@@ -24,19 +24,12 @@ pub(super) fn mark(conversation: &mut Conversation<'_>, body: &[u8]) {
 
 /// The names of the tools with `defer_loading`, as they are written.
 fn deferred(body: &[u8], tools: Span) -> Result<HashSet<&[u8]>, Unsupported> {
-    let mut cursor = Cursor::starting(body, tools.start);
     let mut names = HashSet::new();
-    let mut more = cursor.first_element()?;
-    while more {
-        if cursor.peek() == Some(b'{') {
-            let [name, deferred] = fields(&mut cursor, [b"name", b"defer_loading"])?;
-            let is_deferred = deferred.is_some_and(|deferred| deferred.of(body) == b"true");
-            names.extend(name.filter(|_| is_deferred).map(|name| name.of(body)));
-        } else {
-            cursor.value()?;
-        }
-        more = cursor.next_element()?;
-    }
+    each_object(body, tools, [b"name", b"defer_loading"], |_, [name, deferred]| {
+        let is_deferred = deferred.is_some_and(|deferred| deferred.of(body) == b"true");
+        names.extend(name.filter(|_| is_deferred).map(|name| name.of(body)));
+        Ok(())
+    })?;
     Ok(names)
 }
 

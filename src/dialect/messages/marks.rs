@@ -5,7 +5,7 @@ use memchr::memmem;
 
 use crate::dialect::{
     BytesAt,
-    json::{Cursor, Unsupported, decode, fields},
+    json::{Cursor, Unsupported, decode, each_element, fields},
 };
 
 /// The most marks of a request, the automatic one among them.
@@ -52,13 +52,11 @@ fn place(value: &[u8], start: usize) -> Result<Option<usize>, Unsupported> {
         (Some("text"), _) => Ok(end.filter(|_| !is_blank())),
         (Some("tool_result"), _) => Ok(end),
         (None, Some(content)) if content.of(value).starts_with(b"[") => {
-            let mut cursor = Cursor::starting(value, content.start);
             let mut last = None;
-            let mut more = cursor.first_element()?;
-            while more {
+            each_element(value, content, |cursor| {
                 last = Some(cursor.value()?);
-                more = cursor.next_element()?;
-            }
+                Ok(())
+            })?;
             last.map_or(Ok(None), |last| place(value, last.start))
         }
         _ => Ok(None),

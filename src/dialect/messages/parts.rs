@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use crate::{
     dialect::{
         CallInput, Emptied, Entries,
-        json::{Cursor, Unsupported, decode, fields, fields_of},
+        json::{Cursor, Unsupported, decode, each_element, each_object, fields, fields_of},
     },
     span::Span,
 };
@@ -26,33 +26,26 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported
 
 /// The texts of a content, without those that are deeper. The contents of search results and documents go to `inside`.
 fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> Result<Vec<Span>, Unsupported> {
-    let mut cursor = Cursor::starting(body, content.start);
-    if cursor.peek() == Some(b'"') {
+    if Cursor::starting(body, content.start).peek() == Some(b'"') {
         return Ok(vec![content]);
     }
     let mut texts = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
-        if cursor.peek() == Some(b'{') {
-            let [kind, text, content, source] = fields(&mut cursor, [b"type", b"text", b"content", b"source"])?;
-            let deeper = match kind.and_then(|kind| decode(kind.of(body))).as_deref() {
-                Some("text") => {
-                    texts.extend(text.filter(|text| text.of(body).starts_with(b"\"")));
-                    None
-                }
-                Some("search_result") => content,
-                Some("document") => source.and_then(|source| fields_of(body, source, [b"content"]).ok()?[0]),
-                _ => None,
-            };
-            let deeper = deeper.filter(|content| matches!(content.of(body), [b'[' | b'"', ..]));
-            if let Some(inside) = &mut inside {
-                inside.extend(deeper);
+    each_object(body, content, [b"type", b"text", b"content", b"source"], |_, [kind, text, content, source]| {
+        let deeper = match kind.and_then(|kind| decode(kind.of(body))).as_deref() {
+            Some("text") => {
+                texts.extend(text.filter(|text| text.of(body).starts_with(b"\"")));
+                None
             }
-        } else {
-            cursor.value()?;
+            Some("search_result") => content,
+            Some("document") => source.and_then(|source| fields_of(body, source, [b"content"]).ok()?[0]),
+            _ => None,
+        };
+        let deeper = deeper.filter(|content| matches!(content.of(body), [b'[' | b'"', ..]));
+        if let Some(inside) = &mut inside {
+            inside.extend(deeper);
         }
-        more = cursor.next_element()?;
-    }
+        Ok(())
+    })?;
     Ok(texts)
 }
 
@@ -67,13 +60,11 @@ pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupp
 pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Unsupported> {
     let [content] = fields_of(body, message, [b"content"])?;
     let Some(content) = content.filter(|content| content.of(body).starts_with(b"[")) else { return Ok(None) };
-    let mut cursor = Cursor::starting(body, content.start);
     let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
-    let mut more = cursor.first_element()?;
-    while more {
+    each_element(body, content, |cursor| {
         let start = cursor.at();
         let kind = if cursor.peek() == Some(b'{') {
-            let [kind] = fields(&mut cursor, [b"type"])?;
+            let [kind] = fields(cursor, [b"type"])?;
             kind.and_then(|kind| decode(kind.of(body)))
         } else {
             cursor.value()?;
@@ -82,25 +73,18 @@ pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Uns
         let span = Span { start, end: cursor.at() };
         spans.push(span);
         reasoning.extend(kind.filter(|kind| matches!(kind.as_ref(), "thinking" | "redacted_thinking")).map(|_| span));
-        more = cursor.next_element()?;
-    }
+        Ok(())
+    })?;
     Ok(Some(Entries { spans, reasoning, emptied: Emptied::Leaves }))
 }
 
 /// The names of tools.
 pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
-    let mut cursor = Cursor::starting(body, tools.start);
     let mut names = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
-        if cursor.peek() == Some(b'{') {
-            let [name] = fields(&mut cursor, [b"name"])?;
-            names.extend(name.and_then(|name| decode(name.of(body))));
-        } else {
-            cursor.value()?;
-        }
-        more = cursor.next_element()?;
-    }
+    each_object(body, tools, [b"name"], |_, [name]| {
+        names.extend(name.and_then(|name| decode(name.of(body))));
+        Ok(())
+    })?;
     Ok(names)
 }
 

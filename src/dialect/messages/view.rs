@@ -16,7 +16,7 @@ use crate::{
     },
     dialect::{
         history_keys::HistoryKeys,
-        json::{Cursor, Unsupported, decode, fields, fields_of, id_text},
+        json::{Unsupported, decode, each_element, fields, fields_of, id_text},
     },
     span::Span,
 };
@@ -353,14 +353,12 @@ fn own_edits(body: &[u8], context_management: Span) -> (bool, bool) {
 fn edit_types(body: &[u8], context_management: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
     let [edits] = fields_of(body, context_management, [b"edits"])?;
     let Some(edits) = edits.filter(|edits| edits.of(body) != b"null") else { return Ok(Vec::new()) };
-    let mut cursor = Cursor::starting(body, edits.start);
     let mut types = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
-        let [kind] = fields(&mut cursor, [b"type"])?;
+    each_element(body, edits, |cursor| {
+        let [kind] = fields(cursor, [b"type"])?;
         types.push(kind.and_then(|kind| decode(kind.of(body))).ok_or(Unsupported)?);
-        more = cursor.next_element()?;
-    }
+        Ok(())
+    })?;
     Ok(types)
 }
 

@@ -9,7 +9,7 @@ use memchr::memmem;
 use crate::{
     dialect::{
         CallInput,
-        json::{Cursor, Unsupported, decode, fields, fields_of},
+        json::{Cursor, Unsupported, decode, each_object, fields_of},
     },
     span::Span,
 };
@@ -19,34 +19,24 @@ const DIRECT: &[u8] = br#""direct""#;
 
 /// A string as the whole content; the texts of its parts; or what commands of a shell have written.
 pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported> {
-    let mut cursor = Cursor::starting(body, content.start);
-    if cursor.peek() == Some(b'"') {
+    if Cursor::starting(body, content.start).peek() == Some(b'"') {
         return Ok(vec![content]);
     }
     let mut texts = Vec::new();
-    let mut more = cursor.first_element()?;
-    while more {
-        if cursor.peek() == Some(b'{') {
-            texts.extend(texts_of_part(body, &mut cursor)?);
-        } else {
-            cursor.value()?;
-        }
-        more = cursor.next_element()?;
-    }
+    let keys = [b"type".as_slice(), b"text", b"refusal", b"stdout", b"stderr"];
+    each_object(body, content, keys, |_, [kind, text, refusal, out, err]| {
+        let kind = kind.map(|kind| decode(kind.of(body)).unwrap_or_default());
+        let mut of_part = match kind.as_deref() {
+            Some("input_text" | "output_text" | "text") => [text, None],
+            Some("refusal") => [refusal, None],
+            None => [out, err],
+            Some(_) => [None, None],
+        };
+        of_part.sort_by_key(|text| text.map(|text| text.start));
+        texts.extend(of_part.into_iter().flatten().filter(|text| text.of(body).starts_with(b"\"")));
+        Ok(())
+    })?;
     Ok(texts)
-}
-
-fn texts_of_part(body: &[u8], cursor: &mut Cursor<'_>) -> Result<impl Iterator<Item = Span>, Unsupported> {
-    let [kind, text, refusal, out, err] = fields(cursor, [b"type", b"text", b"refusal", b"stdout", b"stderr"])?;
-    let kind = kind.map(|kind| decode(kind.of(body)).unwrap_or_default());
-    let mut texts = match kind.as_deref() {
-        Some("input_text" | "output_text" | "text") => [text, None],
-        Some("refusal") => [refusal, None],
-        None => [out, err],
-        Some(_) => [None, None],
-    };
-    texts.sort_by_key(|text| text.map(|text| text.start));
-    Ok(texts.into_iter().flatten().filter(|text| text.of(body).starts_with(b"\"")))
 }
 
 /// The arguments of a call: of a function, a JSON string; of a custom tool, a text; of a shell or a patch, what it does.
@@ -102,23 +92,15 @@ fn push_names<'a>(
     names: &mut Vec<Cow<'a, str>>,
     inner: &mut Vec<(Cow<'a, str>, Span)>,
 ) -> Result<(), Unsupported> {
-    let mut cursor = Cursor::starting(body, tools.start);
-    let mut more = cursor.first_element()?;
-    while more {
-        if cursor.peek() == Some(b'{') {
-            let [kind, name, tools] = fields(&mut cursor, [b"type", b"name", b"tools"])?;
-            let tools = tools.filter(|tools| tools.of(body).starts_with(b"["));
-            if self::name(body, kind).as_deref() == Some("namespace") {
-                inner.extend(tools.map(|tools| (self::name(body, name).unwrap_or_default(), tools)));
-            } else {
-                names.extend(self::name(body, name));
-            }
+    each_object(body, tools, [b"type", b"name", b"tools"], |_, [kind, name, tools]| {
+        let tools = tools.filter(|tools| tools.of(body).starts_with(b"["));
+        if self::name(body, kind).as_deref() == Some("namespace") {
+            inner.extend(tools.map(|tools| (self::name(body, name).unwrap_or_default(), tools)));
         } else {
-            cursor.value()?;
+            names.extend(self::name(body, name));
         }
-        more = cursor.next_element()?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// The `id` of what the model has said or called, as a member with one comma.
