@@ -1,6 +1,6 @@
 //! Forms that an upstream requires, applied after the edits.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde::de::IgnoredAny;
@@ -11,7 +11,7 @@ use super::{
     replacement::Replacement,
 };
 use crate::{
-    conversation::{BlockIndex, BlockKind, CallId, Role, UnitIndex},
+    conversation::{Block, BlockIndex, BlockKind, CallId, CallIndex, Role, UnitIndex},
     dialect::Form,
     plan::{Action, Sizes},
     span::Span,
@@ -115,48 +115,49 @@ impl Draft<'_> {
     /// Gives a new id to each call whose id an earlier call has, and to its result.
     fn rename_calls(&mut self) {
         let (conversation, pairing) = (self.request.conversation, self.pairing());
-        let mut taken: BTreeSet<Cow<'_, str>> = BTreeSet::new();
-        for block in &conversation.blocks {
-            let (BlockKind::ToolCall { id, .. } | BlockKind::ToolResult { call_id: id, .. }) = &block.kind;
-            let _is_new = id.raw.is_some() && taken.insert(id.text.clone());
+        let mut taken: BTreeSet<String> =
+            conversation.blocks.iter().map(|block| id_of(block).text.clone().into_owned()).collect();
+        let mut results: BTreeMap<CallIndex, Vec<UnitIndex>> = BTreeMap::new();
+        for result in &pairing.results {
+            if let Some(call) = result.answers {
+                results.entry(call).or_default().push(result.unit);
+            }
         }
         let mut met = BTreeSet::new();
+        // The last number behind each beginning of an id.
+        let mut last: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut renamed = BTreeMap::new();
         for (n, call) in pairing.calls.iter().enumerate() {
-            let block = conversation.block(call.block);
-            let Some(BlockKind::ToolCall { id, .. }) = block.map(|block| &block.kind) else { continue };
-            if id.text.is_empty() || met.insert(&id.text) {
+            let Some(id) = conversation.block(call.block).map(id_of) else { continue };
+            let Some(raw) = id.raw.filter(|_| !id.text.is_empty() && !met.insert(&id.text)) else { continue };
+            let start = id.text.get(..id.text.floor_char_boundary(LONGEST_START)).unwrap_or_default();
+            let number = last.entry(start).or_insert(1);
+            let another = loop {
+                *number += 1;
+                let another = format!("{start}_{number}");
+                if taken.insert(another.clone()) {
+                    break another;
+                }
+            };
+            let Ok(json) = serde_json::to_vec(&another).map(Bytes::from) else { continue };
+            let unit = conversation.caller(call.block).unwrap_or_default();
+            if !self.put(unit, raw, json.clone()) {
                 continue;
             }
-            let start = id.text.get(..id.text.floor_char_boundary(LONGEST_START)).unwrap_or_default();
-            let another = (2..).map(|n| format!("{start}_{n}")).find(|id| !taken.contains(id.as_str()));
-            let Some(another) = another else { continue };
-            let Ok(json) = serde_json::to_vec(&another).map(Bytes::from) else { continue };
-            taken.insert(another.into());
-            self.rename(call.block, id, &json);
-            for result in pairing.results.iter().filter(|result| result.answers.is_some_and(|call| call.get() == n)) {
-                let of = conversation.unit(result.unit).and_then(|unit| conversation.blocks_of(unit).first());
-                if let Some(BlockKind::ToolResult { call_id: CallId { raw: Some(raw), .. }, .. }) =
-                    of.map(|block| &block.kind)
-                {
-                    self.put(result.unit, *raw, json.clone());
+            for unit in results.remove(&CallIndex::new(n)).unwrap_or_default() {
+                let of = conversation.unit(unit).and_then(|unit| conversation.blocks_of(unit).first()).map(id_of);
+                if let Some(raw) = of.and_then(|id| id.raw) {
+                    self.put(unit, raw, json.clone());
                 }
             }
+            renamed.insert(call.block, (raw, json));
         }
-    }
-
-    /// Writes a new id on a call, and on an inserted result of the call.
-    fn rename(&mut self, call: BlockIndex, id: &CallId<'_>, json: &Bytes) {
-        let (Some(unit), Some(raw)) = (self.request.conversation.caller(call), id.raw) else { return };
-        if !self.put(unit, raw, json.clone()) {
-            return;
-        }
-        let old = raw.of(self.request.body);
         for insertion in &mut self.insertions {
-            if let Inserted::New { call: of, bytes } = &mut insertion.what
-                && *of == call
-                && let Some(at) = memchr::memmem::find(bytes, old)
+            if let Inserted::New { call, bytes } = &mut insertion.what
+                && let Some((raw, json)) = renamed.get(call)
+                && let Some(at) = memchr::memmem::find(bytes, raw.of(self.request.body))
             {
-                let rest = bytes.get(at + old.len()..).unwrap_or_default();
+                let rest = bytes.get(at + raw.len()..).unwrap_or_default();
                 *bytes = [bytes.get(..at).unwrap_or_default(), json, rest].concat().into();
             }
         }
@@ -179,5 +180,12 @@ impl Draft<'_> {
         self.tokens_now.borrow_mut().remove(&unit);
         self.replacements.insert(span.start, Replacement::whole(span, with, change));
         true
+    }
+}
+
+/// The id of a call, or of the call that a result answers.
+fn id_of<'b, 'a>(block: &'b Block<'a>) -> &'b CallId<'a> {
+    match &block.kind {
+        BlockKind::ToolCall { id, .. } | BlockKind::ToolResult { call_id: id, .. } => id,
     }
 }

@@ -175,8 +175,8 @@ const SEQUENCE_PHRASES: &[&str] = &[
 ];
 
 /// Phrases of refusals that ask for a form, in the same form, all of which a message has. The sources: Anthropic's API
-/// (anthropics/claude-code#59812, #23440, #21317), OpenAI's (openai-python#2061, agno#5116), DashScope's (nanobot#1487),
-/// MiniMax's (nanobot#2858, GCMP#120), Mistral's (mistral-vibe#578), Qwen's templates (moltis#317).
+/// (anthropics/claude-code#59812, #23440, #21317), OpenAI's (openai-python#2061, agno#5116), `DashScope`'s (nanobot#1487),
+/// `MiniMax`'s (nanobot#2858, GCMP#120), Mistral's (mistral-vibe#578), Qwen's templates (moltis#317).
 const FORM_PHRASES: &[(Form, &[&str])] = &[
     (Form::Arguments, &["arguments", "json"]),
     (Form::Arguments, &["arguments", "expected a string"]),

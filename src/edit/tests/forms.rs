@@ -1,5 +1,10 @@
 //! Forms that upstreams require: what they change, and that a request in the form stays as it is.
 
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -75,4 +80,22 @@ fn what_is_not_in_the_form_is_brought_into_it() {
     assert_eq!(formed["input"][0]["content"][0]["text"], "(empty)");
     assert_eq!((&formed["input"][1]["arguments"], &formed["input"][1]["call_id"]), (&json!("{\"a\":1}"), &json!("c")));
     assert_eq!((&formed["input"][2]["arguments"], &formed["input"][2]["call_id"]), (&json!("{}"), &json!("c_2")));
+}
+
+#[test]
+fn many_calls_of_one_id_take_linear_time() {
+    let began = Instant::now();
+    let pairs = (0..20_000).flat_map(|n| {
+        let id = format!("{}{}", "x".repeat(60), n % 7000);
+        let call = json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}});
+        [
+            json!({"role": "assistant", "tool_calls": [call]}),
+            json!({"role": "tool", "tool_call_id": id, "content": "t"}),
+        ]
+    });
+    let formed = formed("/v1/chat/completions", &json!({"messages": pairs.collect::<Vec<_>>()}));
+    let ids =
+        formed["messages"].as_array().unwrap().iter().filter_map(|message| message["tool_calls"][0]["id"].as_str());
+    assert_eq!(ids.collect::<HashSet<_>>().len(), 20_000);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }

@@ -88,8 +88,8 @@ fn shares_of(
     let total = |of: Class| batch.iter().filter(|one| one.class == of).map(|one| one.n_tokens).sum::<usize>();
     let level_of = |of: Class, room: usize| {
         let (room, (part, whole)) = (room.max(window / LEAST_PART), USED);
-        let sizes: Vec<_> = batch.iter().filter(|one| one.class == of).map(|one| one.n_tokens).collect();
-        if sizes.iter().sum::<usize>() <= room { usize::MAX } else { level(sizes, room / whole * part) }
+        let tokens: Vec<_> = batch.iter().filter(|one| one.class == of).map(|one| one.n_tokens).collect();
+        if tokens.iter().sum::<usize>() <= room { usize::MAX } else { level(tokens, room / whole * part) }
     };
     let whole = total(Class::Whole);
     let room = (window / PART).saturating_sub(whole + total(Class::ForTheWindow));
