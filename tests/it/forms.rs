@@ -1,4 +1,5 @@
 //! Forms that an upstream asks for in a refusal: the second try has them, and so has every later request to it.
+#![expect(clippy::disallowed_types, reason = "bodies are made here, and looked at by eyes of our own")]
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -35,6 +36,7 @@ const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";
 
 /// Each form in each dialect that has it. The refusals are those that `upstream/refusal.rs` names with their sources.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn cases() -> Vec<Case> {
     let calls = |calls: Value| json!({"role": "assistant", "content": null, "tool_calls": calls});
     let broken = chat(&[user("Go."), calls(json!([call("c1", "{\"command\": \"ls")])), result("c1"), user("On.")]);
