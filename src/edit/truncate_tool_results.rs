@@ -8,7 +8,7 @@
 //! # When it acts
 //! On sight, wherever the result stands: a new one is cut before the model sees it, an old one as it was cut then. What is
 //! left depends on the text and the settings alone, and on the answer of a handler, which is made once for a text. Where the
-//! window of the model is known, what comes together may take a quarter of it: see [`batch`].
+//! window of the model is known, what comes together may take a quarter of it: the module `batch` says how.
 //!
 //! # What the model sees
 //! Whole lines of the beginning and of the end, where there are any, and the `notice` between them; or what a handler says,
