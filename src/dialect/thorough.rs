@@ -43,7 +43,7 @@ impl<'de> Deserialize<'de> for Elements<'de> {
     }
 }
 
-/// Picks the values of these keys out of an object, which may have each of them once.
+/// Picks the values of the given keys out of an object. A key that comes twice is an error.
 struct Pick<'k, const N: usize>([&'k [u8]; N]);
 
 impl<'de, const N: usize> Visitor<'de> for Pick<'_, N> {
@@ -126,7 +126,7 @@ impl<'a> Json<'a> {
         Ok(elements.into_iter().map(|element| self.span(element)).collect())
     }
 
-    /// The values of these keys of an object: none where a key is absent, or its value is null.
+    /// The values of the given keys of an object: none if a key is absent or its value is null.
     pub(super) fn fields<const N: usize>(
         &self,
         object: Span,
