@@ -70,7 +70,7 @@ pub struct Traits {
     /// The server clears tool results itself.
     pub clears_itself: bool,
     /// The most tokens that the answer may have, where the request says so.
-    pub most_answered: Option<usize>,
+    pub max_answer_tokens: Option<usize>,
 }
 
 /// One element of the array.

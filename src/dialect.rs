@@ -60,7 +60,8 @@ mod types;
 /// | `answered_in_words` | `function`, texts of the user | none | none |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` |
 /// | `bridge` | a message | none | none |
-/// | `mends` | `role`, `content`, `tool_calls` | `role`, `content` | `role`, `content` |
+/// | `retyped_input` | `function.arguments` | `arguments` | `input` |
+/// | `form_replacements` | `role`, `content`, `tool_calls` | `role`, `content` | `role`, `content` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` |
 /// | `text_part_names` | `text` | `input_text` | `text` |
@@ -174,7 +175,7 @@ pub trait Dialect: Debug + Send + Sync {
     }
 
     /// The values in an element that a form replaces, in order, and by what.
-    fn mends(&self, _body: &[u8], _element: Span, _form: Form) -> Vec<(Span, &'static str)> {
+    fn form_replacements(&self, _body: &[u8], _element: Span, _form: Form) -> Vec<(Span, &'static str)> {
         Vec::new()
     }
 

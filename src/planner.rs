@@ -212,7 +212,7 @@ impl PlanSettings {
 
     /// The same settings, with more forms.
     #[must_use]
-    pub fn brought_into(&self, forms: &[Form]) -> Self {
+    pub fn with_forms(&self, forms: &[Form]) -> Self {
         let mut settings = self.clone();
         settings.policy.forms.extend(forms.iter().filter(|form| !self.policy.forms.contains(form)));
         settings
@@ -396,7 +396,7 @@ impl Policy {
                 context.meter.yield_now();
                 edit.apply(&mut draft);
             }
-            draft.bring_into(&self.forms);
+            draft.apply_forms(&self.forms);
             draft.finish()
         };
         let mut plan = drafted(context.strips_now);

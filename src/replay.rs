@@ -315,7 +315,7 @@ fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
         RequestForm::Stripped => planner.settings.stripping(),
         RequestForm::Edited | RequestForm::Unedited => planner.settings.clone(),
     }
-    .brought_into(&forms);
+    .with_forms(&forms);
     parts.recall.public_url = parts.recall.public_url.or(address);
     parts.upstream = upstream.unwrap_or(parts.upstream);
     let offload = if not_stored { Offload::Impossible } else { planner.offload };

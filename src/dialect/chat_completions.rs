@@ -87,7 +87,7 @@ impl Dialect for ChatCompletions {
         forms::quoted(body, self.input(body, call)?.span)
     }
 
-    fn mends(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
+    fn form_replacements(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
         match form {
             Form::Filled => {
                 forms::filled(body, element, b"tool_calls", |content| self.texts(body, content)).unwrap_or_default()

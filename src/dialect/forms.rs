@@ -24,8 +24,8 @@ pub enum Form {
     UniqueIds,
 }
 
-/// A value in an element that is replaced, or a place where something is put in, and by what.
-pub(super) type Mend = (Span, &'static str);
+/// The span of an element that a form replaces, which may be empty, and the JSON that takes its place.
+pub(super) type FormReplacement = (Span, &'static str);
 
 /// The text in place of an empty one.
 const EMPTY: &str = r#""(empty)""#;
@@ -52,14 +52,14 @@ impl fmt::Display for Form {
     }
 }
 
-/// An object, and a string that says the same.
+/// The span of an object, and the JSON string of its text.
 pub(super) fn quoted(body: &[u8], object: Span) -> Option<(Span, Bytes)> {
     let text = str::from_utf8(object.of(body)).ok().filter(|text| text.starts_with('{'))?;
     Some((object, serde_json::to_vec(text).ok()?.into()))
 }
 
 /// Replaces the role of instructions by that of the user.
-pub(super) fn as_user(body: &[u8], element: Span) -> Result<Option<Mend>, Unsupported> {
+pub(super) fn as_user(body: &[u8], element: Span) -> Result<Option<FormReplacement>, Unsupported> {
     let [role] = fields_of(body, element, [b"role"])?;
     let instructs = role.filter(|role| matches!(role.of(body), br#""system""# | br#""developer""#));
     Ok(instructs.map(|role| (role, r#""user""#)))
@@ -71,26 +71,26 @@ pub(super) fn filled(
     element: Span,
     calls: &[u8],
     texts: impl Fn(Span) -> Vec<Span>,
-) -> Result<Vec<Mend>, Unsupported> {
+) -> Result<Vec<FormReplacement>, Unsupported> {
     let [role, content, calls] = fields_of(body, element, [b"role", b"content", calls])?;
     if role.is_none() {
         return Ok(Vec::new());
     }
     let is_nothing = |value: Span| matches!(value.of(body), b"null" | b"[]" | br#""""#);
     let no_calls = calls.filter(|calls| calls.of(body) == b"[]").map(|calls| (calls, "null"));
-    let mut mends: Vec<Mend> = no_calls.into_iter().collect();
+    let mut replacements: Vec<FormReplacement> = no_calls.into_iter().collect();
     let calls_nothing = calls.is_none_or(is_nothing);
     match content {
-        Some(content) if is_nothing(content) => mends.extend(calls_nothing.then_some((content, EMPTY))),
+        Some(content) if is_nothing(content) => replacements.extend(calls_nothing.then_some((content, EMPTY))),
         Some(content) => {
             let empty = texts(content).into_iter().filter(|text| text.of(body) == br#""""#);
-            mends.extend(empty.map(|text| (text, EMPTY)));
+            replacements.extend(empty.map(|text| (text, EMPTY)));
         }
         None if calls_nothing => {
-            mends.push((Span::empty(element.start + 1), r#""content":"(empty)","#));
+            replacements.push((Span::empty(element.start + 1), r#""content":"(empty)","#));
         }
         None => {}
     }
-    mends.sort_by_key(|(span, _)| span.start);
-    Ok(mends)
+    replacements.sort_by_key(|(span, _)| span.start);
+    Ok(replacements)
 }

@@ -23,7 +23,7 @@ pub(super) struct HistoryKeys {
     /// The answer is to go on where one has stopped, which the last message has a part of.
     resumes: bool,
     /// The most tokens that the answer may have.
-    most_answered: Option<usize>,
+    max_answer_tokens: Option<usize>,
 }
 
 impl HistoryKeys {
@@ -53,7 +53,7 @@ impl HistoryKeys {
             b"container" | b"session_id" | b"conversation_id" | b"thread_id" | b"chat_id" => self.may_continue = true,
             b"max_tokens" | b"max_completion_tokens" | b"max_output_tokens" => {
                 let said = std::str::from_utf8(value).ok().and_then(|number| number.parse().ok());
-                self.most_answered = self.most_answered.max(said);
+                self.max_answer_tokens = self.max_answer_tokens.max(said);
             }
             _ => {}
         }
@@ -63,7 +63,7 @@ impl HistoryKeys {
     pub(super) fn apply(self, conversation: &mut Conversation<'_>) {
         let first = || conversation.units.iter().find(|unit| !matches!(unit.role, Role::System | Role::Developer));
         let begins_with_result = || first().is_some_and(|unit| unit.role == Role::Tool);
-        conversation.traits.most_answered = self.most_answered;
+        conversation.traits.max_answer_tokens = self.max_answer_tokens;
         conversation.traits.is_kept |= self.is_kept;
         conversation.traits.history_elsewhere |= self.continues || (self.may_continue && begins_with_result());
         if conversation.traits.history_elsewhere {

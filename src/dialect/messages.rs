@@ -10,7 +10,6 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use serde::de::IgnoredAny;
 
 use super::{
     Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, InvalidAnswer, Joiner,
@@ -115,11 +114,10 @@ impl Dialect for Messages {
         let [input] = fields_of(body, call, [b"input"]).ok()?;
         let input = input.filter(|input| input.of(body).starts_with(b"\""))?;
         let text = strings::text(body, input)?;
-        let is_object = text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(&text).is_ok();
-        is_object.then(|| (input, Bytes::from(text.into_owned())))
+        strings::is_object(&text).then(|| (input, Bytes::from(text.into_owned())))
     }
 
-    fn mends(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
+    fn form_replacements(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
         match form {
             Form::Filled => forms::filled(body, element, b"", |content| self.texts(body, content)).unwrap_or_default(),
             Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),

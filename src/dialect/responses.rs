@@ -105,7 +105,7 @@ impl Dialect for Responses {
         None
     }
 
-    fn mends(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
+    fn form_replacements(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
         match form {
             Form::Filled => forms::filled(body, element, b"", |content| self.texts(body, content)).unwrap_or_default(),
             Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),

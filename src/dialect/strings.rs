@@ -5,6 +5,7 @@
 use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 
 use super::json::{check_strings, decode, push_escaped, push_string};
 use crate::{raw, span::Span};
@@ -20,6 +21,11 @@ pub fn verify(body: &[u8]) -> Result<(), usize> {
 pub fn text(body: &[u8], string: Span) -> Option<Cow<'_, str>> {
     let raw = string.of(body);
     decode(raw).or_else(|| raw::string(raw::utf8(raw)?))
+}
+
+/// Whether a text is a JSON object.
+pub fn is_object(text: &str) -> bool {
+    text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 /// The text of a string, the JSON of any other value. Arguments of calls are either.

@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use serde::de::IgnoredAny;
 
 use super::{
-    Draft, ReplaceOptions,
+    Draft, ParsedRequest, ReplaceOptions,
     insertion::{Inserted, Insertion},
     replacement::Replacement,
 };
 use crate::{
     conversation::{Block, BlockIndex, BlockKind, CallId, CallIndex, Role, UnitIndex},
-    dialect::Form,
+    dialect::{Form, strings},
     plan::{Action, Sizes},
     span::Span,
 };
@@ -25,12 +24,12 @@ const LONGEST_START: usize = 48;
 
 impl Draft<'_> {
     /// Brings the request into these forms.
-    pub fn bring_into(&mut self, forms: &[Form]) {
+    pub fn apply_forms(&mut self, forms: &[Form]) {
         for form in forms {
             match form {
                 Form::Arguments => self.mend_arguments(),
                 Form::Filled | Form::LeadingSystem => self.mend_elements(*form),
-                Form::Bridge => self.bridge_results(),
+                Form::Bridge => self.bridge_results(forms.contains(&Form::LeadingSystem)),
                 Form::UniqueIds => self.rename_calls(),
             }
         }
@@ -41,23 +40,19 @@ impl Draft<'_> {
         let options = ReplaceOptions { stored: true, smaller: false, media: false };
         let blocks = (0..self.request.conversation.blocks.len()).map(BlockIndex::new);
         for call in blocks.collect::<Vec<_>>() {
-            let retyped =
-                self.call_span(call).and_then(|call| self.request.dialect.retyped_input(self.request.body, call));
-            if let (Some((span, with)), Some(unit)) = (retyped, self.request.conversation.caller(call)) {
-                self.put(unit, span, with);
+            let ParsedRequest { dialect, body, conversation } = self.request;
+            let (Some(span), Some(unit)) = (self.call_span(call), conversation.caller(call)) else { continue };
+            if let Some((input, with)) = dialect.retyped_input(body, span) {
+                self.replace_value(unit, input, with);
                 continue;
             }
-            let input = self.call_span(call).and_then(|call| self.request.dialect.input(self.request.body, call));
-            let is_broken = input.is_some_and(|input| input.emptied_text() == "{}")
-                && self.arguments(call).is_some_and(|arguments| {
-                    !arguments.trim_start().starts_with('{') || serde_json::from_str::<IgnoredAny>(&arguments).is_err()
-                });
-            if !is_broken {
+            let takes_object = dialect.input(body, span).is_some_and(|input| input.emptied_text() == "{}");
+            if !takes_object || self.arguments(call).is_none_or(|arguments| strings::is_object(&arguments)) {
                 continue;
             }
             if let Ok(proposed) = self.propose_input(call, options) {
                 let action = Action::ClearInput { message: proposed.unit().get() };
-                self.apply_anywhere(LABEL, action, proposed);
+                self.apply_to_any(LABEL, action, proposed);
             }
         }
     }
@@ -73,42 +68,36 @@ impl Draft<'_> {
             {
                 continue;
             }
-            for (span, with) in self.request.dialect.mends(self.request.body, element.span, form) {
+            for (span, with) in self.request.dialect.form_replacements(self.request.body, element.span, form) {
                 let holds = |unit: &UnitIndex| {
                     let of = self.span(*unit);
                     of.start <= span.start && span.end <= of.end
                 };
                 let unit = UnitIndex::each(&element.units).find(holds).unwrap_or(first);
-                self.put(unit, span, Bytes::from_static(with.as_bytes()));
+                self.replace_value(unit, span, Bytes::from_static(with.as_bytes()));
             }
         }
     }
 
-    /// Inserts an answer of the model between results and a message of the user.
-    fn bridge_results(&mut self) {
+    /// Inserts an answer of the model between results and a message of the user, or instructions, if `leads_system` gives them the role of the user.
+    fn bridge_results(&mut self, leads_system: bool) {
         let Some(bridge) = self.request.dialect.bridge() else { return };
         let is_result = |insertion: &&Insertion| !insertion.gone && !matches!(insertion.what, Inserted::Text { .. });
         let with_results: BTreeSet<_> = self.insertions.iter().filter(is_result).map(|result| result.behind).collect();
+        let is_of_user =
+            |role: Role| role == Role::User || (leads_system && matches!(role, Role::System | Role::Developer));
         let (mut before, mut ends_in_result, mut places) = (None, false, Vec::new());
         for (index, unit) in self.request.conversation.indexed_units() {
             if self.is_in_place(index) {
-                places.extend(before.filter(|_| ends_in_result && unit.role == Role::User));
+                places.extend(before.filter(|_| ends_in_result && is_of_user(unit.role)));
                 ends_in_result = unit.role == Role::Tool;
             }
             ends_in_result |= with_results.contains(&index);
             before = Some(index);
         }
-        for behind in places.into_iter().filter(|place| *place >= self.first_editable) {
-            let action = Action::InsertText { behind: behind.get() };
-            let sizes = Sizes { before: 0, after: bridge.len() };
-            let change = self.journal.make(self.about_result(LABEL, action, behind, sizes));
-            self.n_bytes += bridge.len() + 1;
-            self.insertions.push(Insertion {
-                behind,
-                what: Inserted::Text { bytes: bridge.clone() },
-                change,
-                gone: false,
-            });
+        let first = self.first_editable;
+        for behind in places.into_iter().filter(|place| *place >= first) {
+            self.insert_message(LABEL, behind, bridge.clone());
         }
     }
 
@@ -141,13 +130,13 @@ impl Draft<'_> {
             };
             let Ok(json) = serde_json::to_vec(&another).map(Bytes::from) else { continue };
             let unit = conversation.caller(call.block).unwrap_or_default();
-            if !self.put(unit, raw, json.clone()) {
+            if !self.replace_value(unit, raw, json.clone()) {
                 continue;
             }
             for unit in results.remove(&CallIndex::new(n)).unwrap_or_default() {
                 let of = conversation.unit(unit).and_then(|unit| conversation.blocks_of(unit).first()).map(id_of);
                 if let Some(raw) = of.and_then(|id| id.raw) {
-                    self.put(unit, raw, json.clone());
+                    self.replace_value(unit, raw, json.clone());
                 }
             }
             renamed.insert(call.block, (raw, json));
@@ -164,7 +153,7 @@ impl Draft<'_> {
     }
 
     /// Replaces a JSON value. False if an edit has replaced it already, or if the message is removed.
-    fn put(&mut self, unit: UnitIndex, span: Span, with: Bytes) -> bool {
+    fn replace_value(&mut self, unit: UnitIndex, span: Span, with: Bytes) -> bool {
         let is_taken = self
             .replacements
             .range(..=span.end)

@@ -28,20 +28,24 @@ pub(super) enum Inserted {
     Stood { until_then: Bytes },
     /// A result that was not there, which answers the call of a block.
     New { call: BlockIndex, bytes: Bytes },
-    /// A text of the user.
+    /// A text of the user, or of the model.
     Text { bytes: Bytes },
 }
 
 impl Draft<'_> {
     /// Inserts a text of the user after the place of a message.
     pub(super) fn insert_text(&mut self, edit: &'static str, behind: UnitIndex, text: &str) {
-        let bytes = self.request.dialect.render_user_entry(text);
+        self.insert_message(edit, behind, self.request.dialect.render_user_entry(text));
+        self.texts.insert(behind);
+    }
+
+    /// Inserts a message that is not a result after the place of a message.
+    pub(super) fn insert_message(&mut self, edit: &'static str, behind: UnitIndex, bytes: Bytes) {
         self.n_bytes += bytes.len() + 1;
         let sizes = Sizes { before: 0, after: bytes.len() };
         let change =
             self.journal.make(self.about_result(edit, Action::InsertText { behind: behind.get() }, behind, sizes));
         self.insertions.push(Insertion { behind, what: Inserted::Text { bytes }, change, gone: false });
-        self.texts.insert(behind);
     }
 
     /// Notes a late result that is not moved. Earlier requests had a result with the text `placeholder` after the message

@@ -43,12 +43,12 @@ impl Draft<'_> {
 
     /// The tokens of the window that are free for the prompt, unless the prompt certainly fits. The answer's limit is
     /// subtracted, rounded up to sixteenths of the window, so that requests whose limits differ a little are edited alike.
-    pub fn room(&self) -> Option<usize> {
+    pub fn prompt_limit(&self) -> Option<usize> {
         let n_bytes = self.n_bytes_at_most();
         let window = self.window().filter(|window| n_bytes > window / 2)?;
         let grain = window / 16;
-        let answer = self.request.conversation.traits.most_answered.unwrap_or(grain).div_ceil(grain.max(1));
-        Some(window - (answer * grain).min(window / 2)).filter(|room| n_bytes > *room)
+        let answer = self.request.conversation.traits.max_answer_tokens.unwrap_or(grain).min(window);
+        Some(window - (answer.div_ceil(grain.max(1)) * grain).min(window / 2)).filter(|limit| n_bytes > *limit)
     }
 
     /// The tokens of one unit as it came.

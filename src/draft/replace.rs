@@ -259,11 +259,11 @@ impl<'a> Draft<'a> {
             self.replace_in_dropped(unit, proposed.replacements);
             return false;
         }
-        self.apply_anywhere(edit, action, proposed)
+        self.apply_to_any(edit, action, proposed)
     }
 
     /// The same, whether the model has read the message or not.
-    pub(super) fn apply_anywhere(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
+    pub(super) fn apply_to_any(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
         let ProposedEdit { unit, call, mut replacements, bytes, why } = proposed;
         if !self.stands(unit) {
             return false;

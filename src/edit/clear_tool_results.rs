@@ -108,7 +108,7 @@ struct Rules {
     /// From so many tokens on neither their price nor a file read that is kept prevents a pass.
     nearly_full: Option<usize>,
     /// If a request has more tokens than this, all results that the model has read are cleared, whatever `keep` says.
-    room: Option<usize>,
+    prompt_limit: Option<usize>,
     /// Whether a pass is made where the prompt cache has expired, whatever its price.
     cold_passes: bool,
     keep: Keep,
@@ -183,7 +183,7 @@ impl ClearToolResults {
         let keep = self.settings.keep.resolved(draft);
         let is_sticky = self.settings.frontier == Frontier::Sticky;
         let cold_passes = self.settings.cold_passes && is_sticky && rent.is_some();
-        (Rules { limits, turn, at_least, nearly_full, room: draft.room(), cold_passes, keep }, rent)
+        (Rules { limits, turn, at_least, nearly_full, prompt_limit: draft.prompt_limit(), cold_passes, keep }, rent)
     }
 
     /// Whether results of a tool may be cleared.
@@ -302,7 +302,7 @@ impl Edit for ClearToolResults {
     fn apply(&self, draft: &mut Draft<'_>) {
         // What the trigger held for once stays cleared, also where less is sent now.
         let n_bytes = draft.n_bytes_at_most();
-        let may_act = |draft: &Draft<'_>| draft.has_sent_pass(Pass::Clear) || draft.room().is_some();
+        let may_act = |draft: &Draft<'_>| draft.has_sent_pass(Pass::Clear) || draft.prompt_limit().is_some();
         if n_bytes < self.least_bytes() && !may_act(draft) {
             return;
         }

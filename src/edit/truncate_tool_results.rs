@@ -25,7 +25,7 @@ use std::{cell::OnceCell, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
-use self::batch::Class;
+use self::batch::CutRule;
 use super::{
     Edit, Language,
     handlers::Handlers,
@@ -152,7 +152,7 @@ impl TruncateToolResults {
     }
 
     /// When a result of a tool may be cut.
-    fn class(&self, draft: &Draft<'_>, unit: UnitIndex, tool: &str) -> Class {
+    fn cut_rule(&self, draft: &Draft<'_>, unit: UnitIndex, tool: &str) -> CutRule {
         let own = self.tools.find(tool, |tool| tool.truncate);
         let (is_excluded, reads) = match own {
             Some((_, Truncate::Whether(whether))) => (!whether, false),
@@ -160,9 +160,9 @@ impl TruncateToolResults {
             None => (names::any_fits(&self.exclude_tools, tool), names::any_fits(&self.reader_tools, tool)),
         };
         match (is_excluded || draft.is_for_program(unit), reads || draft.is_recall(unit)) {
-            (true, _) => Class::Whole,
-            (false, true) => Class::ForTheWindow,
-            (false, false) => Class::Usual,
+            (true, _) => CutRule::Never,
+            (false, true) => CutRule::LastResort,
+            (false, false) => CutRule::Usual,
         }
     }
 
@@ -246,10 +246,10 @@ impl TruncateToolResults {
     fn truncate(&self, draft: &mut Draft<'_>, unit: UnitIndex, most: Option<usize>) {
         let tool = tool_of(draft, unit);
         let usual = self.budget(tool);
-        let max_bytes = match self.class(draft, unit, tool) {
-            Class::Whole => return,
-            Class::Usual => most.map_or(usual.max_bytes, |most| most.min(usual.max_bytes)),
-            Class::ForTheWindow => most.unwrap_or(usize::MAX),
+        let max_bytes = match self.cut_rule(draft, unit, tool) {
+            CutRule::Never => return,
+            CutRule::Usual => most.map_or(usual.max_bytes, |most| most.min(usual.max_bytes)),
+            CutRule::LastResort => most.unwrap_or(usize::MAX),
         };
         if draft.content_len(unit) <= max_bytes {
             return;
@@ -343,7 +343,7 @@ impl Edit for TruncateToolResults {
 
     fn apply(&self, draft: &mut Draft<'_>) {
         let least = self.least_bytes();
-        let shares: BTreeMap<_, _> = batch::shares(draft, |unit| self.class(draft, unit, tool_of(draft, unit)));
+        let shares: BTreeMap<_, _> = batch::shares(draft, |unit| self.cut_rule(draft, unit, tool_of(draft, unit)));
         let conversation = draft.conversation();
         for block in &conversation.blocks {
             let share = shares.get(&block.unit).copied();

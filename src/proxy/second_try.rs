@@ -155,7 +155,7 @@ impl RescuePolicy {
     fn with_form(&self, form: Form, usual: &EngineConfig) -> Profile {
         let mut forms = self.forms();
         forms.push(form);
-        let of = |rules: &EngineConfig| rules.under(rules.planner.settings.brought_into(&forms));
+        let of = |rules: &EngineConfig| rules.under(rules.planner.settings.with_forms(&forms));
         Profile { rules: of(usual), stripping: of(&self.stripping), shortest: of(&self.rules), forms }
     }
 

@@ -119,7 +119,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
         let keep = rules.keep;
         let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_));
-        let count = count || rent.is_some() || rules.at_least > 0 || rules.room.is_some();
+        let count = count || rent.is_some() || rules.at_least > 0 || rules.prompt_limit.is_some();
         Self {
             edit,
             draft,
@@ -247,7 +247,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             replayed => replayed,
         };
         let is_made = matches!(replayed, Replayed::Made(_));
-        let may_pass = replayed == Replayed::ByRule && (self.may_pass(place) || self.is_beyond_room(0));
+        let may_pass = replayed == Replayed::ByRule && (self.may_pass(place) || self.exceeds_prompt_limit(0));
         if !may_pass && !is_made && self.rent.is_none() {
             return;
         }
@@ -256,21 +256,22 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.reads.iter_mut().for_each(Reads::let_go);
             self.ripen();
         }
-        let is_beyond_room = may_pass && self.is_beyond_room(0);
-        if replayed == Replayed::Made(SentFact::ClearedAll) || (may_pass && self.is_beyond_room(self.ready_frees)) {
+        let exceeds_prompt_limit = may_pass && self.exceeds_prompt_limit(0);
+        if replayed == Replayed::Made(SentFact::ClearedAll) || (may_pass && self.exceeds_prompt_limit(self.ready_frees))
+        {
             self.ripen_all();
         }
         let first = self.ready.first_key_value().map(|(number, _)| *number);
         let is_paid = self.rent.as_mut().map(|rent| rent.is_due(first, self.ready_frees));
         let is_large = || self.ready_frees >= self.rules.at_least;
         let is_due = is_paid.map_or_else(is_large, |is_paid| is_paid || (self.is_nearly_full(0) && is_large()));
-        let is_due = is_due || is_beyond_room;
+        let is_due = exceeds_prompt_limit || is_due;
         if first.is_none() {
             return;
         }
         // From the whole trigger on, a pass is found again where the model is called next, whatever became of its request.
         let found_again =
-            self.edit.settings.frontier == Frontier::Sliding || self.hold(&self.rules.limits) || is_beyond_room;
+            self.edit.settings.frontier == Frontier::Sliding || self.hold(&self.rules.limits) || exceeds_prompt_limit;
         let is_remembered = self.draft.is_bound() || !found_again;
         if may_pass && is_due {
             return self.pass(MadePass { model_call: place, is_remembered }, Rent::settle);
@@ -312,8 +313,8 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Whether the request takes more of the window than there is for it, without so many tokens.
-    fn is_beyond_room(&self, less: usize) -> bool {
-        self.rules.room.is_some_and(|room| self.tally.tokens().saturating_sub(less) > room)
+    fn exceeds_prompt_limit(&self, less: usize) -> bool {
+        self.rules.prompt_limit.is_some_and(|limit| self.tally.tokens().saturating_sub(less) > limit)
     }
 
     /// Weighs what has come to be old enough.

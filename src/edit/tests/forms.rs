@@ -6,14 +6,20 @@ use std::{
 };
 
 use bytes::Bytes;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::{dialect, dialect::Form, replay::planner_from_toml, span::splice};
 
 /// The body that is sent, brought into all forms.
 fn formed(path: &str, body: &Value) -> Value {
+    with_forms("[]", path, body)
+}
+
+/// The same after these edits.
+fn with_forms(edits: &str, path: &str, body: &Value) -> Value {
     let forms: Vec<_> = Form::ALL.iter().map(|form| form.name()).collect();
-    let planner = planner_from_toml(&format!("policy.edits = []\npolicy.forms = {forms:?}\n")).unwrap();
+    let planner = planner_from_toml(&format!("policy.edits = {edits}\npolicy.forms = {forms:?}\n")).unwrap();
     let dialect = dialect::for_path(path).unwrap();
     let apply = |body: Bytes| {
         let plan = planner.plan(dialect, &body).unwrap();
@@ -98,4 +104,81 @@ fn many_calls_of_one_id_take_linear_time() {
         formed["messages"].as_array().unwrap().iter().filter_map(|message| message["tool_calls"][0]["id"].as_str());
     assert_eq!(ids.collect::<HashSet<_>>().len(), 20_000);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+/// A step of a conversation: the ids of its calls, which of them have no result or a late one, and what comes then.
+type Step = (Vec<usize>, Vec<usize>, bool, usize);
+
+fn conversation(steps: &[Step]) -> Value {
+    let mut messages = vec![json!({"role": "system", "content": "s"}), json!({"role": "user", "content": "Go."})];
+    let mut late = Vec::new();
+    for (ids, missing, is_broken, next) in steps {
+        let arguments = if *is_broken { "{\"a\"" } else { "{}" };
+        let call = |id: &usize| json!({"id": format!("c{id}"), "type": "function", "function": {"name": "f", "arguments": arguments}});
+        messages.push(
+            json!({"role": "assistant", "content": null, "tool_calls": ids.iter().map(call).collect::<Vec<_>>()}),
+        );
+        let result = |id: &usize| json!({"role": "tool", "tool_call_id": format!("c{id}"), "content": "t"});
+        let (left_out, there): (Vec<_>, Vec<_>) = ids.iter().enumerate().partition(|(n, _)| missing.contains(n));
+        messages.extend(there.iter().map(|(_, id)| result(id)));
+        late.extend(left_out.iter().map(|(_, id)| result(id)));
+        match next {
+            0 => messages.append(&mut late),
+            1 => messages.push(json!({"role": "user", "content": ""})),
+            2 => messages.push(json!({"role": "system", "content": "more"})),
+            3 => {
+                messages.push(json!({"role": "assistant", "content": "a"}));
+                messages.push(json!({"role": "user", "content": "u"}));
+            }
+            _ => {}
+        }
+    }
+    json!({"messages": messages})
+}
+
+/// What a strict upstream says of messages.
+fn fault(messages: &[Value]) -> Option<&'static str> {
+    let (mut ids, mut open) = (HashSet::new(), Vec::new());
+    let mut before = "";
+    for (n, message) in messages.iter().enumerate() {
+        let role = message["role"].as_str().unwrap();
+        if role == "tool" {
+            let id = message["tool_call_id"].as_str().unwrap();
+            let Some(at) = open.iter().position(|open| *open == id) else { return Some("a result without a call") };
+            open.remove(at);
+        } else if !open.is_empty() {
+            return Some("a call without its result");
+        }
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            let id = call["id"].as_str().unwrap();
+            if !ids.insert(id) {
+                return Some("an id twice");
+            }
+            if call["function"]["arguments"] != "{}" {
+                return Some("broken arguments");
+            }
+            open.push(id);
+        }
+        match (before, role) {
+            ("tool", "user") => return Some("the user behind a result"),
+            (_, "system") if n > 0 => return Some("instructions in the middle"),
+            _ if message["content"] == "" => return Some("an empty text"),
+            _ => before = role,
+        }
+    }
+    (!open.is_empty()).then_some("a call without its result")
+}
+
+proptest! {
+    #[test]
+    fn in_all_forms_a_strict_upstream_takes_any_conversation(
+        steps in prop::collection::vec(
+            (prop::collection::vec(0..4_usize, 1..4), prop::collection::vec(0..3_usize, 0..2), any::<bool>(), 0..5_usize),
+            1..8,
+        ),
+    ) {
+        let formed = with_forms("[\"patch_tool_calls\"]", "/v1/chat/completions", &conversation(&steps));
+        let messages = formed["messages"].as_array().unwrap();
+        prop_assert_eq!(fault(messages), None, "{}", formed);
+    }
 }

@@ -16,27 +16,27 @@ use crate::{
 
 /// Which results are cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Class {
+pub(super) enum CutRule {
     /// It is never cut.
-    Whole,
+    Never,
     /// It is cut where the window asks for it, after all others.
-    ForTheWindow,
+    LastResort,
     /// It may be cut.
     Usual,
 }
 
 /// A result of a batch, and its tokens.
 #[derive(Clone, Copy, Debug)]
-struct Sized {
+struct BatchResult {
     unit: UnitIndex,
-    class: Class,
+    rule: CutRule,
     n_tokens: usize,
 }
 
 /// The part of the window that a batch may take; where it has results that are read back, twice as much.
 const PART: usize = 4;
 
-/// The least part of the window that the results of one class keep in a batch.
+/// The least part of the window that the results under one rule keep in a batch.
 const LEAST_PART: usize = 16;
 
 /// The part of what there is room for that is used: the tokens of a text are not spread evenly, and what is sent again with
@@ -49,13 +49,13 @@ pub(super) fn least_bytes(window: usize) -> usize {
 }
 
 /// The most bytes of each result, for the batches that exceed their part.
-pub(super) fn shares(draft: &Draft<'_>, class: impl Fn(UnitIndex) -> Class) -> BTreeMap<UnitIndex, usize> {
+pub(super) fn shares(draft: &Draft<'_>, rule: impl Fn(UnitIndex) -> CutRule) -> BTreeMap<UnitIndex, usize> {
     let mut shares = BTreeMap::new();
     let Some(window) = draft.window().filter(|window| draft.n_bytes() > least_bytes(*window)) else { return shares };
     let (mut batch, mut n_bytes) = (Vec::new(), 0);
     let mut close = |batch: &mut Vec<UnitIndex>, n_bytes: usize| {
         if n_bytes > least_bytes(window) {
-            shares.extend(shares_of(draft, window, batch, &class));
+            shares.extend(shares_of(draft, window, batch, &rule));
         }
         batch.clear();
     };
@@ -81,27 +81,28 @@ fn shares_of(
     draft: &Draft<'_>,
     window: usize,
     batch: &[UnitIndex],
-    class: impl Fn(UnitIndex) -> Class,
+    rule: impl Fn(UnitIndex) -> CutRule,
 ) -> Vec<(UnitIndex, usize)> {
-    let sized = |&unit: &UnitIndex| Sized { unit, class: class(unit), n_tokens: draft.tokens_as_received(unit) };
-    let batch: Vec<_> = batch.iter().map(sized).collect();
-    let total = |of: Class| batch.iter().filter(|one| one.class == of).map(|one| one.n_tokens).sum::<usize>();
-    let level_of = |of: Class, room: usize| {
+    let with_tokens =
+        |&unit: &UnitIndex| BatchResult { unit, rule: rule(unit), n_tokens: draft.tokens_as_received(unit) };
+    let batch: Vec<_> = batch.iter().map(with_tokens).collect();
+    let total = |of: CutRule| batch.iter().filter(|one| one.rule == of).map(|one| one.n_tokens).sum::<usize>();
+    let level_of = |of: CutRule, room: usize| {
         let (room, (part, whole)) = (room.max(window / LEAST_PART), USED);
-        let tokens: Vec<_> = batch.iter().filter(|one| one.class == of).map(|one| one.n_tokens).collect();
+        let tokens: Vec<_> = batch.iter().filter(|one| one.rule == of).map(|one| one.n_tokens).collect();
         if tokens.iter().sum::<usize>() <= room { usize::MAX } else { level(tokens, room / whole * part) }
     };
-    let whole = total(Class::Whole);
-    let room = (window / PART).saturating_sub(whole + total(Class::ForTheWindow));
-    let usual = level_of(Class::Usual, room);
+    let whole = total(CutRule::Never);
+    let room = (window / PART).saturating_sub(whole + total(CutRule::LastResort));
+    let usual = level_of(CutRule::Usual, room);
     // The usual results, once cut, are counted with all of their room, so that the same is found when they are sent again.
-    let rest = whole + total(Class::Usual).min(room.max(window / LEAST_PART));
-    let last = level_of(Class::ForTheWindow, (window / PART * 2).saturating_sub(rest));
-    let share = |one: &Sized| {
-        let level = match one.class {
-            Class::Whole => return None,
-            Class::ForTheWindow => last,
-            Class::Usual => usual,
+    let rest = whole + total(CutRule::Usual).min(room.max(window / LEAST_PART));
+    let last = level_of(CutRule::LastResort, (window / PART * 2).saturating_sub(rest));
+    let share = |one: &BatchResult| {
+        let level = match one.rule {
+            CutRule::Never => return None,
+            CutRule::LastResort => last,
+            CutRule::Usual => usual,
         };
         let most = || draft.content_len(one.unit).saturating_mul(level) / one.n_tokens;
         (one.n_tokens > level).then(|| (one.unit, most()))
