@@ -107,6 +107,7 @@ pub(super) struct RetryContext {
     edited: bool,
     n_bytes_sent: usize,
     n_tokens_sent: Option<usize>,
+    n_changes_sent: usize,
 }
 
 /// The longest refusal that is read, in bytes, both encoded and decoded. Real ones are far shorter.
@@ -351,7 +352,7 @@ impl Proxy {
         let (mode, when) = (EditMode::Apply, SummaryTiming::Triggered);
         let asked = EditOptions { caller, upstream, mode, when, origin: None, has_expired: None, strips_now };
         let edited = self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked).await;
-        edited.report.as_ref().is_some_and(|report| report.bytes_after != retry.n_bytes_sent).then_some(edited)
+        retry.is_another(&edited).then_some(edited)
     }
 
     /// The keys of the beginnings of a conversation, the whole conversation last; empty if it cannot be parsed.
@@ -427,8 +428,15 @@ impl RetryContext {
             edited: edited.changed(),
             n_bytes_sent: report.map_or(text.len(), |report| report.bytes_after),
             n_tokens_sent: report.and_then(|report| report.tokens_after),
+            n_changes_sent: report.map_or(0, |report| report.changes.len()),
             text,
         }
+    }
+
+    /// Whether it is not the request that was sent; what a form replaces may be as long as before.
+    fn is_another(&self, edited: &EditedBody) -> bool {
+        let sent = (self.n_bytes_sent, self.n_changes_sent);
+        edited.report.as_ref().is_some_and(|report| (report.bytes_after, report.changes.len()) != sent)
     }
 
     fn is_shorter(&self, edited: &EditedBody) -> bool {

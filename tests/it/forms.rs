@@ -55,6 +55,13 @@ fn cases() -> Vec<Case> {
             body: broken,
             is_right: |body| body["messages"][1]["tool_calls"][0]["function"]["arguments"] == "{}",
         },
+        // As long as what takes its place.
+        Case {
+            path: CHAT,
+            refusal: r#"{"type":"error","error":{"type":"bad_request_error","message":"invalid params, invalid function arguments json string, tool_call_id: c1 (2013)","http_code":"400"}}"#,
+            body: chat(&[user("Go."), calls(json!([call("c1", "[]")])), result("c1"), user("On.")]),
+            is_right: |body| body["messages"][1]["tool_calls"][0]["function"]["arguments"] == "{}",
+        },
         Case {
             path: CHAT,
             refusal: r#"{"error":{"message":"Invalid type for 'messages[1].tool_calls[0].function.arguments': expected a string, but got an object instead.","type":"invalid_request_error","param":"messages[1].tool_calls[0].function.arguments","code":"invalid_type"}}"#,
