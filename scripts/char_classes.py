@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes src/tokens/pretokens/classes.rs from the Unicode tables of regex-syntax, which tiktoken-rs reads its patterns with.
+"""Writes src/tokens/pretokens/classes.bin from the Unicode tables of regex-syntax, which tiktoken-rs reads its patterns with.
 
     scripts/char_classes.py ~/.cargo/registry/src/*/regex-syntax-0.8.*/src/unicode_tables
 """
 
 import pathlib
 import re
+import struct
 import sys
 
 TABLES = {
@@ -32,18 +33,6 @@ for table, name in TABLES.items():
 classes[ord("\r")] = classes[ord("\n")] = "BREAK"
 
 starts = [code for code in range(0x110000) if code == 0 or classes[code] != classes[code - 1]]
-numbers = [f"{code << 8 | 1 << NAMES.index(classes[code]):#x}" for code in starts]
-lines, line = [], "   "
-for number in numbers:
-    if len(line) + len(number) + 2 > 116:
-        lines, line = lines + [line], "   "
-    line += f" {number},"
-out = pathlib.Path(__file__).parent.parent / "src" / "tokens" / "pretokens" / "classes.rs"
-out.write_text(f"""//! The classes of characters, by the general categories of Unicode. `scripts/char_classes.py` writes this file.
-#![expect(clippy::unreadable_literal, reason = "nobody reads the table")]
-
-/// Where the class changes: the first character, shifted by eight bits, and the bit of the class from there on.
-pub(in crate::tokens) const CHANGES: [u32; {len(starts)}] = [
-{chr(10).join(lines + [line])}
-];
-""")
+changes = [code << 8 | 1 << NAMES.index(classes[code]) for code in starts]
+out = pathlib.Path(__file__).parent.parent / "src" / "tokens" / "pretokens" / "classes.bin"
+out.write_bytes(struct.pack(f"<{len(changes)}I", *changes))

@@ -29,6 +29,8 @@ pub(super) struct RunningProxy {
     name: String,
     tls: bool,
     token: Option<Secret>,
+    /// The flag that names another address, for error messages.
+    flag: &'static str,
 }
 
 #[derive(Debug)]
@@ -141,7 +143,7 @@ impl RunningProxy {
             }
             (None, _) => return Err(ClientError::EphemeralPort(flag)),
         };
-        Ok(Self { address, name, tls, token: None })
+        Ok(Self { address, name, tls, token: None, flag })
     }
 
     fn is_on_this_machine(&self) -> bool {
@@ -162,13 +164,13 @@ impl RunningProxy {
     }
 
     /// Connects and disconnects.
-    pub(super) fn check_connect(&self, flag: &'static str) -> Result<(), ClientError> {
-        self.connect(flag).map(drop)
+    pub(super) fn check_connect(&self) -> Result<(), ClientError> {
+        self.connect().map(drop)
     }
 
     /// Sends a GET request and reads the response.
-    pub(super) fn get(&self, target: &str, flag: &'static str) -> Result<Response, ClientError> {
-        self.send("GET", target, &[], None, b"", flag)
+    pub(super) fn get(&self, target: &str) -> Result<Response, ClientError> {
+        self.send("GET", target, &[], None, b"")
     }
 
     /// Sends a POST request and reads the response. A credential is shown in place of the token.
@@ -178,10 +180,9 @@ impl RunningProxy {
         fields: &[String],
         credential: Option<&Credential>,
         body: &[u8],
-        flag: &'static str,
     ) -> Result<Response, ClientError> {
         let length = format!("content-length: {}", body.len());
-        self.send("POST", target, &[fields, &[length]].concat(), credential, body, flag)
+        self.send("POST", target, &[fields, &[length]].concat(), credential, body)
     }
 
     fn send(
@@ -191,13 +192,12 @@ impl RunningProxy {
         fields: &[String],
         credential: Option<&Credential>,
         body: &[u8],
-        flag: &'static str,
     ) -> Result<Response, ClientError> {
         if self.tls {
             return Err(ClientError::TlsUnsupported(self.name.clone(), target.to_owned()));
         }
         let broken = |error| ClientError::Io(self.name.clone(), error);
-        let mut stream = self.connect(flag)?;
+        let mut stream = self.connect()?;
         let host = match &self.address {
             RemoteAddress::Tcp(_, host) => host,
             RemoteAddress::Unix(_) => "localhost",
@@ -216,7 +216,7 @@ impl RunningProxy {
         })
     }
 
-    fn connect(&self, flag: &'static str) -> Result<Box<dyn Stream>, ClientError> {
+    fn connect(&self) -> Result<Box<dyn Stream>, ClientError> {
         let connected: io::Result<Box<dyn Stream>> = match &self.address {
             RemoteAddress::Tcp(address, _) => TcpStream::connect_timeout(address, STEP_TIMEOUT).and_then(|stream| {
                 stream.set_read_timeout(Some(STEP_TIMEOUT))?;
@@ -228,7 +228,9 @@ impl RunningProxy {
             }
         };
         connected.map_err(|error| match error.kind() {
-            ErrorKind::ConnectionRefused | ErrorKind::NotFound => ClientError::NotListening(self.name.clone(), flag),
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+                ClientError::NotListening(self.name.clone(), self.flag)
+            }
             _ => ClientError::Io(self.name.clone(), error),
         })
     }

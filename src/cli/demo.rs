@@ -11,11 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::runtime;
 use tokio::sync::oneshot;
 
 use super::temp_folder::TempFolder;
-use crate::cli::Exit;
+use crate::cli::{Exit, refuse, runtime};
 use crate::config::{Config, Environment, Sources, Variables};
 use crate::demo::{Session, Upstream, WINDOW_TOKENS};
 use crate::platform::process::ProxySignals;
@@ -70,7 +69,7 @@ pub fn run(
     let is_terminal = io::stdout().is_terminal();
     let colour = if is_terminal && !sources.variables.wants_plain_text()? { Colour::On } else { Colour::Off };
     let output = Output::new(colour, if is_terminal && !args.fast { PACE } else { Duration::ZERO });
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    let runtime = runtime()?;
     let played = runtime.block_on(async {
         // Before anything is there that a signal would leave behind.
         let signals = ProxySignals::new().context("cannot install signal handlers")?;
@@ -86,10 +85,7 @@ pub fn run(
     match played {
         Ok(Some(Verdict::Shown)) => Ok(Exit::Ok),
         Ok(Some(Verdict::Failed)) => {
-            crate::cli::print_error(&anyhow::anyhow!(
-                "the demo failed: abridge did not do what it demonstrates; please report this"
-            ));
-            Ok(Exit::No)
+            refuse(&anyhow::anyhow!("the demo failed: abridge did not do what it demonstrates; please report this"))
         }
         Ok(None) => {
             let _ = writeln!(io::stderr(), "\nabridge: stopped; nothing of the demo is left");

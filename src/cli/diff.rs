@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use serde::Deserialize;
 
 use crate::cli::client::{ClientError, ProxyArgs};
-use crate::cli::{Exit, escape, print, print_error, store};
+use crate::cli::{Exit, escape, print, print_error, refuse, store};
 use crate::config::{Config, Sources};
 use crate::inspect::{ChangeEntry, Changes, Content, Document, Message, SkippedEntry, State};
 use crate::payload::PayloadKey;
@@ -52,16 +52,15 @@ const NOT_KEPT: &str = "the store of these settings has the messages of no such 
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let id = &args.request_id;
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        print_error(&anyhow!(
+        return refuse(&anyhow!(
             "{:?} is not a request id: an id looks like req_0123456789abcdef; 0123, or last, is short for it",
             escape::to_single_line(id, 80)
         ));
-        return Ok(Exit::No);
     }
     let proxy = args.at.proxy(sources, config)?;
     let colour = io::stdout().is_terminal() && !sources.variables.wants_plain_text()?;
     let options = RenderOptions { colour, full: args.full };
-    let answer = match proxy.get(&format!("/abridge/requests/{id}"), "at") {
+    let answer = match proxy.get(&format!("/abridge/requests/{id}")) {
         Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
             let kept = store::read(sources, config, async |store| store.inspected(id.clone()).await)?.flatten();
             let document = kept.and_then(|document| serde_json::from_slice::<Document<Request>>(&document).ok());

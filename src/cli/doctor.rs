@@ -4,12 +4,10 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::Context;
 use serde::Serialize;
-use tokio::runtime;
 
 use crate::admin::access::Exposure;
-use crate::cli::{Exit, health, print};
+use crate::cli::{Exit, health, print, runtime, to_json};
 use crate::config::{Config, Environment, Sources, clients, operator_token};
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
@@ -55,8 +53,7 @@ enum CheckStatus {
 pub fn run(args: &Args, sources: &Sources, config: anyhow::Result<Config>) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     if let Some((config, environment)) = check_settings(&mut findings, sources, config) {
-        let runtime =
-            runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+        let runtime = runtime()?;
         runtime.block_on(async {
             check_addresses(&mut findings, &config);
             check_access(&mut findings, &config, &environment);
@@ -66,7 +63,7 @@ pub fn run(args: &Args, sources: &Sources, config: anyhow::Result<Config>) -> an
         // A name look-up that hangs is not waited for.
         runtime.shutdown_background();
     }
-    print([if args.json { serde_json::to_string_pretty(&findings)? + "\n" } else { findings.to_text() }])?;
+    print([if args.json { to_json(&findings)? } else { findings.to_text() }])?;
     Ok(if findings.checks.iter().any(|finding| finding.verdict == CheckStatus::Fault) { Exit::No } else { Exit::Ok })
 }
 

@@ -37,9 +37,9 @@ pub(super) fn answers(address: &Address, config: &Config) -> bool {
 
 fn ask(proxy: &RunningProxy) -> Result<(), ClientError> {
     if proxy.uses_tls() {
-        return proxy.check_connect(FLAG);
+        return proxy.check_connect();
     }
-    let answer = proxy.get(PATH, FLAG)?;
+    let answer = proxy.get(PATH)?;
     if answer.status == 200 {
         return Ok(());
     }

@@ -75,7 +75,7 @@ fn answer(proxy: &RunningProxy, credential: Option<&Credential>, message: &[u8])
     let mut fields =
         vec!["content-type: application/json".to_owned(), "accept: application/json, text/event-stream".to_owned()];
     fields.extend(standard_fields(&parsed));
-    match proxy.post(PATH, &fields, credential, message, "at") {
+    match proxy.post(PATH, &fields, credential, message) {
         // JSON has no line ends outside of strings that it must have.
         Ok(answer) if answer.header("content-type") == Some("application/json") => {
             Some(answer.body.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect())

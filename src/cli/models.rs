@@ -2,12 +2,10 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Context;
 use serde::Serialize;
-use tokio::runtime;
 
 use super::doctor::upstream::STEP_TIMEOUT;
-use crate::cli::{Exit, escape, print};
+use crate::cli::{Exit, escape, print, runtime, to_json};
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment, Sources};
 use crate::tokens::Meter;
@@ -49,7 +47,7 @@ const MAX_NAME_CHARS: usize = 100;
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let environment = Environment::read(&sources.variables, config)?;
     let meter = Meter::new(&config.tokens, &config.models);
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    let runtime = runtime()?;
     let upstream = runtime.block_on(query_upstream(config, &environment, &meter))?;
     // A name look-up that hangs is not waited for.
     runtime.shutdown_background();
@@ -87,10 +85,6 @@ async fn query_upstream(config: &Config, environment: &Environment, meter: &Mete
         });
     }
     Ok(results.join("; "))
-}
-
-fn to_json(what: &impl Serialize) -> serde_json::Result<String> {
-    Ok(serde_json::to_string_pretty(what)? + "\n")
 }
 
 impl Listing {

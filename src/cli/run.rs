@@ -8,10 +8,9 @@ use std::pin::pin;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
-use tokio::runtime;
 
-use crate::cli::print_error;
 use crate::cli::temp_folder::TempFolder;
+use crate::cli::{print_error, runtime};
 use crate::config::{Config, Environment, Sources};
 use crate::history::{RequestCounts, RunTotals, TokenTotals, Totals};
 use crate::platform::process::{self, CommandSignals};
@@ -75,7 +74,7 @@ pub fn run(
         let file = File::options().append(true).create(true).open(path);
         telemetry::init_file(&config.log, file.with_context(|| format!("cannot write to {}", path.display()))?)?;
     }
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    let runtime = runtime()?;
     let (code, totals) = runtime.block_on(async {
         // Before anything is there that a signal would leave behind.
         let signals = CommandSignals::new().context("cannot install signal handlers")?;

@@ -12,9 +12,9 @@ use crate::upstream::target::BaseUrl;
 
 mod clients;
 mod displaced;
-mod edit;
+pub(super) mod edit;
 mod file;
-mod jsonc;
+pub(super) mod jsonc;
 
 use clients::Client;
 use file::SettingsFile;

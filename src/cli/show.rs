@@ -6,7 +6,7 @@ use std::io::{IsTerminal, stdout};
 use anyhow::anyhow;
 
 use crate::cli::client::{ClientError, ProxyArgs, Response, RunningProxy};
-use crate::cli::{Exit, escape, print, print_error, store};
+use crate::cli::{Exit, escape, print, refuse, store};
 use crate::config::{Config, Sources};
 use crate::payload::PayloadKey;
 use crate::recall;
@@ -30,17 +30,16 @@ const NOT_KEPT: &str = "the store of these settings has no text with this handle
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let handle = args.handle.trim();
     let Ok(key) = handle.parse::<PayloadKey>() else {
-        print_error(&anyhow!(
+        return refuse(&anyhow!(
             "{:?} is not a handle: a handle has 26 digits and lower-case letters, and follows {} in what the model reads",
             escape::to_single_line(handle, 80),
             recall::PATH
         ));
-        return Ok(Exit::No);
     };
     let proxy = args.at.proxy(sources, config)?;
     let mut from = 0;
     loop {
-        let answer = match proxy.get(&format!("{}{handle}?offset={from}&limit={PART_BYTES}", recall::PATH), "at") {
+        let answer = match proxy.get(&format!("{}{handle}?offset={from}&limit={PART_BYTES}", recall::PATH)) {
             Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
                 let kept = store::read(sources, config, async |store| store.get(key).await)?.flatten();
                 print([kept.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?])?;
@@ -49,8 +48,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
             answer => answer?,
         };
         if answer.status != 200 {
-            print_error(&anyhow!("{}", failure_message(&answer, &proxy)));
-            return Ok(Exit::No);
+            return refuse(&anyhow!("{}", failure_message(&answer, &proxy)));
         }
         let (end, size) = (range_end(&answer), parse_number(answer.header("x-abridge-size")));
         // A sequence that is cut between two parts is not a valid one.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::{Exit, print};
+use crate::cli::{Exit, print, to_json};
 use crate::config::{Config, Sources};
 use crate::payload::Keys;
 use crate::plan::SummaryJob;
@@ -120,7 +120,7 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     if let Some(file) = &args.html {
         fs::write(file, Page(&simulation).to_string()).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let text = if args.json { serde_json::to_string_pretty(&simulation)? + "\n" } else { simulation.to_string() };
+    let text = if args.json { to_json(&simulation)? } else { simulation.to_string() };
     print([text])?;
     Ok(if simulation.transcripts.is_empty() { Exit::NoInput } else { Exit::Ok })
 }

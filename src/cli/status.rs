@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, anyhow};
 
 use crate::cli::client::ProxyArgs;
-use crate::cli::{Exit, escape, print, print_error};
+use crate::cli::{Exit, escape, print, refuse};
 use crate::config::{Config, Sources};
 use crate::dialect::Usage;
 use crate::history::{AddedLatency, RequestCounts, TokenTotals};
@@ -28,10 +28,9 @@ pub struct Args {
 /// Prints the status, or the reason why there is none.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let proxy = args.at.proxy(sources, config)?;
-    let answer = proxy.get("/abridge/status", "at")?;
+    let answer = proxy.get("/abridge/status")?;
     if answer.status != 200 {
-        print_error(&anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.first_line()));
-        return Ok(Exit::No);
+        return refuse(&anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.first_line()));
     }
     if args.json {
         print([&answer.body[..], b"\n"])?;

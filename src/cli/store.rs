@@ -4,12 +4,10 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Subcommand;
-use tokio::runtime;
 use tokio::time::timeout;
 
-use crate::cli::{Exit, print};
+use crate::cli::{Exit, print, refuse, runtime, to_json};
 use crate::config::{Config, Environment, NoStorePathError, Sources};
 use crate::payload::PayloadKey;
 use crate::store::{
@@ -81,7 +79,7 @@ pub struct NoEngineError;
 /// Runs the subcommand and closes the store.
 pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let environment = Environment::read(&sources.variables, config)?;
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         match command {
             Command::Init => return init(config, &environment).await,
@@ -109,7 +107,7 @@ pub(super) fn read<T>(
         return Ok(None);
     }
     let environment = Environment::read(&sources.variables, config)?;
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         let Ok(store) = open(config, &environment).await else { return Ok(None) };
         let found = read(&*store).await;
@@ -184,8 +182,7 @@ impl Command {
                     Err(_) => None,
                 };
                 let Some(payload) = payload else {
-                    crate::cli::print_error(&anyhow::anyhow!("no payload has the handle {handle:?}"));
-                    return Ok(Exit::No);
+                    return refuse(&anyhow::anyhow!("no payload has the handle {handle:?}"));
                 };
                 print([payload])?;
                 return Ok(Exit::Ok);
@@ -226,10 +223,6 @@ impl Command {
 }
 
 // === helpers ===
-
-fn to_json(value: &impl serde::Serialize) -> anyhow::Result<String> {
-    Ok(serde_json::to_string_pretty(value)? + "\n")
-}
 
 fn format_table(entries: &[PayloadInfo], now: Time) -> String {
     let mut text = format!("{:26}  {:>10}  {:>10}  {:>8}  {:>8}\n", "handle", "bytes", "in file", "kept", "used");

@@ -124,7 +124,7 @@ impl Player {
             if let (Some(path), Some(result)) = (turn.recalled_path(), &turn.result) {
                 let n_lines = result.lines().count();
                 self.output.note(&format!("The model needs the log, finds it cleared, and asks abridge for the {n_lines} lines of it that say tzdata."))?;
-                is_recalled = to_abridge.get(path, "at")?.body == result.as_bytes();
+                is_recalled = to_abridge.get(path)?.body == result.as_bytes();
                 if !is_recalled {
                     self.output.note("abridge has answered something else.")?;
                 }
@@ -172,7 +172,7 @@ impl Player {
             // A result that was not edited may contain such a URL, too.
             let Some(original) = original.filter(|original| **original != text) else { continue };
             let Some(path) = recalled_path(&text) else { continue };
-            let body = Bytes::from(abridge.get(path, "at")?.body);
+            let body = Bytes::from(abridge.get(path)?.body);
             originals.n_named += 1;
             originals.n_equal += usize::from(body == *original);
             originals.distinct.insert((path.to_owned(), body.len()));
@@ -237,7 +237,7 @@ fn post(to: &RunningProxy, body: &[u8]) -> anyhow::Result<Response> {
     let key = format!("{}: Bearer demo", dialect.key_field());
     let version = dialect.version_field().map(|(name, value)| format!("{name}: {value}"));
     let fields: Vec<_> = [key, "content-type: application/json".to_owned()].into_iter().chain(version).collect();
-    Ok(to.post(dialect.path(), &fields, None, body, "at")?)
+    Ok(to.post(dialect.path(), &fields, None, body)?)
 }
 
 /// What an answer refuses; `None` if it is none.

@@ -3,12 +3,12 @@
 //! A client gets the base URL that it has without abridge, with the address of abridge in it. So it asks for the paths that
 //! its upstream knows, and its upstream is where the requests go.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
+use crate::cli::setup::edit::CodexSettings;
+use crate::cli::setup::jsonc;
+use crate::cli::{ANTHROPIC, CHATGPT};
 use crate::config::{Config, ConfigError, Variables, read_text};
 use crate::upstream::routes;
 use crate::upstream::target::BaseUrl;
@@ -42,39 +42,6 @@ enum SettingsUrl {
     Named,
     NotNamed,
 }
-
-/// The settings of Codex that say where it sends its requests.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct CodexSettings {
-    model_provider: Option<String>,
-    openai_base_url: Option<String>,
-    model_providers: BTreeMap<String, CodexProvider>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct CodexProvider {
-    base_url: Option<String>,
-}
-
-/// The settings of Claude Code that say where it sends its requests.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ClaudeSettings {
-    env: ClaudeEnv,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ClaudeEnv {
-    #[serde(rename = "ANTHROPIC_BASE_URL")]
-    base_url: Option<String>,
-}
-
-/// Where the API of Anthropic is, and the one of Codex for those who have logged in with `ChatGPT`.
-const ANTHROPIC: &str = "https://api.anthropic.com";
-const CHATGPT: &str = "https://chatgpt.com/backend-api/codex";
 
 /// The variables that lead a client's requests to a proxy.
 const PROXIES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
@@ -165,26 +132,23 @@ impl Client {
         let text =
             folder(variables, "CODEX_HOME", ".codex").and_then(|folder| read_text(&folder.join("config.toml")).ok());
         let settings: CodexSettings = text.and_then(|text| toml::from_str(&text).ok()).unwrap_or_default();
-        let (key, url) = match settings.model_provider.as_deref() {
-            None | Some("openai") => (Some("openai_base_url".to_owned()), settings.openai_base_url),
-            Some(name) => {
-                let url = settings.model_providers.get(name).and_then(|provider| provider.base_url.clone());
-                // Codex splits a key at each full stop.
-                let key = url.is_some() && !name.contains('.');
-                (key.then(|| format!("model_providers.{name}.base_url")), url)
-            }
+        let url = settings.base_url().flatten();
+        let key = match settings.model_provider.as_deref() {
+            None | Some("openai") => Some("openai_base_url".to_owned()),
+            // Codex splits a key at each full stop.
+            Some(name) => (url.is_some() && !name.contains('.')).then(|| format!("model_providers.{name}.base_url")),
         };
-        (self.kind, self.openai) = (Kind::Codex(key), url.and_then(|url| url.parse().ok()));
+        (self.kind, self.openai) = (Kind::Codex(key), url.and_then(|url| url.get_ref().parse().ok()));
     }
 
     fn read_claude(&mut self, variables: &Variables) {
         let of_user = folder(variables, "CLAUDE_CONFIG_DIR", ".claude").map(|folder| folder.join("settings.json"));
         // The first one wins.
         let of_project = [".claude/settings.local.json", ".claude/settings.json"].map(PathBuf::from);
-        let named = of_project.into_iter().chain(of_user).find_map(|path| {
-            let settings: ClaudeSettings = serde_json::from_str(&read_text(&path).ok()?).ok()?;
-            settings.env.base_url?.parse().ok()
-        });
+        let named = of_project
+            .into_iter()
+            .chain(of_user)
+            .find_map(|path| jsonc::get(&read_text(&path).ok()?, &["env", "ANTHROPIC_BASE_URL"])?.parse().ok());
         let is_named = if named.is_some() { SettingsUrl::Named } else { SettingsUrl::NotNamed };
         (self.kind, self.anthropic) = (Kind::ClaudeCode(is_named), named.or(self.anthropic.take()));
     }

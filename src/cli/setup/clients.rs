@@ -5,12 +5,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use clap::ValueEnum;
 
 use super::{edit, jsonc};
 use crate::config::{ConfigError, MissingError, Variables};
 
 /// A client.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(super) enum Client {
     Codex,
     #[value(alias = "claude")]
@@ -36,27 +37,10 @@ pub(super) enum Client {
 /// The settings of opencode before anything is set.
 const OPENCODE: &str = "{\n  \"$schema\": \"https://opencode.ai/config.json\"\n}\n";
 
-const ALL: [Client; 14] = [
-    Client::Codex,
-    Client::ClaudeCode,
-    Client::Opencode,
-    Client::Aider,
-    Client::Goose,
-    Client::Continue,
-    Client::Cline,
-    Client::Roo,
-    Client::Crush,
-    Client::Cursor,
-    Client::Zed,
-    Client::GeminiCli,
-    Client::QwenCode,
-    Client::Shell,
-];
-
 impl Client {
     /// The clients whose settings, or whose folder for them, this user has.
     pub(super) fn found(variables: &Variables) -> Vec<Self> {
-        ALL.into_iter().filter(|client| client.is_found(variables)).collect()
+        Self::value_variants().iter().copied().filter(|client| client.is_found(variables)).collect()
     }
 
     fn is_found(self, variables: &Variables) -> bool {
@@ -184,22 +168,7 @@ impl Client {
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Codex => "codex",
-            Self::ClaudeCode => "claude-code",
-            Self::Opencode => "opencode",
-            Self::Aider => "aider",
-            Self::Goose => "goose",
-            Self::Continue => "continue",
-            Self::Cline => "cline",
-            Self::Roo => "roo",
-            Self::Crush => "crush",
-            Self::Cursor => "cursor",
-            Self::Zed => "zed",
-            Self::GeminiCli => "gemini-cli",
-            Self::QwenCode => "qwen-code",
-            Self::Shell => "shell",
-        })
+        f.write_str(self.to_possible_value().unwrap_or_default().get_name())
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::clients::Client;
 use super::{edit, jsonc};
+use crate::cli::{ANTHROPIC, CHATGPT};
 use crate::config::{Config, Sources, Variables};
 use crate::upstream::routes;
 use crate::upstream::target::BaseUrl;
@@ -34,9 +35,6 @@ enum Form {
     /// The client adds `/v1`.
     Host,
 }
-
-const ANTHROPIC: &str = "https://api.anthropic.com";
-const CHATGPT: &str = "https://chatgpt.com/backend-api/codex";
 
 /// The variables of the two APIs.
 const OPENAI_VARIABLES: [&str; 2] = ["OPENAI_BASE_URL", "OPENAI_API_BASE"];

@@ -7,11 +7,11 @@ use serde::Deserialize;
 use toml::Spanned;
 
 /// The settings of Codex that say where it sends its requests, with their places.
-#[derive(Deserialize)]
-struct CodexSettings {
-    model_provider: Option<String>,
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct CodexSettings {
+    pub(in crate::cli) model_provider: Option<String>,
     openai_base_url: Option<Spanned<String>>,
-    #[serde(default)]
     model_providers: BTreeMap<String, CodexProvider>,
 }
 
@@ -35,17 +35,17 @@ const SHELL_MARK: &str = "# abridge: base URLs for clients of the APIs of OpenAI
 impl CodexSettings {
     /// The base URL of the provider that Codex uses, if one is set; `None` if that provider takes none.
     #[expect(clippy::option_option, reason = "there may be none yet, or no place for one")]
-    fn base_url(self) -> Option<Option<Spanned<String>>> {
+    pub(in crate::cli) fn base_url(&self) -> Option<Option<&Spanned<String>>> {
         match self.model_provider.as_deref() {
-            None | Some("openai") => Some(self.openai_base_url),
-            Some(name) => Some(Some(self.model_providers.get(name)?.base_url.clone()?)),
+            None | Some("openai") => Some(self.openai_base_url.as_ref()),
+            Some(name) => Some(Some(self.model_providers.get(name)?.base_url.as_ref()?)),
         }
     }
 }
 
 /// The base URL of the provider that Codex uses.
 pub(super) fn codex_url(text: &str) -> Option<String> {
-    toml::from_str::<CodexSettings>(text).ok()?.base_url()?.map(Spanned::into_inner)
+    toml::from_str::<CodexSettings>(text).ok()?.base_url()?.map(|url| url.get_ref().clone())
 }
 
 /// Sets the base URL of the provider that Codex uses.

@@ -34,7 +34,7 @@ pub(super) fn set(text: &str, path: &[&str], value: &str) -> Option<String> {
 }
 
 /// The string at the end of the path of keys.
-pub(super) fn get(text: &str, path: &[&str]) -> Option<String> {
+pub(in crate::cli) fn get(text: &str, path: &[&str]) -> Option<String> {
     let root = object(text.trim_start_matches(BYTE_ORDER_MARK))?;
     let (key, objects) = path.split_last()?;
     let object = objects.iter().try_fold(&root, |object, key| match last(object, key)? {
