@@ -1,5 +1,7 @@
 //! Checks that deserialisation cannot make: ranges, formats, and settings that contradict each other.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use http::uri::Authority;
@@ -20,7 +22,8 @@ mod store;
 mod summarize;
 mod upstreams;
 
-/// The largest accepted period of any setting.
+/// The shortest accepted period of a setting that takes none but a positive one, and the longest of any.
+const MIN_PERIOD: Period = Period(Duration::from_millis(1));
 const MAX_PERIOD: Period = Period(Duration::from_hours(365 * 24));
 
 /// Returns the first error, with the location of the setting.
@@ -40,16 +43,6 @@ pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), Confi
     checker.clearing()?;
     checker.handlers()?;
     checker.summarize()
-}
-
-/// The error for an invalid variable name. It does not show the name: the user may have written the key itself.
-const NOT_A_VARIABLE_NAME: &str =
-    "not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)";
-
-fn is_variable_name(name: &str) -> bool {
-    !name.starts_with(|c: char| c.is_ascii_digit())
-        && !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// Whether the text is an origin as browsers write it, without a path.
@@ -78,28 +71,21 @@ impl Checker<'_> {
             (["events", "listeners"], events.listeners, 0, 10_000),
             (["events", "queue"], events.queue, 1, 65_536),
         ] {
-            if !(least..=most).contains(&n) {
-                return Err(self.error(&path, format!("{n} is out of range; allowed: {least} to {most}")));
-            }
+            self.within(&path, n, least..=most)?;
         }
         let tool = &self.config.recall.tool;
-        if !(1..=64).contains(&tool.rounds) {
-            let message = format!("{} is out of range; allowed: 1 to 64", tool.rounds);
-            return Err(self.error(&["recall", "tool", "rounds"], message));
-        }
+        self.within(&["recall", "tool", "rounds"], tool.rounds, 1..=64)?;
         for (path, size, least, most) in [
             (&["server", "max_body"][..], server.max_body, ByteSize(1), ByteSize::mib(2048)),
             (&["server", "min_body_rate"], server.min_body_rate, ByteSize(0), ByteSize::mib(1024)),
             (&["recall", "tool", "max_bytes"], tool.max_bytes, ByteSize(64 << 10), ByteSize::mib(256)),
         ] {
-            if !(least..=most).contains(&size) {
-                return Err(self.error(path, format!("{size} is out of range; allowed: {least} to {most}")));
-            }
+            self.within(path, size, least..=most)?;
         }
         let most = ByteSize::mib(1 << 20);
         if server.max_buffered > most {
             let message = format!("{} is out of range; allowed: at most {most}", server.max_buffered);
-            return Err(self.error(&["server", "max_buffered"], message));
+            return self.refuse(&["server", "max_buffered"], message);
         }
         if server.max_body > server.max_buffered {
             let message = format!(
@@ -113,8 +99,7 @@ impl Checker<'_> {
 
     fn times(&self) -> Result<(), ConfigError> {
         let Config { server, events, recall, .. } = self.config;
-        let least = Period(Duration::from_millis(1));
-        let none = Period(Duration::ZERO);
+        let (least, none) = (MIN_PERIOD, Period(Duration::ZERO));
         for (path, period, least) in [
             (&["server", "header_timeout"][..], server.header_timeout, least),
             (&["server", "body_timeout"], server.body_timeout, least),
@@ -125,9 +110,7 @@ impl Checker<'_> {
             (&["events", "webhook_timeout"], events.webhook_timeout, least),
             (&["recall", "tool", "timeout"], recall.tool.timeout, least),
         ] {
-            if !(least..=MAX_PERIOD).contains(&period) {
-                return Err(self.error(path, format!("{period} is out of range; allowed: {least} to {MAX_PERIOD}")));
-            }
+            self.within(path, period, least..=MAX_PERIOD)?;
         }
         Ok(())
     }
@@ -138,13 +121,13 @@ impl Checker<'_> {
         for (path, addresses) in [(["server", "listen"], Some(&server.listen)), (["admin", "listen"], operators)] {
             let mut sockets = addresses.iter().flat_map(|all| &all.0).filter(|one| matches!(one, Address::Unix(_)));
             if let (Some(socket), Err(error)) = (sockets.next(), sockets::available()) {
-                return Err(self.error(&path, format!("{socket}: {error}")));
+                return self.refuse(&path, format!("{socket}: {error}"));
             }
         }
         let listen = &server.listen.0;
         for (n, address) in listen.iter().enumerate() {
             if !has_free_port(address) && listen.iter().take(n).any(|earlier| earlier == address) {
-                return Err(self.error(&["server", "listen"], format!("{address} is there twice; allowed: once")));
+                return self.refuse(&["server", "listen"], format!("{address} is there twice; allowed: once"));
             }
         }
         Ok(())
@@ -152,19 +135,17 @@ impl Checker<'_> {
 
     fn admin(&self) -> Result<(), ConfigError> {
         let admin = &self.config.admin;
-        if admin.token_env.as_deref().is_some_and(|name| !is_variable_name(name)) {
-            return Err(self.error(&["admin", "token_env"], NOT_A_VARIABLE_NAME.to_owned()));
-        }
+        self.variable_name(&["admin", "token_env"], admin.token_env.as_deref())?;
         let is_host = |host: &String| host.parse::<Authority>().is_ok_and(|authority| authority.host() == host);
         if let Some(host) = admin.hosts.iter().find(|host| !is_host(host)) {
             let message = format!("{host:?} is not a host; allowed: names and addresses without scheme, port or path");
-            return Err(self.error(&["admin", "hosts"], message));
+            return self.refuse(&["admin", "hosts"], message);
         }
         if let Some(origin) = admin.origins.iter().find(|origin| !is_origin(origin)) {
             let message = format!(
                 "{origin:?} is not an origin; allowed: http:// or https://, a host and perhaps a port, no more"
             );
-            return Err(self.error(&["admin", "origins"], message));
+            return self.refuse(&["admin", "origins"], message);
         }
         for address in admin.listen.iter().flat_map(|listen| &listen.0) {
             let message = match address {
@@ -176,7 +157,7 @@ impl Checker<'_> {
                 }
                 _ => continue,
             };
-            return Err(self.error(&["admin", "listen"], format!("{address} {message}")));
+            return self.refuse(&["admin", "listen"], format!("{address} {message}"));
         }
         Ok(())
     }
@@ -194,12 +175,10 @@ impl Checker<'_> {
 
     fn inspect(&self) -> Result<(), ConfigError> {
         let (keep, most) = (self.config.inspect.keep, crate::inspect::MAX_REQUESTS);
-        if keep > most {
-            return Err(self.error(&["inspect", "keep"], format!("{keep} is out of range; allowed: 0 to {most}")));
-        }
+        self.within(&["inspect", "keep"], keep, 0..=most)?;
         if keep > 0 && !self.config.store.enabled {
             let message = "messages are kept in the store, and there is none; allowed: 0, or store.enabled = true";
-            return Err(self.error(&["inspect", "keep"], message.to_owned()));
+            return self.refuse(&["inspect", "keep"], message);
         }
         Ok(())
     }
@@ -216,12 +195,10 @@ impl Checker<'_> {
         let Config { clear_tool_results: clear, truncate_tool_results: truncate, language, .. } = self.config;
         let blank = "would be a text of nothing but blanks, which upstreams refuse; allowed: a text that has more";
         if clear.may_clear_to_blank(*language) {
-            return Err(self.error(&["clear_tool_results", "placeholder"], blank.to_owned()));
+            return self.refuse(&["clear_tool_results", "placeholder"], blank);
         }
         match &truncate.notice {
-            Some(notice) if notice.trim().is_empty() => {
-                Err(self.error(&["truncate_tool_results", "notice"], blank.to_owned()))
-            }
+            Some(notice) if notice.trim().is_empty() => self.refuse(&["truncate_tool_results", "notice"], blank),
             _ => Ok(()),
         }
     }
@@ -255,20 +232,39 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn clearing(&self) -> Result<(), ConfigError> {
-        let Config { clear_tool_results, prices, tools, .. } = self.config;
-        clearing::check(clear_tool_results, prices, tools, &|path, message| self.error(path, message))
+    /// Refuses a value that is out of its range.
+    fn within<T: PartialOrd + Display>(
+        &self,
+        path: &[&str],
+        value: T,
+        range: RangeInclusive<T>,
+    ) -> Result<(), ConfigError> {
+        if range.contains(&value) {
+            return Ok(());
+        }
+        let (least, most) = range.into_inner();
+        self.refuse(path, format!("{value} is out of range; allowed: {least} to {most}"))
     }
 
-    fn handlers(&self) -> Result<(), ConfigError> {
-        handlers::check(self.config, &|path, message| self.error(path, message))
+    /// Refuses a name that no environment variable has, and does not show it: the user may have written the key itself.
+    fn variable_name(&self, path: &[&str], name: Option<&str>) -> Result<(), ConfigError> {
+        let is_name = |name: &str| {
+            !name.starts_with(|c: char| c.is_ascii_digit())
+                && !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        if name.is_none_or(is_name) {
+            return Ok(());
+        }
+        let message =
+            "not the name of an environment variable; allowed: letters, digits and _ (the name, never the key itself)";
+        self.refuse(path, message)
     }
 
-    fn summarize(&self) -> Result<(), ConfigError> {
-        summarize::check(&self.config.summarize, &|path, message| self.error(path, message))
+    fn refuse(&self, path: &[&str], message: impl Into<String>) -> Result<(), ConfigError> {
+        Err(self.error(path, message.into()))
     }
 
-    /// An error in the value at this path.
     fn error(&self, path: &[&str], message: String) -> ConfigError {
         self.error_at_any(&[path], message)
     }

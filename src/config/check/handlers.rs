@@ -1,69 +1,58 @@
 //! Checks of `[handlers]`, and of the settings that name them.
 
-use std::time::Duration;
-
-use super::{MAX_PERIOD, NOT_A_VARIABLE_NAME, is_variable_name};
+use super::{Checker, MAX_PERIOD, MIN_PERIOD};
 use crate::config::Config;
 use crate::config::error::ConfigError;
 use crate::engine::handlers::{HandlerUrl, HandlerUrlError};
 use crate::platform::sockets;
-use crate::units::Period;
 
 /// The longest name of a handler, in bytes.
 const MAX_NAME: usize = 64;
 
-/// Returns the first error; `error` builds it from a path and a message.
-pub(super) fn check(config: &Config, error: &dyn Fn(&[&str], String) -> ConfigError) -> Result<(), ConfigError> {
-    let wrong = |path: &[&str], message: &str| Err(error(path, message.to_owned()));
-    for (name, handler) in &config.handlers {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_plain) {
-            let message = "not a name of a handler; allowed: up to 64 letters, digits, _ and -";
-            return wrong(&["handlers", name], message);
+impl Checker<'_> {
+    pub(super) fn handlers(&self) -> Result<(), ConfigError> {
+        let config = self.config;
+        for (name, handler) in &config.handlers {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+            if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_plain) {
+                let message = "not a name of a handler; allowed: up to 64 letters, digits, _ and -";
+                return self.refuse(&["handlers", name], message);
+            }
+            let fault = match handler.url.parse() {
+                Err(HandlerUrlError) => Some(HandlerUrlError.to_string()),
+                Ok(HandlerUrl::Unix(_)) => sockets::available().err().map(|error| error.to_string()),
+                Ok(HandlerUrl::Http(_)) => None,
+            };
+            if let Some(fault) = fault {
+                return self.refuse(&["handlers", name, "url"], fault);
+            }
+            self.within(&["handlers", name, "timeout"], handler.timeout, MIN_PERIOD..=MAX_PERIOD)?;
+            self.variable_name(&["handlers", name, "key_env"], handler.key_env.as_deref())?;
         }
-        let fault = match handler.url.parse() {
-            Err(HandlerUrlError) => Some(HandlerUrlError.to_string()),
-            Ok(HandlerUrl::Unix(_)) => sockets::available().err().map(|error| error.to_string()),
-            Ok(HandlerUrl::Http(_)) => None,
-        };
-        if let Some(fault) = fault {
-            return wrong(&["handlers", name, "url"], &fault);
+        let needs_store = "answers of handlers are kept in the store, and there is none; allowed: no handler, or store.enabled = true";
+        if let Some(digest) = &config.clear_tool_results.digest {
+            let path = ["clear_tool_results", "digest"];
+            if config.clear_tool_results.handler.is_some() {
+                return self.refuse(&path, "clear_tool_results.handler is set, too; allowed: one of the two");
+            }
+            self.within(&["clear_tool_results", "digest", "max_tokens"], digest.max_tokens, 16..=4096)?;
+            if !config.store.enabled {
+                return self.refuse(&path, needs_store);
+            }
         }
-        let least = Period(Duration::from_millis(1));
-        if !(least..=MAX_PERIOD).contains(&handler.timeout) {
-            let message = format!("{} is out of range; allowed: {least} to {MAX_PERIOD}", handler.timeout);
-            return wrong(&["handlers", name, "timeout"], &message);
+        for (path, name) in named(config) {
+            if !config.handlers.contains_key(name) {
+                let known: Vec<_> = config.handlers.keys().map(String::as_str).collect();
+                let allowed =
+                    if known.is_empty() { "none, as [handlers] is empty".to_owned() } else { known.join(", ") };
+                return self.refuse(&path, format!("there is no handlers.{name}; allowed: {allowed}"));
+            }
+            if !config.store.enabled {
+                return self.refuse(&path, needs_store);
+            }
         }
-        if handler.key_env.as_deref().is_some_and(|name| !is_variable_name(name)) {
-            return wrong(&["handlers", name, "key_env"], NOT_A_VARIABLE_NAME);
-        }
+        Ok(())
     }
-    let needs_store =
-        "answers of handlers are kept in the store, and there is none; allowed: no handler, or store.enabled = true";
-    if let Some(digest) = &config.clear_tool_results.digest {
-        let path = ["clear_tool_results", "digest"];
-        if config.clear_tool_results.handler.is_some() {
-            return wrong(&path, "clear_tool_results.handler is set, too; allowed: one of the two");
-        }
-        if !(16..=4096).contains(&digest.max_tokens) {
-            let message = format!("{} is out of range; allowed: 16 to 4096", digest.max_tokens);
-            return wrong(&["clear_tool_results", "digest", "max_tokens"], &message);
-        }
-        if !config.store.enabled {
-            return wrong(&path, needs_store);
-        }
-    }
-    for (path, name) in named(config) {
-        if !config.handlers.contains_key(name) {
-            let known: Vec<_> = config.handlers.keys().map(String::as_str).collect();
-            let allowed = if known.is_empty() { "none, as [handlers] is empty".to_owned() } else { known.join(", ") };
-            return wrong(&path, &format!("there is no handlers.{name}; allowed: {allowed}"));
-        }
-        if !config.store.enabled {
-            return wrong(&path, needs_store);
-        }
-    }
-    Ok(())
 }
 
 /// The handlers that settings name, and where.

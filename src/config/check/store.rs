@@ -1,9 +1,8 @@
 //! Checks of `[store]`: ranges, and what cannot hold where several processes share a store.
 
 use std::path::Path;
-use std::time::Duration;
 
-use super::{Checker, MAX_PERIOD, NOT_A_VARIABLE_NAME, is_variable_name};
+use super::{Checker, MAX_PERIOD, MIN_PERIOD};
 use crate::config::{Config, ConfigError};
 use crate::recall::Via;
 use crate::store::StoreEngine;
@@ -18,50 +17,36 @@ impl Checker<'_> {
         for (key, period, least) in [
             ("keep_for", store.keep_for, Period::secs(60)),
             ("keep_for_chained", store.keep_for_chained, Period::secs(60)),
-            ("timeout", store.timeout, Period(Duration::from_millis(1))),
+            ("timeout", store.timeout, MIN_PERIOD),
         ] {
-            let most = MAX_PERIOD;
-            if !(least..=most).contains(&period) {
-                let message = format!("{period} is out of range; allowed: {least} to {most}");
-                return Err(self.error(&["store", key], message));
-            }
+            self.within(&["store", key], period, least..=MAX_PERIOD)?;
         }
-        for (key, size, least) in
-            [("max_bytes", store.max_bytes, ByteSize::mib(1)), ("cache", store.cache, ByteSize::mib(1))]
-        {
-            let most = ByteSize::mib(1 << 30);
-            if !(least..=most).contains(&size) {
-                return Err(self.error(&["store", key], format!("{size} is out of range; allowed: {least} to {most}")));
-            }
+        for (key, size) in [("max_bytes", store.max_bytes), ("cache", store.cache)] {
+            self.within(&["store", key], size, ByteSize::mib(1)..=ByteSize::mib(1 << 30))?;
         }
         let is_empty = |path: &Path| path.as_os_str().is_empty();
         if store.path.as_deref().is_some_and(is_empty) {
-            return Err(self.error(&["store", "path"], "empty; allowed: the path of a file".to_owned()));
+            return self.refuse(&["store", "path"], "empty; allowed: the path of a file");
         }
         for (key, name) in [
             ("url_env", &store.url_env),
             ("secret_env", &store.secret_env),
             ("old_secrets_env", &store.old_secrets_env),
         ] {
-            if name.as_deref().is_some_and(|name| !is_variable_name(name)) {
-                return Err(self.error(&["store", key], NOT_A_VARIABLE_NAME.to_owned()));
-            }
+            self.variable_name(&["store", key], name.as_deref())?;
             if name.is_some() && store.engine == StoreEngine::File {
                 let message = "not with store.engine = \"file\", which is one process's own; allowed: another engine";
-                return Err(self.error(&["store", key], message.to_owned()));
+                return self.refuse(&["store", key], message);
             }
         }
         if store.seal && store.engine == StoreEngine::File {
             let message = "on, and store.engine is \"file\", which is not encrypted; allowed: another engine, or a disk that encrypts";
-            return Err(self.error(&["store", "seal"], message.to_owned()));
+            return self.refuse(&["store", "seal"], message);
         }
-        if store.replicas_acknowledge > MAX_REPLICAS {
-            let message = format!("{} is out of range; allowed: 0 to {MAX_REPLICAS}", store.replicas_acknowledge);
-            return Err(self.error(&["store", "replicas_acknowledge"], message));
-        }
+        self.within(&["store", "replicas_acknowledge"], store.replicas_acknowledge, 0..=MAX_REPLICAS)?;
         if store.replicas_acknowledge > 0 && store.engine != StoreEngine::Redis {
             let message = "not 0, and store.engine is not \"redis\"; allowed: 0";
-            return Err(self.error(&["store", "replicas_acknowledge"], message.to_owned()));
+            return self.refuse(&["store", "replicas_acknowledge"], message);
         }
         match store.engine {
             StoreEngine::File => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Checker, MAX_PERIOD, NOT_A_VARIABLE_NAME, is_variable_name};
+use super::{Checker, MAX_PERIOD, MIN_PERIOD};
 use crate::config::error::ConfigError;
 use crate::server::listen::Address;
 use crate::units::Period;
@@ -38,7 +38,7 @@ impl Checker<'_> {
             self.name(&table, upstream, n)?;
             if upstream.strip_path.as_ref().is_some_and(|path| !path.starts_with('/')) {
                 let message = "not a path; allowed: a path that begins with /, such as \"/anthropic\"";
-                return Err(self.error(&[&table[..], &["strip_path"]].concat(), message.to_owned()));
+                return self.refuse(&[&table[..], &["strip_path"]].concat(), message);
             }
             self.upstream(&table, &upstream.over(&self.config.upstream))?;
         }
@@ -61,30 +61,25 @@ impl Checker<'_> {
         } else {
             return Ok(());
         };
-        Err(self.error(&[table, &["name"]].concat(), message))
+        self.refuse(&[table, &["name"]].concat(), message)
     }
 
     /// Checks one upstream, whose settings are in `table`.
     fn upstream(&self, table: &[&str], upstream: &Settings) -> Result<(), ConfigError> {
-        let wrong = |keys: &[&str], message: String| Err(self.error(&[table, keys].concat(), message));
-        let least = Period(Duration::from_millis(1));
+        let path = |keys: &[&'static str]| [table, keys].concat();
         for (key, period, least) in [
-            ("connect_timeout", upstream.connect_timeout, least),
-            ("first_byte_timeout", upstream.first_byte_timeout, least),
-            ("idle_timeout", upstream.idle_timeout, least),
+            ("connect_timeout", upstream.connect_timeout, MIN_PERIOD),
+            ("first_byte_timeout", upstream.first_byte_timeout, MIN_PERIOD),
+            ("idle_timeout", upstream.idle_timeout, MIN_PERIOD),
             ("pool_idle_timeout", upstream.pool_idle_timeout, Period(Duration::ZERO)),
         ] {
-            if !(least..=MAX_PERIOD).contains(&period) {
-                return wrong(&[key], format!("{period} is out of range; allowed: {least} to {MAX_PERIOD}"));
-            }
+            self.within(&path(&[key]), period, least..=MAX_PERIOD)?;
         }
         if self.is_own_address(upstream) {
             let message = format!("{} is where abridge itself listens; allowed: another server", upstream.url);
-            return wrong(&["url"], message);
+            return self.refuse(&path(&["url"]), message);
         }
-        if upstream.api_key_env.as_deref().is_some_and(|name| !is_variable_name(name)) {
-            return wrong(&["api_key_env"], NOT_A_VARIABLE_NAME.to_owned());
-        }
+        self.variable_name(&path(&["api_key_env"]), upstream.api_key_env.as_deref())?;
         for name in upstream.headers.keys().map(HeaderName::as_str) {
             let message = match name {
                 _ if CONNECTION_HEADERS.contains(&name) => {
@@ -97,7 +92,7 @@ impl Checker<'_> {
                 }
                 _ => continue,
             };
-            return wrong(&["headers", name], message);
+            return self.refuse(&[table, &["headers", name]].concat(), message);
         }
         Ok(())
     }
