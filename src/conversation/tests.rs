@@ -1,3 +1,4 @@
+//! What a conversation folds, and how a message is known.
 
 use super::*;
 

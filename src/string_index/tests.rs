@@ -1,3 +1,4 @@
+//! Long strings are found in chunks of any size.
 
 use super::*;
 

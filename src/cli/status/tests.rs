@@ -1,3 +1,4 @@
+//! A status in lines, and its units.
 
 use super::*;
 

@@ -1,3 +1,4 @@
+//! Which dialect a path and a body are in.
 
 use super::*;
 

@@ -1,3 +1,4 @@
+//! What an outline keeps of a value.
 
 use super::*;
 

@@ -1,3 +1,4 @@
+//! Texts, arguments, and keys with their commas.
 
 use super::*;
 

@@ -1,3 +1,4 @@
+//! What makes a deferred tool known.
 
 use crate::dialect;
 

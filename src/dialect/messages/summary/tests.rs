@@ -1,3 +1,4 @@
+//! Requests for a summary: cached, fresh, and what leaves them.
 
 use super::*;
 

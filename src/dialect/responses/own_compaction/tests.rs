@@ -1,3 +1,4 @@
+//! The trigger, the items, and the stream of a compaction.
 
 use super::*;
 

@@ -1,3 +1,4 @@
+//! What of an answer counts, in every dialect.
 
 use super::*;
 use crate::dialect;
