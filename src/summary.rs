@@ -125,6 +125,9 @@ pub enum PromptMode {
     Cached,
     /// An instruction of abridge's own and the messages, without tools.
     Fresh,
+    /// One message of the user with all of that as text, and no other field than the client sends: what every upstream takes.
+    /// A request in another form that is refused is sent once more in this one.
+    Plain,
 }
 
 /// What is asked of the model that summarises.
@@ -134,7 +137,7 @@ pub struct Prompt<'a> {
     pub input: PromptMode,
     /// The system line of a fresh request.
     pub system: &'a str,
-    /// What the model is to do, which stands behind the messages.
+    /// What the model is to do, which stands behind the messages. In a plain request it is all that the one message says.
     pub instruction: &'a str,
     /// The most tokens of the answer.
     pub max_tokens: usize,

@@ -15,6 +15,20 @@ pub(super) fn fields(body: &[u8]) -> Option<Fields<'_>> {
     Some(fields)
 }
 
+/// The least limit of a client's answer that leaves room for a summary, in tokens.
+const LEAST_LIMIT: usize = 1024;
+
+/// The limit of a summary's answer: no more than the client's own, which the model is known to accept, unless that is too low.
+pub(super) fn limit_within(fields: &Fields<'_>, key: &str, max_tokens: usize) -> usize {
+    let own = fields.get(key).and_then(|own| own.parse().ok()).filter(|own| *own >= LEAST_LIMIT);
+    own.map_or(max_tokens, |own: usize| own.min(max_tokens))
+}
+
+/// Whether a plain request asks for a stream: always of a model of the settings, else as the client does.
+pub(super) fn is_streamed(fields: &Fields<'_>, model: Option<&str>) -> bool {
+    model.is_some() || fields.get("stream") == Some("true")
+}
+
 /// An object while it is written. A write fails where a text cannot be written as a JSON string.
 #[derive(Debug, Default)]
 pub(super) struct ObjectWriter(Vec<u8>);

@@ -39,6 +39,7 @@ pub use self::settings::{Endpoint, ErrorPattern, Mode, PreserveSkills, PreserveU
 pub use crate::summary::{Backend, PromptMode};
 
 pub mod answer;
+pub mod as_text;
 mod cut;
 pub mod fit;
 pub mod frame;

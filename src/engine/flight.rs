@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::error::SummaryError;
 
@@ -11,6 +12,7 @@ use super::error::SummaryError;
 #[derive(Debug)]
 pub(super) struct Flight {
     background: bool,
+    began: Instant,
     waiting: watch::Sender<usize>,
     ended: watch::Sender<Option<Result<(), SummaryError>>>,
 }
@@ -24,7 +26,12 @@ pub(super) struct Waiter(Arc<Flight>);
 impl Flight {
     /// Creates a flight without waiters. One in the background is made even without waiters.
     pub(super) fn new(background: bool) -> Self {
-        Self { background, waiting: watch::channel(0).0, ended: watch::channel(None).0 }
+        Self { background, began: Instant::now(), waiting: watch::channel(0).0, ended: watch::channel(None).0 }
+    }
+
+    /// When it began.
+    pub(super) fn began(&self) -> Instant {
+        self.began
     }
 
     /// Whether a new call may be made for it.

@@ -1,8 +1,8 @@
 //! Makes summaries: calls a model, checks its answer, retries, asks other models, and stores the result.
 //!
-//! One task makes the summary of one beginning of a conversation, however many requests wait for it. It is tried for
-//! `summarize.timeout`, and after a failure not again for `summarize.cooldown`; the waiting requests then go on without
-//! it.
+//! One task makes the summary of one beginning of a conversation, however many requests wait for it. They wait for
+//! `summarize.timeout`, and then go on without it. No call begins after that time, but an answer that keeps coming is read to
+//! its end, for later requests. After a failure, no summary is tried again for `summarize.cooldown`.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::{HeaderMap, Uri};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::EngineConfig;
 use super::error::SummaryError;
@@ -75,8 +75,8 @@ struct Shared {
     tasks: Tasks,
     events: Events,
     permits: Semaphore,
-    // Models that refuse requests with tools, by host and name.
-    toolless: Mutex<HashSet<String>>,
+    // Models that refuse requests in other forms than the plain one, by host and name.
+    plain_only: Mutex<HashSet<String>>,
     counts: Counts,
     jitter: RandomState,
 }
@@ -115,8 +115,11 @@ pub struct SummaryCounts {
 /// How many summaries are made at a time.
 const MAX_CONCURRENT: usize = 16;
 
-/// How many models that refuse tools are remembered.
-const MAX_TOOLLESS: usize = 256;
+/// How many models that take plain requests alone are remembered.
+const MAX_PLAIN_ONLY: usize = 256;
+
+/// How many times `summarize.timeout` a summary may take as long as its answer keeps coming.
+const STEADY: u32 = 15;
 
 /// The first pause between two attempts, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -141,7 +144,7 @@ impl Summarizer {
             tasks,
             events,
             permits: Semaphore::new(MAX_CONCURRENT),
-            toolless: Mutex::default(),
+            plain_only: Mutex::default(),
             counts: Counts::default(),
             jitter: RandomState::new(),
         };
@@ -160,7 +163,9 @@ impl Summarizer {
             Claim::CoolingDown => Err(SummaryError::CoolingDown),
             Claim::Join(flight) => {
                 self.shared.counts.joined.fetch_add(1, Ordering::Relaxed);
-                flight.join().wait().await
+                let within = config.summarize().timeout.0;
+                let until = flight.began() + within;
+                timeout_at(until, flight.join().wait()).await.unwrap_or(Err(SummaryError::TimedOut(within)))
             }
             Claim::Lead(leader) => {
                 let waiter = Arc::clone(leader.flight()).join();
@@ -232,8 +237,9 @@ impl Shared {
             rewritten: None,
             deadline: began + within,
         };
-        let making = timeout(within, task.run(began + within));
-        let written = renewing(lease.as_ref(), making).await.unwrap_or(Err(SummaryError::TimedOut(within)));
+        let longest = within.saturating_mul(STEADY);
+        let making = timeout(longest, task.run(began + within));
+        let written = renewing(lease.as_ref(), making).await.unwrap_or(Err(SummaryError::TimedOut(longest)));
         let (usage, n_calls) = (task.usage, task.n_calls);
         let persisted = match written {
             Ok(CountedSummary { summary, tokens }) => {
@@ -307,11 +313,11 @@ impl Shared {
         pause + pause * u32::try_from(dice).unwrap_or_default() / 2000
     }
 
-    /// Remembers a model that refused a request with tools and accepted one without.
-    async fn note_toolless(&self, name: String) {
-        let mut toolless = self.toolless.lock().await;
-        if toolless.len() < MAX_TOOLLESS {
-            toolless.insert(name);
+    /// Remembers a model that refused a request in another form and accepted a plain one.
+    async fn note_plain_only(&self, name: String) {
+        let mut plain_only = self.plain_only.lock().await;
+        if plain_only.len() < MAX_PLAIN_ONLY {
+            plain_only.insert(name);
         }
     }
 }

@@ -207,6 +207,24 @@ const REASONING_PHRASES: &[&str] = &[
     "encrypted content could not be",
 ];
 
+/// Words of refusals of a parameter or a form: OpenAI's and Anthropic's types and codes, those of pydantic in vLLM and at
+/// Mistral, and what servers say of limits and of budgets for thinking.
+const FORM_WORDS: &[&str] = &[
+    "invalid_request",
+    "invalid_parameter",
+    "unsupported",
+    "not support",
+    "unrecognized",
+    "unknown",
+    "not permitted",
+    "must be",
+    "greater than",
+    "max_tokens",
+    "max_completion_tokens",
+    "unexpected",
+    "validation",
+];
+
 /// The beginnings of `param` that concern tools.
 const TOOL_PARAMS: &[&str] = &["tool", "parallel_tool_calls", "function"];
 
@@ -233,6 +251,13 @@ pub fn classify(body: &[u8]) -> Option<Refusal> {
     let sequence = || all.iter().any(RefusalText::is_about_sequence).then_some(Refusal::Sequence);
     let tools = || all.iter().any(RefusalText::is_about_tools).then_some(Refusal::Tools);
     overflow.or_else(reasoning).or_else(form).or_else(sequence).or_else(tools)
+}
+
+/// Whether a refusal may be for a parameter of the request, or for its form, in words that [`classify`] does not know. It is
+/// asked for requests that can be made again with next to nothing in them, so that one call is all that a mistake costs.
+pub fn may_be_of_form(body: &[u8]) -> bool {
+    let start = lowercase_start(&String::from_utf8_lossy(body));
+    FORM_WORDS.iter().any(|known| start.contains(known))
 }
 
 /// Classifies the data of an event by which a streamed answer fails: a refusal, or an answer with one in it.

@@ -12,6 +12,8 @@ mod endpoints;
 mod failures;
 mod long_lines;
 mod names;
+mod plain;
+mod slow;
 mod spellings;
 
 /// Summaries of conversations of three turns, and of longer ones.

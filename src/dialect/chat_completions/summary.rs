@@ -1,13 +1,13 @@
 //! The request that asks for a summary, made of the client's own.
 //!
-//! Messages go into it as they are, to the byte. There are two shapes: [`PromptMode::Cached`] is the request that the client
-//! would have made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] is as plain as a request
-//! can be.
+//! Messages go into it as they are, to the byte, in two shapes: [`PromptMode::Cached`] is the request that the client would have
+//! made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] has a system line of abridge's own
+//! and no tools. [`PromptMode::Plain`] is one message of the user.
 
 use bytes::Bytes;
 
 use crate::{
-    dialect::object::{ObjectWriter, fields},
+    dialect::object::{ObjectWriter, fields, is_streamed, limit_within},
     raw::{Fields, elements},
     summary::{InputElement, Prompt, PromptMode, SummaryInput},
 };
@@ -53,20 +53,13 @@ const SHAPING: [&str; 37] = [
     "regex",
 ];
 
-/// Keys of a client's request that say who asks, what may be done with it, where it goes, and how long the model thinks.
-/// They stay in a request in the plain shape too, if it asks the client's own model.
-const ROUTING: [&str; 10] = [
-    "user",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "metadata",
-    "provider",
-    "models",
-    "route",
-    "reasoning_effort",
-    "chat_template_kwargs",
-];
+/// Keys of a client's request that say who asks, what may be done with it, and where it goes. They stay in every request to
+/// the client's own model.
+const ROUTING: [&str; 8] =
+    ["user", "safety_identifier", "service_tier", "store", "metadata", "provider", "models", "route"];
+
+/// Keys that say how long the model thinks. They stay in a fresh request to the client's own model, too.
+const THINKING: [&str; 2] = ["reasoning_effort", "chat_template_kwargs"];
 
 /// The beginnings of the names of models that refuse `max_tokens`.
 const ONLY_COMPLETION_TOKENS: [&str; 4] = ["o1", "o3", "o4", "gpt-5"];
@@ -78,6 +71,7 @@ pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Byte
     match prompt.input {
         PromptMode::Cached => cached(source, prompt),
         PromptMode::Fresh => fresh(source, prompt),
+        PromptMode::Plain => plain(source, prompt),
     }
 }
 
@@ -104,7 +98,7 @@ fn cached(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
             request.json(choice, NONE)?;
         }
     }
-    end(request, limit(Some(&fields), model), max_tokens)
+    end(request, limit(Some(&fields), model), max_tokens.saturating_add(thinking(&fields)))
 }
 
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
@@ -118,16 +112,58 @@ fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         first.string("role").filter(|role| role == "developer").map(|_| "developer")
     };
     let role = if model.is_none() { developer().unwrap_or("system") } else { "system" };
+    let mut request = of_model(&fields, model)?;
+    messages(&mut request, Some((role, system)), region, instruction)?;
+    for (key, value) in
+        fields.iter().filter(|(key, _)| model.is_none() && (ROUTING.contains(key) || THINKING.contains(key)))
+    {
+        request.json(key, value)?;
+    }
+    end(request, limit(Some(&fields).filter(|_| model.is_none()), model), max_tokens)
+}
+
+/// A request with one message of the user, for servers that refuse the others: it has none of the keys that shape an answer,
+/// but for the client's own limit and stream.
+fn plain(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let &Prompt { instruction, max_tokens, model, .. } = prompt;
+    let fields = fields(&source.body)?;
+    let mut request = of_model(&fields, model)?;
+    messages(&mut request, None, &[], instruction)?;
+    if model.is_none() {
+        for (key, value) in fields.iter().filter(|(key, _)| ROUTING.contains(key)) {
+            request.json(key, value)?;
+        }
+        let key = limit(Some(&fields), None);
+        if fields.get(key).is_some_and(|value| value != "null") {
+            request.json(key, &limit_within(&fields, key, max_tokens).to_string())?;
+        }
+    }
+    if is_streamed(&fields, model) {
+        request.json("stream", "true")?;
+    }
+    Some(request.end())
+}
+
+/// A request that names the model.
+fn of_model(fields: &Fields<'_>, model: Option<&str>) -> Option<ObjectWriter> {
     let mut request = ObjectWriter::default();
     match model {
         Some(model) => request.text("model", model)?,
         None => fields.get("model").map_or(Some(()), |model| request.json("model", model))?,
     }
-    messages(&mut request, Some((role, system)), region, instruction)?;
-    for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && ROUTING.contains(key)) {
-        request.json(key, value)?;
-    }
-    end(request, limit(Some(&fields).filter(|_| model.is_none()), model), max_tokens)
+    Some(request)
+}
+
+/// The tokens that the model may think: some servers refuse a limit of the answer that is not above them. The keys are those of
+/// Anthropic's models, OpenRouter and `DashScope`.
+fn thinking(fields: &Fields<'_>) -> usize {
+    let inside = |key: &str, budget: &str| fields.object(key)?.get(budget)?.parse().ok();
+    let budgets = [
+        inside("thinking", "budget_tokens"),
+        inside("reasoning", "max_tokens"),
+        fields.get("thinking_budget").and_then(|budget| budget.parse().ok()),
+    ];
+    budgets.into_iter().flatten().max().unwrap_or(0)
 }
 
 /// The key that limits the answer: the one that the client uses, or else the one that the model knows.

@@ -1,15 +1,16 @@
 //! The request in Anthropic Messages that asks for a summary, made of the client's own.
 //!
-//! Messages go into it as they are, to the byte. There are two shapes: [`PromptMode::Cached`] is the request that the client
-//! would have made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] is as plain as a request
-//! can be, and has no thinking in it, which would be bound to the instructions and tools that are missing there.
+//! Messages go into it as they are, to the byte, in two shapes: [`PromptMode::Cached`] is the request that the client would have
+//! made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] has a system line of abridge's own,
+//! no tools, and no thinking, which would be bound to the instructions and tools that are missing there. [`PromptMode::Plain`] is
+//! one message of the user.
 
 use std::collections::HashSet;
 
 use bytes::Bytes;
 
 use crate::{
-    dialect::object::{ObjectWriter, fields},
+    dialect::object::{ObjectWriter, fields, is_streamed, limit_within},
     raw::{Fields, elements, string},
     summary::{InputElement, Prompt, PromptMode, SummaryInput},
 };
@@ -31,8 +32,7 @@ const SHAPING: [&str; 11] = [
     "resumption",
 ];
 
-/// Keys of a client's request that say who asks and where it goes. They stay in a request in the plain shape too, if it
-/// asks the client's own model.
+/// Keys of a client's request that say who asks and where it goes. They stay in every request to the client's own model.
 const ROUTING: [&str; 4] = ["metadata", "service_tier", "inference_geo", "speed"];
 
 /// How the texts begin in which Claude Code and its SDK name themselves, as of Claude Code 2.1.331.
@@ -50,6 +50,7 @@ pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Byte
     match prompt.input {
         PromptMode::Cached => cached(source, prompt),
         PromptMode::Fresh => fresh(source, prompt),
+        PromptMode::Plain => plain_request(source, prompt),
     }
 }
 
@@ -102,6 +103,33 @@ fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { system, instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
     let (_, region) = source.split()?;
+    let mut request = begun(&fields, model, system)?;
+    messages(&mut request, region, instruction, true)?;
+    for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && ROUTING.contains(key)) {
+        request.json(key, value)?;
+    }
+    end(request, max_tokens)
+}
+
+/// A request with one message of the user, for servers that refuse the others, and otherwise with keys that the client sends.
+fn plain_request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let &Prompt { instruction, max_tokens, model, .. } = prompt;
+    let fields = fields(&source.body)?;
+    let mut request = begun(&fields, model, "")?;
+    messages(&mut request, &[], instruction, true)?;
+    for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && ROUTING.contains(key)) {
+        request.json(key, value)?;
+    }
+    let limit = if model.is_none() { limit_within(&fields, "max_tokens", max_tokens) } else { max_tokens };
+    request.json("max_tokens", &limit.to_string())?;
+    if is_streamed(&fields, model) {
+        request.json("stream", "true")?;
+    }
+    Some(request.end())
+}
+
+/// The beginning of a request of our own: its model, what an `OAuth` token needs, and the system line, if there is one.
+fn begun(fields: &Fields<'_>, model: Option<&str>, system: &str) -> Option<ObjectWriter> {
     let mut request = ObjectWriter::default();
     match model {
         Some(model) => request.text("model", model)?,
@@ -115,11 +143,7 @@ fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     } else if !system.is_empty() {
         request.text("system", system)?;
     }
-    messages(&mut request, region, instruction, true)?;
-    for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && ROUTING.contains(key)) {
-        request.json(key, value)?;
-    }
-    end(request, max_tokens)
+    Some(request)
 }
 
 /// The system blocks without which Anthropic refuses a request that shows an `OAuth` token: what says who pays for a request

@@ -2,7 +2,8 @@
 //!
 //! In the shape [`PromptMode::Cached`] items go into it as they are, to the byte, so that the provider finds the beginning in its
 //! prompt cache. A request of the shape [`PromptMode::Fresh`], or to another model, has no reasoning and no ids of items: the
-//! one may be encrypted for the client's model, and the other name what only that model's server has.
+//! one may be encrypted for the client's model, and the other name what only that model's server has. [`PromptMode::Plain`] is
+//! one message of the user.
 //!
 //! Nothing of it is stored, and it is streamed: the backend behind `ChatGPT` takes nothing else.
 
@@ -11,7 +12,10 @@ use std::{borrow::Cow, collections::HashSet};
 use bytes::Bytes;
 
 use crate::{
-    dialect::{json::push_string, object::fields},
+    dialect::{
+        json::push_string,
+        object::{fields, is_streamed, limit_within},
+    },
     raw::{Fields, elements},
     summary::{InputElement, Prompt, PromptMode, SummaryInput},
 };
@@ -34,10 +38,10 @@ const SHAPING: [&str; 14] = [
     "conversation",
 ];
 
-/// Keys of a client's request that say who asks, what may be done with it, where it goes, and how long the model thinks.
-/// They stay in a request in the plain shape too, if it asks the client's own model.
-const ROUTING: [&str; 8] =
-    ["user", "safety_identifier", "service_tier", "metadata", "client_metadata", "provider", "models", "reasoning"];
+/// Keys of a client's request that say who asks, what may be done with it, and where it goes. They stay in every request to
+/// the client's own model, and in a fresh one so does `reasoning`.
+const ROUTING: [&str; 7] =
+    ["user", "safety_identifier", "service_tier", "metadata", "client_metadata", "provider", "models"];
 
 /// The request in the shape that is asked for. None if it cannot be made of what the client sent.
 pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
@@ -50,6 +54,7 @@ pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Byte
     match prompt.input {
         PromptMode::Cached => cached(source, &fields, prompt),
         PromptMode::Fresh => fresh(source, &fields, prompt),
+        PromptMode::Plain => Some(plain(&fields, prompt)),
     }
 }
 
@@ -78,18 +83,39 @@ fn cached(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Op
 /// the client's keys, and none but its items if it asks another model than the client does.
 fn fresh(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
     let (_, region) = source.split()?;
-    let mut request = Request::default();
-    match (prompt.model, fields.get("model")) {
-        (Some(model), _) => request.text("model", model),
-        (None, Some(model)) => request.json("model", model),
-        (None, None) => {}
-    }
+    let mut request = Request::of_model(fields, prompt.model);
     request.text("instructions", prompt.system);
     request.items(region, prompt, true);
-    for (key, value) in fields.iter().filter(|(key, _)| prompt.model.is_none() && ROUTING.contains(key)) {
+    let stays = |key: &str| prompt.model.is_none() && (ROUTING.contains(&key) || key == "reasoning");
+    for (key, value) in fields.iter().filter(|(key, _)| stays(key)) {
         request.json(key, value);
     }
     Some(request.end(fields, prompt))
+}
+
+/// A request with one message of the user, for servers that refuse the others, and otherwise with keys that the client sends.
+fn plain(fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
+    let mut request = Request::of_model(fields, prompt.model);
+    let sends = |key: &str| prompt.model.is_none() && fields.get(key).is_some_and(|value| value != "null");
+    if sends("instructions") {
+        request.text("instructions", prompt.system);
+    }
+    request.items(&[], prompt, true);
+    for (key, value) in fields.iter().filter(|(key, _)| prompt.model.is_none() && ROUTING.contains(key)) {
+        request.json(key, value);
+    }
+    if sends("max_output_tokens") {
+        let limit = limit_within(fields, "max_output_tokens", prompt.max_tokens);
+        request.json("max_output_tokens", &limit.to_string());
+    }
+    if sends("store") {
+        request.json("store", "false");
+    }
+    if is_streamed(fields, prompt.model) {
+        request.json("stream", "true");
+    }
+    request.0.push(b'}');
+    request.0.into()
 }
 
 /// An item without what only the server knows that made it; none of reasoning, of tools, and of what a program calls for and
@@ -144,6 +170,17 @@ fn agent_message(fields: &Fields<'_>) -> Cow<'static, [u8]> {
 struct Request(Vec<u8>);
 
 impl Request {
+    /// A request that names the model.
+    fn of_model(fields: &Fields<'_>, model: Option<&str>) -> Self {
+        let mut request = Self::default();
+        match (model, fields.get("model")) {
+            (Some(model), _) => request.text("model", model),
+            (None, Some(model)) => request.json("model", model),
+            (None, None) => {}
+        }
+        request
+    }
+
     fn key(&mut self, key: &str) {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
         push_string(&mut self.0, key);

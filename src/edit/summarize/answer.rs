@@ -29,6 +29,14 @@ pub enum Fault {
     /// The provider kept it back.
     #[error("the provider's filter stopped the answer")]
     Filtered,
+    /// It is far too short for what it would stand for.
+    #[error("the summary has {tokens} tokens, which is too short for {replaced}")]
+    TooShort {
+        /// What the model has written, without its thoughts.
+        tokens: usize,
+        /// What it was to replace.
+        replaced: usize,
+    },
     /// It does not save anything.
     #[error("the summary has {tokens} tokens, what it would replace has {replaced}")]
     NotSmaller {
@@ -134,17 +142,37 @@ const REFUSALS: [&str; 12] = [
     "对不起，我无法",
 ];
 
-/// What a model writes that calls a tool in its text.
-const CALLS: [&str; 8] = [
+/// What a model writes that calls a tool in its text, or answers in channels (`OpenAI`'s harmony) that its server has not read.
+const CALLS: [&str; 19] = [
     "<tool_call>",
+    "<toolcall>",
     "<function_call>",
+    "<function_calls>",
     "<function=",
     "<invoke ",
+    "<minimax:tool_call>",
+    "<xai:function_call",
     "<|tool_call",
+    "<|dsml|",
+    "<|channel|>",
+    "<|start|>",
+    "<|start_action|>",
     "<|python_tag|>",
+    "[tool_call]",
     "[tool_calls]",
+    "```tool_code",
     "<｜tool",
+    "<｜dsml｜",
 ];
+
+/// From so many tokens on that it stands for, a summary has at least one for each `SHORTEST_PART` of them, up to `SHORTEST`: the
+/// room of one sentence. What is shorter says that there is a summary, and is none.
+const LONG: usize = 12_000;
+const SHORTEST_PART: usize = 400;
+const SHORTEST: usize = 40;
+
+/// A text of more bytes is never too short.
+pub const SHORTEST_BYTES: usize = 1024;
 
 /// The summary in the text of an answer that ended for this reason, if it is one.
 pub fn checked(text: &str, stop: Stop) -> Result<String, Fault> {
@@ -160,6 +188,12 @@ pub fn checked(text: &str, stop: Stop) -> Result<String, Fault> {
         Some(fault) => Err(fault),
         None => Ok(summary),
     }
+}
+
+/// Whether a summary of so many tokens may say what it is to replace.
+pub fn long_enough(tokens: usize, replaced: usize) -> Result<(), Fault> {
+    let least = if replaced < LONG { 0 } else { SHORTEST.min(replaced / SHORTEST_PART) };
+    if tokens >= least { Ok(()) } else { Err(Fault::TooShort { tokens, replaced }) }
 }
 
 /// Whether a message of so many tokens is smaller than what it is to replace.
@@ -291,6 +325,10 @@ fn disguised(summary: &str, answer: &str) -> Option<Fault> {
     // Who keeps to the form that was asked for means what it says.
     if answer.to_ascii_lowercase().contains(OPEN) {
         return None;
+    }
+    // A model may say what it is about to do first.
+    if lower.lines().any(|line| CALLS.iter().any(|call| line.trim_start().starts_with(call))) {
+        return Some(Fault::ToolCall);
     }
     if begins(&PAGES) {
         return Some(Fault::ErrorText);

@@ -40,7 +40,8 @@ fn fitting<'a>(stretches: impl Iterator<Item = &'a &'a [InputElement]>, room: us
     sums.fold((0, 0), |(n, _), sum| (n + 1, sum))
 }
 
-fn tokens(pieces: &[InputElement]) -> usize {
+/// The tokens of messages.
+pub fn tokens(pieces: &[InputElement]) -> usize {
     pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.tokens))
 }
 

@@ -87,8 +87,10 @@ pub struct Settings {
     /// Stores what is summarised, one message per line, for the model to read. With `true`, no summary is made without
     /// a store.
     pub transcript: bool,
-    /// How long all attempts for one summary may take together; then the request goes on without it. A waiting client
-    /// receives nothing meanwhile, so this must be shorter than the client's own time-out. Allowed: 1ms to 365d.
+    /// How long a request waits for a summary; then it goes on without it. A waiting client receives nothing meanwhile, so this
+    /// must be shorter than the client's own time-out. No attempt begins later, and none outlasts an upstream that is silent for
+    /// so long; an answer that keeps coming is read to its end for later requests, for 15 times as long at most. Allowed: 1ms to
+    /// 365d.
     pub timeout: Period,
     /// How long no summary is tried for the same messages after one could not be made. Allowed: 0ms to 365d.
     pub cooldown: Period,
@@ -149,7 +151,7 @@ pub struct Retry {
     /// long again, or after what `retry-after` says, up to 30 s. Allowed: 0 to 100.
     pub max_retries: usize,
     /// The errors after which it may help: HTTP statuses, and texts that the body of the error contains. A request that the
-    /// upstream finds too long, or whose tools it refuses, is sent in another form instead.
+    /// upstream finds too long, or whose form it refuses, is sent in another form instead.
     ///
     /// Not set: 408, 409, 429, and all from 500 on.
     ///

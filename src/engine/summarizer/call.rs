@@ -12,7 +12,7 @@ use super::stream::{self, ReadError};
 use super::words::{Secrets, Words};
 use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::{self as settings, answer::Fault};
-use crate::upstream::refusal::{self, Refusal};
+use crate::upstream::refusal::{self, Refusal, TokenCounts};
 use crate::upstream::{self, UpstreamError, UpstreamErrorKind};
 
 /// Why a call produced no summary.
@@ -33,9 +33,14 @@ pub(super) enum CallError {
     /// The answer could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The answer contains an error event.
-    #[error("the upstream's answer contains an error")]
-    ErrorEvent,
+    /// The answer contains an error.
+    #[error("the upstream's answer contains an error{said}")]
+    ErrorEvent {
+        /// Its own words, for the log.
+        said: Words,
+        /// The reason, if the request was refused in this way and the reason is known.
+        refusal: Option<Refusal>,
+    },
     /// The answer ended before it was complete.
     #[error("the answer ended before it was complete")]
     Incomplete,
@@ -58,6 +63,8 @@ pub(super) struct ErrorResponse {
     retry_after: Option<Duration>,
     /// The reason for the refusal, if it is known.
     refusal: Option<Refusal>,
+    /// Whether the request may be refused for its form in words that are not known.
+    is_refused: bool,
     /// Whether the same request may be accepted.
     repeats: bool,
 }
@@ -69,8 +76,8 @@ pub(super) enum Retry {
     Same(Option<Duration>),
     /// Send half as much of the conversation.
     Shorter,
-    /// Send a request without tools.
-    WithoutTools,
+    /// Send a request in the plain form.
+    Plain,
     /// Do not retry with this model.
     Never,
 }
@@ -106,10 +113,12 @@ pub(super) async fn call(
         let said = Words::of(&text, &secrets);
         return Err(CallError::Status(ErrorResponse::new(status, retry_after, &text, retry, said)));
     }
-    let answer = stream::read(response, dialect, idle_timeout).await?;
-    if answer.is_error {
-        return Err(CallError::ErrorEvent);
-    }
+    let answer = stream::read(response, dialect, idle_timeout).await.map_err(|error| match error {
+        ReadError::ErrorEvent(data) => {
+            CallError::ErrorEvent { said: Words::of(&data, &secrets), refusal: refusal::classify_event(&data) }
+        }
+        error => error.into(),
+    })?;
     if answer.stop_reason.is_none() && !answer.is_complete {
         return Err(CallError::Incomplete);
     }
@@ -134,8 +143,17 @@ impl CallError {
                 }
             },
             Self::NoRequest | Self::HeadTimeout(_) | Self::Read(ReadError::Idle(_)) | Self::NotCounted => Retry::Never,
-            Self::Read(_) | Self::ErrorEvent | Self::Incomplete | Self::Fault(_) => Retry::Same(None),
+            Self::ErrorEvent { refusal, .. } => refusal.map_or(Retry::Same(None), retry_of),
+            Self::Read(_) | Self::Incomplete | Self::Fault(_) => Retry::Same(None),
         }
+    }
+}
+
+/// How to retry after a refusal for a known reason.
+fn retry_of(refusal: Refusal) -> Retry {
+    match refusal {
+        Refusal::Overflow(_) => Retry::Shorter,
+        Refusal::Sequence | Refusal::Reasoning | Refusal::Form(_) | Refusal::Tools => Retry::Plain,
     }
 }
 
@@ -148,24 +166,25 @@ impl ErrorResponse {
         said: Words,
     ) -> Self {
         let repeats = retry.repeats(status.as_u16(), text);
-        Self { status, said, retry_after, refusal: refusal_of(status, text), repeats }
+        let refuses = matches!(status.as_u16(), 400 | 413 | 422);
+        let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
+        let refusal = refuses.then(|| refusal::classify(text)).flatten();
+        // Servers before the upstream say in HTML that a body is too large.
+        let by_status = status == StatusCode::PAYLOAD_TOO_LARGE && !is_json;
+        let refusal = refusal.or_else(|| by_status.then(|| Refusal::Overflow(TokenCounts::default())));
+        Self { status, said, retry_after, refusal, is_refused: refuses && refusal::may_be_of_form(text), repeats }
     }
 
     fn retry(&self) -> Retry {
         match self.refusal {
-            Some(Refusal::Overflow(_)) => Retry::Shorter,
-            Some(Refusal::Sequence | Refusal::Reasoning | Refusal::Form(_) | Refusal::Tools) => Retry::WithoutTools,
+            Some(refusal) => retry_of(refusal),
             None if self.repeats && self.retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
                 Retry::Same(self.retry_after)
             }
+            None if self.is_refused => Retry::Plain,
             None => Retry::Never,
         }
     }
-}
-
-/// The reason for a refusal with this status, if another request may be accepted.
-fn refusal_of(status: StatusCode, text: &[u8]) -> Option<Refusal> {
-    matches!(status.as_u16(), 400 | 413 | 422).then(|| refusal::classify(text)).flatten()
 }
 
 /// The pause that the upstream asks for, in seconds or, in `retry-after-ms`, in milliseconds. A date is ignored.
@@ -211,9 +230,10 @@ mod tests {
         for status in [408, 409, 429, 500, 502, 503, 504, 529] {
             assert_eq!(retry(status, "context length", &[]), Retry::Same(None), "{status}");
         }
-        for status in [201, 302, 400, 401, 403, 404, 413, 422] {
+        for status in [201, 302, 400, 401, 403, 404, 422] {
             assert_eq!(retry(status, "no", &[]), Retry::Never, "{status}");
         }
+        assert_eq!(retry(413, "<html>", &[]), Retry::Shorter);
     }
 
     #[test]
@@ -237,8 +257,18 @@ mod tests {
         let sequence = r#"{"error":{"message":"Conversation roles must alternate"}}"#;
         for status in [400, 413, 422] {
             assert_eq!(retry(status, overflow, &[]), Retry::Shorter, "{status}");
-            assert_eq!(retry(status, tools, &[]), Retry::WithoutTools, "{status}");
-            assert_eq!(retry(status, sequence, &[]), Retry::WithoutTools, "{status}");
+            assert_eq!(retry(status, tools, &[]), Retry::Plain, "{status}");
+            assert_eq!(retry(status, sequence, &[]), Retry::Plain, "{status}");
+            for unknown in [
+                r#"{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model."}}"#,
+                r#"{"error":{"message":"`max_tokens` must be greater than `thinking.budget_tokens`"}}"#,
+                r#"[{"error":{"message":"Invalid JSON payload received. Unknown name \"stream_options\""}}]"#,
+            ] {
+                assert_eq!(retry(status, unknown, &[]), Retry::Plain, "{status}");
+            }
+            for other in ["{}", r#"{"error":{"message":"no credits are left"}}"#] {
+                assert_eq!(retry(status, other, &[]), Retry::Never, "{status}");
+            }
         }
         assert_eq!(retry(401, overflow, &[]), Retry::Never);
         assert_eq!(retry(500, overflow, &[]), Retry::Same(None));

@@ -10,7 +10,7 @@ use super::endpoints::Candidate;
 use super::{Shared, Summarizer, SummaryOrigin};
 use crate::dialect::Stop;
 use crate::edit::clear_tool_results::digest::Digest;
-use crate::edit::summarize::{PromptMode, answer};
+use crate::edit::summarize::{PromptMode, answer, as_text};
 use crate::engine::EngineConfig;
 use crate::engine::error::DigestError;
 use crate::handler::HandlerAsk;
@@ -67,13 +67,20 @@ impl DigestTask<'_> {
     /// Asks one model, with retries.
     async fn ask(&self, candidate: &Candidate<'_>) -> Result<String, CallError> {
         let max_retries = self.config.summarize().retry.max_retries;
-        let mut n_repeated = 0;
+        let (mut n_repeated, mut input) = (0, PromptMode::Fresh);
         loop {
-            let error = match self.call(candidate).await {
+            let error = match self.call(candidate, input).await {
                 Ok(digest) => return Ok(digest),
                 Err(error) => error,
             };
-            let Retry::Same(pause) = error.retry() else { return Err(error) };
+            let pause = match error.retry() {
+                Retry::Same(pause) => pause,
+                Retry::Plain if input == PromptMode::Fresh => {
+                    input = PromptMode::Plain;
+                    continue;
+                }
+                _ => return Err(error),
+            };
             n_repeated += 1;
             let pause = pause.unwrap_or_else(|| self.shared.backoff(u32::try_from(n_repeated).unwrap_or(u32::MAX)));
             if n_repeated > max_retries || Instant::now() + pause >= self.deadline {
@@ -83,12 +90,17 @@ impl DigestTask<'_> {
         }
     }
 
-    async fn call(&self, candidate: &Candidate<'_>) -> Result<String, CallError> {
+    async fn call(&self, candidate: &Candidate<'_>, input: PromptMode) -> Result<String, CallError> {
         let (dialect, language) = (self.origin.dialect, self.config.planner.settings.language);
-        let instruction = self.digest.instruction(language);
+        let (system, mut instruction) = (Digest::system(language), self.digest.instruction(language));
+        if input == PromptMode::Plain {
+            let words = [system, &instruction];
+            let said = as_text::prompt(&self.source, dialect, &words, usize::MAX).ok_or(CallError::NoRequest)?;
+            instruction = said.into();
+        }
         let prompt = Prompt {
-            input: PromptMode::Fresh,
-            system: Digest::system(language),
+            input,
+            system,
             instruction: &instruction,
             max_tokens: self.digest.max_tokens,
             model: candidate.model,

@@ -30,6 +30,9 @@ pub(super) enum ReadError {
     /// The answer is not UTF-8.
     #[error("the answer is not UTF-8")]
     NotText,
+    /// The upstream reports an error in place of an answer, in this event.
+    #[error("the upstream's answer contains an error")]
+    ErrorEvent(Vec<u8>),
     /// The answer is not in the dialect of the request.
     #[error(transparent)]
     InvalidAnswer(#[from] InvalidAnswer),
@@ -103,6 +106,9 @@ async fn read_events(
         })?;
         answer.is_error |= event.event == "error";
         add(event.data.as_bytes(), dialect, &mut answer)?;
+        if answer.is_error {
+            return Err(ReadError::ErrorEvent(event.data.into_bytes()));
+        }
         if answer.is_complete {
             break;
         }
@@ -124,7 +130,7 @@ async fn read_json(
     }
     let mut answer = Answer { is_complete: true, ..Answer::with_text() };
     add(&json, dialect, &mut answer)?;
-    Ok(answer)
+    if answer.is_error { Err(ReadError::ErrorEvent(json)) } else { Ok(answer) }
 }
 
 fn add(data: &[u8], dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), ReadError> {

@@ -14,7 +14,7 @@ use crate::body::Lease;
 use crate::dialect::{Answer, Dialect, Stop, Usage};
 use crate::edit::Language;
 use crate::edit::summarize::answer::Fault;
-use crate::edit::summarize::{Backend, PromptMode, answer, fit, instruction};
+use crate::edit::summarize::{Backend, PromptMode, answer, as_text, fit, instruction};
 use crate::engine::EngineConfig;
 use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
@@ -75,6 +75,8 @@ struct RequestSpec {
     source: SummaryInput,
     /// Whether something is left out of its middle.
     is_cut: bool,
+    /// The most tokens of it in the plain form, which can be cut anywhere.
+    most_tokens: usize,
     max_tokens: usize,
     instruction: String,
 }
@@ -125,6 +127,9 @@ impl SummaryTask<'_> {
         for (n, one) in candidates.iter().enumerate() {
             // A silent model leaves time for those after it.
             let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
             let idle_timeout = left / u32::try_from(candidates.len() - n).unwrap_or(u32::MAX);
             match self.ask(one, deadline, idle_timeout).await {
                 Ok(written) => return Ok(written),
@@ -143,8 +148,8 @@ impl SummaryTask<'_> {
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CandidateError> {
         let (name, gauge) = (candidate.name(self.job.model.as_deref()), self.gauge(candidate.model));
-        let refuses_tools = self.shared.toolless.lock().await.contains(&name);
-        let mut spec = self.spec(candidate, &gauge, refuses_tools);
+        let plain_only = self.shared.plain_only.lock().await.contains(&name);
+        let mut spec = self.spec(candidate, &gauge, plain_only);
         let (mut n_repeated, mut n_halved, mut was_refused) = (0, 0, false);
         for number in 1.. {
             if !self.flight.is_wanted() {
@@ -153,18 +158,25 @@ impl SummaryTask<'_> {
             let error = match self.attempt(candidate, &Request::Text(&spec), number, idle_timeout).await {
                 Ok(written) => {
                     if was_refused {
-                        self.shared.note_toolless(name).await;
+                        self.shared.note_plain_only(name).await;
                     }
                     return Ok(written);
                 }
                 Err(error) => error,
             };
-            match error.retry() {
-                Retry::WithoutTools if spec.input == PromptMode::Cached => {
+            let retry = if Instant::now() < deadline { error.retry() } else { Retry::Never };
+            match retry {
+                Retry::Plain if spec.input != PromptMode::Plain => {
+                    tracing::info!(model = name, %error, "the upstream refused a call for a summary, which is made once more as plain text");
                     was_refused = true;
-                    spec.input = PromptMode::Fresh;
+                    spec.become_plain();
                 }
-                Retry::Shorter if n_halved < MAX_HALVINGS && spec.fit(tokens_of(&spec.source) / 2) => n_halved += 1,
+                Retry::Shorter if n_halved < MAX_HALVINGS => {
+                    let most_tokens = spec.most_tokens.min(tokens_of(&spec.source)) / 2;
+                    spec.become_plain();
+                    spec.most_tokens = most_tokens;
+                    n_halved += 1;
+                }
                 Retry::Same(pause) if n_repeated < self.config.summarize().retry.max_retries => {
                     n_repeated += 1;
                     let n = u32::try_from(n_repeated).unwrap_or(u32::MAX);
@@ -220,8 +232,8 @@ impl SummaryTask<'_> {
     ) -> Result<CountedSummary, CallError> {
         let dialect = self.origin.dialect;
         let body = spec.request(dialect, candidate.model).ok_or(CallError::NoRequest)?;
-        let answer =
-            call::call(candidate, dialect, body, &self.job.betas, &self.config.summarize().retry, idle_timeout).await?;
+        let betas = if spec.input == PromptMode::Plain { &[] } else { &*self.job.betas };
+        let answer = call::call(candidate, dialect, body, betas, &self.config.summarize().retry, idle_timeout).await?;
         self.bill(&answer);
         let stop = match &answer.stop_reason {
             _ if answer.calls_tool => Stop::ToolCall,
@@ -229,6 +241,9 @@ impl SummaryTask<'_> {
             None => Stop::Done,
         };
         let summary = answer::checked(answer.text.as_deref().unwrap_or_default(), stop)?;
+        if summary.len() <= answer::SHORTEST_BYTES {
+            answer::long_enough(self.tokens(&summary).await?, self.job.tokens)?;
+        }
         let summary = self.finalized(summary).await;
         self.counted(self.job.frame.around(&summary), false).await
     }
@@ -262,12 +277,17 @@ impl SummaryTask<'_> {
 
     /// The summary that stands for the messages, if it is smaller than they are.
     async fn counted(&self, text: String, is_block: bool) -> Result<CountedSummary, CallError> {
-        let (gauge, measured) = (self.gauge(None), text.clone());
-        let tokens = run_blocking(move || gauge.text(&measured)).await.map_err(|_| CallError::NotCounted)?;
+        let tokens = self.tokens(&text).await?;
         answer::smaller(tokens, self.job.tokens)?;
         let transcript = self.job.transcript.as_ref().map(|transcript| transcript.key);
         let SummaryJob { tokens_replaced, n_elements: made_at, .. } = *self.job;
         Ok(CountedSummary { summary: Summary { text, is_block, tokens_replaced, made_at, transcript }, tokens })
+    }
+
+    /// The tokens of a text in a request of the client.
+    async fn tokens(&self, text: &str) -> Result<usize, CallError> {
+        let (gauge, text) = (self.gauge(None), text.to_owned());
+        run_blocking(move || gauge.text(&text)).await.map_err(|_| CallError::NotCounted)
     }
 
     /// The token counter of a model, or of the request's model.
@@ -278,17 +298,24 @@ impl SummaryTask<'_> {
     }
 
     /// The first request to a model.
-    fn spec(&self, candidate: &Candidate<'_>, gauge: &Gauge, refuses_tools: bool) -> RequestSpec {
+    fn spec(&self, candidate: &Candidate<'_>, gauge: &Gauge, plain_only: bool) -> RequestSpec {
         let (summarize, language) = (self.config.summarize(), self.config.planner.settings.language);
         // Another model has nothing of the conversation in its prompt cache, and needs no more of it.
         let is_other = candidate.model.is_some_and(|model| self.job.model.as_deref() != Some(model));
-        let input = if is_other || refuses_tools { PromptMode::Fresh } else { summarize.input };
+        let input = match summarize.input {
+            PromptMode::Cached if is_other => PromptMode::Fresh,
+            input => input,
+        };
         let quarter = gauge.window().map_or(usize::MAX, |window| window / 4);
         let max_tokens = summarize.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS.min(quarter));
         let instruction = instruction::instruction(summarize, language).into_owned();
         let words = instruction.len() + instruction::middle_left_out(language).len();
         let source = self.rewritten.as_ref().unwrap_or(&self.job.source).clone();
-        let mut spec = RequestSpec { input, language, source, is_cut: false, max_tokens, instruction };
+        let (is_cut, most_tokens) = (false, usize::MAX);
+        let mut spec = RequestSpec { input, language, source, is_cut, most_tokens, max_tokens, instruction };
+        if plain_only || input == PromptMode::Plain {
+            spec.become_plain();
+        }
         if let Some(window) = gauge.window() {
             spec.fit(window.saturating_sub(max_tokens + words.div_ceil(2) + SLACK));
         }
@@ -297,22 +324,35 @@ impl SummaryTask<'_> {
 }
 
 impl RequestSpec {
-    /// Leaves out the middle if the source has more tokens than this. Returns whether something was left out.
-    fn fit(&mut self, most_tokens: usize) -> bool {
+    /// Leaves out the middle if the source has more tokens than this.
+    fn fit(&mut self, most_tokens: usize) {
+        if self.input == PromptMode::Plain {
+            self.most_tokens = most_tokens;
+            return;
+        }
         let fitted = fit::fitted(&self.source, most_tokens);
-        let is_shorter = fitted.messages.len() < self.source.messages.len();
+        self.is_cut |= fitted.messages.len() < self.source.messages.len();
         self.source = fitted;
-        self.is_cut |= is_shorter;
-        is_shorter
+    }
+
+    /// Takes the plain form, which has none of the client's instructions and tools.
+    fn become_plain(&mut self) {
+        self.input = PromptMode::Plain;
+        self.source.messages.drain(..self.source.n_leading.min(self.source.messages.len()));
+        (self.source.n_leading, self.source.base_tokens) = (0, 0);
     }
 
     fn request(&self, dialect: &dyn Dialect, model: Option<&str>) -> Option<Bytes> {
-        let &Self { input, language, ref source, is_cut, max_tokens, ref instruction } = self;
+        let &Self { input, language, ref source, is_cut, most_tokens, max_tokens, ref instruction } = self;
         let mut instruction = Cow::Borrowed(instruction.as_str());
-        if is_cut {
+        let is_plain = input == PromptMode::Plain;
+        if is_cut || is_plain && tokens_of(source) > most_tokens {
             instruction = format!("{instruction}\n\n{}", instruction::middle_left_out(language)).into();
         }
         let system = instruction::system(language);
+        if is_plain {
+            instruction = as_text::prompt(source, dialect, &[system, &instruction], most_tokens)?.into();
+        }
         dialect.summary_request(source, &Prompt { input, system, instruction: &instruction, max_tokens, model })
     }
 }
@@ -346,5 +386,5 @@ impl From<CallError> for CandidateError {
 // === helpers ===
 
 fn tokens_of(source: &SummaryInput) -> usize {
-    source.base_tokens + source.messages.iter().map(|piece| piece.tokens).sum::<usize>()
+    source.base_tokens + fit::tokens(&source.messages)
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use memchr::memmem;
 
-use crate::raw::Fields;
+use crate::raw::{Fields, elements};
 
 /// What an upstream was sent, none of which is to be in the log.
 #[derive(Debug)]
@@ -22,6 +22,9 @@ pub(super) struct Words(String);
 /// How many characters of a message are looked at.
 const MOST: usize = 300;
 
+/// How deep the message is looked for.
+const MAX_DEPTH: usize = 4;
+
 /// So many characters that are in what was sent, too, count as a repetition of it.
 const REPEATED: usize = 12;
 
@@ -29,7 +32,7 @@ impl Words {
     /// The message in the body of a refusal.
     pub(super) fn of(body: &[u8], secrets: &Secrets) -> Self {
         let text = str::from_utf8(body).unwrap_or_default();
-        let said = Fields::of(text).and_then(|fields| message(&fields, 2)).unwrap_or_default();
+        let said = Fields::of(first(text)).and_then(|fields| message(&fields, MAX_DEPTH)).unwrap_or_default();
         let chars: Vec<char> = said.chars().take(MOST).collect();
         let mut is_sent = vec![false; chars.len()];
         for (n, part) in chars.windows(REPEATED).enumerate() {
@@ -59,12 +62,20 @@ impl Secrets {
     }
 }
 
-/// The sentence that servers say: `error.message`, `message`, `detail`, or `error` as a string.
+/// The sentence that servers say: `error.message`, `message`, `detail`, or `error` as a string, in an event below `response`,
+/// and `detail[0].msg` of those that check requests with pydantic.
 fn message(fields: &Fields<'_>, depth: usize) -> Option<String> {
-    let inner = || fields.object("error").filter(|_| depth > 0).and_then(|error| message(&error, depth - 1));
-    let said =
-        inner().or_else(|| ["message", "detail", "error"].iter().find_map(|key| Some(fields.string(key)?.into())));
-    said.filter(|said| !said.is_empty())
+    let depth = depth.checked_sub(1)?;
+    let said = |key: &str| Some(fields.string(key)?.into_owned()).filter(|said| !said.is_empty());
+    let inner = |key: &str| message(&Fields::of(first(fields.get(key)?))?, depth);
+    let found = inner("error").or_else(|| inner("response"));
+    let found = found.or_else(|| ["message", "detail", "msg"].iter().find_map(|key| said(key).or_else(|| inner(key))));
+    found.or_else(|| said("error"))
+}
+
+/// The first element of an array; any other value as it is.
+fn first(json: &str) -> &str {
+    elements(json).and_then(|elements| elements.first().copied()).unwrap_or(json)
 }
 
 impl fmt::Display for Words {
@@ -95,6 +106,9 @@ mod tests {
             r#"{"message":"no such beta"}"#,
             r#"{"detail":"no such beta"}"#,
             r#"{"error":{"error":{"message":"no such beta"}}}"#,
+            r#"[{"error":{"code":400,"message":"no such beta"}}]"#,
+            r#"{"type":"response.failed","response":{"error":{"code":"x","message":"no such beta"}}}"#,
+            r#"{"object":"error","message":{"detail":[{"loc":["body"],"msg":"no such beta"}]}}"#,
         ] {
             assert_eq!(said(body), ": no such beta", "{body}");
         }

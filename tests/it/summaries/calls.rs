@@ -154,14 +154,19 @@ fn tells_of_a_gap(call: &Asked) -> usize {
 }
 
 #[tokio::test]
-async fn a_summary_input_that_cannot_be_shortened_is_not_sent_again() {
+async fn a_summary_input_of_long_messages_is_cut_in_the_middle_of_its_text() {
     let refusal = r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#;
-    let upstream = Summarizer::playing([Play::Status("400 Bad Request", &[], refusal)]).await;
-    let abridge = setup(&upstream).start().await;
-    // The last message of what is summarised is more than half of it.
-    let talk = talk("a", 3).replace("a question 2", &"a long question ".repeat(500));
-    assert_eq!(ask(&abridge, talk).await.head.get("x-abridge-edits"), None);
-    assert_eq!(upstream.summaries().len(), 1);
+    let html = Play::Status("413 Request Entity Too Large", &[], "<html><body>413</body></html>");
+    for refusal in [Play::Status("400 Bad Request", &[], refusal), html] {
+        let upstream = Summarizer::playing([refusal]).await;
+        let abridge = setup(&upstream).start().await;
+        // The last message of what is summarised is more than half of it.
+        let talk = talk("a", 3).replace("a question 2", &"a long question ".repeat(500));
+        assert_eq!(ask(&abridge, talk).await.head.get("x-abridge-edits"), Some("summary=1"));
+        let calls = upstream.summaries();
+        assert!(calls.len() == 2 && calls[1].body.len() < calls[0].body.len() * 6 / 10, "{}", calls.len());
+        assert_eq!(calls.iter().map(tells_of_a_gap).collect::<Vec<_>>(), [0, 1]);
+    }
 }
 
 #[tokio::test]

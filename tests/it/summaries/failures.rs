@@ -10,6 +10,9 @@ fn failures() -> Vec<(&'static str, Play)> {
     let cut_off = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}"#;
     vec![
         ("empty", stream("")),
+        ("a call as text", stream("<minimax:tool_call>\n<invoke name=\"f\">")),
+        ("a call as text behind a remark", stream("I look first.\n<function_calls>\n<invoke name=\"f\">")),
+        ("a channel", stream("<|channel|>commentary to=functions.f<|message|>{}<|call|>")),
         ("thoughts alone", stream("<analysis>Let me see.</analysis>")),
         ("the text of an error", Play::Json("Internal Server Error".to_owned())),
         ("an error in the stream", Play::chunks(&[said, r#"{"error":{"message":"overloaded"}}"#])),

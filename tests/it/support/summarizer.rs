@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -27,6 +28,8 @@ pub(crate) enum Play {
     Raw(Vec<u8>),
     /// Answers with this status, these header lines and this body.
     Status(&'static str, &'static [&'static str], &'static str),
+    /// Answers with a stream that says this, a piece after each of these pauses.
+    Slow(Vec<&'static str>, Duration),
     /// Never answers.
     Hang,
     /// Begins to answer, and then never says anything more.
@@ -194,6 +197,17 @@ impl Stage {
                 answer(wire, "200 OK", &[], &body).await
             }
             Play::Status(status, fields, body) => answer(wire, status, fields, body).await,
+            Play::Slow(pieces, pause) => {
+                wire.try_send(streaming).await.ok()?;
+                for piece in pieces {
+                    let chunk = format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{piece}"}}}}]}}"#);
+                    tokio::time::sleep(pause).await;
+                    wire.try_send(events(&[&chunk]).into_bytes()).await.ok()?;
+                }
+                let end = [r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#, "[DONE]"];
+                wire.try_send(events(&end).into_bytes()).await.ok()?;
+                None
+            }
             Play::Hang => {
                 wire.gone().await;
                 None

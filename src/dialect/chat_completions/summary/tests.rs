@@ -147,6 +147,26 @@ fn the_limit_has_the_key_that_is_understood() {
 }
 
 #[test]
+fn plain_has_one_message_and_keys_that_the_client_sends() {
+    let plain = |body: &str, model| {
+        let prompt = Prompt { input: PromptMode::Plain, system: "S", instruction: "I", max_tokens: 9000, model };
+        text(request(&source(body), &prompt))
+    };
+    let message = r#""messages":[{"role":"user","content":"I"}]"#;
+    let own =
+        r#"{"model":"m","messages":[],"tools":[{}],"stream_options":{},"reasoning_effort":"high","temperature":0}"#;
+    assert_eq!(plain(own, None), format!(r#"{{"model":"m",{message}}}"#));
+    for (limit, expected) in [("500", 9000), ("4096", 4096), ("32000", 9000)] {
+        for key in ["max_tokens", "max_completion_tokens"] {
+            let body = format!(r#"{{"model":"m","{key}":{limit},"stream":true,"user":"u","messages":[]}}"#);
+            let request = format!(r#"{{"model":"m",{message},"user":"u","{key}":{expected},"stream":true}}"#);
+            assert_eq!(plain(&body, None), request);
+            assert_eq!(plain(&body, Some("x")), format!(r#"{{"model":"x",{message},"stream":true}}"#));
+        }
+    }
+}
+
+#[test]
 fn of_what_is_odd_nothing_is_made() {
     for body in
         ["", "[]", "null", "{", r#"{"a":1,"messages":[],"a":2}"#, r#"{"messages":[],"mess\u0061ges":[]}"#, "{}\u{0}"]

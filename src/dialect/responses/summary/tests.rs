@@ -85,3 +85,22 @@ fn there_is_no_request_behind_a_trigger_or_without_items() {
     let prompt = Prompt { input: PromptMode::Cached, system: "S", instruction: "I", max_tokens: 900, model: None };
     assert_eq!(request(&nothing, &prompt), None);
 }
+
+#[test]
+fn plain_has_one_message_and_keys_that_the_client_sends() {
+    assert_eq!(
+        ask(r#"{"model":"m","input":[],"tools":[{}],"reasoning":{"effort":"high"}}"#, PromptMode::Plain, None).unwrap(),
+        format!(r#"{{"model":"m","input":[{INSTRUCTION}]}}"#)
+    );
+    let all = r#"{"model":"m","instructions":"be","input":[],"stream":true,"store":true,"max_output_tokens":5000,"include":[],"user":"u"}"#;
+    assert_eq!(
+        ask(all, PromptMode::Plain, None).unwrap(),
+        format!(
+            r#"{{"model":"m","instructions":"S","input":[{INSTRUCTION}],"user":"u","max_output_tokens":900,"store":false,"stream":true}}"#
+        )
+    );
+    assert_eq!(
+        ask(all, PromptMode::Plain, Some("x")).unwrap(),
+        format!(r#"{{"model":"x","input":[{INSTRUCTION}],"stream":true}}"#)
+    );
+}

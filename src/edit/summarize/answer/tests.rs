@@ -147,6 +147,13 @@ fn calls_and_refusals_in_disguise_are_refused() {
         "<analysis>A</analysis>\n<function=bash>",
         "[TOOL_CALLS][{\"name\":\"bash\"}]",
         "<｜tool▁calls▁begin｜>bash",
+        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"bash\">",
+        "<minimax:tool_call>\n<invoke name=\"bash\">",
+        "<function_calls>\n<invoke name=\"bash\">",
+        "<|channel|>commentary to=functions.bash <|constrain|>json<|message|>{\"cmd\":\"ls\"}<|call|>",
+        "<|start|>assistant<|channel|>analysis<|message|>Let me see.",
+        "Let me look at the files first.\n\n<function_calls>\n<invoke name=\"bash\">",
+        "I will check this.\n  <minimax:tool_call>",
         r#"{"name": "bash", "arguments": {"cmd": "ls"}}"#,
         r#"[{"name": "bash", "parameters": {}}]"#,
         r#"{"tool_calls": [{}]}"#,
@@ -185,6 +192,22 @@ fn summaries_that_speak_of_errors_are_taken() {
         let answer = format!("<summary>{text}</summary>");
         assert_eq!(checked(&answer, Stop::Done).as_deref(), Ok(text));
     }
+}
+
+#[test]
+fn a_summary_must_have_room_for_what_it_stands_for() {
+    for (replaced, least) in [(100, 0), (LONG - 1, 0), (LONG, 30), (16_000, 40), (1_000_000, 40)] {
+        assert_eq!(long_enough(least, replaced), Ok(()), "{replaced}");
+        if let Some(tokens) = least.checked_sub(1) {
+            assert_eq!(long_enough(tokens, replaced), Err(Fault::TooShort { tokens, replaced }));
+        }
+    }
+}
+
+#[test]
+fn a_summary_in_the_form_that_was_asked_for_may_quote_calls() {
+    let text = "The parser refuses this:\n<function_calls>\nas of now.";
+    assert_eq!(checked(&format!("<summary>\n{text}\n</summary>"), Stop::Done).as_deref(), Ok(text));
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! A conversation as one text, for upstreams that refuse its messages.
+
+use std::fmt::Write;
+
+use crate::{
+    conversation::{BlockIndex, Conversation, Role, Unit},
+    dialect::{Dialect, strings},
+    summary::{Prompt, PromptMode, SummaryInput},
+};
+
+use super::fit;
+
+/// Stands for the middle of a conversation that is too long.
+const LEFT_OUT: &str = "\n\n[…]\n\n";
+
+/// What one message says that asks for a summary: the words before the conversation, the conversation, and the words behind it.
+/// None if `source` cannot be read. Of a conversation of more than `most_tokens`, the middle is left out.
+pub fn prompt(
+    source: &SummaryInput,
+    dialect: &dyn Dialect,
+    [before, behind]: &[&str; 2],
+    most_tokens: usize,
+) -> Option<String> {
+    // A fresh request has nothing that a model does not read: no reasoning, no ids, no calls of programs.
+    let asked = Prompt { input: PromptMode::Fresh, system: "", instruction: "", max_tokens: 0, model: Some("") };
+    let body = dialect.summary_request(source, &asked)?;
+    let conversation = dialect.parse(&body).ok()?;
+    let mut text = String::with_capacity(body.len());
+    for unit in &conversation.units {
+        push(&mut text, dialect, &body, &conversation, unit);
+    }
+    cut(&mut text, most_tokens, fit::tokens(&source.messages));
+    Some([before, text.trim(), behind].join("\n\n"))
+}
+
+/// Adds who speaks in a unit, what it says, and its calls.
+fn push(text: &mut String, dialect: &dyn Dialect, body: &[u8], conversation: &Conversation<'_>, unit: &Unit) {
+    let spans = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
+    let mut parts: Vec<_> = spans.into_iter().filter_map(|span| strings::text(body, span)).collect();
+    for call in BlockIndex::each(&unit.blocks) {
+        let input = conversation.block(call).and_then(|block| dialect.input(body, block.span));
+        if let Some(input) = input.and_then(|input| strings::text_or_json(body, input.span)) {
+            parts.push(format!("[calls {}: {input}]", conversation.tool_name(call)).into());
+        }
+    }
+    let said = parts.join("\n");
+    let who = match unit.role {
+        Role::System | Role::Developer => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool result",
+        Role::Other => "other",
+    };
+    if !said.is_empty() {
+        let _ = write!(text, "### {who}\n{said}\n\n");
+    }
+}
+
+/// Leaves out the middle of a text of so many tokens: of what may stay, a quarter is its beginning.
+fn cut(text: &mut String, most_tokens: usize, tokens: usize) {
+    if tokens <= most_tokens {
+        return;
+    }
+    let most = text.len().saturating_mul(most_tokens) / tokens;
+    let (head, tail) = (text.floor_char_boundary(most / 4), text.ceil_char_boundary(text.len() - most / 4 * 3));
+    text.replace_range(head..tail, LEFT_OUT);
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{dialect::for_path, summary::InputElement};
+
+    fn source(elements: &[&str]) -> SummaryInput {
+        let element = |json: &&str| InputElement { json: Bytes::from((*json).to_owned()), tokens: 100, opens: true };
+        let body = Bytes::from_static(br#"{"model":"m","input":[],"messages":[]}"#);
+        SummaryInput { body, messages: elements.iter().map(element).collect(), n_leading: 0, base_tokens: 0 }
+    }
+
+    const TOLD: &str = "BEFORE\n\n### user\nhi\n\n### assistant\nI look.\n[calls read: {\"path\":\"x\"}]\n\n### tool result\nfound\n\nBEHIND";
+
+    #[test]
+    fn a_conversation_becomes_a_text_in_every_dialect() {
+        let chat = source(&[
+            r#"{"role":"user","content":"hi"}"#,
+            r#"{"role":"assistant","content":"I look.","reasoning_content":"hm","tool_calls":[{"id":"a","type":"function","function":{"name":"read","arguments":"{\"path\":\"x\"}"}}]}"#,
+            r#"{"role":"tool","tool_call_id":"a","content":[{"type":"text","text":"found"}]}"#,
+            r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}"#,
+        ]);
+        let messages = source(&[
+            r#"{"role":"user","content":"hi"}"#,
+            r#"{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"read","input":{"path":"x"}}]}"#,
+            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"found"}]}"#,
+            r#"{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}"#,
+        ]);
+        for (path, source) in [("/v1/chat/completions", chat), ("/v1/messages", messages)] {
+            let told = prompt(&source, for_path(path).unwrap(), &["BEFORE", "BEHIND"], usize::MAX);
+            assert_eq!(told.as_deref(), Some(TOLD), "{path}");
+        }
+        // Here a call is an item of its own.
+        let responses = source(&[
+            r#"{"role":"user","content":"hi"}"#,
+            r#"{"type":"reasoning","id":"rs_1","encrypted_content":"gAAA"}"#,
+            r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"I look."}]}"#,
+            r#"{"type":"function_call","id":"fc_1","call_id":"a","name":"read","arguments":"{\"path\":\"x\"}"}"#,
+            r#"{"type":"function_call_output","call_id":"a","output":"found"}"#,
+            r#"{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,AAAA"}]}"#,
+        ]);
+        let told = prompt(&responses, for_path("/v1/responses").unwrap(), &["BEFORE", "BEHIND"], usize::MAX);
+        assert_eq!(told.unwrap(), TOLD.replace("I look.\n[", "I look.\n\n### assistant\n["));
+    }
+
+    #[test]
+    fn the_middle_is_left_out_where_there_is_too_much() {
+        let long = format!(r#"{{"role":"user","content":"A{}Z"}}"#, "é".repeat(4000));
+        let source = source(&[&long]);
+        let dialect = for_path("/v1/chat/completions").unwrap();
+        for (most, expected) in [(100, 8000..9000), (50, 3900..4200), (10, 700..900)] {
+            let told = prompt(&source, dialect, &["", ""], most).unwrap();
+            assert!(expected.contains(&told.len()), "{most}: {}", told.len());
+            assert!(told.contains("user\nAé") && told.contains("éZ"), "{most}");
+            assert_eq!(told.contains(LEFT_OUT), most < 100, "{most}");
+        }
+    }
+}
