@@ -137,7 +137,7 @@ pub struct Prompt<'a> {
     pub input: PromptMode,
     /// The system line of a fresh request.
     pub system: &'a str,
-    /// What the model is to do, which stands behind the messages. In a plain request it is all that the one message says.
+    /// The task of the model, after the messages. In a plain request it is the whole text of the one message.
     pub instruction: &'a str,
     /// The most tokens of the answer.
     pub max_tokens: usize,

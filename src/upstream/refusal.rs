@@ -220,7 +220,6 @@ const FORM_WORDS: &[&str] = &[
     "must be",
     "greater than",
     "max_tokens",
-    "max_completion_tokens",
     "unexpected",
     "validation",
 ];

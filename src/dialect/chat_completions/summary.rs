@@ -1,7 +1,7 @@
 //! The request that asks for a summary, made of the client's own.
 //!
 //! Messages go into it as they are, to the byte, in two shapes: [`PromptMode::Cached`] is the request that the client would have
-//! made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] has a system line of abridge's own
+//! made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] has abridge's system line
 //! and no tools. [`PromptMode::Plain`] is one message of the user.
 
 use bytes::Bytes;
@@ -122,8 +122,8 @@ fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     end(request, limit(Some(&fields).filter(|_| model.is_none()), model), max_tokens)
 }
 
-/// A request with one message of the user, for servers that refuse the others: it has none of the keys that shape an answer,
-/// but for the client's own limit and stream.
+/// A request with one message of the user, for servers that refuse the others: of the keys that shape an answer,
+/// it has the client's limit and `stream`.
 fn plain(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;

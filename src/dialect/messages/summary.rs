@@ -1,7 +1,7 @@
 //! The request in Anthropic Messages that asks for a summary, made of the client's own.
 //!
 //! Messages go into it as they are, to the byte, in two shapes: [`PromptMode::Cached`] is the request that the client would have
-//! made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] has a system line of abridge's own,
+//! made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] has abridge's system line,
 //! no tools, and no thinking, which would be bound to the instructions and tools that are missing there. [`PromptMode::Plain`] is
 //! one message of the user.
 

@@ -29,12 +29,12 @@ pub enum Fault {
     /// The provider kept it back.
     #[error("the provider's filter stopped the answer")]
     Filtered,
-    /// It is far too short for what it would stand for.
+    /// It is far too short for the messages that it would replace.
     #[error("the summary has {tokens} tokens, which is too short for {replaced}")]
     TooShort {
-        /// What the model has written, without its thoughts.
+        /// The tokens of the summary alone.
         tokens: usize,
-        /// What it was to replace.
+        /// The tokens of the messages.
         replaced: usize,
     },
     /// It does not save anything.
@@ -142,7 +142,7 @@ const REFUSALS: [&str; 12] = [
     "对不起，我无法",
 ];
 
-/// What a model writes that calls a tool in its text, or answers in channels (`OpenAI`'s harmony) that its server has not read.
+/// The beginnings of tool calls that are written as text, and of channels (`OpenAI`'s harmony) that the server has not parsed.
 const CALLS: [&str; 19] = [
     "<tool_call>",
     "<toolcall>",
@@ -165,8 +165,8 @@ const CALLS: [&str; 19] = [
     "<｜dsml｜",
 ];
 
-/// From so many tokens on that it stands for, a summary has at least one for each `SHORTEST_PART` of them, up to `SHORTEST`: the
-/// room of one sentence. What is shorter says that there is a summary, and is none.
+/// A summary that replaces `LONG` tokens or more has at least one token for each `SHORTEST_PART` of them. `SHORTEST` tokens, the
+/// length of a long sentence, are always enough.
 const LONG: usize = 12_000;
 const SHORTEST_PART: usize = 400;
 const SHORTEST: usize = 40;

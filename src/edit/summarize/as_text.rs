@@ -10,11 +10,10 @@ use crate::{
 
 use super::fit;
 
-/// Stands for the middle of a conversation that is too long.
+/// Replaces the middle of a conversation that is too long.
 const LEFT_OUT: &str = "\n\n[…]\n\n";
 
-/// What one message says that asks for a summary: the words before the conversation, the conversation, and the words behind it.
-/// None if `source` cannot be read. Of a conversation of more than `most_tokens`, the middle is left out.
+/// The text of one message that asks for a summary: some words, the conversation, and some words after it. None if `source` cannot be read. Of a conversation of more than `most_tokens`, the middle is left out.
 pub fn prompt(
     source: &SummaryInput,
     dialect: &dyn Dialect,
@@ -99,7 +98,7 @@ mod tests {
             let told = prompt(&source, for_path(path).unwrap(), &["BEFORE", "BEHIND"], usize::MAX);
             assert_eq!(told.as_deref(), Some(TOLD), "{path}");
         }
-        // Here a call is an item of its own.
+        // In Responses a call is an item by itself.
         let responses = source(&[
             r#"{"role":"user","content":"hi"}"#,
             r#"{"type":"reasoning","id":"rs_1","encrypted_content":"gAAA"}"#,

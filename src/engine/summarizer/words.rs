@@ -63,7 +63,7 @@ impl Secrets {
 }
 
 /// The sentence that servers say: `error.message`, `message`, `detail`, or `error` as a string, in an event below `response`,
-/// and `detail[0].msg` of those that check requests with pydantic.
+/// and `detail[0].msg` of servers that check requests with pydantic.
 fn message(fields: &Fields<'_>, depth: usize) -> Option<String> {
     let depth = depth.checked_sub(1)?;
     let said = |key: &str| Some(fields.string(key)?.into_owned()).filter(|said| !said.is_empty());

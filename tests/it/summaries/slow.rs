@@ -17,7 +17,7 @@ async fn a_steady_summary_is_finished_beside_the_requests_and_used_by_a_later_on
     let (reply, took) = timed(ask(&abridge, talk("a", 3))).await;
     assert_eq!((reply.head.status(), reply.head.get("x-abridge-edits")), (200, None));
     assert!(took >= Duration::from_secs(1), "{took:?}");
-    // Nobody waits for it any more, and no other is asked for.
+    // The next request does not wait for it, and asks for no other.
     let (reply, took) = timed(ask(&abridge, talk("a", 3))).await;
     assert_eq!((reply.head.status(), reply.head.get("x-abridge-edits")), (200, None));
     assert!(took < Duration::from_secs(1), "{took:?}");
@@ -30,7 +30,7 @@ async fn a_steady_summary_is_finished_beside_the_requests_and_used_by_a_later_on
 
 #[tokio::test]
 async fn no_call_begins_after_the_time_of_a_summary() {
-    // It ends after the time, with something that is no summary.
+    // The answer ends after the time, with a call in place of a summary.
     let upstream = Summarizer::playing([Play::Slow(vec!["<tool_call>"; 6], PAUSE)]).await;
     let abridge = setup_within(&upstream, "1s").with("summarize.trigger = { tokens = 900 }").start().await;
     assert_eq!(ask(&abridge, talk("a", 3)).await.head.get("x-abridge-edits"), None);

@@ -28,7 +28,7 @@ pub(crate) enum Play {
     Raw(Vec<u8>),
     /// Answers with this status, these header lines and this body.
     Status(&'static str, &'static [&'static str], &'static str),
-    /// Answers with a stream that says this, a piece after each of these pauses.
+    /// Answers with a stream that says this, a piece after each pause.
     Slow(Vec<&'static str>, Duration),
     /// Never answers.
     Hang,
