@@ -5,7 +5,9 @@
 //! its answers, and calls no tools. `reads` and `edits` of `[tools]` name others. Of a shell command only what is clear
 //! counts: one command that prints one file, a patch, `sed -i`.
 
-use std::path::Path;
+use std::{path::Path, sync::LazyLock};
+
+use serde::Deserialize;
 
 use super::tools::Tools;
 use crate::raw::{self, Fields};
@@ -24,116 +26,22 @@ pub(super) enum FileUse {
     Edit(Vec<String>),
 }
 
-/// Tools that read the file that an argument names. All names are in lower case, without `_`, `-` and what stands before `__`.
-const READERS: [&str; 10] = [
-    "read",
-    "readfile",
-    "readtextfile",
-    "readfilecontent",
-    "view",
-    "viewfile",
-    "openfile",
-    "cat",
-    "notebookread",
-    "fsread",
-];
+/// The names of tools and of their arguments, as the file explains them.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Names {
+    readers: Vec<String>,
+    editors: Vec<String>,
+    commanded: Vec<String>,
+    patchers: Vec<String>,
+    shells: Vec<String>,
+    paths: Vec<String>,
+    parts: Vec<String>,
+}
 
-/// Tools that write files that arguments name.
-const EDITORS: [&str; 32] = [
-    "edit",
-    "multiedit",
-    "editfile",
-    "editexistingfile",
-    "editnotebook",
-    "notebookedit",
-    "write",
-    "writefile",
-    "writetofile",
-    "writetextfile",
-    "filewrite",
-    "fswrite",
-    "create",
-    "createfile",
-    "createnewfile",
-    "replace",
-    "replaceinfile",
-    "replacestringinfile",
-    "inserteditintofile",
-    "insertcontent",
-    "applydiff",
-    "searchreplace",
-    "searchandreplace",
-    "strreplace",
-    "strreplacefile",
-    "appendfile",
-    "movefile",
-    "renamefile",
-    "copyfile",
-    "deletefile",
-    "filedelete",
-    "undoedit",
-];
-
-/// Tools whose argument `command` says whether they read or write.
-const COMMANDED: [&str; 4] = ["strreplaceeditor", "strreplacebasededittool", "fileeditor", "texteditor"];
-
-/// Tools whose argument is a patch.
-const PATCHERS: [&str; 2] = ["applypatch", "patch"];
-
-/// Tools that run a shell command.
-const SHELLS: [&str; 15] = [
-    "bash",
-    "shell",
-    "sh",
-    "exec",
-    "terminal",
-    "localshell",
-    "container.exec",
-    "shellcommand",
-    "execcommand",
-    "executebash",
-    "executecommand",
-    "runcommand",
-    "runshellcommand",
-    "runterminalcmd",
-    "runinterminal",
-];
-
-/// Arguments that name files.
-const PATHS: [&str; 13] = [
-    "file_path",
-    "filePath",
-    "path",
-    "absolute_path",
-    "target_file",
-    "targetFile",
-    "notebook_path",
-    "filename",
-    "file",
-    "relative_path",
-    "source_path",
-    "destination_path",
-    "destination",
-];
-
-/// Arguments that name a part of a file.
-const PARTS: [&str; 15] = [
-    "offset",
-    "limit",
-    "view_range",
-    "start_line",
-    "end_line",
-    "startLine",
-    "endLine",
-    "line_offset",
-    "line_number",
-    "n_lines",
-    "head",
-    "tail",
-    "start_line_one_indexed",
-    "end_line_one_indexed_inclusive",
-    "pages",
-];
+/// Tests read the file.
+static NAMES: LazyLock<Names> =
+    LazyLock::new(|| toml::from_str(include_str!("file_use/names.toml")).unwrap_or_default());
 
 /// What a call of a tool does with files; none if it does nothing with them, or that is not known. `arguments` are what the
 /// model has written.
@@ -154,23 +62,23 @@ pub(super) fn of_call(tools: &Tools, name: &str, arguments: impl FnOnce() -> Opt
 fn built_in(name: &str, arguments: impl FnOnce() -> Option<String>) -> Option<FileUse> {
     let name = name.rsplit("__").next().unwrap_or(name);
     let name: String = name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase()).collect();
-    let is_among = |names: &[&str]| names.contains(&name.as_str());
-    if is_among(&PATCHERS) {
+    let is_among = |names: &Vec<String>| names.contains(&name);
+    if is_among(&NAMES.patchers) {
         return patched(&arguments()?);
     }
-    let kinds: [&[&str]; 4] = [&READERS, &EDITORS, &COMMANDED, &SHELLS];
+    let kinds = [&NAMES.readers, &NAMES.editors, &NAMES.commanded, &NAMES.shells];
     if !kinds.into_iter().any(is_among) {
         return None;
     }
     let arguments = arguments()?;
     let fields = Fields::of(&arguments)?;
-    if is_among(&SHELLS) {
+    if is_among(&NAMES.shells) {
         return run(&command(&fields)?);
     }
-    let mut paths = PATHS.iter().filter_map(|key| fields.string(key)).peekable();
+    let mut paths = NAMES.paths.iter().filter_map(|key| fields.string(key)).peekable();
     let reads = match fields.string("command") {
-        Some(command) if is_among(&COMMANDED) => command == "view",
-        _ => is_among(&READERS),
+        Some(command) if is_among(&NAMES.commanded) => command == "view",
+        _ => is_among(&NAMES.readers),
     };
     let first = paths.peek()?;
     Some(if reads { read(&fields, first) } else { FileUse::Edit(paths.map(|path| normal(&path)).collect()) })
@@ -179,7 +87,7 @@ fn built_in(name: &str, arguments: impl FnOnce() -> Option<String>) -> Option<Fi
 fn read(fields: &Fields<'_>, path: &str) -> FileUse {
     // What is not given, or begins at the beginning, names no part.
     let names_part = |key: &str, value: &str| value != "null" && !(key == "offset" && matches!(value, "0" | "1"));
-    let parts = PARTS.iter().filter_map(|key| Some((*key, fields.get(key)?)));
+    let parts = NAMES.parts.iter().filter_map(|key| Some((key, fields.get(key)?)));
     let parts = parts.filter(|(key, value)| names_part(key, value)).map(|(key, value)| format!("{key} {value}"));
     let part = parts.reduce(|all, part| format!("{all} {part}"));
     FileUse::Read { path: normal(path), part }

@@ -222,7 +222,7 @@ impl Summarize {
 
     /// The names that a summary of so many tokens must not lose.
     fn used_names(&self, originals: &Originals<'_>, tokens: usize) -> UsedNames {
-        let heading = instruction::words(self.language).names;
+        let heading = &instruction::words(self.language).names;
         UsedNames::find(heading, MAX_NAMES_BYTES.min(tokens / 2), &originals.name_sources())
     }
 

@@ -52,10 +52,10 @@ pub fn frame(settings: &Settings, language: Language, said: &FrameInput<'_>) -> 
         let text = format!("{}{handle}{}{how}", words.transcript, words.full_stop);
         text.trim_end().to_owned()
     });
-    let continuation = settings.continuation.as_deref().unwrap_or(words.continuation).to_owned();
+    let continuation = settings.continuation.as_deref().unwrap_or(&words.continuation).to_owned();
     let behind: Vec<_> = [skills, transcript, Some(continuation)].into_iter().flatten().collect();
     Frame {
-        lead_in: settings.lead_in.as_deref().unwrap_or(words.lead_in).to_owned(),
+        lead_in: settings.lead_in.as_deref().unwrap_or(&words.lead_in).to_owned(),
         user_messages: if preserve { user_messages(language, said) } else { None },
         names: UsedNames::default(),
         behind: behind.join("\n\n"),
@@ -74,8 +74,8 @@ impl<'a> OwnFrame<'a> {
     pub(super) fn new(settings: &'a Settings, language: Language) -> Self {
         let words = words(language);
         Self {
-            lead_in: settings.lead_in.as_deref().unwrap_or(words.lead_in),
-            continuation: settings.continuation.as_deref().unwrap_or(words.continuation),
+            lead_in: settings.lead_in.as_deref().unwrap_or(&words.lead_in),
+            continuation: settings.continuation.as_deref().unwrap_or(&words.continuation),
         }
     }
 
@@ -174,7 +174,7 @@ fn skills(settings: &PreserveSkills, language: Language, said: &FrameInput<'_>) 
     if kept.is_empty() {
         return None;
     }
-    kept.push(words(language).skills.to_owned());
+    kept.push(words(language).skills.clone());
     kept.reverse();
     Some(kept.join("\n"))
 }
@@ -191,7 +191,7 @@ fn beginning<'t>(text: &'t str, most: usize, language: Language, gauge: &Gauge) 
     if text.len() <= longest && gauge.text(text) <= most {
         return Some(text.into());
     }
-    let mark = words(language).rest_of_skill;
+    let mark = &words(language).rest_of_skill;
     let mut end = text.floor_char_boundary(longest);
     while end > 0 {
         let cut = format!("{}{mark}", text.get(..end).unwrap_or_default());

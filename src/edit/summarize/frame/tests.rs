@@ -252,7 +252,7 @@ proptest! {
         let gauge = gauge();
         if let Some(kept) = beginning(&text, most, Language::Zh, &gauge) {
             prop_assert!(gauge.text(&kept) <= most);
-            let kept = kept.strip_suffix(words(Language::Zh).rest_of_skill).unwrap_or(&kept);
+            let kept = kept.strip_suffix(&words(Language::Zh).rest_of_skill).unwrap_or(&kept);
             prop_assert!(text.starts_with(kept));
         }
     }

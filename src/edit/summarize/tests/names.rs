@@ -12,7 +12,7 @@ fn listed(body: &str, language: &str) -> Vec<String> {
     let settings = format!("language = '{language}'\nsummarize.trigger = {{ messages = 4 }}");
     let mut settings: PlanSettings = toml::from_str(&settings).unwrap();
     settings.tokens.counter = Counter::Estimate;
-    let heading = instruction::words(settings.language).names;
+    let heading = &instruction::words(settings.language).names;
     let (planner, memory, body) = (Planner::new(settings), Map::default(), Bytes::from(body.to_owned()));
     let plan = planner.policy.plan(dialect::of_body(&body), &body, &planner.anonymous(&memory)).unwrap();
     let text = made(&plan).frame.around("So far.");
