@@ -233,7 +233,7 @@ impl Checker<'_> {
     }
 
     /// Refuses a value that is out of its range.
-    fn within<T: PartialOrd + Display>(
+    fn within<T: Copy + Display + PartialOrd>(
         &self,
         path: &[&str],
         value: T,

@@ -71,5 +71,5 @@ fn check_pair(read: Option<Price>, write: Option<Price>) -> Option<(&'static str
     if read.is_some_and(|read| read > Price::INPUT) {
         return Some(("read", "more than a token that no cache knows; allowed: 0 to 1"));
     }
-    (write? < read?).then(|| ("write", "less than a token that is read costs; allowed: read or more"))
+    (write? < read?).then_some(("write", "less than a token that is read costs; allowed: read or more"))
 }
