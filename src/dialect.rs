@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     conversation::{CallId, Conversation},
+    raw::{compact, lossy},
     span::Span,
     string_index::StringIndex,
     summary::{Prompt, SummaryInput},
@@ -174,9 +175,19 @@ pub trait Dialect: Debug + Send + Sync {
         forms::quoted(body, input.span)
     }
 
+    /// The key of a message's calls, where they stand beside its content.
+    fn calls_key(&self) -> &'static [u8] {
+        b""
+    }
+
     /// The values in an element that a form replaces, in order, and by what.
-    fn form_replacements(&self, _body: &[u8], _element: Span, _form: Form) -> Vec<(Span, &'static str)> {
-        Vec::new()
+    fn form_replacements(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
+        let texts = |content| self.texts(body, content);
+        match form {
+            Form::Filled => forms::filled(body, element, self.calls_key(), texts).unwrap_or_default(),
+            Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
+            Form::Arguments | Form::Bridge | Form::UniqueIds => Vec::new(),
+        }
     }
 
     // === writing requests ===
@@ -276,7 +287,9 @@ pub trait Dialect: Debug + Send + Sync {
     fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize;
 
     /// The tokens of the format that a request asks the answer to have; `format_tokens` remembers them.
-    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        gauge.text(&compact(&lossy(raw)))
+    }
 
     /// The tokens of instructions outside the array; `instructions_tokens` remembers them.
     fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {

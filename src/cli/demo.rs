@@ -85,7 +85,7 @@ pub fn run(
     match played {
         Ok(Some(Verdict::Shown)) => Ok(Exit::Ok),
         Ok(Some(Verdict::Failed)) => {
-            refuse(&anyhow::anyhow!("the demo failed: abridge did not do what it demonstrates; please report this"))
+            Ok(refuse(&anyhow::anyhow!("the demo failed: abridge did not do what it demonstrates; please report this")))
         }
         Ok(None) => {
             let _ = writeln!(io::stderr(), "\nabridge: stopped; nothing of the demo is left");

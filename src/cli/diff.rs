@@ -52,10 +52,10 @@ const NOT_KEPT: &str = "the store of these settings has the messages of no such 
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let id = &args.request_id;
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        return refuse(&anyhow!(
+        return Ok(refuse(&anyhow!(
             "{:?} is not a request id: an id looks like req_0123456789abcdef; 0123, or last, is short for it",
             escape::to_single_line(id, 80)
-        ));
+        )));
     }
     let proxy = args.at.proxy(sources, config)?;
     let colour = io::stdout().is_terminal() && !sources.variables.wants_plain_text()?;

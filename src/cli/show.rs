@@ -30,11 +30,11 @@ const NOT_KEPT: &str = "the store of these settings has no text with this handle
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let handle = args.handle.trim();
     let Ok(key) = handle.parse::<PayloadKey>() else {
-        return refuse(&anyhow!(
+        return Ok(refuse(&anyhow!(
             "{:?} is not a handle: a handle has 26 digits and lower-case letters, and follows {} in what the model reads",
             escape::to_single_line(handle, 80),
             recall::PATH
-        ));
+        )));
     };
     let proxy = args.at.proxy(sources, config)?;
     let mut from = 0;
@@ -48,7 +48,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
             answer => answer?,
         };
         if answer.status != 200 {
-            return refuse(&anyhow!("{}", failure_message(&answer, &proxy)));
+            return Ok(refuse(&anyhow!("{}", failure_message(&answer, &proxy))));
         }
         let (end, size) = (range_end(&answer), parse_number(answer.header("x-abridge-size")));
         // A sequence that is cut between two parts is not a valid one.

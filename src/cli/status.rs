@@ -30,7 +30,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     let proxy = args.at.proxy(sources, config)?;
     let answer = proxy.get("/abridge/status")?;
     if answer.status != 200 {
-        return refuse(&anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.first_line()));
+        return Ok(refuse(&anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.first_line())));
     }
     if args.json {
         print([&answer.body[..], b"\n"])?;

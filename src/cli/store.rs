@@ -182,7 +182,7 @@ impl Command {
                     Err(_) => None,
                 };
                 let Some(payload) = payload else {
-                    return refuse(&anyhow::anyhow!("no payload has the handle {handle:?}"));
+                    return Ok(refuse(&anyhow::anyhow!("no payload has the handle {handle:?}")));
                 };
                 print([payload])?;
                 return Ok(Exit::Ok);

@@ -1,5 +1,6 @@
 //! What an upstream's answer says, put together from its events by the dialect that it is written in.
 
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 /// An answer, as far as it has been read.
@@ -68,4 +69,13 @@ impl std::ops::AddAssign for Usage {
         self.cached += other.cached;
         self.output += other.output;
     }
+}
+
+/// Whether the key occurs with a value that begins with this byte.
+pub(super) fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {
+    memmem::find_iter(json, key).any(|at| {
+        let behind = json.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
+        let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
+        value.first() == Some(&first)
+    })
 }

@@ -9,9 +9,7 @@ use bytes::Bytes;
 
 use super::{
     Answer, AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, InvalidAnswer, Joiner,
-    OpenCalls, ParseError, ParseErrorKind, Stop, forms,
-    json::{Unsupported, push_string},
-    strings,
+    OpenCalls, ParseError, ParseErrorKind, Stop, forms, json::Unsupported, strings,
 };
 use crate::{
     conversation::{BlockIndex, CallId, Conversation, Flags, Role, Traits, Unit},
@@ -87,14 +85,8 @@ impl Dialect for ChatCompletions {
         forms::quoted(body, self.input(body, call)?.span)
     }
 
-    fn form_replacements(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
-        match form {
-            Form::Filled => {
-                forms::filled(body, element, b"tool_calls", |content| self.texts(body, content)).unwrap_or_default()
-            }
-            Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
-            Form::Arguments | Form::Bridge | Form::UniqueIds => Vec::new(),
-        }
+    fn calls_key(&self) -> &'static [u8] {
+        b"tool_calls"
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
@@ -110,22 +102,12 @@ impl Dialect for ChatCompletions {
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
-        let mut message = Vec::with_capacity(64 + text.len() + text.len() / 8);
-        message.extend_from_slice(br#"{"role":"user","content":"#);
-        push_string(&mut message, text);
-        message.push(b'}');
-        message.into()
+        [br#"{"role":"user","content":"#, &*strings::render(text), b"}"].concat().into()
     }
 
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {
         let id = id.raw.map_or(b"\"\"".as_slice(), |raw| raw.of(body));
-        let mut message = Vec::with_capacity(64 + id.len() + text.len());
-        message.extend_from_slice(br#"{"role":"tool","tool_call_id":"#);
-        message.extend_from_slice(id);
-        message.extend_from_slice(br#","content":"#);
-        push_string(&mut message, text);
-        message.push(b'}');
-        message.into()
+        [br#"{"role":"tool","tool_call_id":"#, id, br#","content":"#, &*strings::render(text), b"}"].concat().into()
     }
 
     fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
@@ -142,10 +124,6 @@ impl Dialect for ChatCompletions {
 
     fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         tokens::count_tools(gauge, raw)
-    }
-
-    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_format(gauge, raw)
     }
 
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {

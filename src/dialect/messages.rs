@@ -14,7 +14,7 @@ use bytes::Bytes;
 use super::{
     Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, InvalidAnswer, Joiner,
     ParseError, ParseErrorKind, Stop, Switch, forms,
-    json::{Unsupported, fields_of, push_string},
+    json::{Unsupported, fields_of},
     strings,
 };
 use crate::{
@@ -117,14 +117,6 @@ impl Dialect for Messages {
         strings::is_object(&text).then(|| (input, Bytes::from(text.into_owned())))
     }
 
-    fn form_replacements(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
-        match form {
-            Form::Filled => forms::filled(body, element, b"", |content| self.texts(body, content)).unwrap_or_default(),
-            Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
-            Form::Arguments | Form::Bridge | Form::UniqueIds => Vec::new(),
-        }
-    }
-
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
         parts::tool_names(body, tools).unwrap_or_default()
     }
@@ -134,44 +126,22 @@ impl Dialect for Messages {
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
-        let mut message = Vec::with_capacity(96 + text.len() + text.len() / 8);
-        message.extend_from_slice(br#"{"role":"user","content":[{"type":"text","text":"#);
-        push_string(&mut message, text);
-        message.extend_from_slice(b"}]}");
-        message.into()
+        [br#"{"role":"user","content":["#, &*self.render_user_entry(text), b"]}"].concat().into()
     }
 
     fn render_user_entry(&self, text: &str) -> Bytes {
-        let mut block = br#"{"type":"text","text":"#.to_vec();
-        push_string(&mut block, text);
-        block.push(b'}');
-        block.into()
+        [br#"{"type":"text","text":"#, &*strings::render(text), b"}"].concat().into()
     }
 
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {
         let id = id.raw.map_or(b"\"\"".as_slice(), |raw| raw.of(body));
-        let mut block = Vec::with_capacity(80 + id.len() + text.len());
-        block.extend_from_slice(br#"{"type":"tool_result","tool_use_id":"#);
-        block.extend_from_slice(id);
-        if !text.trim().is_empty() {
-            block.extend_from_slice(br#","content":"#);
-            push_string(&mut block, text);
-        }
-        block.extend_from_slice(br#","is_error":true}"#);
-        block.into()
+        let said = [br#","content":"#, &*strings::render(text)].concat();
+        let said = if text.trim().is_empty() { &[] } else { said.as_slice() };
+        [br#"{"type":"tool_result","tool_use_id":"#, id, said, br#","is_error":true}"#].concat().into()
     }
 
     fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
-        let mut message = Vec::with_capacity(32 + results.iter().map(|result| result.len() + 1).sum::<usize>());
-        message.extend_from_slice(br#"{"role":"user","content":["#);
-        for (n, result) in results.iter().enumerate() {
-            if n > 0 {
-                message.push(b',');
-            }
-            message.extend_from_slice(result);
-        }
-        message.extend_from_slice(b"]}");
-        vec![message.into()]
+        vec![[br#"{"role":"user","content":["#, &*results.join(&b','), b"]}"].concat().into()]
     }
 
     fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
@@ -188,10 +158,6 @@ impl Dialect for Messages {
 
     fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         tokens::count_tools(gauge, raw)
-    }
-
-    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_json(gauge, raw)
     }
 
     fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {

@@ -14,10 +14,7 @@ use bytes::Bytes;
 use super::{
     Answer, CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, Form,
     InvalidAnswer, Joiner, OpeningEvents, ParseError, ParseErrorKind, Stop, TextPartNames,
-    chat_completions::tokens::count_part,
-    forms,
-    json::{Unsupported, push_string},
-    strings,
+    chat_completions::tokens::count_part, forms, json::Unsupported, strings,
 };
 use crate::{
     conversation::{CallId, Conversation},
@@ -105,14 +102,6 @@ impl Dialect for Responses {
         None
     }
 
-    fn form_replacements(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
-        match form {
-            Form::Filled => forms::filled(body, element, b"", |content| self.texts(body, content)).unwrap_or_default(),
-            Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
-            Form::Arguments | Form::Bridge | Form::UniqueIds => Vec::new(),
-        }
-    }
-
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
         parts::tool_names(body, tools).unwrap_or_default()
     }
@@ -122,11 +111,7 @@ impl Dialect for Responses {
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
-        let mut message = Vec::with_capacity(64 + text.len() + text.len() / 8);
-        message.extend_from_slice(br#"{"type":"message","role":"user","content":"#);
-        push_string(&mut message, text);
-        message.push(b'}');
-        message.into()
+        [br#"{"type":"message","role":"user","content":"#, &*strings::render(text), b"}"].concat().into()
     }
 
     fn text_part_names(&self) -> TextPartNames {
@@ -151,10 +136,6 @@ impl Dialect for Responses {
 
     fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         tokens::count_tools(gauge, raw)
-    }
-
-    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_json(gauge, raw)
     }
 
     fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {

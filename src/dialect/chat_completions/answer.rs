@@ -1,10 +1,9 @@
 //! Reads a chat completion, or one chunk of a streamed one.
 
-use memchr::memmem;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage};
+use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage, has_value};
 
 /// What a chunk of a stream, or the whole answer, reports.
 #[derive(Deserialize)]
@@ -70,15 +69,6 @@ struct Details {
 /// `"usage":null` into every chunk, so the first byte of the value decides.
 pub(super) fn reports(json: &[u8]) -> bool {
     has_value(json, b"\"usage\"", b'{') || has_value(json, b"\"finish_reason\"", b'"')
-}
-
-/// Whether the key occurs with a value that begins with this byte.
-fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {
-    memmem::find_iter(json, key).any(|at| {
-        let behind = json.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
-        let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
-        value.first() == Some(&first)
-    })
 }
 
 /// Adds one chunk to an answer. `[DONE]` stands behind the last one of a stream.

@@ -18,7 +18,7 @@ use memchr::memmem;
 
 use crate::{
     dialect::json::element_fields,
-    raw::{Fields, compact, elements, lossy, string},
+    raw::{Fields, elements, lossy, string},
     tokens::{
         Gauge,
         image::{Dimensions, LOW_DETAIL, USUAL_IN_TILES},
@@ -46,11 +46,6 @@ pub(super) fn count_message(gauge: &Gauge, raw: &[u8]) -> usize {
     let fields = element_fields(&json);
     MESSAGE
         + fields.map_or_else(|| gauge.text(&json), |fields| sum(fields.iter(), |(key, value)| field(gauge, key, value)))
-}
-
-/// The tokens of a response format. The rule is not published; its text is counted.
-pub(super) fn count_format(gauge: &Gauge, raw: &[u8]) -> usize {
-    gauge.text(&compact(&lossy(raw)))
 }
 
 fn field(gauge: &Gauge, key: &str, value: &str) -> usize {

@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 
-use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage};
+use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage, has_value};
 
 /// An event of a stream, or a whole message. Its `type` may stand anywhere in it.
 #[derive(Deserialize)]
@@ -67,15 +66,6 @@ struct WireUsage {
 /// `null` where there is nothing to say.
 pub(super) fn reports(json: &[u8]) -> bool {
     has_value(json, b"\"usage\"", b'{') || has_value(json, b"\"stop_reason\"", b'"')
-}
-
-/// Whether the key occurs with a value that begins with this byte.
-fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {
-    memmem::find_iter(json, key).any(|at| {
-        let behind = json.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
-        let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
-        value.first() == Some(&first)
-    })
 }
 
 /// Adds one event, or a whole message, to an answer.

@@ -16,7 +16,7 @@
 //! | ids, marks for the cache | none: the model does not read them |
 
 use crate::{
-    dialect::json::element_fields,
+    dialect::{chat_completions::tokens::any, json::element_fields},
     raw::{Fields, compact, elements, lossy, string},
     tokens::{
         Gauge,
@@ -69,11 +69,6 @@ pub(super) fn count_tools(gauge: &Gauge, raw: &[u8]) -> usize {
         gauge.text(&members.join(","))
     };
     elements(&json).map_or_else(|| gauge.text(&compact(&json)), |tools| tools.into_iter().map(tool).sum())
-}
-
-/// The tokens of JSON as text.
-pub(super) fn count_json(gauge: &Gauge, raw: &[u8]) -> usize {
-    gauge.text(&compact(&lossy(raw)))
 }
 
 fn content(gauge: &Gauge, json: &str, depth: usize) -> usize {
@@ -145,14 +140,6 @@ fn within(gauge: &Gauge, json: &str, depth: usize) -> usize {
         Some(b'{') => Fields::of(json).map_or(0, |fields| opaque(gauge, &fields, depth)),
         Some(b'[') => elements(json).into_iter().flatten().map(|json| within(gauge, json, depth)).sum(),
         _ => any(gauge, json),
-    }
-}
-
-/// The text of a string, the JSON of anything else, and nothing for what says nothing.
-fn any(gauge: &Gauge, json: &str) -> usize {
-    match json {
-        "null" | "[]" | "{}" => 0,
-        _ => gauge.text(string(json).as_deref().unwrap_or(json)),
     }
 }
 

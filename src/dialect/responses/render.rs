@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::items::kind;
-use crate::{conversation::CallId, dialect::json::push_string};
+use crate::{conversation::CallId, dialect::strings};
 
 /// A result that says `text`. That of a local shell is in the form of a function's, which names the call that it answers.
 pub(super) fn tool_result(body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {
@@ -20,13 +20,6 @@ pub(super) fn tool_result(body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {
         _ => ("function_call_output", br#","output":"#, b"}"),
     };
     let id = id.raw.map_or(b"\"\"".as_slice(), |raw| raw.of(body));
-    let mut item = Vec::with_capacity(128 + id.len() + text.len());
-    item.extend_from_slice(br#"{"type":""#);
-    item.extend_from_slice(name.as_bytes());
-    item.extend_from_slice(br#"","call_id":"#);
-    item.extend_from_slice(id);
-    item.extend_from_slice(before);
-    push_string(&mut item, text);
-    item.extend_from_slice(behind);
-    item.into()
+    let text = strings::render(text);
+    [br#"{"type":""#, name.as_bytes(), br#"","call_id":"#, id, before, &*text, behind].concat().into()
 }

@@ -90,11 +90,6 @@ pub(super) fn count_instructions(gauge: &Gauge, raw: &[u8]) -> usize {
     ITEM + any(gauge, &lossy(raw))
 }
 
-/// The tokens of a value that has no rule of its own.
-pub(super) fn count_json(gauge: &Gauge, raw: &[u8]) -> usize {
-    gauge.text(&compact(&lossy(raw)))
-}
-
 fn has(fields: &Fields<'_>, key: &str) -> bool {
     fields.get(key).is_some_and(|value| value != "null")
 }
