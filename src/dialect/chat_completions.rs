@@ -8,7 +8,7 @@ use std::{borrow::Cow, cell::OnceCell};
 use bytes::Bytes;
 
 use super::{
-    Answer, AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, InvalidAnswer, Joiner,
+    Answer, AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
     OpenCalls, ParseError, ParseErrorKind, Stop, forms, json::Unsupported, strings,
 };
 use crate::{

@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, InvalidAnswer, Joiner,
-    ParseError, ParseErrorKind, Stop, Switch, forms,
+    Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner, ParseError,
+    ParseErrorKind, Stop, Switch,
     json::{Unsupported, fields_of},
     strings,
 };

@@ -12,9 +12,9 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::{
-    Answer, CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, Form,
-    InvalidAnswer, Joiner, OpeningEvents, ParseError, ParseErrorKind, Stop, TextPartNames,
-    chat_completions::tokens::count_part, forms, json::Unsupported, strings,
+    Answer, CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer,
+    Joiner, OpeningEvents, ParseError, ParseErrorKind, Stop, TextPartNames, chat_completions::tokens::count_part,
+    json::Unsupported, strings,
 };
 use crate::{
     conversation::{CallId, Conversation},

@@ -44,7 +44,7 @@ pub use file::OpenError;
 use file::{Opener, Secret, kind_of, unwound};
 pub use salvage::{SalvageError, Salvaged, salvage, secret};
 use tables::NewPayload;
-use writer::{Job, Reply, Writer};
+use writer::{Job, Reply, Writer, send_reply};
 
 /// How many jobs may be queued for the writer; further requests wait for a place.
 const QUEUE_LEN: usize = 64;
@@ -177,6 +177,15 @@ impl RedbStore {
         *self.secret
     }
 
+    /// Has the writer do something, and waits for what comes of it.
+    async fn run<T: Send + 'static>(
+        &self,
+        op: Op,
+        run: impl FnOnce(&mut Writer) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.submit(op, |reply| Job::Run(Box::new(move |writer: &mut Writer| send_reply(reply, run(writer))))).await
+    }
+
     /// Submits a job to the writer and waits for its reply.
     async fn submit<T>(&self, op: Op, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, StoreError> {
         let (reply, answered) = oneshot::channel();
@@ -205,7 +214,7 @@ impl RedbStore {
         };
         match try_once().await {
             Err(error) if matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Corrupt) => {
-                self.submit(Op::Get, |reply| Job::Recover { reply }).await?;
+                self.run(Op::Get, Writer::recover).await?;
                 try_once().await
             }
             other => other,
@@ -264,14 +273,18 @@ impl Store for RedbStore {
             if unknown.is_empty() {
                 return Ok(());
             }
-            self.submit(Op::Put, |reply| Job::Touch { keys: unknown, reply }).await
+            self.run(Op::Put, move |writer| writer.touch(&unknown)).await
         })
     }
 
     fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
         Box::pin(async move {
             let encoded = encode(Name::of_summary(beginning), summary).await?;
-            self.submit(Op::Put, |reply| Job::OfferSummary { beginning, encoded, reply }).await
+            let offer = move |writer: &mut Writer, reply: Reply<Offered>| {
+                send_reply(reply, writer.offer_summary(beginning, &encoded));
+                writer.sweep_if_crowded();
+            };
+            self.submit(Op::Put, |reply| Job::Run(Box::new(move |writer: &mut Writer| offer(writer, reply)))).await
         })
     }
 
@@ -309,7 +322,7 @@ impl Store for RedbStore {
     fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let encoded = encode(Name::of_inspected(&id), seen).await?;
-            self.submit(Op::Put, |reply| Job::PutInspected { id, encoded, most, reply }).await
+            self.run(Op::Put, move |writer| writer.put_inspected(&id, &encoded, most)).await
         })
     }
 
@@ -321,19 +334,19 @@ impl Store for RedbStore {
     }
 
     fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
-        Box::pin(self.submit(Op::Sweep, move |reply| Job::TrimInspected { most, reply }))
+        Box::pin(self.run(Op::Sweep, move |writer| writer.trim_inspected(most)))
     }
 
     fn sweep(&self) -> StoreFuture<'_, SweepResult> {
-        Box::pin(self.submit(Op::Sweep, |reply| Job::Sweep { reply }))
+        Box::pin(self.run(Op::Sweep, Writer::sweep_now))
     }
 
     fn maintain(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.submit(Op::Sweep, |reply| Job::Maintain { reply }))
+        Box::pin(self.run(Op::Sweep, Writer::maintain))
     }
 
     fn compact(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.submit(Op::Compact, |reply| Job::Compact { reply }))
+        Box::pin(self.run(Op::Compact, Writer::compact))
     }
 
     fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {

@@ -17,7 +17,7 @@
 
 use crate::{
     dialect::{chat_completions::tokens::any, json::element_fields},
-    raw::{Fields, compact, elements, lossy, string},
+    raw::{Fields, compact, elements, lossy},
     tokens::{
         Gauge,
         image::{Dimensions, MOST_BY_AREA},

@@ -213,16 +213,14 @@ fn read_meta(db: &Database) -> Result<Option<(u32, Option<Secret>)>, Error> {
 
 /// Makes the tables, in one transaction.
 fn create(db: &Database, secret: Secret) -> Result<(), Error> {
-    let transaction = tables::begin(db)?;
-    tables::create(&transaction)?;
-    {
+    tables::write(db, |transaction| {
+        tables::create(transaction)?;
         let mut meta = transaction.open_table(META)?;
         meta.insert("version", FORMAT.to_le_bytes().as_slice())?;
         let frame = Encoded::new(&Name::of_secret(), Bytes::copy_from_slice(&secret));
         meta.insert("secret", frame.to_vec().as_slice())?;
-    }
-    transaction.commit()?;
-    Ok(())
+        Ok(())
+    })
 }
 
 fn new_secret() -> Result<Secret, io::Error> {

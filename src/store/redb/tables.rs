@@ -87,6 +87,14 @@ pub(super) fn begin(db: &Database) -> Result<WriteTransaction, Error> {
     Ok(transaction)
 }
 
+/// Writes in one transaction.
+pub(super) fn write<T>(db: &Database, write: impl FnOnce(&WriteTransaction) -> Result<T, Error>) -> Result<T, Error> {
+    let transaction = begin(db)?;
+    let written = write(&transaction)?;
+    transaction.commit()?;
+    Ok(written)
+}
+
 /// Creates the tables, so that reads need not check whether they exist.
 pub(super) fn create(transaction: &WriteTransaction) -> Result<(), TableError> {
     transaction.open_table(PAYLOADS)?;
@@ -129,10 +137,10 @@ pub(super) fn put(db: &Database, payloads: &[NewPayload], now: Time) -> Result<P
     if missing.is_empty() && shorter.is_empty() {
         return Ok(put);
     }
-    let transaction = begin(db)?;
-    insert(&transaction, &missing, now, &mut put)?;
-    lifetimes::prolong(&transaction, &shorter)?;
-    transaction.commit()?;
+    write(db, |transaction| {
+        insert(transaction, &missing, now, &mut put)?;
+        lifetimes::prolong(transaction, &shorter)
+    })?;
     put.committed = true;
     Ok(put)
 }
@@ -199,8 +207,7 @@ pub(super) fn write_uses(db: &Database, uses: &[(PayloadKey, Time)]) -> Result<(
     if uses.is_empty() {
         return Ok(());
     }
-    let transaction = begin(db)?;
-    {
+    write(db, |transaction| {
         let mut rows = transaction.open_table(ROWS)?;
         for (key, used) in uses {
             let row = rows.get(key.as_bytes())?.map(|row| row.value());
@@ -208,9 +215,8 @@ pub(super) fn write_uses(db: &Database, uses: &[(PayloadKey, Time)]) -> Result<(
                 rows.insert(key.as_bytes(), (before.max(used.0), created, bytes, stored_bytes))?;
             }
         }
-    }
-    transaction.commit()?;
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Calls `see` for each payload, without its content, in the order of the keys.
@@ -227,8 +233,7 @@ pub(super) fn for_each_payload(db: &Database, mut see: impl FnMut(PayloadInfo)) 
 
 /// Removes payloads, and remembers them as swept.
 pub(super) fn remove(db: &Database, keys: &[PayloadKey], now: Time) -> Result<(), Error> {
-    let transaction = begin(db)?;
-    {
+    write(db, |transaction| {
         let mut payloads = transaction.open_table(PAYLOADS)?;
         let mut rows = transaction.open_table(ROWS)?;
         let mut chained = transaction.open_table(CHAINED)?;
@@ -239,9 +244,8 @@ pub(super) fn remove(db: &Database, keys: &[PayloadKey], now: Time) -> Result<()
             chained.remove(key.as_bytes())?;
             swept.insert(key.as_bytes(), now.0)?;
         }
-    }
-    transaction.commit()?;
-    Ok(())
+        Ok(())
+    })
 }
 
 /// How many swept payloads are remembered.
@@ -264,17 +268,7 @@ pub(super) fn trim_tombstones(db: &Database, now: Time) -> Result<(), Error> {
             return Ok(());
         }
     }
-    let transaction = begin(db)?;
-    transaction.open_table(SWEPT)?.retain(|_, time| time >= oldest)?;
-    transaction.commit()?;
-    Ok(())
-}
-
-impl SizeChange {
-    fn count_removal(&mut self, bytes: u64) {
-        self.n_removed += 1;
-        self.bytes_removed = self.bytes_removed.saturating_add(bytes);
-    }
+    write(db, |transaction| Ok(transaction.open_table(SWEPT)?.retain(|_, time| time >= oldest)?))
 }
 
 // === summaries ===
@@ -290,15 +284,12 @@ pub(super) fn offer_summary(
     if let Some(theirs) = summary(db, beginning)?.filter(|theirs| *theirs != Err(Unreadable::Damaged)) {
         return Ok(Some(theirs));
     }
-    let transaction = begin(db)?;
-    {
+    write(db, |transaction| {
         let mut summaries = transaction.open_table(SUMMARIES)?;
-        let mut rows = transaction.open_table(SUMMARY_ROWS)?;
         encoded.write(summaries.insert_reserve(beginning.as_bytes(), encoded.len())?.as_mut());
-        rows.insert(beginning.as_bytes(), (now.0, encoded.len() as u64))?;
-    }
-    transaction.commit()?;
-    Ok(None)
+        transaction.open_table(SUMMARY_ROWS)?.insert(beginning.as_bytes(), (now.0, encoded.len() as u64))?;
+        Ok(None)
+    })
 }
 
 /// Reads a summary.
@@ -319,14 +310,14 @@ pub(super) fn for_each_summary(db: &Database, mut see: impl FnMut(ChainKey, Time
     Ok(())
 }
 
-/// The limits of summaries.
+/// The limits of summaries, or of inspected requests.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SummaryQuota {
-    /// The most summaries.
+pub(super) struct Quota {
+    /// The most entries.
     pub(super) max_entries: usize,
-    /// The most bytes of all summaries in the file.
+    /// The most bytes of all of them in the file.
     pub(super) max_bytes: u64,
-    /// Summaries that were last used before this time are removed.
+    /// Entries that were last used before this time are removed.
     pub(super) oldest: Time,
 }
 
@@ -334,7 +325,7 @@ pub(super) struct SummaryQuota {
 pub(super) fn sweep_summaries(
     db: &Database,
     noted: &HashMap<ChainKey, Time>,
-    quota: SummaryQuota,
+    quota: Quota,
 ) -> Result<SizeChange, Error> {
     let (mut rows, mut changed) = (Vec::new(), Vec::new());
     for_each_summary(db, |beginning, written, stored_bytes| {
@@ -355,8 +346,7 @@ pub(super) fn sweep_summaries(
     if going.is_empty() && changed.is_empty() {
         return Ok(SizeChange::default());
     }
-    let transaction = begin(db)?;
-    {
+    write(db, |transaction| {
         let mut summaries = transaction.open_table(SUMMARIES)?;
         let mut rows = transaction.open_table(SUMMARY_ROWS)?;
         for (beginning, used, stored_bytes) in changed {
@@ -366,24 +356,13 @@ pub(super) fn sweep_summaries(
             summaries.remove(beginning.as_bytes())?;
             rows.remove(beginning.as_bytes())?;
         }
-    }
-    transaction.commit()?;
+        Ok(())
+    })?;
     let bytes_removed = going.iter().map(|(.., stored_bytes)| *stored_bytes).fold(0, u64::saturating_add);
     Ok(SizeChange { n_removed: going.len() as u64, bytes_removed, ..SizeChange::default() })
 }
 
 // === requests ===
-
-/// The limits of inspected requests.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct InspectedQuota {
-    /// The most requests.
-    pub(super) max_entries: usize,
-    /// The most bytes of all of them in the file.
-    pub(super) max_bytes: u64,
-    /// Requests that were stored before this time are removed.
-    pub(super) oldest: Time,
-}
 
 /// Stores an inspected request, and removes the oldest beyond the quota.
 pub(super) fn put_inspected(
@@ -391,23 +370,19 @@ pub(super) fn put_inspected(
     id: &str,
     encoded: &Encoded,
     now: Time,
-    quota: InspectedQuota,
+    quota: Quota,
 ) -> Result<SizeChange, Error> {
-    let transaction = begin(db)?;
-    let mut change = SizeChange { bytes_added: encoded.len() as u64, ..SizeChange::default() };
-    {
-        let mut texts = transaction.open_table(INSPECTED)?;
-        let mut rows = transaction.open_table(INSPECTED_ROWS)?;
-        let next = rows.last()?.map_or(0, |(last, _)| last.value().saturating_add(1));
-        encoded.write(texts.insert_reserve(next, encoded.len())?.as_mut());
-        rows.insert(next, (id.as_bytes(), now.0, encoded.len() as u64))?;
-        for n in over_quota(&rows, quota)? {
-            texts.remove(n)?;
-            change.count_removal(rows.remove(n)?.map_or(0, |row| row.value().2));
+    write(db, |transaction| {
+        {
+            let mut rows = transaction.open_table(INSPECTED_ROWS)?;
+            let next = rows.last()?.map_or(0, |(last, _)| last.value().saturating_add(1));
+            let mut texts = transaction.open_table(INSPECTED)?;
+            encoded.write(texts.insert_reserve(next, encoded.len())?.as_mut());
+            rows.insert(next, (id.as_bytes(), now.0, encoded.len() as u64))?;
         }
-    }
-    transaction.commit()?;
-    Ok(change)
+        let trimmed = trim(transaction, quota)?;
+        Ok(SizeChange { bytes_added: encoded.len() as u64, ..trimmed })
+    })
 }
 
 /// Reads the newest inspected request that this is a name of, with the name of its row.
@@ -428,28 +403,28 @@ pub(super) fn inspected(db: &Database, id: &str) -> Result<Option<(Name, Stored)
 }
 
 /// Removes the oldest inspected requests beyond the quota.
-pub(super) fn trim_inspected(db: &Database, quota: InspectedQuota) -> Result<SizeChange, Error> {
-    let mut change = SizeChange::default();
+pub(super) fn trim_inspected(db: &Database, quota: Quota) -> Result<SizeChange, Error> {
     if over_quota(&db.begin_read()?.open_table(INSPECTED_ROWS)?, quota)?.is_empty() {
-        return Ok(change);
+        return Ok(SizeChange::default());
     }
-    let transaction = begin(db)?;
-    {
-        let mut texts = transaction.open_table(INSPECTED)?;
-        let mut rows = transaction.open_table(INSPECTED_ROWS)?;
-        for n in over_quota(&rows, quota)? {
-            texts.remove(n)?;
-            change.count_removal(rows.remove(n)?.map_or(0, |row| row.value().2));
-        }
+    write(db, |transaction| trim(transaction, quota))
+}
+
+/// Removes inspected requests that are too old or too many.
+fn trim(transaction: &WriteTransaction, quota: Quota) -> Result<SizeChange, Error> {
+    let mut change = SizeChange::default();
+    let mut texts = transaction.open_table(INSPECTED)?;
+    let mut rows = transaction.open_table(INSPECTED_ROWS)?;
+    for n in over_quota(&rows, quota)? {
+        texts.remove(n)?;
+        change.n_removed += 1;
+        let removed = rows.remove(n)?.map_or(0, |row| row.value().2);
+        change.bytes_removed = change.bytes_removed.saturating_add(removed);
     }
-    transaction.commit()?;
     Ok(change)
 }
 
-fn over_quota(
-    rows: &impl ReadableTable<u64, (&'static [u8], u64, u64)>,
-    quota: InspectedQuota,
-) -> Result<Vec<u64>, Error> {
+fn over_quota(rows: &impl ReadableTable<u64, (&'static [u8], u64, u64)>, quota: Quota) -> Result<Vec<u64>, Error> {
     let (mut n_kept, mut bytes) = (0, 0_u64);
     let mut going = Vec::new();
     for row in rows.iter()?.rev() {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use super::file::{self, OpenError, Opener, Secret, unwound};
-use super::tables::{InspectedQuota, NewPayload, SizeChange, SummaryQuota};
+use super::tables::{NewPayload, Quota, SizeChange};
 use super::{DatabaseOptions, OnDamage, Shared, aside, closed, failed, holder, kind_of, tables};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::{Encoded, Name};
@@ -25,45 +25,12 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// A job for the writer.
 pub(super) enum Job {
-    Put {
-        payloads: Vec<NewPayload>,
-        reply: Reply<()>,
-    },
-    OfferSummary {
-        beginning: ChainKey,
-        encoded: Encoded,
-        reply: Reply<Offered>,
-    },
-    PutInspected {
-        id: String,
-        encoded: Encoded,
-        most: usize,
-        reply: Reply<()>,
-    },
-    TrimInspected {
-        most: usize,
-        reply: Reply<()>,
-    },
-    Touch {
-        keys: Vec<PayloadKey>,
-        reply: Reply<()>,
-    },
-    Sweep {
-        reply: Reply<SweepResult>,
-    },
-    Maintain {
-        reply: Reply<()>,
-    },
-    Compact {
-        reply: Reply<()>,
-    },
-    /// A read has failed: check the file, and reopen it if necessary.
-    Recover {
-        reply: Reply<()>,
-    },
-    Close {
-        reply: Reply<()>,
-    },
+    /// Stores payloads, together with those of all such jobs in the queue.
+    Put { payloads: Vec<NewPayload>, reply: Reply<()> },
+    /// Does something else, and replies.
+    Run(Box<dyn FnOnce(&mut Writer) + Send>),
+    /// Closes the store, and ends.
+    Close { reply: Reply<()> },
 }
 
 /// The state of the writer thread.
@@ -131,36 +98,7 @@ impl Writer {
                     self.put(payloads, reply);
                     self.sweep_if_crowded();
                 }
-                Job::OfferSummary { beginning, encoded, reply } => {
-                    let offered = self.offer_summary(beginning, &encoded);
-                    send_reply(reply, offered);
-                    self.sweep_if_crowded();
-                }
-                Job::PutInspected { id, encoded, most, reply } => {
-                    let kept = self.put_inspected(&id, &encoded, most);
-                    send_reply(reply, kept);
-                }
-                Job::TrimInspected { most, reply } => {
-                    let trimmed = self.trim_inspected(most);
-                    send_reply(reply, trimmed);
-                }
-                Job::Touch { keys, reply } => send_reply(reply, self.touch(&keys)),
-                Job::Sweep { reply } => {
-                    let swept = self.sweep_now();
-                    send_reply(reply, swept);
-                }
-                Job::Maintain { reply } => {
-                    let kept = self.maintain();
-                    send_reply(reply, kept);
-                }
-                Job::Compact { reply } => {
-                    let compacted = self.compact();
-                    send_reply(reply, compacted);
-                }
-                Job::Recover { reply } => {
-                    let mended = self.attempt(Op::Get, |db, _| tables::count_tombstones(db)).map(drop);
-                    send_reply(reply, mended);
-                }
+                Job::Run(run) => run(&mut self),
                 Job::Close { reply } => return send_reply(reply, self.close()),
             }
         }
@@ -182,10 +120,7 @@ impl Writer {
                 Err(_) => break,
             }
         }
-        let kept = match &self.failed {
-            Some((at, error)) if at.elapsed() < self.retry_pause => Err(error.clone()),
-            _ => self.attempt(Op::Put, |db, now| tables::put(db, &payloads, now)),
-        };
+        let kept = self.check().and_then(|()| self.attempt(Op::Put, |db, now| tables::put(db, &payloads, now)));
         let result = kept.map(|put| {
             let now = self.shared.clock.now();
             if put.committed {
@@ -210,37 +145,25 @@ impl Writer {
         }
     }
 
-    fn offer_summary(&mut self, beginning: ChainKey, encoded: &Encoded) -> Result<Offered, StoreError> {
-        if let Some((at, error)) = &self.failed
-            && at.elapsed() < self.retry_pause
-        {
-            return Err(error.clone());
-        }
+    pub(super) fn offer_summary(&mut self, beginning: ChainKey, encoded: &Encoded) -> Result<Offered, StoreError> {
+        self.check()?;
         let theirs = self.attempt(Op::Put, |db, now| tables::offer_summary(db, beginning, encoded, now))?;
         if let Some(theirs) = theirs {
             return self.shared.counts.value(Name::of_summary(beginning), theirs).map(Offered::Theirs);
         }
-        self.apply_size_change(SizeChange { bytes_added: encoded.len() as u64, ..SizeChange::default() });
-        self.note_recovery();
-        self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
+        self.note_commit(SizeChange { bytes_added: encoded.len() as u64, ..SizeChange::default() });
         Ok(Offered::Stored)
     }
 
-    fn put_inspected(&mut self, id: &str, encoded: &Encoded, most: usize) -> Result<(), StoreError> {
-        if let Some((at, error)) = &self.failed
-            && at.elapsed() < self.retry_pause
-        {
-            return Err(error.clone());
-        }
+    pub(super) fn put_inspected(&mut self, id: &str, encoded: &Encoded, most: usize) -> Result<(), StoreError> {
+        self.check()?;
         let quota = self.inspected_quota(most);
         let change = self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, encoded, now, quota))?;
-        self.apply_size_change(change);
-        self.note_recovery();
-        self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
+        self.note_commit(change);
         Ok(())
     }
 
-    fn trim_inspected(&mut self, most: usize) -> Result<(), StoreError> {
+    pub(super) fn trim_inspected(&mut self, most: usize) -> Result<(), StoreError> {
         let quota = self.inspected_quota(most);
         let change = self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, quota))?;
         self.apply_size_change(change);
@@ -248,13 +171,13 @@ impl Writer {
     }
 
     /// The quota for `most` inspected requests.
-    fn inspected_quota(&self, most: usize) -> InspectedQuota {
+    fn inspected_quota(&self, most: usize) -> Quota {
         let oldest = self.expiry.cutoff(self.shared.clock.now());
-        InspectedQuota { max_entries: most, max_bytes: self.shared.settings.max_inspected_bytes(), oldest }
+        Quota { max_entries: most, max_bytes: self.shared.settings.max_inspected_bytes(), oldest }
     }
 
     /// Notes uses of payloads that are not in [`Shared::known`].
-    fn touch(&mut self, keys: &[PayloadKey]) -> Result<(), StoreError> {
+    pub(super) fn touch(&mut self, keys: &[PayloadKey]) -> Result<(), StoreError> {
         let used = self.attempt(Op::Put, |db, _| tables::last_uses(db, keys))?;
         let now = self.shared.clock.now();
         let mut known = self.shared.known.blocking_lock();
@@ -262,6 +185,11 @@ impl Writer {
             known.insert(key, Lifetime::Usual, used, now);
         }
         Ok(())
+    }
+
+    /// Checks the file after a read has failed, and reopens it if necessary.
+    pub(super) fn recover(&mut self) -> Result<(), StoreError> {
+        self.attempt(Op::Get, |db, _| tables::count_tombstones(db)).map(drop)
     }
 
     /// Writes pending uses and closes the file.
@@ -278,7 +206,7 @@ impl Writer {
 
     fn write_all_uses(&mut self) -> Result<(), StoreError> {
         self.write_uses()?;
-        self.sweep_summaries(SummaryQuota { max_entries: usize::MAX, max_bytes: u64::MAX, oldest: Time(0) }).map(drop)
+        self.sweep_summaries(Quota { max_entries: usize::MAX, max_bytes: u64::MAX, oldest: Time(0) }).map(drop)
     }
 
     fn write_uses(&mut self) -> Result<(), StoreError> {
@@ -347,6 +275,20 @@ impl Writer {
         self.reopen()
     }
 
+    /// The last failure, as long as no write is to be tried again.
+    fn check(&self) -> Result<(), StoreError> {
+        match &self.failed {
+            Some((at, error)) if at.elapsed() < self.retry_pause => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn note_commit(&mut self, change: SizeChange) {
+        self.apply_size_change(change);
+        self.note_recovery();
+        self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Called after a durable write: ends the failing state, and logs that.
     fn note_recovery(&mut self) {
         self.failed = None;
@@ -388,7 +330,7 @@ impl Writer {
     }
 }
 
-fn send_reply<T>(reply: Reply<T>, result: Result<T, StoreError>) {
+pub(super) fn send_reply<T>(reply: Reply<T>, result: Result<T, StoreError>) {
     // The receiver is gone if the request was dropped.
     let _gone = reply.send(result);
 }

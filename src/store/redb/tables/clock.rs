@@ -2,7 +2,7 @@
 
 use ::redb::{Database, Error, Key, ReadableDatabase, ReadableTable, Value};
 
-use super::{INSPECTED_ROWS, ROWS, SUMMARY_ROWS, SWEPT, begin};
+use super::{INSPECTED_ROWS, ROWS, SUMMARY_ROWS, SWEPT, write};
 use crate::store::Time;
 
 /// The last use in the file, which is an observation of the clock.
@@ -30,21 +30,21 @@ pub(in crate::store::redb) fn clamp_times(db: &Database, Time(now): Time) -> Res
     if payloads.is_empty() && swept.is_empty() && summaries.is_empty() && requests.is_empty() {
         return Ok(());
     }
-    let transaction = begin(db)?;
-    for (key, row) in payloads {
-        transaction.open_table(ROWS)?.insert(key, row)?;
-    }
-    for key in swept {
-        transaction.open_table(SWEPT)?.insert(key, now)?;
-    }
-    for (key, stored_bytes) in summaries {
-        transaction.open_table(SUMMARY_ROWS)?.insert(key, (now, stored_bytes))?;
-    }
-    for (n, id, stored_bytes) in requests {
-        transaction.open_table(INSPECTED_ROWS)?.insert(n, (id.as_slice(), now, stored_bytes))?;
-    }
-    transaction.commit()?;
-    Ok(())
+    write(db, |transaction| {
+        for (key, row) in payloads {
+            transaction.open_table(ROWS)?.insert(key, row)?;
+        }
+        for key in swept {
+            transaction.open_table(SWEPT)?.insert(key, now)?;
+        }
+        for (key, stored_bytes) in summaries {
+            transaction.open_table(SUMMARY_ROWS)?.insert(key, (now, stored_bytes))?;
+        }
+        for (n, id, stored_bytes) in requests {
+            transaction.open_table(INSPECTED_ROWS)?.insert(n, (id.as_slice(), now, stored_bytes))?;
+        }
+        Ok(())
+    })
 }
 
 /// Collects what `corrected` returns for the rows. There is one writer, so the rows do not change before they are

@@ -41,7 +41,7 @@ fn the_least_recently_used_summaries_are_removed_first() {
         .unwrap();
     }
     let uses = HashMap::from([(beginning(0), Time(9))]);
-    let quota = tables::SummaryQuota { max_entries: 3, max_bytes: u64::MAX, oldest: Time(0) };
+    let quota = tables::Quota { max_entries: 3, max_bytes: u64::MAX, oldest: Time(0) };
     assert_eq!(tables::sweep_summaries(&db, &uses, quota).unwrap().n_removed, 2);
     let mut left = Vec::new();
     tables::for_each_summary(&db, |beginning, used, _| left.push((beginning, used))).unwrap();

@@ -9,7 +9,7 @@ use ::redb::Error;
 use super::{Job, Writer};
 use crate::payload::Lifetime;
 use crate::store::expiry::Expiry;
-use crate::store::redb::tables::{SizeChange, SummaryQuota};
+use crate::store::redb::tables::{Quota, SizeChange};
 use crate::store::redb::{closed, failed, tables};
 use crate::store::{IN_USE, MAX_SUMMARIES, Op, PayloadInfo, StoreError, SweepResult, Time};
 
@@ -35,7 +35,7 @@ struct Candidate {
 }
 
 impl Writer {
-    pub(super) fn maintain(&mut self) -> Result<(), StoreError> {
+    pub(in crate::store::redb) fn maintain(&mut self) -> Result<(), StoreError> {
         self.observe_clock()?;
         let (now, pause) = (self.shared.clock.now(), self.expiry.sweep_interval());
         // If the clock was set back, the time since the last sweep is not known.
@@ -53,7 +53,7 @@ impl Writer {
         Ok(())
     }
 
-    pub(super) fn sweep_if_crowded(&mut self) {
+    pub(in crate::store::redb) fn sweep_if_crowded(&mut self) {
         let most = self.shared.settings.max_bytes.0;
         let crowded = |bytes| bytes > most.saturating_add(most / SLACK);
         let now = self.shared.clock.now();
@@ -101,7 +101,7 @@ impl Writer {
     }
 
     /// Writes noted uses of summaries, and removes those beyond the quota.
-    pub(super) fn sweep_summaries(&mut self, quota: SummaryQuota) -> Result<u64, StoreError> {
+    pub(super) fn sweep_summaries(&mut self, quota: Quota) -> Result<u64, StoreError> {
         let uses = self.shared.summaries_used.blocking_lock().clone();
         let change = self.attempt(Op::Sweep, |db, _| tables::sweep_summaries(db, &uses, quota))?;
         self.shared.summaries_used.blocking_lock().retain(|beginning, used| uses.get(beginning) != Some(used));
@@ -120,7 +120,7 @@ impl Writer {
     }
 
     /// Sweeps on an operator's request, which says that the clock is right.
-    pub(super) fn sweep_now(&mut self) -> Result<SweepResult, StoreError> {
+    pub(in crate::store::redb) fn sweep_now(&mut self) -> Result<SweepResult, StoreError> {
         self.expiry.trust(self.shared.clock.now());
         self.has_read_clock = true;
         self.sweep()
@@ -133,7 +133,7 @@ impl Writer {
         self.last_sweep = Some(now);
         self.attempt(Op::Sweep, tables::trim_tombstones)?;
         let (oldest, max_bytes) = (self.expiry.cutoff(now), self.shared.settings.max_summary_bytes());
-        let summaries = self.sweep_summaries(SummaryQuota { max_entries: MAX_SUMMARIES, max_bytes, oldest })?;
+        let summaries = self.sweep_summaries(Quota { max_entries: MAX_SUMMARIES, max_bytes, oldest })?;
         let mut swept = SweepResult { summaries, ..SweepResult::default() };
         self.trim_inspected(usize::MAX)?;
         for entries in self.eviction_candidates(oldest)?.chunks(SWEEP_GROUP) {
@@ -216,7 +216,7 @@ impl Writer {
         Ok(())
     }
 
-    pub(super) fn compact(&mut self) -> Result<(), StoreError> {
+    pub(in crate::store::redb) fn compact(&mut self) -> Result<(), StoreError> {
         let mut database = self.shared.database.blocking_write();
         let db = database.as_mut().ok_or_else(|| closed(Op::Compact))?;
         let compacted = db.compact().map_err(Error::from);
