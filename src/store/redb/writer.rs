@@ -15,7 +15,7 @@ use super::{DatabaseOptions, OnDamage, Shared, aside, closed, failed, holder, ki
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::{Encoded, Name};
 use crate::store::expiry::Expiry;
-use crate::store::{Offered, Op, StoreError, StoreErrorKind, SweepResult, Time};
+use crate::store::{Offered, Op, StoreError, StoreErrorKind, Time};
 use crate::tasks::lower_priority;
 
 mod maintenance;
