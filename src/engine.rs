@@ -148,7 +148,7 @@ pub enum EditMode {
 }
 
 /// A body after editing, with what was done to it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct EditedBody {
     /// The body in pieces. An unchanged body is one piece: the allocation that came in.
     pub body: Vec<Bytes>,
@@ -222,20 +222,7 @@ impl From<PersistError> for EngineError {
 impl EditedBody {
     /// An unchanged body that was not planned.
     pub fn untouched(body: Bytes) -> Self {
-        Self {
-            body: vec![body],
-            betas: Vec::new(),
-            report: None,
-            parse_error: None,
-            error: None,
-            summary_error: None,
-            waits: Waits::default(),
-            offloaded_bytes: 0,
-            segments: Vec::new(),
-            offloads: Vec::new(),
-            basis: Basis::default(),
-            lease: None,
-        }
+        Self { body: vec![body], ..Self::default() }
     }
 
     /// Whether the body differs from the one that came in.

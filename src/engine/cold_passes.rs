@@ -10,7 +10,7 @@ use quick_cache::sync::Cache;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::summaries::{Summaries, USE_INTERVAL};
+use super::summaries::Summaries;
 use crate::payload::{ChainKey, Place};
 use crate::planner::ColdPassIndex;
 
@@ -57,14 +57,7 @@ impl ColdPasses {
 
 impl ColdPassIndex for ColdPasses {
     fn has(&self, name: ChainKey) -> bool {
-        let has = self.summaries.is_stored(name);
-        if has
-            && self.noted.get(&name).is_none_or(|noted| noted.elapsed() >= USE_INTERVAL)
-            && self.summaries.note_use(name)
-        {
-            self.noted.insert(name, Instant::now());
-        }
-        has
+        self.summaries.is_used(name, &self.noted)
     }
 }
 

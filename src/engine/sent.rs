@@ -11,7 +11,7 @@ use quick_cache::sync::Cache;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::summaries::{Summaries, USE_INTERVAL};
+use super::summaries::Summaries;
 use crate::payload::{ChainKey, Place};
 use crate::plan::SentNames;
 use crate::planner::SentIndex;
@@ -74,13 +74,6 @@ impl SentIndex for SentRequests {
     }
 
     fn has(&self, name: ChainKey) -> bool {
-        let is_stored = self.summaries.is_stored(name);
-        if is_stored
-            && self.noted.get(&name).is_none_or(|noted| noted.elapsed() >= USE_INTERVAL)
-            && self.summaries.note_use(name)
-        {
-            self.noted.insert(name, Instant::now());
-        }
-        is_stored || self.own.get(&name).is_some()
+        self.summaries.is_used(name, &self.noted) || self.own.get(&name).is_some()
     }
 }

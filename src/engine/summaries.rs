@@ -103,7 +103,7 @@ struct CachedSummary {
 const MAX_TEXT_BYTES: u64 = 32 << 20;
 
 /// A use is noted again after this time.
-pub(super) const USE_INTERVAL: Duration = Duration::from_mins(5);
+const USE_INTERVAL: Duration = Duration::from_mins(5);
 
 /// How many uses may be pending; further ones are noted the next time.
 const MAX_PENDING_USES: usize = 1024;
@@ -228,6 +228,18 @@ impl Summaries {
     /// Whether there is a summary of a beginning, or another fact about it.
     pub(super) fn is_stored(&self, beginning: ChainKey) -> bool {
         matches!(self.statuses().get(&beginning), Some(Status::Stored))
+    }
+
+    /// The same; from time to time the use is noted, in the store later and in `noted`.
+    pub(super) fn is_used(&self, beginning: ChainKey, noted: &Cache<ChainKey, Instant>) -> bool {
+        let is_stored = self.is_stored(beginning);
+        if is_stored
+            && noted.get(&beginning).is_none_or(|noted| noted.elapsed() >= USE_INTERVAL)
+            && self.note_use(beginning)
+        {
+            noted.insert(beginning, Instant::now());
+        }
+        is_stored
     }
 
     /// Notes a use in the store later. False if too many are to be noted already.

@@ -57,7 +57,7 @@ impl Engine for Postgres {
     }
 
     async fn promise(&self) -> String {
-        let asked = self.links.reads.query(sql::PROMISE, &[]).await;
+        let asked = self.links.reads.query(&sql::statement("promise", ""), &[]).await;
         let row = asked.as_ref().ok().and_then(|rows| rows.first());
         let said = row.and_then(|row| Some((row.try_get::<_, String>(0).ok()?, row.try_get::<_, i64>(1).ok()?)));
         match said {
@@ -81,7 +81,7 @@ impl Engine for Postgres {
         let (lengths, extras) = ((&lengths as _, Type::INT8_ARRAY), (&extras as _, Type::INT8_ARRAY));
         let parameters = [int(&now), blobs(&keys), blobs(&bodies), lengths, extras, int(&grain)];
         let mut new = (0, 0);
-        for row in self.write(Op::Put, sql::PUT, &parameters).await? {
+        for row in self.write(Op::Put, "put", &parameters).await? {
             if self.cell(&row, 1)? {
                 new = (new.0 + 1, new.1 + self.number(&row, 0)?);
             }
@@ -92,31 +92,30 @@ impl Engine for Postgres {
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> Result<Vec<PayloadKey>, StoreError> {
         let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
         let (extra, keys) = (self.terms.extra(lifetime), bytes_of(keys));
-        let found =
-            self.ask_for_write(Op::Put, sql::FRESH, &[int(&now), blobs(&keys), int(&grain), int(&extra)]).await?;
+        let found = self.ask_for_write(Op::Put, "fresh", &[int(&now), blobs(&keys), int(&grain), int(&extra)]).await?;
         found.iter().map(|row| Ok(PayloadKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
     async fn get(&self, key: PayloadKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
         let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
         let bytes = key.as_bytes().as_slice();
-        let found = self.rows(Op::Get, sql::GET, &[int(&now), blob(&bytes), int(&grain)]).await?;
+        let found = self.rows(Op::Get, "get", &[int(&now), blob(&bytes), int(&grain)]).await?;
         found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
     }
 
     async fn remove(&self, key: PayloadKey, body: &[u8]) -> Result<(), StoreError> {
         let key = key.as_bytes().as_slice();
-        self.execute(Op::Put, sql::REMOVE, &[blob(&key), blob(&body)]).await.map(drop)
+        self.execute(Op::Put, "remove", &[blob(&key), blob(&body)]).await.map(drop)
     }
 
     async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
         let key = key.as_bytes().as_slice();
-        self.first(Op::Get, sql::WAS_SWEPT, &[blob(&key)]).await
+        self.first(Op::Get, "was_swept", &[blob(&key)]).await
     }
 
     async fn touch(&self, keys: &[PayloadKey]) -> Result<(), StoreError> {
         let (now, grain, keys) = (self.terms.clock.told(), self.terms.half_grain(), bytes_of(keys));
-        self.execute(Op::Put, sql::TOUCH, &[int(&now), blobs(&keys), int(&grain)]).await.map(drop)
+        self.execute(Op::Put, "touch", &[int(&now), blobs(&keys), int(&grain)]).await.map(drop)
     }
 
     async fn bodies(&self, keys: &[PayloadKey]) -> Result<Vec<(PayloadKey, Vec<u8>)>, StoreError> {
@@ -124,7 +123,7 @@ impl Engine for Postgres {
             return Ok(Vec::new());
         }
         let keys = bytes_of(keys);
-        let found = self.rows(Op::Get, sql::BODIES, &[blobs(&keys)]).await?;
+        let found = self.rows(Op::Get, "bodies", &[blobs(&keys)]).await?;
         found.iter().map(|row| Ok((PayloadKey::from_bytes(self.key(row, 0)?), self.cell(row, 1)?))).collect()
     }
 
@@ -138,18 +137,18 @@ impl Engine for Postgres {
         let (key, first, last) = (key.as_bytes().as_slice(), first.as_bytes().as_slice(), last.as_bytes().as_slice());
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let parameters: Parameters<'_> = &[int(&used), blob(&key), blob(&first), blob(&last), int(&most)];
-        let found = self.rows(Op::Get, sql::LIST, parameters).await?;
+        let found = self.rows(Op::Get, "list", parameters).await?;
         found.iter().map(|row| self.info(row)).collect()
     }
 
     async fn put_inspected(&self, id: &str, body: &[u8]) -> Result<(), StoreError> {
         let now = self.terms.clock.told();
         let parameters: Parameters<'_> = &[int(&now), (&id as _, Type::TEXT), blob(&body)];
-        self.execute(Op::Put, sql::PUT_INSPECTED, parameters).await.map(drop)
+        self.execute(Op::Put, "put_inspected", parameters).await.map(drop)
     }
 
     async fn inspected(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let found = self.rows(Op::Get, sql::INSPECTED, &[(&id, Type::TEXT)]).await?;
+        let found = self.rows(Op::Get, "inspected", &[(&id, Type::TEXT)]).await?;
         found.first().map(|row| self.cell(row, 0)).transpose()
     }
 
@@ -157,19 +156,19 @@ impl Engine for Postgres {
         let (now, most) = (self.terms.clock.told(), i64::try_from(most).unwrap_or(i64::MAX));
         let (bytes, age) = (count(self.terms.settings.max_inspected_bytes()), self.terms.keep_for());
         let parameters = [int(&now), int(&most), int(&bytes), int(&age)];
-        self.execute(Op::Sweep, sql::TRIM_INSPECTED, &parameters).await.map(drop)
+        self.execute(Op::Sweep, "trim_inspected", &parameters).await.map(drop)
     }
 
     async fn take_turn(&self, (name, seconds): (&str, i64)) -> Result<bool, StoreError> {
         let now = self.terms.clock.told();
         let parameters = [int(&now), (&name as _, Type::TEXT), int(&seconds)];
-        Ok(self.execute(Op::Sweep, sql::TAKE_TURN, &parameters).await? > 0)
+        Ok(self.execute(Op::Sweep, "take_turn", &parameters).await? > 0)
     }
 
     async fn sweep(&self, stale: Stale) -> Result<(u64, u64), StoreError> {
         let (text, seconds) = match stale {
-            Stale::Expired => (sql::SWEEP, self.terms.keep_for()),
-            Stale::Unused => (sql::SWEEP_UNUSED, self.terms.in_use_for()),
+            Stale::Expired => ("sweep", self.terms.keep_for()),
+            Stale::Unused => ("sweep_unused", self.terms.in_use_for()),
         };
         let now = self.terms.clock.told();
         let gone = self.write(Op::Sweep, text, &[int(&now), int(&seconds), int(&BATCH)]).await?;
@@ -178,40 +177,40 @@ impl Engine for Postgres {
 
     async fn sweep_summaries(&self) -> Result<u64, StoreError> {
         let (now, age) = (self.terms.clock.told(), self.terms.keep_for());
-        let gone = self.write(Op::Sweep, sql::SWEEP_SUMMARIES, &[int(&now), int(&age)]).await?;
+        let gone = self.write(Op::Sweep, "sweep_summaries", &[int(&now), int(&age)]).await?;
         gone.iter().map(|row| Ok(u64::from(self.cell::<bool>(row, 0)?))).sum()
     }
 
     async fn crowd_summaries(&self) -> Result<u64, StoreError> {
         let (now, unused) = (self.terms.clock.told(), self.terms.in_use_for());
         let most = count(self.terms.settings.max_summary_bytes());
-        let crowded = self.write(Op::Sweep, sql::CROWD_SUMMARIES, &[int(&now), int(&unused), int(&most)]).await?;
+        let crowded = self.write(Op::Sweep, "crowd_summaries", &[int(&now), int(&unused), int(&most)]).await?;
         Ok(crowded.len() as u64)
     }
 
     async fn sweep_notes(&self) -> Result<(), StoreError> {
         let now = self.terms.clock.told();
-        self.execute(Op::Sweep, sql::SWEEP_NOTES, &[int(&now)]).await.map(drop)
+        self.execute(Op::Sweep, "sweep_notes", &[int(&now)]).await.map(drop)
     }
 
     async fn trim_swept(&self) -> Result<(), StoreError> {
         let (now, (most, age)) = (self.terms.clock.told(), TOMBSTONES);
         let (most, age) = (count(most), count(age.as_secs()));
-        self.execute(Op::Sweep, sql::TRIM_SWEPT, &[int(&now), int(&age), int(&most)]).await.map(drop)
+        self.execute(Op::Sweep, "trim_swept", &[int(&now), int(&age), int(&most)]).await.map(drop)
     }
 
     async fn is_full(&self) -> Result<bool, StoreError> {
-        let full = self.rows(Op::Get, sql::META, &[(&"full", Type::TEXT)]).await?;
+        let full = self.rows(Op::Get, "meta", &[(&"full", Type::TEXT)]).await?;
         let full: Option<i64> = full.first().map(|row| self.cell(row, 1)).transpose()?.flatten();
         Ok(full == Some(1))
     }
 
     async fn set_full(&self, is_full: bool) -> Result<(), StoreError> {
-        self.execute(Op::Sweep, sql::SET_FULL, &[int(&i64::from(is_full))]).await.map(drop)
+        self.execute(Op::Sweep, "set_full", &[int(&i64::from(is_full))]).await.map(drop)
     }
 
     async fn totals(&self) -> Result<[u64; 8], StoreError> {
-        let found = self.rows(Op::Get, sql::TOTALS, &[]).await?;
+        let found = self.rows(Op::Get, "totals", &[]).await?;
         let row = found.first().ok_or_else(|| self.links.damaged())?;
         let mut totals = [0; 8];
         for (n, total) in totals.iter_mut().enumerate() {

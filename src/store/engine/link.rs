@@ -30,6 +30,22 @@ pub(in crate::store) trait Connect: Send + Sync + 'static {
 /// Drives a connection until it ends.
 pub(in crate::store) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// What the first of these attempts gives that succeeds within this time; otherwise the error of the last one.
+pub(in crate::store) async fn first_of<T>(
+    within: Duration,
+    attempts: impl Iterator<Item = impl Future<Output = Result<T, EngineError>>>,
+) -> Result<T, EngineError> {
+    let mut last = EngineError::Closed;
+    for attempt in attempts {
+        match timeout(within, attempt).await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = EngineError::TimedOut(within),
+        }
+    }
+    Err(last)
+}
+
 /// A connection.
 pub(in crate::store) struct Link<C: Connect> {
     connector: C,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, Row};
@@ -13,7 +12,7 @@ use crate::platform::sockets;
 use crate::store::engine::EngineError;
 use crate::store::engine::error::UrlError;
 use crate::store::engine::identity::{Identity, Meta};
-use crate::store::engine::link::{Connect, Driver};
+use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::Tls;
 
 /// What it takes to connect.
@@ -44,15 +43,7 @@ impl Connect for Connector {
     type Client = Client;
 
     async fn connect(&self) -> Result<(Client, Driver), EngineError> {
-        let mut last = EngineError::Closed;
-        for host in &self.hosts {
-            match timeout(self.timeout, self.connect_to(host)).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) => last = error,
-                Err(_) => last = EngineError::TimedOut(self.timeout),
-            }
-        }
-        Err(last)
+        first_of(self.timeout, self.hosts.iter().map(|host| self.connect_to(host))).await
     }
 }
 
@@ -83,7 +74,7 @@ impl Connector {
 
 impl Tables<'_> {
     async fn meta(&self, name: &str) -> Result<Option<Row>, EngineError> {
-        let meta = sql::statement(sql::META, self.prefix);
+        let meta = sql::statement("meta", self.prefix);
         Ok(self.client.query_typed_opt(&meta, &[(&name, Type::TEXT)]).await?)
     }
 }
@@ -94,13 +85,13 @@ impl Meta for Tables<'_> {
     }
 
     async fn put_if_absent(&self, name: &str, value: &[u8]) -> Result<(), EngineError> {
-        let put = sql::statement(sql::PUT_META, self.prefix);
+        let put = sql::statement("put_meta", self.prefix);
         self.client.execute_typed(&put, &[(&name, Type::TEXT), (&value, Type::BYTEA)]).await?;
         Ok(())
     }
 
     async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        let replace = sql::statement(sql::REPLACE_META, self.prefix);
+        let replace = sql::statement("replace_meta", self.prefix);
         let parameters: &[_] = &[(&name as _, Type::TEXT), (&value as _, Type::BYTEA), (&old as _, Type::BYTEA)];
         self.client.execute_typed(&replace, parameters).await?;
         Ok(())

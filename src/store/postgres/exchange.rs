@@ -16,7 +16,7 @@ impl Exchange for Postgres {
         let (beginning, root) = (place.beginning.as_bytes().as_slice(), place.root.as_bytes().as_slice());
         let parameters = [int(&now), blob(&beginning), blob(&root), blob(&body)];
         loop {
-            if self.execute(Op::Put, sql::OFFER, &parameters).await? > 0 {
+            if self.execute(Op::Put, "offer", &parameters).await? > 0 {
                 return Ok(None);
             }
             // It is not there if it was swept meanwhile.
@@ -29,30 +29,30 @@ impl Exchange for Postgres {
     async fn summary(&self, beginning: ChainKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
         let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
         let key = beginning.as_bytes().as_slice();
-        let found = self.rows(Op::Get, sql::SUMMARY, &[int(&now), blob(&key), int(&grain)]).await?;
+        let found = self.rows(Op::Get, "summary", &[int(&now), blob(&key), int(&grain)]).await?;
         found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
     }
 
     async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> Result<(), StoreError> {
         let key = beginning.as_bytes().as_slice();
-        self.execute(Op::Put, sql::REMOVE_SUMMARY, &[blob(&key), blob(&body)]).await.map(drop)
+        self.execute(Op::Put, "remove_summary", &[blob(&key), blob(&body)]).await.map(drop)
     }
 
     async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
-        let found = self.rows(Op::Get, sql::SUMMARIES, &[]).await?;
+        let found = self.rows(Op::Get, "summaries", &[]).await?;
         found.iter().map(|row| Ok(ChainKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
     async fn touch_summaries(&self, beginnings: &[ChainKey]) -> Result<(), StoreError> {
         let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
         let keys: Vec<_> = beginnings.iter().map(|beginning| beginning.as_bytes().as_slice()).collect();
-        self.execute(Op::Put, sql::TOUCH_SUMMARIES, &[int(&now), blobs(&keys), int(&grain)]).await.map(drop)
+        self.execute(Op::Put, "touch_summaries", &[int(&now), blobs(&keys), int(&grain)]).await.map(drop)
     }
 
     async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError> {
         let (now, most) = (self.terms.clock.told(), count(MAX_SEEN as u64));
         let root = root.as_bytes().as_slice();
-        let found = self.rows(Op::Get, sql::LOOK, &[int(&now), blob(&root), int(&most)]).await?;
+        let found = self.rows(Op::Get, "look", &[int(&now), blob(&root), int(&most)]).await?;
         let seen = found.iter().map(|row| {
             let left = seconds(self.cell(row, 3)?);
             let state = match (self.cell(row, 1)?, self.cell(row, 2)?) {
@@ -69,7 +69,7 @@ impl Exchange for Postgres {
         let (now, lease) = (self.terms.clock.told(), count(lease.as_secs()));
         let (beginning, root) = (place.beginning.as_bytes().as_slice(), place.root.as_bytes().as_slice());
         let parameters = [int(&now), blob(&beginning), blob(&root), int(&token), int(&lease)];
-        if self.execute(Op::Put, sql::CLAIM, &parameters).await? > 0 {
+        if self.execute(Op::Put, "claim", &parameters).await? > 0 {
             return Ok(Claim::Yours);
         }
         self.claimed(beginning).await
@@ -79,19 +79,19 @@ impl Exchange for Postgres {
         let (now, pause) = (self.terms.clock.told(), count(not_before.unwrap_or_default().as_secs()));
         let beginning = place.beginning.as_bytes().as_slice();
         let parameters = [int(&now), blob(&beginning), int(&claimant.token), int(&pause)];
-        self.execute(Op::Put, sql::RELEASE, &parameters).await.map(drop)
+        self.execute(Op::Put, "release", &parameters).await.map(drop)
     }
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> Result<(), StoreError> {
         let (now, keep) = (self.terms.clock.told(), count(keep.as_secs()));
         let (kind, key, value) = (kind.label(), key.as_bytes().as_slice(), &*value);
         let parameters = [int(&now), (&kind as _, Type::TEXT), blob(&key), blob(&value), int(&keep)];
-        self.execute(Op::Put, sql::NOTE, &parameters).await.map(drop)
+        self.execute(Op::Put, "note", &parameters).await.map(drop)
     }
 
     async fn notes(&self) -> Result<Vec<Note>, StoreError> {
         let (now, most) = (self.terms.clock.told(), count(MAX_NOTES as u64));
-        let found = self.rows(Op::Get, sql::NOTES, &[int(&now), int(&most)]).await?;
+        let found = self.rows(Op::Get, "notes", &[int(&now), int(&most)]).await?;
         let mut notes = Vec::new();
         for row in &found {
             let kind: String = self.cell(row, 0)?;
@@ -108,7 +108,7 @@ impl Postgres {
     /// What is known of a beginning that a claim did not get.
     async fn claimed(&self, beginning: &[u8]) -> Result<Claim, StoreError> {
         let now = self.terms.clock.told();
-        let found = self.rows(Op::Get, sql::CLAIMED, &[int(&now), blob(&beginning)]).await?;
+        let found = self.rows(Op::Get, "claimed", &[int(&now), blob(&beginning)]).await?;
         let Some(row) = found.first() else { return Ok(Claim::Theirs) };
         let (is_stored, is_held, left): (bool, bool, i64) =
             (self.cell(row, 0)?, self.cell(row, 1)?, self.cell(row, 2)?);

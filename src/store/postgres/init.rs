@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
-
 use super::connect::{encrypts, hosts};
 use super::sql;
 use crate::store::Settings;
+use crate::store::engine::link::first_of;
 use crate::store::engine::tls::Tls;
 use crate::store::engine::{EngineError, OpenError};
 
@@ -17,25 +16,18 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 pub async fn init(url: &str, settings: &Settings) -> Result<(), OpenError> {
     let hosts = hosts(url, settings.timeout.0)?;
     let tls = Tls::new(settings.ca_file.as_deref(), encrypts(&hosts))?;
-    let mut last = EngineError::Closed;
-    for host in hosts {
-        match timeout(TIMEOUT, create(&host, tls.clone(), &settings.table_prefix())).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => last = error,
-            Err(_) => last = EngineError::TimedOut(TIMEOUT),
-        }
-    }
-    Err(last.into())
+    let prefix = settings.table_prefix();
+    Ok(first_of(TIMEOUT, hosts.iter().map(|host| create(host, tls.clone(), &prefix))).await?)
 }
 
 async fn create(host: &tokio_postgres::Config, tls: Tls, prefix: &str) -> Result<(), EngineError> {
     let (client, connection) = host.connect(tls).await?;
     let creating = async {
-        for text in sql::CREATE {
-            client.batch_execute(&sql::statement(text, prefix)).await?;
+        for statement in sql::statements("create", prefix) {
+            client.batch_execute(&statement).await?;
         }
         // It saves the engine work, and is no standard.
-        let _plain = client.batch_execute(&sql::statement(sql::STORE_PLAIN, prefix)).await;
+        let _plain = client.batch_execute(&sql::statement("store_plain", prefix)).await;
         Ok(())
     };
     tokio::select! {

@@ -10,7 +10,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Pipeline, RedisConnectionInfo, Value};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::client::{BUCKETS, Client, Confirmation, Step};
 use super::error::refused;
@@ -18,7 +17,7 @@ use super::url::{Kind, Target};
 use crate::store::engine::EngineError;
 use crate::store::engine::error::Refusal;
 use crate::store::engine::identity::{Identity, Meta as _};
-use crate::store::engine::link::{Connect, Driver};
+use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::Tls;
 
 /// What it takes to connect.
@@ -51,15 +50,7 @@ impl Connect for Connector {
     type Client = Client;
 
     async fn connect(&self) -> Result<(Client, Driver), EngineError> {
-        let mut last = EngineError::Closed;
-        for host in &self.target.hosts {
-            match timeout(self.timeout, self.connect_through(host)).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) => last = error,
-                Err(_) => last = EngineError::TimedOut(self.timeout),
-            }
-        }
-        Err(last)
+        first_of(self.timeout, self.target.hosts.iter().map(|host| self.connect_through(host))).await
     }
 }
 
