@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -240,23 +241,15 @@ impl Exchange {
     /// folder and renames it.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
         private_folder().create(dir)?;
-        write_file(dir, "request.json", [&self.request])?;
-        if let Some(body) = &self.rewritten {
-            write_file(dir, "rewritten.json", [body])?;
-        }
-        if let Some(body) = &self.response {
-            write_file(dir, self.meta.response_file(), [body])?;
-        }
-        if let Some(used) = &self.summary {
-            write_summary(dir, used)?;
-        }
+        let (rewritten, response) = (self.rewritten.as_ref().map(slice::from_ref), self.response.as_deref());
+        self.meta.write(dir, &self.request, rewritten, response, self.summary.as_ref())?;
         if let Some(text) = &self.policy {
             write_file(dir, "policy.toml", [text])?;
         }
         if let Some(text) = &self.plan {
             write_file(dir, "plan.snap", [text])?;
         }
-        write_file(dir, "meta.json", [self.meta.to_json()?])
+        Ok(())
     }
 
     /// The body that went upstream, or would have gone on a dry run.
@@ -312,10 +305,27 @@ impl Meta {
         }
     }
 
-    fn to_json(&self) -> io::Result<Vec<u8>> {
-        let mut text = serde_json::to_vec(self)?;
-        text.push(b'\n');
-        Ok(text)
+    /// Writes the files of an exchange.
+    fn write(
+        &self,
+        dir: &Path,
+        request: &[u8],
+        rewritten: Option<&[Bytes]>,
+        response: Option<&[u8]>,
+        summary: Option<&UsedSummary>,
+    ) -> io::Result<()> {
+        write_file(dir, "request.json", [request])?;
+        if let Some(pieces) = rewritten {
+            write_file(dir, "rewritten.json", pieces)?;
+        }
+        if let Some(body) = response {
+            write_file(dir, self.response_file(), [body])?;
+        }
+        if let Some(UsedSummary { end, summary }) = summary {
+            let file = SummaryFile { end: *end, summary: Summary::clone(summary) };
+            write_file(dir, SUMMARY, [serde_json::to_vec(&file)?])?;
+        }
+        write_file(dir, "meta.json", [serde_json::to_vec(self)?, b"\n".to_vec()])
     }
 }
 
@@ -329,11 +339,6 @@ fn is_false(flag: &bool) -> bool {
 fn write_file<P: AsRef<[u8]>>(dir: &Path, name: &str, pieces: impl IntoIterator<Item = P>) -> io::Result<()> {
     let mut file = private_file().write(true).create_new(true).open(dir.join(name))?;
     pieces.into_iter().try_for_each(|piece| file.write_all(piece.as_ref()))
-}
-
-fn write_summary(dir: &Path, used: &UsedSummary) -> io::Result<()> {
-    let file = SummaryFile { end: used.end, summary: Summary::clone(&used.summary) };
-    write_file(dir, SUMMARY, [serde_json::to_vec(&file)?])
 }
 
 fn read_json<T: DeserializeOwned>(dir: &Path, name: &'static str) -> Result<Option<T>, ReadError> {

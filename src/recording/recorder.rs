@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, Uri};
 
-use super::{Meta, PlanInputs, ResponseEnd, write_file, write_summary};
+use super::{Meta, PlanInputs, ResponseEnd};
 use crate::handler::UsedAnswer;
 use crate::payload::{Keys, Payload};
 use crate::plan::OffloadedPayload;
@@ -190,17 +190,8 @@ impl Recording {
     }
 
     fn write_into(&self, dir: &Path) -> io::Result<()> {
-        write_file(dir, "request.json", [&self.request])?;
-        if let Some(pieces) = &self.rewritten {
-            write_file(dir, "rewritten.json", pieces)?;
-        }
-        if let Some(body) = &self.response {
-            write_file(dir, self.meta.response_file(), [body])?;
-        }
-        if let Some(used) = &self.summary {
-            write_summary(dir, used)?;
-        }
-        write_file(dir, "meta.json", [self.meta.to_json()?])
+        let (rewritten, response) = (self.rewritten.as_deref(), self.response.as_deref());
+        self.meta.write(dir, &self.request, rewritten, response, self.summary.as_ref())
     }
 
     /// Renames the folder to its final name. A rename never replaces a folder that is not empty; Windows would not say that
