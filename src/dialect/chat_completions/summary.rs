@@ -4,6 +4,9 @@
 //! made, so that the provider finds its beginning in its prompt cache; [`PromptMode::Fresh`] has abridge's system line
 //! and no tools. [`PromptMode::Plain`] is one message of the user.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 
 use crate::{
@@ -13,45 +16,7 @@ use crate::{
 };
 
 /// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
-const SHAPING: [&str; 37] = [
-    "tool_choice",
-    "function_call",
-    "stream",
-    "stream_options",
-    "max_tokens",
-    "max_completion_tokens",
-    "n",
-    "best_of",
-    "use_beam_search",
-    "stop",
-    "stop_token_ids",
-    "include_stop_str_in_output",
-    "min_tokens",
-    "ignore_eos",
-    "echo",
-    "continue_final_message",
-    "add_generation_prompt",
-    "prediction",
-    "modalities",
-    "audio",
-    "web_search_options",
-    "logprobs",
-    "top_logprobs",
-    "prompt_logprobs",
-    "logit_bias",
-    "allowed_token_ids",
-    "bad_words",
-    "response_format",
-    "json_schema",
-    "grammar",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structured_outputs",
-    "structural_tag",
-    "regex",
-];
+static SHAPING: LazyLock<HashSet<&str>> = LazyLock::new(|| include_str!("summary/shaping.txt").lines().collect());
 
 /// Keys of a client's request that say who asks, what may be done with it, and where it goes. They stay in every request to
 /// the client's own model.

@@ -6,6 +6,7 @@
 //! one message of the user.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 
@@ -18,19 +19,7 @@ use crate::{
 /// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
 /// `tool_choice`, `thinking` and the effort stay as they are, as another value would miss the cache of the messages; that no
 /// tool may be called is what the instruction says.
-const SHAPING: [&str; 11] = [
-    "stream",
-    "max_tokens",
-    "context_management",
-    "fallbacks",
-    "fallback_credit_token",
-    "compaction",
-    "output_format",
-    "stop_sequences",
-    "container",
-    "thread",
-    "resumption",
-];
+static SHAPING: LazyLock<HashSet<&str>> = LazyLock::new(|| include_str!("summary/shaping.txt").lines().collect());
 
 /// Keys of a client's request that say who asks and where it goes. They stay in every request to the client's own model.
 const ROUTING: [&str; 4] = ["metadata", "service_tier", "inference_geo", "speed"];

@@ -7,7 +7,9 @@
 //!
 //! Nothing of it is stored, and it is streamed: the backend behind `ChatGPT` takes nothing else.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 
@@ -21,22 +23,7 @@ use crate::{
 };
 
 /// Keys of a client's request that shape its answer: some are written anew, the others would spoil a summary.
-const SHAPING: [&str; 14] = [
-    "tool_choice",
-    "stream",
-    "stream_options",
-    "stream_id",
-    "store",
-    "background",
-    "max_output_tokens",
-    "max_tool_calls",
-    "text",
-    "include",
-    "top_logprobs",
-    "context_management",
-    "previous_response_id",
-    "conversation",
-];
+static SHAPING: LazyLock<HashSet<&str>> = LazyLock::new(|| include_str!("summary/shaping.txt").lines().collect());
 
 /// Keys of a client's request that say who asks, what may be done with it, and where it goes. They stay in every request to
 /// the client's own model, and in a fresh one so does `reasoning`.

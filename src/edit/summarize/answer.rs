@@ -3,10 +3,12 @@
 //! A summary takes the place of what was said, so what is not one must never pass for one. But a summary may well speak of
 //! errors, tools and tags: only what cannot be meant as a summary is refused.
 
-use crate::{
-    dialect::Stop,
-    raw::{Fields, elements},
-};
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::dialect::Stop;
+use crate::raw::{Fields, elements};
 
 /// Why an answer is no summary.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -59,111 +61,22 @@ const MAX_REMARK: usize = 300;
 /// A longer text is no error message and no refusal, whatever it begins with, in characters.
 const MAX_ERROR: usize = 400;
 
-/// What no summary begins with.
-const ERRORS: [&str; 18] = [
-    "internal server error",
-    "internal error",
-    "bad gateway",
-    "502 bad gateway",
-    "503 service",
-    "504 gateway",
-    "service unavailable",
-    "gateway timeout",
-    "upstream error",
-    "upstream connect error",
-    "upstream request timeout",
-    "too many requests",
-    "rate limit exceeded",
-    "rate limit reached",
-    "内部服务器错误",
-    "服务器内部错误",
-    "服务不可用",
-    "请求失败",
-];
+/// Texts by which an answer shows that it is no summary, as the file explains them.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Signs {
+    errors: Vec<String>,
+    error_like: Vec<String>,
+    of_providers: Vec<String>,
+    refusals: Vec<String>,
+    calls: Vec<String>,
+}
 
-/// What an error message begins with, and a summary that speaks of one may.
-const ERROR_LIKE: [&str; 11] = [
-    "error:",
-    "error code:",
-    "error 4",
-    "error 5",
-    "api error",
-    "an error occurred",
-    "[error",
-    "**error",
-    "exception:",
-    "错误：",
-    "错误:",
-];
-
-/// What such a text says if it comes from a provider.
-const OF_PROVIDERS: [&str; 24] = [
-    "api error",
-    "api key",
-    "api_key",
-    "status code",
-    "rate limit",
-    "rate_limit",
-    "quota",
-    "overloaded",
-    "timed out",
-    "context length",
-    "context_length",
-    "maximum context",
-    "invalid_request",
-    "invalid request",
-    "unauthorized",
-    "your request",
-    "try again",
-    "server_error",
-    "server error",
-    "upstream",
-    "请重试",
-    "稍后",
-    "超时",
-    "上下文长度",
-];
+/// Tests read the file.
+static SIGNS: LazyLock<Signs> = LazyLock::new(|| toml::from_str(include_str!("answer/signs.toml")).unwrap_or_default());
 
 /// What a page begins with that stands in for an answer.
 const PAGES: [&str; 2] = ["<!doctype html", "<html"];
-
-const REFUSALS: [&str; 12] = [
-    "i'm sorry, but i can",
-    "i’m sorry, but i can",
-    "i am sorry, but i can",
-    "sorry, but i can",
-    "sorry, i can't",
-    "sorry, i can’t",
-    "i can't help with",
-    "i can’t help with",
-    "i cannot assist",
-    "i can't assist",
-    "抱歉，我无法",
-    "对不起，我无法",
-];
-
-/// The beginnings of tool calls that are written as text, and of channels (`OpenAI`'s harmony) that the server has not parsed.
-const CALLS: [&str; 19] = [
-    "<tool_call>",
-    "<toolcall>",
-    "<function_call>",
-    "<function_calls>",
-    "<function=",
-    "<invoke ",
-    "<minimax:tool_call>",
-    "<xai:function_call",
-    "<|tool_call",
-    "<|dsml|",
-    "<|channel|>",
-    "<|start|>",
-    "<|start_action|>",
-    "<|python_tag|>",
-    "[tool_call]",
-    "[tool_calls]",
-    "```tool_code",
-    "<｜tool",
-    "<｜dsml｜",
-];
 
 /// A summary that replaces `LONG` tokens or more has at least one token for each `SHORTEST_PART` of them. `SHORTEST` tokens, the
 /// length of a long sentence, are always enough.
@@ -318,8 +231,8 @@ fn disguised(summary: &str, answer: &str) -> Option<Fault> {
         return Some(fault);
     }
     let lower = summary.to_lowercase();
-    let begins = |prefix_keys: &[&str]| prefix_keys.iter().any(|beginning| lower.starts_with(beginning));
-    if begins(&CALLS) {
+    let begins = |signs: &[String]| signs.iter().any(|sign| lower.starts_with(sign));
+    if begins(&SIGNS.calls) {
         return Some(Fault::ToolCall);
     }
     // Who keeps to the form that was asked for means what it says.
@@ -327,19 +240,19 @@ fn disguised(summary: &str, answer: &str) -> Option<Fault> {
         return None;
     }
     // A model may say what it is about to do first.
-    if lower.lines().any(|line| CALLS.iter().any(|call| line.trim_start().starts_with(call))) {
+    if lower.lines().any(|line| SIGNS.calls.iter().any(|call| line.trim_start().starts_with(call))) {
         return Some(Fault::ToolCall);
     }
-    if begins(&PAGES) {
+    if PAGES.iter().any(|page| lower.starts_with(page)) {
         return Some(Fault::ErrorText);
     }
     if summary.chars().nth(MAX_ERROR).is_some() {
         return None;
     }
-    let of_provider = || OF_PROVIDERS.iter().any(|words| lower.contains(words));
+    let of_provider = || SIGNS.of_providers.iter().any(|words| lower.contains(words));
     match () {
-        () if begins(&ERRORS) || begins(&ERROR_LIKE) && of_provider() => Some(Fault::ErrorText),
-        () if begins(&REFUSALS) => Some(Fault::Refusal),
+        () if begins(&SIGNS.errors) || begins(&SIGNS.error_like) && of_provider() => Some(Fault::ErrorText),
+        () if begins(&SIGNS.refusals) => Some(Fault::Refusal),
         () => None,
     }
 }

@@ -96,7 +96,7 @@ impl DigestTask<'_> {
         if input == PromptMode::Plain {
             let words = [system, &instruction];
             let said = as_text::prompt(&self.source, dialect, &words, usize::MAX).ok_or(CallError::NoRequest)?;
-            instruction = said.into();
+            instruction = said;
         }
         let prompt = Prompt {
             input,

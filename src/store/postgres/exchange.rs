@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::{Postgres, blob, blobs, int, sql};
+use super::{Postgres, blob, blobs, int};
 use crate::payload::{ChainKey, Place};
 use crate::store::engine::{Exchange, count};
 use crate::store::shared::{Claim, Claimant, MAX_NOTES, MAX_SEEN, Note, NoteKind, Seen, SeenState};
