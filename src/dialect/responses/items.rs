@@ -136,7 +136,7 @@ struct FoundTools {
 pub(super) type Fault = (usize, ParseErrorKind);
 
 /// Gathers the view of a request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ViewBuilder<'a> {
     body: &'a [u8],
     conversation: Conversation<'a>,
@@ -156,17 +156,7 @@ pub(super) struct ViewBuilder<'a> {
 
 impl<'a> ViewBuilder<'a> {
     pub(super) fn new(body: &'a [u8]) -> Self {
-        Self {
-            body,
-            conversation: Conversation::default(),
-            run_by_server: HashSet::new(),
-            by_program: HashSet::new(),
-            programs: HashSet::new(),
-            found_tools: Vec::new(),
-            has_reference: false,
-            behind_reasoning: false,
-            ends_in_trigger: false,
-        }
+        Self { body, ..Self::default() }
     }
 
     /// An `input` that is a string.

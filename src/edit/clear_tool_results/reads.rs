@@ -9,7 +9,7 @@ use crate::{draft::RowIndex, edit::file_use::FileUse, plan::Stale};
 
 /// The file reads of a conversation as it grows. Results have the numbers of the timeline. A read that is not kept any more
 /// is never kept again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Reads {
     /// How many of the newest reads are kept, if nothing has happened to their files.
     most: usize,
@@ -27,14 +27,7 @@ pub(super) struct Reads {
 impl Reads {
     /// Before any result has come.
     pub(super) fn new(most: usize) -> Self {
-        Self {
-            most,
-            newest: VecDeque::new(),
-            live: HashMap::new(),
-            stale: BTreeMap::new(),
-            held: BTreeSet::new(),
-            released: Vec::new(),
-        }
+        Self { most, ..Self::default() }
     }
 
     /// The result of a call came that does something with files.
