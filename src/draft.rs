@@ -13,26 +13,23 @@
 //!
 //! [`Draft::finish`] turns the decisions into splices.
 
-use std::{
-    borrow::Cow,
-    cell::{OnceCell, RefCell},
-    collections::{BTreeMap, BTreeSet},
-    ops::Range,
-    rc::Rc,
-};
+use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::{
-    conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex, index::index},
-    dialect::{Dialect, Entries, Switch},
-    language::Language,
-    payload::{ChainKey, PayloadName},
-    plan::{Action, Change, Need, Regrets, Sizes, SkipReason, SkippedChange},
-    recall::{self, RetrievalMethod},
-    span::Span,
-    tokens::Gauge,
-};
+use crate::conversation::index::index;
+use crate::conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex};
+use crate::dialect::{Dialect, Entries, Switch};
+use crate::language::Language;
+use crate::payload::{ChainKey, PayloadName};
+use crate::plan::{Action, Change, Need, Regrets, Sizes, SkipReason, SkippedChange};
+use crate::recall::{self, RetrievalMethod};
+use crate::span::Span;
+use crate::tokens::Gauge;
 
 mod added_tool;
 mod answered_in_words;

@@ -5,12 +5,10 @@
 //! the body: the request is planned again without the edits that need the store. No body that names a payload goes
 //! upstream before that payload is durable.
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
+use std::{fmt, io, thread};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

@@ -1,19 +1,15 @@
 //! Handlers: programs of users, or models, that say what stands in place of a text; their settings, what they are asked,
 //! and what they have answered.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt::Debug,
-    hash::BuildHasher,
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    payload::{ChainKey, Keys, Payload, PayloadKey, handles_in},
-    units::Period,
-};
+use crate::payload::{ChainKey, Keys, Payload, PayloadKey, handles_in};
+use crate::units::Period;
 
 /// `[handlers]` of `proxy.toml`.
 pub type Settings = BTreeMap<String, Handler>;

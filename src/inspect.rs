@@ -7,12 +7,10 @@ use std::{borrow::Cow, ops::Range};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    conversation::{BlockKind, Conversation, Pairing, Role, Unit},
-    dialect::{Dialect, strings},
-    plan::{Action, Layout, Report},
-    raw,
-};
+use crate::conversation::{BlockKind, Conversation, Pairing, Role, Unit};
+use crate::dialect::{Dialect, strings};
+use crate::plan::{Action, Layout, Report};
+use crate::raw;
 
 mod changes;
 

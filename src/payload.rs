@@ -4,13 +4,11 @@
 //! changes. Without the store's secret nobody can tell a handle from a content, and what one caller sends never meets
 //! what another one sends.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    hash::{Hash, Hasher},
-    str::FromStr,
-    sync::Arc,
-};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+use std::sync::Arc;
 
 use zeroize::Zeroizing;
 

@@ -4,13 +4,11 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use crate::{
-    handler::HandlerAsk,
-    payload::{ChainKey, Lifetime, Payload, PayloadKey},
-    span::Splice,
-    summary::{Frame, Outline, SummaryInput},
-    tokens::factor::Factor,
-};
+use crate::handler::HandlerAsk;
+use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
+use crate::span::Splice;
+use crate::summary::{Frame, Outline, SummaryInput};
+use crate::tokens::factor::Factor;
 
 pub use self::action::Action;
 pub use self::basis::{Basis, CountedWith, PromptSegment, Received};

@@ -17,11 +17,10 @@
 //! [`Keys::well_known`]: crate::payload::Keys::well_known
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::slice;
 use std::sync::Arc;
+use std::{fs, slice};
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;

@@ -4,11 +4,9 @@
 //! the user's policy is the one in question.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, fs, io};
 
 use bytes::Bytes;
 use serde::Serialize;

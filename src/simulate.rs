@@ -26,9 +26,8 @@
 //! computed from the conversation. The input of the summary calls is part of the cost: `cache_read` for what they share
 //! with the request before, 1 for the rest. Their output is not.
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use serde::Serialize;
 

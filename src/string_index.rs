@@ -9,11 +9,9 @@ use std::{ops::Deref, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::{
-    payload::{Fingerprint, Fingerprinter},
-    raw::find_quote,
-    span::Span,
-};
+use crate::payload::{Fingerprint, Fingerprinter};
+use crate::raw::find_quote;
+use crate::span::Span;
 
 /// Shorter strings are not indexed: their ends are found as quickly.
 const LONG: usize = 4 << 10;

@@ -9,13 +9,9 @@
 //! shorter than a limit in tokens is below the limit, and need not be counted. Where the rules would say more (an image
 //! that is only a link), the bytes are what counts.
 
-use std::{
-    fmt::Debug,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, UPGRADE};
 use http::{Request, Response, StatusCode, Uri};

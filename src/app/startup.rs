@@ -19,8 +19,7 @@ use crate::tasks::Tasks;
 use crate::telemetry::{Colour, Format, Level};
 use crate::units::grouped;
 use crate::upstream::probe::Probe;
-use crate::upstream::routes;
-use crate::upstream::{Settings, Upstream};
+use crate::upstream::{Settings, Upstream, routes};
 
 /// The maximum time for the upstream to answer the probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);

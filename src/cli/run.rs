@@ -14,11 +14,10 @@ use crate::cli::{print_error, runtime};
 use crate::config::{Config, Environment, Sources};
 use crate::history::{RequestCounts, RunTotals, TokenTotals, Totals};
 use crate::platform::process::{self, CommandSignals};
-use crate::recall;
 use crate::store::{OpenError, StoreEngine};
 use crate::tasks::run_blocking;
-use crate::telemetry;
 use crate::units::grouped;
+use crate::{recall, telemetry};
 
 mod client;
 

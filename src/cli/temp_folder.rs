@@ -1,8 +1,7 @@
 //! A folder for what one command needs while it runs.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::platform::files::private_folder;
 

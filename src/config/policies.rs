@@ -6,11 +6,9 @@ use std::path::Path;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Config;
-use super::check;
 use super::error::{ConfigError, ConfigErrorKind, SourceLocation};
-use super::goal;
 use super::value::{LocatedValue, Value};
+use super::{Config, check, goal};
 use crate::payload::Keys;
 use crate::planner::{Goal, PlanSettings, Planner};
 use crate::tokens::Meter;

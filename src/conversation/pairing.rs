@@ -1,10 +1,8 @@
 //! Which result answers which call. One walk over the conversation; each call and each result is looked at a fixed
 //! number of times, however often ids repeat.
 
-use std::{
-    hash::{Hash, Hasher},
-    ops::Range,
-};
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 

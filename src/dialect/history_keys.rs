@@ -5,10 +5,8 @@
 
 use memchr::memmem;
 
-use crate::{
-    conversation::{BlockKind, Conversation, Role},
-    raw::Fields,
-};
+use crate::conversation::{BlockKind, Conversation, Role};
+use crate::raw::Fields;
 
 /// What was found of such keys.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]

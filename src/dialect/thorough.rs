@@ -3,11 +3,10 @@
 
 use std::{borrow::Cow, fmt};
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, MapAccess, SeqAccess, Visitor},
-};
-use serde_json::{error::Category, value::RawValue};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
 
 use super::{ParseError, ParseErrorKind, history_keys::HistoryKeys, json::decode};
 use crate::{conversation::MAX_ELEMENTS, span::Span};

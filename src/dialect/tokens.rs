@@ -1,10 +1,8 @@
 //! Token counts by the rules of a dialect, remembered and bounded: nothing counts more tokens than it has bytes.
 
 use super::Dialect;
-use crate::{
-    payload::Fingerprint,
-    tokens::{Gauge, Subject},
-};
+use crate::payload::Fingerprint;
+use crate::tokens::{Gauge, Subject};
 
 impl dyn Dialect + '_ {
     /// The tokens of one element of the conversation, remembered.

@@ -3,10 +3,8 @@
 use std::collections::HashSet;
 
 use super::{Draft, ParsedRequest};
-use crate::{
-    conversation::{BlockKind, CallIndex, Pairing, Role, UnitIndex},
-    dialect::{AnsweredInWords, OpenCalls},
-};
+use crate::conversation::{BlockKind, CallIndex, Pairing, Role, UnitIndex};
+use crate::dialect::{AnsweredInWords, OpenCalls};
 
 impl Draft<'_> {
     /// Marks calls as not answerable if messages directly after their batch answer them in another form. The upstream of such

@@ -1,11 +1,9 @@
 //! What edits ask of handlers: answers that are known are used, and questions without one are noted for the engine.
 
 use super::{Draft, ParsedRequest, PrefixKeys, ResultText};
-use crate::{
-    conversation::BlockIndex,
-    handler::{AskedText, Decision, HandlerAsk, HandlerRef, MAX_END, Subject, UsedAnswer},
-    payload::{ChainKey, Payload},
-};
+use crate::conversation::BlockIndex;
+use crate::handler::{AskedText, Decision, HandlerAsk, HandlerRef, MAX_END, Subject, UsedAnswer};
+use crate::payload::{ChainKey, Payload};
 
 /// The questions of one plan.
 #[derive(Debug, Default)]

@@ -3,12 +3,11 @@
 use std::fmt::Debug;
 
 use super::{Draft, ParsedRequest, PrefixKeys};
-use crate::{
-    conversation::Role,
-    payload::ChainKey,
-    plan::CountedWith,
-    tokens::{Gauge, factor::Factor},
-};
+use crate::conversation::Role;
+use crate::payload::ChainKey;
+use crate::plan::CountedWith;
+use crate::tokens::Gauge;
+use crate::tokens::factor::Factor;
 
 /// Where the factor comes from that a conversation is counted with.
 #[derive(Clone, Copy, Debug)]

@@ -3,16 +3,12 @@
 //! How long a client has paused is not in its messages. So it is remembered that such a pass was made, by the name of all
 //! that the request had, and later requests find it there.
 
-use std::{
-    cell::{OnceCell, RefCell},
-    fmt::Debug,
-};
+use std::cell::{OnceCell, RefCell};
+use std::fmt::Debug;
 
 use super::{Draft, PrefixKeys};
-use crate::{
-    conversation::{ElementIndex, UnitIndex},
-    payload::{ChainKey, Place},
-};
+use crate::conversation::{ElementIndex, UnitIndex};
+use crate::payload::{ChainKey, Place};
 
 /// Where such passes were made.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,11 @@
 //! What planning depends on besides the body and the settings.
 
 use super::{Calibration, ColdPasses, Sent};
-use crate::{
-    handler::AnswerIndex,
-    payload::{Caller, Keys},
-    string_index::StringIndex,
-    summary::SummaryIndex,
-    tokens::Meter,
-};
+use crate::handler::AnswerIndex;
+use crate::payload::{Caller, Keys};
+use crate::string_index::StringIndex;
+use crate::summary::SummaryIndex;
+use crate::tokens::Meter;
 
 /// What planning depends on besides the body and the settings.
 #[derive(Clone, Copy, Debug)]

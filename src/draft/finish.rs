@@ -1,25 +1,19 @@
 //! From decisions to splices, offloads and the report.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{
-    AppliedSummary, Draft, Inserted, Insertion, LookUp,
-    replacement::Replacement,
-    splice_array::{InsertedElement, splice_array},
-};
-use crate::{
-    conversation::{ElementIndex, UnitIndex},
-    dialect::{BytesAt, Emptied},
-    payload::{Lifetime, Payload, PayloadName},
-    plan::{Action, Basis, Layout, OffloadedPayload, Plan, PromptSegment, Report, Sizes},
-    span::{Span, Splice, joined, splice},
-    summary::UsedSummary,
-};
+use super::replacement::Replacement;
+use super::splice_array::{InsertedElement, splice_array};
+use super::{AppliedSummary, Draft, Inserted, Insertion, LookUp};
+use crate::conversation::{ElementIndex, UnitIndex};
+use crate::dialect::{BytesAt, Emptied};
+use crate::payload::{Lifetime, Payload, PayloadName};
+use crate::plan::{Action, Basis, Layout, OffloadedPayload, Plan, PromptSegment, Report, Sizes};
+use crate::span::{Span, Splice, joined, splice};
+use crate::summary::UsedSummary;
 
 impl Draft<'_> {
     /// The plan that makes it so.

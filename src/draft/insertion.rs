@@ -2,11 +2,10 @@
 
 use bytes::Bytes;
 
-use super::{Draft, InsertionIndex, journal::ChangeId};
-use crate::{
-    conversation::{BlockIndex, UnitIndex},
-    plan::{Action, Sizes},
-};
+use super::journal::ChangeId;
+use super::{Draft, InsertionIndex};
+use crate::conversation::{BlockIndex, UnitIndex};
+use crate::plan::{Action, Sizes};
 
 /// A result or a text that is inserted after a unit.
 #[derive(Debug)]

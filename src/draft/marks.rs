@@ -3,12 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::Draft;
-use crate::{
-    conversation::{Role, UnitIndex},
-    dialect::BytesAt,
-    plan::Action,
-    span::{Span, Splice, joined, splice},
-};
+use crate::conversation::{Role, UnitIndex};
+use crate::dialect::BytesAt;
+use crate::plan::Action;
+use crate::span::{Span, Splice, joined, splice};
 
 /// `[messages]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]

@@ -4,14 +4,13 @@
 
 use std::{cell::OnceCell, iter};
 
-use super::{AppliedSummary, Draft, Inserted, ParsedRequest, Row, replacement::Replacement};
-use crate::{
-    conversation::{BlockIndex, Fingerprints, Unit, UnitIndex},
-    payload::Fingerprint,
-    plan::{PromptSegment, Received, Regrets},
-    span::Span,
-    tokens::REQUEST_OVERHEAD,
-};
+use super::replacement::Replacement;
+use super::{AppliedSummary, Draft, Inserted, ParsedRequest, Row};
+use crate::conversation::{BlockIndex, Fingerprints, Unit, UnitIndex};
+use crate::payload::Fingerprint;
+use crate::plan::{PromptSegment, Received, Regrets};
+use crate::span::Span;
+use crate::tokens::REQUEST_OVERHEAD;
 
 /// The tokens of the request as it came.
 #[derive(Debug)]

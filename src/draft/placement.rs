@@ -4,10 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::Draft;
-use crate::{
-    conversation::{BlockIndex, Role, Unit, UnitIndex},
-    language::Language,
-};
+use crate::conversation::{BlockIndex, Role, Unit, UnitIndex};
+use crate::language::Language;
 
 impl Draft<'_> {
     /// Whether something stands between a result and the unit that it would be moved behind which nothing moves across.

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use super::{ParsedRequest, PlanContext, SummaryTiming};
-use crate::{
-    conversation::{Conversation, Element, ElementIndex, Fold, Pairing, UnitIndex, unread_from},
-    payload::ChainKey,
-    summary::{Summary, SummaryState},
-};
+use crate::conversation::{Conversation, Element, ElementIndex, Fold, Pairing, UnitIndex, unread_from};
+use crate::payload::ChainKey;
+use crate::summary::{Summary, SummaryState};
 
 /// The keys of the prefixes of one conversation. A prefix begins behind the instructions and ends behind an element.
 #[derive(Clone, Debug)]

@@ -8,13 +8,12 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Draft, Leaving, ParsedRequest, replacement::Replacement};
-use crate::{
-    conversation::{Conversation, Role, UnitIndex},
-    dialect::Switch,
-    plan::{Action, Change, Sizes},
-    tokens::models::Pattern,
-};
+use super::replacement::Replacement;
+use super::{Draft, Leaving, ParsedRequest};
+use crate::conversation::{Conversation, Role, UnitIndex};
+use crate::dialect::Switch;
+use crate::plan::{Action, Change, Sizes};
+use crate::tokens::models::Pattern;
 
 /// `[reasoning]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

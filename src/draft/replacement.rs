@@ -3,11 +3,9 @@
 use bytes::Bytes;
 
 use super::ChangeId;
-use crate::{
-    dialect::strings,
-    payload::{Fingerprint, PayloadName},
-    span::{Span, Splice},
-};
+use crate::dialect::strings;
+use crate::payload::{Fingerprint, PayloadName};
+use crate::span::{Span, Splice};
 
 /// A JSON value of the body that is replaced by another one.
 #[derive(Clone, Debug)]

@@ -14,14 +14,12 @@ use std::cell::OnceCell;
 use std::fmt::Debug;
 
 use super::{Draft, Pass, PlanContext, PrefixKeys, ReasoningMode};
-use crate::{
-    conversation::{BlockIndex, ElementIndex, Role, UnitIndex},
-    payload::ChainKey,
-    plan::{SentFact, SentFacts, SentNames},
-    recall,
-    span::{Span, Splice},
-    summary::NoSummaries,
-};
+use crate::conversation::{BlockIndex, ElementIndex, Role, UnitIndex};
+use crate::payload::ChainKey;
+use crate::plan::{SentFact, SentFacts, SentNames};
+use crate::recall;
+use crate::span::{Span, Splice};
+use crate::summary::NoSummaries;
 
 /// The facts about earlier requests.
 #[derive(Clone, Copy, Debug)]

@@ -37,29 +37,22 @@
 //! be stored, unless `offload` is off; texts that edits have written in place of results, and the arguments of a call whose
 //! result is missing.
 
-use self::{
-    regrets::CallCache,
-    rent::Rent,
-    replay::{ClearedResults, Replay},
-};
-use super::{
-    Edit, Language,
-    handlers::Handlers,
-    keep::Keep,
-    names,
-    own_texts::OwnTexts,
-    template::Template,
-    tools::Tools,
-    trigger::{Limits, Moment, Part},
-};
-use crate::{
-    conversation::UnitIndex,
-    draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, Row, TextCut},
-    handler::{self, Decision, HandlerRef, MAX_ANSWER},
-    payload::MediaType,
-    plan::{Action, SentFact, SkipReason, Stale},
-    tokens::prices::PriceList,
-};
+use self::regrets::CallCache;
+use self::rent::Rent;
+use self::replay::{ClearedResults, Replay};
+use super::handlers::Handlers;
+use super::keep::Keep;
+use super::own_texts::OwnTexts;
+use super::template::Template;
+use super::tools::Tools;
+use super::trigger::{Limits, Moment, Part};
+use super::{Edit, Language, names};
+use crate::conversation::UnitIndex;
+use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, Row, TextCut};
+use crate::handler::{self, Decision, HandlerRef, MAX_ANSWER};
+use crate::payload::MediaType;
+use crate::plan::{Action, SentFact, SkipReason, Stale};
+use crate::tokens::prices::PriceList;
 
 use self::digest::Digest;
 

@@ -28,11 +28,9 @@ use std::collections::{HashMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::Edit;
-use crate::{
-    conversation::{Role, UnitIndex},
-    draft::{Draft, Pass, Replayed, Row, RowIndex, TimelineEvent},
-    plan::SentFact,
-};
+use crate::conversation::{Role, UnitIndex};
+use crate::draft::{Draft, Pass, Replayed, Row, RowIndex, TimelineEvent};
+use crate::plan::SentFact;
 
 /// `[filter_tool_calls]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]

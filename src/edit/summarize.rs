@@ -21,19 +21,17 @@
 
 use std::ops::Range;
 
-use self::{cut::CutPoints, frame::OwnFrame, originals::Originals};
-use super::{
-    Edit, Language,
-    trigger::{Limits, Moment, Part},
-};
-use crate::{
-    conversation::{ElementIndex, UnitIndex},
-    draft::{Draft, ParsedRequest, Pass, Row},
-    payload::{ChainKey, Fingerprint, MediaType},
-    plan::{Need, SkipReason, SummaryJob},
-    recall,
-    summary::{self, InputElement, Outline, OutlinedMessage, SummaryState, UsedNames},
-};
+use self::cut::CutPoints;
+use self::frame::OwnFrame;
+use self::originals::Originals;
+use super::trigger::{Limits, Moment, Part};
+use super::{Edit, Language};
+use crate::conversation::{ElementIndex, UnitIndex};
+use crate::draft::{Draft, ParsedRequest, Pass, Row};
+use crate::payload::{ChainKey, Fingerprint, MediaType};
+use crate::plan::{Need, SkipReason, SummaryJob};
+use crate::recall;
+use crate::summary::{self, InputElement, Outline, OutlinedMessage, SummaryState, UsedNames};
 
 pub use self::settings::{Endpoint, ErrorPattern, Mode, PreserveSkills, PreserveUserMessages, Retry, Settings};
 pub use crate::summary::{Backend, PromptMode};

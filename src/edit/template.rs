@@ -1,9 +1,7 @@
 //! Texts with places in them that are filled in.
 
-use crate::{
-    payload::{HANDLE_LEN, PayloadKey},
-    recall,
-};
+use crate::payload::{HANDLE_LEN, PayloadKey};
+use crate::recall;
 
 /// A text with places for values, which are written as names in braces.
 #[derive(Clone, Debug)]

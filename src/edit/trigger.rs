@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
-};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{draft::Draft, units::Fraction};
 

@@ -4,10 +4,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    payload::PayloadKey,
-    plan::{Action, Report},
-};
+use crate::payload::PayloadKey;
+use crate::plan::{Action, Report};
 
 /// The changes of one request, and what was left out.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]

@@ -2,10 +2,8 @@
 
 use std::hash::Hash;
 
-use quick_cache::{
-    UnitWeighter,
-    sync::{self, DefaultLifecycle},
-};
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{self, DefaultLifecycle};
 use rustc_hash::FxBuildHasher;
 
 /// A cache whose keys are hashes of a seed or a key that nobody else knows, so that a plain hash of them will do.

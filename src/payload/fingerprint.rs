@@ -4,11 +4,9 @@
 //! outside sees a hash or the seed. It is no cryptographic one: where it matters whose bytes they were, the caller is part
 //! of a key beside it.
 
-use std::{
-    fmt,
-    hash::{BuildHasher, RandomState},
-    sync::LazyLock,
-};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
 

@@ -1,12 +1,10 @@
 //! What a plan was made from besides the settings, and what was counted.
 
-use crate::{
-    handler::UsedAnswer,
-    payload::{ChainKey, Fingerprint, Place},
-    plan::{SentFacts, SentNames},
-    summary::UsedSummary,
-    tokens::factor::Factor,
-};
+use crate::handler::UsedAnswer;
+use crate::payload::{ChainKey, Fingerprint, Place};
+use crate::plan::{SentFacts, SentNames};
+use crate::summary::UsedSummary;
+use crate::tokens::factor::Factor;
 
 /// What a plan depends on that can change while the settings stay the same.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -2,11 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::{
-    conversation::Conversation,
-    dialect::{Dialect, ParseError},
-    draft::PlanContext,
-};
+use crate::conversation::Conversation;
+use crate::dialect::{Dialect, ParseError};
+use crate::draft::PlanContext;
 
 /// The conversation in a body. What was hashed of it while it arrived is not hashed again.
 pub(super) fn parse<'a>(

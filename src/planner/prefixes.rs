@@ -3,12 +3,10 @@
 use bytes::Bytes;
 
 use super::{LOOK_UP_FROM, Policy};
-use crate::{
-    conversation::ElementIndex,
-    dialect::Dialect,
-    draft::{LookUp, ParsedRequest, PlanContext, PrefixKeys},
-    payload::ChainKey,
-};
+use crate::conversation::ElementIndex;
+use crate::dialect::Dialect;
+use crate::draft::{LookUp, ParsedRequest, PlanContext, PrefixKeys};
+use crate::payload::ChainKey;
 
 impl Policy {
     /// The name under which a summary of all messages before `end` is remembered, if this policy uses summaries.

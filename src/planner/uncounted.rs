@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Policy, parse::parse};
-use crate::{
-    dialect::{Dialect, ParseError},
-    draft::{PlanContext, SummaryTiming},
-    edit::Edit,
-    plan::Plan,
-};
+use super::Policy;
+use super::parse::parse;
+use crate::dialect::{Dialect, ParseError};
+use crate::draft::{PlanContext, SummaryTiming};
+use crate::edit::Edit;
+use crate::plan::Plan;
 
 impl Policy {
     /// The same where no tokens are counted; none where they may be.

@@ -2,15 +2,11 @@
 
 use std::fmt;
 
-use crate::{
-    conversation::Conversation,
-    dialect::{Dialect, ParseError, ParseErrorKind, strings},
-    payload::{
-        Fingerprint,
-        cache::{self, Cache},
-    },
-    span::Span,
-};
+use crate::conversation::Conversation;
+use crate::dialect::{Dialect, ParseError, ParseErrorKind, strings};
+use crate::payload::Fingerprint;
+use crate::payload::cache::{self, Cache};
+use crate::span::Span;
 
 /// The slots for messages that are remembered. One takes some 40 bytes with its share of the tables around it.
 const SLOTS: usize = 32_768;

@@ -4,10 +4,8 @@ use std::{borrow::Cow, ops::Range};
 
 use memchr::{memchr, memmem};
 
-use super::{
-    blocks::{LANE, Lane},
-    utf8,
-};
+use super::blocks::{LANE, Lane};
+use super::utf8;
 
 /// The lowest and the highest bit of each byte of a word.
 const LOW: u64 = u64::from_ne_bytes([0x01; 8]);

@@ -1,10 +1,9 @@
 //! Listening addresses and sockets: TCP and Unix.
 
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::{fmt, io};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};

@@ -1,9 +1,8 @@
 //! Finds the transcripts and recordings below the given paths.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::{TranscriptError, UnreadableFile};
 use crate::dialect;

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{mem, panic, thread};
 
 use super::discover::{self, FoundTranscript};
-use super::play;
 use super::regret::{self, Measure, Placebo};
 use super::{
     Conditions, Figures, Noise, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Simulation,
-    SummarySource, Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile,
+    SummarySource, Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, play,
 };
 
 /// What the threads share.

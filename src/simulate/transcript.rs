@@ -1,9 +1,8 @@
 //! A recorded session, and the requests that it consists of.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use bytes::Bytes;
 

@@ -9,10 +9,8 @@ use std::{fmt, ops::Range};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    TokenCounter,
-    vocabulary::{self, Vocabulary},
-};
+use super::TokenCounter;
+use super::vocabulary::{self, Vocabulary};
 
 /// The longest piece, in bytes.
 const PIECE: usize = 4096;

@@ -10,10 +10,8 @@
 
 use std::sync::LazyLock;
 
-use super::{
-    merge::{Merge, ShortPretoken},
-    pretokens::Pattern,
-};
+use super::merge::{Merge, ShortPretoken};
+use super::pretokens::Pattern;
 
 /// Each is built once in the process, when it is first needed.
 pub(super) static O200K_BASE: LazyLock<Vocabulary> =

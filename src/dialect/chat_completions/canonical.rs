@@ -1,10 +1,8 @@
 //! A message as its model reads it, whichever way a client spells it from one request to the next.
 
-use super::super::{
-    Field,
-    canonical::{Member, array, elements, members, object},
-    json::{Cursor, Unsupported},
-};
+use super::super::Field;
+use super::super::canonical::{Member, array, elements, members, object};
+use super::super::json::{Cursor, Unsupported};
 
 /// Members of a message, a part or a call that a model does not read as part of the conversation: marks for prompt caches,
 /// and what it thought, which agents leave out of older messages where a provider asks for that.

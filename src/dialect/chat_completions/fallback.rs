@@ -6,11 +6,10 @@
 use std::borrow::Cow;
 
 use super::{Message, NAME, ParseError, ParseErrorKind, error};
-use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex},
-    dialect::{json::id_text, thorough::Json},
-    span::Span,
-};
+use crate::conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex};
+use crate::dialect::json::id_text;
+use crate::dialect::thorough::Json;
+use crate::span::Span;
 
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {

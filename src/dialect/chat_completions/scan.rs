@@ -6,15 +6,11 @@
 use std::borrow::Cow;
 
 use super::Message;
-use crate::{
-    conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex},
-    dialect::{
-        history_keys::HistoryKeys,
-        json::{Cursor, Unsupported, decode, id_text, once, require},
-    },
-    span::Span,
-    string_index::StringIndex,
-};
+use crate::conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex};
+use crate::dialect::history_keys::HistoryKeys;
+use crate::dialect::json::{Cursor, Unsupported, decode, id_text, once, require};
+use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The conversation in `body`, whose long strings may be known.
 pub(super) fn scan<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, Unsupported> {

@@ -9,11 +9,9 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 
-use crate::{
-    dialect::object::{ObjectWriter, fields, is_streamed, limit_within},
-    raw::{Fields, elements},
-    summary::{InputElement, Prompt, PromptMode, SummaryInput},
-};
+use crate::dialect::object::{ObjectWriter, fields, is_streamed, limit_within};
+use crate::raw::{Fields, elements};
+use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
 
 /// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
 static SHAPING: LazyLock<HashSet<&str>> = LazyLock::new(|| include_str!("summary/shaping.txt").lines().collect());

@@ -16,14 +16,10 @@
 
 use memchr::memmem;
 
-use crate::{
-    dialect::json::element_fields,
-    raw::{Fields, elements, lossy, string},
-    tokens::{
-        Gauge,
-        image::{Dimensions, LOW_DETAIL, USUAL_IN_TILES},
-    },
-};
+use crate::dialect::json::element_fields;
+use crate::raw::{Fields, elements, lossy, string};
+use crate::tokens::Gauge;
+use crate::tokens::image::{Dimensions, LOW_DETAIL, USUAL_IN_TILES};
 
 mod tools;
 

@@ -2,15 +2,10 @@
 //! role `tool`.
 
 use super::parts;
-use crate::{
-    dialect::{
-        AnsweredInWords, OpenCalls,
-        json::{decode, fields_of, id_text},
-        strings,
-    },
-    raw::utf8,
-    span::Span,
-};
+use crate::dialect::json::{decode, fields_of, id_text};
+use crate::dialect::{AnsweredInWords, OpenCalls, strings};
+use crate::raw::utf8;
+use crate::span::Span;
 
 /// The most bytes of the label at the beginning of a result: `Tool result of read (c1):`, `<tool_response>`.
 const MAX_LABEL: usize = 100;

@@ -3,11 +3,9 @@
 //! Clients move their mark for the prompt cache with every request, and then write a content as an array that was a string.
 //! An entry of a user message reads as a message of the user that holds it alone.
 
-use super::super::{
-    Field,
-    canonical::{self, Member, array, elements},
-    json::{Cursor, Unsupported},
-};
+use super::super::Field;
+use super::super::canonical::{self, Member, array, elements};
+use super::super::json::{Cursor, Unsupported};
 
 /// The member that a model does not read: a mark for the prompt cache.
 const UNREAD: &[u8] = b"cache_control";

@@ -5,11 +5,9 @@ use std::collections::HashSet;
 
 use memchr::memmem;
 
-use crate::{
-    conversation::Conversation,
-    dialect::json::{Unsupported, each_object},
-    span::Span,
-};
+use crate::conversation::Conversation;
+use crate::dialect::json::{Unsupported, each_object};
+use crate::span::Span;
 
 /// Marks the units that make deferred tools of the request known.
 pub(super) fn mark(conversation: &mut Conversation<'_>, body: &[u8]) {

@@ -3,10 +3,8 @@
 use bytes::Bytes;
 use memchr::memmem;
 
-use crate::dialect::{
-    BytesAt,
-    json::{Cursor, Unsupported, decode, each_element, fields},
-};
+use crate::dialect::BytesAt;
+use crate::dialect::json::{Cursor, Unsupported, decode, each_element, fields};
 
 /// The most marks of a request, the automatic one among them.
 const MOST: usize = 4;

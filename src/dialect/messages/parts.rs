@@ -5,13 +5,9 @@
 
 use std::borrow::Cow;
 
-use crate::{
-    dialect::{
-        CallInput, Emptied, Entries,
-        json::{Cursor, Unsupported, decode, each_element, each_object, fields, fields_of},
-    },
-    span::Span,
-};
+use crate::dialect::json::{Cursor, Unsupported, decode, each_element, each_object, fields, fields_of};
+use crate::dialect::{CallInput, Emptied, Entries};
+use crate::span::Span;
 
 /// A string as the whole content, or the texts of its text blocks, of its search results and of its documents.
 pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported> {

@@ -4,12 +4,10 @@
 //! `serde_json`.
 
 use super::view::{ENTRY_KEYS, Entry, Fault, Message, RequestFields, View};
-use crate::{
-    conversation::{Conversation, MAX_ELEMENTS},
-    dialect::json::{Cursor, Unsupported, fields, once, require},
-    span::Span,
-    string_index::StringIndex,
-};
+use crate::conversation::{Conversation, MAX_ELEMENTS};
+use crate::dialect::json::{Cursor, Unsupported, fields, once, require};
+use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The conversation in `body`, whose long strings may be known.
 pub(super) fn scan<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, Unsupported> {

@@ -10,11 +10,9 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 
-use crate::{
-    dialect::object::{ObjectWriter, fields, is_streamed, limit_within},
-    raw::{Fields, elements, string},
-    summary::{InputElement, Prompt, PromptMode, SummaryInput},
-};
+use crate::dialect::object::{ObjectWriter, fields, is_streamed, limit_within};
+use crate::raw::{Fields, elements, string};
+use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
 
 /// Keys of a client's request that shape its answer: the first ones are written anew, the others would spoil a summary.
 /// `tool_choice`, `thinking` and the effort stay as they are, as another value would miss the cache of the messages; that no

@@ -15,14 +15,11 @@
 //! | what the server did, and blocks that nobody knows | their texts; what is encrypted like a signature |
 //! | ids, marks for the cache | none: the model does not read them |
 
-use crate::{
-    dialect::{chat_completions::tokens::any, json::element_fields},
-    raw::{Fields, compact, elements, lossy},
-    tokens::{
-        Gauge,
-        image::{Dimensions, MOST_BY_AREA},
-    },
-};
+use crate::dialect::chat_completions::tokens::any;
+use crate::dialect::json::element_fields;
+use crate::raw::{Fields, compact, elements, lossy};
+use crate::tokens::Gauge;
+use crate::tokens::image::{Dimensions, MOST_BY_AREA};
 
 /// What begins and ends a message.
 const MESSAGE: usize = 3;

@@ -1,25 +1,19 @@
 //! The conversation, made of what a reader has found in a body. Both readers only say where values are.
 
-use std::{
-    borrow::Cow,
-    cell::OnceCell,
-    collections::{HashMap, HashSet},
-    ops::Range,
-};
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use memchr::memmem;
 
 use super::{ParseErrorKind, loading, thinking};
-use crate::{
-    conversation::{
-        Block, BlockIndex, BlockKind, CallId, Conversation, Element, ElementIndex, Flags, MAX_ELEMENTS, Role, Unit,
-    },
-    dialect::{
-        history_keys::HistoryKeys,
-        json::{Unsupported, decode, each_element, fields, fields_of, id_text},
-    },
-    span::Span,
+use crate::conversation::{
+    Block, BlockIndex, BlockKind, CallId, Conversation, Element, ElementIndex, Flags, MAX_ELEMENTS, Role, Unit,
 };
+use crate::dialect::history_keys::HistoryKeys;
+use crate::dialect::json::{Unsupported, decode, each_element, fields, fields_of, id_text};
+use crate::span::Span;
 
 /// What is wrong with a body, and where.
 #[derive(Clone, Copy, Debug)]

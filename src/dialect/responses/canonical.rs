@@ -1,10 +1,8 @@
 //! An item as its model reads it, whichever way a client spells it from one request to the next.
 
-use super::super::{
-    Field,
-    canonical::{Member, array, elements, members, object},
-    json::{Cursor, Unsupported},
-};
+use super::super::Field;
+use super::super::canonical::{Member, array, elements, members, object};
+use super::super::json::{Cursor, Unsupported};
 
 /// Members of an item or a part that a model does not read: marks for prompt caches, and how far an item had come.
 const UNREAD: [&[u8]; 2] = [b"status", b"prompt_cache_breakpoint"];

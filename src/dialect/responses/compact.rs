@@ -4,13 +4,9 @@
 
 use bytes::Bytes;
 
-use crate::{
-    dialect::{
-        Compaction,
-        object::{ObjectWriter, fields},
-    },
-    raw::{Fields, elements},
-};
+use crate::dialect::Compaction;
+use crate::dialect::object::{ObjectWriter, fields};
+use crate::raw::{Fields, elements};
 
 /// The answer; none if the body has no items.
 pub(super) fn answer(compaction: &Compaction<'_>) -> Option<Bytes> {

@@ -1,10 +1,9 @@
 //! The thorough reader of items: `serde_json` over raw values, for bodies that the quick one gave up on.
 
-use super::{
-    NAME, ParseError, error,
-    items::{Fault, ITEM, Item, RequestFields, ViewBuilder},
-};
-use crate::{conversation::Conversation, dialect::thorough::Json};
+use super::items::{Fault, ITEM, Item, RequestFields, ViewBuilder};
+use super::{NAME, ParseError, error};
+use crate::conversation::Conversation;
+use crate::dialect::thorough::Json;
 
 const REQUEST_KEYS: [&[u8]; 8] = [
     b"input",

@@ -19,15 +19,12 @@ use std::{borrow::Cow, cell::OnceCell, collections::HashSet};
 
 use memchr::memmem;
 
-use super::{ParseErrorKind, parts::tool_names};
-use crate::{
-    conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit},
-    dialect::{
-        history_keys::HistoryKeys,
-        json::{decode, id_text},
-    },
-    span::Span,
-};
+use super::ParseErrorKind;
+use super::parts::tool_names;
+use crate::conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
+use crate::dialect::history_keys::HistoryKeys;
+use crate::dialect::json::{decode, id_text};
+use crate::span::Span;
 
 /// The fields of an item that decide what it is. None of them may stand there twice.
 pub(super) const ITEM: [&[u8]; 13] = [

@@ -8,14 +8,10 @@ use bytes::Bytes;
 use memchr::memmem;
 
 use super::compact;
-use crate::{
-    dialect::{
-        Compaction, CompactionTrigger,
-        object::{ObjectWriter, fields},
-    },
-    raw::{Fields, elements},
-    span::{Span, Splice, joined, splice},
-};
+use crate::dialect::object::{ObjectWriter, fields};
+use crate::dialect::{Compaction, CompactionTrigger};
+use crate::raw::{Fields, elements};
+use crate::span::{Span, Splice, joined, splice};
 
 /// What the `encrypted_content` of an item of abridge begins with; behind it is an array of the items that it stands for.
 const MARK: &str = "abridge.compaction.1:";

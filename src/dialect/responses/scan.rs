@@ -4,12 +4,10 @@
 //! `serde_json`.
 
 use super::items::{ITEM, Item, RequestFields, ViewBuilder};
-use crate::{
-    conversation::Conversation,
-    dialect::json::{Cursor, Unsupported, fields, fields_of, once, require},
-    span::Span,
-    string_index::StringIndex,
-};
+use crate::conversation::Conversation;
+use crate::dialect::json::{Cursor, Unsupported, fields, fields_of, once, require};
+use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The conversation in `body`, whose long strings may be known.
 pub(super) fn scan<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, Unsupported> {

@@ -18,14 +18,11 @@
 
 use memchr::memmem;
 
-use crate::{
-    dialect::{
-        chat_completions::tokens::{TOOLS, any, count_function, count_part, each_part, image, sum},
-        json::element_fields,
-    },
-    raw::{Fields, compact, elements, lossy, string},
-    tokens::{Gauge, image::USUAL_IN_TILES as IMAGE},
-};
+use crate::dialect::chat_completions::tokens::{TOOLS, any, count_function, count_part, each_part, image, sum};
+use crate::dialect::json::element_fields;
+use crate::raw::{Fields, compact, elements, lossy, string};
+use crate::tokens::Gauge;
+use crate::tokens::image::USUAL_IN_TILES as IMAGE;
 
 /// What begins and ends an item.
 const ITEM: usize = 3;

@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    edit::Language,
-    handler::{AskMode, AskedText, HandlerAsk, HandlerRef, OnError},
-};
+use crate::edit::Language;
+use crate::handler::{AskMode, AskedText, HandlerAsk, HandlerRef, OnError};
 
 /// `[clear_tool_results.digest]`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

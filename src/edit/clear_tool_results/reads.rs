@@ -1,9 +1,7 @@
 //! Which of the newest file reads still say what is in their files.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    mem,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::mem;
 
 use crate::{draft::RowIndex, edit::file_use::FileUse, plan::Stale};
 

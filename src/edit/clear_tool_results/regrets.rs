@@ -10,12 +10,10 @@ use quick_cache::sync::Cache;
 use serde_json::Value;
 
 use super::Clearing;
-use crate::{
-    conversation::BlockIndex,
-    draft::{Draft, ProposedEdit, Row},
-    payload::{Fingerprint, PayloadKey, handles_in},
-    plan::Regrets,
-};
+use crate::conversation::BlockIndex;
+use crate::draft::{Draft, ProposedEdit, Row};
+use crate::payload::{Fingerprint, PayloadKey, handles_in};
+use crate::plan::Regrets;
 
 /// A call whose JSON is longer than this is not compared with others: it writes something, and reads nothing.
 const MAX_CALL_BYTES: usize = 4096;

@@ -16,10 +16,8 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    draft::RowIndex,
-    tokens::prices::{Break, Prices},
-};
+use crate::draft::RowIndex;
+use crate::tokens::prices::{Break, Prices};
 
 /// The part of the cost without passes that passes may add to it at any time: one of so many.
 const MOST_ADDED: u64 = 16;

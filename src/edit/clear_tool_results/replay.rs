@@ -6,23 +6,20 @@
 //! Results count in the order in which they came. So those that the model has not read are always the last ones, also
 //! where one of them answers an old call.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, VecDeque},
-    iter,
-};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::iter;
 
-use super::{Asked, ClearToolResults, Clearing, Frontier, Rules, reads::Reads, regrets::RegretWatch, rent::Rent};
-use crate::{
-    conversation::{Role, UnitIndex},
-    draft::{Draft, Pass, Replayed, Row, RowIndex, Tally, TimelineEvent},
-    edit::{
-        file_use::{self, FileUse},
-        keep::Keep,
-        trigger::Limits,
-    },
-    plan::{Regrets, SentFact},
-};
+use super::reads::Reads;
+use super::regrets::RegretWatch;
+use super::rent::Rent;
+use super::{Asked, ClearToolResults, Clearing, Frontier, Rules};
+use crate::conversation::{Role, UnitIndex};
+use crate::draft::{Draft, Pass, Replayed, Row, RowIndex, Tally, TimelineEvent};
+use crate::edit::file_use::{self, FileUse};
+use crate::edit::keep::Keep;
+use crate::edit::trigger::Limits;
+use crate::plan::{Regrets, SentFact};
 
 /// A file read of fewer bytes than this is taken for an error.
 const LEAST_FILE: usize = 200;

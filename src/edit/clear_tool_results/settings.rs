@@ -2,21 +2,15 @@
 
 use std::fmt;
 
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{Error, SeqAccess, Unexpected, Visitor},
-};
+use serde::de::{Error, SeqAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::digest::Digest;
-use crate::{
-    edit::{
-        Language,
-        keep::Keep,
-        template::Template,
-        trigger::{Condition, Moment, Trigger},
-    },
-    units::Fraction,
-};
+use crate::edit::Language;
+use crate::edit::keep::Keep;
+use crate::edit::template::Template;
+use crate::edit::trigger::{Condition, Moment, Trigger};
+use crate::units::Fraction;
 
 /// `[clear_tool_results]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::{
-    conversation::{BlockIndex, Conversation, Role, Unit},
-    dialect::{Dialect, strings},
-    summary::{Prompt, PromptMode, SummaryInput},
-};
+use crate::conversation::{BlockIndex, Conversation, Role, Unit};
+use crate::dialect::{Dialect, strings};
+use crate::summary::{Prompt, PromptMode, SummaryInput};
 
 use super::fit;
 

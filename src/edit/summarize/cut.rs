@@ -1,11 +1,9 @@
 //! Where a conversation is cut: before the cut it is summarised, behind it everything stays as it is.
 
 use super::Backend;
-use crate::{
-    conversation::{Role, TurnUnit, UnitIndex, unread_from},
-    draft::{Draft, Row},
-    edit::keep::Keep,
-};
+use crate::conversation::{Role, TurnUnit, UnitIndex, unread_from};
+use crate::draft::{Draft, Row};
+use crate::edit::keep::Keep;
 
 /// The places where a conversation may be parted. A place is the row behind it.
 #[derive(Debug)]

@@ -4,17 +4,13 @@
 
 use std::{borrow::Cow, collections::HashSet};
 
-use super::{
-    PreserveSkills, Settings,
-    instruction::{characters_left_out, messages_left_out, words},
-};
-use crate::{
-    language::Language,
-    payload::PayloadKey,
-    raw::{Fields, string},
-    summary::{Frame, USER_MESSAGES, UsedNames},
-    tokens::Gauge,
-};
+use super::instruction::{characters_left_out, messages_left_out, words};
+use super::{PreserveSkills, Settings};
+use crate::language::Language;
+use crate::payload::PayloadKey;
+use crate::raw::{Fields, string};
+use crate::summary::{Frame, USER_MESSAGES, UsedNames};
+use crate::tokens::Gauge;
 
 /// What a frame is made from: texts of the messages that the summary stands for.
 #[derive(Debug)]

@@ -4,19 +4,15 @@ use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 
-use super::{
-    PreserveSkills,
-    frame::{OwnFrame, skill_name},
-};
-use crate::{
-    conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Role, Unit, UnitIndex},
-    dialect::strings,
-    draft::{Draft, ParsedRequest},
-    plan::OffloadedPayload,
-    raw::leaves,
-    span::Span,
-    summary::NameSources,
-};
+use super::PreserveSkills;
+use super::frame::{OwnFrame, skill_name};
+use crate::conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Role, Unit, UnitIndex};
+use crate::dialect::strings;
+use crate::draft::{Draft, ParsedRequest};
+use crate::plan::OffloadedPayload;
+use crate::raw::leaves;
+use crate::span::Span;
+use crate::summary::NameSources;
 
 /// The messages that a summary stands for, as they came.
 #[derive(Debug)]

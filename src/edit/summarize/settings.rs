@@ -6,13 +6,9 @@ use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use super::{Backend, PromptMode};
-use crate::{
-    edit::{
-        keep::Keep,
-        trigger::{Condition, Moment, Trigger},
-    },
-    units::{Fraction, Period},
-};
+use crate::edit::keep::Keep;
+use crate::edit::trigger::{Condition, Moment, Trigger};
+use crate::units::{Fraction, Period};
 
 /// `[summarize]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -9,10 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    conversation::{Role, UnitIndex},
-    draft::Draft,
-};
+use crate::conversation::{Role, UnitIndex};
+use crate::draft::Draft;
 
 /// Which results are cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,11 +1,10 @@
 //! This process and its child: events of the console, and the limit on connections.
 
-use std::env;
 use std::ffi::OsStr;
 use std::future::pending;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::{env, io};
 
 use tokio::signal::windows::{
     CtrlBreak, CtrlC, CtrlClose, CtrlLogoff, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_logoff, ctrl_shutdown,

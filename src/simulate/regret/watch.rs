@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::answer::Needed;
-use super::background;
 use super::pieces::{Anatomy, Piece, PieceKind};
 use super::units::UnitKind;
-use super::{Fault, Missed};
+use super::{Fault, Missed, background};
 use crate::dialect::{self, Dialect, ParseError};
 use crate::payload::Fingerprint;
 use crate::simulate::{Transcript, TranscriptError};

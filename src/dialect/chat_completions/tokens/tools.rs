@@ -4,10 +4,9 @@
 //! parameters, `anyOf`, tools that are no functions) is counted as its JSON without white space.
 
 use super::any;
-use crate::{
-    raw::{Fields, compact, elements, lossy, string},
-    tokens::{Gauge, tiktoken::Encoding},
-};
+use crate::raw::{Fields, compact, elements, lossy, string};
+use crate::tokens::Gauge;
+use crate::tokens::tiktoken::Encoding;
 
 /// Once, if there is a tool at all.
 pub(in crate::dialect) const TOOLS: usize = 12;
