@@ -59,12 +59,23 @@ impl Scene {
 
     /// The same, where a prompt cache has served so many tokens.
     async fn sent_with(&mut self, abridge: &Abridge, body: &str, cached: usize) -> Bytes {
+        self.sent_billing(abridge, body, cached, |sent| sent * 155 / 400).await
+    }
+
+    /// The same, where the upstream reports so many tokens for so many bytes.
+    async fn sent_billing(
+        &mut self,
+        abridge: &Abridge,
+        body: &str,
+        cached: usize,
+        billed: impl FnOnce(usize) -> usize,
+    ) -> Bytes {
         let before = requests(abridge).await;
         let mut client = abridge.connect().await;
         client.send(chat(body)).await;
         let mut call = self.upstream.request().await;
         let sent = call.bytes().await;
-        let billed = sent.len() * 155 / 400;
+        let billed = billed(sent.len());
         let details = format!(r#""prompt_tokens_details":{{"cached_tokens":{cached}}}"#);
         let usage = format!(r#"{{"prompt_tokens":{billed},"completion_tokens":1,{details}}}"#);
         let fields = ["content-type: application/json", "connection: close"];
@@ -210,4 +221,35 @@ async fn the_status_says_what_a_prompt_cache_has_lost_to_edits_and_to_the_client
     .unwrap();
     assert!(printed.contains("\ncache             m at default: tokens lost: "), "{printed}");
     assert!(printed.contains("\ntoken factor      m at default: 1."), "{printed}");
+}
+
+#[tokio::test]
+async fn usage_that_is_no_count_of_the_request_moves_no_trigger() {
+    type Report = fn(usize, &mut usize) -> usize;
+    let lies: [(&str, Report); 4] = [
+        ("what the cache did not have", |honest, before| honest.abs_diff(std::mem::replace(before, honest))),
+        ("five internal calls", |honest, _| 5 * honest),
+        ("the whole session", |honest, sum| {
+            *sum += honest;
+            *sum
+        }),
+        ("a prompt that was cut", |honest, _| honest.min(2048)),
+    ];
+    for (what, report) in lies {
+        let mut scene = Scene::new().await;
+        let abridge = scene.setup().start().await;
+        let mut state = 0;
+        for n_results in 2..6 {
+            let body = conversation("first", n_results);
+            scene.sent_billing(&abridge, &body, 0, |sent| report(sent / 4, &mut state)).await;
+        }
+        let learnt: Vec<_> = status(&abridge).await.token_factors.iter().map(|learnt| learnt.factor).collect();
+        assert!(learnt.iter().all(|factor| (1.0..=1.05).contains(factor)), "{what}: {learnt:?}");
+        // Four results are less than 5,000 tokens, and six are more.
+        for (n_results, is_cleared) in [(4, false), (6, true)] {
+            let body = conversation("second", n_results);
+            let sent = scene.sent_billing(&abridge, &body, 0, |sent| report(sent / 4, &mut state)).await;
+            assert_eq!(sent.len() < body.len(), is_cleared, "{what}: {n_results}");
+        }
+    }
 }
