@@ -209,11 +209,13 @@ impl Shared {
         let flight = Arc::clone(leader.flight());
         let within = config.summarize().timeout.0;
         let place = Place { root: job.root, beginning: job.key };
-        let turn = timeout(within, self.summaries.take_turn(place, &flight)).await;
-        let lease = match turn.unwrap_or(Err(SummaryError::TimedOut(within))) {
-            Ok(Turn::Make(lease)) => lease,
-            Ok(Turn::Made) => return leader.succeed(),
-            Err(error) => return leader.abandon(error),
+        let longest = within.saturating_mul(STEADY);
+        let lease = match timeout(within, self.summaries.take_turn(place, &flight)).await {
+            Ok(Ok(Turn::Make(lease))) => lease,
+            Ok(Ok(Turn::Made)) => return leader.succeed(),
+            Ok(Err(error)) => return leader.abandon(error),
+            // Another process still reads a slow answer. Later requests use it once it is stored, and do not wait for it.
+            Err(_) => return leader.fail(SummaryError::TimedOut(within), longest),
         };
         self.publish(
             origin,
@@ -237,7 +239,6 @@ impl Shared {
             rewritten: None,
             deadline: began + within,
         };
-        let longest = within.saturating_mul(STEADY);
         let making = timeout(longest, task.run(began + within));
         let written = renewing(lease.as_ref(), making).await.unwrap_or(Err(SummaryError::TimedOut(longest)));
         let (usage, n_calls) = (task.usage, task.n_calls);

@@ -173,9 +173,10 @@ impl Lease {
 fn note_seen(statuses: &mut Statuses, Seen { beginning, state }: Seen, now: Instant) -> bool {
     let known = statuses.get(&beginning);
     let is_open = matches!(known, None | Some(Status::Elsewhere(_) | Status::CoolingDown(_)));
+    let cools_down = matches!(known, Some(Status::CoolingDown(until)) if *until > now);
     let (status, is_news) = match state {
         SeenState::Stored if !matches!(known, Some(Status::Stored | Status::Unreadable(_))) => (Status::Stored, true),
-        SeenState::UnderWay(left) if is_open => {
+        SeenState::UnderWay(left) if is_open && !cools_down => {
             (Status::Elsewhere(now + left), !matches!(known, Some(Status::Elsewhere(until)) if *until > now))
         }
         SeenState::NotNow(left) if is_open => {
@@ -192,4 +193,21 @@ fn random_token() -> i64 {
     // Without the system's random numbers two claimants may both lead, and the first summary is used.
     let _random = getrandom::getrandom(&mut token);
     i64::from_le_bytes(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_that_was_waited_for_in_vain_is_not_waited_for_again_and_used_once_it_is_stored() {
+        let (now, minute, beginning) = (Instant::now(), Duration::from_mins(1), ChainKey::from_bytes([7; 16]));
+        let mut statuses = Statuses::from([(beginning, Status::CoolingDown(now + minute))]);
+        let under_way = Seen { beginning, state: SeenState::UnderWay(minute) };
+        assert!(!note_seen(&mut statuses, under_way, now));
+        assert!(matches!(statuses[&beginning], Status::CoolingDown(_)));
+        assert!(note_seen(&mut statuses, under_way, now + 2 * minute), "the cooldown is over");
+        assert!(note_seen(&mut statuses, Seen { beginning, state: SeenState::Stored }, now));
+        assert!(matches!(statuses[&beginning], Status::Stored));
+    }
 }
