@@ -9,7 +9,10 @@ use std::{
     },
 };
 
+use self::stalls::Stalls;
 use crate::plan::Report;
+
+pub(in crate::proxy) mod stalls;
 
 /// So many types of messages are named; clients choose them.
 const MOST_TYPES: usize = 16;
@@ -20,6 +23,8 @@ pub(super) struct Notices {
     lacks_recall: AtomicBool,
     beyond_window: AtomicBool,
     blocking_types: Mutex<BTreeSet<String>>,
+    /// Upstreams that cut prompts.
+    pub(super) stalls: Stalls,
 }
 
 impl Notices {

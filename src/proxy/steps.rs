@@ -147,6 +147,7 @@ impl Proxy {
         text: IndexedBody,
         asked: EditOptions<'_>,
     ) -> EditedBody {
+        self.accounting.notices.stalls.teach(&rules.planner.meter);
         let edited = self.engine.edit_body(rules, dialect, text, asked).await;
         match (&edited.parse_error, &edited.error) {
             (Some(error), _) => self.fail_open.count(FailOpenReason::NotUnderstood, error),

@@ -15,12 +15,13 @@ use crate::plan::Report;
 use crate::tasks::Tasks;
 use crate::tokens;
 use crate::upstream::Upstream;
-use crate::upstream::models::{ListingError, ModelsRequest};
+use crate::upstream::models::{Listing, ListingError, ModelsRequest};
 
 use super::headers::{ANTHROPIC_VERSION, API_KEY, X_API_KEY};
 
 /// Fetches the upstream's list of models when a request names a model with an unknown window: until one fetch succeeds,
-/// with a growing delay after each failure.
+/// with a growing delay after each failure. A local server may load another model, or one in another way, so each answer of
+/// one counts as a failure: it is asked again when another window is unknown.
 #[derive(Debug)]
 pub struct WindowDiscovery {
     began: Instant,
@@ -86,12 +87,16 @@ impl WindowDiscovery {
             return;
         }
         let (gate, rules, upstream) = (Arc::clone(&self.gate), Arc::clone(rules), upstream.clone());
+        let model = report.model.clone().unwrap_or_default();
         tasks.spawn(async move {
-            match fetch(&upstream, &request).await {
-                Ok(windows) => {
+            match fetch(&upstream, &request, &model).await {
+                Ok(Listing { windows, server }) => {
                     tracing::debug!(models = windows.len(), "fetched the context windows of the upstream's models");
                     for (model, window) in &windows {
                         rules.planner.meter.learn_window(model, *window);
+                    }
+                    if server.is_some() {
+                        gate.reopen_later(since(began));
                     }
                 }
                 Err(error) => {
@@ -160,10 +165,21 @@ fn models_request(upstream: &Upstream, parts: &Parts) -> Option<ModelsRequest> {
 const ORGANIZATION: HeaderName = HeaderName::from_static("openai-organization");
 const PROJECT: HeaderName = HeaderName::from_static("openai-project");
 
-async fn fetch(upstream: &Upstream, request: &ModelsRequest) -> Result<Vec<(String, usize)>, FetchError> {
+/// Fetches the list, and the window of `model` if a local server says that elsewhere.
+async fn fetch(upstream: &Upstream, request: &ModelsRequest, model: &str) -> Result<Listing, FetchError> {
     let read = async {
         let first = request.send(upstream).await?;
-        request.read_windows(upstream, first, FETCH_TIMEOUT).await
+        let mut listing = request.read_windows(upstream, first, FETCH_TIMEOUT).await?;
+        let is_missing = !listing.windows.iter().any(|(name, _)| name == model);
+        if let Some(server) = listing.server.as_ref().filter(|_| is_missing) {
+            let only = listing.windows.last().filter(|_| server.serves_any_name()).map(|(_, window)| *window);
+            let window = match only {
+                Some(window) => Some(window),
+                None => request.window_of(upstream, server, model, FETCH_TIMEOUT).await,
+            };
+            listing.windows.extend(window.map(|window| (model.to_owned(), window)));
+        }
+        Ok::<_, ListingError>(listing)
     };
     Ok(timeout(FETCH_TIMEOUT, read).await.map_err(|_| FetchError::Timeout)??)
 }

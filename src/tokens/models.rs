@@ -25,7 +25,7 @@ mod names;
 mod pattern;
 
 pub(super) use known::FILE as TABLES_FILE;
-pub use listing::{next_page_after, windows_in};
+pub use listing::{LocalServer, next_page_after, num_ctx, windows_in};
 pub use pattern::Pattern;
 
 /// The most models whose window is remembered because an upstream named it; no upstream lists as many.

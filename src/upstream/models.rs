@@ -1,14 +1,16 @@
 //! The upstream's list of models: the requests for its pages, and the context windows in the answers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use http::header::{ACCEPT, HeaderMap, HeaderValue};
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 
 use super::{Upstream, UpstreamError};
 use crate::body::{self, Budget, Limits, Pace, PacedBody, ReadError, RequestBody, pool::Pool};
-use crate::tokens::models::{next_page_after, windows_in};
+use crate::tokens::models::{LocalServer, next_page_after, num_ctx, windows_in};
 
 /// The longest list that is read, all pages together, in bytes. Those of large gateways are a tenth of it.
 const MAX_LISTING: usize = 8 << 20;
@@ -22,6 +24,15 @@ pub struct ModelsRequest {
     url: Uri,
     /// Its header fields.
     pub headers: HeaderMap,
+}
+
+/// What a list says.
+#[derive(Debug)]
+pub struct Listing {
+    /// The names of models and their context windows. Of a name that is there twice, the last one holds.
+    pub windows: Vec<(String, usize)>,
+    /// The local server that has written it.
+    pub server: Option<LocalServer>,
 }
 
 /// Why a list was not read.
@@ -50,30 +61,51 @@ impl ModelsRequest {
     }
 
     /// Reads the names of models and their context windows from the first page and from those behind it, each of which
-    /// may pause for `pause`.
+    /// may pause for `pause`. A local server is then asked for the contexts that it has loaded models with.
     pub async fn read_windows(
         &self,
         upstream: &Upstream,
         first: Response<Incoming>,
         pause: Duration,
-    ) -> Result<Vec<(String, usize)>, ListingError> {
+    ) -> Result<Listing, ListingError> {
         // A separate budget, so that this takes nothing from requests.
         let budget = Budget::new(2 * MAX_LISTING);
         let mut limits = Limits { max_body: MAX_LISTING, budget, pool: Pool::default() };
-        let (mut page, mut windows) = (first, Vec::new());
+        let (mut page, mut windows, mut server) = (first, Vec::new(), None);
         for n in 1..=MAX_PAGES {
-            if page.status() != StatusCode::OK {
-                return Err(ListingError::Status(page.status()));
-            }
-            let listing =
-                body::read_up_to(PacedBody::new(page.into_body(), Pace::without_minimum(pause)), &limits).await?;
+            let listing = read(page, &limits, pause).await?;
             limits.max_body -= listing.len();
             windows.append(&mut windows_in(&listing));
+            server = server.or_else(|| LocalServer::of_listing(&listing));
             let next = next_page_after(&listing).filter(|_| n < MAX_PAGES).and_then(|last| self.url_after(&last));
             let Some(next) = next else { break };
             page = self.send_to(upstream, next).await?;
         }
-        Ok(windows)
+        if let Some(server) = &server
+            && let Some(url) = self.url_of(server.path())
+            && let Ok(answer) = read(self.send_to(upstream, url).await?, &limits, pause).await
+        {
+            windows.append(&mut server.windows_in(&answer));
+        }
+        Ok(Listing { windows, server })
+    }
+
+    /// Asks a local server for the context of a model that it has not loaded, where there is a path for that.
+    pub async fn window_of(
+        &self,
+        upstream: &Upstream,
+        server: &LocalServer,
+        model: &str,
+        pause: Duration,
+    ) -> Option<usize> {
+        let url = server.path_of_one().and_then(|path| self.url_of(path))?;
+        let asked = serde_json::to_vec(&BTreeMap::from([("model", model)])).ok()?;
+        let mut request = Request::post(url).body(RequestBody::buffered(&[asked.clone().into()])).ok()?;
+        *request.headers_mut() = self.headers.clone();
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(asked.len()));
+        let limits = Limits { max_body: MAX_LISTING, budget: Budget::new(2 * MAX_LISTING), pool: Pool::default() };
+        num_ctx(&read(upstream.send(request).await.ok()?, &limits, pause).await.ok()?)
     }
 
     async fn send_to(&self, upstream: &Upstream, url: Uri) -> Result<Response<Incoming>, UpstreamError> {
@@ -84,11 +116,28 @@ impl ModelsRequest {
         upstream.send(request).await
     }
 
+    /// The URL of a path below the server's root, which is where `/v1/models` begins.
+    fn url_of(&self, path: &str) -> Option<Uri> {
+        let folder = self.url.path().strip_suffix("/models")?;
+        let root = folder.strip_suffix("/v1").unwrap_or(folder);
+        let mut parts = self.url.clone().into_parts();
+        parts.path_and_query = Some(format!("{root}{path}").parse().ok()?);
+        Uri::from_parts(parts).ok()
+    }
+
     /// The URL of the page behind the model with this name.
     fn url_after(&self, last: &str) -> Option<Uri> {
         let separator = if self.url.query().is_some() { '&' } else { '?' };
         format!("{}{separator}after_id={last}", self.url).parse().ok()
     }
+}
+
+/// Reads an answer, if its status is 200.
+async fn read(answer: Response<Incoming>, limits: &Limits, pause: Duration) -> Result<Bytes, ListingError> {
+    if answer.status() != StatusCode::OK {
+        return Err(ListingError::Status(answer.status()));
+    }
+    Ok(body::read_up_to(PacedBody::new(answer.into_body(), Pace::without_minimum(pause)), limits).await?)
 }
 
 #[cfg(test)]
@@ -130,8 +179,8 @@ mod tests {
         let url = upstream.join(&Uri::from_static("/v1/models?limit=1")).unwrap();
         let request = ModelsRequest::new(url);
         let answer = request.send(&upstream).await.unwrap();
-        let windows = request.read_windows(&upstream, answer, Duration::from_secs(10)).await;
-        (heads.try_iter().collect(), windows)
+        let listing = request.read_windows(&upstream, answer, Duration::from_secs(10)).await;
+        (heads.try_iter().collect(), listing.map(|listing| listing.windows))
     }
 
     #[tokio::test]
@@ -153,6 +202,17 @@ mod tests {
 
         let (_, windows) = ask(&[(PAGE, 0), (LISTING, MAX_LISTING - PAGE.len() + 1)]).await;
         assert!(matches!(windows, Err(ListingError::Body(ReadError::TooLong { .. }))), "{windows:?}");
+    }
+
+    #[tokio::test]
+    async fn a_local_server_is_asked_once_for_what_it_has_loaded() {
+        let listing = r#"{"data":[{"id":"m","owned_by":"llamacpp","meta":{"n_ctx_train":131072}}]}"#;
+        for (props, expected) in [(r#"{"default_generation_settings":{"n_ctx":8192}}"#, Some(8192)), ("no", None)] {
+            let (heads, windows) = ask(&[(listing, 0), (props, 0)]).await;
+            assert_eq!((heads.len(), &*heads[1][0]), (2, "GET /props HTTP/1.1"));
+            let expected: Vec<_> = expected.into_iter().map(|n| ("m".to_owned(), n)).collect();
+            assert_eq!(windows.unwrap(), expected);
+        }
     }
 
     #[tokio::test]

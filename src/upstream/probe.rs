@@ -96,7 +96,7 @@ impl Probe {
     pub async fn windows(self, upstream: &Upstream, within: Duration) -> Vec<(String, usize)> {
         let Some(answer) = self.answer else { return Vec::new() };
         let windows = timeout(within, self.request.read_windows(upstream, answer, within)).await;
-        windows.ok().and_then(Result::ok).unwrap_or_default()
+        windows.ok().and_then(Result::ok).map(|listing| listing.windows).unwrap_or_default()
     }
 }
 

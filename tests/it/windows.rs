@@ -1,7 +1,7 @@
 //! How many tokens a model takes, where the upstream has to say it.
 
 use crate::support::offloads::with_results;
-use crate::support::{Scene, post};
+use crate::support::{Exchange, Scene, post};
 
 /// What a listing takes, of OpenAI's clients and of Anthropic's.
 const KEYS: [&str; 3] = ["authorization: Bearer a", "x-api-key: b", "anthropic-version: 2023-06-01"];
@@ -56,4 +56,93 @@ async fn the_upstream_is_asked_once_for_all_pages_with_unknown_windows() {
         }
     }
     panic!("the window should have been learned");
+}
+
+/// A conversation of some 9 k tokens with a model whose window nobody knows, whose results are cleared once it is known.
+fn long() -> String {
+    let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
+    with_results(&texts).replace("gpt-4o", "qwen3:8b")
+}
+
+#[tokio::test]
+async fn local_servers_are_asked_for_the_context_that_they_have_loaded() {
+    let listing = |owner: &str| format!(r#"{{"data":[{{"id":"qwen3:8b","object":"model","owned_by":"{owner}"}}]}}"#);
+    let num_ctx = r#"{"parameters":"num_ctx   16000"}"#;
+    for (owner, answers) in [
+        ("library", &[("GET /api/ps", r#"{"models":[{"name":"qwen3:8b","context_length":16000}]}"#)][..]),
+        ("library", &[("GET /api/ps", r#"{"models":[]}"#), ("POST /api/show", num_ctx)]),
+        ("llamacpp", &[("GET /props", r#"{"default_generation_settings":{"n_ctx":16000}}"#)]),
+        (
+            "organization_owner",
+            &[("GET /api/v0/models", r#"{"data":[{"id":"qwen3:8b","state":"loaded","loaded_context_length":16000}]}"#)],
+        ),
+    ] {
+        let mut scene =
+            Scene::with("clear_tool_results = { when = 'any', keep = { results = 1 } }\nserver.workers = 2").await;
+        let (body, request) = (long(), post("/v1/chat/completions", &KEYS, long()));
+        scene.client.send(&request).await;
+        let mut first = scene.upstream.request().await;
+        let mut second = scene.upstream.request().await;
+        if first.head.start.starts_with("GET") {
+            std::mem::swap(&mut first, &mut second);
+        }
+        assert_eq!(first.bytes().await, body, "nothing is cleared while the window is not known");
+        second.answer("200 OK", &["connection: close"], listing(owner)).await;
+        for (asked, answer) in answers {
+            let mut call = scene.upstream.request().await;
+            assert_eq!(call.head.start, format!("{asked} HTTP/1.1"), "{owner}");
+            assert_eq!(call.head.get("authorization"), Some("Bearer a"));
+            let sent = call.bytes().await;
+            assert_eq!(sent.is_empty(), asked.starts_with("GET"));
+            call.answer("200 OK", &["connection: close"], answer.to_owned()).await;
+        }
+        // The request does not wait for any of it.
+        first.json("{}").await;
+        assert_eq!(scene.client.reply().await.head.status(), 200);
+        let mut call = first;
+        let mut is_cleared = false;
+        for _ in 0..1000 {
+            scene.client.send(&request).await;
+            call = call.next().await;
+            let got = call.bytes().await;
+            call.json("{}").await;
+            scene.client.reply().await;
+            is_cleared = got.len() < body.len();
+            if is_cleared {
+                break;
+            }
+        }
+        assert!(is_cleared, "{owner}: the window should have been learned");
+        scene.upstream.no_more();
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_cuts_prompts_is_named_once_and_its_window_is_learned() {
+    let mut scene =
+        Scene::with("clear_tool_results = { when = 'any', keep = { results = 1 } }\ntokens.ask_upstream = false").await;
+    let body = |n: usize| {
+        let texts: Vec<_> = (0..n).map(|n| format!("{n} line ").repeat(400)).collect();
+        with_results(&texts).replace("gpt-4o", "qwen3:8b")
+    };
+    let usage = r#"{"choices":[],"usage":{"prompt_tokens":4096,"completion_tokens":1}}"#;
+    let mut call = None;
+    for n in [6, 8, 10, 12] {
+        scene.client.send(post("/v1/chat/completions", &KEYS, body(n))).await;
+        let mut next = match call.take() {
+            None => scene.upstream.request().await,
+            Some(before) => Exchange::next(before).await,
+        };
+        let got = next.bytes().await;
+        assert_eq!(got.len() < body(n).len(), n == 12, "{n}: {}", got.len());
+        next.json(usage).await;
+        scene.client.reply().await;
+        if n == 10 {
+            scene.abridge.says("so it cuts them without saying so", 0).await;
+        }
+        call = Some(next);
+    }
+    let log = scene.abridge.stderr().concat();
+    assert_eq!(log.matches("so it cuts them").count(), 1);
+    assert!(log.contains("window=4096"), "{log}");
 }

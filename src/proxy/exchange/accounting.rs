@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::proxy::cache_ledger::{Billed, CacheLedger};
 use crate::proxy::inspection::PendingInspection;
 use crate::proxy::notices::Notices;
+use crate::proxy::notices::stalls::Stalls;
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
 use crate::proxy::respond::ProxyError;
 use crate::relay::End;
@@ -145,6 +146,7 @@ impl Exchange {
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
             if is_answer && end == history::AnswerEnd::Complete {
                 self.learn_factor(&accounting.factors, tap_report);
+                self.watch_prompt(&accounting.notices.stalls, tap_report);
                 self.account_for_cache(&accounting.caches, tap_report);
                 accounting.metrics.count_answer(&AnswerUsage {
                     model: entry.model.as_deref(),
@@ -183,6 +185,21 @@ impl Exchange {
             let bill = Bill { counted: tokens as u64, factor: counted.factor, billed: usage.input };
             factors.learn(self.upstream.as_str(), model, bill);
         }
+    }
+
+    /// Compares the prompt that was reported with what was sent, which is an estimate where no tokens were counted.
+    fn watch_prompt(&self, stalls: &Stalls, tap_report: &TapReport) {
+        let Some((edit, usage)) = self.edit.as_ref().zip(tap_report.usage) else { return };
+        let Some((report, model)) = edit.report.as_deref().and_then(|report| Some((report, report.model.as_deref()?)))
+        else {
+            return;
+        };
+        let (tokens, bytes) = if edit.dry_run {
+            (report.tokens_before, report.bytes_before)
+        } else {
+            (report.tokens_after, report.bytes_after)
+        };
+        stalls.note(self.upstream.as_str(), &short(model), tokens.unwrap_or(bytes / 4) as u64, usage.input);
     }
 
     /// Accounts for what the prompt cache has served. Of a dry run, no share is known.

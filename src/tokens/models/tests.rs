@@ -256,8 +256,52 @@ fn windows_of_llama_cpp_are_what_it_serves() {
         windows(r#"{"vocab_type":2,"n_vocab":128256,"n_ctx_train":131072,"n_embd":4096,"n_ctx":8192}"#),
         [("m.gguf".to_owned(), 8192)]
     );
-    assert_eq!(windows(r#"{"vocab_type":2,"n_ctx_train":131072}"#), [("m.gguf".to_owned(), 131_072)]);
+    assert_eq!(windows(r#"{"vocab_type":2,"n_ctx_train":131072}"#), [], "it may be loaded with less");
     assert_eq!(windows("null"), []);
+}
+
+#[test]
+fn local_servers_name_the_context_that_they_have_loaded() {
+    let listing = |owner: &str| {
+        format!(r#"{{"object":"list","data":[{{"id":"m","object":"model","owned_by":"{owner}"}},{{"id":"n"}}]}}"#)
+    };
+    let server = |owner: &str| LocalServer::of_listing(listing(owner).as_bytes());
+    for (owner, path, answer, expected) in [
+        (
+            "library",
+            "/api/ps",
+            r#"{"models":[{"name":"m:latest","model":"m:latest","size":1,"context_length":8192},{"name":"old:7b"}]}"#,
+            &[("m:latest", 8192), ("m", 8192)][..],
+        ),
+        (
+            "llamacpp",
+            "/props",
+            r#"{"default_generation_settings":{"id":0,"n_ctx":16384,"params":{}},"total_slots":1}"#,
+            &[("m", 16_384), ("n", 16_384)],
+        ),
+        (
+            "organization_owner",
+            "/api/v0/models",
+            r#"{"object":"list","data":[{"id":"m","state":"loaded","max_context_length":131072,"loaded_context_length":4096},{"id":"n","state":"not-loaded","max_context_length":32768},{"id":"o","state":"loaded","max_context_length":2048}]}"#,
+            &[("m", 4096), ("o", 2048)],
+        ),
+    ] {
+        let server = server(owner).unwrap();
+        let expected: Vec<_> = expected.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        assert_eq!((server.path(), server.windows_in(answer.as_bytes())), (path, expected), "{owner}");
+        for other in [&b"{}"[..], b"[]", b"\xff", br#"{"error":"Unexpected endpoint"}"#, br#"{"models":[7],"data":{}}"#]
+        {
+            assert_eq!(server.windows_in(other), []);
+        }
+        assert_eq!(server.path_of_one().is_some(), owner == "library");
+        assert!(!server.serves_any_name(), "it lists two");
+    }
+    assert_eq!(server("vllm").or(server("openai")), None);
+    let one = LocalServer::of_listing(br#"{"data":[{"id":"m.gguf","owned_by":"llamacpp"}]}"#).unwrap();
+    assert!(one.serves_any_name());
+    let show = br#"{"parameters":"temperature 0.7\nnum_ctx                        2048\n","model_info":{"llama.context_length":131072}}"#;
+    assert_eq!(num_ctx(show), Some(2048));
+    assert_eq!(num_ctx(br#"{"parameters":"temperature 1"}"#).or(num_ctx(b"{}")), None);
 }
 
 #[test]
