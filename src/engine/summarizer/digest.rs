@@ -95,8 +95,7 @@ impl DigestTask<'_> {
         let (system, mut instruction) = (Digest::system(language), self.digest.instruction(language));
         if input == PromptMode::Plain {
             let words = [system, &instruction];
-            let said = as_text::prompt(&self.source, dialect, &words, usize::MAX).ok_or(CallError::NoRequest)?;
-            instruction = said;
+            instruction = as_text::prompt(&self.source, dialect, &words, usize::MAX).ok_or(CallError::NoRequest)?;
         }
         let prompt = Prompt {
             input,

@@ -1,5 +1,9 @@
 //! A call for a summary that is refused, and made once more in a form that every upstream takes.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
 use super::*;
 use crate::support::offloads::with_results;
 use crate::support::post;
@@ -13,7 +17,7 @@ fn body(fields: &str) -> String {
 
 /// The keys of a call, in order.
 fn keys(call: &Asked) -> Vec<String> {
-    let body: std::collections::BTreeMap<String, serde::de::IgnoredAny> = serde_json::from_slice(&call.body).unwrap();
+    let body: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(&call.body).unwrap();
     body.into_keys().collect()
 }
 
