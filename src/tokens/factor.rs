@@ -114,7 +114,7 @@ impl<'de> Deserialize<'de> for Factor {
 // === impl LearntFactors ===
 
 impl LearntFactors {
-    /// What is learnt from a bill. A bill that no vocabulary can explain teaches nothing.
+    /// Learns from a bill, unless no vocabulary can explain it.
     pub fn learn(&mut self, upstream: &str, model: &str, Bill { counted, factor, billed }: Bill) {
         let is_label = model.len() <= MAX_NAME && !model.contains(char::is_control);
         if billed < MIN_BILLED || counted == 0 || !is_label {
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_sum_of_calls_now_and_then_does_not_move_the_factor() {
-        // What a server reports of one conversation, for requests of 4,000, 5,000, … tokens.
+        // The reports of one conversation, whose requests have 4,000, 5,000, … tokens.
         let counts = || (4..34_u64).map(|thousands| thousands * 1000);
         let twice = counts().enumerate().map(|(n, honest)| if n % 3 == 2 { 2 * honest } else { honest });
         let summed = counts().scan(0, |sum, honest| {

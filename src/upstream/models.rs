@@ -26,7 +26,7 @@ pub struct ModelsRequest {
     pub headers: HeaderMap,
 }
 
-/// What a list says.
+/// The content of a list.
 #[derive(Debug)]
 pub struct Listing {
     /// The names of models and their context windows. Of a name that is there twice, the last one holds.

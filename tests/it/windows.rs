@@ -14,12 +14,7 @@ async fn the_upstream_is_asked_once_for_all_pages_with_unknown_windows() {
     let body = with_results(&texts).replace("gpt-4o", "house-model");
     let request = post("/v1/chat/completions?v=1", &KEYS, &body);
 
-    scene.client.send(&request).await;
-    let mut first = scene.upstream.request().await;
-    let mut second = scene.upstream.request().await;
-    if first.head.start.starts_with("GET") {
-        std::mem::swap(&mut first, &mut second);
-    }
+    let [mut first, mut second] = request_and_list(&mut scene, &request).await;
     assert_eq!(first.bytes().await, body, "nothing is cleared while the window is not known");
     assert_eq!(second.head.start, "GET /v1/models?v=1 HTTP/1.1");
     for key in KEYS {
@@ -42,10 +37,13 @@ async fn the_upstream_is_asked_once_for_all_pages_with_unknown_windows() {
         r#"{"data":[{"id":"house-model","max_input_tokens":16000}],"has_more":false,"last_id":"house-model"}"#;
     third.answer("200 OK", &["connection: close"], listing).await;
 
-    // Learned at some point behind the answer; from then on, old results are cleared.
-    let mut call = first;
+    is_cleared_soon(&mut scene, first, &request, &body).await;
+}
+
+/// Sends a request again until its results are cleared, as its window is learned at some point after the answer of the upstream.
+async fn is_cleared_soon(scene: &mut Scene, mut call: Exchange, request: &[u8], body: &str) {
     for _ in 0..1000 {
-        scene.client.send(&request).await;
+        scene.client.send(request).await;
         call = call.next().await;
         let got = call.bytes().await;
         call.json("{}").await;
@@ -58,7 +56,14 @@ async fn the_upstream_is_asked_once_for_all_pages_with_unknown_windows() {
     panic!("the window should have been learned");
 }
 
-/// A conversation of some 9 k tokens with a model whose window nobody knows, whose results are cleared once it is known.
+/// Sends a request: it, and the list of models that is asked for beside it.
+async fn request_and_list(scene: &mut Scene, request: &[u8]) -> [Exchange; 2] {
+    scene.client.send(request).await;
+    let (first, second) = (scene.upstream.request().await, scene.upstream.request().await);
+    if first.head.start.starts_with("GET") { [second, first] } else { [first, second] }
+}
+
+/// A conversation with a model of unknown window, whose results are cleared once the window is known.
 fn long() -> String {
     let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
     with_results(&texts).replace("gpt-4o", "qwen3:8b")
@@ -80,12 +85,7 @@ async fn local_servers_are_asked_for_the_context_that_they_have_loaded() {
         let mut scene =
             Scene::with("clear_tool_results = { when = 'any', keep = { results = 1 } }\nserver.workers = 2").await;
         let (body, request) = (long(), post("/v1/chat/completions", &KEYS, long()));
-        scene.client.send(&request).await;
-        let mut first = scene.upstream.request().await;
-        let mut second = scene.upstream.request().await;
-        if first.head.start.starts_with("GET") {
-            std::mem::swap(&mut first, &mut second);
-        }
+        let [mut first, mut second] = request_and_list(&mut scene, &request).await;
         assert_eq!(first.bytes().await, body, "nothing is cleared while the window is not known");
         second.answer("200 OK", &["connection: close"], listing(owner)).await;
         for (asked, answer) in answers {
@@ -99,21 +99,7 @@ async fn local_servers_are_asked_for_the_context_that_they_have_loaded() {
         // The request does not wait for any of it.
         first.json("{}").await;
         assert_eq!(scene.client.reply().await.head.status(), 200);
-        let mut call = first;
-        let mut is_cleared = false;
-        for _ in 0..1000 {
-            scene.client.send(&request).await;
-            call = call.next().await;
-            let got = call.bytes().await;
-            call.json("{}").await;
-            scene.client.reply().await;
-            is_cleared = got.len() < body.len();
-            if is_cleared {
-                break;
-            }
-        }
-        assert!(is_cleared, "{owner}: the window should have been learned");
-        scene.upstream.no_more();
+        is_cleared_soon(&mut scene, first, &request, &body).await;
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{
 
 use crate::tokens::Meter;
 
-/// What the last answers have reported, by upstream and model.
+/// The prompts that the last answers have reported, by upstream and model.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Stalls {
     models: Mutex<Vec<Watched>>,
@@ -20,9 +20,11 @@ pub(in crate::proxy) struct Stalls {
 struct Watched {
     upstream: String,
     model: String,
-    /// The size of the first and of the last of these requests, in tokens.
+    /// The size of the first and of the last request, in tokens.
     first: u64,
     last: u64,
+    /// By how much the last one was longer than the one before it.
+    growth: u64,
     /// The tokens that were reported of the last one.
     reported: u64,
     /// How often the request had grown.
@@ -90,7 +92,7 @@ impl Stalls {
 impl Watched {
     fn new(upstream: &str, model: &str, size: u64, reported: u64) -> Self {
         let (upstream, model) = (upstream.to_owned(), model.to_owned());
-        Self { upstream, model, first: size, last: size, reported, repeats: 0, state: State::Watched }
+        Self { upstream, model, first: size, last: size, growth: 0, reported, repeats: 0, state: State::Watched }
     }
 
     /// Adds a request. Whether the upstream is found to cut, which is said once.
@@ -100,11 +102,14 @@ impl Watched {
         }
         let growth = size.saturating_sub(self.last);
         let is_same = reported.abs_diff(self.reported) <= reported / 256;
+        // A server that reports what its cache did not have repeats itself if a conversation grows evenly.
+        let is_even = self.growth == 0 || growth.abs_diff(self.growth) <= growth / 8;
+        let is_growth = is_even && reported.abs_diff(growth) <= growth / 2;
         if !is_same || size < self.last {
-            (self.first, self.repeats) = (size, 0);
-        } else if growth > 0 && reported.abs_diff(growth) > growth / 2 {
-            // Else it is what came since the last request: the server reports what its cache did not have.
-            self.repeats += 1;
+            (self.first, self.growth, self.repeats) = (size, 0, 0);
+        } else if growth > 0 {
+            self.growth = growth;
+            self.repeats += u32::from(!is_growth);
         }
         (self.last, self.reported) = (size, reported);
         // Sizes are estimates.
