@@ -164,12 +164,14 @@ impl LearntFactors {
 }
 
 impl LearntFactor {
-    /// The factor. Of an even number of ratios the lower one of the two in the middle counts: usage is more often too much than
-    /// too little.
+    /// The factor. Of an even number of ratios, the one of the two in the middle counts that is nearer to 1.
     pub fn factor(&self) -> Factor {
         let mut ratios: Vec<_> = self.ratios.iter().copied().collect();
         ratios.sort_by(f64::total_cmp);
-        Factor::nearest(ratios.get(ratios.len().saturating_sub(1) / 2).copied().unwrap_or(1.0))
+        let middle = ratios.get(ratios.len().saturating_sub(1) / 2..=ratios.len() / 2).unwrap_or(&ratios);
+        let distance = |ratio: &&f64| (**ratio - 1.0).abs();
+        let median = middle.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)));
+        Factor::nearest(median.copied().unwrap_or(1.0))
     }
 
     fn is_of(&self, upstream: &str, model: &str) -> bool {
