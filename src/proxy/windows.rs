@@ -14,6 +14,7 @@ use crate::engine::EngineConfig;
 use crate::plan::Report;
 use crate::tasks::Tasks;
 use crate::tokens;
+use crate::tokens::models::{self, Source, Sourced};
 use crate::upstream::Upstream;
 use crate::upstream::models::{Listing, ListingError, ModelsRequest};
 
@@ -66,7 +67,8 @@ impl WindowDiscovery {
         Self { began: Instant::now(), gate: Arc::new(FetchGate::new(tokens.ask_upstream, RETRY_DELAYS.0)) }
     }
 
-    /// Starts a fetch in a task, with the credential of this request, if the window is unknown and the gate is open.
+    /// Starts a fetch in a task, with the credential of this request, if the window is unknown and the gate is open. The built-in
+    /// table does not know with which context a local server has loaded a model.
     pub(super) fn fetch_if_needed(
         &self,
         report: &Report,
@@ -79,7 +81,11 @@ impl WindowDiscovery {
         if report.bytes_before < MIN_BODY || report.model.is_none() || !self.gate.is_open(since(began)) {
             return;
         }
-        if rules.planner.meter.for_model(report.model.as_deref()).window().is_some() {
+        let model = report.model.as_deref().unwrap_or_default();
+        let may_be_less = |known: Sourced<usize>| {
+            known.source == Source::BuiltIn && upstream.base().is_local() && models::may_be_served_locally(model)
+        };
+        if rules.planner.meter.model(model).window.is_some_and(|known| !may_be_less(known)) {
             return;
         }
         let Some(request) = models_request(upstream, parts) else { return };

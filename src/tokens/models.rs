@@ -119,6 +119,15 @@ pub struct Entry {
     pub source: Source,
 }
 
+/// The beginnings of names of models that only their makers and large clouds serve.
+const CLOSED: [&str; 10] = ["gpt-3", "gpt-4", "gpt-5", "chatgpt-", "o1", "o3", "o4", "claude-", "gemini-", "text-"];
+
+/// Whether the weights of a model may be on a server of the user.
+pub fn may_be_served_locally(model: &str) -> bool {
+    let bare = names::bare(model);
+    !CLOSED.iter().any(|beginning| bare.starts_with(beginning))
+}
+
 /// Whether a model belongs to a family, which is a canonical name, or the beginning of one and `*`.
 pub(super) fn is_family(model: &str, family: &str) -> bool {
     known::is_family(&names::bare(model), family)

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -50,6 +51,16 @@ impl BaseUrl {
     /// The host, without the port.
     pub fn host(&self) -> &str {
         self.0.host().unwrap_or_default()
+    }
+
+    /// Whether this machine or its own network serves it: by the address, or by a name that public hosts do not have.
+    pub fn is_local(&self) -> bool {
+        let host = self.host().trim_matches(['[', ']']);
+        match host.parse() {
+            Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+            Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+            Err(_) => !host.contains('.') || [".local", ".internal"].iter().any(|end| host.ends_with(end)),
+        }
     }
 
     /// The value of `host` in requests. A port that is the scheme's own is left out.
@@ -258,6 +269,22 @@ mod tests {
 
     fn joined(base: &str, target: &str) -> String {
         base.parse::<BaseUrl>().unwrap().join(&target.parse().unwrap()).unwrap().to_string()
+    }
+
+    #[test]
+    fn hosts_of_this_machine_and_its_network_are_local() {
+        let is_local = |url: &str| url.parse::<BaseUrl>().unwrap().is_local();
+        for host in
+            ["127.0.0.1:8000", "10.1.2.3", "192.168.0.7:1234", "[::1]:8080", "[fd00::1]", "localhost", "ollama:11434"]
+        {
+            assert!(is_local(&format!("http://{host}/v1")), "{host}");
+        }
+        for host in ["host.docker.internal:11434", "mac.local"] {
+            assert!(is_local(&format!("http://{host}")), "{host}");
+        }
+        for host in ["api.openai.com", "8.8.8.8", "[2001:4860::1]", "local.example.com"] {
+            assert!(!is_local(&format!("https://{host}/v1")), "{host}");
+        }
     }
 
     #[test]

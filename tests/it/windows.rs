@@ -64,30 +64,34 @@ async fn request_and_list(scene: &mut Scene, request: &[u8]) -> [Exchange; 2] {
 }
 
 /// A conversation with a model of unknown window, whose results are cleared once the window is known.
-fn long() -> String {
+fn long(model: &str) -> String {
     let texts: Vec<_> = (0..12).map(|n| format!("{n} ").repeat(2000)).collect();
-    with_results(&texts).replace("gpt-4o", "qwen3:8b")
+    with_results(&texts).replace("gpt-4o", model)
 }
 
 #[tokio::test]
 async fn local_servers_are_asked_for_the_context_that_they_have_loaded() {
-    let listing = |owner: &str| format!(r#"{{"data":[{{"id":"qwen3:8b","object":"model","owned_by":"{owner}"}}]}}"#);
+    // The built-in table has a longer window for this one.
+    let known = "qwen3-coder-30b-a3b-instruct";
+    let listing =
+        |owner: &str, model: &str| format!(r#"{{"data":[{{"id":"{model}","object":"model","owned_by":"{owner}"}}]}}"#);
     let num_ctx = r#"{"parameters":"num_ctx   16000"}"#;
-    for (owner, answers) in [
-        ("library", &[("GET /api/ps", r#"{"models":[{"name":"qwen3:8b","context_length":16000}]}"#)][..]),
-        ("library", &[("GET /api/ps", r#"{"models":[]}"#), ("POST /api/show", num_ctx)]),
-        ("llamacpp", &[("GET /props", r#"{"default_generation_settings":{"n_ctx":16000}}"#)]),
+    for (owner, model, answers) in [
+        ("library", "qwen3:8b", &[("GET /api/ps", r#"{"models":[{"name":"qwen3:8b","context_length":16000}]}"#)][..]),
+        ("library", "qwen3:8b", &[("GET /api/ps", r#"{"models":[]}"#), ("POST /api/show", num_ctx)]),
+        ("llamacpp", known, &[("GET /props", r#"{"default_generation_settings":{"n_ctx":16000}}"#)]),
         (
             "organization_owner",
+            "qwen3:8b",
             &[("GET /api/v0/models", r#"{"data":[{"id":"qwen3:8b","state":"loaded","loaded_context_length":16000}]}"#)],
         ),
     ] {
         let mut scene =
             Scene::with("clear_tool_results = { when = 'any', keep = { results = 1 } }\nserver.workers = 2").await;
-        let (body, request) = (long(), post("/v1/chat/completions", &KEYS, long()));
+        let (body, request) = (long(model), post("/v1/chat/completions", &KEYS, long(model)));
         let [mut first, mut second] = request_and_list(&mut scene, &request).await;
         assert_eq!(first.bytes().await, body, "nothing is cleared while the window is not known");
-        second.answer("200 OK", &["connection: close"], listing(owner)).await;
+        second.answer("200 OK", &["connection: close"], listing(owner, model)).await;
         for (asked, answer) in answers {
             let mut call = scene.upstream.request().await;
             assert_eq!(call.head.start, format!("{asked} HTTP/1.1"), "{owner}");

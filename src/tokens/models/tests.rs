@@ -261,6 +261,18 @@ fn windows_of_llama_cpp_are_what_it_serves() {
 }
 
 #[test]
+fn models_whose_weights_are_published_may_be_served_locally() {
+    for model in
+        ["qwen3-coder-30b-a3b-instruct", "openai/gpt-oss-120b", "meta-llama/Llama-3.1-8B-Instruct", "gemma-3-4b-it"]
+    {
+        assert!(may_be_served_locally(model), "{model}");
+    }
+    for model in ["gpt-4o", "openai/gpt-5.1", "o3-mini", "claude-opus-5", "gemini-2.5-pro"] {
+        assert!(!may_be_served_locally(model), "{model}");
+    }
+}
+
+#[test]
 fn local_servers_name_the_context_that_they_have_loaded() {
     let listing = |owner: &str| {
         format!(r#"{{"object":"list","data":[{{"id":"m","object":"model","owned_by":"{owner}"}},{{"id":"n"}}]}}"#)
