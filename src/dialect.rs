@@ -249,8 +249,9 @@ pub trait Dialect: Debug + Send + Sync {
     /// The elements in which the model calls a function and reads its answer.
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2];
 
-    /// The tool that abridge adds to a request, by which the model reads what was taken out. The bytes are always the same.
-    fn recall_tool(&self) -> Bytes;
+    /// The tool that abridge adds to a request, by which the model reads what was taken out. `strict` is whether the
+    /// client's tools are marked so: servers refuse a mixture. The bytes are always the same.
+    fn recall_tool(&self, strict: bool) -> Bytes;
 
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;

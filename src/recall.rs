@@ -44,7 +44,7 @@ pub struct Settings {
     /// never existed. `"auto"`: the handle is enough on a loopback address or a Unix socket, as long as the requests of one
     /// caller have come, no proxy has forwarded the recall, and `[clients]` is empty. The operators' token is always enough.
     pub auth: Auth,
-    /// The limits of the tool that `via = "tool"` adds.
+    /// The limits of the tool that abridge adds to requests.
     pub tool: ToolSettings,
 }
 
@@ -81,15 +81,17 @@ pub struct ToolSettings {
 #[serde(rename_all = "lowercase")]
 pub enum Via {
     /// The tool `recall` of abridge's MCP server if the request offers it; else a file if `export_dir` is set and the
-    /// request offers `reader_tool`; else HTTP if `public_url` is known and the request offers one of `shell_tools`; else
-    /// none.
+    /// request offers `reader_tool`; else HTTP if `public_url` is known and the request offers one of `shell_tools`; else,
+    /// if the request offers tools, as `"tool"`; else none.
     #[default]
     Auto,
+    /// As `"auto"`, with the tools that the request offers alone: none where they do not serve.
+    Offered,
     /// The tool `recall` of the MCP server at `/abridge/mcp`, under the name that the request offers it by, such as
     /// `mcp__abridge__recall`; none where it does not.
     Mcp,
-    /// As `"auto"`; where that finds no way and the request offers tools, abridge adds a tool `abridge_recall` to them and
-    /// answers its calls itself.
+    /// As `"mcp"`; where the request offers other tools alone, abridge adds a tool `abridge_recall` to them and answers its
+    /// calls itself.
     Tool,
     /// A URL of abridge, read with `GET`.
     Http,
@@ -183,17 +185,18 @@ impl Settings {
             let tool = tools.iter().find(|tool| is_recall_tool(tool.as_ref()))?;
             Some(RetrievalMethod::Tool { name: tool.as_ref().to_owned(), is_added: false })
         };
-        let added = || RetrievalMethod::Tool { name: ADDED_TOOL.to_owned(), is_added: true };
+        let added =
+            || (!tools.is_empty()).then(|| RetrievalMethod::Tool { name: ADDED_TOOL.to_owned(), is_added: true });
         let file = || self.file().filter(|_| offered(&self.reader_tool));
+        let found = || recall().or_else(file).or_else(|| self.http().filter(|_| shell()));
         let retrieval_method = match self.via {
             Via::None => None,
             Via::Mcp => recall(),
             Via::Http => self.http(),
             Via::File => self.file(),
-            Via::Auto | Via::Tool => {
-                let found = recall().or_else(file).or_else(|| self.http().filter(|_| shell()));
-                found.or_else(|| (self.via == Via::Tool && !tools.is_empty()).then(added))
-            }
+            Via::Auto => found().or_else(added),
+            Via::Offered => found(),
+            Via::Tool => recall().or_else(added),
         };
         retrieval_method.unwrap_or(RetrievalMethod::Unavailable)
     }
@@ -212,10 +215,10 @@ impl Settings {
         let recall = || Some(RetrievalMethod::Tool { name: "mcp__abridge__recall".to_owned(), is_added: false });
         let ways = match self.via {
             Via::None => vec![],
-            Via::Mcp => vec![recall()],
+            Via::Mcp | Via::Tool => vec![recall()],
             Via::Http => vec![self.http()],
             Via::File => vec![self.file()],
-            Via::Auto | Via::Tool => vec![recall(), self.http(), self.file()],
+            Via::Auto | Via::Offered => vec![recall(), self.http(), self.file()],
         };
         let words = ways
             .into_iter()
@@ -226,7 +229,12 @@ impl Settings {
 
     /// Whether the method depends on the tools that a request offers.
     pub fn depends_on_tools(&self) -> bool {
-        matches!(self.via, Via::Auto | Via::Mcp | Via::Tool)
+        !matches!(self.via, Via::Http | Via::File | Via::None)
+    }
+
+    /// Whether requests may get the tool that abridge answers itself.
+    pub fn adds_tool(&self) -> bool {
+        matches!(self.via, Via::Auto | Via::Tool)
     }
 
     /// Whether a call of this tool asks for a payload of ours.
@@ -260,8 +268,11 @@ pub const ADDED_TOOL: &str = "abridge_recall";
 /// What the model is told of both tools.
 pub const TOOL_DESCRIPTION: &str = "Reads a text that was taken out of the conversation, by the handle that the notice in its place names. Without a selection it returns the first 20000 bytes. Select a part with one of: lines, grep, offset and limit.";
 
-/// The JSON schema of their arguments.
+/// The JSON schema of their arguments. In the strict form each member is required, and may be null.
 pub const TOOL_PARAMETERS: &str = r#"{"type":"object","properties":{"handle":{"type":"string","description":"The handle: 26 digits and letters."},"lines":{"type":"string","description":"The lines A-B, A- or A, from 1, B included."},"grep":{"type":"string","description":"Each line with this text, with its number."},"offset":{"type":"integer","minimum":0,"description":"The first byte."},"limit":{"type":"integer","minimum":1,"description":"How many bytes."}},"required":["handle"]}"#;
+
+/// [`TOOL_PARAMETERS`] as tools have them that are marked `strict`.
+pub const STRICT_TOOL_PARAMETERS: &str = r#"{"type":"object","properties":{"handle":{"type":"string","description":"The handle: 26 digits and letters."},"lines":{"type":["string","null"],"description":"The lines A-B, A- or A, from 1, B included."},"grep":{"type":["string","null"],"description":"Each line with this text, with its number."},"offset":{"type":["integer","null"],"description":"The first byte."},"limit":{"type":["integer","null"],"description":"How many bytes."}},"required":["handle","lines","grep","offset","limit"],"additionalProperties":false}"#;
 
 /// Whether a tool that a request offers is [`RECALL_TOOL`] of a server called abridge, as clients write such names:
 /// `mcp__abridge__recall`, `abridge_recall`, `mcp__abridge.recall`.
@@ -339,6 +350,7 @@ mod tests {
     const URL: &str = "public_url = \"http://h:1/\"";
     const DIR: &str = "export_dir = \"/x/\"";
     const HTTP: &str = "Read it with GET http://h:1/abridge/recall/00000000000000000000000000 (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000).";
+    const ADDED: &str = "Read it with abridge_recall (handle=00000000000000000000000000; lines=1-200, grep=TEXT, offset=0 limit=8000).";
     const FILE: &str = "Read it with read_file from /x/00000000000000000000000000.txt.";
 
     #[test]
@@ -346,11 +358,14 @@ mod tests {
         let both = format!("{URL}\n{DIR}");
         check(&both, &["read_file", "bash"], FILE);
         check(&both, &["bash"], HTTP);
-        check(&both, &["search"], "");
         check(&both, &[], "");
-        check(URL, &["read_file"], "");
         check(URL, &["Bash"], HTTP);
-        check("", &["read_file", "bash"], "");
+        for (settings, tools) in [(&*both, &["search"][..]), (URL, &["read_file"]), ("", &["read_file", "bash"])] {
+            check(settings, tools, ADDED);
+            check(&format!("via = \"offered\"\n{settings}"), tools, "");
+        }
+        check(&format!("via = \"tool\"\n{both}"), &["bash", "read_file"], ADDED);
+        check(&format!("via = \"tool\"\n{both}"), &[], "");
         check(&format!("{URL}\nshell_tools = [\"search\"]"), &["search"], HTTP);
         check(&format!("{DIR}\nreader_tool = \"cat\""), &["cat"], &FILE.replace("read_file", "cat"));
     }

@@ -16,6 +16,8 @@ pub struct Answer {
     pub stop_reason: Option<String>,
     /// The tokens that were billed.
     pub usage: Option<Usage>,
+    /// Whether these are of several rounds, which abridge has joined.
+    pub is_joined: bool,
     /// The tokens of the request that the upstream's prompt cache neither served nor took, where they are told by themselves.
     pub plain_input: u64,
     /// Whether the upstream reports an error in place of an answer.

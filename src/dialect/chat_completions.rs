@@ -14,7 +14,7 @@ use super::{
 use crate::{
     conversation::{BlockIndex, CallId, Conversation, Flags, Role, Traits, Unit},
     raw::lossy,
-    recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
+    recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
     string_index::StringIndex,
     summary::{Prompt, SummaryInput},
@@ -137,10 +137,12 @@ impl Dialect for ChatCompletions {
         ]
     }
 
-    fn recall_tool(&self) -> Bytes {
+    fn recall_tool(&self, strict: bool) -> Bytes {
         let (description, name) = (strings::render(TOOL_DESCRIPTION), strings::render(ADDED_TOOL));
         let function = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","parameters":"#].concat();
-        [br#"{"type":"function","function":"#, &*function, TOOL_PARAMETERS.as_bytes(), b"}}"].concat().into()
+        let [parameters, end] =
+            if strict { [STRICT_TOOL_PARAMETERS, r#","strict":true}}"#] } else { [TOOL_PARAMETERS, "}}"] };
+        [br#"{"type":"function","function":"#, &*function, parameters.as_bytes(), end.as_bytes()].concat().into()
     }
 
     fn joiner(&self) -> Box<dyn Joiner> {

@@ -57,6 +57,8 @@ pub struct OwnCall {
     pub arguments: String,
     /// All of it, as a request has it.
     pub json: Bytes,
+    /// How many calls of the client's tools are before it.
+    pub n_before: usize,
 }
 
 /// What becomes of an event.
@@ -74,6 +76,12 @@ impl Passage {
         Self::Replaced(Bytes::new())
     }
 }
+
+/// The member of a usage that has the sum over all rounds of an answer.
+const ALL_ROUNDS: &str = "abridge_all_rounds";
+
+/// The most that is held back until it is known whom it is for, in bytes.
+pub(super) const MAX_HELD: usize = 512 << 10;
 
 /// An object.
 pub(super) type Object = Map<String, Value>;
@@ -119,6 +127,15 @@ pub(super) fn append(to: &mut Object, key: &str, more: &str) {
     match to.get_mut(key) {
         Some(Value::String(text)) => text.push_str(more),
         _ => drop(to.insert(key.to_owned(), more.into())),
+    }
+}
+
+/// Tells in the usage of the last round, which has the whole prompt, what all rounds were billed together.
+pub(super) fn tell_all(usage: &mut Object, before: &Object) {
+    if !before.is_empty() {
+        let mut all = usage.clone();
+        add(&mut all, before);
+        usage.insert(ALL_ROUNDS.to_owned(), all.into());
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     conversation::{CallId, Conversation},
     raw::lossy,
-    recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
+    recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
     string_index::StringIndex,
     summary::{Prompt, SummaryInput},
@@ -183,10 +183,12 @@ impl Dialect for Messages {
         ]
     }
 
-    fn recall_tool(&self) -> Bytes {
+    fn recall_tool(&self, strict: bool) -> Bytes {
         let (name, description) = (strings::render(ADDED_TOOL), strings::render(TOOL_DESCRIPTION));
         let tool = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","input_schema":"#].concat();
-        [&*tool, TOOL_PARAMETERS.as_bytes(), b"}"].concat().into()
+        let [parameters, end] =
+            if strict { [STRICT_TOOL_PARAMETERS, r#","strict":true}"#] } else { [TOOL_PARAMETERS, "}"] };
+        [&*tool, parameters.as_bytes(), end.as_bytes()].concat().into()
     }
 
     fn joiner(&self) -> Box<dyn Joiner> {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     conversation::{CallId, Conversation},
-    recall::{ADDED_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS},
+    recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
     string_index::StringIndex,
     summary::{Prompt, SummaryInput},
@@ -151,10 +151,15 @@ impl Dialect for Responses {
         [[&*call.concat(), b"}"].concat().into(), result.concat().into()]
     }
 
-    fn recall_tool(&self) -> Bytes {
+    fn recall_tool(&self, strict: bool) -> Bytes {
         let (name, description) = (strings::render(ADDED_TOOL), strings::render(TOOL_DESCRIPTION));
         let tool = [br#"{"type":"function","name":"#, &*name, br#","description":"#, &description].concat();
-        [&*tool, br#","parameters":"#, TOOL_PARAMETERS.as_bytes(), br#","strict":false}"#].concat().into()
+        let [parameters, end] = if strict {
+            [STRICT_TOOL_PARAMETERS, r#","strict":true}"#]
+        } else {
+            [TOOL_PARAMETERS, r#","strict":false}"#]
+        };
+        [&*tool, br#","parameters":"#, parameters.as_bytes(), end.as_bytes()].concat().into()
     }
 
     fn joiner(&self) -> Box<dyn Joiner> {

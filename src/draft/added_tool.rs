@@ -1,7 +1,10 @@
 //! The tool that is added to a request, by which the model reads what was taken out of it.
 //!
 //! It stands behind the client's tools, with the same bytes in every request, from the first one on that names something
-//! stored: what is cleared stays cleared, so the tools of a conversation change once.
+//! stored: what is cleared stays cleared, so the tools of a conversation change once. Where reasoning is bound to all before
+//! it, tools included, it is there from the first request on.
+
+use memchr::memmem;
 
 use super::Draft;
 use crate::{
@@ -11,15 +14,17 @@ use crate::{
 };
 
 impl Draft<'_> {
-    /// The tool and its place, if something that was taken out is read with it.
+    /// The tool and its place, if something that was taken out is read with it, or may be.
     pub(super) fn added_tool(&self) -> Option<BytesAt> {
         let is_named = self.replacements.values().any(|replacement| replacement.stored.is_some())
             || self.applied().is_some_and(|applied| applied.summary.transcript.is_some());
-        if !is_named || !matches!(self.retrieval_method(), RetrievalMethod::Tool { is_added: true, .. }) {
+        if !(is_named || self.is_bound())
+            || !matches!(self.retrieval_method(), RetrievalMethod::Tool { is_added: true, .. })
+        {
             return None;
         }
-        let tool = self.request.dialect.recall_tool();
-        Some(BytesAt { at: self.end_of_tools()?, bytes: [b",", &*tool].concat().into() })
+        let (at, strict) = self.end_of_tools()?;
+        Some(BytesAt { at, bytes: [b",", &*self.request.dialect.recall_tool(strict)].concat().into() })
     }
 
     /// Whether texts were taken out and nothing that the request offers could read them back, where something should.
@@ -29,10 +34,10 @@ impl Draft<'_> {
         self.recall.via != Via::None && is_unavailable() && is_stored()
     }
 
-    /// Where a tool can be added: behind the last one of the client. None if it has none, or if the server has more of the
+    /// Where a tool can be added: behind the last one of the client, and whether those are marked `strict`. None if it has none, or if the server has more of the
     /// conversation than abridge could continue, or keeps it: a later request would continue from a call that its client
     /// has not seen.
-    pub(super) fn end_of_tools(&self) -> Option<usize> {
+    pub(super) fn end_of_tools(&self) -> Option<(usize, bool)> {
         let conversation = self.request.conversation;
         let traits = conversation.traits;
         // An element that offers tools keeps its place only before the conversation.
@@ -43,8 +48,17 @@ impl Draft<'_> {
             conversation.tools.iter().chain(leading).filter(|_| !traits.history_elsewhere && !traits.is_kept);
         let end = |tools: &Span| {
             let inside = tools.of(self.request.body).strip_prefix(b"[")?.strip_suffix(b"]")?.trim_ascii_end();
-            (!inside.is_empty()).then_some(tools.start + 1 + inside.len())
+            (!inside.is_empty()).then_some((tools.start + 1 + inside.len(), is_strict(inside)))
         };
         tools.find_map(end)
     }
+}
+
+/// Whether tools are marked `strict`: a parameter of that name has a schema, and never the value `true`.
+fn is_strict(tools: &[u8]) -> bool {
+    const KEY: &[u8] = b"\"strict\"";
+    memmem::find_iter(tools, KEY).any(|at| {
+        let value = tools.get(at + KEY.len()..).unwrap_or_default().trim_ascii_start().strip_prefix(b":");
+        value.is_some_and(|value| value.trim_ascii_start().starts_with(b"true"))
+    })
 }

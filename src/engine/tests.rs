@@ -439,7 +439,7 @@ impl Dialect for Panicking {
         0
     }
 
-    fn recall_tool(&self) -> Bytes {
+    fn recall_tool(&self, _: bool) -> Bytes {
         Bytes::new()
     }
 

@@ -9,7 +9,6 @@ use super::WindowDiscovery;
 use super::second_try::RescuePolicy;
 use crate::dialect::Dialect;
 use crate::engine::EngineConfig;
-use crate::recall::Via;
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::upstream::Upstream;
@@ -36,7 +35,7 @@ pub struct Destination {
 impl Destination {
     /// Whether requests may get the tool by which the model reads what was taken out.
     pub(super) fn adds_recall_tool(&self) -> bool {
-        self.rules.planner.settings.recall.via == Via::Tool
+        self.rules.planner.settings.recall.adds_tool()
     }
 }
 

@@ -287,7 +287,7 @@ impl Exchange {
         let Some(edit) = &self.edit else {
             return tracing::debug!(request_id = %self.id, client, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
         };
-        let TapReport { stop_reason, usage, overflowed } = tap_report;
+        let TapReport { stop_reason, usage, overflowed, .. } = tap_report;
         let report = edit.report.as_deref();
         let (bytes_in, bytes_out) = report.map_or((0, 0), |report| (report.bytes_before, report.bytes_after));
         macro_rules! line {

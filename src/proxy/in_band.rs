@@ -5,13 +5,15 @@
 //! the round that is under way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, Uri};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body::Body;
-use tokio::time::Instant;
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
 
 use self::stream::JoinedStream;
 use super::respond::ProxyError;
@@ -19,7 +21,7 @@ use super::send::send_request;
 use super::{Proxy, headers};
 use crate::admin::Requester;
 use crate::admin::mcp::Session;
-use crate::body::encoding::ContentEncoding;
+use crate::body::encoding::{ContentCoding, ContentEncoding};
 use crate::body::peek::PeekableBody;
 use crate::body::{Budget, Lease, RequestBody};
 use crate::dialect::{Dialect, Joiner, OwnCall, RoundCalls};
@@ -66,6 +68,9 @@ enum AskError {
 /// The most calls of one round that are answered.
 const MAX_CALLS: usize = 16;
 
+/// The longest that an upstream which is busy may ask to wait before a round is sent again.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
 const NO_MORE: &str = "There is no more to read in this answer (recall.tool in abridge's settings); go on without.";
 const NOT_READ: &str = "The text could not be read; go on without.";
 
@@ -111,11 +116,12 @@ impl Proxy {
 impl InBandRecalls {
     /// The answer for the client: as it came, or joined from this one and those to what the model is asked next.
     pub(super) async fn join(self, answer: Response<PeekableBody>) -> Response<PeekableBody> {
-        match Format::of(&answer) {
+        match self.format(&answer) {
             Some(Format::Events) => {
                 let (mut head, body) = answer.into_parts();
                 head.headers.remove(CONTENT_LENGTH);
-                Response::from_parts(head, JoinedStream::new(self, body).into_body())
+                let encoding = head.headers.remove(CONTENT_ENCODING);
+                Response::from_parts(head, JoinedStream::new(self, body, encoding.is_some()).into_body())
             }
             Some(Format::Json) => self.join_whole(answer).await,
             None => answer,
@@ -132,7 +138,11 @@ impl InBandRecalls {
             if !self.hold(2 * length.min(most)) {
                 return answer;
             }
-            let Some(body) = answer.body_mut().peek(most, idle).await else { return answer };
+            let Some(mut body) = answer.body_mut().peek(most, idle).await else { return answer };
+            if let ContentEncoding::Supported(encoding) = ContentEncoding::from_headers(answer.headers()) {
+                let Ok(decoded) = encoding.decode(&body, most, &self.budget) else { return answer };
+                body = decoded;
+            }
             if !joiner.whole(&body) {
                 return answer;
             }
@@ -168,13 +178,18 @@ impl InBandRecalls {
         let results = self.results(&calls.own).await;
         self.n_rounds += 1;
         let mut answer = self.send(joiner.exchange(&results)).await;
-        if !matches!(&answer, Ok((next, _)) if Format::of(next) == Some(format)) {
+        if let Some(wait) = answer.as_ref().ok().and_then(|(busy, _)| self.wait(busy)) {
+            sleep(wait).await;
+            answer = self.send(joiner.exchange(&results)).await;
+        }
+        let is_there = |answer: &Response<_>| self.format(answer) == Some(format);
+        if !matches!(&answer, Ok((next, _)) if is_there(next) || next.status() == StatusCode::TOO_MANY_REQUESTS) {
             // The text may be too long for the model.
             let nothing = vec![NOT_READ.to_owned(); results.len()];
             answer = self.send(joiner.exchange(&nothing)).await;
         }
         let (answer, elements) = answer?;
-        if Format::of(&answer) != Some(format) {
+        if self.format(&answer) != Some(format) {
             tracing::debug!(status = answer.status().as_u16(), "the upstream refused the round after a recall");
             return Err(AskError::Refused(answer));
         }
@@ -182,6 +197,15 @@ impl InBandRecalls {
         joiner.next_round();
         tracing::debug!(round = self.n_rounds, calls = results.len(), "answered a recall in band");
         Ok(answer)
+    }
+
+    /// How long an upstream that is busy asks to wait, if there is so much time.
+    fn wait<B>(&self, answer: &Response<B>) -> Option<Duration> {
+        const OVERLOADED: u16 = 529; // Anthropic's
+        let is_busy = matches!(answer.status().as_u16(), 429 | 503 | OVERLOADED);
+        let after = answer.headers().get(RETRY_AFTER).filter(|_| is_busy)?.to_str().ok()?.parse().ok()?;
+        let left = self.settings.timeout.0.saturating_sub(self.began?.elapsed()).min(MAX_WAIT);
+        Some(Duration::from_secs(after)).filter(|wait| *wait <= left)
     }
 
     /// Keeps the recalls of a round that calls the client, too, so that they are put back into the next request.
@@ -255,21 +279,43 @@ enum Format {
     Json,
 }
 
-impl Format {
-    fn of<B>(answer: &Response<B>) -> Option<Self> {
-        let is_plain = ContentEncoding::from_headers(answer.headers()) == ContentEncoding::Identity;
-        let kind = answer.headers().get(CONTENT_TYPE).filter(|_| is_plain && answer.status().is_success())?.as_bytes();
-        let is = |name: &[u8]| kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-        match () {
-            () if is(b"text/event-stream") => Some(Self::Events),
-            () if is(b"application/json") => Some(Self::Json),
-            () => None,
+impl InBandRecalls {
+    /// The format of an answer that can be read. Without a type, it is what the request has asked for. An upstream may
+    /// compress events, or all of an answer, although the request does not allow it.
+    fn format<B>(&self, answer: &Response<B>) -> Option<Format> {
+        let headers = answer.headers();
+        let format = match headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes) {
+            _ if !answer.status().is_success() => return None,
+            None if self.streams() => Format::Events,
+            None => Format::Json,
+            Some(kind) => {
+                let is = |name: &[u8]| kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+                let events = is(b"text/event-stream").then_some(Format::Events);
+                events.or_else(|| is(b"application/json").then_some(Format::Json))?
+            }
+        };
+        let is_readable = match ContentEncoding::from_headers(headers) {
+            ContentEncoding::Identity | ContentEncoding::Supported(ContentCoding::Gzip) => true,
+            ContentEncoding::Supported(_) => format == Format::Json,
+            ContentEncoding::Unsupported => false,
+        };
+        is_readable.then_some(format)
+    }
+
+    /// Whether the request asks for events.
+    fn streams(&self) -> bool {
+        #[derive(Deserialize)]
+        struct Asked {
+            stream: Option<bool>,
         }
+        let body: Vec<u8> = self.body.concat();
+        serde_json::from_slice(&body).is_ok_and(|asked: Asked| asked.stream == Some(true))
     }
 }
 
 fn with_body(answer: Response<PeekableBody>, body: Bytes) -> Response<PeekableBody> {
     let (mut head, _) = answer.into_parts();
+    head.headers.remove(CONTENT_ENCODING);
     head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     Response::from_parts(head, PeekableBody::whole(body))
 }

@@ -20,6 +20,8 @@ pub struct TapReport {
     pub stop_reason: Option<String>,
     /// Tokens as billed.
     pub usage: Option<Usage>,
+    /// Whether these are of several rounds, which abridge has joined.
+    pub is_joined: bool,
     /// Whether the carry was full, so that a report may have been missed.
     pub overflowed: bool,
 }
@@ -86,8 +88,8 @@ impl Tap {
             Format::Json => self.read_json(&rest),
             Format::Off => {}
         }
-        let Self { answer: Answer { stop_reason, usage, .. }, overflowed, .. } = self;
-        TapReport { stop_reason: stop_reason.as_deref().map(sanitized), usage, overflowed }
+        let Self { answer: Answer { stop_reason, usage, is_joined, .. }, overflowed, .. } = self;
+        TapReport { stop_reason: stop_reason.as_deref().map(sanitized), usage, is_joined, overflowed }
     }
 
     fn read_events(&mut self, mut chunk: &[u8]) {
@@ -159,6 +161,7 @@ mod tests {
         let expected = TapReport {
             stop_reason: Some("tool_calls".into()),
             usage: Some(Usage { input: 12, cached: 8, output: 3 }),
+            is_joined: false,
             overflowed: false,
         };
         assert_eq!(watch("text/event-stream; charset=utf-8", &[STREAM]), expected);
@@ -204,6 +207,7 @@ mod tests {
         let expected = TapReport {
             stop_reason: Some("completed".into()),
             usage: Some(Usage { input: 9, cached: 8, output: 3 }),
+            is_joined: false,
             overflowed: false,
         };
         let stream = format!("data: {{\"type\":\"response.completed\",\"response\":{response}}}\n\n");

@@ -58,6 +58,7 @@ struct WireUsage {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<Details>,
+    abridge_all_rounds: Option<Box<WireUsage>>,
 }
 
 #[derive(Deserialize)]
@@ -80,6 +81,11 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
     let chunk: Chunk<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
     answer.is_error |= chunk.error.is_some();
     if let Some(billed) = chunk.usage {
+        answer.is_joined |= billed.abridge_all_rounds.is_some();
+        let billed = match billed.abridge_all_rounds {
+            Some(all) => *all,
+            None => billed,
+        };
         answer.usage = Some(Usage {
             input: billed.prompt_tokens.unwrap_or_default(),
             cached: billed.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or_default(),

@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, Object, OwnCall, Passage, RoundCalls, add, append, held, hidden_before, id, is_own, number, object,
-    objects, text, write, write_event,
+    Joiner, MAX_HELD, Object, OwnCall, Passage, RoundCalls, add, append, held, hidden_before, id, is_own, number,
+    object, objects, tell_all, text, write, write_event,
 };
+use crate::recall::ADDED_TOOL;
 
 /// What stands between the texts of two rounds, which are one text for the client.
 const BETWEEN: &str = "\n\n";
@@ -20,8 +22,8 @@ const BETWEEN: &str = "\n\n";
 pub(super) struct ChatJoiner {
     /// What all chunks of a completion have: that of the first round.
     common: Object,
-    /// Whether this is not the first round, and whether answers are not streamed.
-    is_later: bool,
+    /// How many rounds were before, and whether answers are not streamed.
+    n_rounds: usize,
     is_whole: bool,
     /// Whether the stream has said that nothing follows.
     is_done: bool,
@@ -35,11 +37,27 @@ pub(super) struct ChatJoiner {
     /// Whether the client has text that the next text is to be set apart from, and any text at all.
     is_apart: bool,
     has_text: bool,
+    /// How many entries of each array of reasoning the client has of the rounds before.
+    n_details: [u64; REASONING.len()],
+    /// The chunks that wait for the rest of the name of a call.
+    held: Vec<Chunk>,
+    n_held: usize,
     /// What tells the end of a round in which abridge is called, or all of an answer that is not streamed.
     end: Vec<Object>,
     /// The tokens that were billed for the rounds before, and for this one.
     billed: Object,
     usage: Object,
+}
+
+/// The members of a message that have reasoning in entries, which come in pieces.
+const REASONING: [&str; 2] = ["reasoning_details", "thinking_blocks"];
+
+/// A chunk: its event, what it says besides, and its choices with the calls in them, each with its place in the message.
+#[derive(Debug)]
+struct Chunk {
+    event: Bytes,
+    rest: Object,
+    choices: Vec<(Object, Vec<(u64, Object)>)>,
 }
 
 /// One choice of a round.
@@ -49,26 +67,30 @@ struct Choice {
     message: Object,
     calls: BTreeMap<u64, Object>,
     own: BTreeSet<u64>,
+    /// The calls that the upstream's indices mean: some servers number several calls with 0.
+    places: BTreeMap<u64, u64>,
+    /// Whether it has ended, so that no name goes on.
+    is_over: bool,
 }
 
 impl Joiner for ChatJoiner {
-    fn event(&mut self, _: &Bytes, data: &[u8]) -> Passage {
+    fn event(&mut self, event: &Bytes, data: &[u8]) -> Passage {
         if data == b"[DONE]" {
+            let held = self.release();
             self.is_done = true;
-            return if self.has_failed || !self.calls_own() { Passage::Unchanged } else { Passage::nothing() };
+            return match held {
+                _ if self.calls_own() && !self.has_failed => held,
+                Passage::Replaced(held) if !held.is_empty() => Passage::Replaced([held, event.clone()].concat().into()),
+                _ => Passage::Unchanged,
+            };
         }
-        let Some(mut chunk) = object(data) else { return Passage::Unchanged };
-        let choices = objects(&mut chunk, "choices").into_iter().map(|choice| self.choice(choice)).collect();
-        self.note_usage(&chunk);
-        if chunk.get("error").is_some_and(|error| !error.is_null()) {
-            (self.has_others, self.has_failed) = (true, true);
-            self.end.clear();
-        }
-        if !self.is_changed() {
-            self.keep_common(&chunk);
-            return Passage::Unchanged;
-        }
-        self.finish_chunk(chunk, choices)
+        let Some(mut rest) = object(data) else { return Passage::Unchanged };
+        let choices = objects(&mut rest, "choices").into_iter().map(|choice| self.read(choice)).collect();
+        let has_failed = rest.get("error").is_some_and(|error| !error.is_null());
+        self.n_held += event.len();
+        self.held.push(Chunk { event: event.clone(), rest, choices });
+        let waits = !has_failed && self.n_held <= MAX_HELD && self.choices.values().any(Choice::has_open_name);
+        if waits { Passage::nothing() } else { self.release() }
     }
 
     fn whole(&mut self, answer: &[u8]) -> bool {
@@ -96,24 +118,23 @@ impl Joiner for ChatJoiner {
     }
 
     fn calls(&self) -> Option<RoundCalls> {
-        let call = |call: &Object| {
-            let function = call.get("function").and_then(Value::as_object);
-            let arguments = function.map(|function| text(function, "arguments").to_owned()).unwrap_or_default();
-            OwnCall { arguments, json: write(call).into() }
-        };
         // Several choices continue in different ways, so no further round is sent for any.
         let only = self.choices.values().next().filter(|_| self.choices.len() == 1)?;
+        let call = |(at, call): (u64, Object)| OwnCall {
+            arguments: function(&call, "arguments").to_owned(),
+            json: write(&call).into(),
+            n_before: only.others().filter(|(other, _)| **other < at).count(),
+        };
         (!self.end.is_empty() && !only.own.is_empty()).then(|| RoundCalls {
-            own: only.own_calls().map(call).collect(),
-            others: only.others().map(|call| id(call, "id")).collect(),
+            own: only.own_calls(self.n_rounds).map(call).collect(),
+            others: only.others().map(|(_, call)| id(call, "id")).collect(),
             is_alone: !self.has_others,
         })
     }
 
     fn results(&self, texts: &[String]) -> Vec<Bytes> {
         let results = self.own_calls().zip(texts).map(|(call, result)| {
-            let id = call.get("id").cloned().unwrap_or_else(|| "".into());
-            json!({"role": "tool", "tool_call_id": id, "content": result}).to_string().into()
+            json!({"role": "tool", "tool_call_id": call.get("id"), "content": result}).to_string().into()
         });
         results.collect()
     }
@@ -122,14 +143,18 @@ impl Joiner for ChatJoiner {
         let mut message = self.choices.values().next().map(|choice| choice.message.clone()).unwrap_or_default();
         message.insert("role".to_owned(), "assistant".into());
         message.entry("content").or_insert(Value::Null);
-        message.insert("tool_calls".to_owned(), self.own_calls().cloned().map(Value::Object).collect());
+        message.insert("tool_calls".to_owned(), self.own_calls().map(Value::Object).collect());
         std::iter::once(write(&message).into()).chain(self.results(texts)).collect()
     }
 
     fn next_round(&mut self) {
         add(&mut self.billed, &std::mem::take(&mut self.usage));
         self.is_apart = self.has_text;
-        self.is_later = true;
+        for (n, key) in self.n_details.iter_mut().zip(REASONING) {
+            let entries = self.choices.values().filter_map(|choice| choice.message.get(key)?.as_array().map(Vec::len));
+            *n += entries.max().unwrap_or_default() as u64;
+        }
+        self.n_rounds += 1;
         self.choices.clear();
         self.end.clear();
     }
@@ -154,65 +179,89 @@ impl Joiner for ChatJoiner {
     }
 
     fn is_changed(&self) -> bool {
-        self.is_later || self.calls_own()
+        self.n_rounds > 0 || self.calls_own()
     }
 }
 
 impl Choice {
-    fn own_calls(&self) -> impl Iterator<Item = &Object> {
-        self.calls.iter().filter(|(at, _)| self.own.contains(at)).map(|(_, call)| call)
+    /// The calls of abridge as a request has them, with their places: each has an id.
+    fn own_calls(&self, n_rounds: usize) -> impl Iterator<Item = (u64, Object)> {
+        self.calls.iter().filter(|(at, _)| self.own.contains(at)).map(move |(at, call)| {
+            let mut call = call.clone();
+            if id(&call, "id").is_empty() {
+                call.insert("id".to_owned(), format!("{ADDED_TOOL}_{n_rounds}_{at}").into());
+            }
+            call.entry("type").or_insert_with(|| "function".into());
+            (*at, call)
+        })
     }
 
-    fn others(&self) -> impl Iterator<Item = &Object> {
-        self.calls.iter().filter(|(at, _)| !self.own.contains(at)).map(|(_, call)| call)
+    fn others(&self) -> impl Iterator<Item = (&u64, &Object)> {
+        self.calls.iter().filter(|(at, _)| !self.own.contains(at))
     }
 
-    /// Adds a piece of a call. Returns it as the client gets it, if it is a call of the client's own tools.
-    fn call(&mut self, mut piece: Object) -> Option<Value> {
-        let at = self.place(&piece);
-        self.note_call(at, &piece);
+    /// Adds a piece of a call. Returns the place of the call in the message.
+    fn add(&mut self, piece: &Object) -> u64 {
+        let at = self.place(piece);
         let call = self.calls.entry(at).or_default();
-        let mut new = piece.clone();
-        new.remove("index");
-        if let (Some(Value::Object(function)), Some(Value::Object(more))) =
-            (call.get_mut("function"), new.remove("function"))
-        {
-            append(function, "arguments", text(&more, "arguments"));
-        } else if let Some(function) = piece.get("function") {
-            call.insert("function".to_owned(), function.clone());
+        for (key, value) in piece.iter().filter(|(_, value)| !value.is_null() && **value != "") {
+            match (key.as_str(), call.get_mut(key), value) {
+                ("index", ..) => {}
+                ("function", Some(Value::Object(of)), Value::Object(more)) => {
+                    append(of, "arguments", text(more, "arguments"));
+                    if text(more, "name") != text(of, "name") {
+                        append(of, "name", text(more, "name"));
+                    }
+                }
+                _ => drop(call.insert(key.clone(), value.clone())),
+            }
         }
-        new.retain(|_, value| !value.is_null() && *value != "");
-        call.append(&mut new);
-        if self.own.contains(&at) {
-            return None;
+        if is_own(function(call, "name")) {
+            self.own.insert(at);
         }
-        if !self.own.is_empty() {
-            piece.insert("index".to_owned(), (at - hidden_before(&self.own, at)).into());
-        }
-        Some(piece.into())
+        at
     }
 
     /// The place of a call among those of the message. Some servers number them all with 0, or not at all.
-    fn place(&self, piece: &Object) -> u64 {
+    fn place(&mut self, piece: &Object) -> u64 {
         let last = self.calls.keys().next_back().copied();
-        let at = number(piece, "index").or(last).unwrap_or_default();
-        let own_id = id(piece, "id");
-        let is_another = self.calls.get(&at).is_some_and(|call| !own_id.is_empty() && id(call, "id") != own_id);
-        if is_another { last.map_or(0, |last| last + 1) } else { at }
+        let index = number(piece, "index");
+        let meant = index.map_or(last, |index| self.places.get(&index).copied());
+        if let Some(at) = meant.filter(|at| self.calls.get(at).is_some_and(|call| !is_another(call, piece))) {
+            return at;
+        }
+        let free = index.filter(|index| !self.calls.contains_key(index));
+        let at = free.unwrap_or_else(|| last.map_or(0, |last| last + 1));
+        self.places.insert(index.unwrap_or(at), at);
+        at
     }
 
-    /// Notes whether a call is of the tool that abridge has added.
-    fn note_call(&mut self, at: u64, call: &Object) {
-        let name = call.get("function").and_then(Value::as_object).map(|function| text(function, "name"));
-        if name.is_some_and(is_own) {
-            self.own.insert(at);
-        }
+    /// Whether the name of a call may go on to be that of the tool.
+    fn has_open_name(&self) -> bool {
+        let is_open = |call: &Object| !call.contains_key("custom") && ADDED_TOOL.starts_with(function(call, "name"));
+        !self.is_over && self.others().any(|(_, call)| is_open(call))
     }
 }
 
+/// A member of what a call says of its function.
+fn function<'a>(call: &'a Object, key: &str) -> &'a str {
+    call.get("function").and_then(Value::as_object).map(|function| text(function, key)).unwrap_or_default()
+}
+
+/// Whether a piece is not of this call, which has the same index. Without ids, a name begins a call behind one that is whole.
+fn is_another(call: &Object, piece: &Object) -> bool {
+    let [old, new] = [call, piece].map(|of| id(of, "id"));
+    if !old.is_empty() && !new.is_empty() {
+        return old != new;
+    }
+    let [old, new] = [call, piece].map(|of| function(of, "name"));
+    let is_whole = serde_json::from_str::<IgnoredAny>(function(call, "arguments")).is_ok();
+    !new.is_empty() && (is_whole || is_own(old) && old != new)
+}
+
 impl ChatJoiner {
-    fn own_calls(&self) -> impl Iterator<Item = &Object> {
-        self.choices.values().flat_map(Choice::own_calls)
+    fn own_calls(&self) -> impl Iterator<Item = Object> {
+        self.choices.values().flat_map(|choice| choice.own_calls(self.n_rounds)).map(|(_, call)| call)
     }
 
     /// Whether abridge is called in this round.
@@ -220,19 +269,70 @@ impl ChatJoiner {
         self.choices.values().any(|choice| !choice.own.is_empty())
     }
 
-    /// Adds what a chunk says to the message, and leaves of it what the client gets.
-    fn choice(&mut self, mut choice: Object) -> Object {
+    /// Adds what a chunk says to the message. Its calls are returned apart.
+    fn read(&mut self, mut choice: Object) -> (Object, Vec<(u64, Object)>) {
         let of = self.choices.entry(number(&choice, "index").unwrap_or_default()).or_default();
-        let Some(Value::Object(delta)) = choice.get_mut("delta") else { return choice };
-        let calls = objects(delta, "tool_calls");
+        of.is_over |= is_end(&choice);
+        let Some(Value::Object(delta)) = choice.get_mut("delta") else { return (choice, Vec::new()) };
+        let calls = objects(delta, "tool_calls").into_iter().map(|piece| (of.add(&piece), piece)).collect();
         merge(&mut of.message, delta);
-        let kept: Vec<Value> = calls.into_iter().filter_map(|call| of.call(call)).collect();
+        (choice, calls)
+    }
+
+    /// Lets the chunks go on that were held back.
+    fn release(&mut self) -> Passage {
+        self.n_held = 0;
+        let mut held = std::mem::take(&mut self.held);
+        if held.len() == 1
+            && let Some(chunk) = held.pop()
+        {
+            return self.pass(chunk).map_or(Passage::Unchanged, Passage::Replaced);
+        }
+        let mut out = Vec::new();
+        for chunk in held {
+            let event = chunk.event.clone();
+            out.extend_from_slice(&self.pass(chunk).unwrap_or(event));
+        }
+        Passage::Replaced(out.into())
+    }
+
+    /// What the client gets in place of a chunk. None if it gets the chunk.
+    fn pass(&mut self, chunk: Chunk) -> Option<Bytes> {
+        let Chunk { rest, choices, .. } = chunk;
+        let choices = choices.into_iter().map(|(choice, calls)| self.choice(choice, calls)).collect();
+        self.note_usage(&rest);
+        if rest.get("error").is_some_and(|error| !error.is_null()) {
+            (self.has_others, self.has_failed) = (true, true);
+            self.end.clear();
+        }
+        if self.is_changed() {
+            return Some(self.finish_chunk(rest, choices));
+        }
+        self.keep_common(&rest);
+        None
+    }
+
+    /// Leaves of a choice what the client gets.
+    fn choice(&mut self, mut choice: Object, calls: Vec<(u64, Object)>) -> Object {
+        let is_later = self.n_rounds > 0;
+        let Some(of) = self.choices.get(&number(&choice, "index").unwrap_or_default()) else { return choice };
+        let Some(Value::Object(delta)) = choice.get_mut("delta") else { return choice };
+        let mut kept: Vec<Value> = Vec::new();
+        for (at, mut piece) in calls.into_iter().filter(|(at, _)| !of.own.contains(at)) {
+            if !of.own.is_empty() {
+                piece.insert("index".to_owned(), (at - hidden_before(&of.own, at)).into());
+            }
+            kept.push(piece.into());
+        }
         self.has_others |= !kept.is_empty();
         if !kept.is_empty() {
             delta.insert("tool_calls".to_owned(), kept.into());
         }
-        if self.is_later {
+        if is_later {
             delta.remove("role");
+            for (key, before) in REASONING.into_iter().zip(self.n_details) {
+                number_on(delta, key, before);
+            }
         }
         if let Some(Value::String(said)) = delta.get_mut("content").filter(|said| **said != "") {
             if std::mem::take(&mut self.is_apart) {
@@ -249,11 +349,13 @@ impl ChatJoiner {
         let Some(Value::Object(message)) = choice.get_mut("message") else { return };
         let of = self.choices.entry(index).or_default();
         for (at, call) in objects(message, "tool_calls").into_iter().enumerate() {
-            of.note_call(at as u64, &call);
+            if is_own(function(&call, "name")) {
+                of.own.insert(at as u64);
+            }
             of.calls.insert(at as u64, call);
         }
         of.message.clone_from(message);
-        let kept: Vec<_> = of.others().map(|call| Value::Object(call.clone())).collect();
+        let kept: Vec<_> = of.others().map(|(_, call)| Value::Object(call.clone())).collect();
         self.has_others |= !kept.is_empty();
         if !kept.is_empty() {
             message.insert("tool_calls".to_owned(), kept.into());
@@ -280,7 +382,7 @@ impl ChatJoiner {
 
     fn sum_usage(&self, chunk: &mut Object) {
         if let Some(Value::Object(usage)) = chunk.get_mut("usage") {
-            add(usage, &self.billed);
+            tell_all(usage, &self.billed);
         }
     }
 
@@ -293,7 +395,7 @@ impl ChatJoiner {
     }
 
     /// A chunk as the client gets it. What tells the end of a round is held back.
-    fn finish_chunk(&mut self, mut chunk: Object, choices: Vec<Object>) -> Passage {
+    fn finish_chunk(&mut self, mut chunk: Object, choices: Vec<Object>) -> Bytes {
         self.keep_common(&chunk);
         chunk.extend(self.common.clone());
         self.sum_usage(&mut chunk);
@@ -304,7 +406,7 @@ impl ChatJoiner {
             if says || ends {
                 write_event(&mut events, &with_choices(chunk, choices));
             }
-            return Passage::Replaced(events.into());
+            return events.into();
         }
         if says {
             let choices = choices.iter().cloned().map(|choice| with(choice, "finish_reason", Value::Null)).collect();
@@ -312,7 +414,7 @@ impl ChatJoiner {
         }
         let choices = choices.into_iter().map(|choice| with(choice, "delta", json!({}))).collect();
         self.end.push(with_choices(chunk, choices));
-        Passage::Replaced(events.into())
+        events.into()
     }
 }
 
@@ -346,143 +448,53 @@ fn merge(message: &mut Object, delta: &Object) {
         match (message.get_mut(key), more) {
             (_, Value::Null) => {}
             (Some(Value::String(text)), Value::String(more)) if key != "role" => text.push_str(more),
-            (Some(Value::Array(entries)), Value::Array(more)) => entries.extend(more.iter().cloned()),
+            (Some(Value::Array(entries)), Value::Array(more)) => {
+                let mut more = more.iter();
+                if REASONING.contains(&key.as_str()) {
+                    more.by_ref().for_each(|piece| add_reasoning(entries, piece));
+                }
+                entries.extend(more.cloned());
+            }
             _ => drop(message.insert(key.clone(), more.clone())),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the client gets of a round, whose chunks have these choices, and whether the model is asked again.
-    fn round(joiner: &mut ChatJoiner, choices: &[&str]) -> (String, Option<bool>) {
-        let mut passed = String::new();
-        for choice in choices {
-            let chunk = Bytes::from(format!(r#"data: {{"id":"1","choices":[{choice}]}}"#) + "\n\n");
-            let data = chunk.strip_prefix(b"data: ").unwrap().trim_ascii();
-            passed += match joiner.event(&chunk, data) {
-                Passage::Unchanged => str::from_utf8(&chunk).unwrap().to_owned(),
-                Passage::Replaced(events) => String::from_utf8(events.to_vec()).unwrap(),
+/// Adds a piece to the entry of the same number; without numbers, to the last one, up to its signature.
+fn add_reasoning(entries: &mut Vec<Value>, piece: &Value) {
+    let is_same = |entry: &Value| match (entry.get("index"), piece.get("index")) {
+        (None | Some(Value::Null), None | Some(Value::Null)) => {
+            entry.get("type") == piece.get("type")
+                && entry.get("signature").is_none_or(|signed| signed.as_str() < Some("\0"))
+        }
+        (old, new) => old == new,
+    };
+    match (entries.iter_mut().rfind(|entry| is_same(entry)), piece) {
+        (Some(Value::Object(entry)), Value::Object(piece)) => {
+            for (key, value) in piece.iter().filter(|(_, value)| !value.is_null()) {
+                match value {
+                    Value::String(more)
+                        if matches!(key.as_str(), "text" | "summary" | "data" | "thinking" | "signature") =>
+                    {
+                        append(entry, key, more);
+                    }
+                    _ => drop(entry.insert(key.clone(), value.clone())),
+                }
             }
-            .as_str();
         }
-        let calls = joiner.calls().map(|calls| calls.is_alone);
-        (passed, calls)
-    }
-
-    fn own(id: &str, place: &str) -> String {
-        format!(
-            r#"{{{place}"id":"{id}","type":"function","extra_content":{{"google":"sig"}},"function":{{"name":"abridge_recall","arguments":"{{}}"}}}}"#
-        )
-    }
-
-    #[test]
-    fn calls_that_come_whole_and_without_numbers_are_told_apart() {
-        for place in ["", r#""index":0,"#] {
-            let mut joiner = ChatJoiner::default();
-            let calls = [own("a", place), own("b", place)].join(",");
-            let choice =
-                format!(r#"{{"delta":{{"role":"assistant","tool_calls":[{calls}]}},"finish_reason":"tool_calls"}}"#);
-            let (passed, is_alone) = round(&mut joiner, &[&choice]);
-            assert!(is_alone == Some(true) && passed.contains("assistant") && !passed.contains("abridge"), "{passed}");
-            let exchange = joiner.exchange(&["one".to_owned(), "two".to_owned()]);
-            let [message, one, two] = [0, 1, 2].map(|n| str::from_utf8(&exchange[n]).unwrap());
-            assert!(
-                message.contains("sig") && message.contains(r#""content":null"#),
-                "a signature goes back: {message}"
-            );
-            assert!(one.contains(r#""tool_call_id":"a""#) && two.contains(r#""tool_call_id":"b""#), "{one} {two}");
-        }
-    }
-
-    #[test]
-    fn each_choice_gets_what_it_says_and_no_call_of_abridge() {
-        let chunk = |index: usize, rest: &str| format!(r#"{{"index":{index},{rest}}}"#);
-        let calls = |calls: &str| format!(r#""delta":{{"tool_calls":[{calls}]}}"#);
-        let piece = r#"{"index":0,"function":{"arguments":"x"}}"#;
-        let theirs = r#"{"index":0,"id":"y","function":{"name":"read","arguments":""}}"#;
-        let chunks = [
-            chunk(0, &calls(&own("a", r#""index":0,"#))),
-            chunk(1, &calls(theirs)),
-            chunk(0, &calls(piece)),
-            chunk(1, &calls(piece)),
-            chunk(2, r#""delta":{"content":"three"}"#),
-            chunk(0, r#""delta":{},"finish_reason":"tool_calls""#),
-            chunk(1, r#""delta":{},"finish_reason":"tool_calls""#),
-            chunk(2, r#""delta":{},"finish_reason":"stop""#),
-        ];
-        let mut joiner = ChatJoiner::default();
-        let (mut passed, calls) = round(&mut joiner, &chunks.each_ref().map(String::as_str));
-        assert_eq!(calls, None, "no choice is asked for more");
-        passed += str::from_utf8(&joiner.rest()).unwrap();
-        let events = passed.lines().filter_map(|line| line.strip_prefix("data: "));
-        let choices: Vec<Value> = events
-            .flat_map(|event| serde_json::from_str::<Value>(event).unwrap()["choices"].as_array().unwrap().clone())
-            .collect();
-        let ends = choices.iter().filter(|choice| choice["finish_reason"].is_string());
-        let ends: Vec<_> = ends.map(|choice| (choice["index"].clone(), choice["finish_reason"].clone())).collect();
-        assert_eq!(ends, [(0.into(), "stop".into()), (1.into(), "tool_calls".into()), (2.into(), "stop".into())]);
-        let arguments: String = choices
-            .iter()
-            .filter(|choice| choice["index"] == 1)
-            .filter_map(|choice| choice["delta"]["tool_calls"][0]["function"]["arguments"].as_str())
-            .collect();
-        assert!(arguments == "x" && passed.contains("three") && !passed.contains("abridge"), "{passed}");
-
-        let answer = |calls: &str| {
-            format!(r#"{{"finish_reason":"tool_calls","message":{{"content":"b","tool_calls":[{calls}]}}}}"#)
-        };
-        let whole =
-            format!(r#"{{"choices":[{},{}]}}"#, answer(&own("a", "")), answer(&format!("{},{theirs}", own("b", ""))));
-        let mut joiner = ChatJoiner::default();
-        assert!(joiner.whole(whole.as_bytes()) && joiner.calls().is_none());
-        let answer: Value = serde_json::from_slice(&joiner.rest()).unwrap();
-        let [first, second] = [0, 1].map(|n| answer["choices"][n].clone());
-        assert!(first["finish_reason"] == "stop" && first["message"].get("tool_calls").is_none(), "{first}");
-        assert!(second["finish_reason"] == "tool_calls" && second["message"]["tool_calls"][0]["id"] == "y", "{second}");
-    }
-
-    #[test]
-    fn an_error_behind_an_own_call_goes_on_once_and_nothing_else_follows_but_the_end() {
-        let call = format!(r#"{{"delta":{{"tool_calls":[{}]}}}}"#, own("a", r#""index":0,"#));
-        let mut joiner = ChatJoiner::default();
-        round(&mut joiner, &[&call]);
-        let error = br#"{"error":{"message":"overloaded"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}"#;
-        let Passage::Replaced(passed) = joiner.event(&Bytes::new(), error) else { panic!("an id is added") };
-        assert_eq!(str::from_utf8(&passed).unwrap().matches("overloaded").count(), 1);
-        assert_eq!(joiner.event(&Bytes::new(), b"[DONE]"), Passage::Unchanged);
-        assert!(joiner.calls().is_none() && joiner.close().is_none() && joiner.rest().is_empty());
-        // Some servers write the key into each chunk.
-        let end = br#"{"error":null,"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#;
-        let mut joiner = ChatJoiner::default();
-        round(&mut joiner, &[&call]);
-        joiner.event(&Bytes::new(), end);
-        assert!(joiner.calls().unwrap().is_alone);
-    }
-
-    #[test]
-    fn half_a_surrogate_and_ids_that_are_numbers_do_not_end_a_round() {
-        let call = own("7", r#""index":0,"#).replace("\"7\"", "7");
-        let chunk = format!(r#"{{"delta":{{"content":"\ud83d","tool_calls":[{call}]}},"finish_reason":"tool_calls"}}"#);
-        let mut joiner = ChatJoiner::default();
-        let (passed, is_alone) = round(&mut joiner, &[&chunk]);
-        assert!(is_alone == Some(true) && passed.contains('\u{fffd}') && !passed.contains("abridge"), "{passed}");
-        let results = joiner.results(&["one".to_owned()]);
-        assert!(str::from_utf8(&results[0]).unwrap().contains(r#""tool_call_id":7"#));
-    }
-
-    #[test]
-    fn what_is_said_in_the_chunk_of_a_call_passes_and_a_round_that_breaks_off_is_not_answered() {
-        let call = own("a", r#""index":0,"#);
-        let said = format!(r#"{{"delta":{{"content":"text","tool_calls":[{call}]}},"finish_reason":"tool_calls"}}"#);
-        let mut joiner = ChatJoiner::default();
-        let (passed, is_alone) = round(&mut joiner, &[&said]);
-        assert!(is_alone == Some(true) && passed.contains("text") && !passed.contains("tool_calls"), "{passed}");
-        let closed = joiner.close().unwrap();
-        assert!(str::from_utf8(&closed).unwrap().contains(r#""finish_reason":"stop""#));
-        let (_, unended) = round(&mut ChatJoiner::default(), &[&said.replace("\"tool_calls\"}", "null}")]);
-        assert_eq!(unended, None, "a round that has broken off is not answered");
+        _ => entries.push(piece.clone()),
     }
 }
+
+/// Lets the numbers of entries go on behind those of the rounds before.
+fn number_on(delta: &mut Object, key: &str, n_before: u64) {
+    let entries = delta.get_mut(key).and_then(Value::as_array_mut);
+    for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if let Some(index) = number(entry, "index") {
+            entry.insert("index".to_owned(), (n_before + index).into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

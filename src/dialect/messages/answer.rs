@@ -60,6 +60,7 @@ struct WireUsage {
     cache_read: Option<u64>,
     #[serde(rename = "output_tokens")]
     output: Option<u64>,
+    abridge_all_rounds: Option<Box<WireUsage>>,
 }
 
 /// Whether an event may hold usage or the reason why the model stopped. The first byte of the value decides, as both are
@@ -81,7 +82,8 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
         answer.stop_reason = Some(reason);
     }
     for billed in billed_at_start.into_iter().chain(event.usage) {
-        bill(&billed, answer);
+        answer.is_joined |= billed.abridge_all_rounds.is_some();
+        bill(billed.abridge_all_rounds.as_deref().unwrap_or(&billed), answer);
     }
     if answer.text.is_some() {
         let delta = event.delta.filter(|_| kind == "content_block_delta");

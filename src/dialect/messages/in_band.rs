@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
     Joiner, Object, OwnCall, Passage, RoundCalls, add, append, held, hidden_before, is_own, number, object, objects,
-    text, write, write_event,
+    tell_all, text, write, write_event,
 };
 
 /// Joins messages.
@@ -101,13 +101,17 @@ impl Joiner for MessagesJoiner {
     }
 
     fn calls(&self) -> Option<RoundCalls> {
-        let call = |call: &Object| OwnCall { arguments: arguments(call), json: write(&finished(call.clone())).into() };
-        let others = self.blocks.values().filter(|block| text(block, "type") == "tool_use" && !is_own_call(block));
-        (!self.end.is_empty() && self.calls_own).then(|| RoundCalls {
-            own: self.own_calls().map(call).collect(),
-            others: others.map(|call| text(call, "id").to_owned()).collect(),
-            is_alone: !self.calls_others,
-        })
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for call in self.blocks.values().filter(|block| text(block, "type") == "tool_use") {
+            if is_own_call(call) {
+                let json = write(&finished(call.clone())).into();
+                own.push(OwnCall { arguments: arguments(call), json, n_before: others.len() });
+            } else {
+                others.push(text(call, "id").to_owned());
+            }
+        }
+        let is_over = !self.end.is_empty() && self.calls_own;
+        is_over.then_some(RoundCalls { own, others, is_alone: !self.calls_others })
     }
 
     fn results(&self, texts: &[String]) -> Vec<Bytes> {
@@ -188,7 +192,7 @@ impl MessagesJoiner {
     /// What all rounds are billed.
     fn all_usage(&self) -> Object {
         let mut usage = self.usage.clone();
-        add(&mut usage, &self.billed);
+        tell_all(&mut usage, &self.billed);
         usage
     }
 }

@@ -51,6 +51,7 @@ struct WireUsage {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     input_tokens_details: Option<Details>,
+    abridge_all_rounds: Option<Box<WireUsage>>,
 }
 
 #[derive(Deserialize)]
@@ -132,6 +133,11 @@ fn read_response(json: &str, answer: &mut Answer) -> Result<(), InvalidAnswer> {
     let response: Response<'_> = serde_json::from_str(json).map_err(|_| InvalidAnswer)?;
     answer.is_error |= response.error.is_some();
     if let Some(billed) = response.usage {
+        answer.is_joined |= billed.abridge_all_rounds.is_some();
+        let billed = match billed.abridge_all_rounds {
+            Some(all) => *all,
+            None => billed,
+        };
         answer.usage = Some(Usage {
             input: billed.input_tokens.unwrap_or_default(),
             cached: billed.input_tokens_details.and_then(|details| details.cached_tokens).unwrap_or_default(),

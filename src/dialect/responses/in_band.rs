@@ -11,12 +11,9 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, Object, OwnCall, Passage, RoundCalls, add, hidden_before, is_own, number, object, objects, text, write,
-    write_event,
+    Joiner, MAX_HELD, Object, OwnCall, Passage, RoundCalls, add, hidden_before, is_own, number, object, objects,
+    tell_all, text, write, write_event,
 };
-
-/// The most that is held back, in bytes.
-const MAX_HELD: usize = 512 << 10;
 
 /// Joins responses.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
@@ -116,16 +113,16 @@ impl Joiner for ResponsesJoiner {
     }
 
     fn calls(&self) -> Option<RoundCalls> {
-        let call = |call: &Object| {
-            let json = write(&sent_back(call.clone(), self.keeps_nothing)?).into();
-            Some(OwnCall { arguments: text(call, "arguments").to_owned(), json })
-        };
-        let others = self.items.values().filter(|item| is_client_call(item) && !is_own_call(item));
-        (self.end.is_some() && self.calls_own).then(|| RoundCalls {
-            own: self.own_calls().filter_map(call).collect(),
-            others: others.map(|call| text(call, "call_id").to_owned()).collect(),
-            is_alone: !self.calls_others,
-        })
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for call in self.items.values().filter(|item| is_client_call(item)) {
+            if !is_own_call(call) {
+                others.push(text(call, "call_id").to_owned());
+            } else if let Some(item) = sent_back(call.clone(), self.keeps_nothing) {
+                let arguments = text(call, "arguments").to_owned();
+                own.push(OwnCall { arguments, json: write(&item).into(), n_before: others.len() });
+            }
+        }
+        (self.end.is_some() && self.calls_own).then_some(RoundCalls { own, others, is_alone: !self.calls_others })
     }
 
     fn results(&self, texts: &[String]) -> Vec<Bytes> {
@@ -274,7 +271,7 @@ impl ResponsesJoiner {
         let items = self.before.iter().cloned().chain(self.shown());
         response.insert("output".to_owned(), items.map(Value::Object).collect());
         if let Some(Value::Object(usage)) = response.get_mut("usage") {
-            add(usage, &self.billed);
+            tell_all(usage, &self.billed);
         }
     }
 

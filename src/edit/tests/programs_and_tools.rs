@@ -202,17 +202,18 @@ fn each_tool_that_an_item_offers_is_a_tool() {
         (functions("exec_command"), "", "GET http://h/abridge/recall/"),
         (functions("mcp__abridge__recall"), "", "with mcp__abridge__recall"),
         (functions("read_file"), "recall.export_dir = \"/x\"", "with read_file from /x/"),
-        (functions("wait"), "recall.via = \"tool\"", "with abridge_recall"),
+        (functions("wait"), "", "with abridge_recall"),
     ] {
         let (plan, out) = edited("/v1/responses", &body(&tools), &format!("{truncate}{more}"));
         assert!(out.contains(expected), "{expected} {plan}\n{out}");
         assert!(!plan.report.lacks_recall, "{expected}");
     }
     // The tool that abridge adds stands behind those of the item.
-    let (plan, out) = edited("/v1/responses", &body(&functions("wait")), &format!("{truncate}recall.via = \"tool\""));
+    let (plan, out) = edited("/v1/responses", &body(&functions("wait")), truncate);
     assert!(plan.report.adds_tool && out.contains(r#"]},{"type":"function","name":"abridge_recall""#), "{out}");
     // And where there is no way, the report says so.
-    let (plan, _) = edited("/v1/responses", &body(&functions("wait")), truncate);
+    let offered = format!("{truncate}recall.via = \"offered\"");
+    let (plan, _) = edited("/v1/responses", &body(&functions("wait")), &offered);
     assert!(plan.report.lacks_recall && !plan.report.adds_tool, "{plan}");
     let (plan, _) = edited("/v1/responses", &body(&functions("wait")), &format!("{truncate}recall.via = \"none\""));
     assert!(!plan.report.lacks_recall, "{plan}");

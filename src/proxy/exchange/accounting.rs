@@ -145,9 +145,12 @@ impl Exchange {
             }
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
             if is_answer && end == history::AnswerEnd::Complete {
-                self.learn_factor(&accounting.factors, tap_report);
-                self.watch_prompt(&accounting.notices.stalls, tap_report);
-                self.account_for_cache(&accounting.caches, tap_report);
+                // The bill of several rounds says nothing of the one request that was planned.
+                if !tap_report.is_joined {
+                    self.learn_factor(&accounting.factors, tap_report);
+                    self.watch_prompt(&accounting.notices.stalls, tap_report);
+                    self.account_for_cache(&accounting.caches, tap_report);
+                }
                 accounting.metrics.count_answer(&AnswerUsage {
                     model: entry.model.as_deref(),
                     duration: self.ended.unwrap_or_else(Instant::now).duration_since(self.sent),

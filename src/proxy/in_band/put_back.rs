@@ -10,8 +10,8 @@ use http::header::CONTENT_ENCODING;
 
 use crate::conversation::{BlockKind, Conversation, Element, Role};
 use crate::dialect::{Dialect, RoundCalls};
-use crate::engine::kept_recalls::{KeptRecalls, TurnRecalls};
-use crate::payload::{Chain, ChainKey, Fingerprint};
+use crate::engine::kept_recalls::{KeptRecall, KeptRecalls, TurnPlace};
+use crate::payload::{Caller, Chain, ChainKey, Fingerprint};
 use crate::proxy::Proxy;
 use crate::span::{Span, Splice, joined, splice};
 use crate::string_index::IndexedBody;
@@ -20,7 +20,11 @@ use crate::tasks::run_blocking;
 /// What the recalls of an answer are kept under.
 #[derive(Clone, Debug)]
 pub(in crate::proxy) struct RequestPlace {
-    // Names the request's conversation, as the client has it.
+    dialect: &'static dyn Dialect,
+    // The request's conversation, as the client has it.
+    text: IndexedBody,
+    // Begins the names of the caller's conversations.
+    caller: Caller,
     chain: Chain,
     kept: Arc<KeptRecalls>,
 }
@@ -29,16 +33,14 @@ pub(in crate::proxy) struct RequestPlace {
 #[derive(Debug)]
 struct Turn {
     key: ChainKey,
-    // Where more calls go.
-    calls_at: usize,
+    // The client's calls.
+    calls: Vec<Span>,
     results: ResultsPlace,
 }
 
 /// Where the results of more calls go.
 #[derive(Clone, Copy, Debug)]
 enum ResultsPlace {
-    /// Directly behind the calls.
-    BehindCalls,
     /// Behind this element.
     Behind(usize),
     /// Before this entry.
@@ -58,36 +60,52 @@ impl Proxy {
         decoded: Option<IndexedBody>,
     ) -> (Option<IndexedBody>, Option<RequestPlace>) {
         let Some(text) = decoded.clone() else { return (decoded, None) };
-        let chain = self.engine.chain(self.caller(headers), SCOPE);
-        let body = text.clone();
-        // On another thread, as it may be long and an error in a reader must not end the request.
-        let read = run_blocking(move || turns(dialect, &body, chain)).await;
-        let Some((turns, chain)) = read.ok().flatten() else { return (decoded, None) };
-        let kept = self.engine.kept_recalls();
+        let (caller, kept) = (self.caller(headers), Arc::clone(self.engine.kept_recalls()));
+        let place = RequestPlace { dialect, text, caller, chain: self.engine.chain(caller, SCOPE), kept };
+        if !place.kept.may_have(caller, || mark(&place.chain)).await {
+            return (decoded, Some(place));
+        }
         let mut splices = Vec::new();
-        for turn in turns {
-            if let Some(recalls) = kept.get(turn.key).await {
+        for turn in place.turns().await.map(|(turns, _)| turns).unwrap_or_default() {
+            if let Some(recalls) = place.kept.get(turn.key).await {
                 splices.extend(turn.splices(&recalls));
             }
         }
-        let place = Some(RequestPlace { chain, kept: Arc::clone(kept) });
         let n_more: usize = splices.iter().map(|splice| splice.with.len()).sum();
-        let lease = self.limits.budget.lease(text.len() + n_more).filter(|_| !splices.is_empty());
-        let Some(lease) = lease else { return (decoded, place) };
-        let text = lease.hold(joined(splice(&text, &splices)));
+        let lease = self.limits.budget.lease(place.text.len() + n_more).filter(|_| !splices.is_empty());
+        let Some(lease) = lease else { return (decoded, Some(place)) };
+        let text = lease.hold(joined(splice(&place.text, &splices)));
         bytes.clone_from(&text);
         headers.remove(CONTENT_ENCODING);
-        (Some(text.into()), place)
+        (Some(text.into()), Some(place))
     }
 }
 
 impl RequestPlace {
     /// Keeps the recalls of a round that the client has calls of, too.
     pub(super) async fn keep(self, calls: &RoundCalls, results: &[Bytes]) {
+        let Some((_, chain)) = self.turns().await else { return };
         let text = |json: &[u8]| String::from_utf8_lossy(json).into_owned();
-        let recalls = calls.own.iter().zip(results).map(|(call, result)| (text(&call.json), text(result))).collect();
-        self.kept.keep(key(self.chain, &calls.others), &TurnRecalls { recalls }).await;
+        let recalls = calls.own.iter().zip(results).map(|(call, result)| KeptRecall {
+            n_before: call.n_before,
+            call: text(&call.json),
+            result: text(result),
+        });
+        let place = TurnPlace { turn: key(chain, &calls.others), caller: (self.caller, mark(&self.chain)) };
+        self.kept.keep(place, &recalls.collect::<Vec<_>>()).await;
     }
+
+    /// The turns of the request, and the name of all of it.
+    async fn turns(&self) -> Option<(Vec<Turn>, Chain)> {
+        let (dialect, body, chain) = (self.dialect, self.text.clone(), self.chain.clone());
+        // On another thread, as it may be long and an error in a reader must not end the request.
+        run_blocking(move || turns(dialect, &body, chain)).await.ok().flatten()
+    }
+}
+
+/// The name of a caller's mark.
+fn mark(chain: &Chain) -> ChainKey {
+    key::<&str>(chain.clone(), &[])
 }
 
 /// The name of a turn with these calls behind what the chain names.
@@ -102,29 +120,30 @@ fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<
         .parse_indexed(body, body.strings())
         .ok()
         .filter(|conversation| !conversation.traits.history_elsewhere)?;
-    let (mut turns, mut turn, mut before, mut ids) = (Vec::new(), None, chain.clone(), Vec::new());
+    let (mut turns, mut turn, mut before) = (Vec::new(), None, chain.clone());
+    let (mut ids, mut calls) = (Vec::new(), Vec::new());
     for (n, element) in conversation.elements.iter().enumerate() {
         let units = conversation.unit_range(&element.units);
         let of = units.first().filter(|unit| unit.role == Role::Assistant).map(|unit| unit.turn);
         if of != turn {
             (turn, before) = (of, chain.clone());
             ids.clear();
+            calls.clear();
         }
-        let mut last = None;
+        let mut calls_here = false;
         for block in units.iter().filter(|_| of.is_some()).flat_map(|unit| conversation.blocks_of(unit)) {
             if let BlockKind::ToolCall { id, .. } = &block.kind {
                 ids.push(id.text.clone());
-                last = Some(block.span);
+                calls.push(block.span);
+                calls_here = true;
             }
         }
         let next = conversation.elements.get(n + 1);
-        if let Some(call) = last.filter(|_| !continues(&conversation, next, of)) {
-            let key = key(before.clone(), &ids);
-            turns.extend(places(dialect, body, &conversation, (element, call), next).map(|(calls_at, results)| Turn {
-                key,
-                calls_at,
-                results,
-            }));
+        if calls_here
+            && !continues(&conversation, next, of)
+            && let Some(results) = results_place(dialect, body, &conversation, element, next)
+        {
+            turns.push(Turn { key: key(before.clone(), &ids), calls: calls.clone(), results });
         }
         chain.push(conversation.element_fingerprint(element, body), || dialect.canonical(element.span.of(body)));
     }
@@ -137,37 +156,45 @@ fn continues(conversation: &Conversation<'_>, next: Option<&Element>, turn: Opti
     units.iter().any(|unit| Some(unit.turn) == turn && !conversation.blocks_of(unit).is_empty())
 }
 
-/// Where more calls and their results go, behind the last call of a turn.
-fn places(
+/// Where the results of more calls go, behind an element with the last call of a turn.
+fn results_place(
     dialect: &dyn Dialect,
     body: &[u8],
     conversation: &Conversation<'_>,
-    (element, call): (&Element, Span),
+    element: &Element,
     next: Option<&Element>,
-) -> Option<(usize, ResultsPlace)> {
-    let Some(entries) = dialect.entries(body, element.span) else { return Some((call.end, ResultsPlace::BehindCalls)) };
+) -> Option<ResultsPlace> {
+    if dialect.entries(body, element.span).is_none() {
+        return Some(ResultsPlace::Behind(element.span.end));
+    }
     let unit = conversation.unit_range(&next?.units).first().filter(|unit| unit.role == Role::Tool)?;
-    let results = if conversation.is_element(unit) {
-        ResultsPlace::Behind(element.span.end)
-    } else {
-        ResultsPlace::Before(unit.span.start)
-    };
-    Some((entries.spans.last()?.end, results))
+    let is_element = conversation.is_element(unit);
+    Some(if is_element { ResultsPlace::Behind(element.span.end) } else { ResultsPlace::Before(unit.span.start) })
 }
 
 impl Turn {
-    fn splices(&self, recalls: &TurnRecalls) -> Vec<Splice> {
+    /// Puts each call between those of the client where the model has made it, and all results before the client's.
+    fn splices(&self, recalls: &[KeptRecall]) -> Vec<Splice> {
         let at = |at, with: String| Splice { span: Span::empty(at), with: with.into() };
-        let (mut calls, mut behind, mut before) = (String::new(), String::new(), String::new());
-        for (call, result) in &recalls.recalls {
-            calls += &[",", call].concat();
-            behind += &[",", result].concat();
-            before += &[result, ","].concat();
+        let end = self.calls.last().map_or(0, |last| last.end);
+        let mut splices: Vec<Splice> = Vec::new();
+        let (mut last, mut results) = (String::new(), String::new());
+        for KeptRecall { n_before, call, result } in recalls {
+            match self.calls.get(*n_before) {
+                Some(next) => splices.push(at(next.start, [call, ","].concat())),
+                None => last += &[",", call].concat(),
+            }
+            results += &match self.results {
+                ResultsPlace::Behind(_) => [",", result].concat(),
+                ResultsPlace::Before(_) => [result, ","].concat(),
+            };
         }
         match self.results {
-            ResultsPlace::BehindCalls => vec![at(self.calls_at, calls + &behind)],
-            ResultsPlace::Behind(element) => vec![at(self.calls_at, calls), at(element, behind)],
-            ResultsPlace::Before(entry) => vec![at(self.calls_at, calls), at(entry, before)],
+            ResultsPlace::Behind(element) if element == end => splices.push(at(end, last + &results)),
+            ResultsPlace::Behind(place) | ResultsPlace::Before(place) => {
+                splices.extend([at(end, last), at(place, results)])
+            }
         }
+        splices
     }
 }

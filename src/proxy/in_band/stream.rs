@@ -1,9 +1,12 @@
 //! A streamed answer that is joined from several rounds while it is relayed.
 
 use std::collections::VecDeque;
+use std::io::Write;
 
 use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
 use futures_util::stream;
+use http::header::CONTENT_ENCODING;
 use http_body::Frame;
 use http_body_util::BodyExt;
 
@@ -18,6 +21,8 @@ pub(super) struct JoinedStream {
     joiner: Box<dyn Joiner>,
     // The round that is read.
     body: PeekableBody,
+    // Its decoder, if it is compressed.
+    gzip: Option<Box<MultiGzDecoder<Vec<u8>>>>,
     splitter: EventSplitter,
     // How many bytes were read of all rounds.
     n_bytes: usize,
@@ -38,10 +43,10 @@ enum State {
 type Next = Result<Frame<Bytes>, hyper::Error>;
 
 impl JoinedStream {
-    pub(super) fn new(recalls: InBandRecalls, body: PeekableBody) -> Self {
+    pub(super) fn new(recalls: InBandRecalls, body: PeekableBody, is_gzip: bool) -> Self {
         let joiner = recalls.dialect.joiner();
         let (splitter, ready) = (EventSplitter::default(), VecDeque::new());
-        Self { recalls, joiner, body, splitter, n_bytes: 0, ready, state: State::Joining }
+        Self { recalls, joiner, body, gzip: decoder(is_gzip), splitter, n_bytes: 0, ready, state: State::Joining }
     }
 
     pub(super) fn into_body(self) -> PeekableBody {
@@ -58,8 +63,7 @@ impl JoinedStream {
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(chunk) if self.state == State::Joining => self.read(&chunk),
-                    Ok(chunk) => self.ready.push_back(Frame::data(chunk)),
+                    Ok(chunk) => self.read_encoded(&chunk),
                     Err(trailers) => self.ready.push_back(trailers),
                 },
                 Some(Err(error)) => {
@@ -71,7 +75,31 @@ impl JoinedStream {
         }
     }
 
+    /// Reads a chunk as it came. Of a compressed one, little is decoded at a time, as it may become a thousand times longer.
+    fn read_encoded(&mut self, chunk: &Bytes) {
+        const STEP: usize = 1 << 10;
+        if self.gzip.is_none() {
+            return self.read(chunk);
+        }
+        for piece in chunk.chunks(STEP) {
+            let Some(decoder) = &mut self.gzip else { return };
+            let decoded = decoder.write_all(piece).and_then(|()| decoder.flush());
+            let plain = std::mem::take(decoder.get_mut()).into();
+            self.read(&plain);
+            if decoded.is_err() {
+                let end = self.fail();
+                self.ready.push_back(Frame::data(end));
+                return;
+            }
+        }
+    }
+
     fn read(&mut self, chunk: &Bytes) {
+        match self.state {
+            State::Joining => {}
+            State::Passing => return self.ready.push_back(Frame::data(chunk.clone())),
+            State::Over => return,
+        }
         self.n_bytes += chunk.len();
         self.splitter.push(chunk);
         let mut out = Vec::new();
@@ -109,7 +137,10 @@ impl JoinedStream {
         }
         match self.joiner.calls() {
             Some(calls) if calls.is_alone => match self.recalls.ask(&mut *self.joiner, &calls, Format::Events).await {
-                Ok(next) => self.body = next.into_body(),
+                Ok(next) => {
+                    self.gzip = decoder(next.headers().contains_key(CONTENT_ENCODING));
+                    self.body = next.into_body();
+                }
                 Err(_) => out.push(self.fail()),
             },
             calls => {
@@ -127,4 +158,8 @@ impl JoinedStream {
         let error = || [b"event: error\ndata: ", &*self.recalls.error(), b"\n\n"].concat().into();
         self.joiner.close().unwrap_or_else(error)
     }
+}
+
+fn decoder(is_gzip: bool) -> Option<Box<MultiGzDecoder<Vec<u8>>>> {
+    is_gzip.then(|| Box::new(MultiGzDecoder::new(Vec::new())))
 }

@@ -1,0 +1,128 @@
+use super::*;
+
+/// What the client gets of a round, whose chunks have these choices, and whether the model is asked again.
+fn round(joiner: &mut ChatJoiner, choices: &[&str]) -> (String, Option<bool>) {
+    let mut passed = String::new();
+    for choice in choices {
+        let chunk = Bytes::from(format!(r#"data: {{"id":"1","choices":[{choice}]}}"#) + "\n\n");
+        let data = chunk.strip_prefix(b"data: ").unwrap().trim_ascii();
+        passed += match joiner.event(&chunk, data) {
+            Passage::Unchanged => str::from_utf8(&chunk).unwrap().to_owned(),
+            Passage::Replaced(events) => String::from_utf8(events.to_vec()).unwrap(),
+        }
+        .as_str();
+    }
+    let calls = joiner.calls().map(|calls| calls.is_alone);
+    (passed, calls)
+}
+
+fn own(id: &str, place: &str) -> String {
+    format!(
+        r#"{{{place}"id":"{id}","type":"function","extra_content":{{"google":"sig"}},"function":{{"name":"abridge_recall","arguments":"{{}}"}}}}"#
+    )
+}
+
+#[test]
+fn calls_that_come_whole_and_without_numbers_are_told_apart() {
+    for place in ["", r#""index":0,"#] {
+        let mut joiner = ChatJoiner::default();
+        let calls = [own("a", place), own("b", place)].join(",");
+        let choice =
+            format!(r#"{{"delta":{{"role":"assistant","tool_calls":[{calls}]}},"finish_reason":"tool_calls"}}"#);
+        let (passed, is_alone) = round(&mut joiner, &[&choice]);
+        assert!(is_alone == Some(true) && passed.contains("assistant") && !passed.contains("abridge"), "{passed}");
+        let exchange = joiner.exchange(&["one".to_owned(), "two".to_owned()]);
+        let [message, one, two] = [0, 1, 2].map(|n| str::from_utf8(&exchange[n]).unwrap());
+        assert!(message.contains("sig") && message.contains(r#""content":null"#), "a signature goes back: {message}");
+        assert!(one.contains(r#""tool_call_id":"a""#) && two.contains(r#""tool_call_id":"b""#), "{one} {two}");
+    }
+}
+
+#[test]
+fn each_choice_gets_what_it_says_and_no_call_of_abridge() {
+    let chunk = |index: usize, rest: &str| format!(r#"{{"index":{index},{rest}}}"#);
+    let calls = |calls: &str| format!(r#""delta":{{"tool_calls":[{calls}]}}"#);
+    let piece = r#"{"index":0,"function":{"arguments":"x"}}"#;
+    let theirs = r#"{"index":0,"id":"y","function":{"name":"read","arguments":""}}"#;
+    let chunks = [
+        chunk(0, &calls(&own("a", r#""index":0,"#))),
+        chunk(1, &calls(theirs)),
+        chunk(0, &calls(piece)),
+        chunk(1, &calls(piece)),
+        chunk(2, r#""delta":{"content":"three"}"#),
+        chunk(0, r#""delta":{},"finish_reason":"tool_calls""#),
+        chunk(1, r#""delta":{},"finish_reason":"tool_calls""#),
+        chunk(2, r#""delta":{},"finish_reason":"stop""#),
+    ];
+    let mut joiner = ChatJoiner::default();
+    let (mut passed, calls) = round(&mut joiner, &chunks.each_ref().map(String::as_str));
+    assert_eq!(calls, None, "no choice is asked for more");
+    passed += str::from_utf8(&joiner.rest()).unwrap();
+    let events = passed.lines().filter_map(|line| line.strip_prefix("data: "));
+    let choices: Vec<Value> = events
+        .flat_map(|event| serde_json::from_str::<Value>(event).unwrap()["choices"].as_array().unwrap().clone())
+        .collect();
+    let ends = choices.iter().filter(|choice| choice["finish_reason"].is_string());
+    let ends: Vec<_> = ends.map(|choice| (choice["index"].clone(), choice["finish_reason"].clone())).collect();
+    assert_eq!(ends, [(0.into(), "stop".into()), (1.into(), "tool_calls".into()), (2.into(), "stop".into())]);
+    let arguments: String = choices
+        .iter()
+        .filter(|choice| choice["index"] == 1)
+        .filter_map(|choice| choice["delta"]["tool_calls"][0]["function"]["arguments"].as_str())
+        .collect();
+    assert!(arguments == "x" && passed.contains("three") && !passed.contains("abridge"), "{passed}");
+
+    let answer =
+        |calls: &str| format!(r#"{{"finish_reason":"tool_calls","message":{{"content":"b","tool_calls":[{calls}]}}}}"#);
+    let whole =
+        format!(r#"{{"choices":[{},{}]}}"#, answer(&own("a", "")), answer(&format!("{},{theirs}", own("b", ""))));
+    let mut joiner = ChatJoiner::default();
+    assert!(joiner.whole(whole.as_bytes()) && joiner.calls().is_none());
+    let answer: Value = serde_json::from_slice(&joiner.rest()).unwrap();
+    let [first, second] = [0, 1].map(|n| answer["choices"][n].clone());
+    assert!(first["finish_reason"] == "stop" && first["message"].get("tool_calls").is_none(), "{first}");
+    assert!(second["finish_reason"] == "tool_calls" && second["message"]["tool_calls"][0]["id"] == "y", "{second}");
+}
+
+#[test]
+fn an_error_behind_an_own_call_goes_on_once_and_nothing_else_follows_but_the_end() {
+    let call = format!(r#"{{"delta":{{"tool_calls":[{}]}}}}"#, own("a", r#""index":0,"#));
+    let mut joiner = ChatJoiner::default();
+    round(&mut joiner, &[&call]);
+    let error =
+        br#"{"error":{"message":"overloaded"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}"#;
+    let Passage::Replaced(passed) = joiner.event(&Bytes::new(), error) else { panic!("an id is added") };
+    assert_eq!(str::from_utf8(&passed).unwrap().matches("overloaded").count(), 1);
+    assert_eq!(joiner.event(&Bytes::new(), b"[DONE]"), Passage::Unchanged);
+    assert!(joiner.calls().is_none() && joiner.close().is_none() && joiner.rest().is_empty());
+    // Some servers write the key into each chunk.
+    let end = br#"{"error":null,"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#;
+    let mut joiner = ChatJoiner::default();
+    round(&mut joiner, &[&call]);
+    joiner.event(&Bytes::new(), end);
+    assert!(joiner.calls().unwrap().is_alone);
+}
+
+#[test]
+fn half_a_surrogate_and_ids_that_are_numbers_do_not_end_a_round() {
+    let call = own("7", r#""index":0,"#).replace("\"7\"", "7");
+    let chunk = format!(r#"{{"delta":{{"content":"\ud83d","tool_calls":[{call}]}},"finish_reason":"tool_calls"}}"#);
+    let mut joiner = ChatJoiner::default();
+    let (passed, is_alone) = round(&mut joiner, &[&chunk]);
+    assert!(is_alone == Some(true) && passed.contains('\u{fffd}') && !passed.contains("abridge"), "{passed}");
+    let results = joiner.results(&["one".to_owned()]);
+    assert!(str::from_utf8(&results[0]).unwrap().contains(r#""tool_call_id":7"#));
+}
+
+#[test]
+fn what_is_said_in_the_chunk_of_a_call_passes_and_a_round_that_breaks_off_is_not_answered() {
+    let call = own("a", r#""index":0,"#);
+    let said = format!(r#"{{"delta":{{"content":"text","tool_calls":[{call}]}},"finish_reason":"tool_calls"}}"#);
+    let mut joiner = ChatJoiner::default();
+    let (passed, is_alone) = round(&mut joiner, &[&said]);
+    assert!(is_alone == Some(true) && passed.contains("text") && !passed.contains("tool_calls"), "{passed}");
+    let closed = joiner.close().unwrap();
+    assert!(str::from_utf8(&closed).unwrap().contains(r#""finish_reason":"stop""#));
+    let (_, unended) = round(&mut ChatJoiner::default(), &[&said.replace("\"tool_calls\"}", "null}")]);
+    assert_eq!(unended, None, "a round that has broken off is not answered");
+}
