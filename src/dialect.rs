@@ -16,7 +16,7 @@ use crate::{
 pub use self::{
     answer::{Answer, InvalidAnswer, Stop, Usage},
     error::{ParseError, ParseErrorKind},
-    forms::Form,
+    forms::{CACHE_MARK, Form, ServerBlock, cache_marks, is_error_result},
     in_band::{Joiner, OwnCall, Passage, RoundCalls},
     media::TextPartNames,
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
@@ -195,6 +195,11 @@ pub trait Dialect: Debug + Send + Sync {
     /// Whether servers may refuse two messages of the model in a row.
     fn alternates(&self) -> bool {
         false
+    }
+
+    /// The calls in an element that the server answers itself, and the results of such calls.
+    fn server_blocks<'a>(&self, _body: &'a [u8], _element: Span) -> Vec<ServerBlock<'a>> {
+        Vec::new()
     }
 
     /// A short answer of the model, for upstreams that refuse a message of the user directly after results. None if the

@@ -94,8 +94,13 @@ pub struct Settings {
     /// Forms that are applied to every request, after all edits. `"arguments"`: arguments of a call that are not a JSON
     /// object become `{}` and are stored. `"filled"`: an empty text becomes `(empty)`. `"leading_system"`: instructions
     /// after the beginning get the role `user`. `"bridge"`: the model says `OK.` between results and a message of the user (Chat Completions).
-    /// `"unique_ids"`: a repeated id of a call is replaced. `[second_try]` learns
-    /// from refusals which forms an upstream requires.
+    /// `"unique_ids"`: a repeated id of a call is replaced. `"four_marks"`: of more than four marks for the
+    /// prompt cache, the first ones of the conversation are removed. `"text_errors"`: images in results that report an error
+    /// become a text and are stored. `"server_pairs"`: so does a call that the server answers itself without its result, or
+    /// such a result without its call. `"free_items"`: items of Responses in turns without reasoning lose their ids.
+    /// `"new_images"`: images, files and sound in messages of the user that the model has answered become a text and are
+    /// stored. `[second_try]` learns from refusals which forms an upstream
+    /// requires.
     ///
     /// Example: `["filled"]`
     pub forms: Vec<Form>,
@@ -191,10 +196,10 @@ impl PlanSettings {
     }
 
     /// The same settings, but for a policy that makes a conversation as short as it can: all results that the model has read
-    /// are cleared.
+    /// are cleared, and all images of the user that it has answered.
     #[must_use]
     pub fn shortest(&self) -> Self {
-        let mut settings = self.clone();
+        let mut settings = self.with_forms(&[Form::NewImages]);
         let clear = &mut settings.clear_tool_results;
         clear.trigger = Trigger(vec![Condition { tokens: Some(0), ..Condition::default() }]);
         clear.keep = Keep::Results(0);

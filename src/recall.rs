@@ -324,8 +324,19 @@ impl RetrievalMethod<'_> {
     }
 }
 
+/// The sentence that says that a text cannot be read again, because a request offers no way.
+pub fn lost_words(language: Language) -> &'static str {
+    match language {
+        Language::En => "It cannot be read again.",
+        Language::Zh => "无法再次读取。",
+    }
+}
+
 /// Whether a text may be such a sentence.
 pub fn may_be_words(text: &str) -> bool {
+    if [Language::En, Language::Zh].into_iter().any(|language| text == lost_words(language)) {
+        return true;
+    }
     const AROUND: [(&str, char); 2] = [("Read it with ", '.'), ("读取方式：", '。')];
     AROUND.iter().any(|(begin, end)| text.starts_with(begin) && text.ends_with(*end)) && handles_in(text).count() == 1
 }
@@ -350,7 +361,8 @@ mod tests {
     const URL: &str = "public_url = \"http://h:1/\"";
     const DIR: &str = "export_dir = \"/x/\"";
     const HTTP: &str = "Read it with GET http://h:1/abridge/recall/00000000000000000000000000 (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000).";
-    const ADDED: &str = "Read it with abridge_recall (handle=00000000000000000000000000; lines=1-200, grep=TEXT, offset=0 limit=8000).";
+    const ADDED: &str =
+        "Read it with abridge_recall (handle=00000000000000000000000000; lines=1-200, grep=TEXT, offset=0 limit=8000).";
     const FILE: &str = "Read it with read_file from /x/00000000000000000000000000.txt.";
 
     #[test]

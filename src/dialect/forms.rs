@@ -1,11 +1,13 @@
 //! Forms that some upstreams require of a conversation, and the values that each form replaces.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::json::{Unsupported, fields_of};
+use super::json::{Cursor, Unsupported, fields_of, member};
 use crate::span::Span;
 
 /// A form that an upstream may require.
@@ -22,6 +24,29 @@ pub enum Form {
     Bridge,
     /// Ids of calls are unique. A later call with the same id gets a new one, and so does its result.
     UniqueIds,
+    /// At most four marks for the prompt cache. The first ones of the conversation leave.
+    FourMarks,
+    /// A result that reports an error has texts alone. Images in it become a text and are stored.
+    TextErrors,
+    /// A call that the server answers itself has its result, and each such result its call. Others become a text and are
+    /// stored.
+    ServerPairs,
+    /// Items have no ids by which the server would look for the reasoning before them, where there is none.
+    FreeItems,
+    /// Images, files and sound of the user are in messages that the model has not answered. Others become a text and are
+    /// stored.
+    NewImages,
+}
+
+/// A call that the server answers itself, or its result.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ServerBlock<'a> {
+    /// All of it.
+    pub span: Span,
+    /// The id of the call.
+    pub id: Cow<'a, str>,
+    /// Whether it is the result.
+    pub is_result: bool,
 }
 
 /// The span of an element that a form replaces, which may be empty, and the JSON that takes its place.
@@ -32,7 +57,18 @@ const EMPTY: &str = r#""(empty)""#;
 
 impl Form {
     /// All of them, in the order in which they are taken.
-    pub const ALL: [Self; 5] = [Self::Arguments, Self::Filled, Self::LeadingSystem, Self::Bridge, Self::UniqueIds];
+    pub const ALL: [Self; 10] = [
+        Self::Arguments,
+        Self::Filled,
+        Self::LeadingSystem,
+        Self::Bridge,
+        Self::UniqueIds,
+        Self::FourMarks,
+        Self::TextErrors,
+        Self::ServerPairs,
+        Self::FreeItems,
+        Self::NewImages,
+    ];
 
     /// Its name, as the settings have it.
     pub fn name(self) -> &'static str {
@@ -42,6 +78,11 @@ impl Form {
             Self::LeadingSystem => "leading_system",
             Self::Bridge => "bridge",
             Self::UniqueIds => "unique_ids",
+            Self::FourMarks => "four_marks",
+            Self::TextErrors => "text_errors",
+            Self::ServerPairs => "server_pairs",
+            Self::FreeItems => "free_items",
+            Self::NewImages => "new_images",
         }
     }
 }
@@ -56,6 +97,28 @@ impl fmt::Display for Form {
 pub(super) fn quoted(body: &[u8], object: Span) -> Option<(Span, Bytes)> {
     let text = str::from_utf8(object.of(body)).ok().filter(|text| text.starts_with('{'))?;
     Some((object, serde_json::to_vec(text).ok()?.into()))
+}
+
+/// The key of a mark for the prompt cache, as Anthropic's API and those that pass its marks on write it.
+pub const CACHE_MARK: &[u8] = b"\"cache_control\"";
+
+/// The marks for the prompt cache in an element, each a member with its comma.
+pub fn cache_marks(body: &[u8], element: Span) -> Vec<Span> {
+    let value = |key: usize| {
+        let behind = |at: usize| {
+            let blanks = body.get(at..)?.iter().take_while(|byte| byte.is_ascii_whitespace());
+            Some(at + blanks.count())
+        };
+        let colon = behind(element.start + key + CACHE_MARK.len()).filter(|colon| body.get(*colon) == Some(&b':'))?;
+        Cursor::starting(body, behind(colon + 1)?).value().ok()
+    };
+    let keys = memmem::find_iter(element.of(body), CACHE_MARK);
+    keys.filter_map(|key| member(body, element, CACHE_MARK, value(key)?)).collect()
+}
+
+/// Whether a result of Messages reports an error.
+pub fn is_error_result(body: &[u8], result: Span) -> bool {
+    matches!(fields_of(body, result, [b"is_error"]), Ok([Some(value)]) if value.of(body) == b"true")
 }
 
 /// Replaces the role of instructions by that of the user.

@@ -412,5 +412,18 @@ pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
     }
 }
 
+/// A member of an object within `within`, with one comma: its key, with the quotes, stands before the value.
+pub(super) fn member(body: &[u8], within: Span, key: &[u8], value: Span) -> Option<Span> {
+    let before = Span { start: within.start, end: value.start }.of(body).trim_ascii_end();
+    let before_key = before.strip_suffix(b":")?.trim_ascii_end().strip_suffix(key)?.trim_ascii_end();
+    let after = Span { start: value.end, end: within.end }.of(body);
+    let n_blanks = after.len() - after.trim_ascii_start().len();
+    if after.get(n_blanks) == Some(&b',') {
+        return Some(Span { start: within.start + before_key.len(), end: value.end + n_blanks + 1 });
+    }
+    let before_comma = before_key.strip_suffix(b",").unwrap_or(before_key);
+    Some(Span { start: within.start + before_comma.len(), end: value.end })
+}
+
 #[cfg(test)]
 mod tests;

@@ -53,6 +53,12 @@ pub fn parts(body: &[u8], content: Span) -> Vec<MediaPart<'_>> {
     read_parts(body, content).unwrap_or_default()
 }
 
+/// The content of a message.
+pub fn content(body: &[u8], message: Span) -> Option<Span> {
+    let [content] = fields_of(body, message, [b"content"]).ok()?;
+    content
+}
+
 fn read_parts(body: &[u8], content: Span) -> Result<Vec<MediaPart<'_>>, Unsupported> {
     const KEYS: [&[u8]; 7] = [b"type", b"image_url", b"video_url", b"input_audio", b"file", b"file_data", b"source"];
     let mut parts = Vec::new();

@@ -13,8 +13,8 @@ use bytes::Bytes;
 
 use super::{
     Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner, ParseError,
-    ParseErrorKind, Stop, Switch,
-    json::{Unsupported, fields_of},
+    ParseErrorKind, ServerBlock, Stop, Switch,
+    json::{Unsupported, decode, each_object, fields_of},
     strings,
 };
 use crate::{
@@ -115,6 +115,26 @@ impl Dialect for Messages {
         let input = input.filter(|input| input.of(body).starts_with(b"\""))?;
         let text = strings::text(body, input)?;
         strings::is_object(&text).then(|| (input, Bytes::from(text.into_owned())))
+    }
+
+    fn server_blocks<'a>(&self, body: &'a [u8], element: Span) -> Vec<ServerBlock<'a>> {
+        let mut blocks = Vec::new();
+        let mut read = || {
+            let [content] = fields_of(body, element, [b"content"])?;
+            let content = content.filter(|content| content.of(body).starts_with(b"[")).ok_or(Unsupported)?;
+            each_object(body, content, [b"type", b"id", b"tool_use_id"], |span, [kind, id, of]| {
+                let kind = kind.and_then(|kind| decode(kind.of(body)));
+                let (id, is_result) = match kind.as_deref() {
+                    Some("server_tool_use") => (id, false),
+                    Some(kind) if kind.ends_with("_tool_result") && kind != "mcp_tool_result" => (of, true),
+                    _ => return Ok(()),
+                };
+                blocks.extend(id.and_then(|id| Some(ServerBlock { span, id: decode(id.of(body))?, is_result })));
+                Ok(())
+            })
+        };
+        let _unreadable: Result<(), Unsupported> = read();
+        blocks
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {

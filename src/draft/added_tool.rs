@@ -27,6 +27,15 @@ impl Draft<'_> {
         Some(BytesAt { at, bytes: [b",", &*self.request.dialect.recall_tool(strict)].concat().into() })
     }
 
+    /// Whether the request offers tools, none of which could read a text back, although the settings ask for a way. A request
+    /// that offers none says nothing of what its agent has.
+    pub fn lacks_way(&self) -> bool {
+        let conversation = self.request.conversation;
+        let offers_tools =
+            conversation.tools.iter().chain(&conversation.more_tools).any(|tools| tools.len() > "[]".len());
+        self.recall.via != Via::None && offers_tools && *self.retrieval_method() == RetrievalMethod::Unavailable
+    }
+
     /// Whether texts were taken out and nothing that the request offers could read them back, where something should.
     pub(super) fn lacks_recall(&self) -> bool {
         let is_unavailable = || matches!(self.retrieval_method.get(), Some(RetrievalMethod::Unavailable));

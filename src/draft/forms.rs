@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use memchr::memmem;
 
 use super::{
-    Draft, ParsedRequest, ReplaceOptions,
+    Draft, ParsedRequest, ProposedEdit, ReplaceOptions,
     insertion::{Inserted, Insertion},
-    replacement::Replacement,
+    replacement::{NewValue, Replacement},
+    source_text::TextCut,
 };
 use crate::{
-    conversation::{Block, BlockIndex, BlockKind, CallId, CallIndex, Role, UnitIndex},
-    dialect::{Form, strings},
+    conversation::{Block, BlockIndex, BlockKind, CallId, CallIndex, Role, Unit, UnitIndex},
+    dialect::{self, Form, ServerBlock, media, strings},
+    language::Language,
+    payload::{Fingerprint, MediaType},
     plan::{Action, Sizes},
     span::Span,
 };
@@ -31,6 +35,124 @@ impl Draft<'_> {
                 Form::Filled | Form::LeadingSystem => self.mend_elements(*form),
                 Form::Bridge => self.bridge_results(forms.contains(&Form::LeadingSystem)),
                 Form::UniqueIds => self.rename_calls(),
+                Form::FourMarks => self.drop_marks(),
+                Form::TextErrors => self.clear_images(self.contents_of_errors()),
+                Form::ServerPairs => self.pair_server_calls(),
+                Form::FreeItems => self.free_items(),
+                Form::NewImages => self.clear_images(self.contents_of_the_user()),
+            }
+        }
+    }
+
+    /// The contents of messages of the user that the model has answered.
+    fn contents_of_the_user(&self) -> Vec<Span> {
+        let ParsedRequest { body, conversation, .. } = self.request;
+        let is_of_user = |unit: &Unit| unit.role == Role::User;
+        let elements = conversation.elements.iter().filter(|element| {
+            let units = conversation.unit_range(&element.units);
+            !self.is_unread(element.units.start) && units.iter().any(is_of_user)
+        });
+        elements.filter_map(|element| media::content(body, element.span)).collect()
+    }
+
+    /// The contents of results that report an error.
+    fn contents_of_errors(&self) -> Vec<Span> {
+        let ParsedRequest { body, conversation, .. } = self.request;
+        let errors = conversation
+            .units
+            .iter()
+            .filter(|unit| unit.role == Role::Tool && dialect::is_error_result(body, unit.span));
+        errors.filter_map(|unit| unit.content).collect()
+    }
+
+    /// Replaces images, files and sound in these contents.
+    fn clear_images(&mut self, contents: Vec<Span>) {
+        let options = ReplaceOptions { stored: true, smaller: false, media: true };
+        let body = self.request.body;
+        for part in contents.into_iter().flat_map(|content| media::parts(body, content)) {
+            if self.replacements.contains_key(&part.span.start) {
+                continue; // an edit has replaced it
+            }
+            let unit = self.unit_at(part.span);
+            let Some(source) = self.source_part(&part) else { continue };
+            let (len, media) = (source.name.len, source.name.media.unwrap_or(MediaType::Text));
+            let (how, name) = (self.retrieval_words(source.name.key, media), media.name());
+            let words = match self.language {
+                Language::En => format!("[Cleared: {name} of {len} bytes. {how}"),
+                Language::Zh => format!("[已清除：{name}，{len} 字节。{how}"),
+            };
+            let cut = TextCut { from: 0, to: len, words: words.trim_end().to_owned() + "]" };
+            let (replacements, bytes) = (Vec::new(), Sizes::default());
+            let mut proposed = ProposedEdit { unit, call: None, replacements, bytes, why: None };
+            proposed.add(&source, &cut, options);
+            self.apply_to_any(LABEL, Action::Clear { message: unit.get() }, proposed);
+        }
+    }
+
+    /// The unit that has this range, or the first one of its element.
+    fn unit_at(&self, span: Span) -> UnitIndex {
+        let elements = &self.request.conversation.elements;
+        let element = elements.get(elements.partition_point(|element| element.span.end <= span.start));
+        let units = element.map(|element| element.units.clone()).unwrap_or_default();
+        let holds = |unit: &UnitIndex| self.span(*unit).start <= span.start && span.end <= self.span(*unit).end;
+        UnitIndex::each(&units).find(holds).unwrap_or(units.start)
+    }
+
+    /// Takes marks for the prompt cache off, from the beginning of the conversation on, until there are four.
+    fn drop_marks(&mut self) {
+        const MOST: usize = 4;
+        let ParsedRequest { body, conversation, .. } = self.request;
+        let mut too_many = memmem::find_iter(body, dialect::CACHE_MARK).count().saturating_sub(MOST);
+        for element in &conversation.elements {
+            for mark in dialect::cache_marks(body, element.span) {
+                if too_many > 0 && self.replace_value(self.unit_at(mark), mark, Bytes::new()) {
+                    too_many -= 1;
+                }
+            }
+        }
+    }
+
+    /// Replaces calls that the server answers itself without their results, and such results without calls. The last element
+    /// may end in a call that the server goes on with.
+    fn pair_server_calls(&mut self) {
+        const WORDS: &str =
+            "[A call of a server's tool without its result, or such a result without its call, was here.]";
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let mut blocks = Vec::new();
+        for element in &conversation.elements {
+            let of = dialect.server_blocks(body, element.span);
+            blocks.extend(of);
+        }
+        let last = conversation.elements.last().map_or(0, |last| last.span.start);
+        for (n, block) in blocks.iter().enumerate() {
+            let place = if block.is_result { 0..n } else { n + 1..blocks.len() };
+            let is_other = |other: &ServerBlock<'_>| other.id == block.id && other.is_result != block.is_result;
+            let has_other = blocks.get(place).unwrap_or_default().iter().any(is_other);
+            if has_other || (!block.is_result && block.span.start >= last) {
+                continue;
+            }
+            let text = str::from_utf8(block.span.of(body)).unwrap_or_default();
+            let stored = self.payload_name(block.span, Fingerprint::of(text.as_bytes()), || Some(text));
+            let with = NewValue::whole(dialect.render_text_part(body, block.span, WORDS));
+            let bytes = Sizes { before: block.span.len(), after: with.len() };
+            let replacements = vec![Replacement::new(block.span, with, body, stored)];
+            let unit = self.unit_at(block.span);
+            let proposed = ProposedEdit { unit, call: None, replacements, bytes, why: None };
+            self.apply_to_any(LABEL, Action::Mend { message: unit.get() }, proposed);
+        }
+    }
+
+    /// Takes the ids off items in turns without reasoning.
+    fn free_items(&mut self) {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let mut thinks = None;
+        for (index, unit) in conversation.indexed_units().filter(|(_, unit)| unit.role == Role::Assistant) {
+            if unit.flags.thinks {
+                thinks = Some(unit.turn);
+            }
+            let name = dialect.name_beside_reasoning(body, unit.span).filter(|_| thinks != Some(unit.turn));
+            if let Some(name) = name {
+                self.replace_value(index, name, Bytes::new());
             }
         }
     }
@@ -69,12 +191,7 @@ impl Draft<'_> {
                 continue;
             }
             for (span, with) in self.request.dialect.form_replacements(self.request.body, element.span, form) {
-                let holds = |unit: &UnitIndex| {
-                    let of = self.span(*unit);
-                    of.start <= span.start && span.end <= of.end
-                };
-                let unit = UnitIndex::each(&element.units).find(holds).unwrap_or(first);
-                self.replace_value(unit, span, Bytes::from_static(with.as_bytes()));
+                self.replace_value(self.unit_at(span), span, Bytes::from_static(with.as_bytes()));
             }
         }
     }
@@ -144,7 +261,7 @@ impl Draft<'_> {
         for insertion in &mut self.insertions {
             if let Inserted::New { call, bytes } = &mut insertion.what
                 && let Some((raw, json)) = renamed.get(call)
-                && let Some(at) = memchr::memmem::find(bytes, raw.of(self.request.body))
+                && let Some(at) = memmem::find(bytes, raw.of(self.request.body))
             {
                 let rest = bytes.get(at + raw.len()..).unwrap_or_default();
                 *bytes = [bytes.get(..at).unwrap_or_default(), json, rest].concat().into();

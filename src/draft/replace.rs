@@ -79,7 +79,7 @@ impl ProposedEdit {
     }
 
     /// Adds a cut of one of its texts.
-    fn add(&mut self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) {
+    pub(super) fn add(&mut self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) {
         let (TextCut { from, to, words }, len) = (cut, source.name.len);
         let ParsedRequest { dialect, body, .. } = source.request;
         let with = match source.part {

@@ -204,7 +204,7 @@ impl<'a> Draft<'a> {
     }
 
     /// A part of a content that is no text: what its base64 stands for, or else its data as a text.
-    fn source_part(&self, part: &MediaPart<'a>) -> Option<SourceText<'a>> {
+    pub(super) fn source_part(&self, part: &MediaPart<'a>) -> Option<SourceText<'a>> {
         let MediaPart { span, data, form } = part;
         let ParsedRequest { body, .. } = self.request;
         let fingerprint = Fingerprint::of(span.of(body));

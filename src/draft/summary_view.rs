@@ -121,6 +121,9 @@ impl<'a> Draft<'a> {
 
     /// The words that say how to read what is stored under a name.
     pub fn retrieval_words(&self, key: PayloadKey, media: MediaType) -> String {
+        if self.lacks_way() {
+            return crate::recall::lost_words(self.language).to_owned();
+        }
         self.retrieval_method().words(self.language, key, media)
     }
 

@@ -101,6 +101,7 @@ impl Draft<'_> {
             self.request.conversation.model.as_deref(),
             self.gauge().factor(),
             self.retrieval_method(),
+            self.lacks_way(),
         ));
         let key = (self.context.caller, self.fingerprints(unit).content, rest);
         if let Some(known) = truncation_cache.known.get(&key) {

@@ -251,9 +251,13 @@ impl TruncateToolResults {
             CutRule::Usual => most.map_or(usual.max_bytes, |most| most.min(usual.max_bytes)),
             CutRule::LastResort => most.unwrap_or(usize::MAX),
         };
-        if draft.content_len(unit) <= max_bytes {
+        let length = draft.content_len(unit);
+        // Only the window is a reason to take away what nobody can read again.
+        let may_cut = |most: Option<usize>| most.is_some_and(|most| length > most);
+        if length <= max_bytes || (draft.lacks_way() && !may_cut(most)) {
             return;
         }
+        let max_bytes = most.filter(|_| draft.lacks_way()).unwrap_or(max_bytes);
         let budget = Budget { max_bytes, ..usual };
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
         let handler = self.handlers.of_tool(|| Some(self.tools.find(tool, |tool| tool.truncate_handler.clone())?.1));

@@ -31,6 +31,10 @@ fn chat(messages: &[Value]) -> Value {
     json!({"model": "gpt-4o", "messages": messages})
 }
 
+fn marked(text: &str) -> Value {
+    json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}})
+}
+
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";
@@ -165,6 +169,71 @@ fn cases() -> Vec<Case> {
             },
         },
         Case {
+            path: MESSAGES,
+            refusal: r#"{"type":"error","error":{"type":"invalid_request_error","message":"A maximum of 4 blocks with cache_control may be provided. Found 6."}}"#,
+            body: json!({"model": "claude-sonnet-4-5", "max_tokens": 99, "system": [marked("s")], "messages": [
+                {"role": "user", "content": [marked("Go."), marked("Please.")]},
+                {"role": "assistant", "content": [marked("The text \"cache_control\": is none.")]},
+                {"role": "user", "content": [marked("On."), marked("Now.")]},
+            ]}),
+            is_right: |body| {
+                let marks = |at: &Value| at.to_string().matches("\"cache_control\":{").count();
+                let messages = &body["messages"];
+                [marks(&body["system"]), marks(&messages[0]), marks(&messages[1]), marks(&messages[2])] == [1, 0, 1, 2]
+                    && messages[0]["content"]
+                        == json!([{"type": "text", "text": "Go."}, {"type": "text", "text": "Please."}])
+            },
+        },
+        Case {
+            path: MESSAGES,
+            refusal: r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.2.content.0.tool_result: all content must be type 'text' if 'is_error' is true"}}"#,
+            body: json!({"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": [
+                user("Go."),
+                {"role": "assistant", "content": [use_of("a")]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "is_error": true, "content": [
+                    {"type": "text", "text": "It failed so:"},
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
+                ]}]},
+            ]}),
+            is_right: |body| {
+                let content = body["messages"][2]["content"][0]["content"].as_array().unwrap();
+                content.len() == 2 && content.iter().all(|part| part["type"] == "text")
+            },
+        },
+        Case {
+            path: MESSAGES,
+            refusal: r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.1.content.0: unexpected `tool_use_id` found in `advisor_tool_result` blocks: srvtoolu_1. Each `advisor_tool_result` block must have a corresponding `server_tool_use` block before it."}}"#,
+            body: json!({"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": [
+                user("Go."),
+                {"role": "assistant", "content": [
+                    {"type": "advisor_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+                    {"type": "server_tool_use", "id": "srvtoolu_2", "name": "web_search", "input": {}},
+                    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_2", "content": []},
+                    {"type": "server_tool_use", "id": "srvtoolu_3", "name": "web_search", "input": {}},
+                    {"type": "text", "text": "Yes."},
+                ]},
+                user("On."),
+            ]}),
+            is_right: |body| {
+                let content = body["messages"][1]["content"].as_array().unwrap();
+                let types: Vec<_> = content.iter().map(|block| block["type"].as_str().unwrap()).collect();
+                types == ["text", "server_tool_use", "web_search_tool_result", "text", "text"]
+            },
+        },
+        Case {
+            path: RESPONSES,
+            refusal: r#"{"error":{"message":"Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item: 'rs_1'.","type":"invalid_request_error","param":"input","code":null}}"#,
+            body: json!({"model": "gpt-5.5", "input": [
+                user("Go."),
+                {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c1", "output": "done"},
+                {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "gAAAx"},
+                {"type": "message", "id": "msg_2", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]},
+                user("On."),
+            ]}),
+            is_right: |body| body["input"][1].get("id").is_none() && body["input"][4]["id"] == "msg_2",
+        },
+        Case {
             path: RESPONSES,
             refusal: r#"{"error":{"message":"The encrypted content gAAA...DQ== could not be verified.","type":"invalid_request_error","param":null,"code":"invalid_encrypted_content"}}"#,
             body: json!({"model": "gpt-5.5", "store": false, "input": [
@@ -207,7 +276,7 @@ async fn a_form_that_a_refusal_names_is_sent_once_and_at_once_from_then_on() {
         answer(&mut call, "200 OK", "{}").await;
         let reply = scene.client.reply().await;
         assert_eq!(reply.head.status(), 200, "{refusal}");
-        let by = if path == RESPONSES { "reasoning" } else { "form" };
+        let by = if refusal.contains("encrypted") { "reasoning" } else { "form" };
         assert_eq!(tried(&reply), Some(by), "{refusal}");
 
         scene.client = scene.abridge.connect().await;

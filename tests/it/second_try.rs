@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
 use crate::edits::ENCODINGS;
@@ -10,7 +11,7 @@ use crate::support::bodies::{DANGLING, PLAIN, assert_patched};
 use crate::support::offloads::with_results;
 use crate::support::upstream::head;
 use crate::support::wire::Reply;
-use crate::support::{Exchange, Scene, chat, post};
+use crate::support::{Exchange, Scene, chat, post, request};
 
 const CHAT: &str = "/v1/chat/completions";
 const ON: &str = "second_try.enabled = true";
@@ -119,6 +120,34 @@ fn assert_nothing_of_ours(reply: &Reply) {
 }
 
 // === too long ===
+
+#[tokio::test]
+async fn too_many_images_of_the_user_are_sent_once_more_as_texts_but_for_the_newest() {
+    let image = |n: u8| STANDARD.encode([&b"\x89PNG\r\n\x1a\n"[..], &[n; 3000]].concat());
+    let asks = |n: u8| {
+        format!(
+            r#"{{"role":"user","content":[{{"type":"image","source":{{"type":"base64","media_type":"image/png","data":"{}"}}}},{{"type":"text","text":"And here?"}}]}}"#,
+            image(n)
+        )
+    };
+    let answer = r#"{"role":"assistant","content":"A cat."}"#;
+    let rounds: Vec<_> = (0..21).flat_map(|n| [asks(n), answer.to_owned()]).chain([asks(21)]).collect();
+    let body = format!(r#"{{"model":"claude-sonnet-4-5","max_tokens":99,"messages":[{}]}}"#, rounds.join(","));
+    let mut scene = Scene::with("second_try.enabled = true\nrecall.via = \"http\"").await;
+    let (_, status, refusal) = OVERFLOWS[10];
+    let mut call = scene.ask(post("/v1/messages", &["content-type: application/json"], &body)).await;
+    refuse(&mut call, status, refusal).await;
+    let (mut call, shorter) = second(&mut scene).await;
+    let sent = std::str::from_utf8(&shorter).unwrap();
+    assert_eq!(sent.matches("[Cleared: image/png of 3008 bytes. Read it with GET ").count(), 21, "{sent}");
+    assert!(sent.contains(&image(21)) && !sent.contains(&image(20)), "the newest stays");
+    call.json("{\"ok\":1}").await;
+    assert_eq!(scene.client.reply().await.head.get("x-abridge-rescue"), Some("overflow"));
+    let at = sent.find("/abridge/recall/").unwrap();
+    scene.client.send(request("GET", &sent[at..at + "/abridge/recall/".len() + 26], &[])).await;
+    let read = scene.client.reply().await;
+    assert_eq!((read.head.status(), read.body.len()), (200, 3008));
+}
 
 #[tokio::test]
 async fn a_request_that_is_too_long_is_cleared_and_sent_once_more() {

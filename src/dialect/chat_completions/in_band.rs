@@ -256,7 +256,7 @@ fn is_another(call: &Object, piece: &Object) -> bool {
     }
     let [old, new] = [call, piece].map(|of| function(of, "name"));
     let is_whole = serde_json::from_str::<IgnoredAny>(function(call, "arguments")).is_ok();
-    !new.is_empty() && (is_whole || is_own(old) && old != new)
+    !old.is_empty() && !new.is_empty() && (is_whole || is_own(old) && old != new)
 }
 
 impl ChatJoiner {

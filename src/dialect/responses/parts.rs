@@ -9,7 +9,7 @@ use memchr::memmem;
 use crate::{
     dialect::{
         CallInput,
-        json::{Cursor, Unsupported, decode, each_object, fields_of},
+        json::{Cursor, Unsupported, decode, each_object, fields_of, member},
     },
     span::Span,
 };
@@ -107,16 +107,7 @@ fn push_names<'a>(
 pub(super) fn id_member(body: &[u8], item: Span) -> Result<Option<Span>, Unsupported> {
     let [id] = fields_of(body, item, [b"id"])?;
     let Some(id) = id.filter(|id| id.of(body) != b"null") else { return Ok(None) };
-    let before = Span { start: item.start, end: id.start }.of(body).trim_ascii_end();
-    let key = before.strip_suffix(b":").and_then(|before| before.trim_ascii_end().strip_suffix(b"\"id\""));
-    let Some(before_key) = key.map(<[u8]>::trim_ascii_end) else { return Ok(None) };
-    let after = Span { start: id.end, end: item.end }.of(body);
-    let n_blanks = after.len() - after.trim_ascii_start().len();
-    if after.get(n_blanks) == Some(&b',') {
-        return Ok(Some(Span { start: item.start + before_key.len(), end: id.end + n_blanks + 1 }));
-    }
-    let before_comma = before_key.strip_suffix(b",").unwrap_or(before_key);
-    Ok(Some(Span { start: item.start + before_comma.len(), end: id.end }))
+    Ok(member(body, item, b"\"id\"", id))
 }
 
 /// The text of a value, if it is a string.

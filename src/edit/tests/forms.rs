@@ -45,7 +45,7 @@ fn what_is_in_the_form_stays() {
         {"type": "reasoning", "id": "rs", "summary": [], "content": []},
         {"type": "custom_tool_call", "id": "i", "call_id": "c", "name": "apply_patch", "input": "*** Begin Patch"},
         {"type": "custom_tool_call_output", "call_id": "c", "output": ""},
-        {"type": "local_shell_call", "id": "l", "call_id": "d", "action": {"type": "exec", "command": ["ls"]}},
+        {"type": "local_shell_call", "call_id": "d", "action": {"type": "exec", "command": ["ls"]}},
         {"type": "local_shell_call_output", "call_id": "d", "output": "x"},
     ]});
     assert_eq!(formed("/v1/responses", &responses), responses);
@@ -180,5 +180,38 @@ proptest! {
         let formed = with_forms("[\"patch_tool_calls\"]", "/v1/chat/completions", &conversation(&steps));
         let messages = formed["messages"].as_array().unwrap();
         prop_assert_eq!(fault(messages), None, "{}", formed);
+    }
+}
+
+#[test]
+fn images_of_the_user_are_cleared_once_the_model_has_answered_and_the_newest_stay() {
+    let data = "A".repeat(8000);
+    let chat_image = json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}});
+    let block = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}});
+    let item = json!({"type": "input_image", "image_url": format!("data:image/png;base64,{data}")});
+    for (path, array, text, image) in [
+        ("/v1/chat/completions", "messages", "text", chat_image),
+        ("/v1/messages", "messages", "text", block),
+        ("/v1/responses", "input", "input_text", item),
+    ] {
+        let asks = |what: &str| json!({"role": "user", "content": [{"type": text, "text": what}, image]});
+        let answer = json!({"role": "assistant", "content": "A cat."});
+        let body = json!({"model": "m", array: [asks("What is it?"), answer, asks("And here?"), answer, asks("Now?")]});
+        let planner = planner_from_toml(
+            "policy.forms = [\"new_images\"]\nrecall = { via = \"http\", public_url = \"http://h\" }",
+        )
+        .unwrap();
+        let bytes = Bytes::from(body.to_string());
+        let plan = planner.plan(dialect::for_path(path).unwrap(), &bytes).unwrap();
+        assert_eq!(plan.offloads.len(), 1, "the same image twice is one payload: {plan}");
+        let sent: Value = serde_json::from_slice(&splice(&bytes, &plan.splices).concat()).unwrap();
+        for n in [0, 2] {
+            let part = &sent[array][n]["content"][1];
+            assert_eq!(part["type"], text, "{path}: {part}");
+            let words = part["text"].as_str().unwrap();
+            assert!(words.starts_with("[Cleared: image/png of 6000 bytes. Read it with GET http://h/"), "{words}");
+            assert_eq!(sent[array][n]["content"][0], body[array][n]["content"][0], "{path}");
+        }
+        assert_eq!(sent[array][4], body[array][4], "{path}: the newest stays");
     }
 }

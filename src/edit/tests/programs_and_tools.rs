@@ -212,7 +212,8 @@ fn each_tool_that_an_item_offers_is_a_tool() {
     let (plan, out) = edited("/v1/responses", &body(&functions("wait")), truncate);
     assert!(plan.report.adds_tool && out.contains(r#"]},{"type":"function","name":"abridge_recall""#), "{out}");
     // And where there is no way, the report says so.
-    let offered = format!("{truncate}recall.via = \"offered\"");
+    let small = "[[models]]\nmatch = \"gpt-5\"\ncontext_window = 1024\n";
+    let offered = format!("{truncate}recall.via = \"offered\"\n{small}");
     let (plan, _) = edited("/v1/responses", &body(&functions("wait")), &offered);
     assert!(plan.report.lacks_recall && !plan.report.adds_tool, "{plan}");
     let (plan, _) = edited("/v1/responses", &body(&functions("wait")), &format!("{truncate}recall.via = \"none\""));

@@ -13,8 +13,11 @@ type Round = (Vec<usize>, bool);
 const WINDOWS: [usize; 3] = [8192, 16_384, 32_768];
 
 fn planner(window: usize, keys: &str) -> Planner {
-    let models = format!("[[models]]\nmatch = \"m\"\ncontext_window = {window}\n");
-    planner_from_toml(&format!("{HTTP}{models}{keys}")).unwrap()
+    planner_from_toml(&format!("{HTTP}{}{keys}", model(window))).unwrap()
+}
+
+fn model(window: usize) -> String {
+    format!("[[models]]\nmatch = \"m\"\ncontext_window = {window}\n")
 }
 
 /// The messages of a session, and how many each request of it has.
@@ -127,4 +130,28 @@ fn where_the_window_is_full_the_newest_are_cleared_too() {
     assert!(tokens <= 4096, "{tokens}");
     let last = sent.last().unwrap()["content"].as_str().unwrap();
     assert!(last.starts_with("line"), "what was not read is there: {last}");
+}
+
+#[test]
+fn without_a_way_to_read_it_again_a_result_is_cut_for_the_window_alone_and_says_so() {
+    let (session, _) = session(&[(vec![90_000], false)]);
+    let text = |window, tools: &Value, keys: &str| {
+        let body = json!({"model": "m", "tools": tools, "messages": session}).to_string().into();
+        let planner = planner_from_toml(&(keys.to_owned() + &model(window))).unwrap();
+        let plan = planner.plan(dialect::default(), &body).unwrap();
+        let sent = messages(&Bytes::from(splice(&body, &plan.splices).concat()));
+        sent[3]["content"].as_str().unwrap().to_owned()
+    };
+    let tools = json!([{"type": "function", "function": {"name": "query"}}]);
+    let (offered, none) = ("recall.via = \"offered\"\n", "recall.via = \"none\"\n");
+    assert_eq!(json!(text(1 << 20, &tools, offered)), session[3]["content"]);
+    let cut = text(8192, &tools, offered);
+    assert!(cut.len() < 8192 && cut.contains("bytes left out here. It cannot be read again.]"), "{cut}");
+    // Where nobody wants a way, or the request does not tell what its agent has, the length alone decides.
+    for (tools, keys) in [(&tools, none), (&json!([]), offered), (&json!([]), none)] {
+        let cut = text(1 << 20, tools, keys);
+        assert!(cut.len() <= 50_000 && cut.contains("bytes left out here.]"), "{keys}{cut}");
+    }
+    let cut = text(1 << 20, &tools, "");
+    assert!(cut.len() <= 50_000 && cut.contains("Read it with abridge_recall (handle="), "{cut}");
 }

@@ -230,8 +230,6 @@ const ITEM_SEQUENCES: &[&str] = &[
     "No tool output found for custom tool call call_1.",
     "No tool output found for apply patch call call_1.",
     "No tool call found for function call output with call_id call_1.",
-    "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
-    "Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item: 'rs_1'.",
     "Duplicate item found with id msg_1. Remove duplicate items from your input and try again.",
 ];
 
@@ -334,12 +332,16 @@ fn refused_sequences_are_classified() {
 
 #[test]
 fn refused_sequences_of_items_are_classified() {
-    for message in ITEM_SEQUENCES {
+    let alone = "Item 'rs_1' of type 'reasoning' was provided without its required following item.";
+    let without = "Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item: 'rs_1'.";
+    let sequences = ITEM_SEQUENCES.iter().map(|message| (*message, Refusal::Sequence));
+    let others = [(alone, Refusal::Reasoning), (without, Refusal::Form(Form::FreeItems))];
+    for (message, expected) in sequences.chain(others) {
         let message = serde_json::to_string(message).unwrap();
         let body = format!(
             r#"{{"error":{{"message":{message},"type":"invalid_request_error","param":"input","code":null}}}}"#
         );
-        assert_eq!(classify(body.as_bytes()), Some(Refusal::Sequence), "{body}");
+        assert_eq!(classify(body.as_bytes()), Some(expected), "{body}");
     }
 }
 

@@ -161,17 +161,17 @@ async fn with_a_sliding_frontier_nothing_comes_back_within_a_turn() {
 }
 
 #[tokio::test]
-async fn the_tool_that_abridge_adds_takes_the_thinking_from_before_it() {
+async fn where_thinking_is_bound_the_tool_that_abridge_adds_is_there_from_the_beginning() {
     let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
-    let abridge = start(&signer, store.path(), "recall.via = \"tool\"\ntruncate_tool_results.max_bytes = 1500").await;
+    let abridge = start(&signer, store.path(), "truncate_tool_results.max_bytes = 1500").await;
     let mut session = Session::new("tool".to_owned());
     session.without_shell();
-    for (n, (lines, thoughts)) in [(5, 0), (90, 1), (5, 0), (5, 1), (90, 2)].into_iter().enumerate() {
+    for (n, (lines, thoughts)) in [(5, 0), (90, 1), (5, 2), (5, 3), (90, 4)].into_iter().enumerate() {
         let (outcome, signature) = session.ask(Some(&abridge), false).await;
         assert_eq!(outcome, Outcome::Answered, "{n}");
         assert_eq!(count(&signer, &session, "\"thinking\":"), thoughts, "{n}");
         let has_tool = signer.last(&session.name)["tools"].to_string().contains("abridge_recall");
-        assert_eq!(has_tool, n > 1, "{n}");
+        assert!(has_tool, "{n}");
         call(&mut session, &signature, lines);
     }
     assert!(signer.seen().wrong.is_empty(), "{:#?}", signer.seen().wrong);

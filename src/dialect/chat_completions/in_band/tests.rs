@@ -1,3 +1,5 @@
+//! Calls of the tool in chunks and whole answers, in several choices, and behind errors.
+
 use super::*;
 
 /// What the client gets of a round, whose chunks have these choices, and whether the model is asked again.
