@@ -33,7 +33,7 @@ pub struct PairedCall {
     /// The index of its batch.
     batch: usize,
     /// Whether it has an id.
-    named: bool,
+    pub named: bool,
     /// The next call of the same id, in the order in which results answer them.
     next: Option<CallIndex>,
 }
@@ -113,6 +113,13 @@ impl Pairing {
     /// Whether a result answers the call that is this block.
     pub fn is_answered(&self, block: BlockIndex) -> bool {
         self.call_of(block).is_some_and(|call| call.answered)
+    }
+
+    /// The last message before the run behind the batch of a call.
+    pub fn run_start_of(&self, call: &PairedCall) -> Option<UnitIndex> {
+        let batch = self.batches.get(call.batch)?;
+        let first = self.results.get(batch.first_result).filter(|first| first.unit <= batch.run_end);
+        Some(first.map_or(batch.run_end, |first| UnitIndex::new(first.unit.get().saturating_sub(1))))
     }
 
     /// The last message of the run behind the batch that `call` is in.

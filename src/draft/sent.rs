@@ -395,7 +395,9 @@ impl Draft<'_> {
 
     /// The names to be stored, with the one that says that something is known of the conversation.
     fn names_of(&self, names: Vec<ChainKey>) -> SentNames {
-        let root = if names.is_empty() { None } else { self.sent_root() };
+        // The first request of a conversation has no root yet.
+        let root = || self.sent_root().or_else(|| self.beginning(self.whole.elements.len()));
+        let root = if names.is_empty() { None } else { root() };
         let Some(root) = root else { return SentNames::default() };
         let marker = self.fact_name(root, ANY, None);
         SentNames { root: Some(root), names: names.into_iter().chain([marker]).collect() }

@@ -1,8 +1,10 @@
 //! `patch_tool_calls`: gives every tool call its result, and every result its call.
 //!
 //! # What it does
-//! - A result that other messages have parted from its batch is moved to the end of the results behind that batch.
-//! - A call without a result gets one that says so, behind the real ones, in call order.
+//! - A result that other messages have parted from its batch is moved to the results behind that batch.
+//! - A call without a result gets one that says so.
+//! - Where each result is a message of its own and the calls have ids, results get the order of their calls: some templates
+//!   pair them by position.
 //! - A result without a call, or a second one for the same call, is stored and dropped, or kept if the settings say so.
 //!   If the wire format lets a call have several results, each further result keeps its place.
 //!
@@ -19,17 +21,18 @@
 //!
 //! # What it never touches
 //! Calls, arguments, the text of results, any message that is not a tool result; the legacy `function_call` and the
-//! role `function`. What is paired already stays as it is, byte for byte.
+//! role `function`. What is paired already and in order stays as it is, byte for byte.
 //!
 //! The texts depend on the call alone, and on the answer of a handler, which is made once for a call, so a conversation that grows by whole steps keeps the bytes of its beginning.
 //! One thing changes what was sent before: a real result that comes late takes the place of the text that stood for it.
 //! That text goes with it to the draft, as edits that walk through earlier requests count it there.
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{Edit, Language, handlers::Handlers, template::Template};
 use crate::{
-    conversation::{BlockIndex, BlockKind},
+    conversation::{BlockIndex, BlockKind, UnitIndex},
     draft::{Draft, Question},
     handler::{self, AskedText, Decision, MAX_ANSWER, Subject},
 };
@@ -114,29 +117,52 @@ impl Edit for PatchToolCalls {
 
     fn apply(&self, draft: &mut Draft<'_>) {
         let pairing = draft.pairing();
+        let mut answers = vec![None; pairing.calls.len()];
         for result in &pairing.results {
-            match result.answers.and_then(|call| Some((pairing.run_end(call)?, pairing.call(call)?.block))) {
-                Some((behind, call)) if result.unit > behind && !result.is_further => {
-                    let until_then = self.text(draft, call).unwrap_or_default();
-                    if !draft.move_result(self.label(), result.unit, behind, &until_then) {
-                        draft.note_late_result(self.label(), result.unit, behind, &until_then);
-                    }
-                }
+            match result.answers.and_then(|call| answers.get_mut(call.get())) {
+                Some(answer) if !result.is_further => *answer = Some(result.unit),
                 None if self.orphans == Orphans::Drop && result.may_leave => {
                     draft.drop_result(self.label(), result.unit);
                 }
                 _ => {}
             }
         }
-        for call in pairing.calls.iter().filter(|call| !call.answered && call.answerable) {
-            if let (Some(text), Some(behind)) = (self.text(draft, call.block), pairing.run_end_of(call)) {
-                draft.insert_result(self.label(), call.block, behind, &text);
+        // The end of the run of the batch, and the message that the result of its next call comes behind.
+        let (mut batch, mut behind, mut has_order) = (None, UnitIndex::default(), false);
+        for (n, (call, answer)) in pairing.calls.iter().zip(answers).enumerate() {
+            let (Some(start), Some(end)) = (pairing.run_start_of(call), pairing.run_end_of(call)) else { continue };
+            if batch != Some(end) {
+                let calls = pairing.calls.iter().skip(n).take_while(|other| pairing.run_end_of(other) == Some(end));
+                has_order =
+                    draft.is_element(start.next()) && calls.into_iter().all(|call| call.named && call.n_further == 0);
+                (batch, behind) = (Some(end), if has_order { start } else { end });
+            }
+            match answer {
+                Some(late) if late > end => self.place(draft, call.block, late, behind),
+                Some(result) if result > behind => behind = result,
+                Some(result) if has_order => {
+                    draft.put_behind(self.label(), result, behind, Bytes::new());
+                }
+                None if call.answerable => {
+                    if let Some(text) = self.text(draft, call.block) {
+                        draft.insert_result(self.label(), call.block, behind, &text);
+                    }
+                }
+                _ => {}
             }
         }
     }
 }
 
 impl PatchToolCalls {
+    /// Moves a late result to its place, or notes that it stays.
+    fn place(&self, draft: &mut Draft<'_>, call: BlockIndex, late: UnitIndex, behind: UnitIndex) {
+        let until_then = self.text(draft, call).unwrap_or_default();
+        if !draft.move_result(self.label(), late, behind, &until_then) {
+            draft.note_late_result(self.label(), late, behind, &until_then);
+        }
+    }
+
     fn text(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<String> {
         let BlockKind::ToolCall { id, name, .. } = &draft.conversation().block(call)?.kind else { return None };
         let text = self.template.fill(|place| {

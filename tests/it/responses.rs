@@ -243,8 +243,11 @@ async fn counts_and_other_paths_stay_as_they_are_where_nothing_is_edited() {
 /// A request whose tools are in an item, and which offers no way to read back; and one with an item of an unknown type.
 #[tokio::test]
 async fn what_stands_in_the_way_is_said_once() {
-    let mut scene =
-        Scene::with("[summarize]\ntrigger = { messages = 4 }\nwhen = \"any\"\nkeep = { results = 0 }").await;
+    let mut scene = Scene::with(
+        "recall.via = \"offered\"\nsummarize = { trigger = { messages = 4 }, when = \"any\", keep = { results = 0 } }\n\
+         [[models]]\nmatch = \"gpt-5.6\"\ncontext_window = 32768",
+    )
+    .await;
     let tools = r#"{"type":"additional_tools","role":"developer","tools":[{"type":"namespace","name":"functions","tools":[{"type":"custom","name":"wait"}]}]}"#;
     let text = serde_json::to_string(&long_text(1)).unwrap();
     let body = format!(

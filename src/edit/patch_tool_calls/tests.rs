@@ -100,7 +100,7 @@ fn check_untouched(words: &str) {
 fn leaves_valid_conversations_alone() {
     check_untouched("");
     check_untouched("s u a u a");
-    check_untouched("u a:1 t:1 a:2,3 t:3 t:2 a u");
+    check_untouched("u a:1 t:1 a:2,3 t:2 t:3 a u");
     check_untouched("s u f a f");
 }
 
@@ -113,16 +113,19 @@ fn a_dangling_call_gets_a_result() {
 }
 
 #[test]
-fn it_stands_behind_the_real_results_in_call_order() {
-    check("a:1,2,3,4 t:3 u", "a:1,2,3,4 t:3 p:1 p:2 p:4 u");
+fn results_have_the_order_of_their_calls() {
+    check("u a:1 t:1 a:2,3 t:3 t:2 a u", "u a:1 t:1 a:2,3 t:2 t:3 a u");
+    check("a:1,2,3 t:3 t:1 t:2", "a:1,2,3 t:1 t:2 t:3");
+    check("a:1,2,3 t:2 t:1 u t:3", "a:1,2,3 t:1 t:2 t:3 u");
+    check("a:1,2,3,4 t:3 u", "a:1,2,3,4 p:1 p:2 t:3 p:4 u");
     check("a:1,2 u t:1", "a:1,2 t:1 p:2 u");
 }
 
 #[test]
-fn a_displaced_result_goes_to_the_end_of_its_run() {
+fn a_displaced_result_goes_to_its_run() {
     check("a:1 u t:1", "a:1 t:1 u");
-    check("a:1,2 t:2 u t:1 a", "a:1,2 t:2 t:1 u a");
-    check("a:1,2 s t:2 u t:1 a", "a:1,2 t:2 t:1 s u a");
+    check("a:1,2 t:2 u t:1 a", "a:1,2 t:1 t:2 u a");
+    check("a:1,2 s t:2 u t:1 a", "a:1,2 t:1 t:2 s u a");
     check("a:1 a:2 t:2 t:1 u", "a:1 t:1 a:2 t:2 u");
     check("a:1 a:2 t:1 t:2 u", "a:1 t:1 a:2 t:2 u");
     check("a:1 f t:1", "a:1 t:1 f");
@@ -161,7 +164,7 @@ fn orphans_are_dropped_or_kept() {
     check("a:1 t:2", "a:1 p:1");
     check("t:1=early a:1 u", "a:1 p:1 u");
     check_with(Orphans::Keep, "u t:1 u", "u t:1 u");
-    check_with(Orphans::Keep, "a:1 t:2 u", "a:1 t:2 p:1 u");
+    check_with(Orphans::Keep, "a:1 t:2 u", "a:1 p:1 t:2 u");
 }
 
 #[test]
@@ -296,9 +299,9 @@ fn the_report_says_what_was_done() {
     let (before, after) = (body("a:1,2 u t:2 t:3").len(), output.len());
     let expected = format!(
         "messages 4 -> 4, bytes {before} -> {after}\n\
-         patch: move message 2 behind message 0, call \"2\"\n\
          patch: drop message 3, call \"3\"\n\
-         patch: insert a result behind message 0, call \"1\" of tool \"f\"\n"
+         patch: insert a result behind message 0, call \"1\" of tool \"f\"\n\
+         patch: move message 2 behind message 0, call \"2\"\n"
     );
     assert_eq!(plan.to_string(), expected);
     assert_eq!(plan.report.counts(), [("patch", 3)]);

@@ -227,9 +227,9 @@ fn other_changes_name_messages_as_they_came() {
         actions,
         [
             Action::Summarize { from: 1, to: 4 },
-            Action::Move { message: 8, behind: 6 },
             Action::Drop { message: 11 },
-            Action::Insert { behind: 11 },
+            Action::Move { message: 8, behind: 6 },
+            Action::Insert { behind: 10 },
         ]
     );
     assert_eq!(messages(&output).len(), 10);
