@@ -186,7 +186,7 @@ pub trait Dialect: Debug + Send + Sync {
         match form {
             Form::Filled => forms::filled(body, element, self.calls_key(), texts).unwrap_or_default(),
             Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
-            Form::Arguments | Form::Bridge | Form::UniqueIds => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
