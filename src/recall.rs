@@ -334,11 +334,11 @@ pub fn lost_words(language: Language) -> &'static str {
 
 /// Whether a text may be such a sentence.
 pub fn may_be_words(text: &str) -> bool {
-    if [Language::En, Language::Zh].into_iter().any(|language| text == lost_words(language)) {
-        return true;
-    }
     const AROUND: [(&str, char); 2] = [("Read it with ", '.'), ("读取方式：", '。')];
-    AROUND.iter().any(|(begin, end)| text.starts_with(begin) && text.ends_with(*end)) && handles_in(text).count() == 1
+    let is_lost = [Language::En, Language::Zh].into_iter().any(|language| text == lost_words(language));
+    is_lost
+        || AROUND.iter().any(|(begin, end)| text.starts_with(begin) && text.ends_with(*end))
+            && handles_in(text).count() == 1
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 /// An answer, as far as it has been read.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Answer {
     /// The text of the first choice, gathered only where it is wanted: see [`Answer::with_text`].

@@ -143,8 +143,9 @@ async fn too_many_images_of_the_user_are_sent_once_more_as_texts_but_for_the_new
     assert!(sent.contains(&image(21)) && !sent.contains(&image(20)), "the newest stays");
     call.json("{\"ok\":1}").await;
     assert_eq!(scene.client.reply().await.head.get("x-abridge-rescue"), Some("overflow"));
-    let at = sent.find("/abridge/recall/").unwrap();
-    scene.client.send(request("GET", &sent[at..at + "/abridge/recall/".len() + 26], &[])).await;
+    let (_, behind) = sent.split_once("/abridge/recall/").unwrap();
+    let (handle, _) = behind.split_at(26);
+    scene.client.send(request("GET", &format!("/abridge/recall/{handle}"), &[])).await;
     let read = scene.client.reply().await;
     assert_eq!((read.head.status(), read.body.len()), (200, 3008));
 }

@@ -192,7 +192,7 @@ impl Turn {
         match self.results {
             ResultsPlace::Behind(element) if element == end => splices.push(at(end, last + &results)),
             ResultsPlace::Behind(place) | ResultsPlace::Before(place) => {
-                splices.extend([at(end, last), at(place, results)])
+                splices.extend([at(end, last), at(place, results)]);
             }
         }
         splices

@@ -83,10 +83,10 @@ impl JoinedStream {
         }
         for piece in chunk.chunks(STEP) {
             let Some(decoder) = &mut self.gzip else { return };
-            let decoded = decoder.write_all(piece).and_then(|()| decoder.flush());
+            let written = decoder.write_all(piece).and_then(|()| decoder.flush());
             let plain = std::mem::take(decoder.get_mut()).into();
             self.read(&plain);
-            if decoded.is_err() {
+            if written.is_err() {
                 let end = self.fail();
                 self.ready.push_back(Frame::data(end));
                 return;

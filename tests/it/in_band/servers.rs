@@ -14,8 +14,8 @@ use crate::support::{Scene, post};
 fn chunks(choices: &[Value]) -> String {
     let chunk = |choice: &Value| json!({"id": "r1", "object": "chat.completion.chunk", "created": 1, "choices": [choice], "usage": null});
     let end = json!({"id": "r1", "created": 1, "choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 1, "total_tokens": 101, "prompt_tokens_details": {"cached_tokens": 10}}});
-    let events = choices.iter().map(chunk).chain([end]);
-    events.map(|event| format!("data: {event}\n\n")).collect::<String>() + "data: [DONE]\n\n"
+    let events: Vec<_> = choices.iter().map(chunk).chain([end]).map(|event| format!("data: {event}\n\n")).collect();
+    events.concat() + "data: [DONE]\n\n"
 }
 
 /// The chunks of one choice with these pieces of calls.
