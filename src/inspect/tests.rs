@@ -52,8 +52,8 @@ fn puts_in_moves_and_drops() {
     let expected = [
         (0, Some(0), State::Same, Some("go"), None),
         (1, Some(1), State::Same, Some(called), None),
-        (3, Some(2), State::Moved, Some("late"), None),
-        (1, Some(3), State::Inserted, None, Some(&*missing("a"))),
+        (1, Some(2), State::Inserted, None, Some(&*missing("a"))),
+        (3, Some(3), State::Moved, Some("late"), None),
         (2, Some(4), State::Same, Some("go"), None),
         (4, None, State::Dropped, Some("orphan"), None),
         (5, Some(5), State::Same, Some("[call c] ls {\"a\":\"c\"}"), None),
