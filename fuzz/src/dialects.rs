@@ -8,6 +8,7 @@ use abridge_proxy::conversation::{BlockKind, Conversation, Role};
 use abridge_proxy::dialect::{Answer, Dialect, strings};
 use abridge_proxy::plan::{Action, Plan};
 use abridge_proxy::planner::{PlanSettings, Planner};
+use abridge_proxy::recall::Via;
 use abridge_proxy::span::{Span, splice};
 use abridge_proxy::tokens::Gauge;
 use bytes::Bytes;
@@ -132,8 +133,11 @@ fn keeps_words(body: &Bytes, came: &Conversation<'_>, output: &Bytes, went: &Con
     assert_eq!(words(body, came), words(output, went), "{plan}");
 }
 
+/// No tool is added: what is outside of the conversation stays.
 fn planner(settings: &PlanSettings) -> Planner {
-    super::plan_and_splice::ESTIMATING.under(settings.clone())
+    let mut settings = settings.clone();
+    settings.recall.via = Via::Offered;
+    super::plan_and_splice::ESTIMATING.under(settings)
 }
 
 fn is_value(body: &[u8], span: Span) {

@@ -50,7 +50,7 @@ pub struct PairedResult {
     /// Whether it may leave if it is an orphan.
     pub may_leave: bool,
     /// Whether it names the call it answers.
-    named: bool,
+    pub named: bool,
 }
 
 /// The calls of one turn of the model and its run: the results that stand directly behind it.

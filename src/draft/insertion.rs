@@ -50,28 +50,19 @@ impl Draft<'_> {
     /// Moves a result behind the place of another message, and behind what has been put there before; in requests that
     /// it had not come for, a result that says `placeholder` stood there. False if the message is not to be touched.
     pub fn move_result(&mut self, edit: &'static str, unit: UnitIndex, behind: UnitIndex, placeholder: &str) -> bool {
-        let until_then = self.rendered(self.pairing().answered_block(unit), placeholder).unwrap_or_default();
-        let n_bytes = until_then.len() + 1;
-        let is_moved = self.put_behind(edit, unit, behind, until_then);
-        if is_moved {
-            self.late_result_comes(behind, unit);
-            self.n_bytes_removed += n_bytes;
-        }
-        is_moved
-    }
-
-    /// The same of a result that no request has lacked.
-    pub fn put_behind(&mut self, edit: &'static str, unit: UnitIndex, behind: UnitIndex, until_then: Bytes) -> bool {
         if behind.get() >= self.in_place.len()
             || self.is_across_barrier(behind, unit)
             || !self.take_out_of_place(edit, unit)
         {
             return false;
         }
+        self.late_result_comes(behind, unit);
         let n_bytes = self.span(unit).len();
         let sizes = Sizes { before: n_bytes, after: n_bytes };
         let action = Action::Move { message: unit.get(), behind: behind.get() };
         let change = self.journal.make(self.about_result(edit, action, unit, sizes));
+        let until_then = self.rendered(self.pairing().answered_block(unit), placeholder).unwrap_or_default();
+        self.n_bytes_removed += until_then.len() + 1;
         self.insertions.push(Insertion { behind, what: Inserted::Moved { unit, until_then }, change, gone: false });
         self.moved.insert(unit);
         true

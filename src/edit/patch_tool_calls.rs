@@ -2,9 +2,8 @@
 //!
 //! # What it does
 //! - A result that other messages have parted from its batch is moved to the results behind that batch.
-//! - A call without a result gets one that says so.
-//! - Where each result is a message of its own and the calls have ids, results get the order of their calls: some templates
-//!   pair them by position.
+//! - A call without a result gets one that says so. Where each result is a message of its own and the calls have ids, what is
+//!   moved or put in stands in the order of the calls: some templates pair results by position.
 //! - A result without a call, or a second one for the same call, is stored and dropped, or kept if the settings say so.
 //!   If the wire format lets a call have several results, each further result keeps its place.
 //!
@@ -21,18 +20,17 @@
 //!
 //! # What it never touches
 //! Calls, arguments, the text of results, any message that is not a tool result; the legacy `function_call` and the
-//! role `function`. What is paired already and in order stays as it is, byte for byte.
+//! role `function`. What is paired already stays as it is, byte for byte.
 //!
 //! The texts depend on the call alone, and on the answer of a handler, which is made once for a call, so a conversation that grows by whole steps keeps the bytes of its beginning.
 //! One thing changes what was sent before: a real result that comes late takes the place of the text that stood for it.
 //! That text goes with it to the draft, as edits that walk through earlier requests count it there.
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{Edit, Language, handlers::Handlers, template::Template};
 use crate::{
-    conversation::{BlockIndex, BlockKind, UnitIndex},
+    conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, UnitIndex},
     draft::{Draft, Question},
     handler::{self, AskedText, Decision, MAX_ANSWER, Subject},
 };
@@ -120,7 +118,7 @@ impl Edit for PatchToolCalls {
         let mut answers = vec![None; pairing.calls.len()];
         for result in &pairing.results {
             match result.answers.and_then(|call| answers.get_mut(call.get())) {
-                Some(answer) if !result.is_further => *answer = Some(result.unit),
+                Some(answer) if !result.is_further => *answer = Some(result),
                 None if self.orphans == Orphans::Drop && result.may_leave => {
                     draft.drop_result(self.label(), result.unit);
                 }
@@ -128,21 +126,21 @@ impl Edit for PatchToolCalls {
             }
         }
         // The end of the run of the batch, and the message that the result of its next call comes behind.
-        let (mut batch, mut behind, mut has_order) = (None, UnitIndex::default(), false);
-        for (n, (call, answer)) in pairing.calls.iter().zip(answers).enumerate() {
+        let (mut batch, mut behind) = (None, UnitIndex::default());
+        for (n, (call, answer)) in pairing.calls.iter().zip(&answers).enumerate() {
             let (Some(start), Some(end)) = (pairing.run_start_of(call), pairing.run_end_of(call)) else { continue };
             if batch != Some(end) {
-                let calls = pairing.calls.iter().skip(n).take_while(|other| pairing.run_end_of(other) == Some(end));
-                has_order =
-                    draft.is_element(start.next()) && calls.into_iter().all(|call| call.named && call.n_further == 0);
+                let of_batch = pairing.calls.iter().zip(&answers).skip(n);
+                let mut of_batch = of_batch.take_while(|(other, _)| pairing.run_end_of(other) == Some(end));
+                let has_ids = |call: &PairedCall, result: Option<&PairedResult>| {
+                    call.named && call.n_further == 0 && result.is_none_or(|result| result.named)
+                };
+                let has_order = draft.is_element(start.next()) && of_batch.all(|(call, result)| has_ids(call, *result));
                 (batch, behind) = (Some(end), if has_order { start } else { end });
             }
-            match answer {
+            match answer.map(|result| result.unit) {
                 Some(late) if late > end => self.place(draft, call.block, late, behind),
                 Some(result) if result > behind => behind = result,
-                Some(result) if has_order => {
-                    draft.put_behind(self.label(), result, behind, Bytes::new());
-                }
                 None if call.answerable => {
                     if let Some(text) = self.text(draft, call.block) {
                         draft.insert_result(self.label(), call.block, behind, &text);
