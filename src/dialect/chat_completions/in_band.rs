@@ -160,11 +160,12 @@ impl Joiner for ChatJoiner {
     }
 
     fn rest(&mut self) -> Bytes {
+        let mut rest = self.release_all();
         let mut end = std::mem::take(&mut self.end);
         if self.choices.len() > 1 {
             self.end_choices(&mut end);
         }
-        let mut rest = held(&end, self.is_whole);
+        rest.extend(held(&end, self.is_whole));
         if self.is_done && !end.is_empty() {
             rest.extend_from_slice(b"data: [DONE]\n\n");
         }
@@ -255,8 +256,8 @@ fn is_another(call: &Object, piece: &Object) -> bool {
         return old != new;
     }
     let [old, new] = [call, piece].map(|of| function(of, "name"));
-    let is_whole = serde_json::from_str::<IgnoredAny>(function(call, "arguments")).is_ok();
-    !old.is_empty() && !new.is_empty() && (is_whole || is_own(old) && old != new)
+    let is_whole = || serde_json::from_str::<IgnoredAny>(function(call, "arguments")).is_ok();
+    !old.is_empty() && !new.is_empty() && (is_own(old) && old != new || is_whole())
 }
 
 impl ChatJoiner {
@@ -281,19 +282,23 @@ impl ChatJoiner {
 
     /// Lets the chunks go on that were held back.
     fn release(&mut self) -> Passage {
-        self.n_held = 0;
-        let mut held = std::mem::take(&mut self.held);
-        if held.len() == 1
-            && let Some(chunk) = held.pop()
+        if self.held.len() == 1
+            && let Some(chunk) = self.held.pop()
         {
+            self.n_held = 0;
             return self.pass(chunk).map_or(Passage::Unchanged, Passage::Replaced);
         }
+        Passage::Replaced(self.release_all().into())
+    }
+
+    fn release_all(&mut self) -> Vec<u8> {
+        self.n_held = 0;
         let mut out = Vec::new();
-        for chunk in held {
+        for chunk in std::mem::take(&mut self.held) {
             let event = chunk.event.clone();
             out.extend_from_slice(&self.pass(chunk).unwrap_or(event));
         }
-        Passage::Replaced(out.into())
+        out
     }
 
     /// What the client gets in place of a chunk. None if it gets the chunk.

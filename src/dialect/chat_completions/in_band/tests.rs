@@ -128,3 +128,27 @@ fn what_is_said_in_the_chunk_of_a_call_passes_and_a_round_that_breaks_off_is_not
     let (_, unended) = round(&mut ChatJoiner::default(), &[&said.replace("\"tool_calls\"}", "null}")]);
     assert_eq!(unended, None, "a round that has broken off is not answered");
 }
+
+#[test]
+fn a_stream_that_breaks_off_inside_a_name_loses_nothing() {
+    let piece =
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"abridge_","arguments":""}}]}}"#;
+    let mut joiner = ChatJoiner::default();
+    let (passed, is_alone) = round(&mut joiner, &[piece, r#"{"index":0,"delta":{"content":"a"}}"#]);
+    assert_eq!((&*passed, is_alone), ("", None));
+    let rest = joiner.rest();
+    let rest = str::from_utf8(&rest).unwrap();
+    assert!(rest.contains("abridge_") && rest.ends_with("{\"content\":\"a\"}}]}\n\n"), "{rest}");
+    assert!(joiner.rest().is_empty());
+}
+
+#[test]
+fn long_arguments_in_many_pieces_are_read_in_time() {
+    let first =
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"write","arguments":"["}}]}}"#;
+    let piece = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"[1],"}}]}}"#;
+    let mut joiner = ChatJoiner::default();
+    let start = std::time::Instant::now();
+    round(&mut joiner, &[vec![first], vec![piece; 30_000]].concat());
+    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+}
