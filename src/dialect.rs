@@ -16,7 +16,7 @@ use crate::{
 pub use self::{
     answer::{Answer, InvalidAnswer, Stop, Usage},
     error::{ParseError, ParseErrorKind},
-    forms::{CACHE_MARK, Form, ServerBlock, cache_marks, is_error_result},
+    forms::{CACHE_MARK, Form, ServerBlock, cache_marks, is_error_result, result_name},
     in_band::{Joiner, OwnCall, Passage, RoundCalls},
     media::TextPartNames,
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
@@ -194,6 +194,11 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// Whether servers may refuse two messages of the model in a row.
     fn alternates(&self) -> bool {
+        false
+    }
+
+    /// Whether a result may have the name of its tool.
+    fn names_results(&self) -> bool {
         false
     }
 

@@ -94,7 +94,8 @@ pub struct Settings {
     /// Forms that are applied to every request, after all edits. `"arguments"`: arguments of a call that are not a JSON
     /// object become `{}` and are stored. `"filled"`: an empty text becomes `(empty)`. `"leading_system"`: instructions
     /// after the beginning get the role `user`. `"bridge"`: the model says `OK.` between results and a message of the user (Chat Completions).
-    /// `"unique_ids"`: a repeated id of a call is replaced. `"four_marks"`: of more than four marks for the
+    /// `"unique_ids"`: a repeated id of a call is replaced. `"named_results"`: results of Chat Completions
+    /// get the name of their tool. `"four_marks"`: of more than four marks for the
     /// prompt cache, the first ones of the conversation are removed. `"text_errors"`: images in results that report an error
     /// become a text and are stored. `"server_pairs"`: so does a call that the server answers itself without its result, or
     /// such a result without its call. `"free_items"`: items of Responses in turns without reasoning lose their ids.

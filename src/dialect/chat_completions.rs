@@ -85,6 +85,10 @@ impl Dialect for ChatCompletions {
         forms::quoted(body, self.input(body, call)?.span)
     }
 
+    fn names_results(&self) -> bool {
+        true
+    }
+
     fn calls_key(&self) -> &'static [u8] {
         b"tool_calls"
     }

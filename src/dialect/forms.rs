@@ -8,6 +8,7 @@ use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use super::json::{Cursor, Unsupported, fields_of, member};
+use super::strings;
 use crate::span::Span;
 
 /// A form that an upstream may require.
@@ -24,6 +25,8 @@ pub enum Form {
     Bridge,
     /// Ids of calls are unique. A later call with the same id gets a new one, and so does its result.
     UniqueIds,
+    /// Each result has the name of the tool, where the dialect has a member for it.
+    NamedResults,
     /// At most four marks for the prompt cache. The first ones of the conversation leave.
     FourMarks,
     /// A result that reports an error has texts alone. Images in it become a text and are stored.
@@ -57,12 +60,13 @@ const EMPTY: &str = r#""(empty)""#;
 
 impl Form {
     /// All of them, in the order in which they are taken.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Arguments,
         Self::Filled,
         Self::LeadingSystem,
         Self::Bridge,
         Self::UniqueIds,
+        Self::NamedResults,
         Self::FourMarks,
         Self::TextErrors,
         Self::ServerPairs,
@@ -78,6 +82,7 @@ impl Form {
             Self::LeadingSystem => "leading_system",
             Self::Bridge => "bridge",
             Self::UniqueIds => "unique_ids",
+            Self::NamedResults => "named_results",
             Self::FourMarks => "four_marks",
             Self::TextErrors => "text_errors",
             Self::ServerPairs => "server_pairs",
@@ -97,6 +102,17 @@ impl fmt::Display for Form {
 pub(super) fn quoted(body: &[u8], object: Span) -> Option<(Span, Bytes)> {
     let text = str::from_utf8(object.of(body)).ok().filter(|text| text.starts_with('{'))?;
     Some((object, serde_json::to_vec(text).ok()?.into()))
+}
+
+/// The name of a tool for a result that has none: where it goes, and what is written there.
+pub fn result_name(body: &[u8], result: Span, name: &str) -> Option<(Span, Bytes)> {
+    let [known] = fields_of(body, result, [b"name"]).ok()?;
+    let name = strings::render(name);
+    match known {
+        Some(known) if matches!(known.of(body), b"null" | br#""""#) => Some((known, name)),
+        Some(_) => None,
+        None => Some((Span::empty(result.start + 1), [br#""name":"#, &*name, b","].concat().into())),
+    }
 }
 
 /// The key of a mark for the prompt cache, as Anthropic's API and those that pass its marks on write it.

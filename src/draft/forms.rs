@@ -17,7 +17,7 @@ use crate::{
     language::Language,
     payload::{Fingerprint, MediaType},
     plan::{Action, Sizes},
-    span::Span,
+    span::{Span, Splice, joined, splice},
 };
 
 /// The label of the changes that a form makes.
@@ -35,6 +35,7 @@ impl Draft<'_> {
                 Form::Filled | Form::LeadingSystem => self.mend_elements(*form),
                 Form::Bridge => self.bridge_results(forms.contains(&Form::LeadingSystem)),
                 Form::UniqueIds => self.rename_calls(),
+                Form::NamedResults => self.name_results(),
                 Form::FourMarks => self.drop_marks(),
                 Form::TextErrors => self.clear_images(self.contents_of_errors()),
                 Form::ServerPairs => self.pair_server_calls(),
@@ -139,6 +140,31 @@ impl Draft<'_> {
             let unit = self.unit_at(block.span);
             let proposed = ProposedEdit { unit, call: None, replacements, bytes, why: None };
             self.apply_to_any(LABEL, Action::Mend { message: unit.get() }, proposed);
+        }
+    }
+
+    /// Gives results the names of their tools.
+    fn name_results(&mut self) {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        if !dialect.names_results() {
+            return;
+        }
+        let pairing = self.pairing();
+        for result in &pairing.results {
+            let call = pairing.answered_block(result.unit);
+            let name = call.map(|call| conversation.tool_name(call)).filter(|name| !name.is_empty());
+            let span = self.span(result.unit);
+            if let Some((at, with)) = name.and_then(|name| dialect::result_name(body, span, name)) {
+                self.replace_value(result.unit, at, with);
+            }
+        }
+        for insertion in &mut self.insertions {
+            if let Inserted::New { call, bytes } = &mut insertion.what
+                && let name = conversation.tool_name(*call)
+                && let Some((at, with)) = dialect::result_name(bytes, Span { start: 0, end: bytes.len() }, name)
+            {
+                *bytes = joined(splice(bytes, &[Splice { span: at, with }]));
+            }
         }
     }
 

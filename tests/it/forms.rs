@@ -169,6 +169,21 @@ fn cases() -> Vec<Case> {
             },
         },
         Case {
+            path: CHAT,
+            refusal: r#"[{"error":{"code":400,"message":"* GenerateContentRequest.contents[2].parts[0].function_response.name: Name cannot be empty.\n","status":"INVALID_ARGUMENT"}}]"#,
+            body: chat(&[
+                user("Go."),
+                calls(json!([call("c1", "{}"), call("c2", "{}"), call("c3", "{}")])),
+                result("c1"),
+                json!({"role": "tool", "name": "", "tool_call_id": "c2", "content": "done"}),
+                user("On."),
+            ]),
+            is_right: |body| {
+                let messages = body["messages"].as_array().unwrap();
+                messages.len() == 6 && messages[2..5].iter().all(|result| result["name"] == "bash")
+            },
+        },
+        Case {
             path: MESSAGES,
             refusal: r#"{"type":"error","error":{"type":"invalid_request_error","message":"A maximum of 4 blocks with cache_control may be provided. Found 6."}}"#,
             body: json!({"model": "claude-sonnet-4-5", "max_tokens": 99, "system": [marked("s")], "messages": [

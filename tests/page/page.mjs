@@ -56,7 +56,7 @@ await check("a request that is sent while the page is open appears, with its fig
   await row.waitFor();
   const text = await row.textContent();
   assert.match(text, /gpt-4o/);
-  assert.match(text, /65,\d{3} → 25,\d{3}\stokens/);
+  assert.match(text, /65,\d{3} → 26,\d{3}\stokens/);
   assert.match(text, /cut 1/);
   assert.match(text, /patched 1/);
   assert.match(text, /[\d.]+\sm?s/);

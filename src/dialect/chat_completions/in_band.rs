@@ -7,11 +7,14 @@ use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
+use self::reasoning::{REASONING, add_reasoning, number_on};
 use crate::dialect::in_band::{
     Joiner, MAX_HELD, Object, OwnCall, Passage, RoundCalls, add, append, held, hidden_before, id, is_own, number,
     object, objects, tell_all, text, write, write_event,
 };
 use crate::recall::ADDED_TOOL;
+
+mod reasoning;
 
 /// What stands between the texts of two rounds, which are one text for the client.
 const BETWEEN: &str = "\n\n";
@@ -48,9 +51,6 @@ pub(super) struct ChatJoiner {
     billed: Object,
     usage: Object,
 }
-
-/// The members of a message that have reasoning in entries, which come in pieces.
-const REASONING: [&str; 2] = ["reasoning_details", "thinking_blocks"];
 
 /// A chunk: its event, what it says besides, and its choices with the calls in them, each with its place in the message.
 #[derive(Debug)]
@@ -461,42 +461,6 @@ fn merge(message: &mut Object, delta: &Object) {
                 entries.extend(more.cloned());
             }
             _ => drop(message.insert(key.clone(), more.clone())),
-        }
-    }
-}
-
-/// Adds a piece to the entry of the same number; without numbers, to the last one, up to its signature.
-fn add_reasoning(entries: &mut Vec<Value>, piece: &Value) {
-    let is_same = |entry: &Value| match (entry.get("index"), piece.get("index")) {
-        (None | Some(Value::Null), None | Some(Value::Null)) => {
-            entry.get("type") == piece.get("type")
-                && entry.get("signature").is_none_or(|signed| signed.as_str() < Some("\0"))
-        }
-        (old, new) => old == new,
-    };
-    match (entries.iter_mut().rfind(|entry| is_same(entry)), piece) {
-        (Some(Value::Object(entry)), Value::Object(piece)) => {
-            for (key, value) in piece.iter().filter(|(_, value)| !value.is_null()) {
-                match value {
-                    Value::String(more)
-                        if matches!(key.as_str(), "text" | "summary" | "data" | "thinking" | "signature") =>
-                    {
-                        append(entry, key, more);
-                    }
-                    _ => drop(entry.insert(key.clone(), value.clone())),
-                }
-            }
-        }
-        _ => entries.push(piece.clone()),
-    }
-}
-
-/// Lets the numbers of entries go on behind those of the rounds before.
-fn number_on(delta: &mut Object, key: &str, n_before: u64) {
-    let entries = delta.get_mut(key).and_then(Value::as_array_mut);
-    for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
-        if let Some(index) = number(entry, "index") {
-            entry.insert("index".to_owned(), (n_before + index).into());
         }
     }
 }

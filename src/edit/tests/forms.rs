@@ -36,7 +36,7 @@ fn what_is_in_the_form_stays() {
     let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": " {\"a\": 1} "}});
     let chat = json!({"messages": [
         {"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, {"role": "user", "content": "u"},
-        {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "t"},
+        {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "name": "f", "tool_call_id": "c", "content": "t"},
         {"role": "assistant", "content": "a"}, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
     ]});
     assert_eq!(formed("/v1/chat/completions", &chat), chat);
@@ -74,6 +74,8 @@ fn what_is_not_in_the_form_is_brought_into_it() {
     messages[1]["tool_calls"][1]["function"]["arguments"] = json!("{}");
     messages[1]["tool_calls"][1]["id"] = json!("c_2");
     messages[2]["content"] = json!("(empty)");
+    messages[2]["name"] = json!("f");
+    messages[3]["name"] = json!("f");
     messages[3]["tool_call_id"] = json!("c_2");
     messages[4]["content"] = json!("(empty)");
     messages[5]["content"] = json!("(empty)");
