@@ -292,7 +292,7 @@ impl Proxy {
         }
         let puts_back = destination.adds_recall_tool() && !dry_run;
         let (decoded, place) = if puts_back {
-            Box::pin(self.put_back(dialect, &mut parts.headers, &mut bytes, decoded)).await
+            Box::pin(self.put_back(dialect, caller, &mut parts.headers, &mut bytes, decoded)).await
         } else {
             (decoded, None)
         };

@@ -133,7 +133,7 @@ fn keeps_words(body: &Bytes, came: &Conversation<'_>, output: &Bytes, went: &Con
     assert_eq!(words(body, came), words(output, went), "{plan}");
 }
 
-/// No tool is added: what is outside of the conversation stays.
+/// Adds no tool, so that all bytes outside of the conversation must stay.
 fn planner(settings: &PlanSettings) -> Planner {
     let mut settings = settings.clone();
     settings.recall.via = Via::Offered;

@@ -115,16 +115,11 @@ impl Pairing {
         self.call_of(block).is_some_and(|call| call.answered)
     }
 
-    /// The last message before the run behind the batch of a call.
+    /// The last message before the run after the batch that `call` is in.
     pub fn run_start_of(&self, call: &PairedCall) -> Option<UnitIndex> {
         let batch = self.batches.get(call.batch)?;
         let first = self.results.get(batch.first_result).filter(|first| first.unit <= batch.run_end);
         Some(first.map_or(batch.run_end, |first| UnitIndex::new(first.unit.get().saturating_sub(1))))
-    }
-
-    /// The last message of the run behind the batch that `call` is in.
-    pub fn run_end(&self, call: CallIndex) -> Option<UnitIndex> {
-        self.run_end_of(self.call(call)?)
     }
 
     /// The last message of the run behind the batch that `call` is in.

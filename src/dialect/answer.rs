@@ -75,7 +75,7 @@ impl std::ops::AddAssign for Usage {
 }
 
 /// Whether the key occurs with a value that begins with this byte.
-pub(super) fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {
+pub fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {
     memmem::find_iter(json, key).any(|at| {
         let behind = json.get(at + key.len()..).unwrap_or_default().trim_ascii_start();
         let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::json::{Cursor, Unsupported, fields_of, member};
+use super::json::{Unsupported, fields_of, member, value_of_key};
 use super::strings;
 use crate::span::Span;
 
@@ -28,14 +28,14 @@ pub enum Form {
     /// Each result has the name of the tool, where the dialect has a member for it.
     NamedResults,
     /// At most four marks for the prompt cache. The first ones of the conversation leave.
-    FourMarks,
+    FourCacheMarks,
     /// A result that reports an error has texts alone. Images in it become a text and are stored.
-    TextErrors,
+    TextOnlyErrors,
     /// A call that the server answers itself has its result, and each such result its call. Others become a text and are
     /// stored.
-    ServerPairs,
+    PairedServerTools,
     /// Items have no ids by which the server would look for the reasoning before them, where there is none.
-    FreeItems,
+    NoItemIds,
     /// Images, files and sound of the user are in messages that the model has not answered. Others become a text and are
     /// stored.
     NewImages,
@@ -67,10 +67,10 @@ impl Form {
         Self::Bridge,
         Self::UniqueIds,
         Self::NamedResults,
-        Self::FourMarks,
-        Self::TextErrors,
-        Self::ServerPairs,
-        Self::FreeItems,
+        Self::FourCacheMarks,
+        Self::TextOnlyErrors,
+        Self::PairedServerTools,
+        Self::NoItemIds,
         Self::NewImages,
     ];
 
@@ -83,10 +83,10 @@ impl Form {
             Self::Bridge => "bridge",
             Self::UniqueIds => "unique_ids",
             Self::NamedResults => "named_results",
-            Self::FourMarks => "four_marks",
-            Self::TextErrors => "text_errors",
-            Self::ServerPairs => "server_pairs",
-            Self::FreeItems => "free_items",
+            Self::FourCacheMarks => "four_cache_marks",
+            Self::TextOnlyErrors => "text_only_errors",
+            Self::PairedServerTools => "paired_server_tools",
+            Self::NoItemIds => "no_item_ids",
             Self::NewImages => "new_images",
         }
     }
@@ -118,18 +118,15 @@ pub fn result_name(body: &[u8], result: Span, name: &str) -> Option<(Span, Bytes
 /// The key of a mark for the prompt cache, as Anthropic's API and those that pass its marks on write it.
 pub const CACHE_MARK: &[u8] = b"\"cache_control\"";
 
+/// The most of them that a request may have, the automatic one included.
+pub const MAX_CACHE_MARKS: usize = 4;
+
 /// The marks for the prompt cache in an element, each a member with its comma.
 pub fn cache_marks(body: &[u8], element: Span) -> Vec<Span> {
-    let value = |key: usize| {
-        let behind = |at: usize| {
-            let blanks = body.get(at..)?.iter().take_while(|byte| byte.is_ascii_whitespace());
-            Some(at + blanks.count())
-        };
-        let colon = behind(element.start + key + CACHE_MARK.len()).filter(|colon| body.get(*colon) == Some(&b':'))?;
-        Cursor::starting(body, behind(colon + 1)?).value().ok()
-    };
     let keys = memmem::find_iter(element.of(body), CACHE_MARK);
-    keys.filter_map(|key| member(body, element, CACHE_MARK, value(key)?)).collect()
+    let mark =
+        |key: usize| member(body, element, CACHE_MARK, value_of_key(body, element.start + key + CACHE_MARK.len())?);
+    keys.filter_map(mark).collect()
 }
 
 /// Whether a result of Messages reports an error.

@@ -412,6 +412,16 @@ pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
     }
 }
 
+/// The value of the key that ends before `at`. None if a string of the same letters stands there, which is no key.
+pub(super) fn value_of_key(body: &[u8], at: usize) -> Option<Span> {
+    let after_blanks = |at: usize| {
+        let blanks = body.get(at..)?.iter().take_while(|byte| byte.is_ascii_whitespace());
+        Some(at + blanks.count())
+    };
+    let colon = after_blanks(at).filter(|colon| body.get(*colon) == Some(&b':'))?;
+    Cursor::starting(body, after_blanks(colon + 1)?).value().ok()
+}
+
 /// A member of an object within `within`, with one comma: its key, with the quotes, stands before the value.
 pub(super) fn member(body: &[u8], within: Span, key: &[u8], value: Span) -> Option<Span> {
     let before = Span { start: within.start, end: value.start }.of(body).trim_ascii_end();

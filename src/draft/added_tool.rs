@@ -4,11 +4,9 @@
 //! stored: what is cleared stays cleared, so the tools of a conversation change once. Where reasoning is bound to all before
 //! it, tools included, it is there from the first request on.
 
-use memchr::memmem;
-
 use super::Draft;
 use crate::{
-    dialect::BytesAt,
+    dialect::{BytesAt, has_value},
     recall::{RetrievalMethod, Via},
     span::Span,
 };
@@ -43,9 +41,9 @@ impl Draft<'_> {
         self.recall.via != Via::None && is_unavailable() && is_stored()
     }
 
-    /// Where a tool can be added: behind the last one of the client, and whether those are marked `strict`. None if it has none, or if the server has more of the
-    /// conversation than abridge could continue, or keeps it: a later request would continue from a call that its client
-    /// has not seen.
+    /// Where a tool can be added: after the last one of the client; and whether those are marked `strict`, with the value
+    /// `true` (a parameter of that name has a schema). None if it has none, or if the server has more of the conversation than
+    /// abridge could continue, or keeps it: a later request would continue from a call that its client has not seen.
     pub(super) fn end_of_tools(&self) -> Option<(usize, bool)> {
         let conversation = self.request.conversation;
         let traits = conversation.traits;
@@ -57,17 +55,8 @@ impl Draft<'_> {
             conversation.tools.iter().chain(leading).filter(|_| !traits.history_elsewhere && !traits.is_kept);
         let end = |tools: &Span| {
             let inside = tools.of(self.request.body).strip_prefix(b"[")?.strip_suffix(b"]")?.trim_ascii_end();
-            (!inside.is_empty()).then_some((tools.start + 1 + inside.len(), is_strict(inside)))
+            (!inside.is_empty()).then_some((tools.start + 1 + inside.len(), has_value(inside, b"\"strict\"", b't')))
         };
         tools.find_map(end)
     }
-}
-
-/// Whether tools are marked `strict`: a parameter of that name has a schema, and never the value `true`.
-fn is_strict(tools: &[u8]) -> bool {
-    const KEY: &[u8] = b"\"strict\"";
-    memmem::find_iter(tools, KEY).any(|at| {
-        let value = tools.get(at + KEY.len()..).unwrap_or_default().trim_ascii_start().strip_prefix(b":");
-        value.is_some_and(|value| value.trim_ascii_start().starts_with(b"true"))
-    })
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     conversation::{Block, BlockIndex, BlockKind, CallId, CallIndex, Role, Unit, UnitIndex},
-    dialect::{self, Form, ServerBlock, media, strings},
+    dialect::{self, Form, media, strings},
     language::Language,
     payload::{Fingerprint, MediaType},
     plan::{Action, Sizes},
@@ -36,10 +36,10 @@ impl Draft<'_> {
                 Form::Bridge => self.bridge_results(forms.contains(&Form::LeadingSystem)),
                 Form::UniqueIds => self.rename_calls(),
                 Form::NamedResults => self.name_results(),
-                Form::FourMarks => self.drop_marks(),
-                Form::TextErrors => self.clear_images(self.contents_of_errors()),
-                Form::ServerPairs => self.pair_server_calls(),
-                Form::FreeItems => self.free_items(),
+                Form::FourCacheMarks => self.drop_marks(),
+                Form::TextOnlyErrors => self.clear_images(self.contents_of_errors()),
+                Form::PairedServerTools => self.pair_server_calls(),
+                Form::NoItemIds => self.drop_item_ids(),
                 Form::NewImages => self.clear_images(self.contents_of_the_user()),
             }
         }
@@ -101,9 +101,9 @@ impl Draft<'_> {
 
     /// Takes marks for the prompt cache off, from the beginning of the conversation on, until there are four.
     fn drop_marks(&mut self) {
-        const MOST: usize = 4;
         let ParsedRequest { body, conversation, .. } = self.request;
-        let mut too_many = memmem::find_iter(body, dialect::CACHE_MARK).count().saturating_sub(MOST);
+        let n_marks = memmem::find_iter(body, dialect::CACHE_MARK).count();
+        let mut too_many = n_marks.saturating_sub(dialect::MAX_CACHE_MARKS);
         for element in &conversation.elements {
             for mark in dialect::cache_marks(body, element.span) {
                 if too_many > 0 && self.replace_value(self.unit_at(mark), mark, Bytes::new()) {
@@ -119,17 +119,25 @@ impl Draft<'_> {
         const WORDS: &str =
             "[A call of a server's tool without its result, or such a result without its call, was here.]";
         let ParsedRequest { dialect, body, conversation } = self.request;
-        let mut blocks = Vec::new();
-        for element in &conversation.elements {
-            let of = dialect.server_blocks(body, element.span);
-            blocks.extend(of);
+        let elements = conversation.elements.iter();
+        let blocks: Vec<_> = elements.flat_map(|element| dialect.server_blocks(body, element.span)).collect();
+        // The first call of each id, and its last result.
+        let (mut called, mut answered) = (BTreeMap::new(), BTreeMap::new());
+        for (n, block) in blocks.iter().enumerate() {
+            if block.is_result {
+                answered.insert(&block.id, n);
+            } else {
+                called.entry(&block.id).or_insert(n);
+            }
         }
         let last = conversation.elements.last().map_or(0, |last| last.span.start);
         for (n, block) in blocks.iter().enumerate() {
-            let place = if block.is_result { 0..n } else { n + 1..blocks.len() };
-            let is_other = |other: &ServerBlock<'_>| other.id == block.id && other.is_result != block.is_result;
-            let has_other = blocks.get(place).unwrap_or_default().iter().any(is_other);
-            if has_other || (!block.is_result && block.span.start >= last) {
+            let is_whole = if block.is_result {
+                called.get(&block.id).is_some_and(|call| *call < n)
+            } else {
+                block.span.start >= last || answered.get(&block.id).is_some_and(|result| *result > n)
+            };
+            if is_whole {
                 continue;
             }
             let text = str::from_utf8(block.span.of(body)).unwrap_or_default();
@@ -169,7 +177,7 @@ impl Draft<'_> {
     }
 
     /// Takes the ids off items in turns without reasoning.
-    fn free_items(&mut self) {
+    fn drop_item_ids(&mut self) {
         let ParsedRequest { dialect, body, conversation } = self.request;
         let mut thinks = None;
         for (index, unit) in conversation.indexed_units().filter(|(_, unit)| unit.role == Role::Assistant) {
@@ -222,7 +230,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Inserts an answer of the model between results and a message of the user, or instructions, if `leads_system` gives them the role of the user.
+    /// Inserts an answer of the model between results and a message of the user, or instructions, if `leads_system` gives
+    /// them the role of the user.
     fn bridge_results(&mut self, leads_system: bool) {
         let Some(bridge) = self.request.dialect.bridge() else { return };
         let is_result = |insertion: &&Insertion| !insertion.gone && !matches!(insertion.what, Inserted::Text { .. });

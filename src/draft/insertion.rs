@@ -68,7 +68,7 @@ impl Draft<'_> {
         true
     }
 
-    /// Whether a unit is a message of its own.
+    /// Whether a unit is a whole message.
     pub fn is_element(&self, unit: UnitIndex) -> bool {
         let conversation = self.request.conversation;
         conversation.unit(unit).is_some_and(|unit| conversation.is_element(unit))

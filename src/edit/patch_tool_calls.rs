@@ -1,9 +1,9 @@
 //! `patch_tool_calls`: gives every tool call its result, and every result its call.
 //!
 //! # What it does
-//! - A result that other messages have parted from its batch is moved to the results behind that batch.
-//! - A call without a result gets one that says so. Where each result is a message of its own and the calls have ids, what is
-//!   moved or put in stands in the order of the calls: some templates pair results by position.
+//! - A result that other messages have parted from its batch is moved to the results after that batch.
+//! - A call without a result gets one that says so. If each result is a separate message and the calls have ids, results
+//!   that are moved or inserted follow the order of the calls, because some templates pair results by position.
 //! - A result without a call, or a second one for the same call, is stored and dropped, or kept if the settings say so.
 //!   If the wire format lets a call have several results, each further result keeps its place.
 //!
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Edit, Language, handlers::Handlers, template::Template};
 use crate::{
-    conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, UnitIndex},
+    conversation::{BlockIndex, BlockKind, UnitIndex},
     draft::{Draft, Question},
     handler::{self, AskedText, Decision, MAX_ANSWER, Subject},
 };
@@ -125,17 +125,15 @@ impl Edit for PatchToolCalls {
                 _ => {}
             }
         }
-        // The end of the run of the batch, and the message that the result of its next call comes behind.
+        // The end of the run of the batch, and the message after which the result of its next call is put.
         let (mut batch, mut behind) = (None, UnitIndex::default());
         for (n, (call, answer)) in pairing.calls.iter().zip(&answers).enumerate() {
             let (Some(start), Some(end)) = (pairing.run_start_of(call), pairing.run_end_of(call)) else { continue };
             if batch != Some(end) {
                 let of_batch = pairing.calls.iter().zip(&answers).skip(n);
                 let mut of_batch = of_batch.take_while(|(other, _)| pairing.run_end_of(other) == Some(end));
-                let has_ids = |call: &PairedCall, result: Option<&PairedResult>| {
-                    call.named && call.n_further == 0 && result.is_none_or(|result| result.named)
-                };
-                let has_order = draft.is_element(start.next()) && of_batch.all(|(call, result)| has_ids(call, *result));
+                let has_order = draft.is_element(start.next())
+                    && of_batch.all(|(call, result)| call.named && result.is_none_or(|result| result.named));
                 (batch, behind) = (Some(end), if has_order { start } else { end });
             }
             match answer.map(|result| result.unit) {

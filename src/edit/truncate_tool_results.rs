@@ -252,7 +252,7 @@ impl TruncateToolResults {
             CutRule::LastResort => most.unwrap_or(usize::MAX),
         };
         let length = draft.content_len(unit);
-        // Only the window is a reason to take away what nobody can read again.
+        // A text that cannot be read again is cut only if the window requires it.
         let may_cut = |most: Option<usize>| most.is_some_and(|most| length > most);
         if length <= max_bytes || (draft.lacks_way() && !may_cut(most)) {
             return;

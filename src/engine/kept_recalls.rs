@@ -20,8 +20,10 @@ pub struct KeptRecalls {
     breaker: DiskBreaker,
     // The turns that are known to have none. They are kept before the client has the turn, so none comes later.
     absent: Cache<ChainKey, ()>,
-    // Whether a caller has any, and when that was looked up.
-    callers: Cache<Caller, (bool, Instant)>,
+    // The callers that have some; and those that had none, and when that was looked up. Two sets, as a look-up may end after
+    // the first recall of a caller is kept.
+    callers: Cache<Caller, ()>,
+    without: Cache<Caller, Instant>,
 }
 
 /// A recall of a turn.
@@ -40,7 +42,7 @@ pub struct KeptRecall {
 pub struct TurnPlace {
     /// Names the turn.
     pub turn: ChainKey,
-    /// Whose it is, and what that caller's mark is stored under: where it is not, the caller has no recalls.
+    /// The caller, and the key of the caller's mark. A caller without a stored mark has no recalls.
     pub caller: (Caller, ChainKey),
 }
 
@@ -53,14 +55,15 @@ const UNSEEN: Duration = Duration::from_secs(1);
 
 impl KeptRecalls {
     pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
-        Self { store, breaker, absent: Cache::new(MAX_ABSENT), callers: Cache::new(MAX_CALLERS) }
+        let (callers, without) = (Cache::new(MAX_CALLERS), Cache::new(MAX_CALLERS));
+        Self { store, breaker, absent: Cache::new(MAX_ABSENT), callers, without }
     }
 
     /// Keeps the recalls of a turn. When it returns they are durable, or the store has failed.
     pub async fn keep(&self, place: TurnPlace, recalls: &[KeptRecall]) {
         let Ok(json) = serde_json::to_vec(recalls) else { return };
         let (caller, mark) = place.caller;
-        self.callers.insert(caller, (true, Instant::now()));
+        self.callers.insert(caller, ());
         for (key, value) in [(mark, Bytes::from_static(b"[]")), (place.turn, json.into())] {
             let Some(store) = self.store.clone() else { return };
             let keeping = async move { store.offer_summary(Place { root: key, beginning: key }, value).await };
@@ -71,15 +74,19 @@ impl KeptRecalls {
 
     /// Whether a caller may have any. Where none has, no request need be read for them.
     pub async fn may_have(&self, caller: Caller, mark: impl FnOnce() -> ChainKey) -> bool {
-        let is_shared = || self.store.as_deref().is_some_and(|store| store.shared().is_some());
-        match self.callers.get(&caller) {
-            Some((true, _)) => return true,
-            Some((false, looked_up)) if looked_up.elapsed() < UNSEEN || !is_shared() => return false,
-            _ => {}
+        if self.callers.get(&caller).is_some() {
+            return true;
         }
-        let has_any = self.stored(mark()).await.is_some();
-        self.callers.insert(caller, (has_any, Instant::now()));
-        has_any
+        let is_shared = || self.store.as_deref().is_some_and(|store| store.shared().is_some());
+        if self.without.get(&caller).is_some_and(|looked_up| looked_up.elapsed() < UNSEEN || !is_shared()) {
+            return false;
+        }
+        let Some(found) = self.stored(mark()).await else { return false };
+        match found {
+            Some(_) => self.callers.insert(caller, ()),
+            None => self.without.insert(caller, Instant::now()),
+        }
+        found.is_some()
     }
 
     /// The recalls of a turn.
@@ -87,15 +94,16 @@ impl KeptRecalls {
         if self.absent.get(&turn).is_some() {
             return None;
         }
-        let recalls = self.stored(turn).await.and_then(|json| serde_json::from_slice(&json).ok());
+        let recalls = self.stored(turn).await?.and_then(|json| serde_json::from_slice(&json).ok());
         if recalls.is_none() {
             self.absent.insert(turn, ());
         }
         recalls
     }
 
-    async fn stored(&self, key: ChainKey) -> Option<Bytes> {
+    /// What is stored under a key. `None` if the store does not say.
+    async fn stored(&self, key: ChainKey) -> Option<Option<Bytes>> {
         let store = self.store.clone()?;
-        self.breaker.call(async move { store.whole_summary(key).await }).await.ok()?.ok()?
+        self.breaker.call(async move { store.whole_summary(key).await }).await.ok()?.ok()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::Instant;
 
@@ -22,6 +23,7 @@ use crate::string_index::StringIndex;
 use crate::summary::{Prompt, SummaryInput};
 use crate::tokens::{Gauge, Meter};
 
+mod kept_recalls;
 mod known;
 mod lifetimes;
 mod threads;
@@ -233,9 +235,19 @@ async fn counting_tokens_does_not_block_other_requests() {
     assert!(config.planner.meter.n_tokenised() > 400_000);
 }
 
-/// A store whose disk does not answer.
+/// A store whose disk does not answer; of summaries, unless it is told to.
 #[derive(Debug)]
-struct Stuck(MemoryStore);
+struct Stuck(MemoryStore, AtomicBool);
+
+impl Stuck {
+    fn new() -> Self {
+        Self(MemoryStore::new(store::Settings::default(), Clock::system()), AtomicBool::new(false))
+    }
+
+    fn answers(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+}
 
 impl Store for Stuck {
     fn put(&self, _: Vec<(PayloadKey, Payload)>, _: Lifetime) -> StoreFuture<'_, ()> {
@@ -258,12 +270,12 @@ impl Store for Stuck {
         self.0.touch(keys)
     }
 
-    fn offer_summary(&self, _: Place, _: Bytes) -> StoreFuture<'_, Offered> {
-        Box::pin(std::future::pending())
+    fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
+        if self.answers() { self.0.offer_summary(place, summary) } else { Box::pin(std::future::pending()) }
     }
 
-    fn summary(&self, _: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(std::future::pending())
+    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
+        if self.answers() { self.0.summary(beginning) } else { Box::pin(std::future::pending()) }
     }
 
     fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
@@ -317,7 +329,7 @@ impl Store for Stuck {
 
 #[tokio::test]
 async fn a_store_that_does_not_answer_is_not_waited_for() {
-    let store = Stuck(MemoryStore::new(store::Settings::default(), Clock::system()));
+    let store = Stuck::new();
     let breaker = Duration::from_millis(20);
     let engine = Engine::new(Some(Arc::new(store)), breaker, keys(), Tasks::default(), Events::default());
     let body = body(&long_text());
@@ -340,7 +352,7 @@ async fn a_store_that_does_not_answer_is_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_delays_one_request_for_a_summary_and_not_each() {
     let summaries = || {
-        let store = Arc::new(Stuck(MemoryStore::new(store::Settings::default(), Clock::system())));
+        let store = Arc::new(Stuck::new());
         let engine = Engine::new(Some(store), WAIT, Keys::new([1; 32]), Tasks::default(), Events::default());
         Arc::clone(engine.summaries())
     };

@@ -37,7 +37,7 @@ impl Proxy {
         let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
         let target = destination.upstream.join(&parts.uri)?;
         let decoded = if destination.adds_recall_tool() && !dry_run {
-            self.put_back(dialect, &mut parts.headers, &mut bytes, decoded).await.0
+            self.put_back(dialect, caller, &mut parts.headers, &mut bytes, decoded).await.0
         } else {
             decoded
         };

@@ -119,9 +119,10 @@ impl InBandRecalls {
         match self.format(&answer) {
             Some(Format::Events) => {
                 let (mut head, body) = answer.into_parts();
+                let encoding = ContentEncoding::from_headers(&head.headers);
+                head.headers.remove(CONTENT_ENCODING);
                 head.headers.remove(CONTENT_LENGTH);
-                let encoding = head.headers.remove(CONTENT_ENCODING);
-                Response::from_parts(head, JoinedStream::new(self, body, encoding.is_some()).into_body())
+                Response::from_parts(head, JoinedStream::new(self, body, encoding).into_body())
             }
             Some(Format::Json) => self.join_whole(answer).await,
             None => answer,
@@ -213,7 +214,7 @@ impl InBandRecalls {
         let Some(calls) = calls.filter(|calls| !calls.others.is_empty()) else { return };
         let Some(place) = self.place.take() else { return };
         let results = joiner.results(&self.results(&calls.own).await);
-        place.keep(&calls, &results).await;
+        place.keep(&self.session.keys, &calls, &results).await;
     }
 
     /// What the model reads.

@@ -59,7 +59,10 @@ impl Request<'_> {
         assert!(pairing.calls.iter().all(|call| call.answered), "{self}");
         for result in &pairing.results {
             let call = result.answers.unwrap_or_else(|| panic!("an orphan\n{self}"));
-            assert!(Some(result.unit) <= pairing.run_end(call), "displaced\n{self}");
+            assert!(
+                Some(result.unit) <= pairing.call(call).and_then(|call| pairing.run_end_of(call)),
+                "displaced\n{self}"
+            );
         }
         assert_eq!(pairing.calls.len(), pairing.results.len(), "{self}");
         // No message is empty, and new text of the user stands behind the results.

@@ -249,7 +249,8 @@ fn function<'a>(call: &'a Object, key: &str) -> &'a str {
     call.get("function").and_then(Value::as_object).map(|function| text(function, key)).unwrap_or_default()
 }
 
-/// Whether a piece is not of this call, which has the same index. Without ids, a name begins a call behind one that is whole.
+/// Whether a piece begins another call than this one, which has the same index. If ids are missing, a name begins another
+/// call once the arguments of this one are complete.
 fn is_another(call: &Object, piece: &Object) -> bool {
     let [old, new] = [call, piece].map(|of| id(of, "id"));
     if !old.is_empty() && !new.is_empty() {
@@ -301,7 +302,7 @@ impl ChatJoiner {
         out
     }
 
-    /// What the client gets in place of a chunk. None if it gets the chunk.
+    /// Returns the bytes that replace a chunk for the client; none if the client gets the chunk itself.
     fn pass(&mut self, chunk: Chunk) -> Option<Bytes> {
         let Chunk { rest, choices, .. } = chunk;
         let choices = choices.into_iter().map(|(choice, calls)| self.choice(choice, calls)).collect();

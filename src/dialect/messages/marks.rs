@@ -3,13 +3,8 @@
 use bytes::Bytes;
 use memchr::memmem;
 
-use crate::dialect::BytesAt;
-use crate::dialect::json::{Cursor, Unsupported, decode, each_element, fields};
-
-/// The most marks of a request, the automatic one among them.
-const MOST: usize = 4;
-
-const KEY: &[u8] = b"\"cache_control\"";
+use crate::dialect::json::{Cursor, Unsupported, decode, each_element, fields, value_of_key};
+use crate::dialect::{BytesAt, CACHE_MARK, MAX_CACHE_MARKS};
 
 /// The mark of a request that has none.
 const USUAL: &[u8] = br#"{"type":"ephemeral"}"#;
@@ -19,23 +14,21 @@ const USUAL: &[u8] = br#"{"type":"ephemeral"}"#;
 pub(super) fn mark(request: &[u8], value: &[u8]) -> Option<BytesAt> {
     let marks = marks(request).ok()?;
     let mark = marks.first().copied().unwrap_or(USUAL);
-    if marks.len() >= MOST || marks.iter().any(|other| *other != mark) {
+    if marks.len() >= MAX_CACHE_MARKS || marks.iter().any(|other| *other != mark) {
         return None;
     }
     let at = place(value, 0).ok().flatten()?;
-    Some(BytesAt { at, bytes: Bytes::from([b",", KEY, b":", mark].concat()) })
+    Some(BytesAt { at, bytes: Bytes::from([b",", CACHE_MARK, b":", mark].concat()) })
 }
 
 /// The values of the marks of a request. A quote inside of a string has a backslash before it, so what is found is a key, or
 /// a string of this text, which counts as a mark.
 fn marks(request: &[u8]) -> Result<Vec<&[u8]>, Unsupported> {
     let value = |at: usize| {
-        let behind = request.get(at + KEY.len()..).unwrap_or_default();
-        let value = behind.trim_ascii_start().strip_prefix(b":").ok_or(Unsupported)?.trim_ascii_start();
-        let mut cursor = Cursor::starting(value, 0);
-        cursor.value().map(|span| span.of(value))
+        let value = value_of_key(request, at + CACHE_MARK.len()).ok_or(Unsupported)?;
+        Ok(value.of(request))
     };
-    memmem::find_iter(request, KEY).take(MOST).map(value).collect()
+    memmem::find_iter(request, CACHE_MARK).take(MAX_CACHE_MARKS).map(value).collect()
 }
 
 /// Where the mark of an entry comes, or that of the last entry of a message.
@@ -83,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn four_marks_or_marks_of_two_kinds_get_no_other() {
+    fn four_cache_marks_or_marks_of_two_kinds_get_no_other() {
         let one = r#"{"cache_control":{"type":"ephemeral"}},"#;
         assert!(marked(&one.repeat(3), RESULT).is_some());
         assert_eq!(marked(&one.repeat(4), RESULT), None);

@@ -73,6 +73,15 @@ fn check(came: &str, settings: &str, expected: &str) {
 }
 
 #[test]
+fn a_further_result_that_comes_later_moves_nothing() {
+    let before = "u c2 c1 r1=x a u";
+    let sent = |words: &str| edited("/v1/responses", &body(words), PATCH).1;
+    let (first, later) = (sent(before), sent(&format!("{before} r1=y a u")));
+    assert!(later.starts_with(first.strip_suffix("]}").unwrap()), "{first}\n{later}");
+    assert!(first.find("has no result") < first.find(r#""output":"x""#), "in the order of the calls: {first}");
+}
+
+#[test]
 fn all_results_of_a_call_stay_where_they_are() {
     for same in [
         "u c1 r1=x r1=y r1=z a u",

@@ -147,7 +147,7 @@ fn without_a_way_to_read_it_again_a_result_is_cut_for_the_window_alone_and_says_
     assert_eq!(json!(text(1 << 20, &tools, offered)), session[3]["content"]);
     let cut = text(8192, &tools, offered);
     assert!(cut.len() < 8192 && cut.contains("bytes left out here. It cannot be read again.]"), "{cut}");
-    // Where nobody wants a way, or the request does not tell what its agent has, the length alone decides.
+    // If the settings ask for no way, or the request offers no tools, the length alone decides.
     for (tools, keys) in [(&tools, none), (&json!([]), offered), (&json!([]), none)] {
         let cut = text(1 << 20, tools, keys);
         assert!(cut.len() <= 50_000 && cut.contains("bytes left out here.]"), "{keys}{cut}");

@@ -11,7 +11,7 @@ use http::header::CONTENT_ENCODING;
 use crate::conversation::{BlockKind, Conversation, Element, Role};
 use crate::dialect::{Dialect, RoundCalls};
 use crate::engine::kept_recalls::{KeptRecall, KeptRecalls, TurnPlace};
-use crate::payload::{Caller, Chain, ChainKey, Fingerprint};
+use crate::payload::{Caller, Chain, ChainKey, Fingerprint, Keys};
 use crate::proxy::Proxy;
 use crate::span::{Span, Splice, joined, splice};
 use crate::string_index::IndexedBody;
@@ -23,9 +23,7 @@ pub(in crate::proxy) struct RequestPlace {
     dialect: &'static dyn Dialect,
     // The request's conversation, as the client has it.
     text: IndexedBody,
-    // Begins the names of the caller's conversations.
     caller: Caller,
-    chain: Chain,
     kept: Arc<KeptRecalls>,
 }
 
@@ -55,18 +53,19 @@ impl Proxy {
     pub(in crate::proxy) async fn put_back(
         &self,
         dialect: &'static dyn Dialect,
+        caller: Caller,
         headers: &mut HeaderMap,
         bytes: &mut Bytes,
         decoded: Option<IndexedBody>,
     ) -> (Option<IndexedBody>, Option<RequestPlace>) {
         let Some(text) = decoded.clone() else { return (decoded, None) };
-        let (caller, kept) = (self.caller(headers), Arc::clone(self.engine.kept_recalls()));
-        let place = RequestPlace { dialect, text, caller, chain: self.engine.chain(caller, SCOPE), kept };
-        if !place.kept.may_have(caller, || mark(&place.chain)).await {
+        let place = RequestPlace { dialect, text, caller, kept: Arc::clone(self.engine.kept_recalls()) };
+        let chain = || self.engine.chain(caller, SCOPE);
+        if !place.kept.may_have(caller, || mark(chain())).await {
             return (decoded, Some(place));
         }
         let mut splices = Vec::new();
-        for turn in place.turns().await.map(|(turns, _)| turns).unwrap_or_default() {
+        for turn in place.turns(chain()).await.map(|(turns, _)| turns).unwrap_or_default() {
             if let Some(recalls) = place.kept.get(turn.key).await {
                 splices.extend(turn.splices(&recalls));
             }
@@ -83,29 +82,30 @@ impl Proxy {
 
 impl RequestPlace {
     /// Keeps the recalls of a round that the client has calls of, too.
-    pub(super) async fn keep(self, calls: &RoundCalls, results: &[Bytes]) {
-        let Some((_, chain)) = self.turns().await else { return };
+    pub(super) async fn keep(self, keys: &Keys, calls: &RoundCalls, results: &[Bytes]) {
+        let beginning = keys.chain(self.caller, SCOPE);
+        let Some((_, chain)) = self.turns(beginning.clone()).await else { return };
         let text = |json: &[u8]| String::from_utf8_lossy(json).into_owned();
         let recalls = calls.own.iter().zip(results).map(|(call, result)| KeptRecall {
             n_before: call.n_before,
             call: text(&call.json),
             result: text(result),
         });
-        let place = TurnPlace { turn: key(chain, &calls.others), caller: (self.caller, mark(&self.chain)) };
+        let place = TurnPlace { turn: key(chain, &calls.others), caller: (self.caller, mark(beginning)) };
         self.kept.keep(place, &recalls.collect::<Vec<_>>()).await;
     }
 
-    /// The turns of the request, and the name of all of it.
-    async fn turns(&self) -> Option<(Vec<Turn>, Chain)> {
-        let (dialect, body, chain) = (self.dialect, self.text.clone(), self.chain.clone());
+    /// The turns of the request, and the name of all of it, which begins as all names of the caller's conversations do.
+    async fn turns(&self, chain: Chain) -> Option<(Vec<Turn>, Chain)> {
+        let (dialect, body) = (self.dialect, self.text.clone());
         // On another thread, as it may be long and an error in a reader must not end the request.
         run_blocking(move || turns(dialect, &body, chain)).await.ok().flatten()
     }
 }
 
 /// The name of a caller's mark.
-fn mark(chain: &Chain) -> ChainKey {
-    key::<&str>(chain.clone(), &[])
+fn mark(beginning: Chain) -> ChainKey {
+    key::<&str>(beginning, &[])
 }
 
 /// The name of a turn with these calls behind what the chain names.
@@ -156,7 +156,7 @@ fn continues(conversation: &Conversation<'_>, next: Option<&Element>, turn: Opti
     units.iter().any(|unit| Some(unit.turn) == turn && !conversation.blocks_of(unit).is_empty())
 }
 
-/// Where the results of more calls go, behind an element with the last call of a turn.
+/// Where the results of more calls go, after an element with the last call of a turn.
 fn results_place(
     dialect: &dyn Dialect,
     body: &[u8],

@@ -6,11 +6,11 @@ use std::io::Write;
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use futures_util::stream;
-use http::header::CONTENT_ENCODING;
 use http_body::Frame;
 use http_body_util::BodyExt;
 
 use super::{Format, InBandRecalls};
+use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::dialect::{Joiner, Passage};
 use crate::relay::event_splitter::{EventSplitter, data};
@@ -43,10 +43,10 @@ enum State {
 type Next = Result<Frame<Bytes>, hyper::Error>;
 
 impl JoinedStream {
-    pub(super) fn new(recalls: InBandRecalls, body: PeekableBody, is_gzip: bool) -> Self {
+    pub(super) fn new(recalls: InBandRecalls, body: PeekableBody, encoding: ContentEncoding) -> Self {
         let joiner = recalls.dialect.joiner();
         let (splitter, ready) = (EventSplitter::default(), VecDeque::new());
-        Self { recalls, joiner, body, gzip: decoder(is_gzip), splitter, n_bytes: 0, ready, state: State::Joining }
+        Self { recalls, joiner, body, gzip: decoder(encoding), splitter, n_bytes: 0, ready, state: State::Joining }
     }
 
     pub(super) fn into_body(self) -> PeekableBody {
@@ -138,7 +138,7 @@ impl JoinedStream {
         match self.joiner.calls() {
             Some(calls) if calls.is_alone => match self.recalls.ask(&mut *self.joiner, &calls, Format::Events).await {
                 Ok(next) => {
-                    self.gzip = decoder(next.headers().contains_key(CONTENT_ENCODING));
+                    self.gzip = decoder(ContentEncoding::from_headers(next.headers()));
                     self.body = next.into_body();
                 }
                 Err(_) => out.push(self.fail()),
@@ -160,6 +160,7 @@ impl JoinedStream {
     }
 }
 
-fn decoder(is_gzip: bool) -> Option<Box<MultiGzDecoder<Vec<u8>>>> {
-    is_gzip.then(|| Box::new(MultiGzDecoder::new(Vec::new())))
+/// The decoder of a stream: events are not read in any other encoding.
+fn decoder(encoding: ContentEncoding) -> Option<Box<MultiGzDecoder<Vec<u8>>>> {
+    (encoding != ContentEncoding::Identity).then(|| Box::new(MultiGzDecoder::new(Vec::new())))
 }

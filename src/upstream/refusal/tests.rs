@@ -335,7 +335,7 @@ fn refused_sequences_of_items_are_classified() {
     let alone = "Item 'rs_1' of type 'reasoning' was provided without its required following item.";
     let without = "Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item: 'rs_1'.";
     let sequences = ITEM_SEQUENCES.iter().map(|message| (*message, Refusal::Sequence));
-    let others = [(alone, Refusal::Reasoning), (without, Refusal::Form(Form::FreeItems))];
+    let others = [(alone, Refusal::Reasoning), (without, Refusal::Form(Form::NoItemIds))];
     for (message, expected) in sequences.chain(others) {
         let message = serde_json::to_string(message).unwrap();
         let body = format!(
