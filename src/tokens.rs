@@ -19,6 +19,7 @@ use self::{estimate::Estimate, factor::Factor, memo::Memo, models::Models, tikto
 use crate::{payload::Fingerprint, units::ByteSize};
 
 pub use self::memo::Subject;
+pub use self::usage::Usage;
 
 mod estimate;
 pub mod factor;
@@ -29,6 +30,7 @@ pub mod models;
 mod pretokens;
 pub mod prices;
 pub mod tiktoken;
+mod usage;
 mod vocabulary;
 
 /// What a request costs beyond its messages and tools: the beginning of the answer. A body has more bytes than that

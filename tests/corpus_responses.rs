@@ -338,6 +338,7 @@ fn usage_of(response: &Value) -> Option<Usage> {
         input: tokens(&usage["input_tokens"]),
         cached: tokens(&usage["input_tokens_details"]["cached_tokens"]),
         output: tokens(&usage["output_tokens"]),
+        ..Usage::default()
     })
 }
 

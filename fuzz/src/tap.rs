@@ -103,10 +103,14 @@ fn judged(answer: &[u8]) -> Option<TapReport> {
         }
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
             let tokens = |value: &Value| value.as_u64().unwrap_or_default();
+            let (input, details) = (tokens(&usage["prompt_tokens"]), &usage["prompt_tokens_details"]);
+            let cached = tokens(&details["cached_tokens"]);
             seen.usage = Some(Usage {
-                input: tokens(&usage["prompt_tokens"]),
-                cached: tokens(&usage["prompt_tokens_details"]["cached_tokens"]),
+                input,
+                cached,
+                written: tokens(&details["cache_write_tokens"]).min(input.saturating_sub(cached)),
                 output: tokens(&usage["completion_tokens"]),
+                ..Usage::default()
             });
         }
         let mut choices = chunk["choices"].as_array().into_iter().flatten();
@@ -123,11 +127,12 @@ fn is_chunk(chunk: &Value, data: &str) -> bool {
     let usage = &chunk["usage"];
     let details = &usage["prompt_tokens_details"];
     let choices = &chunk["choices"];
-    let once = ["usage", "choices", "prompt_tokens", "completion_tokens", "prompt_tokens_details", "cached_tokens"];
+    let counts = ["prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_tokens"];
+    let once = [&["usage", "choices", "prompt_tokens_details"][..], &counts].concat();
     chunk.is_object()
         && (usage.is_null() || usage.is_object())
         && (details.is_null() || details.is_object())
-        && [&usage["prompt_tokens"], &usage["completion_tokens"], &details["cached_tokens"]].into_iter().all(is_count)
+        && counts.iter().all(|key| is_count(&usage[key]) && is_count(&details[key]))
         && (choices.is_null() || choices.is_array())
         && choices.as_array().into_iter().flatten().all(|choice| {
             let reason = &choice["finish_reason"];

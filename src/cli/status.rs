@@ -91,7 +91,7 @@ impl Status {
     }
 
     fn billed_text(&self) -> String {
-        let Usage { input, cached, output } = self.totals.billed;
+        let Usage { input, cached, output, .. } = self.totals.billed;
         if input == 0 {
             return "the upstream has reported no tokens".to_owned();
         }

@@ -1,7 +1,8 @@
 //! What an upstream's answer says, put together from its events by the dialect that it is written in.
 
 use memchr::memmem;
-use serde::{Deserialize, Serialize};
+
+pub use crate::tokens::Usage;
 
 /// An answer, as far as it has been read.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
@@ -25,18 +26,6 @@ pub struct Answer {
     pub is_error: bool,
     /// Whether the upstream has said that nothing follows.
     pub is_complete: bool,
-}
-
-/// Tokens as billed.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default)]
-pub struct Usage {
-    /// Tokens of the request.
-    pub input: u64,
-    /// Those of them that the upstream's prompt cache served.
-    pub cached: u64,
-    /// Tokens of the answer.
-    pub output: u64,
 }
 
 /// Why a model stopped, as far as that decides whether its answer can be used.

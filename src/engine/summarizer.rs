@@ -191,7 +191,14 @@ impl Summarizer {
         let [made, failed, joined, calls, input, cached, output] =
             [made, failed, joined, calls, input, cached, output].map(|count| count.load(Ordering::Relaxed));
         let theirs = self.shared.summaries.n_theirs();
-        SummaryCounts { made, failed, joined, theirs, calls, usage: Usage { input, cached, output } }
+        SummaryCounts {
+            made,
+            failed,
+            joined,
+            theirs,
+            calls,
+            usage: Usage { input, cached, output, ..Usage::default() },
+        }
     }
 
     fn spawn_leader(&self, config: &Arc<EngineConfig>, job: SummaryJob, origin: SummaryOrigin, leader: Leader) {
@@ -300,7 +307,7 @@ impl Shared {
     }
 
     fn add(&self, usage: Usage) {
-        let Usage { input, cached, output } = usage;
+        let Usage { input, cached, output, .. } = usage;
         for (count, n) in [(&self.counts.input, input), (&self.counts.cached, cached), (&self.counts.output, output)] {
             count.fetch_add(n, Ordering::Relaxed);
         }

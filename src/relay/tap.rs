@@ -160,7 +160,7 @@ mod tests {
     fn a_stream_is_read_at_any_chunk_boundary() {
         let expected = TapReport {
             stop_reason: Some("tool_calls".into()),
-            usage: Some(Usage { input: 12, cached: 8, output: 3 }),
+            usage: Some(Usage { input: 12, cached: 8, output: 3, ..Usage::default() }),
             is_joined: false,
             overflowed: false,
         };
@@ -178,7 +178,7 @@ mod tests {
         let answer = br#"{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":null}}"#;
         let report = watch("application/json", &[&answer[..20], &answer[20..]]);
         assert_eq!(report.stop_reason.as_deref(), Some("stop"));
-        assert_eq!(report.usage, Some(Usage { input: 5, cached: 0, output: 0 }));
+        assert_eq!(report.usage, Some(Usage { input: 5, cached: 0, output: 0, ..Usage::default() }));
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         );
         let expected = TapReport {
             stop_reason: Some("completed".into()),
-            usage: Some(Usage { input: 9, cached: 8, output: 3 }),
+            usage: Some(Usage { input: 9, cached: 8, output: 3, ..Usage::default() }),
             is_joined: false,
             overflowed: false,
         };

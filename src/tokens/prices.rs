@@ -1,10 +1,15 @@
-//! What input tokens cost, relative to one that no prompt cache knows, and what a change before them makes of that.
+//! What tokens cost: those of a request relative to one that no prompt cache knows, what a change before them makes of that,
+//! and all of them in dollars.
 
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::models::{Pattern, TABLES_FILE, is_family};
+
+mod dollars;
+
+pub use dollars::{Dollars, Nanodollars, Rates};
 
 /// `[prices]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -30,6 +35,18 @@ pub struct Settings {
     /// Example: `"suffix"`
     #[serde(rename = "break")]
     pub on_break: Option<Break>,
+    /// What a million input tokens cost that no prompt cache knows, in dollars. Allowed: 0 to 10000.
+    ///
+    /// Not set: what the built-in table says of the model. A model without prices is counted in tokens alone.
+    ///
+    /// Example: `3.0`
+    pub input: Option<Dollars>,
+    /// What a million tokens of answers cost, in dollars. Allowed: 0 to 10000.
+    ///
+    /// Not set: what the built-in table says of the model.
+    ///
+    /// Example: `15.0`
+    pub output: Option<Dollars>,
     /// Other prices for some of the requests. For each key the first table that fits the request and has the key counts.
     pub of: Vec<Exception>,
 }
@@ -69,6 +86,18 @@ pub struct Exception {
     /// Example: `"all"`
     #[serde(rename = "break")]
     pub on_break: Option<Break>,
+    /// As `prices.input`.
+    ///
+    /// Not set: as `[prices]` says.
+    ///
+    /// Example: `3.0`
+    pub input: Option<Dollars>,
+    /// As `prices.output`.
+    ///
+    /// Not set: as `[prices]` says.
+    ///
+    /// Example: `15.0`
+    pub output: Option<Dollars>,
 }
 
 /// The price of a token, as a multiple of the price of an input token that no cache knows.
@@ -121,6 +150,7 @@ struct Known {
 #[derive(Default, Deserialize)]
 struct Table {
     prices: Vec<Known>,
+    dollars: Vec<dollars::Known>,
 }
 
 /// A test reads the file.
@@ -156,6 +186,10 @@ impl Price {
         u64::from(self.0).saturating_mul(n_tokens as u64)
     }
 
+    fn ratio(self) -> f64 {
+        f64::from(self.0) / f64::from(Self::ONE)
+    }
+
     /// The price, if it is one from 0 to 10.
     pub fn new(price: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in the range of the result")]
@@ -172,7 +206,7 @@ impl<'de> Deserialize<'de> for Price {
 
 impl Serialize for Price {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_f64(f64::from(self.0) / f64::from(Self::ONE))
+        to.serialize_f64(self.ratio())
     }
 }
 
@@ -191,15 +225,19 @@ impl PriceList {
     /// The prices of a model.
     pub fn of_model(&self, model: Option<&str>) -> Prices {
         let model = model.unwrap_or_default();
-        let is_of = |exception: &&Exception| exception.model.as_ref().is_none_or(|pattern| pattern.fits(model));
-        let set = || self.exceptions.iter().filter(is_of);
+        let set = self.exceptions_of(model);
         let (read, write) = built_in(model, &self.upstream);
-        let read = set().find_map(|set| set.read).or(self.default.read).unwrap_or(read);
+        let read = set.iter().find_map(|set| set.read).or(self.default.read).unwrap_or(read);
         Prices {
             read,
-            write: set().find_map(|set| set.write).or(self.default.write).unwrap_or(write.max(read)),
-            on_break: set().find_map(|set| set.on_break).or(self.default.on_break).unwrap_or_default(),
+            write: set.iter().find_map(|set| set.write).or(self.default.write).unwrap_or(write.max(read)),
+            on_break: set.iter().find_map(|set| set.on_break).or(self.default.on_break).unwrap_or_default(),
         }
+    }
+
+    fn exceptions_of(&self, model: &str) -> Vec<&Exception> {
+        let is_of = |exception: &&Exception| exception.model.as_ref().is_none_or(|pattern| pattern.fits(model));
+        self.exceptions.iter().filter(is_of).collect()
     }
 }
 

@@ -45,6 +45,7 @@ async fn judged(body: &[u8]) -> TapReport {
                 input: tokens(&usage["prompt_tokens"]),
                 cached: tokens(&usage["prompt_tokens_details"]["cached_tokens"]),
                 output: tokens(&usage["completion_tokens"]),
+                ..Usage::default()
             });
         }
         // Of several choices the first one.

@@ -56,11 +56,11 @@ impl Checker<'_> {
 }
 
 fn check_exception(exception: &Exception) -> Option<&'static str> {
-    let Exception { model, upstream, read, write, on_break } = exception;
+    let Exception { model, upstream, read, write, on_break, input, output } = exception;
     match (model, upstream) {
         (None, None) => Some("the table fits every request; allowed: model or upstream, or the keys in [prices]"),
-        _ if read.is_none() && write.is_none() && on_break.is_none() => {
-            Some("the table sets nothing; allowed: at least one of read, write and break")
+        _ if (read, write, on_break, input, output) == (&None, &None, &None, &None, &None) => {
+            Some("the table sets nothing; allowed: at least one of read, write, break, input and output")
         }
         _ => None,
     }

@@ -38,7 +38,7 @@ fn what_contradicts_itself_is_refused() {
         ),
         (
             "[[prices.of]]\nmodel = \"x\"",
-            "proxy.toml:1:1: prices.of.0: the table sets nothing; allowed: at least one of read, write and break",
+            "proxy.toml:1:1: prices.of.0: the table sets nothing; allowed: at least one of read, write, break, input and output",
         ),
         ("[tools.x]\nreads = \"\"", "proxy.toml:2:9: tools.x.reads: empty; allowed: the name of an argument"),
         (

@@ -61,9 +61,10 @@ struct WireUsage {
     abridge_all_rounds: Option<Box<WireUsage>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Details {
     cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
 }
 
 /// Whether a chunk may hold usage or the reason why the model stopped. Many servers write `"finish_reason":null` and
@@ -86,9 +87,15 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
             Some(all) => *all,
             None => billed,
         };
+        let input = billed.prompt_tokens.unwrap_or_default();
+        let details = billed.prompt_tokens_details.unwrap_or_default();
+        let cached = details.cached_tokens.unwrap_or_default();
         answer.usage = Some(Usage {
-            input: billed.prompt_tokens.unwrap_or_default(),
-            cached: billed.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or_default(),
+            input,
+            cached,
+            // Some gateways count what was served as written, too.
+            written: details.cache_write_tokens.unwrap_or_default().min(input.saturating_sub(cached)),
+            written_hour: 0,
             output: billed.completion_tokens.unwrap_or_default(),
         });
     }
@@ -164,7 +171,7 @@ mod tests {
         let expected = Answer {
             text: Some("a\né".to_owned()),
             stop_reason: Some("stop".to_owned()),
-            usage: Some(Usage { input: 9, cached: 8, output: 3 }),
+            usage: Some(Usage { input: 9, cached: 8, output: 3, ..Usage::default() }),
             ..Answer::default()
         };
         assert_eq!(all, Ok(expected));

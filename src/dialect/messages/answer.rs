@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage, has_value};
@@ -55,12 +55,22 @@ struct WireUsage {
     #[serde(rename = "input_tokens")]
     input: Option<u64>,
     #[serde(rename = "cache_creation_input_tokens")]
-    cache_creation: Option<u64>,
+    written: Option<u64>,
+    /// What was written, by how long it is kept.
+    cache_creation: Option<ByLifetime>,
     #[serde(rename = "cache_read_input_tokens")]
     cache_read: Option<u64>,
     #[serde(rename = "output_tokens")]
     output: Option<u64>,
     abridge_all_rounds: Option<Box<WireUsage>>,
+}
+
+/// What was written to the cache.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ByLifetime {
+    Told { ephemeral_1h_input_tokens: u64 },
+    NotTold(IgnoredAny),
 }
 
 /// Whether an event may hold usage or the reason why the model stopped. The first byte of the value decides, as both are
@@ -126,12 +136,16 @@ fn read_block(block: &Block<'_>, answer: &mut Answer) {
 /// `input_tokens`.
 fn bill(billed: &WireUsage, answer: &mut Answer) {
     let old = answer.usage.unwrap_or_default();
-    let old_created = old.input.saturating_sub(old.cached).saturating_sub(answer.plain_input);
     answer.plain_input = billed.input.unwrap_or(answer.plain_input);
     let cached = billed.cache_read.unwrap_or(old.cached);
-    let created = billed.cache_creation.unwrap_or(old_created);
-    let input = answer.plain_input.saturating_add(created).saturating_add(cached);
-    answer.usage = Some(Usage { input, cached, output: billed.output.unwrap_or(old.output) });
+    let written = billed.written.unwrap_or(old.written);
+    let hour = match billed.cache_creation {
+        Some(ByLifetime::Told { ephemeral_1h_input_tokens }) => ephemeral_1h_input_tokens,
+        Some(ByLifetime::NotTold(_)) | None => old.written_hour,
+    };
+    let written_hour = hour.min(written);
+    let input = answer.plain_input.saturating_add(written).saturating_add(cached);
+    answer.usage = Some(Usage { input, cached, written, written_hour, output: billed.output.unwrap_or(old.output) });
 }
 
 /// What a stop reason means. Of the reasons that are known, two say that the model was done.
@@ -174,7 +188,7 @@ mod tests {
         let expected = Answer {
             text: Some("a\né".to_owned()),
             stop_reason: Some("end_turn".to_owned()),
-            usage: Some(Usage { input: 123, cached: 100, output: 9 }),
+            usage: Some(Usage { input: 123, cached: 100, written: 20, written_hour: 0, output: 9 }),
             plain_input: 3,
             is_complete: true,
             ..Answer::default()
@@ -185,14 +199,21 @@ mod tests {
     #[test]
     fn the_last_value_of_each_field_counts() {
         let usage = |delta: &str| answer(&[START, delta]).unwrap().usage.unwrap();
-        let check = |fields: &str, input, cached, output| {
+        let check = |fields: &str, [input, cached, written, written_hour, output]: [u64; 5]| {
             let delta = format!(r#"{{"type":"message_delta","delta":{{}},"usage":{{{fields}}}}}"#);
-            assert_eq!(usage(&delta), Usage { input, cached, output }, "{fields}");
+            assert_eq!(usage(&delta), Usage { input, cached, written, written_hour, output }, "{fields}");
         };
-        check(r#""output_tokens":7"#, 123, 100, 7);
-        check(r#""input_tokens":5,"output_tokens":7"#, 125, 100, 7);
-        check(r#""input_tokens":5,"cache_read_input_tokens":200,"output_tokens":7"#, 225, 200, 7);
-        check(r#""input_tokens":5,"cache_creation_input_tokens":0,"cache_read_input_tokens":null"#, 105, 100, 1);
+        check(r#""output_tokens":7"#, [123, 100, 20, 0, 7]);
+        check(r#""input_tokens":5,"output_tokens":7"#, [125, 100, 20, 0, 7]);
+        check(r#""input_tokens":5,"cache_read_input_tokens":200,"output_tokens":7"#, [225, 200, 20, 0, 7]);
+        check(
+            r#""input_tokens":5,"cache_creation_input_tokens":0,"cache_read_input_tokens":null"#,
+            [105, 100, 0, 0, 1],
+        );
+        check(
+            r#""cache_creation_input_tokens":30,"cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20}"#,
+            [133, 100, 30, 20, 1],
+        );
     }
 
     #[test]
@@ -203,7 +224,7 @@ mod tests {
         let all = all.unwrap();
         assert_eq!(all.text.as_deref(), Some("ab"));
         assert!(all.calls_tool && !all.is_error);
-        assert_eq!(all.usage, Some(Usage { input: 9, cached: 0, output: 3 }));
+        assert_eq!(all.usage, Some(Usage { input: 9, cached: 0, output: 3, ..Usage::default() }));
         assert_eq!(all.stop_reason.as_deref(), Some("tool_use"));
     }
 

@@ -54,9 +54,10 @@ struct WireUsage {
     abridge_all_rounds: Option<Box<WireUsage>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Details {
     cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -138,9 +139,15 @@ fn read_response(json: &str, answer: &mut Answer) -> Result<(), InvalidAnswer> {
             Some(all) => *all,
             None => billed,
         };
+        let input = billed.input_tokens.unwrap_or_default();
+        let details = billed.input_tokens_details.unwrap_or_default();
+        let cached = details.cached_tokens.unwrap_or_default();
         answer.usage = Some(Usage {
-            input: billed.input_tokens.unwrap_or_default(),
-            cached: billed.input_tokens_details.and_then(|details| details.cached_tokens).unwrap_or_default(),
+            input,
+            cached,
+            // Some gateways count what was served as written, too.
+            written: details.cache_write_tokens.unwrap_or_default().min(input.saturating_sub(cached)),
+            written_hour: 0,
             output: billed.output_tokens.unwrap_or_default(),
         });
     }
@@ -211,7 +218,7 @@ mod tests {
         Answer {
             text: Some("a\né".to_owned()),
             stop_reason: Some("completed".to_owned()),
-            usage: Some(Usage { input: 9, cached: 8, output: 3 }),
+            usage: Some(Usage { input: 9, cached: 8, output: 3, ..Usage::default() }),
             is_complete: true,
             ..Answer::default()
         }

@@ -58,11 +58,12 @@ pub(crate) struct Type {
 }
 
 /// Types that have a section of their own: the type, what a reader calls it, and the type that its keys are from.
-const TYPES: [(&str, &str, Option<&str>); 12] = [
+const TYPES: [(&str, &str, Option<&str>); 13] = [
     ("ByteSize", "size", None),
     ("Period", "duration", None),
     ("Fraction", "fraction", None),
     ("Price", "price", None),
+    ("Dollars", "dollars", None),
     ("Addresses", "address", None),
     ("BaseUrl", "URL", None),
     ("WebhookUrl", "webhook URL", None),
