@@ -47,6 +47,11 @@ pub trait Introspection: fmt::Debug + Sync {
     /// The status as JSON.
     fn status(&self) -> TextFuture<'_>;
 
+    /// The last days of the ledger as JSON, or why it cannot be read.
+    fn ledger(&self, _n_days: u32) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
+        Box::pin(async { Ok("[]".to_owned()) })
+    }
+
     /// One sentence for operators about the store, with the fix.
     fn store_notice(&self) -> Option<String> {
         None
@@ -69,7 +74,7 @@ pub const SUMMARIZE: &str = "/abridge/summarize";
 pub const RELOAD: &str = "/abridge/reload";
 
 /// The list of paths, for unknown ones.
-const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/reload and POST /abridge/mcp\n";
+const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/ledger, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/reload and POST /abridge/mcp\n";
 
 /// Whether abridge answers a path itself and never forwards it.
 pub fn is_admin_path(path: &str) -> bool {

@@ -129,6 +129,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         }
     }
     drop(reloads);
+    let ended = Arc::clone(&reloader.proxy);
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let drained = tokio::select! {
         drained = running.drain(grace, TASK_DRAIN_TIMEOUT) => drained,
@@ -140,6 +141,10 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
             tracing::warn!(connections = n, "stopped: server.grace ended before every answer was finished");
         }
         DrainOutcome::Interrupted => tracing::warn!("stopped at once by a second signal"),
+    }
+    let verdict = ended.verdict();
+    if !verdict.is_empty() {
+        tracing::info!("since the start: {verdict}");
     }
     Ok(drained)
 }
@@ -186,7 +191,8 @@ fn build_live(
     let names = config.admin.hosts.iter().map(String::as_str);
     let public = planner.settings.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
     let access = Access::new(environment.operator_token.as_ref().map(Secret::expose), names.chain(public));
-    let rules = Arc::new(EngineConfig { planner, endpoints, handlers: handlers(config, environment)? });
+    let handlers = handlers(config, environment)?;
+    let rules = Arc::new(EngineConfig { planner, endpoints, handlers, policy: EngineConfig::NO_POLICY.into() });
     let destinations = destinations(config, environment, &rules)?;
     let adds = clients::add_headers(config, environment);
     let allowed_origins = if adds { AllowedOrigins::Known(config.admin.origins.clone()) } else { AllowedOrigins::Any };
@@ -233,8 +239,9 @@ fn rules_of(
         None if rules.planner.settings.asks_for_prices() => rules.endpoints.clone(),
         None => return Ok(Arc::clone(rules)),
     };
-    let (planner, handlers) = (config.planner_for(route, &rules.planner)?, rules.handlers.clone());
-    Ok(Arc::new(EngineConfig { planner, endpoints, handlers }))
+    let planner = config.planner_for(route, &rules.planner)?;
+    let policy = route.policy.as_deref().map_or_else(|| Arc::clone(&rules.policy), Into::into);
+    Ok(Arc::new(EngineConfig { planner, endpoints, handlers: rules.handlers.clone(), policy }))
 }
 
 /// Builds the upstreams, without open connections.

@@ -32,6 +32,7 @@ pub mod models;
 pub mod replay;
 pub mod rewrite;
 pub mod run;
+pub mod savings;
 pub mod service;
 pub mod setup;
 pub mod show;
@@ -94,6 +95,9 @@ pub enum Command {
     /// Check that a running proxy is alive: exit code 0 if so, else 1.
     #[command(after_help = include_str!("cli/help/health.txt"))]
     Health(health::Args),
+    /// Print what the edits have saved, by day, model, client or policy.
+    #[command(after_help = include_str!("cli/help/savings.txt"))]
+    Savings(savings::Args),
     /// Print the state of a running proxy: requests, tokens, savings, failures.
     #[command(after_help = include_str!("cli/help/status.txt"))]
     Status(status::Args),

@@ -17,6 +17,7 @@ use crate::body::{Budget, Lease};
 use crate::dialect::{Dialect, ParseError};
 use crate::edit::summarize;
 use crate::events::Events;
+use crate::ledger::Ledger;
 use crate::payload::{Caller, Chain, Keys};
 use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SentNames, SummaryJob};
 use crate::planner::{PlanSettings, Planner, SummaryTiming};
@@ -27,6 +28,7 @@ use crate::summary::{Summary, SummaryIndex, SummaryState};
 use crate::tasks::Tasks;
 use crate::units::Period;
 
+pub mod bookkeeper;
 mod breaker;
 mod cold_passes;
 mod error;
@@ -44,6 +46,7 @@ pub mod summaries;
 pub mod summarizer;
 mod waits;
 
+use bookkeeper::Bookkeeper;
 use breaker::BreakerError;
 use cold_passes::ColdPasses;
 use error::SummaryError;
@@ -73,6 +76,7 @@ pub struct Engine {
     tasks: Tasks,
     kept_recalls: Arc<KeptRecalls>,
     summarizer: Summarizer,
+    bookkeeper: Bookkeeper,
     // The memory that plans may take, and how many long bodies are planned at a time.
     budget: Budget,
     long_work: Arc<Semaphore>,
@@ -87,15 +91,20 @@ pub struct EngineConfig {
     pub endpoints: Endpoints,
     /// The clients of the handlers that edits ask.
     pub handlers: HandlerClients,
+    /// The name of the policy that says so; [`Self::NO_POLICY`] for the settings themselves.
+    pub policy: Arc<str>,
 }
 
 impl EngineConfig {
     /// The same with other settings of plans.
     #[must_use]
     pub fn under(&self, settings: PlanSettings) -> Arc<Self> {
-        let (planner, endpoints, handlers) =
-            (self.planner.under(settings), self.endpoints.clone(), self.handlers.clone());
-        Arc::new(Self { planner, endpoints, handlers })
+        Arc::new(Self {
+            planner: self.planner.under(settings),
+            endpoints: self.endpoints.clone(),
+            handlers: self.handlers.clone(),
+            policy: Arc::clone(&self.policy),
+        })
     }
 }
 
@@ -261,6 +270,9 @@ pub fn edit_body(planner: &Planner, dialect: &dyn Dialect, body: Bytes) -> Edite
 // === impl EngineConfig ===
 
 impl EngineConfig {
+    /// The name of the settings where a policy has none.
+    pub const NO_POLICY: &str = "default";
+
     /// The directory that payloads are also written to, as files that an agent can read.
     pub fn export_dir(&self) -> Option<PathBuf> {
         self.planner.settings.recall.export_dir.as_ref().map(PathBuf::from)
@@ -282,7 +294,10 @@ impl Engine {
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
         let answers = Arc::new(Answers::new(store.clone(), breakers.store.clone(), Arc::clone(&summaries)));
         let (known, kept) = (Arc::clone(&summaries), Arc::clone(&answers));
-        let summarizer = Summarizer::new(known, kept, store.clone(), breakers.clone(), tasks.clone(), events);
+        let ledger = Ledger::default();
+        let (disks, billed) = (breakers.clone(), ledger.clone());
+        let bookkeeper = Bookkeeper::new(ledger, store.clone());
+        let summarizer = Summarizer::new(known, kept, store.clone(), disks, tasks.clone(), events, billed);
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
         let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
         let sent = Arc::new(SentRequests::new(Arc::clone(&summaries)));
@@ -301,6 +316,7 @@ impl Engine {
             tasks,
             kept_recalls,
             summarizer,
+            bookkeeper,
             budget,
             long_work,
         }
@@ -331,6 +347,11 @@ impl Engine {
     /// The summaries that are known. The index is empty until it is read from the store.
     pub fn summaries(&self) -> &Arc<Summaries> {
         &self.summaries
+    }
+
+    /// Keeps what answers have cost.
+    pub fn bookkeeper(&self) -> &Bookkeeper {
+        &self.bookkeeper
     }
 
     /// What tokens are counted as.

@@ -193,10 +193,12 @@ pub struct TokenTotals {
 }
 
 /// What a proxy has done in a run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RunTotals {
     /// Its requests.
     pub totals: Totals,
+    /// What the edits have saved, in words; empty if no answer was billed.
+    pub verdict: String,
     /// The texts that were taken out and stored.
     pub stored: u64,
     /// The summaries that were made.

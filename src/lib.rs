@@ -44,6 +44,7 @@ pub mod handler;
 pub mod history;
 pub mod inspect;
 pub mod language;
+pub mod ledger;
 pub mod metrics;
 pub mod names;
 pub mod otel;

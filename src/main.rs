@@ -68,6 +68,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::CheckConfig => cli::check_config::run(&sources, &config?),
         Command::Models(args) => cli::models::run(&args, &sources, &config?),
         Command::Store(command) => cli::store::run(&command, &sources, &config?),
+        Command::Savings(args) => cli::savings::run(&args, &sources, &config?),
         Command::Status(args) => cli::status::run(&args, &sources, &config?),
         Command::Show(args) => cli::show::run(&args, &sources, &config?),
         Command::Mcp(args) => cli::mcp::run(&args, &sources, &config?),

@@ -286,6 +286,13 @@ impl Report {
         summaries.for_each(|left_out| left_out.why = why);
     }
 
+    /// The size before and after: in tokens where they were counted, else in bytes.
+    pub fn sizes(&self) -> (u64, u64) {
+        let in_tokens = self.tokens_before.zip(self.tokens_after);
+        let (before, after) = in_tokens.unwrap_or((self.bytes_before, self.bytes_after));
+        (before as u64, after as u64)
+    }
+
     /// The label of each edit that changed something and how many changes it made, in policy order.
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
         let mut counts: Vec<(&'static str, usize)> = Vec::new();

@@ -31,7 +31,7 @@ use crate::{
     summary::{NoSummaries, SummaryIndex},
     tokens::{
         self, Meter, models,
-        prices::{self, PriceList},
+        prices::{self, KnownRates, PriceList},
     },
 };
 
@@ -167,6 +167,8 @@ pub struct Planner {
     pub keys: Keys,
     /// Whether what is taken out can be stored.
     pub offload: Offload,
+    /// What models cost.
+    pub rates: Arc<KnownRates>,
 }
 
 /// Of shorter bodies, in bytes, nothing is looked up that other processes know, unless they reach the trigger.
@@ -239,7 +241,8 @@ impl Planner {
 
     /// A planner that counts with this meter and names payloads with these keys.
     pub fn with(settings: PlanSettings, meter: Meter, keys: Keys, offload: Offload) -> Self {
-        Self { policy: Policy::new(&settings), settings, meter, keys, offload }
+        let rates = Arc::new(KnownRates::new(PriceList::new(&settings.prices, &settings.upstream)));
+        Self { policy: Policy::new(&settings), settings, meter, keys, offload, rates }
     }
 
     /// A planner for other settings that shares the meter and the keys.

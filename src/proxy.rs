@@ -19,6 +19,7 @@ use crate::dialect::{self, Dialect};
 use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
 use crate::events::Events;
 use crate::history::History;
+use crate::ledger::Verdict;
 use crate::metrics::Metrics;
 use crate::otel;
 use crate::payload::Caller;
@@ -69,7 +70,7 @@ use compaction::CompactionTurn;
 pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
-use exchange::{Accounting, OverheadTimer, RequestId, RequestIds};
+use exchange::{Accounting, OverheadTimer, Payer, RequestId, RequestIds};
 use fail_open::FailOpenCounters;
 use fair_shares::FairShares;
 use headers::ControlHeader;
@@ -177,6 +178,7 @@ impl Proxy {
             RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
         let recalls = Arc::new(recalls.without_store(engine.store_notice().is_some()));
         let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(engine.factors()));
+        let ledger = engine.bookkeeper().ledger().clone();
         Self {
             live: ArcSwap::from_pointee(live),
             engine,
@@ -201,6 +203,7 @@ impl Proxy {
                 metrics,
                 prefixes: PrefixTracker::default(),
                 caches: CacheLedger::default(),
+                ledger,
                 factors,
             }),
             reloads: Reloads::default(),
@@ -324,6 +327,7 @@ impl Proxy {
         let mut exchange = Exchange::new(id, admission.permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
         exchange.set_conversation(dialect, parts.uri.path(), text.len(), readable, cache);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
+        exchange.payer = Some(Box::new(Payer::new(destination, &parts.headers)));
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
         let planner = &rules.planner;
         exchange.record(self.recorder.as_ref(), || {
@@ -490,6 +494,16 @@ impl Proxy {
     /// Makes `/abridge/readyz` report 503, and ends the event streams.
     pub fn drain(&self) {
         self.stopping.cancel();
+    }
+
+    /// Stores what the ledger has counted.
+    pub async fn save_ledger(&self) {
+        self.engine.bookkeeper().save().await;
+    }
+
+    /// What the edits have saved since the start.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::of(&self.accounting.ledger.since_start())
     }
 
     /// How many summaries were made.

@@ -38,7 +38,7 @@ pub use page::{Cursor, Owner, Page, PageQuery};
 pub use postgres::PostgresStore;
 pub use redb::{OpenError, RedbStore, Salvaged};
 pub use redis::RedisStore;
-pub use shared::{Offered, SharedStore};
+pub use shared::{Note, NoteGroup, NoteKind, Offered, SharedStore};
 pub use time::{Clock, Time};
 
 /// `[store]` of `proxy.toml`.
@@ -196,6 +196,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Removes what was stored of requests, except of the last `most`.
     fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()>;
+
+    /// Stores a note for `keep`, replacing the one with the same kind and key.
+    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()>;
+
+    /// The notes of a group that have not expired, the last written first where processes share the store.
+    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>>;
 
     /// Removes what was unused for longer than its lifetime, and what would expire first of what exceeds `max_bytes`.
     /// Trusts the clock, as an operator asks for it.

@@ -209,6 +209,20 @@ pub fn grouped(number: impl fmt::Display) -> String {
     })
 }
 
+// === days ===
+
+/// Year, month and day of a day in days since 1970, in UTC.
+pub fn civil(day: u64) -> (u64, u64, u64) {
+    // Counted from 1 March of the year 0 in cycles of 400 years.
+    let days = day + 719_468;
+    let of_cycle = days % 146_097;
+    let of_year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+    let day = of_cycle - (365 * of_year + of_year / 4 - of_year / 100);
+    let month = (5 * day + 2) / 153;
+    let (date, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    (of_year + days / 146_097 * 400 + u64::from(month <= 2), month, date)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,10 @@
-//! `/abridge/status`, `/abridge/requests`, `/abridge/requests/{id}` and `/abridge/payloads`: the JSON for the page and the
-//! command line.
+//! `/abridge/status`, `/abridge/ledger`, `/abridge/requests`, `/abridge/requests/{id}` and `/abridge/payloads`: the JSON for the
+//! page and the command line.
 //!
 //! | path | query | answers |
 //! |---|---|---|
 //! | `status` | | the state of the proxy |
+//! | `ledger` | `days=N` | what answers have cost, and would have cost without edits, of the last days by upstream, model, policy and client |
 //! | `requests` | `after=SEQ&limit=N` | the first requests after that number, or without it the newest ones; oldest first, and the number of the latest |
 //! | `requests/{id}` | | one request, its changes, and its messages if `[inspect]` keeps them; `last` is the newest that was edited, and the beginning of an id is enough |
 //! | `payloads` | `search=TEXT&after=NEXT&limit=N` | payloads, last used first; `search` is the beginning of a handle, or with `[inspect]` also a text in the payload |
@@ -25,6 +26,7 @@ use crate::store::{Cursor, Page, PageQuery, Time};
 
 /// The paths.
 const STATUS: &str = "/abridge/status";
+const LEDGER: &str = "/abridge/ledger";
 const REQUESTS: &str = "/abridge/requests";
 const REQUEST: &str = "/abridge/requests/";
 const PAYLOADS: &str = "/abridge/payloads";
@@ -33,12 +35,16 @@ const PAYLOADS: &str = "/abridge/payloads";
 const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 500;
 
+/// Of how many days the ledger is read by default, and at most.
+const DEFAULT_DAYS: u32 = 30;
+const MAX_DAYS: u32 = 400;
+
 /// The longest `search`, in bytes.
 const MAX_SEARCH: usize = 200;
 
 /// Whether this module serves a path.
 pub(super) fn is_path(path: &str) -> bool {
-    [STATUS, REQUESTS, PAYLOADS].contains(&path) || path.starts_with(REQUEST)
+    [STATUS, LEDGER, REQUESTS, PAYLOADS].contains(&path) || path.starts_with(REQUEST)
 }
 
 /// Answers a request for one of these paths.
@@ -48,8 +54,20 @@ pub(super) async fn answer(path: &str, query: &str, state: &State<'_>) -> Respon
     }
     match path {
         STATUS => json(StatusCode::OK, state.introspection.status().await),
+        LEDGER => ledger(query, state).await,
         REQUESTS => requests(query, state),
         _ => payloads(query, state).await,
+    }
+}
+
+async fn ledger(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
+    let n_days = parse_query(query, ["days"]).and_then(|[days]| number(days.as_deref(), DEFAULT_DAYS));
+    let Some(n_days) = n_days.filter(|n| (1..=MAX_DAYS).contains(n)) else {
+        return bad_request("allowed: days=NUMBER, from 1 to 400\n");
+    };
+    match state.introspection.ledger(n_days).await {
+        Ok(days) => json(StatusCode::OK, days),
+        Err(reason) => json(StatusCode::SERVICE_UNAVAILABLE, to_json(&NotFound { reason })),
     }
 }
 

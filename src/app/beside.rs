@@ -30,5 +30,8 @@ pub async fn serve_beside<T>(
     // Answers that were cut had no reader.
     let _drained = running.drain(GRACE, GRACE).await;
     let stored = store.map_or(0, |store| store.counters().written);
-    Ok((outcome, RunTotals { totals: proxy.history().totals(), stored, summaries: proxy.summaries_made() }))
+    let verdict = Some(proxy.verdict()).filter(|verdict| !verdict.is_empty());
+    let verdict = verdict.map(|verdict| verdict.to_string()).unwrap_or_default();
+    let (totals, summaries) = (proxy.history().totals(), proxy.summaries_made());
+    Ok((outcome, RunTotals { totals, verdict, stored, summaries }))
 }

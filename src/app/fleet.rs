@@ -12,8 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::payload::ChainKey;
 use crate::proxy::second_try::{RescuePolicy, UNEDITED_FOR};
 use crate::proxy::{LiveConfig, Proxy};
-use crate::store::shared::{Note, NoteKind};
-use crate::store::{SharedStore, Store};
+use crate::store::{Note, NoteGroup, NoteKind, SharedStore, Store};
 use crate::tasks::Tasks;
 
 /// Reads and writes the notes of one process.
@@ -113,7 +112,7 @@ impl Notes {
     async fn exchange(&mut self) {
         let (store, live) = (Arc::clone(&self.store), self.proxy.live());
         let Some(shared) = store.shared() else { return };
-        let Ok(notes) = shared.notes().await else { return };
+        let Ok(notes) = shared.notes(NoteGroup::Fleet).await else { return };
         let own = SettingsNote::of(&live);
         let mut others = Vec::new();
         for note in &notes {
@@ -123,7 +122,7 @@ impl Notes {
                 NoteKind::Settings if note.key != self.replica => {
                     others.extend(serde_json::from_slice::<SettingsNote>(&note.value));
                 }
-                NoteKind::Settings => {}
+                NoteKind::Settings | NoteKind::Ledger => {}
             }
         }
         self.compare(&own, &others);

@@ -119,6 +119,7 @@ impl Running {
         }
         if let Some(store) = self.store.clone() {
             self.guards.push(store::maintain(store, Arc::clone(&self.proxy), config.store.clone(), &self.tasks));
+            self.guards.push(store::save_ledger(Arc::clone(&self.proxy), &self.tasks));
         }
     }
 
@@ -134,6 +135,7 @@ impl Running {
         drop(self.guards);
         // Only the last writes remain, or tunnels that would never end by themselves.
         let _ended = timeout(task_grace, self.tasks.wait()).await;
+        self.proxy.save_ledger().await;
         if let Some(webhook) = self.webhook {
             webhook.finish().await;
         }

@@ -16,6 +16,9 @@ use crate::tasks::{Tasks, run_blocking};
 /// The interval between two maintenance runs of the store.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(1);
 
+/// The interval at which the ledger is stored, if it has changed: what a kill may lose.
+const LEDGER_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The minimum interval between two sweeps of the exported files.
 const EXPORT_SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
@@ -70,6 +73,22 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
             Ok(opened(store.into(), Keys::new(secret).replacing(environment.store_secrets.old())))
         }
     }
+}
+
+/// Spawns the task that stores the ledger. It stops when the returned guard is dropped.
+pub(super) fn save_ledger(proxy: Arc<Proxy>, tasks: &Tasks) -> DropGuard {
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    tasks.spawn(async move {
+        let keeping = async {
+            loop {
+                sleep(LEDGER_INTERVAL).await;
+                proxy.save_ledger().await;
+            }
+        };
+        stopped.run_until_cancelled(keeping).await;
+    });
+    stop.drop_guard()
 }
 
 /// Spawns the task that maintains the store and sweeps exported files. It stops when the returned guard is dropped.

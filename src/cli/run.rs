@@ -169,7 +169,8 @@ impl AgentCommand {
 
 /// What was saved, in one line.
 fn describe(totals: &RunTotals) -> String {
-    let RunTotals { totals: Totals { requests, tokens, .. }, stored, summaries } = *totals;
+    let RunTotals { totals: Totals { requests, tokens, .. }, verdict, stored, summaries } = totals;
+    let (requests, tokens, stored, summaries) = (*requests, *tokens, *stored, *summaries);
     let RequestCounts { total, edited, would_be_edited, .. } = requests;
     let TokenTotals { before, after } = tokens;
     if total == 0 {
@@ -180,6 +181,7 @@ fn describe(totals: &RunTotals) -> String {
     let count =
         |n: u64, one: &str, more: &str| (n > 0).then(|| format!("{} {}", grouped(n), if n == 1 { one } else { more }));
     let parts = [
+        Some(verdict.clone()).filter(|verdict| !verdict.is_empty()),
         count(total, "request", "requests"),
         Some(format!("{} edited", grouped(edited))),
         count(would_be_edited, "would be edited", "would be edited"),

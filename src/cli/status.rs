@@ -59,6 +59,9 @@ impl Status {
             let forms: Vec<_> = forms.iter().map(|form| form.name()).collect();
             row("forms", format!("{name} requires: {} (learnt from refusals)", forms.join(", ")));
         }
+        if !self.verdict.is_empty() {
+            row("saved", self.verdict.clone());
+        }
         row("edits", if self.dry_run { format!("{edits} (dry run: reported only)") } else { edits });
         row("requests", self.totals.requests.to_text(self.dry_run));
         row("tokens", self.tokens_text());

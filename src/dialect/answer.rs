@@ -55,14 +55,6 @@ impl Answer {
     }
 }
 
-impl std::ops::AddAssign for Usage {
-    fn add_assign(&mut self, other: Self) {
-        self.input += other.input;
-        self.cached += other.cached;
-        self.output += other.output;
-    }
-}
-
 /// Whether the key occurs with a value that begins with this byte.
 pub fn has_value(json: &[u8], key: &[u8], first: u8) -> bool {
     memmem::find_iter(json, key).any(|at| {

@@ -23,6 +23,7 @@ use super::summaries::{Claim, Leader, Lease, Summaries, Turn};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
 use crate::events::{Event, EventKind, Events};
+use crate::ledger::Ledger;
 use crate::payload::{Caller, Lifetime, Place};
 use crate::plan::SummaryJob;
 use crate::store::Store;
@@ -79,6 +80,7 @@ struct Shared {
     plain_only: Mutex<HashSet<String>>,
     counts: Counts,
     jitter: RandomState,
+    ledger: Ledger,
 }
 
 #[derive(Debug, Default)]
@@ -135,6 +137,7 @@ impl Summarizer {
         breakers: DiskBreakers,
         tasks: Tasks,
         events: Events,
+        ledger: Ledger,
     ) -> Self {
         let shared = Shared {
             summaries,
@@ -147,6 +150,7 @@ impl Summarizer {
             plain_only: Mutex::default(),
             counts: Counts::default(),
             jitter: RandomState::new(),
+            ledger,
         };
         Self { shared: Arc::new(shared) }
     }

@@ -17,7 +17,8 @@ use crate::recall::Via;
 use crate::span::Span;
 use crate::store::tests::memory::MemoryStore;
 use crate::store::{
-    self, Clock, Offered, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult, Verified,
+    self, Clock, Note, NoteGroup, Offered, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult,
+    Verified,
 };
 use crate::string_index::StringIndex;
 use crate::summary::{Prompt, SummaryInput};
@@ -42,7 +43,12 @@ fn keys() -> Keys {
 fn config(settings: &PlanSettings) -> Arc<EngineConfig> {
     let meter = Meter::new(&settings.tokens, &settings.models);
     let planner = Planner::with(settings.clone(), meter, keys(), Offload::Possible);
-    Arc::new(EngineConfig { planner, endpoints: Endpoints::default(), handlers: HandlerClients::default() })
+    Arc::new(EngineConfig {
+        planner,
+        endpoints: Endpoints::default(),
+        handlers: HandlerClients::default(),
+        policy: EngineConfig::NO_POLICY.into(),
+    })
 }
 
 /// An engine and its store.
@@ -296,6 +302,14 @@ impl Store for Stuck {
 
     fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
         self.0.trim_inspected(most)
+    }
+
+    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
+        self.0.note(note, keep)
+    }
+
+    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>> {
+        self.0.notes(group)
     }
 
     fn sweep(&self) -> StoreFuture<'_, SweepResult> {

@@ -35,6 +35,8 @@ pub(super) struct Billed<'a> {
     pub(super) model: &'a str,
     /// What the client sent.
     pub(super) received: &'a Received,
+    /// The tokens of that, as it would have been billed.
+    pub(super) received_tokens: u64,
     /// When it was sent.
     pub(super) at: Instant,
     /// What went on, with its tokens as counted.
@@ -51,6 +53,16 @@ pub(super) struct Billed<'a> {
 struct Sent {
     at: Instant,
     tokens: u64,
+    received: u64,
+}
+
+/// What is known of the request that another one continues.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Earlier {
+    /// The tokens of all that the client sent, as it would have been billed; 0 if the request continues none.
+    pub(super) received: u64,
+    /// Whether the model has a cache that still has the prompt.
+    pub(super) is_warm: bool,
 }
 
 #[derive(Debug, Default)]
@@ -144,8 +156,8 @@ impl Default for CacheLedger {
 }
 
 impl CacheLedger {
-    /// Accounts for a bill.
-    pub(super) fn add(&self, billed: &Billed<'_>) {
+    /// Accounts for a bill. Of a dry run, whose segments were not sent, only the conversation is remembered.
+    pub(super) fn add(&self, billed: &Billed<'_>, dry_run: bool) -> Earlier {
         let mut chain = base_of(billed.scope, billed.model);
         let ends: Vec<u64> = billed
             .received
@@ -160,21 +172,27 @@ impl CacheLedger {
         let known = |(appended, end)| Some((appended, self.ends.get(end)?));
         let continued = ends.iter().rev().enumerate().find_map(known);
         let rewritten = self.roots.get(&root).filter(|_| continued.is_none());
-        let sent = Sent { at: billed.at, tokens: billed.tokens() };
+        let sent = Sent { at: billed.at, tokens: billed.tokens(), received: billed.received_tokens };
         if let Some(end) = ends.last() {
             self.ends.insert(*end, sent);
             self.roots.insert(root, sent);
         }
+        let earlier = continued.map(|(_, sent)| sent);
+        let is_recent = earlier.is_some_and(|sent| billed.at.saturating_duration_since(sent.at).as_secs() <= USUAL);
+        let received = earlier.map_or(0, |sent| sent.received);
         self.with(|accounts| {
             let account = accounts.of_model(billed.upstream, billed.model);
-            if let Some((appended, sent)) = continued {
-                account.continues(billed, sent, appended);
-            } else if let Some(sent) = rewritten {
-                let had = sent.tokens.min(billed.tokens());
-                account.lost.client += billed.scaled(had.saturating_sub(billed.known));
+            if !dry_run {
+                if let Some((appended, sent)) = continued {
+                    account.continues(billed, sent, appended);
+                } else if let Some(sent) = rewritten {
+                    let had = sent.tokens.min(billed.tokens());
+                    account.lost.client += billed.scaled(had.saturating_sub(billed.known));
+                }
             }
             account.serves(billed.cached);
-        });
+            Earlier { received, is_warm: is_recent && account.smallest.is_some() }
+        })
     }
 
     /// Whether the last request of a conversation was sent so long ago that the cache has lost it. Only what was learnt of the

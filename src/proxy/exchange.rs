@@ -35,12 +35,14 @@ use crate::tokens::factor::Factor;
 use crate::upstream::UpstreamName;
 
 mod accounting;
+mod bookkeeping;
 mod log_line;
 mod rescue_kind;
 mod traced;
 
 use accounting::Conversation;
 pub(super) use accounting::{Accounting, OverheadTimer};
+pub(super) use bookkeeping::Payer;
 use log_line::LogLine;
 pub(super) use rescue_kind::RescueKind;
 use traced::Traced;
@@ -73,6 +75,8 @@ pub struct Exchange {
     /// The messages to keep for inspection, if any.
     pub(super) pending_inspection: Option<Box<PendingInspection>>,
     id: RequestId,
+    /// Who pays for the request, if it is edited.
+    pub(super) payer: Option<Box<Payer>>,
     /// The name of the client, if the settings know it.
     pub(super) client: Option<HeaderValue>,
     upstream: UpstreamName,
@@ -150,6 +154,7 @@ impl Exchange {
             rescue: None,
             recalls: None,
             pending_inspection: None,
+            payer: None,
             id,
             client: None,
             upstream: UpstreamName::default(),

@@ -36,6 +36,15 @@ struct KnownPrefixes {
 /// The most messages in a generation, about 2 MB.
 const MAX_GENERATION: usize = 128 << 10;
 
+// === impl CacheScope ===
+
+impl CacheScope {
+    /// A cache of its own for what dry runs would have sent.
+    pub(super) fn of_dry_runs(self) -> Self {
+        Self(!self.0)
+    }
+}
+
 // === impl PrefixTracker ===
 
 impl PrefixTracker {

@@ -1,5 +1,7 @@
 //! `GET /abridge/metrics`: the counters of the proxy, and the gauges that are read at each scrape.
 
+use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -21,6 +23,7 @@ impl Introspection for Proxy {
             self.write_requests(&mut exposition);
             self.write_clients(&mut exposition);
             self.accounting.metrics.write(&mut exposition);
+            self.write_costs(&mut exposition);
             self.write_store(&mut exposition).await;
             self.write_summaries(&mut exposition);
             self.write_handlers(&mut exposition);
@@ -32,6 +35,13 @@ impl Introspection for Proxy {
 
     fn status(&self) -> TextFuture<'_> {
         Box::pin(self.status_json())
+    }
+
+    fn ledger(&self, n_days: u32) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
+        Box::pin(async move {
+            let days = self.engine.bookkeeper().days(n_days).await.map_err(|error| error.to_string())?;
+            serde_json::to_string(&days).map_err(|error| error.to_string())
+        })
     }
 
     fn store_notice(&self) -> Option<String> {
@@ -96,6 +106,25 @@ impl Proxy {
         let live = self.live();
         let each = live.clients.counts().map(|(name, n)| (label("client", name), n));
         exposition.counters("abridge_client_requests", "Requests of the clients of the settings", each);
+    }
+
+    /// Costs by model, of requests that were sent as edited.
+    fn write_costs(&self, exposition: &mut Exposition) {
+        let mut models = BTreeMap::<String, [u64; 2]>::new();
+        let page = self.accounting.ledger.since_start();
+        for (account, figures) in page.rows().filter(|(account, _)| !account.dry_run) {
+            let [cost, other] = models.entry(account.model.clone()).or_default();
+            *cost += figures.cost.0 / 1000;
+            *other += figures.other_cost.0 / 1000;
+        }
+        let of =
+            |n: usize| models.iter().map(move |(model, costs)| (label("model", model), costs[n])).collect::<Vec<_>>();
+        exposition.counters("abridge_cost_microdollars", "What answers and summaries have cost at list price", of(0));
+        exposition.counters(
+            "abridge_unedited_cost_microdollars",
+            "What the same answers would have cost without the edits, as far as that can be told",
+            of(1),
+        );
     }
 
     async fn write_store(&self, exposition: &mut Exposition) {

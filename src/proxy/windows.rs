@@ -249,8 +249,12 @@ mod tests {
         let listing = r#"{"data":[{"id":"house-model","max_model_len":16000}]}"#;
         let (upstream, answering) = upstream([("503 Service Unavailable", ""), ("200 OK", listing)]);
         let planner = Planner::new(PlanSettings::default());
-        let rules =
-            Arc::new(EngineConfig { planner, endpoints: Endpoints::default(), handlers: HandlerClients::default() });
+        let rules = Arc::new(EngineConfig {
+            planner,
+            endpoints: Endpoints::default(),
+            handlers: HandlerClients::default(),
+            policy: EngineConfig::NO_POLICY.into(),
+        });
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
         let mut report = Report { model: Some("house-model".to_owned()), bytes_before: MIN_BODY, ..Report::default() };
         let windows = WindowDiscovery { began: Instant::now(), gate: Arc::new(FetchGate::new(true, Duration::ZERO)) };

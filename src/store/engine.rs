@@ -20,7 +20,7 @@ use super::codec::{Name, Unreadable};
 use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
 use super::secret::{Secrets, Texts};
-use super::shared::{Claim, Claimant, Note, Seen, SharedStore};
+use super::shared::{Claim, Claimant, Note, NoteGroup, Seen, SharedStore};
 use super::{
     Clock, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreEngine, StoreError,
     StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
@@ -389,6 +389,17 @@ impl<E: Engine> Store for EngineStore<E> {
         Box::pin(self.inner.engine.trim_inspected(most))
     }
 
+    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.inner.engine.note(self.inner.seal_note(note)?, keep).await })
+    }
+
+    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>> {
+        Box::pin(async move {
+            let notes = self.inner.engine.notes(group).await?;
+            Ok(notes.into_iter().filter_map(|note| self.inner.open_note(note)).collect())
+        })
+    }
+
     fn sweep(&self) -> StoreFuture<'_, SweepResult> {
         Box::pin(self.inner.sweep_all())
     }
@@ -452,17 +463,6 @@ impl<E: Engine> SharedStore for EngineStore<E> {
 
     fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreFuture<'_, ()> {
         Box::pin(self.inner.engine.release(place, claimant, not_before))
-    }
-
-    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.inner.engine.note(self.inner.seal_note(note)?, keep).await })
-    }
-
-    fn notes(&self) -> StoreFuture<'_, Vec<Note>> {
-        Box::pin(async {
-            let notes = self.inner.engine.notes().await?;
-            Ok(notes.into_iter().filter_map(|note| self.inner.open_note(note)).collect())
-        })
     }
 
     fn epoch(&self) -> u64 {

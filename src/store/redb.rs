@@ -25,8 +25,8 @@ use super::codec::{Encoded, Encoder, Name};
 use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
 use super::{
-    Clock, MAX_SUMMARIES, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreError,
-    StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
+    Clock, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store,
+    StoreCounters, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, yield_thread};
@@ -337,6 +337,15 @@ impl Store for RedbStore {
         Box::pin(self.run(Op::Sweep, move |writer| writer.trim_inspected(most)))
     }
 
+    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
+        Box::pin(self.run(Op::Put, move |writer| writer.note(&note, keep)))
+    }
+
+    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>> {
+        let now = self.shared.clock.now();
+        Box::pin(self.read(move |db| tables::notes::all(db, group, now)))
+    }
+
     fn sweep(&self) -> StoreFuture<'_, SweepResult> {
         Box::pin(self.run(Op::Sweep, Writer::sweep_now))
     }
@@ -385,7 +394,7 @@ impl Store for RedbStore {
 
     fn stats(&self) -> StoreFuture<'_, Stats> {
         Box::pin(async move {
-            let totals = self.read(totals).await?;
+            let totals = self.read(tables::totals).await?;
             Ok(self.shared.counts.stats(Stats { file_bytes: self.shared.file_len(), ..totals }))
         })
     }
@@ -471,21 +480,6 @@ fn entries(db: &Database) -> Result<Vec<PayloadInfo>, Error> {
     let mut entries = Vec::new();
     tables::for_each_payload(db, |entry| entries.push(entry))?;
     Ok(entries)
-}
-
-fn totals(db: &Database) -> Result<Stats, Error> {
-    let mut stats = Stats { tombstones: tables::count_tombstones(db)?, ..Stats::default() };
-    tables::for_each_payload(db, |entry| {
-        stats.payloads += 1;
-        stats.bytes = stats.bytes.saturating_add(entry.bytes);
-        stats.stored_bytes = stats.stored_bytes.saturating_add(entry.stored_bytes);
-    })?;
-    tables::for_each_summary(db, |_, _, stored_bytes| {
-        stats.summaries += 1;
-        stats.summary_bytes = stats.summary_bytes.saturating_add(stored_bytes);
-    })?;
-    (stats.inspected, stats.inspected_bytes) = tables::inspected_totals(db)?;
-    Ok(stats)
 }
 
 fn failed(op: Op, error: Error) -> StoreError {

@@ -13,7 +13,7 @@ use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineError, EngineStore, OpenError, Stale, Start, Terms, count};
-use super::{Op, PayloadInfo, StoreError, TOMBSTONES, Time};
+use super::{NoteGroup, Op, PayloadInfo, StoreError, TOMBSTONES, Time};
 use crate::payload::{Lifetime, PayloadKey};
 
 mod answers;
@@ -218,7 +218,10 @@ impl Engine for Redis {
     }
 
     async fn sweep_notes(&self) -> Result<(), StoreError> {
-        self.write_one(Op::Sweep, Step::of_fleet("notes").with("sweep")).await.map(drop)
+        for group in [NoteGroup::Fleet, NoteGroup::Ledger] {
+            self.write_one(Op::Sweep, Step::of_fleet("notes").with(group.label()).with("sweep")).await?;
+        }
+        Ok(())
     }
 
     async fn trim_swept(&self) -> Result<(), StoreError> {

@@ -24,12 +24,6 @@ pub trait SharedStore: Store {
     /// has by now is left alone.
     fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreFuture<'_, ()>;
 
-    /// Stores a note for `keep`, replacing the one with the same kind and key.
-    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()>;
-
-    /// All notes, [`MAX_NOTES`] at most, the last written first.
-    fn notes(&self) -> StoreFuture<'_, Vec<Note>>;
-
     /// How often the engine was connected to.
     fn epoch(&self) -> u64;
 }
@@ -106,19 +100,27 @@ pub enum NoteKind {
     Unedited,
     /// The settings of a process.
     Settings,
+    /// What one process has counted on one day.
+    Ledger,
+}
+
+/// Notes that are read together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NoteGroup {
+    /// What the processes of a fleet tell each other.
+    Fleet,
+    /// The ledger.
+    Ledger,
 }
 
 /// How many summaries of one conversation are looked up.
 pub const MAX_SEEN: usize = 64;
 
-/// How many notes are read.
-pub const MAX_NOTES: usize = 4096;
-
 // === impl NoteKind ===
 
 impl NoteKind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Window, Self::Unedited, Self::Settings];
+    pub const ALL: [Self; 4] = [Self::Window, Self::Unedited, Self::Settings, Self::Ledger];
 
     /// The kind as it is stored.
     pub fn label(self) -> &'static str {
@@ -126,6 +128,37 @@ impl NoteKind {
             Self::Window => "window",
             Self::Unedited => "unedited",
             Self::Settings => "settings",
+            Self::Ledger => "ledger",
+        }
+    }
+
+    /// What it is read with.
+    pub fn group(self) -> NoteGroup {
+        if self == Self::Ledger { NoteGroup::Ledger } else { NoteGroup::Fleet }
+    }
+
+    /// The kinds of a group.
+    pub(super) fn of(group: NoteGroup) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |kind| kind.group() == group)
+    }
+}
+
+// === impl NoteGroup ===
+
+impl NoteGroup {
+    /// How many notes are read, the last written ones.
+    pub(super) fn most(self) -> usize {
+        match self {
+            Self::Fleet => 4096,
+            Self::Ledger => 32_768,
+        }
+    }
+
+    /// The group as it is stored, where each has a place of its own.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Fleet => "notes",
+            Self::Ledger => "ledger",
         }
     }
 }

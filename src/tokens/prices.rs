@@ -9,7 +9,7 @@ use super::models::{Pattern, TABLES_FILE, is_family};
 
 mod dollars;
 
-pub use dollars::{Dollars, Nanodollars, Rates};
+pub use dollars::{Dollars, KnownRates, Nanodollars, Rates};
 
 /// `[prices]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]

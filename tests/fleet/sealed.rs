@@ -6,9 +6,8 @@ use std::time::Duration;
 use abridge_proxy::payload::{ChainKey, Keys, Lifetime, PayloadKey, Place};
 use abridge_proxy::store::engine::{self, EngineClock, EngineError, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
-use abridge_proxy::store::shared::{Note, NoteKind};
 use abridge_proxy::store::tests::conformance::dense;
-use abridge_proxy::store::{FleetStore, PageQuery, Settings, StoreErrorKind};
+use abridge_proxy::store::{FleetStore, Note, NoteGroup, NoteKind, PageQuery, Settings, StoreErrorKind};
 use bytes::Bytes;
 
 use crate::engine::{Engine, on_each_engine};
@@ -95,7 +94,7 @@ async fn who_reads_the_engine_finds_neither_texts_nor_handles(engine: Engine) {
         assert_eq!(store.get(handle).await.unwrap().unwrap(), texts[0]);
         assert_eq!(store.summary(place().beginning).await.unwrap().unwrap(), texts[1]);
         assert_eq!(store.inspected("req_1".to_owned()).await.unwrap().unwrap(), texts[2]);
-        assert_eq!(store.notes().await.unwrap()[0].value, texts[3]);
+        assert_eq!(store.notes(NoteGroup::Fleet).await.unwrap()[0].value, texts[3]);
         assert_eq!(store.list(9).await.unwrap()[0].key, handle);
     }
 }

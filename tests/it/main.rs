@@ -41,6 +41,7 @@ mod injection; // texts that imitate those of abridge
 mod inspect; // `abridge status`, `diff` and `show`, and what is kept for them
 mod known_clients; // [clients]: tokens, certificates, names
 mod late_results; // tool results that arrive after later messages
+mod ledger; // what answers cost, and would have cost
 mod limits; // every limit, at the limit
 mod listen; // addresses, sockets, versions of HTTP
 mod manual_summary; // POST /abridge/summarize, and `abridge summarize`

@@ -43,7 +43,10 @@ impl Process {
         let engine = Engine::new(store, Duration::from_secs(10), keys, Tasks::default(), Events::default());
         engine.summaries().read_index().await;
         let (endpoints, handlers) = (Endpoints::default(), HandlerClients::default());
-        Self { engine, config: Arc::new(EngineConfig { planner, endpoints, handlers }) }
+        Self {
+            engine,
+            config: Arc::new(EngineConfig { planner, endpoints, handlers, policy: EngineConfig::NO_POLICY.into() }),
+        }
     }
 
     async fn edit(&self, body: &Bytes, mode: EditMode, is_cold: bool) -> EditedBody {

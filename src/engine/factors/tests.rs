@@ -52,6 +52,7 @@ impl Process {
                 planner,
                 endpoints: Endpoints::default(),
                 handlers: HandlerClients::default(),
+                policy: EngineConfig::NO_POLICY.into(),
             }),
         }
     }

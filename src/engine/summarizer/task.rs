@@ -234,7 +234,7 @@ impl SummaryTask<'_> {
         let body = spec.request(dialect, candidate.model).ok_or(CallError::NoRequest)?;
         let betas = if spec.input == PromptMode::Plain { &[] } else { &*self.job.betas };
         let answer = call::call(candidate, dialect, body, betas, &self.config.summarize().retry, idle_timeout).await?;
-        self.bill(&answer);
+        self.bill(candidate, &answer);
         let stop = match &answer.stop_reason {
             _ if answer.calls_tool => Stop::ToolCall,
             Some(reason) => dialect.stop(reason),
@@ -258,7 +258,7 @@ impl SummaryTask<'_> {
         let dialect = self.origin.dialect;
         let betas: Vec<_> = self.job.betas.iter().copied().chain(dialect.compaction_beta()).collect();
         let answer = call::call(candidate, dialect, body, &betas, &self.config.summarize().retry, idle_timeout).await?;
-        self.bill(&answer);
+        self.bill(candidate, &answer);
         self.counted(answer.compaction.ok_or(Fault::Empty)?, true).await
     }
 
@@ -268,7 +268,10 @@ impl SummaryTask<'_> {
         self.origin.dialect.compaction_request(&self.job.source, max_tokens)
     }
 
-    fn bill(&mut self, answer: &Answer) {
+    fn bill(&mut self, candidate: &Candidate<'_>, answer: &Answer) {
+        let model = candidate.model.or(self.job.model.as_deref()).unwrap_or_default();
+        let upstream = self.origin.upstream.name().as_str();
+        self.shared.ledger.add_summary(&self.config.planner.rates, &self.config.policy, upstream, model, answer.usage);
         if let Some(usage) = answer.usage {
             self.shared.add(usage);
             *self.usage.get_or_insert_default() += usage;

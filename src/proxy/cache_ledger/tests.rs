@@ -30,17 +30,19 @@ impl Scene {
         let root = Fingerprint::of(&messages.as_bytes()[..1]);
         let received = Received { messages: messages.as_bytes().iter().map(message).collect(), root };
         let segment = PromptSegment { fingerprint: Fingerprint::default(), tokens: 1000 };
-        self.ledger.add(&Billed {
+        let billed = Billed {
             scope: CacheScope::default(),
             upstream: "u",
             model,
             received: &received,
+            received_tokens: 0,
             at: self.now,
             segments: &vec![segment; messages.len()],
             known: 1000 * known,
             input: 2000 * messages.len() as u64,
             cached,
-        });
+        };
+        self.ledger.add(&billed, false);
     }
 
     /// Whether the conversation that begins so has expired so many seconds after the last request.

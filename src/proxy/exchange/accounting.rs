@@ -13,9 +13,10 @@ use crate::engine::WaitCause;
 use crate::engine::factors::Factors;
 use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::{Changes, short};
+use crate::ledger::{Ledger, scaled};
 use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::plan::Plan;
-use crate::proxy::cache_ledger::{Billed, CacheLedger};
+use crate::proxy::cache_ledger::{Billed, CacheLedger, Earlier};
 use crate::proxy::inspection::PendingInspection;
 use crate::proxy::notices::Notices;
 use crate::proxy::notices::stalls::Stalls;
@@ -36,6 +37,8 @@ pub(in crate::proxy) struct Accounting {
     pub(in crate::proxy) prefixes: PrefixTracker,
     /// What prompt caches have served.
     pub(in crate::proxy) caches: CacheLedger,
+    /// What answers have cost.
+    pub(in crate::proxy) ledger: Ledger,
     /// What tokens are counted as.
     pub(in crate::proxy) factors: Arc<Factors>,
     /// Warnings that are logged once.
@@ -135,6 +138,7 @@ impl Exchange {
         accounting.metrics.observe_added(way, self.added);
         accounting.metrics.count_upstream(self.upstream.as_str(), self.answer.is_some());
         let Some(mut entry) = self.entry(tap_report, end) else { return accounting.history.count_passed() };
+        let mut earlier = None;
         if let Some(report) = self.edit.as_ref().and_then(|edit| edit.report.as_deref()) {
             if entry.outcome == Outcome::Edited {
                 accounting.metrics.count_edits(report);
@@ -149,7 +153,7 @@ impl Exchange {
                 if !tap_report.is_joined {
                     self.learn_factor(&accounting.factors, tap_report);
                     self.watch_prompt(&accounting.notices.stalls, tap_report);
-                    self.account_for_cache(&accounting.caches, tap_report);
+                    earlier = self.account_for_cache(&accounting.caches, tap_report);
                 }
                 accounting.metrics.count_answer(&AnswerUsage {
                     model: entry.model.as_deref(),
@@ -159,6 +163,7 @@ impl Exchange {
                 });
             }
         }
+        self.enter_into_ledger(&accounting, tap_report, earlier);
         self.end_trace(&entry);
         self.note_changes(&accounting.history);
         let Some(inspection) = self.pending_inspection.take() else {
@@ -205,23 +210,26 @@ impl Exchange {
         stalls.note(self.upstream.as_str(), &short(model), tokens.unwrap_or(bytes / 4) as u64, usage.input);
     }
 
-    /// Accounts for what the prompt cache has served. Of a dry run, no share is known.
-    fn account_for_cache(&self, caches: &CacheLedger, tap_report: &TapReport) {
-        let (Some(edit), Some(conversation)) = (&self.edit, &self.conversation) else { return };
-        let is_whole = edit.counted.is_some_and(|counted| counted.is_whole);
-        let (Some(received), Some(report), true) = (&edit.received, &edit.report, is_whole) else { return };
-        let (Some(usage), Some(share)) = (tap_report.usage, self.prefix_kept) else { return };
-        caches.add(&Billed {
+    /// Accounts for what the prompt cache has served. Returns what is known of the request that this one continues.
+    fn account_for_cache(&self, caches: &CacheLedger, tap_report: &TapReport) -> Option<Earlier> {
+        let (edit, conversation) = (self.edit.as_ref()?, self.conversation.as_ref()?);
+        let (received, report) = (edit.received.as_deref()?, edit.report.as_deref()?);
+        let (counted, usage) = (edit.counted?, tap_report.usage?);
+        let (before, after) = report.sizes();
+        let tokens = edit.segments.iter().map(|segment| segment.tokens as u64).sum();
+        let billed = Billed {
             scope: conversation.cache,
             upstream: self.upstream.as_str(),
             model: &report.model.as_deref().map(short).unwrap_or_default(),
             received,
+            received_tokens: if edit.dry_run { usage.input } else { scaled(usage.input, before, after) },
             at: self.sent,
             segments: &edit.segments,
-            known: history::share_of(share, edit.segments.iter().map(|segment| segment.tokens as u64).sum()),
+            known: self.prefix_kept.map_or(0, |share| history::share_of(share, tokens)),
             input: usage.input,
             cached: usage.cached,
-        });
+        };
+        (counted.is_whole && (edit.dry_run || self.prefix_kept.is_some())).then(|| caches.add(&billed, edit.dry_run))
     }
 
     fn note_changes(&self, history: &History) {

@@ -10,7 +10,7 @@ use super::identity::Identity;
 use super::link::{Connect, Links};
 use super::writer::NewRow;
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
-use crate::store::shared::{Claim, Claimant, Note, Seen};
+use crate::store::shared::{Claim, Claimant, Note, NoteGroup, Seen};
 use crate::store::{PayloadInfo, Settings, StoreError, Time};
 use crate::tasks::Tasks;
 
@@ -142,7 +142,7 @@ pub(in crate::store) trait Exchange: Send + Sync + Sized + 'static {
 
     fn note(&self, note: Note, keep: Duration) -> impl Reply<()>;
 
-    fn notes(&self) -> impl Reply<Vec<Note>>;
+    fn notes(&self, group: NoteGroup) -> impl Reply<Vec<Note>>;
 }
 
 // === impl Terms ===

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use super::{Postgres, blob, blobs, int};
 use crate::payload::{ChainKey, Place};
 use crate::store::engine::{Exchange, count};
-use crate::store::shared::{Claim, Claimant, MAX_NOTES, MAX_SEEN, Note, NoteKind, Seen, SeenState};
+use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, NoteGroup, NoteKind, Seen, SeenState};
 use crate::store::{Op, StoreError};
 
 impl Exchange for Postgres {
@@ -89,9 +89,10 @@ impl Exchange for Postgres {
         self.execute(Op::Put, "note", &parameters).await.map(drop)
     }
 
-    async fn notes(&self) -> Result<Vec<Note>, StoreError> {
-        let (now, most) = (self.terms.clock.told(), count(MAX_NOTES as u64));
-        let found = self.rows(Op::Get, "notes", &[int(&now), int(&most)]).await?;
+    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
+        let (now, most) = (self.terms.clock.told(), count(group.most() as u64));
+        let kinds: Vec<_> = NoteKind::of(group).map(NoteKind::label).collect();
+        let found = self.rows(Op::Get, "notes", &[int(&now), int(&most), (&kinds as _, Type::TEXT_ARRAY)]).await?;
         let mut notes = Vec::new();
         for row in &found {
             let kind: String = self.cell(row, 0)?;

@@ -126,7 +126,7 @@ INSERT INTO abridge_notes (kind, key, value, written, until)
     written = excluded.written, until = excluded.until;
 
 -- name: notes
-SELECT kind, key, value FROM abridge_notes WHERE until > :now ORDER BY written DESC, key LIMIT $2;
+SELECT kind, key, value FROM abridge_notes WHERE kind = ANY($3) AND until > :now ORDER BY written DESC, key LIMIT $2;
 
 -- name: put_inspected
 INSERT INTO abridge_inspected (id, body, at) VALUES ($2, $3, :now);

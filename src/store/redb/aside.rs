@@ -7,6 +7,7 @@ use std::{fs, io};
 use super::file::OpenError;
 use crate::platform::files::sync;
 use crate::store::Time;
+use crate::units::civil;
 
 /// The suffix of a file that was set aside, before the time.
 const ASIDE: &str = ".aside-";
@@ -57,14 +58,7 @@ pub fn aside_of(path: &Path) -> Vec<PathBuf> {
 /// A time as `20261125T034112Z`.
 fn utc(Time(seconds): Time) -> String {
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // The civil date of a day, counted from 1 March of the year 0 in cycles of 400 years.
-    let days = days + 719_468;
-    let of_cycle = days % 146_097;
-    let of_year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
-    let day = of_cycle - (365 * of_year + of_year / 4 - of_year / 100);
-    let month = (5 * day + 2) / 153;
-    let (date, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = of_year + days / 146_097 * 400 + u64::from(month <= 2);
+    let (year, month, date) = civil(days);
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
     format!("{year:04}{month:02}{date:02}T{hour:02}{minute:02}{second:02}Z")
 }

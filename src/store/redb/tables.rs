@@ -10,12 +10,13 @@ use ::redb::{
 use crate::inspect;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
 use crate::store::codec::{Encoded, Name, Unreadable, check, decode};
-use crate::store::{PayloadInfo, TOMBSTONES, Time};
+use crate::store::{PayloadInfo, Stats, TOMBSTONES, Time};
 use crate::tasks::yield_thread;
 
 pub(super) mod check;
 pub(super) mod clock;
 pub(super) mod lifetimes;
+pub(super) mod notes;
 
 use lifetimes::CHAINED;
 
@@ -448,4 +449,20 @@ pub(super) fn inspected_totals(db: &Database) -> Result<(u64, u64), Error> {
         total = (total.0 + 1, u64::saturating_add(total.1, row?.1.value().2));
     }
     Ok(total)
+}
+
+/// Totals of all that is stored.
+pub(super) fn totals(db: &Database) -> Result<Stats, Error> {
+    let mut stats = Stats { tombstones: count_tombstones(db)?, ..Stats::default() };
+    for_each_payload(db, |entry| {
+        stats.payloads += 1;
+        stats.bytes = stats.bytes.saturating_add(entry.bytes);
+        stats.stored_bytes = stats.stored_bytes.saturating_add(entry.stored_bytes);
+    })?;
+    for_each_summary(db, |_, _, stored_bytes| {
+        stats.summaries += 1;
+        stats.summary_bytes = stats.summary_bytes.saturating_add(stored_bytes);
+    })?;
+    (stats.inspected, stats.inspected_bytes) = inspected_totals(db)?;
+    Ok(stats)
 }

@@ -15,7 +15,7 @@ use super::{DatabaseOptions, OnDamage, Shared, aside, closed, failed, holder, ki
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::{Encoded, Name};
 use crate::store::expiry::Expiry;
-use crate::store::{Offered, Op, StoreError, StoreErrorKind, Time};
+use crate::store::{Note, Offered, Op, StoreError, StoreErrorKind, Time};
 use crate::tasks::lower_priority;
 
 mod maintenance;
@@ -161,6 +161,11 @@ impl Writer {
         let change = self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, encoded, now, quota))?;
         self.note_commit(change);
         Ok(())
+    }
+
+    pub(super) fn note(&mut self, note: &Note, keep: Duration) -> Result<(), StoreError> {
+        self.check()?;
+        self.attempt(Op::Put, |db, now| tables::notes::put(db, note, now.later(keep), now))
     }
 
     pub(super) fn trim_inspected(&mut self, most: usize) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use super::client::Step;
 use super::{Redis, each_bucket};
 use crate::payload::{ChainKey, Place};
 use crate::store::engine::{EngineError, Exchange, count};
-use crate::store::shared::{Claim, Claimant, MAX_NOTES, MAX_SEEN, Note, NoteKind, Seen, SeenState};
+use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, NoteGroup, NoteKind, Seen, SeenState};
 use crate::store::{Op, StoreError};
 
 impl Exchange for Redis {
@@ -82,17 +82,18 @@ impl Exchange for Redis {
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> Result<(), StoreError> {
         let name = [key.as_bytes(), kind.label().as_bytes()].concat();
         let step = Step::of_fleet("note").with(name.as_slice()).with(&*value).with(count(keep.as_secs()));
+        let step = step.with(kind.group().label());
         self.write_one(Op::Put, step).await.map(drop)
     }
 
-    async fn notes(&self) -> Result<Vec<Note>, StoreError> {
-        let answer = self.read(Op::Get, Step::of_fleet("notes")).await?;
+    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
+        let answer = self.read(Op::Get, Step::of_fleet("notes").with(group.label())).await?;
         let mut notes = Vec::new();
         for note in self.read_as(answer.items())? {
             notes.extend(self.read_as(note_in(note))?);
         }
         notes.sort_by_key(|(written, note)| (Reverse(*written), note.key));
-        Ok(notes.into_iter().take(MAX_NOTES).map(|(_, note)| note).collect())
+        Ok(notes.into_iter().take(group.most()).map(|(_, note)| note).collect())
     }
 }
 

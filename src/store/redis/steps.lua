@@ -266,21 +266,21 @@ function steps.sweep_summaries()
   return {n, bytes, gone}
 end
 
--- Name, value, for how long.
+-- Name, value, for how long, the group.
 function steps.note()
   local value = now .. ' ' .. (now + tonumber(ARGV[6])) .. ' ' .. ARGV[5]
-  call('HSET', base .. 'notes', ARGV[4], value)
+  call('HSET', base .. ARGV[7], ARGV[4], value)
 end
 
--- Names and values of notes that have not expired, with the time at which they were written. Expired ones are removed.
+-- Names and values of notes of a group that have not expired, with the time at which they were written. Expired ones are removed.
 function steps.notes()
-  local found, all = {}, call('HGETALL', base .. 'notes')
+  local found, all = {}, call('HGETALL', base .. ARGV[4])
   for n = 1, #all, 2 do
     local written, till, value = string.match(all[n + 1], '^(%d+) (%d+) (.*)$')
     if tonumber(till) > now then
       found[#found + 1] = {all[n], tonumber(written), value}
-    elseif ARGV[4] == 'sweep' then
-      call('HDEL', base .. 'notes', all[n])
+    elseif ARGV[5] == 'sweep' then
+      call('HDEL', base .. ARGV[4], all[n])
     end
   end
   return found

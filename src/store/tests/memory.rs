@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
@@ -12,8 +13,8 @@ use crate::store::codec::{Encoded, Encoder, Name, Unreadable, check, decode};
 use crate::store::counts::Counts;
 use crate::store::expiry::Expiry;
 use crate::store::{
-    Clock, IN_USE, MAX_SUMMARIES, Offered, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore, Stats, Store,
-    StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
+    Clock, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore,
+    Stats, Store, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
 };
 
 mod exchange;
@@ -230,6 +231,22 @@ impl Store for MemoryStore {
 
     fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
         self.with_lock(Op::Sweep, move |inner, now| inner.trim_inspected(&self.settings, now, most))
+    }
+
+    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
+        self.with_lock(Op::Put, move |inner, now| {
+            let notes = &mut inner.exchange.notes;
+            notes.retain(|(other, until)| *until > now && (other.kind, other.key) != (note.kind, note.key));
+            notes.push((note, now.later(keep)));
+        })
+    }
+
+    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>> {
+        self.with_lock(Op::Get, move |inner, now| {
+            let notes =
+                inner.exchange.notes.iter().rev().filter(|(note, until)| *until > now && note.kind.group() == group);
+            notes.take(group.most()).map(|(note, _)| note.clone()).collect()
+        })
     }
 
     fn sweep(&self) -> StoreFuture<'_, SweepResult> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use quick_cache::sync::Cache;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{PriceList, TABLE};
@@ -40,6 +41,13 @@ struct Long {
     times_output: f64,
 }
 
+/// What models cost at one upstream. A model is looked up once.
+#[derive(Debug)]
+pub struct KnownRates {
+    prices: PriceList,
+    found: Cache<String, Option<Rates>>,
+}
+
 /// What some models cost, in the file of models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +65,9 @@ pub(super) struct Known {
 /// What a cache that keeps a prompt for an hour asks for writing, relative to other input. Source: platform.claude.com (prompt
 /// caching). No other vendor sells lifetimes.
 const HOUR: f64 = 2.0;
+
+/// How many models are remembered, whose names clients choose.
+const MAX_FOUND: usize = 256;
 
 // === impl Dollars ===
 
@@ -129,6 +140,25 @@ impl PriceList {
         // A cache that asks nothing for writing has no lifetimes to sell.
         let write_hour = if prices.write > super::Price::INPUT { input * HOUR } else { write };
         Some(Rates { input, read: input * prices.read.ratio(), write, write_hour, output, long })
+    }
+}
+
+// === impl KnownRates ===
+
+impl KnownRates {
+    /// The rates by these prices.
+    pub fn new(prices: PriceList) -> Self {
+        Self { prices, found: Cache::new(MAX_FOUND) }
+    }
+
+    /// What a model costs, if that is known.
+    pub fn of_model(&self, model: &str) -> Option<Rates> {
+        if let Some(found) = self.found.get(model) {
+            return found;
+        }
+        let rates = self.prices.dollars(Some(model));
+        self.found.insert(model.to_owned(), rates);
+        rates
     }
 }
 

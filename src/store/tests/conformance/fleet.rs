@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{DAY, PutAll as _, TestClock, dense, key, place};
 use crate::payload::{ChainKey, Lifetime};
-use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, NoteKind, Seen, SeenState};
+use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, NoteGroup, NoteKind, Seen, SeenState};
 use crate::store::{Clock, Offered, Settings, SharedStore};
 
 /// Two stores over one engine, and its clock.
@@ -190,16 +190,16 @@ async fn notes_reach_the_other_until_they_expire<S: SharedStore>(Pair { one, oth
         key: ChainKey::from_bytes([n; 16]),
         value: Bytes::from_static(value.as_bytes()),
     };
-    assert_eq!(other.notes().await.unwrap(), []);
+    assert_eq!(other.notes(NoteGroup::Fleet).await.unwrap(), []);
     one.note(note(NoteKind::Window, 1, "before"), Duration::from_secs(DAY)).await.unwrap();
     clock.forward(1);
     one.note(note(NoteKind::Window, 1, "after"), Duration::from_secs(DAY)).await.unwrap();
     clock.forward(1);
     one.note(note(NoteKind::Unedited, 1, ""), Duration::from_hours(1)).await.unwrap();
     let both = [note(NoteKind::Unedited, 1, ""), note(NoteKind::Window, 1, "after")];
-    assert_eq!(other.notes().await.unwrap(), both);
+    assert_eq!(other.notes(NoteGroup::Fleet).await.unwrap(), both);
     clock.forward(3_600);
-    assert_eq!(other.notes().await.unwrap(), both[1..]);
+    assert_eq!(other.notes(NoteGroup::Fleet).await.unwrap(), both[1..]);
     clock.forward(DAY);
-    assert_eq!(other.notes().await.unwrap(), []);
+    assert_eq!(other.notes(NoteGroup::Fleet).await.unwrap(), []);
 }

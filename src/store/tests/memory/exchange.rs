@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Inner, MemoryStore};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
-use crate::store::shared::{Claim, Claimant, MAX_NOTES, MAX_SEEN, Note, Seen, SeenState, SharedStore};
+use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, Seen, SeenState, SharedStore};
 use crate::store::{Op, Store as _, StoreFuture, Time};
 
 /// Claims, and notes.
@@ -14,7 +14,7 @@ pub(super) struct Exchange {
     pub(super) claims: HashMap<ChainKey, Claimed>,
     /// The conversations of summaries and claims.
     pub(super) roots: HashMap<ChainKey, ChainKey>,
-    notes: Vec<(Note, Time)>,
+    pub(super) notes: Vec<(Note, Time)>,
 }
 
 /// A claim, or the time after a claim in which there is none.
@@ -84,21 +84,6 @@ impl SharedStore for MemoryStore {
             }
             let until = now.later(not_before.unwrap_or_default());
             claims.insert(place.beginning, Claimed { token: None, until });
-        })
-    }
-
-    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
-        self.with_lock(Op::Put, move |inner, now| {
-            let notes = &mut inner.exchange.notes;
-            notes.retain(|(other, until)| *until > now && (other.kind, other.key) != (note.kind, note.key));
-            notes.push((note, now.later(keep)));
-        })
-    }
-
-    fn notes(&self) -> StoreFuture<'_, Vec<Note>> {
-        self.with_lock(Op::Get, |inner, now| {
-            let notes = inner.exchange.notes.iter().rev().filter(|(_, until)| *until > now);
-            notes.take(MAX_NOTES).map(|(note, _)| note.clone()).collect()
         })
     }
 

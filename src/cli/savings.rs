@@ -1,0 +1,184 @@
+//! `abridge savings`: prints what the ledger has of the last days.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::{Context, anyhow};
+
+use crate::cli::client::ProxyArgs;
+use crate::cli::{Exit, escape, print, refuse, store, to_json};
+use crate::config::{Config, Sources};
+use crate::engine::bookkeeper::{Day, stored_days};
+use crate::ledger::{Account, Figures, Page, Verdict};
+use crate::units::grouped;
+
+/// Arguments of `savings`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The number of days, with today
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
+    days: u32,
+    /// What each line is about
+    #[arg(long, value_enum, default_value_t = By::Day)]
+    by: By,
+    /// Print JSON
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print CSV
+    #[arg(long)]
+    csv: bool,
+    #[command(flatten)]
+    at: ProxyArgs,
+}
+
+/// What lines are about.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum By {
+    /// A day
+    Day,
+    /// A model
+    Model,
+    /// A program that sends requests
+    Client,
+    /// A client that the settings name
+    Caller,
+    /// A policy
+    Policy,
+    /// An upstream
+    Upstream,
+}
+
+/// A line: requests that were sent as edited, or of dry runs.
+#[derive(serde::Serialize)]
+struct Line {
+    name: String,
+    dry_run: bool,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+/// Prints the savings.
+pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
+    let days = match read(args, sources, config) {
+        Ok(days) => days,
+        Err(error) => return Ok(refuse(&error)),
+    };
+    let mut all = Page::default();
+    days.iter().for_each(|day| all.merge(day.rows.clone()));
+    let lines = lines(&days, args.by);
+    print([match (args.json, args.csv) {
+        (true, _) => to_json(&lines)?,
+        (_, true) => csv(&lines),
+        _ if lines.is_empty() => format!("no request was billed in the last {} days\n", args.days),
+        _ => table(&Verdict::of(&all), &lines, args.days),
+    }])?;
+    Ok(Exit::Ok)
+}
+
+/// The days as a running proxy tells them, or else the store.
+fn read(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Vec<Day>> {
+    let proxy = args.at.proxy(sources, config)?;
+    match proxy.get(&format!("/abridge/ledger?days={}", args.days)) {
+        Ok(answer) if answer.status == 200 => serde_json::from_slice(&answer.body)
+            .with_context(|| format!("{} answers with a ledger that this version cannot read", proxy.name())),
+        Ok(answer) => Err(anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.first_line())),
+        Err(error) => {
+            let n_days = args.days;
+            let stored = store::read(sources, config, async |store| stored_days(store, n_days).await)?;
+            stored.ok_or_else(|| anyhow::Error::new(error).context("the store cannot be read either"))
+        }
+    }
+}
+
+impl By {
+    fn name(self, day: &str, account: &Account) -> String {
+        let Account { upstream, model, policy, client, caller, .. } = account;
+        match self {
+            Self::Day => day.to_owned(),
+            Self::Model => model.clone(),
+            Self::Client => client.clone(),
+            Self::Caller => caller.clone(),
+            Self::Policy => policy.clone(),
+            Self::Upstream => upstream.clone(),
+        }
+    }
+}
+
+fn lines(days: &[Day], by: By) -> Vec<Line> {
+    let mut sums = BTreeMap::<(String, bool), Figures>::new();
+    for Day { day, rows } in days {
+        for (account, figures) in rows.rows() {
+            sums.entry((by.name(day, account), account.dry_run)).or_default().add(figures);
+        }
+    }
+    sums.into_iter().map(|((name, dry_run), figures)| Line { name, dry_run, figures }).collect()
+}
+
+impl Line {
+    /// The cost with and without the edits, in dollars.
+    fn costs(&self) -> (f64, f64) {
+        let (cost, other) = (self.figures.cost.dollars(), self.figures.other_cost.dollars());
+        if self.dry_run { (other, cost) } else { (cost, other) }
+    }
+
+    fn saved(&self) -> String {
+        let (with, without) = self.costs();
+        if without == 0.0 { "-".to_owned() } else { format!("{:.0} %", 100.0 * (without - with) / without) }
+    }
+}
+
+fn table(verdict: &Verdict, lines: &[Line], n_days: u32) -> String {
+    let mut text = format!("last {n_days} days: {verdict}\n\n");
+    let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or_default().max(10);
+    let head = ["", "requests", "edited", "input tokens", "cost", "without edits", "saved", "asked again"];
+    let [name, requests, edited, input, cost, without, saved, again] = head;
+    // Writing into a String never fails.
+    let _written = writeln!(
+        text,
+        "{name:width$} {requests:>9} {edited:>8} {input:>14} {cost:>10} {without:>14} {saved:>6} {again:>12}"
+    );
+    for line in lines {
+        let Figures { requests, edited, billed, asked_again, .. } = line.figures;
+        let (cost, without) = line.costs();
+        let name = escape::to_single_line(if line.name.is_empty() { "-" } else { &line.name }, 64);
+        let mark = if line.dry_run { "  (dry run)" } else { "" };
+        let _written = writeln!(
+            text,
+            "{name:width$} {:>9} {:>8} {:>14} {:>10} {:>14} {:>6} {:>12}{mark}",
+            grouped(requests),
+            grouped(edited),
+            grouped(billed.input),
+            format!("${cost:.2}"),
+            format!("${without:.2}"),
+            line.saved(),
+            grouped(asked_again),
+        );
+    }
+    text
+}
+
+fn csv(lines: &[Line]) -> String {
+    let mut text = "name,dry_run,requests,edited,unreported,unpriced,input_tokens,cached_tokens,written_tokens,output_tokens,other_input_tokens,cost_dollars,other_cost_dollars,asked_again,summaries\n".to_owned();
+    for Line { name, dry_run, figures } in lines {
+        let Figures {
+            requests,
+            edited,
+            unreported,
+            unpriced,
+            billed,
+            other_input,
+            cost,
+            other_cost,
+            asked_again,
+            summaries,
+        } = figures;
+        let name = name.replace('"', "\"\"");
+        let (input, cached, written, output) = (billed.input, billed.cached, billed.written, billed.output);
+        let (cost, other_cost) = (cost.dollars(), other_cost.dollars());
+        let _written = writeln!(
+            text,
+            "\"{name}\",{dry_run},{requests},{edited},{unreported},{unpriced},{input},{cached},{written},{output},{other_input},{cost:.6},{other_cost:.6},{asked_again},{summaries}"
+        );
+    }
+    text
+}

@@ -1,0 +1,100 @@
+//! Keeps the ledger in the store: this process's pages under keys of its own, and those of others to read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::{Ledger, Page, date, today};
+use crate::payload::ChainKey;
+use crate::store::{Note, NoteGroup, NoteKind, Store, StoreError};
+
+/// The pages of a ledger.
+#[derive(Debug)]
+pub struct Bookkeeper {
+    ledger: Ledger,
+    store: Option<Arc<dyn Store>>,
+    process: [u8; 12],
+}
+
+/// What was counted on one day.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Day {
+    /// The day, as `2026-11-25`, in UTC.
+    pub day: String,
+    /// What was counted.
+    pub rows: Page,
+}
+
+/// How long a page is kept.
+const KEPT: Duration = Duration::from_hours(400 * 24);
+
+// === impl Bookkeeper ===
+
+impl Bookkeeper {
+    /// Keeps this ledger.
+    pub(super) fn new(ledger: Ledger, store: Option<Arc<dyn Store>>) -> Self {
+        let mut process = [0; 12];
+        // Without random numbers, two processes of a fleet overwrite each other's pages.
+        let _random = getrandom::getrandom(&mut process);
+        Self { ledger, store, process }
+    }
+
+    /// What is counted.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Stores the pages that have changed. What cannot be stored now is stored the next time; the store has said why.
+    pub async fn save(&self) {
+        let Some(store) = &self.store else { return };
+        for (day, page) in self.ledger.take_unsaved() {
+            let mut key = [0; 16];
+            let (of_day, of_process) = key.split_at_mut(4);
+            of_day.copy_from_slice(&day.to_be_bytes());
+            of_process.copy_from_slice(&self.process);
+            // A page is text and numbers.
+            let value = serde_json::to_vec(&page).unwrap_or_default();
+            let note = Note { kind: NoteKind::Ledger, key: ChainKey::from_bytes(key), value: Bytes::from(value) };
+            if store.note(note, KEPT).await.is_err() {
+                self.ledger.put_back(day);
+            }
+        }
+    }
+
+    /// The last days of the ledger, the first one first; without a store, what this process has counted.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    pub async fn days(&self, n_days: u32) -> Result<Vec<Day>, StoreError> {
+        match &self.store {
+            Some(store) => {
+                self.save().await;
+                stored_days(&**store, n_days).await
+            }
+            None => Ok(vec![Day { day: date(today()), rows: self.ledger.since_start() }]),
+        }
+    }
+}
+
+/// The last days of the ledger in a store, the first one first. Pages that cannot be read are left out.
+///
+/// # Errors
+///
+/// When the store fails.
+pub async fn stored_days(store: &dyn Store, n_days: u32) -> Result<Vec<Day>, StoreError> {
+    let first = today().saturating_sub(n_days.saturating_sub(1));
+    let mut days = std::collections::BTreeMap::<u32, Page>::new();
+    for Note { key, value, .. } in store.notes(NoteGroup::Ledger).await? {
+        let [a, b, c, d, ..] = *key.as_bytes();
+        let day = u32::from_be_bytes([a, b, c, d]);
+        if day >= first
+            && let Ok(page) = serde_json::from_slice(&value)
+        {
+            days.entry(day).or_default().merge(page);
+        }
+    }
+    Ok(days.into_iter().map(|(day, rows)| Day { day: date(day), rows }).collect())
+}
