@@ -17,7 +17,7 @@ use crate::units::civil;
 mod estimate;
 mod verdict;
 
-pub use estimate::{Forms, scaled};
+pub use estimate::Forms;
 pub use verdict::Verdict;
 
 /// What one process has counted. Clones share it.

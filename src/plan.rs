@@ -286,11 +286,21 @@ impl Report {
         summaries.for_each(|left_out| left_out.why = why);
     }
 
-    /// The size before and after: in tokens where they were counted, else in bytes.
-    pub fn sizes(&self) -> (u64, u64) {
-        let in_tokens = self.tokens_before.zip(self.tokens_after);
-        let (before, after) = in_tokens.unwrap_or((self.bytes_before, self.bytes_after));
-        (before as u64, after as u64)
+    /// The tokens that would be billed for the request as received, if so many are billed for it as sent. Counts leave out what
+    /// both have, so what they differ by is added. Without counts, a token has as many bytes in both.
+    pub fn received_tokens(&self, sent: u64) -> u64 {
+        match self.tokens_before.zip(self.tokens_after) {
+            Some((before, after)) => sent.saturating_add(before as u64).saturating_sub(after as u64),
+            None => scaled(sent, self.bytes_before, self.bytes_after),
+        }
+    }
+
+    /// The same the other way round.
+    pub fn planned_tokens(&self, received: u64) -> u64 {
+        match self.tokens_before.zip(self.tokens_after) {
+            Some((before, after)) => received.saturating_add(after as u64).saturating_sub(before as u64),
+            None => scaled(received, self.bytes_after, self.bytes_before),
+        }
     }
 
     /// The label of each edit that changed something and how many changes it made, in policy order.
@@ -304,6 +314,11 @@ impl Report {
         }
         counts
     }
+}
+
+fn scaled(tokens: u64, part: usize, whole: usize) -> u64 {
+    let scaled = u128::from(tokens) * part as u128 / whole.max(1) as u128;
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

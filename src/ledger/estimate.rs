@@ -5,10 +5,8 @@ use crate::tokens::Usage;
 /// A request in the form in which it was sent, and in the other one. All are tokens as billed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forms {
-    /// The size as sent, in any unit.
-    pub sent: u64,
-    /// The size in the other form, in the same unit.
-    pub other: u64,
+    /// The tokens in the other form.
+    pub other_input: u64,
     /// The tokens as sent that an earlier request began with, if that is known.
     pub sent_known: Option<u64>,
     /// The tokens in the other form that an earlier request in that form began with, if that is known.
@@ -25,7 +23,7 @@ impl Forms {
     /// either form.
     pub fn other_usage(&self, billed: &Usage) -> Usage {
         let Usage { input, cached, written, written_hour, output } = *billed;
-        let other_input = scaled(input, self.other, self.sent);
+        let other_input = self.other_input;
         let cached_share = |of: u64| scaled(of, cached, input);
         let other_cached = match (self.other_known, self.sent_known) {
             (Some(other), Some(sent)) if sent >= MIN_KNOWN => scaled(other, cached.min(sent), sent),
@@ -44,7 +42,7 @@ impl Forms {
 }
 
 /// `n` times `part` of `whole`; nothing of nothing.
-pub fn scaled(n: u64, part: u64, whole: u64) -> u64 {
+fn scaled(n: u64, part: u64, whole: u64) -> u64 {
     let scaled = u128::from(n) * u128::from(part) / u128::from(whole.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
@@ -57,17 +55,16 @@ mod tests {
 
     #[test]
     fn the_same_form_is_billed_the_same() {
-        let forms = Forms { sent: 7, other: 7, sent_known: Some(12_000), other_known: Some(12_000), is_warm: true };
+        let forms = Forms { other_input: 20_000, sent_known: Some(12_000), other_known: Some(12_000), is_warm: true };
         assert_eq!(forms.other_usage(&BILLED), BILLED);
-        let forms = Forms { sent: 7, other: 7, ..Forms::default() };
+        let forms = Forms { other_input: 20_000, ..Forms::default() };
         assert_eq!(forms.other_usage(&BILLED), BILLED, "nothing is known of caches");
     }
 
     #[test]
     fn what_was_cleared_would_have_been_read_from_the_cache() {
         // 80,000 were sent before, and all but the last 3,000 of 60,000 are cleared now: the cache has the first 12,000.
-        let forms =
-            Forms { sent: 20_000, other: 90_000, sent_known: Some(12_000), other_known: Some(80_000), is_warm: true };
+        let forms = Forms { other_input: 90_000, sent_known: Some(12_000), other_known: Some(80_000), is_warm: true };
         let other = forms.other_usage(&BILLED);
         assert_eq!(other, Usage { input: 90_000, cached: 80_000, written: 7_500, written_hour: 3_750, output: 100 });
     }
@@ -75,15 +72,14 @@ mod tests {
     #[test]
     fn a_cache_that_had_lost_it_had_lost_it_in_either_form() {
         let billed = Usage { cached: 0, written: 20_000, written_hour: 0, ..BILLED };
-        let forms =
-            Forms { sent: 20_000, other: 90_000, sent_known: Some(18_000), other_known: Some(80_000), is_warm: true };
+        let forms = Forms { other_input: 90_000, sent_known: Some(18_000), other_known: Some(80_000), is_warm: true };
         assert_eq!((forms.other_usage(&billed).cached, forms.other_usage(&billed).written), (0, 90_000));
     }
 
     #[test]
     fn without_a_known_beginning_a_pause_decides() {
         let billed = Usage { cached: 0, ..BILLED };
-        let forms = |is_warm| Forms { sent: 1, other: 4, sent_known: Some(0), other_known: Some(70_000), is_warm };
+        let forms = |is_warm| Forms { other_input: 80_000, sent_known: Some(0), other_known: Some(70_000), is_warm };
         assert_eq!(forms(true).other_usage(&billed).cached, 70_000);
         assert_eq!(forms(false).other_usage(&billed).cached, 0);
     }
@@ -93,7 +89,7 @@ mod tests {
         for n in [0, 1, u64::MAX] {
             let billed = Usage { input: n, cached: n, written: n, written_hour: n, output: n };
             for known in [None, Some(n)] {
-                let forms = Forms { sent: n, other: u64::MAX, sent_known: known, other_known: known, is_warm: true };
+                let forms = Forms { other_input: u64::MAX, sent_known: known, other_known: known, is_warm: true };
                 let other = forms.other_usage(&billed);
                 assert!(other.cached + other.written <= other.input, "{other:?}");
             }

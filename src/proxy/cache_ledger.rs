@@ -195,6 +195,17 @@ impl CacheLedger {
         })
     }
 
+    /// The tokens of the last request for this model, of whichever conversation, that was sent as it came; and notes this one's.
+    /// Short requests are not counted, so their conversations are not known.
+    pub(super) fn last_input(&self, scope: CacheScope, model: &str, received: u64, at: Instant) -> Option<Earlier> {
+        let of_model = name(base_of(scope, model));
+        let last = self.roots.get(&of_model);
+        self.roots.insert(of_model, Sent { at, tokens: received, received });
+        let last = last.filter(|last| last.received <= received)?;
+        let is_warm = at.saturating_duration_since(last.at).as_secs() <= USUAL;
+        Some(Earlier { received: last.received, is_warm })
+    }
+
     /// Whether the last request of a conversation was sent so long ago that the cache has lost it. Only what was learnt of the
     /// cache counts.
     pub(super) fn has_expired(

@@ -13,7 +13,7 @@ use crate::engine::WaitCause;
 use crate::engine::factors::Factors;
 use crate::history::{self, Entry, History, Outcome};
 use crate::inspect::{Changes, short};
-use crate::ledger::{Ledger, scaled};
+use crate::ledger::Ledger;
 use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::plan::Plan;
 use crate::proxy::cache_ledger::{Billed, CacheLedger, Earlier};
@@ -215,14 +215,13 @@ impl Exchange {
         let (edit, conversation) = (self.edit.as_ref()?, self.conversation.as_ref()?);
         let (received, report) = (edit.received.as_deref()?, edit.report.as_deref()?);
         let (counted, usage) = (edit.counted?, tap_report.usage?);
-        let (before, after) = report.sizes();
         let tokens = edit.segments.iter().map(|segment| segment.tokens as u64).sum();
         let billed = Billed {
             scope: conversation.cache,
             upstream: self.upstream.as_str(),
             model: &report.model.as_deref().map(short).unwrap_or_default(),
             received,
-            received_tokens: if edit.dry_run { usage.input } else { scaled(usage.input, before, after) },
+            received_tokens: if edit.dry_run { usage.input } else { report.received_tokens(usage.input) },
             at: self.sent,
             segments: &edit.segments,
             known: self.prefix_kept.map_or(0, |share| history::share_of(share, tokens)),

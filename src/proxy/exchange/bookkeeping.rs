@@ -6,6 +6,7 @@ use http::HeaderMap;
 use http::header::USER_AGENT;
 
 use super::{Accounting, EditState, Exchange, headers};
+use crate::history::share_of;
 use crate::ledger::{Account, Figures, Forms, client_of};
 use crate::proxy::Destination;
 use crate::proxy::cache_ledger::Earlier;
@@ -53,8 +54,8 @@ impl Exchange {
         };
         match tap_report.usage {
             Some(billed) => {
-                let other =
-                    if is_edited { self.other_usage(accounting, edit, tap_report, billed, earlier) } else { billed };
+                let other = self.other_usage(accounting, edit, tap_report, billed, earlier);
+                let other = other.filter(|_| is_edited).unwrap_or(billed);
                 (figures.billed, figures.other_input) = (billed, other.input);
                 match payer.rates.of_model(&model) {
                     Some(rates) => (figures.cost, figures.other_cost) = (rates.cost(&billed), rates.cost(&other)),
@@ -82,27 +83,31 @@ impl Exchange {
         tap_report: &TapReport,
         billed: Usage,
         earlier: Option<Earlier>,
-    ) -> Usage {
-        let Some(report) = edit.report.as_deref() else { return billed };
-        let (before, after) = report.sizes();
+    ) -> Option<Usage> {
+        let report = edit.report.as_deref()?;
         // Of several rounds, which only edits have made necessary, the other form would have had one.
-        let billed =
-            if tap_report.is_joined { billed.of_input(report.tokens_after.unwrap_or(0) as u64) } else { billed };
-        let tokens: u64 = edit.segments.iter().map(|segment| segment.tokens as u64).sum();
-        let known = |share: Option<f64>, input: u64| share.map(|share| crate::history::share_of(share, input));
+        let sent =
+            if tap_report.is_joined { report.tokens_after.map_or(billed.input, |n| n as u64) } else { billed.input };
+        let billed = billed.of_input(sent);
+        let other_input = if edit.dry_run { report.planned_tokens(sent) } else { report.received_tokens(sent) };
+        let conversation = self.conversation.as_ref()?;
+        let (cache, model) = (conversation.cache, report.model.as_deref().unwrap_or_default());
+        let last = accounting.caches.last_input(cache, model, if edit.dry_run { sent } else { other_input }, self.sent);
+        // A conversation that was counted for the first time may have begun before.
+        let earlier = match earlier {
+            Some(Earlier { received: 0, .. }) => last.or(earlier),
+            known => known,
+        };
         let received = earlier.map(|earlier| earlier.received);
-        let mut forms = Forms { is_warm: earlier.is_some_and(|earlier| earlier.is_warm), ..Forms::default() };
-        if edit.dry_run {
-            (forms.sent, forms.other) = (before, after);
-            let planned = tokens.saturating_mul(billed.input) / before.max(1);
-            let share = self.conversation.as_ref().and_then(|conversation| {
-                accounting.prefixes.track(conversation.cache.of_dry_runs(), report.model.as_deref()?, &edit.segments)
-            });
-            (forms.sent_known, forms.other_known) = (received, known(share, planned).filter(|_| received.is_some()));
+        let known = |share: Option<f64>, input: u64| share.map(|share| share_of(share, input));
+        let (sent_known, other_known) = if edit.dry_run {
+            let share = accounting.prefixes.track(cache.of_dry_runs(), model, &edit.segments);
+            (received, known(share, other_input).filter(|_| received.is_some()))
         } else {
-            (forms.sent, forms.other) = (after, before);
-            (forms.sent_known, forms.other_known) = (known(self.prefix_kept, billed.input), received);
-        }
-        forms.other_usage(&billed)
+            (known(self.prefix_kept, sent), received)
+        };
+        let is_warm = earlier.is_some_and(|earlier| earlier.is_warm);
+        let forms = Forms { other_input, sent_known, other_known, is_warm };
+        Some(forms.other_usage(&billed))
     }
 }
