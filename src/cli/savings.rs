@@ -64,7 +64,9 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         Err(error) => return Ok(refuse(&error)),
     };
     let mut all = Page::default();
-    days.iter().for_each(|day| all.merge(day.rows.clone()));
+    for day in &days {
+        all.merge(day.rows.clone());
+    }
     let lines = lines(&days, args.by);
     print([match (args.json, args.csv) {
         (true, _) => to_json(&lines)?,

@@ -10,8 +10,10 @@ use super::Proxy;
 use crate::admin::{Introspection, TextFuture};
 use crate::history::History;
 use crate::inspect;
+use crate::ledger::Figures;
 use crate::metrics::{Exposition, Labels, TextFormat};
 use crate::platform::process::resident_memory;
+use crate::tokens::prices::Nanodollars;
 
 impl Introspection for Proxy {
     fn metrics(&self, format: TextFormat) -> TextFuture<'_> {
@@ -110,20 +112,23 @@ impl Proxy {
 
     /// Costs by model, of requests that were sent as edited.
     fn write_costs(&self, exposition: &mut Exposition) {
-        let mut models = BTreeMap::<String, [u64; 2]>::new();
+        let mut costs = BTreeMap::<String, Figures>::new();
         let page = self.accounting.ledger.since_start();
         for (account, figures) in page.rows().filter(|(account, _)| !account.dry_run) {
-            let [cost, other] = models.entry(account.model.clone()).or_default();
-            *cost += figures.cost.0 / 1000;
-            *other += figures.other_cost.0 / 1000;
+            costs.entry(account.model.clone()).or_default().add(figures);
         }
-        let of =
-            |n: usize| models.iter().map(move |(model, costs)| (label("model", model), costs[n])).collect::<Vec<_>>();
-        exposition.counters("abridge_cost_microdollars", "What answers and summaries have cost at list price", of(0));
+        let of = |cost: fn(&Figures) -> Nanodollars| {
+            costs.iter().map(move |(model, figures)| (label("model", model), cost(figures).0 / 1000))
+        };
+        exposition.counters(
+            "abridge_cost_microdollars",
+            "What answers and summaries have cost at list price",
+            of(|figures| figures.cost),
+        );
         exposition.counters(
             "abridge_unedited_cost_microdollars",
             "What the same answers would have cost without the edits, as far as that can be told",
-            of(1),
+            of(|figures| figures.other_cost),
         );
     }
 

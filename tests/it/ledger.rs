@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
+use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::calibration::conversation;
@@ -15,19 +15,19 @@ struct Scene {
     upstream: Upstream,
     store: TempDir,
     seen: Vec<Vec<u8>>,
-    /// What all answers have cost, in dollars.
-    cost: f64,
+    /// What all answers have cost, in billionths of a dollar.
+    cost: u64,
 }
 
-/// The list prices of gpt-5.4: input, cached input and output, for a million tokens.
-const PRICES: [f64; 3] = [2.5, 0.25, 15.0];
+/// The list prices of gpt-5.4 in billionths of a dollar: $2.50, $0.25 and $15 for a million tokens.
+const PRICES: [usize; 3] = [2500, 250, 15_000];
 
 /// The tokens of each answer.
 const OUTPUT: usize = 100;
 
 impl Scene {
     async fn new() -> Self {
-        Self { upstream: Upstream::start().await, store: tempfile::tempdir().unwrap(), seen: Vec::new(), cost: 0.0 }
+        Self { upstream: Upstream::start().await, store: tempfile::tempdir().unwrap(), seen: Vec::new(), cost: 0 }
     }
 
     fn setup(&self) -> Setup {
@@ -62,8 +62,7 @@ impl Scene {
         );
         if reports {
             let [input, read, output] = PRICES;
-            let tokens = [prompt - cached, cached, OUTPUT].map(|n| n as f64);
-            self.cost += (tokens[0] * input + tokens[1] * read + tokens[2] * output) / 1e6;
+            self.cost += ((prompt - cached) * input + cached * read + OUTPUT * output) as u64;
         }
         let fields = ["content-type: application/json", "connection: close"];
         let usage = if reports { &*usage } else { "" };
@@ -71,11 +70,32 @@ impl Scene {
         assert_eq!(client.reply().await.head.status(), 200);
         within("the bill", async { while scrape(abridge).await.sum("abridge_requests_total") == before {} }).await;
     }
+}
 
-    /// The lines of `abridge savings`, from the proxy if there is one, or else from the store.
-    fn savings(&self, abridge: &Abridge, arguments: &[&str]) -> String {
-        savings(abridge.config(), &format!("http://{}", abridge.address()), arguments)
-    }
+/// What the totals of all lines of `abridge savings --json` are.
+#[derive(Debug, Default, Deserialize)]
+struct Sums {
+    requests: u64,
+    edited: u64,
+    unreported: u64,
+    /// In billionths of a dollar.
+    cost: u64,
+    other_cost: u64,
+}
+
+fn savings_of(abridge: &Abridge, arguments: &[&str]) -> String {
+    savings(abridge.config(), &format!("http://{}", abridge.address()), arguments)
+}
+
+fn sums(abridge: &Abridge) -> Sums {
+    let lines: Vec<Sums> = serde_json::from_str(&savings_of(abridge, &["--json", "--by", "model"])).unwrap();
+    lines.into_iter().fold(Sums::default(), |sums, line| Sums {
+        requests: sums.requests + line.requests,
+        edited: sums.edited + line.edited,
+        unreported: sums.unreported + line.unreported,
+        cost: sums.cost + line.cost,
+        other_cost: sums.other_cost + line.other_cost,
+    })
 }
 
 fn savings(config: &Path, at: &str, arguments: &[&str]) -> String {
@@ -86,14 +106,8 @@ fn savings(config: &Path, at: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The sum of a member over all lines.
-fn sum(lines: &str, member: &str) -> f64 {
-    let lines: Vec<Value> = serde_json::from_str(lines).unwrap();
-    lines.iter().map(|line| line[member].as_f64().unwrap()).sum()
-}
-
-fn near(a: f64, b: f64, within: f64) -> bool {
-    (a - b).abs() <= within * b.abs()
+fn is_near(a: u64, b: u64, per_cent: u64) -> bool {
+    100 * a.abs_diff(b) <= per_cent * b
 }
 
 #[tokio::test]
@@ -102,28 +116,29 @@ async fn the_cost_is_that_of_the_answers_and_the_estimate_is_what_the_session_co
     let abridge = edited.setup().start().await;
     edited.session(&abridge, "one", 40).await;
     edited.session(&abridge, "two", 25).await;
-    let lines = edited.savings(&abridge, &["--json"]);
-    let (cost, without) = (sum(&lines, "cost") / 1e9, sum(&lines, "other_cost") / 1e9);
-    assert!((cost - edited.cost).abs() < 1e-6, "{cost} {}", edited.cost);
-    assert!(sum(&lines, "edited") > 20.0, "{lines}");
+    let Sums { edited: n_edited, cost, other_cost: without, .. } = sums(&abridge);
+    assert_eq!(cost, edited.cost);
+    assert!(n_edited > 20, "{n_edited}");
 
     // The same sessions, where nothing is edited.
     let mut plain = Scene::new().await;
     let untouched = plain.setup().with("policy.edits = []").start().await;
     plain.session(&untouched, "one", 40).await;
     plain.session(&untouched, "two", 25).await;
-    assert!(near(without, plain.cost, 0.02), "estimated {without}, billed {}; with edits {cost}", plain.cost);
+    assert!(is_near(without, plain.cost, 2), "estimated {without}, billed {}; with edits {cost}", plain.cost);
+    let said = savings_of(&untouched, &[]);
+    assert!(said.starts_with("last 30 days: nothing edited in 65 requests, which cost $0."), "{said}");
 
     // A dry run tells the same the other way round.
     let mut shadow = Scene::new().await;
     let dry = shadow.setup().argument("--dry-run").start().await;
     shadow.session(&dry, "one", 40).await;
     shadow.session(&dry, "two", 25).await;
-    let lines = shadow.savings(&dry, &["--json"]);
-    let (unedited, with) = (sum(&lines, "cost") / 1e9, sum(&lines, "other_cost") / 1e9);
-    assert!((unedited - plain.cost).abs() < 1e-6, "{unedited} {}", plain.cost);
-    assert!(near(with, edited.cost, 0.02), "estimated {with}, billed {}", edited.cost);
-    assert!(shadow.savings(&dry, &[]).contains("would have saved $"), "{}", shadow.savings(&dry, &[]));
+    let Sums { cost, other_cost: with, .. } = sums(&dry);
+    assert_eq!(cost, plain.cost);
+    assert!(is_near(with, edited.cost, 2), "estimated {with}, billed {}", edited.cost);
+    let said = savings_of(&dry, &[]);
+    assert!(said.starts_with("last 30 days: would have saved $0."), "{said}");
 }
 
 #[tokio::test]
@@ -131,7 +146,7 @@ async fn the_ledger_outlives_the_process_and_is_read_without_one() {
     let mut scene = Scene::new().await;
     let abridge = scene.setup().start().await;
     scene.session(&abridge, "one", 12).await;
-    let told = scene.savings(&abridge, &[]);
+    let told = savings_of(&abridge, &[]);
     assert!(told.starts_with("last 30 days: saved $") || told.starts_with("last 30 days: nothing edited"), "{told}");
     abridge.signal("TERM");
     abridge.says("since the start: ", 0).await;
@@ -140,10 +155,8 @@ async fn the_ledger_outlives_the_process_and_is_read_without_one() {
     let later = scene.setup().start().await;
     scene.session(&later, "two", 3).await;
     scene.answers(&later, &conversation("three", 1).replace(r#""m""#, r#""nobody-knows""#), false).await;
-    let lines = scene.savings(&later, &["--json", "--by", "model"]);
-    assert_eq!(sum(&lines, "requests"), 16.0, "{lines}");
-    assert_eq!(sum(&lines, "unreported"), 1.0, "{lines}");
-    assert!((sum(&lines, "cost") / 1e9 - scene.cost).abs() < 1e-6, "{lines}");
+    let Sums { requests, unreported, cost, .. } = sums(&later);
+    assert_eq!((requests, unreported, cost), (16, 1, scene.cost));
     let (config, at) = (later.config().to_owned(), format!("http://{}", later.address()));
     let kept = tempfile::tempdir().unwrap();
     let copy = kept.path().join("proxy.toml");

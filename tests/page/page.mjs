@@ -63,7 +63,7 @@ await check("a request that is sent while the page is open appears, with its fig
   assert.match(text, /75\s%/, "the share of cached tokens as the upstream billed them");
   const bars = await row.locator(".meter i").evaluateAll((all) => all.map((bar) => bar.getBoundingClientRect().width));
   assert.ok(bars[0] > bars[1] && bars[1] > 0, `bars of ${bars}`);
-  for (const told of ["1 edited", "1 payload"]) await page.locator("#totals", { hasText: told }).waitFor();
+  for (const told of ["1 edited", "1 payload", "saved"]) await page.locator("#totals", { hasText: told }).waitFor();
   const picture = page.locator('#chart svg[role="img"]');
   assert.equal(await picture.locator("rect.after").count(), 1);
   assert.match(await page.textContent("#chart-text"), /last 1 request, .*tokens received, .* sent/);

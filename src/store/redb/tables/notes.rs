@@ -7,8 +7,11 @@ use crate::payload::ChainKey;
 use crate::store::codec::{Encoded, Name, decode};
 use crate::store::{Note, NoteGroup, NoteKind, Time};
 
-/// By kind and key: until when a note is kept, and what it says, encoded.
-const NOTES: TableDefinition<'_, (&str, [u8; 16]), (u64, &[u8])> = TableDefinition::new("notes_v1");
+/// The kind and the key of a note.
+type NoteName<'a> = (&'a str, [u8; 16]);
+
+/// Until when each note is kept, and what it says, encoded.
+const NOTES: TableDefinition<'_, NoteName<'_>, (u64, &[u8])> = TableDefinition::new("notes_v1");
 
 /// Stores a note in place of the one with its kind and key, and removes those that have expired.
 pub(in crate::store::redb) fn put(db: &Database, note: &Note, until: Time, now: Time) -> Result<(), Error> {
