@@ -1,5 +1,5 @@
-//! Notes that processes exchange through a shared store: windows that were learned, conversations that are
-//! forwarded unedited, and which settings each has.
+//! Notes that processes exchange through a store: windows that were learned, forms that upstreams ask for, conversations that
+//! are forwarded unedited, and which settings each has. In a store of one process, the forms outlive it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::dialect::Form;
 use crate::payload::ChainKey;
 use crate::proxy::second_try::{RescuePolicy, UNEDITED_FOR};
 use crate::proxy::{LiveConfig, Proxy};
@@ -23,6 +24,8 @@ pub(super) struct Notes {
     // What was read or written, so that it is not written again.
     windows: HashMap<String, usize>,
     unedited: HashSet<ChainKey>,
+    forms: HashMap<String, Vec<Form>>,
+    has_read: bool,
     settings_noted: Option<Instant>,
     // Since when another process has had other settings, and whether that was logged.
     other_settings: Option<(Instant, String, bool)>,
@@ -33,6 +36,13 @@ pub(super) struct Notes {
 struct WindowNote {
     model: String,
     window: usize,
+}
+
+/// The forms that an upstream asks for.
+#[derive(Deserialize, Serialize)]
+struct FormsNote {
+    upstream: String,
+    forms: Vec<Form>,
 }
 
 /// Where a conversation is forwarded unedited: the number of the upstream, under these settings.
@@ -52,7 +62,7 @@ struct SettingsNote {
 /// The pause between two readings.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// How long a window is kept.
+/// How long windows and forms are kept.
 const WINDOW_FOR: Duration = Duration::from_hours(24 * 30);
 
 /// How often a process notes its settings, and for how long.
@@ -67,27 +77,28 @@ const MAX_NOTED: usize = 4096;
 
 impl Notes {
     /// Reads what other processes know, before the first request, and then exchanges notes until the guard is dropped.
-    /// `None` for a store of one process.
+    /// `None` without a store.
     pub(super) async fn start(store: Option<&Arc<dyn Store>>, proxy: &Arc<Proxy>, tasks: &Tasks) -> Option<DropGuard> {
-        let mut notes = Self::new(store?, proxy)?;
+        let mut notes = Self::new(store?, proxy);
         notes.exchange().await;
         Some(notes.keep(tasks))
     }
 
-    fn new(store: &Arc<dyn Store>, proxy: &Arc<Proxy>) -> Option<Self> {
-        store.shared()?;
+    fn new(store: &Arc<dyn Store>, proxy: &Arc<Proxy>) -> Self {
         let mut replica = [0; 16];
         // Without random numbers, processes overwrite each other's notes about settings.
         let _random = getrandom::getrandom(&mut replica);
-        Some(Self {
+        Self {
             store: Arc::clone(store),
             proxy: Arc::clone(proxy),
             replica: ChainKey::from_bytes(replica),
             windows: HashMap::new(),
             unedited: HashSet::new(),
+            forms: HashMap::new(),
+            has_read: false,
             settings_noted: None,
             other_settings: None,
-        })
+        }
     }
 
     fn keep(mut self, tasks: &Tasks) -> DropGuard {
@@ -97,13 +108,14 @@ impl Notes {
         let jitter =
             Duration::from_millis(self.replica.as_bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>() / 4);
         tasks.spawn(async move {
-            let exchanging = async {
-                loop {
-                    sleep(PAUSE + jitter).await;
-                    self.exchange().await;
+            loop {
+                let goes_on = stopped.run_until_cancelled(sleep(PAUSE + jitter)).await.is_some();
+                // At the end, too: what was learnt last outlives the process.
+                self.exchange().await;
+                if !goes_on {
+                    return;
                 }
-            };
-            stopped.run_until_cancelled(exchanging).await;
+            }
         });
         stop.drop_guard()
     }
@@ -111,12 +123,18 @@ impl Notes {
     /// Reads what others have noted, and notes what is new here. The store reports its failures; the next time comes.
     async fn exchange(&mut self) {
         let (store, live) = (Arc::clone(&self.store), self.proxy.live());
-        let Some(shared) = store.shared() else { return };
-        let Ok(notes) = shared.notes(NoteGroup::Fleet).await else { return };
+        let shared = store.shared();
+        let mut notes = Vec::new();
+        // Nobody else writes into a store of one process.
+        if shared.is_some() || !self.has_read {
+            let Ok(read) = store.notes(NoteGroup::Fleet).await else { return };
+            (notes, self.has_read) = (read, true);
+        }
         let own = SettingsNote::of(&live);
         let mut others = Vec::new();
         for note in &notes {
             match note.kind {
+                NoteKind::Forms => self.read_forms(note),
                 NoteKind::Window => self.read_window(note, &live),
                 NoteKind::Unedited => self.read_unedited(note, &own, &live),
                 NoteKind::Settings if note.key != self.replica => {
@@ -125,13 +143,45 @@ impl Notes {
                 NoteKind::Settings | NoteKind::Ledger => {}
             }
         }
-        self.compare(&own, &others);
-        for (note, keep) in self.new_notes(&own, &live) {
-            if shared.note(note, keep).await.is_err() {
+        let mut new = self.new_forms(&live);
+        if shared.is_some() {
+            self.compare(&own, &others);
+            new.extend(self.new_notes(&own, &live));
+        }
+        for (note, keep) in new {
+            if store.note(note, keep).await.is_err() {
                 return;
             }
         }
-        self.note_settings(&own, shared).await;
+        if let Some(shared) = shared {
+            self.note_settings(&own, shared).await;
+        }
+    }
+
+    fn read_forms(&mut self, note: &Note) {
+        let Ok(FormsNote { upstream, forms }) = serde_json::from_slice(&note.value) else { return };
+        let known = self.forms.entry(upstream).or_default();
+        known.extend(forms);
+        known.sort();
+        known.dedup();
+    }
+
+    /// Has each upstream get the forms that are known of it, also after a reload; the notes on what was learnt here.
+    fn new_forms(&mut self, live: &LiveConfig) -> Vec<(Note, Duration)> {
+        let mut notes = Vec::new();
+        for destination in live.destinations.iter() {
+            let Some(rescue) = &destination.rescue else { continue };
+            let (upstream, learnt) = (destination.upstream.base().to_string(), rescue.forms());
+            let known = self.forms.entry(upstream.clone()).or_default();
+            rescue.require(known, &destination.rules);
+            if learnt.iter().any(|form| !known.contains(form)) {
+                *known = rescue.forms();
+                known.sort();
+                let key = key_of(upstream.as_bytes());
+                notes.push((note(NoteKind::Forms, key, &FormsNote { upstream, forms: known.clone() }), WINDOW_FOR));
+            }
+        }
+        notes
     }
 
     fn read_window(&mut self, note: &Note, live: &LiveConfig) {
@@ -162,10 +212,8 @@ impl Notes {
         let mut notes = Vec::new();
         for (model, window) in live.destinations.default().rules.planner.meter.learned_windows() {
             if self.windows.insert(model.to_string(), window) != Some(window) {
-                let mut key = [0; 16];
-                blake3::Hasher::new().update(model.as_bytes()).finalize_xof().fill(&mut key);
                 let value = WindowNote { model: model.to_string(), window };
-                notes.push((note(NoteKind::Window, ChainKey::from_bytes(key), &value), WINDOW_FOR));
+                notes.push((note(NoteKind::Window, key_of(model.as_bytes()), &value), WINDOW_FOR));
             }
         }
         if self.unedited.len() > MAX_NOTED {
@@ -217,6 +265,12 @@ impl SettingsNote {
     fn of(live: &LiveConfig) -> Self {
         Self { fingerprint: live.fingerprint(), version: env!("CARGO_PKG_VERSION").to_owned() }
     }
+}
+
+fn key_of(name: &[u8]) -> ChainKey {
+    let mut key = [0; 16];
+    blake3::Hasher::new().update(name).finalize_xof().fill(&mut key);
+    ChainKey::from_bytes(key)
 }
 
 fn note(kind: NoteKind, key: ChainKey, value: &impl Serialize) -> Note {

@@ -148,14 +148,23 @@ impl RescuePolicy {
     }
 
     /// The forms that the upstream has asked for.
-    pub(super) fn forms(&self) -> Vec<Form> {
+    pub fn forms(&self) -> Vec<Form> {
         self.profile.load().as_ref().map(|profile| profile.forms.clone()).unwrap_or_default()
     }
 
-    /// What requests become whose upstream asks for one form more.
-    fn with_form(&self, form: Form, usual: &EngineConfig) -> Profile {
-        let mut forms = self.forms();
-        forms.push(form);
+    /// Has requests, which are edited by the `usual` rules, take these forms too: another process, or an earlier one, has learnt
+    /// that the upstream asks for them.
+    pub fn require(&self, forms: &[Form], usual: &EngineConfig) {
+        let known = self.forms();
+        let missing = forms.iter().filter(|form| !known.contains(form));
+        let forms: Vec<_> = known.iter().chain(missing).copied().collect();
+        if forms.len() > known.len() {
+            self.profile.store(Some(Arc::new(self.with_forms(forms, usual))));
+        }
+    }
+
+    /// What requests become whose upstream asks for these forms.
+    fn with_forms(&self, forms: Vec<Form>, usual: &EngineConfig) -> Profile {
         let of = |rules: &EngineConfig| rules.under(rules.planner.settings.with_forms(&forms));
         Profile { rules: of(usual), stripping: of(&self.stripping), shortest: of(&self.rules), forms }
     }
@@ -240,7 +249,8 @@ impl Proxy {
                         stripped.map(|stripped| (stripped, RescueKind::Reasoning))
                     }
                     Refusal::Form(form) if !rescue.forms().contains(&form) => {
-                        let profile = rescue.with_form(form, &destination.rules);
+                        let forms = [rescue.forms(), vec![form]].concat();
+                        let profile = rescue.with_forms(forms, &destination.rules);
                         let mended = self.other_form(name, &profile.rules, &retry, false).await;
                         learnt = mended.is_some().then_some((form, profile));
                         mended.map(|mended| (mended, RescueKind::Form))

@@ -100,6 +100,8 @@ pub enum NoteKind {
     Unedited,
     /// The settings of a process.
     Settings,
+    /// The forms that an upstream asks for.
+    Forms,
     /// What one process has counted on one day.
     Ledger,
 }
@@ -120,7 +122,7 @@ pub const MAX_SEEN: usize = 64;
 
 impl NoteKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Window, Self::Unedited, Self::Settings, Self::Ledger];
+    pub const ALL: [Self; 5] = [Self::Window, Self::Unedited, Self::Settings, Self::Forms, Self::Ledger];
 
     /// The kind as it is stored.
     pub fn label(self) -> &'static str {
@@ -128,6 +130,7 @@ impl NoteKind {
             Self::Window => "window",
             Self::Unedited => "unedited",
             Self::Settings => "settings",
+            Self::Forms => "forms",
             Self::Ledger => "ledger",
         }
     }

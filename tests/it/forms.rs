@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::support::wire::Reply;
-use crate::support::{Exchange, Scene, post};
+use crate::support::{Exchange, Scene, Setup, post};
 
 /// A refusal, the body that gets it, and what is checked of the bodies that are sent then.
 struct Case {
@@ -303,6 +303,30 @@ async fn a_form_that_a_refusal_names_is_sent_once_and_at_once_from_then_on() {
         assert_eq!((reply.head.status(), tried(&reply)), (200, None), "{refusal}");
         scene.upstream.no_more();
     }
+}
+
+#[tokio::test]
+async fn a_form_that_was_learnt_outlives_the_process() {
+    let Case { path, refusal, body, is_right } = cases().swap_remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("store.path = \"{}\"", folder.path().join("store.redb").display());
+    let mut scene = Scene::with(&store).await;
+    let mut call = scene.ask(post(path, &[], body.to_string())).await;
+    answer(&mut call, "400 Bad Request", refusal).await;
+    let (mut call, _) = received(&mut scene).await;
+    answer(&mut call, "200 OK", "{}").await;
+    assert_eq!(tried(&scene.client.reply().await), Some("form"));
+    scene.abridge.signal("TERM");
+    scene.abridge.exit().await;
+
+    scene.abridge = Setup::before(&scene.upstream).with(&store).start().await;
+    scene.client = scene.abridge.connect().await;
+    scene.client.send(post(path, &[], body.to_string())).await;
+    let (mut call, first) = received(&mut scene).await;
+    assert!(is_right(&first), "{first}");
+    answer(&mut call, "200 OK", "{}").await;
+    assert_eq!(tried(&scene.client.reply().await), None);
+    scene.upstream.no_more();
 }
 
 #[tokio::test]
