@@ -31,7 +31,6 @@ use crate::tasks::Tasks;
 use crate::upstream::Upstream;
 
 mod call;
-mod digest;
 mod endpoints;
 mod hooks;
 mod stream;

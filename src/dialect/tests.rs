@@ -1,0 +1,3 @@
+//! What the tests of all dialects share.
+
+pub(super) mod by_serde;
