@@ -1,4 +1,4 @@
-//! Handlers: programs of users that say what stands in place of a text; their settings, what they are asked,
+//! Handlers: programs of users that write the replacement of a text; their settings, what they are asked,
 //! and what they have answered.
 
 use std::collections::{BTreeMap, HashMap};
@@ -65,7 +65,7 @@ pub enum Answer {
     Leave,
     /// The edit does what it does without a handler.
     Default,
-    /// There is no answer: the edit does what it does without a handler.
+    /// The handler has failed: the edit acts as without one.
     Failed,
 }
 
@@ -197,7 +197,7 @@ impl HandlerAsk {
 // === impl Answer ===
 
 impl Answer {
-    /// What the answer makes an edit do that has room for so many bytes. It may have had more when the answer was made.
+    /// The decision for an edit that has room for `most_bytes` now; it may have had more room when the answer was made.
     pub fn decision(&self, most_bytes: usize) -> Decision {
         match self {
             Self::Replace { text } if text.len() <= most_bytes => Decision::Replace(text.clone()),

@@ -47,7 +47,7 @@ pub(super) fn elements<'a>(
     Ok(if found.is_empty() { Vec::new() } else { array(found) })
 }
 
-/// The fields of these members, by name, but for those that come to nothing.
+/// Members as fields in the order of their names, without empty values.
 pub(super) fn fields<'a>(members: Vec<(&'a [u8], Vec<&'a [u8]>)>) -> Result<Vec<Field<'a>>, Unsupported> {
     let mut fields = Vec::new();
     for (name, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {

@@ -178,7 +178,7 @@ fn speaks(content: Option<&[u8]>) -> bool {
     content.is_some_and(|content| !matches!(content, b"\"\"" | b"[]"))
 }
 
-/// What the reader finds of a message beside its blocks.
+/// The parts of a message other than its blocks.
 #[derive(Clone, Copy)]
 struct Message {
     span: Span,

@@ -36,7 +36,7 @@ pub(super) struct Cursor<'a> {
     at: usize,
     /// Whether it reads a whole body, of which it takes any depth, and keys with escapes. Edits leave such values alone.
     is_whole: bool,
-    /// What is wrong, and where, if that is more than JSON that is not valid.
+    /// Where the fault is, and its kind, unless it is invalid JSON at `at`.
     fault: Option<(usize, ParseErrorKind)>,
 }
 
@@ -46,7 +46,7 @@ struct Nesting {
     /// 1 for an object, 0 for an array; the innermost is the lowest.
     objects: u128,
     depth: u32,
-    /// The bits of those further out, in which the last one is the innermost.
+    /// Full words of bits of the containers further out, innermost last.
     outer: Vec<u128>,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Cursor<'a> {
         self.body.get(self.at).copied()
     }
 
-    /// What was read of a whole body, behind which only white space may be left; else what is wrong.
+    /// The result of reading a whole body, after which only white space may follow; else the fault.
     pub(super) fn finish<T>(&mut self, read: Result<T, Unsupported>) -> Result<T, (usize, ParseErrorKind)> {
         let read = read.and_then(|read| self.end().map(|()| read));
         read.map_err(|Unsupported| self.fault.unwrap_or((self.at, ParseErrorKind::NotJson)))
@@ -166,7 +166,7 @@ impl<'a> Cursor<'a> {
         Ok(!self.take_if(b']'))
     }
 
-    /// Into a container; what is wrong is that another value stands here.
+    /// Into a container. Another value at this place is a fault of this kind.
     fn enter(&mut self, open: u8, kind: ParseErrorKind) -> Result<(), Unsupported> {
         if self.take_if(open) {
             return Ok(());
@@ -269,7 +269,10 @@ impl<'a> Cursor<'a> {
         let start = self.at;
         let rest = self.body.get(start + 1..).unwrap_or_default();
         let indexed = || self.strings.starting(start).map(|string| string.len() - 2);
-        let quote = near_closing_quote(rest).or_else(indexed).or_else(|| closing_quote(rest)).ok_or(Unsupported)?;
+        let Some(quote) = near_closing_quote(rest).or_else(indexed).or_else(|| closing_quote(rest)) else {
+            self.at = self.body.len().saturating_sub(1); // where its end is missing
+            return Err(Unsupported);
+        };
         self.at = start + quote + 2;
         Ok(Span { start, end: self.at })
     }

@@ -1,3 +1,3 @@
-//! What the tests of all dialects share.
+//! Helpers for the tests of all dialects.
 
 pub(super) mod by_serde;

@@ -101,7 +101,7 @@ impl Tools {
         Self { entries }
     }
 
-    /// What the most specific table that says anything about it says.
+    /// The value of a key for a tool, from the most specific table that has it.
     pub fn find<T>(&self, name: &str, key: impl Fn(&Tool) -> Option<T>) -> Option<T> {
         self.entries.iter().filter(|(pattern, _)| names::fits(pattern, name)).find_map(|(_, tool)| key(tool))
     }

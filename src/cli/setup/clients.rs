@@ -37,7 +37,7 @@ pub(super) enum Client {
 /// The settings of opencode before anything is set.
 const OPENCODE: &str = "{\n  \"$schema\": \"https://opencode.ai/config.json\"\n}\n";
 
-/// What a person does where no file is changed, by client.
+/// Instructions for clients whose settings abridge does not write.
 const BY_HAND: &str = include_str!("by_hand.txt");
 
 impl Client {
@@ -129,7 +129,7 @@ impl Client {
         })
     }
 
-    /// What a person does, as `by_hand.txt` has it; its last text is that of all others.
+    /// The instructions for a person. A client without a text in `by_hand.txt` has the last one.
     pub(super) fn by_hand(self, url: &str) -> String {
         let name = self.to_string();
         let mut texts = BY_HAND.split("== ").filter_map(|text| text.split_once('\n'));

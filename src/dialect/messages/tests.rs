@@ -10,7 +10,7 @@ use crate::{
 
 mod by_serde;
 
-/// What the reader says, whether the strings of the body are known or not.
+/// Reads a body with and without an index of its strings.
 fn read_body(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
     let read = reader::read(body, StringIndex::EMPTY);
     assert_eq!(reader::read(body, &StringIndex::of_all(body, 7)), read);

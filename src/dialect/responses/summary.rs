@@ -139,7 +139,7 @@ fn agent_message(fields: &Fields<'_>) -> Cow<'static, [u8]> {
     Vec::from(item.end()).into()
 }
 
-/// Adds items, and the instruction behind them.
+/// Adds items, and after them the instruction.
 fn add_items(request: &mut ObjectWriter, pieces: &[InputElement], prompt: &Prompt<'_>, strangers: bool) {
     request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
     request.key("input");
