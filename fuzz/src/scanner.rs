@@ -22,11 +22,12 @@ pub fn run(body: &[u8]) {
     match (plain, dialect.parse(&odd)) {
         (Ok(plain), Ok(escaped)) => {
             assert_eq!(plain, escaped);
-            assert_eq!(strings::verify(body), Ok(()));
-            judge(dialect, body, &plain);
+            if strings::verify(body).is_ok() {
+                judge(dialect, body, &plain);
+            }
         }
-        (Ok(_), Err(_)) => assert!(strings::verify(body).is_err(), "what stands in strings is not valid"),
         (Err(_), Err(_)) => {}
+        (Ok(_), Err(error)) => panic!("{error}, but not without one key more"),
         (Err(error), Ok(_)) => panic!("{error}, but not with one key more"),
     }
 }
