@@ -168,8 +168,7 @@ fn summarised(planner: &Planner, dialect: &dyn Dialect, body: &Bytes) -> HashMap
     let Some(Need::Make(job)) = plan.needs else { unreachable!("{plan}") };
     let text = job.frame.around(&"What was said before, in other words. ".repeat(200));
     let transcript = job.transcript.as_ref().map(|transcript| transcript.key);
-    let summary =
-        Summary { text, tokens_replaced: job.tokens_replaced, made_at: job.n_elements, transcript, is_block: false };
+    let summary = Summary { text, tokens_replaced: job.tokens_replaced, made_at: job.n_elements, transcript };
     [(job.key, SummaryState::Summary(Arc::new(summary)))].into()
 }
 

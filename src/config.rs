@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::clients::Clients;
 use crate::admin::{self, access::Exposure};
-use crate::draft::{marks, reasoning};
+use crate::draft::reasoning;
 use crate::edit::{
     Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
 };
@@ -133,7 +133,7 @@ pub struct Config {
     /// names it counts: the name itself, then longer patterns before shorter ones, and of two equally long ones the
     /// first in alphabetical order.
     ///
-    /// Example: `"read_*" = { truncate = false, keep_last = 5 }`
+    /// Example: `"read_*" = { truncate = false, clear = false }`
     ///
     /// Example: `"load_*" = { reads = "uri" }`
     ///
@@ -141,21 +141,17 @@ pub struct Config {
     ///
     /// Example: `glob = { truncate_handler = "digests", clear_handler = "digests" }`
     ///
-    /// Example: `bash = { truncate = { max_bytes = 20000, head = 5000, tail = 10000 }, clear = true, clear_inputs =
-    /// false }`
+    /// Example: `bash = { truncate = { max_bytes = 20000, head = 5000, tail = 10000 }, clear = true }`
     pub tools: tools::Settings,
     /// Programs of yours that say what stands in place of a text, by names that you choose: `truncate_tool_results.handler`,
     /// `clear_tool_results.handler` and tables of `[tools]` name them. They are asked once for a text, and need the store. The
     /// documentation of handlers says what they are sent and what they answer.
     ///
-    /// Example: `digests = { url = "http://127.0.0.1:9000/", timeout = "10s", on_error = "skip", mode = "background",
-    /// key_env = "HANDLER_KEY" }`
+    /// Example: `digests = { url = "http://127.0.0.1:9000/", timeout = "10s", key_env = "HANDLER_KEY" }`
     pub handlers: handler::Settings,
     /// Reasoning that a model has signed together with what stood before it. The models of which that is known are in the
     /// documentation of dialects.
     pub reasoning: reasoning::Settings,
-    /// What is added to requests in Anthropic Messages.
-    pub messages: marks::Settings,
     /// The events of edited requests and summaries, at `GET /abridge/events` and for a webhook. Changes need a restart.
     pub events: events::Settings,
     /// Traces and metrics for an OpenTelemetry collector. Changes need a restart.
@@ -202,7 +198,6 @@ impl Config {
         let mut config = Self::from_value(&written)?;
         check::check(&config, &written)?;
         config.check_policies(&written)?;
-        config.read_instruction(&written)?;
         if let Err(error) = config.known_clients() {
             let key = if config.clients.tokens.is_empty() { "file" } else { "tokens" };
             return Err(written.error_at(&["clients", key], format!("{error:#}")).into());
@@ -211,21 +206,6 @@ impl Config {
             upstream.when = upstream.requests();
         }
         Ok(config)
-    }
-
-    /// Replaces `summarize.instruction_file` by the text of the file.
-    fn read_instruction(&mut self, written: &LocatedValue) -> Result<(), ConfigError> {
-        let Some(file) = self.summarize.instruction_file.take() else { return Ok(()) };
-        let wrong = |what: String| {
-            let message = format!("{} {what}; allowed: a file of text that can be read", file.display());
-            written.error_at(&["summarize", "instruction_file"], message)
-        };
-        let text = read_text(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-        if text.trim().is_empty() {
-            return Err(wrong("is empty".to_owned()));
-        }
-        self.summarize.instruction = Some(text);
-        Ok(())
     }
 
     /// The planner for these settings. `address` is the URL at which clients reach abridge.
@@ -291,7 +271,6 @@ impl Config {
             clear_tool_results: self.clear_tool_results.clone(),
             summarize: self.summarize.clone(),
             reasoning: self.reasoning.clone(),
-            messages: self.messages,
             tools: self.tools.clone(),
             handlers: self.handlers.clone(),
             tokens: self.tokens.clone(),

@@ -41,7 +41,6 @@ mod object;
 mod registry;
 mod responses;
 pub mod strings;
-mod thorough;
 mod tokens;
 mod types;
 
@@ -68,7 +67,7 @@ mod types;
 /// | `text_part_names` | `text` | `input_text` | `text` |
 /// | `render_user_message`, `render_tool_result`, `render_exchange`, `result_elements` | a message | an item by the kind of call | a block in a user message |
 /// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length |
-/// | `cache_mark`, `drop_reasoning` | none | none | `cache_control`, `thinking.block_binding` |
+/// | `drop_reasoning` | none | none | `thinking.block_binding` |
 /// | `compaction_…` | none | none | `compaction` |
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is |
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` |
@@ -239,12 +238,6 @@ pub trait Dialect: Debug + Send + Sync {
         results
     }
 
-    /// What marks an entry, or a message with entries, for the prompt cache. None where there are no such marks, where the
-    /// request has as many as it may, or of several kinds, and where the value may have none or has one.
-    fn cache_mark(&self, _request: &[u8], _value: &[u8]) -> Option<BytesAt> {
-        None
-    }
-
     /// The member of an item, with its comma, that names it to the server together with the reasoning before it: without that
     /// reasoning the server refuses the name. None where items have no such name.
     fn name_beside_reasoning(&self, _body: &[u8], _item: Span) -> Option<Span> {
@@ -265,21 +258,6 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
-
-    /// The request that asks the upstream itself to summarise `source`. None where it does not do that.
-    fn compaction_request(&self, _source: &SummaryInput, _max_tokens: usize) -> Option<Bytes> {
-        None
-    }
-
-    /// The message that holds the block which an upstream has made of messages.
-    fn render_compaction(&self, block: &str) -> Bytes {
-        self.render_user_message(block)
-    }
-
-    /// The name of the feature that such a request, and each one with such a block, uses.
-    fn compaction_beta(&self) -> Option<&'static str> {
-        None
-    }
 
     // === counting tokens: the rules alone, neither remembered nor bounded ===
 
@@ -352,3 +330,6 @@ pub trait Dialect: Debug + Send + Sync {
     /// The body of an answer that reports an error of abridge's own.
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes;
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,7 +41,6 @@ mod finish;
 mod forms;
 mod insertion;
 mod journal;
-pub mod marks;
 mod measure;
 mod placement;
 mod prefix_keys;
@@ -135,10 +134,6 @@ pub struct Draft<'a> {
     /// What becomes of reasoning that is bound to its prefix, and what has the upstream drop it.
     reasoning: ReasoningMode,
     drops: Option<Switch>,
-    /// The features of the upstream that the new body uses.
-    betas: Vec<&'static str>,
-    /// Whether the end of what passes have edited is marked.
-    marks: marks::Settings,
     /// The last model call before which what was sent is another now.
     prefix_changed: UnitIndex,
     /// The units of the model, for those that ask.
@@ -232,8 +227,6 @@ impl<'a> Draft<'a> {
             barriers: OnceCell::new(),
             reasoning: ReasoningMode::Keep,
             drops: None,
-            betas: Vec::new(),
-            marks: marks::Settings::default(),
             prefix_changed: UnitIndex::default(),
             of_model: OnceCell::new(),
             stripped: BTreeSet::new(),

@@ -73,7 +73,6 @@ pub struct Engine {
     cold_passes: Arc<ColdPasses>,
     sent: Arc<SentRequests>,
     answers: Arc<Answers>,
-    tasks: Tasks,
     kept_recalls: Arc<KeptRecalls>,
     summarizer: Summarizer,
     bookkeeper: Bookkeeper,
@@ -159,8 +158,8 @@ pub enum EditMode {
 pub struct EditedBody {
     /// The body in pieces. An unchanged body is one piece: the allocation that came in.
     pub body: Vec<Bytes>,
-    /// The features of the upstream that it uses, which its header has to name.
-    pub betas: Vec<&'static str>,
+    /// The feature of the upstream that it uses, which its header has to name.
+    pub beta: Option<&'static str>,
     /// The changes that were made; `None` if the body could not be read.
     pub report: Option<Report>,
     /// Why the body could not be read.
@@ -244,8 +243,8 @@ impl EditedBody {
 
     fn planned(body: Bytes, planned: Result<Box<Plan>, PlanError>, error: Option<EngineError>) -> Self {
         match planned.map(|plan| *plan) {
-            Ok(Plan { splices, betas, segments, report, offloads, basis, .. }) => Self {
-                betas,
+            Ok(Plan { splices, beta, segments, report, offloads, basis, .. }) => Self {
+                beta,
                 body: splice(&body, &splices),
                 report: Some(report),
                 segments,
@@ -297,7 +296,7 @@ impl Engine {
         let ledger = Ledger::default();
         let (disks, billed) = (breakers.clone(), ledger.clone());
         let bookkeeper = Bookkeeper::new(ledger, store.clone());
-        let summarizer = Summarizer::new(known, kept, store.clone(), disks, tasks.clone(), events, billed);
+        let summarizer = Summarizer::new(known, kept, store.clone(), disks, tasks, events, billed);
         let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
         let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
         let sent = Arc::new(SentRequests::new(Arc::clone(&summaries)));
@@ -313,7 +312,6 @@ impl Engine {
             cold_passes,
             sent,
             answers,
-            tasks,
             kept_recalls,
             summarizer,
             bookkeeper,

@@ -1,4 +1,4 @@
-//! Handlers: programs of users, or models, that say what stands in place of a text; their settings, what they are asked,
+//! Handlers: programs of users that write the replacement of a text; their settings, what they are asked,
 //! and what they have answered.
 
 use std::collections::{BTreeMap, HashMap};
@@ -30,20 +30,6 @@ pub struct Handler {
     /// Example: `"10s"`
     #[serde(default = "default_timeout")]
     pub timeout: Period,
-    /// What holds where the handler fails, or answers something that cannot be used.
-    ///
-    /// Not set: `"default"`.
-    ///
-    /// Example: `"skip"`
-    #[serde(default)]
-    pub on_error: OnError,
-    /// When the handler is asked about results that may be cleared. What a request needs, it waits for.
-    ///
-    /// Not set: `"wait"`.
-    ///
-    /// Example: `"background"`
-    #[serde(default)]
-    pub mode: AskMode,
     /// The name of the environment variable with the key that is sent as `authorization: Bearer KEY`.
     ///
     /// Not set: no key is sent.
@@ -51,28 +37,6 @@ pub struct Handler {
     /// Example: `"HANDLER_KEY"`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_env: Option<String>,
-}
-
-/// What holds where a handler has failed.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnError {
-    /// What the edit does without a handler.
-    #[default]
-    Default,
-    /// The text stays as it is.
-    Skip,
-}
-
-/// When a handler is asked.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AskMode {
-    /// When a result is cleared.
-    #[default]
-    Wait,
-    /// As soon as a result may be cleared one day, beside the requests, so that most answers are there when it is.
-    Background,
 }
 
 fn default_timeout() -> Period {
@@ -88,17 +52,6 @@ pub const MAX_END: usize = 64 << 10;
 /// The longest answer of a handler, in bytes of text.
 pub const MAX_ANSWER: usize = 64 << 10;
 
-/// A handler as an edit names it.
-#[derive(Clone, Debug)]
-pub struct HandlerRef {
-    /// Its name.
-    pub name: Arc<str>,
-    /// What holds where it fails.
-    pub on_error: OnError,
-    /// Whether it is asked in advance.
-    pub is_ahead: bool,
-}
-
 /// What a handler has answered, once for a content. It is kept as a summary is, so it never changes.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(tag = "action", rename_all = "lowercase")]
@@ -112,7 +65,7 @@ pub enum Answer {
     Leave,
     /// The edit does what it does without a handler.
     Default,
-    /// There is no answer: what `on_error` says holds.
+    /// The handler has failed: the edit acts as without one.
     Failed,
 }
 
@@ -159,8 +112,6 @@ pub struct HandlerAsk {
     pub text: AskedText,
     /// How many bytes the answer may have.
     pub most_bytes: usize,
-    /// Whether the request needs the answer. If not, a later one may.
-    pub is_needed: bool,
 }
 
 /// An answer that a plan has used, and the question that it was given to.
@@ -243,24 +194,15 @@ impl HandlerAsk {
     }
 }
 
-// === impl HandlerRef ===
+// === impl Answer ===
 
-impl HandlerRef {
-    /// What an answer makes an edit do that has room for so many bytes. It may have had more when the answer was made.
-    pub fn decision(&self, answer: &Answer, most_bytes: usize) -> Decision {
-        match answer {
-            Answer::Replace { text } if text.len() <= most_bytes => Decision::Replace(text.clone()),
-            Answer::Leave => Decision::Leave,
-            Answer::Default => Decision::Default,
-            Answer::Failed | Answer::Replace { .. } => self.without_answer(),
-        }
-    }
-
-    /// What the edit does without an answer.
-    pub fn without_answer(&self) -> Decision {
-        match self.on_error {
-            OnError::Default => Decision::Default,
-            OnError::Skip => Decision::Leave,
+impl Answer {
+    /// The decision for an edit that has room for `most_bytes` now; it may have had more room when the answer was made.
+    pub fn decision(&self, most_bytes: usize) -> Decision {
+        match self {
+            Self::Replace { text } if text.len() <= most_bytes => Decision::Replace(text.clone()),
+            Self::Leave => Decision::Leave,
+            Self::Default | Self::Failed | Self::Replace { .. } => Decision::Default,
         }
     }
 }

@@ -38,8 +38,6 @@ pub struct Settings {
     pub endpoint: Option<BaseUrl>,
     /// The share of requests that get a trace, more than 0 and at most 1. For a request with a `traceparent`, that decides.
     pub sample: Fraction,
-    /// What abridge is called in traces and metrics.
-    pub service_name: String,
 }
 
 /// A request that is sent now.
@@ -86,6 +84,6 @@ pub enum OtelError {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { endpoint: None, sample: Fraction::ONE, service_name: "abridge".to_owned() }
+        Self { endpoint: None, sample: Fraction::ONE }
     }
 }

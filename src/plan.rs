@@ -25,8 +25,8 @@ mod weight;
 pub struct Plan {
     /// The replacements, sorted and disjoint.
     pub splices: Vec<Splice>,
-    /// The features of the upstream that the new body uses, by the names that its header has to have.
-    pub betas: Vec<&'static str>,
+    /// The feature of the upstream that the new body uses, by the name that its header has to have.
+    pub beta: Option<&'static str>,
     /// What must be stored for good before the new body goes upstream, because that names it. Each key is there once.
     pub offloads: Vec<OffloadedPayload>,
     /// How long that is to be kept.
@@ -77,8 +77,6 @@ pub struct SummaryJob {
     pub model: Option<String>,
     /// What it is made from.
     pub source: SummaryInput,
-    /// The features of the upstream that this uses, by the names that the header of a call has to have.
-    pub betas: Vec<&'static str>,
     /// What that is, without what it says.
     pub outline: Outline,
     /// What will stand around it.

@@ -10,7 +10,7 @@ use self::{uncounted::counts_from, verified::VerifiedMessages};
 use crate::{
     conversation::{Conversation, Fold},
     dialect::{Dialect, Form, ParseError},
-    draft::{Draft, Leaving, ParsedRequest, PrefixKeys, marks, reasoning},
+    draft::{Draft, Leaving, ParsedRequest, PrefixKeys, reasoning},
     edit::{
         Edit, Language,
         clear_tool_results::{self, AtLeast, ClearToolResults, Frontier},
@@ -66,8 +66,6 @@ pub struct PlanSettings {
     pub summarize: summarize::Settings,
     /// What becomes of reasoning that is bound to its prefix.
     pub reasoning: reasoning::Settings,
-    /// Marks for prompt caches.
-    pub messages: marks::Settings,
     /// Settings of single tools.
     pub tools: tools::Settings,
     /// The programs that edits ask.
@@ -185,7 +183,6 @@ pub struct Policy {
     /// The shortest body that anything is counted of.
     counts_from: usize,
     reasoning: reasoning::Settings,
-    marks: marks::Settings,
     own_texts: OwnTexts,
     forms: Vec<Form>,
     verified: VerifiedMessages,
@@ -339,7 +336,6 @@ impl Policy {
             summarize,
             counts_from,
             reasoning: settings.reasoning.clone(),
-            marks: settings.messages,
             own_texts,
             forms: settings.policy.forms.clone(),
             verified: VerifiedMessages::default(),
@@ -398,7 +394,6 @@ impl Policy {
                 draft.apply_summary(Summarize::LABEL, whole, prefix_keys);
             }
             draft.bind_reasoning(self.reasoning.of(whole), strips_now);
-            draft.mark_frontier(self.marks);
             draft.set_leaving(leaving);
             for edit in &self.edits {
                 context.meter.yield_now();

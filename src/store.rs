@@ -113,8 +113,6 @@ pub struct Settings {
     /// of `[inspect]` (at most an eighth). What would expire first is removed first; what was used in the last
     /// minute is spared. Allowed: 1MiB to 1048576GiB.
     pub max_bytes: ByteSize,
-    /// How much of the file is held in memory. Allowed: 1MiB to 1048576GiB.
-    pub cache: ByteSize,
     /// The longest that a request waits for the disk, for a summary too. Then the request goes on without the edits that need the store,
     /// and a recall gets 503. Other requests do not wait until the disk has done what that request waited for. Allowed:
     /// 1ms to 365d.
@@ -388,7 +386,6 @@ impl Default for Settings {
             keep_for: Period(Duration::from_hours(24 * 7)),
             keep_for_chained: Period(Duration::from_hours(24 * 30)),
             max_bytes: ByteSize::mib(4096),
-            cache: ByteSize::mib(4),
             timeout: Period::secs(10),
         }
     }

@@ -19,9 +19,6 @@ pub use outline::{ChangedMessage, IndexedOutline, Outline, OutlinedMessage};
 pub struct Summary {
     /// What the message says that stands there: the summary and all around it.
     pub text: String,
-    /// Whether the upstream has made it, so that `text` is a block which is sent on as it came.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_block: bool,
     /// How many tokens the messages had that it stands for, as the client sent them.
     pub tokens_replaced: usize,
     /// How many elements the request had that it was made for; 0 in summaries of earlier versions.
@@ -100,19 +97,6 @@ pub struct SummaryInput {
     pub n_leading: usize,
     /// The tokens beside the messages.
     pub base_tokens: usize,
-}
-
-/// Who summarises.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// The upstream, where it can, and else a model.
-    Auto,
-    /// A model.
-    #[default]
-    Model,
-    /// The upstream, in dialects where it can.
-    Api,
 }
 
 /// The form of the prompt for the model that summarises.

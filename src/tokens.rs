@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use self::{estimate::Estimate, factor::Factor, memo::Memo, models::Models, tiktoken::Encoding};
-use crate::{payload::Fingerprint, units::ByteSize};
+use crate::payload::Fingerprint;
 
 pub use self::memo::Subject;
 pub use self::usage::Usage;
@@ -46,11 +46,6 @@ const MIN_CACHED_BYTES: usize = 64;
 pub struct Settings {
     /// How tokens are counted.
     pub counter: Counter,
-    /// Builds the vocabulary at start (0.05 s, 4 MB), and not when the first conversation is long enough to be counted.
-    pub preload: bool,
-    /// The memory for counts that are remembered, so that only the new end of a known conversation is counted: 4 MiB are
-    /// 57,344 counts, of texts and of their pieces.
-    pub memo: ByteSize,
     /// Asks the upstream's `/models` once, with the key of the client's request, when the context window of a requested
     /// model is not known. After a failure it is asked again, after a minute to an hour.
     pub ask_upstream: bool,
@@ -67,16 +62,13 @@ pub struct Settings {
     pub handler: Option<String>,
 }
 
+/// The memory for counts that are remembered, so that only the new end of a known conversation is counted: 57,344 counts,
+/// of texts and of their pieces.
+const MAX_MEMO_BYTES: usize = 4 << 20;
+
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            counter: Counter::default(),
-            preload: false,
-            memo: ByteSize::mib(4),
-            ask_upstream: true,
-            calibrate: true,
-            handler: None,
-        }
+        Self { counter: Counter::default(), ask_upstream: true, calibrate: true, handler: None }
     }
 }
 
@@ -142,7 +134,7 @@ impl Meter {
     /// The same, and between two pieces of a text it calls `yield_now`: a megabyte takes 10 ms or more, and where there is
     /// one processor for all, others are served meanwhile.
     pub fn with_yield(tokens: &Settings, models: &[models::Settings], yield_now: fn()) -> Self {
-        let memo = Memo::new(tokens.memo.as_usize());
+        let memo = Memo::new(MAX_MEMO_BYTES);
         let (counter, models) = (tokens.counter, Models::new(models));
         Self { shared: Arc::new(Shared { counter, memo, models, n_tokenised: AtomicU64::new(0), yield_now }) }
     }

@@ -49,8 +49,6 @@ pub struct Settings {
     pub first_byte_timeout: Period,
     /// How long the upstream may pause in the middle of an answer. Allowed: 1ms to 365d.
     pub idle_timeout: Period,
-    /// How long an unused connection is kept for the next request. Allowed: 0ms to 365d.
-    pub pool_idle_timeout: Period,
     /// PEM file with roots to trust besides the system's.
     ///
     /// Not set: the system's roots, or Mozilla's where there are none.
@@ -117,7 +115,6 @@ impl Default for Settings {
             connect_timeout: Period::secs(10),
             first_byte_timeout: Period::secs(900),
             idle_timeout: Period::secs(600),
-            pool_idle_timeout: Period::secs(20),
             ca_file: None,
             api_key_env: None,
             api_key_header: KeyHeader::default(),
@@ -210,6 +207,9 @@ pub const MAX_HEADER_FIELDS: usize = 100;
 /// not take. In HTTP/2 each field of a head counts 32 bytes more.
 const MAX_HEAD_BYTES: u32 = 64 << 10;
 
+/// How long an unused connection is kept for the next request.
+const POOL_IDLE: Duration = Duration::from_secs(20);
+
 /// The most bytes of an answer over HTTP/2 that wait for their client. All answers have no limit here: one client could use it up.
 const STREAM_WINDOW: u32 = 256 << 10;
 
@@ -230,7 +230,7 @@ impl Upstream {
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(settings.pool_idle_timeout.0)
+            .pool_idle_timeout(POOL_IDLE)
             .http1_preserve_header_case(true)
             .http1_max_buf_size(MAX_HEAD_BYTES as usize)
             .http2_max_header_list_size(MAX_HEAD_BYTES)

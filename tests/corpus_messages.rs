@@ -54,7 +54,7 @@ clear_tool_results = { when = 'any', trigger = { tokens = 20000 }, keep = { resu
 "#;
 const FILTER: &str = r#"
 policy.edits = ["patch_tool_calls", "filter_tool_calls", "truncate_tool_results", "clear_tool_results"]
-filter_tool_calls = { max_tool_calls = 20, slack = 10 }
+filter_tool_calls = { max_tool_calls = 20 }
 truncate_tool_results = { max_bytes = 5000 }
 clear_tool_results = { when = 'any', trigger = { tokens = 20000 }, keep = { results = 3 } }
 "#;

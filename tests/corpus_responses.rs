@@ -216,7 +216,6 @@ fn planned(
             return Err("the request for a summary is stored, or not streamed".into());
         }
         let summary = Summary {
-            is_block: false,
             text: job.frame.around("It went well."),
             tokens_replaced: job.tokens_replaced,
             made_at: job.n_elements,

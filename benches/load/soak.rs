@@ -49,17 +49,14 @@ const FILL_AGENTS: u64 = 4;
 /// Small caches and a small store, so that they are full long before the end. The first lines belong to the table
 /// `[upstream]`, which is already open.
 const SETTINGS: &str = "\
-pool_idle_timeout = \"5s\"
 probe = false
 
 [tokens]
-memo = \"4MiB\"
 ask_upstream = false
 
 [store]
 max_bytes = \"24MiB\"
 keep_for = \"10m\"
-cache = \"4MiB\"
 
 [recall]
 via = \"http\"

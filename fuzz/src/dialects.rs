@@ -19,7 +19,7 @@ use super::scanner::odd;
 
 const PATCH: &str = "policy.edits = ['patch_tool_calls']";
 
-/// Reads a body in both ways, and plans it under the policy and with patches alone.
+/// Reads a body, and plans it under the policy and with patches alone.
 pub fn run(dialect: &dyn Dialect, input: &[u8]) {
     let _answer = dialect.read_answer(input, &mut Answer::with_text());
     let Some((body, choices)) = input.split_last_chunk::<{ policy::N_CHOICES }>() else { return };
@@ -33,17 +33,19 @@ pub fn run(dialect: &dyn Dialect, input: &[u8]) {
     assert!(again.plan.is_empty(), "once is enough\n{}\n{}", patched.plan, again.plan);
 }
 
-/// Both readers read the same, and what they show are values.
+/// A body reads the same with one key more, and if its strings are valid, each span of it is a value.
 fn read(dialect: &dyn Dialect, body: &Bytes) {
-    let quick = dialect.parse(body);
-    let Some(odd) = odd(body) else { return assert!(quick.is_err(), "no object, and read all the same") };
-    match (quick, dialect.parse(&odd)) {
-        (Ok(quick), Ok(thorough)) => {
-            assert_eq!(quick, thorough);
-            shows_values(dialect, body, &quick);
+    let plain = dialect.parse(body);
+    let Some(odd) = odd(body) else { return assert!(plain.is_err(), "no object, and read all the same") };
+    match (plain, dialect.parse(&odd)) {
+        (Ok(plain), Ok(escaped)) => {
+            assert_eq!(plain, escaped);
+            if strings::verify(body).is_ok() {
+                shows_values(dialect, body, &plain);
+            }
         }
-        (Ok(_), Err(_)) => assert!(strings::verify(body).is_err(), "what stands in strings is not valid"),
         (Err(_), Err(_)) => {}
+        (Ok(_), Err(error)) => panic!("{error}, but not without one key more"),
         (Err(error), Ok(_)) => panic!("{error}, but not with one key more"),
     }
 }

@@ -39,16 +39,16 @@ const VIAS: [&str; 4] = [
 ];
 const TOOLS: [&str; 6] = [
     "",
-    "[tools.bash]\nkeep_last = 1",
+    "[tools.bash]\nclear = false",
     "[tools.'re*']\ntruncate = { head = 50 }\nclear = false",
-    "[tools.bash]\ntruncate = { head = 20, tail = 30, max_bytes = 300 }\nclear_inputs = true",
+    "[tools.bash]\ntruncate = { head = 20, tail = 30, max_bytes = 300 }",
     "[tools.'*']\ntruncate = false",
-    "[tools.read]\nkeep_last = 0\ntruncate = { tail = 0 }",
+    "[tools.read]\nclear = true\ntruncate = { tail = 0 }",
 ];
 
 /// The policy that these bytes choose.
 pub fn chosen(choices: [u8; N_CHOICES]) -> Chosen {
-    let [order, flags, keep, via, tools, max_bytes, tokens, messages, at_least, max_calls, slack, more] = choices;
+    let [order, flags, keep, via, tools, max_bytes, tokens, messages, at_least, max_calls, _, more] = choices;
     let of = |byte: u8, n: usize| usize::from(byte) % n;
     let flag = |bit: u8| flags >> bit & 1 == 1;
     let edits = ORDERS[of(order, ORDERS.len())];
@@ -59,7 +59,7 @@ pub fn chosen(choices: [u8; N_CHOICES]) -> Chosen {
     let text = format!(
         "language = \"{}\"\n[policy]\nedits = {edits:?}\n[recall]\n{}\n\
          [patch_tool_calls]\ntemplate = \"{PLACEHOLDER}\"\norphans = \"{}\"\n\
-         [filter_tool_calls]\n{}slack = {}\n\
+         [filter_tool_calls]\n{}\
          [truncate_tool_results]\nmax_bytes = {}\n\
          [clear_tool_results]\ntrigger = {{ tokens = {}, messages = {} }}\nkeep = {{ {} }}\n{}\
          clear_tool_inputs = {}\noffload = {}\ngrowth_guard = {}\nfrontier = \"{}\"\n\
@@ -68,7 +68,6 @@ pub fn chosen(choices: [u8; N_CHOICES]) -> Chosen {
         VIAS[of(via, VIAS.len())],
         if keeps_orphans { "keep" } else { "drop" },
         optional("max_tool_calls", max_calls % 8, 1),
-        of(slack, 4),
         usize::from(max_bytes) * 8,
         usize::from(tokens) * 10,
         of(messages, 16),

@@ -62,11 +62,6 @@ impl Running {
         let bound: Vec<Address> = clients.iter().filter_map(|listener| listener.address().ok()).collect();
         let address = local_url(&bound, acceptor.is_some());
         let live = build_live(config, environment, address.clone(), keys.clone(), None)?;
-        if config.tokens.preload {
-            let meter = live.destinations.default().rules.planner.meter.clone();
-            // After a failure, the vocabulary is loaded when it is first needed.
-            let _loaded = run_blocking(move || meter.load()).await;
-        }
         let otel = otel::Exporter::new(&config.otel, &environment.proxies).context("otel.endpoint")?;
         let events = Events::new(&config.events);
         let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::de::{self, Unexpected};
 use strsim::levenshtein;
 
+use crate::wildcard;
+
 /// An error in the settings. Its [`fmt::Display`] is one line without control characters.
 #[derive(Clone, Debug)]
 pub struct ConfigError(Box<ErrorDetails>);
@@ -44,8 +46,8 @@ pub(super) enum ConfigErrorKind {
 
 // === impl ConfigError ===
 
-/// Tables that have another name now.
-const RENAMED: &[(&str, &str)] = &[("rescue", "second_try")];
+/// The settings that were removed, as patterns, each with what holds now.
+const REMOVED: &str = include_str!("removed.txt");
 
 impl ConfigError {
     pub(super) fn new(location: SourceLocation, kind: ConfigErrorKind) -> Self {
@@ -111,9 +113,8 @@ impl ConfigError {
         match &self.0.kind {
             ConfigErrorKind::UnknownKey { key, allowed, elsewhere } => {
                 let table = if path.is_empty() { "at the top level".to_owned() } else { format!("in [{path}]") };
-                let renamed = RENAMED.iter().find(|(old, _)| old == key && path.is_empty());
                 let hint = match (closest_match(key, allowed), elsewhere) {
-                    _ if let Some((_, now)) = renamed => format!("it is {now:?} now; "),
+                    _ if let Some(now) = removed(&path, key) => format!("it was removed: {now}; "),
                     (Some(near), _) => format!("did you mean {near:?}? "),
                     (None, Some(other)) => format!("it belongs to [{other}]; "),
                     (None, None) => String::new(),
@@ -231,6 +232,14 @@ fn describe_expected(expected: &str) -> String {
         other => other,
     };
     words.to_owned()
+}
+
+/// What holds in place of a setting that was removed.
+fn removed(path: &str, key: &str) -> Option<&'static str> {
+    let setting = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    let fits = |pattern: &str| wildcard::matches(pattern.chars(), &setting, |part| *part == '*', |part, c| *part == c);
+    let is_removed = |pattern: &str| fits(pattern) || fits(&format!("policies.*.{pattern}"));
+    REMOVED.lines().filter_map(|line| line.split_once(' ')).find(|(pattern, _)| is_removed(pattern)).map(|(_, now)| now)
 }
 
 fn quoted(words: &[&str]) -> String {

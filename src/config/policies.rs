@@ -64,9 +64,7 @@ impl Config {
         let Some(policy) = self.policies.0.get(name) else { return Ok(self.clone()) };
         let mut settings = LocatedValue::from_file(Path::new("settings"), &self.to_toml()?)?;
         settings.overlay(with_goal(LocatedValue::from_file(Path::new(&format!("policies.{name}")), policy)?)?);
-        let mut config = Self::from_value(&settings)?;
-        config.read_instruction(&settings)?;
-        Ok(config)
+        Ok(Self::from_value(&settings)?)
     }
 
     /// The planners of the upstreams, each under the policy that its upstream names, or all under the policy `named`.

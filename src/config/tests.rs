@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::edit::{clear_tool_results::Frontier, keep::Keep};
-use crate::planner::EditName;
+use crate::planner::{EditName, Goal};
 use crate::units::ByteSize;
 use crate::upstream::HttpVersion;
 
@@ -39,17 +39,40 @@ fn unknown_keys_report_their_location_and_the_allowed_keys() {
         ),
         (
             "[sever]\nlisten = []\n",
-            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, clients, limits, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, handlers, reasoning, messages, events, otel, inspect, second_try, responses, tokens, models, prices",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, report_headers, log, server, admin, clients, limits, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, handlers, reasoning, events, otel, inspect, second_try, responses, tokens, models, prices",
         ),
         (
             "orphans = \"keep\"",
-            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, clients, limits, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, handlers, reasoning, messages, events, otel, inspect, second_try, responses, tokens, models, prices",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, report_headers, log, server, admin, clients, limits, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, summarize, tools, handlers, reasoning, events, otel, inspect, second_try, responses, tokens, models, prices",
         ),
         (
             "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",
             "proxy.toml:1:22: unknown key \"\\u{1b}[31m\\n\" in [patch_tool_calls]; allowed: template, handler, orphans",
         ),
     ]);
+}
+
+#[test]
+fn a_removed_setting_is_refused_with_what_holds_in_its_place() {
+    for (text, said) in [
+        (
+            "rescue = {}",
+            "1:1: unknown key \"rescue\" at the top level; it was removed: it is \"second_try\" now; allowed: ",
+        ),
+        ("tokens.memo = \"1MiB\"", "unknown key \"memo\" in [tokens]; it was removed: it is always 4 MiB; allowed: "),
+        (
+            "handlers.a = { url = \"http://h/\", mode = \"wait\" }",
+            "in [handlers.a]; it was removed: a handler is asked",
+        ),
+        ("tools.\"b.c\" = { keep_last = 1 }", "it was removed: `clear_tool_results.keep` holds"),
+        (
+            "[[upstreams]]\nname = \"openai\"\nurl = \"http://h\"\nprobe = false",
+            "it was removed: `upstream.probe` holds",
+        ),
+    ] {
+        let error = file(text).map(drop).unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
 }
 
 #[test]
@@ -361,10 +384,9 @@ fn a_preset_is_overridden_by_every_source() {
     let condition = &own.clear_tool_results.trigger.0[0];
     assert_eq!((own.clear_tool_results.trigger.0.len(), condition.tokens, condition.messages), (1, None, Some(9)));
     assert_eq!(own.clear_tool_results.frontier, Frontier::Sliding);
-    let by_variable =
-        load("", &[("ABRIDGE__PRESET", "agno"), ("ABRIDGE__FILTER_TOOL_CALLS__SLACK", "2")], Flags::default());
-    let filter = by_variable.unwrap().filter_tool_calls;
-    assert_eq!((filter.max_tool_calls, filter.slack), (Some(3), 2));
+    let by_variable = load("", &[("ABRIDGE__PRESET", "agno"), ("ABRIDGE__POLICY__GOAL", "thrifty")], Flags::default());
+    let by_variable = by_variable.unwrap();
+    assert_eq!((by_variable.filter_tool_calls.max_tool_calls, by_variable.policy.goal), (Some(3), Goal::Thrifty));
     assert_eq!(preset("preset = \"langchain\"").clear_tool_results.placeholder.as_deref(), Some("[cleared]"));
     assert_eq!(preset("preset = \"default\""), Config::default());
     assert!(
@@ -392,10 +414,6 @@ fn invalid_summarize_settings_are_refused() {
             "proxy.toml:2:25: summarize.retry.max_retries: 101 is out of range; allowed: 0 to 100",
         ),
         ("max_tokens = 0", "proxy.toml:2:14: summarize.max_tokens: 0 is out of range; allowed: 1 or more"),
-        (
-            "instruction = \"x\"\ninstruction_file = \"x\"",
-            "proxy.toml:3:20: summarize.instruction_file: summarize.instruction says it already; allowed: one of the two",
-        ),
         (
             "trigger = { tokens = 1000 }\nkeep = { tokens = 1000 }",
             "proxy.toml:3:8: summarize.keep: 1000 tokens are all of a conversation of 1000 (summarize.trigger); allowed: fewer",
@@ -427,27 +445,6 @@ fn invalid_summarize_settings_are_refused() {
     ] {
         assert_eq!(table(text), Err(line.to_owned()), "{text}");
     }
-}
-
-#[test]
-fn an_instruction_is_read_from_its_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("instruction.txt");
-    let load = || file(&format!("[summarize]\ninstruction_file = '{}'", path.display()));
-    let line = |found: &str| {
-        let path = path.display();
-        Err(format!(
-            "proxy.toml:2:20: summarize.instruction_file: {path} {found}; allowed: a file of text that can be read"
-        ))
-    };
-    assert_eq!(load().map(drop), line("cannot be read: No such file or directory (os error 2)"));
-    fs::write(&path, " \n").unwrap();
-    assert_eq!(load().map(drop), line("is empty"));
-    fs::write(&path, b"a\n\xff").unwrap();
-    assert_eq!(load().map(drop), line("cannot be read: line 2 is not UTF-8"));
-    fs::write(&path, "Say what matters.\n").unwrap();
-    let summarize = load().unwrap().summarize;
-    assert_eq!((summarize.instruction.as_deref(), summarize.instruction_file), (Some("Say what matters.\n"), None));
 }
 
 const EXAMPLE: &str = include_str!("../../proxy.toml.example");

@@ -12,8 +12,6 @@ pub struct Answer {
     pub text: Option<String>,
     /// Whether the model calls a tool. Read only where the text is.
     pub calls_tool: bool,
-    /// The block that the upstream has made of the messages, as it is written. Read only where the text is.
-    pub compaction: Option<String>,
     /// Why the model stopped, in the words of the dialect. Later reports replace earlier ones.
     pub stop_reason: Option<String>,
     /// The tokens that were billed.

@@ -1,5 +1,8 @@
 //! What a model reads of JSON values, in pieces: what the canonical forms of the dialects have in common.
 
+use std::borrow::Cow;
+
+use super::Field;
 use super::json::{Cursor, Unsupported, each_element};
 use crate::span::Span;
 
@@ -12,6 +15,7 @@ pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> Result<V
     let mut members = Vec::new();
     let mut key = cursor.first_key()?;
     while let Some(name) = key {
+        let Cow::Borrowed(name) = name else { return Err(Unsupported) };
         let value = cursor.value()?;
         let value = cursor.bytes(value);
         if value != b"null" && !unread.contains(&name) {
@@ -41,6 +45,41 @@ pub(super) fn elements<'a>(
         Ok(())
     })?;
     Ok(if found.is_empty() { Vec::new() } else { array(found) })
+}
+
+/// Members as fields in the order of their names, without empty values.
+pub(super) fn fields<'a>(members: Vec<(&'a [u8], Vec<&'a [u8]>)>) -> Result<Vec<Field<'a>>, Unsupported> {
+    let mut fields = Vec::new();
+    for (name, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
+        fields.push(Field { name: str::from_utf8(name).map_err(|_| Unsupported)?, value });
+    }
+    fields.sort_by_key(|field| field.name); // stable
+    Ok(fields)
+}
+
+/// A content, each part as `part` puts it, and a text behind `opening`. A string is the same as an array of one text, and no
+/// text is the same as none.
+pub(super) fn content<'a>(
+    value: &'a [u8],
+    unread: &[&[u8]],
+    opening: &'static [u8],
+    part: impl Fn(Vec<Member<'a>>) -> Vec<&'a [u8]>,
+) -> Result<Vec<&'a [u8]>, Unsupported> {
+    if !value.starts_with(b"\"") {
+        return elements(value, |cursor| Ok(part(members(cursor, unread)?)));
+    }
+    let text = text(opening, value);
+    Ok(if text.is_empty() { text } else { array([text]) })
+}
+
+/// A text behind `opening`; nothing if it is empty.
+pub(super) fn text<'a>(opening: &'static [u8], value: &'a [u8]) -> Vec<&'a [u8]> {
+    if value == b"\"\"" { Vec::new() } else { vec![opening, value, b"}"] }
+}
+
+/// The value of a member.
+pub(super) fn member<'a>(members: &[Member<'a>], name: &[u8]) -> Option<&'a [u8]> {
+    members.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
 }
 
 /// An object with these members.

@@ -1,7 +1,4 @@
 //! OpenAI Chat Completions, as every compatible server speaks it.
-//!
-//! Two readers give the same view: `scan` is quick and gives up on anything odd, `fallback` is `serde_json` and decides
-//! what is odd but valid, and what is refused.
 
 use std::{borrow::Cow, cell::OnceCell};
 
@@ -23,10 +20,9 @@ use crate::{
 
 mod answer;
 mod canonical;
-mod fallback;
 mod in_band;
 mod parts;
-mod scan;
+mod reader;
 mod summary;
 pub(super) mod tokens;
 mod words;
@@ -55,10 +51,7 @@ impl Dialect for ChatCompletions {
     }
 
     fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-        match scan::scan(body, strings) {
-            Ok(conversation) => Ok(conversation),
-            Err(Unsupported) => fallback::parse(body),
-        }
+        reader::read(body, strings)
     }
 
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
@@ -185,7 +178,7 @@ fn speaks(content: Option<&[u8]>) -> bool {
     content.is_some_and(|content| !matches!(content, b"\"\"" | b"[]"))
 }
 
-/// What either reader finds of a message beside its blocks.
+/// The parts of a message other than its blocks.
 #[derive(Clone, Copy)]
 struct Message {
     span: Span,

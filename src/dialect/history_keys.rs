@@ -6,7 +6,6 @@
 use memchr::memmem;
 
 use crate::conversation::{BlockKind, Conversation, Role};
-use crate::raw::Fields;
 
 /// What was found of such keys.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
@@ -25,15 +24,6 @@ pub(super) struct HistoryKeys {
 }
 
 impl HistoryKeys {
-    /// Those of a body that is read thoroughly.
-    pub(super) fn of(body: &str) -> Self {
-        let mut keys = Self::default();
-        for (key, value) in Fields::of(body).iter().flat_map(Fields::iter) {
-            keys.note(key.as_bytes(), value.as_bytes());
-        }
-        keys
-    }
-
     /// Notes one key and its JSON value.
     pub(super) fn note(&mut self, key: &[u8], value: &[u8]) {
         let says = |text: &str| memmem::find(value, text.as_bytes()).is_some();

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
+use super::ParseErrorKind;
 use crate::{
     raw::{
         self, Fields, closing_quote, control, find_escaped, near_closing_quote, next_byte, plain_closing_quote, utf8,
@@ -16,18 +17,13 @@ use crate::{
     string_index::StringIndex,
 };
 
-/// The input is not what the reader takes. No reason is given: another reader, which has time, looks again.
+/// The input is not what the reader takes. [`Cursor::finish`] says why.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Unsupported;
 
 /// `Ok` if it holds.
 pub(super) fn require(holds: bool) -> Result<(), Unsupported> {
     if holds { Ok(()) } else { Err(Unsupported) }
-}
-
-/// Keeps a value that its object may have once.
-pub(super) fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Unsupported> {
-    require(place.replace(value).is_none())
 }
 
 /// A place in a body.
@@ -38,6 +34,10 @@ pub(super) struct Cursor<'a> {
     strings: &'a StringIndex,
     /// The next byte to look at.
     at: usize,
+    /// Whether it reads a whole body, of which it takes any depth, and keys with escapes. Edits leave such values alone.
+    is_whole: bool,
+    /// Where the fault is, and its kind, unless it is invalid JSON at `at`.
+    fault: Option<(usize, ParseErrorKind)>,
 }
 
 /// The containers that are open around the current value, innermost last, as bits of one number.
@@ -46,18 +46,30 @@ struct Nesting {
     /// 1 for an object, 0 for an array; the innermost is the lowest.
     objects: u128,
     depth: u32,
+    /// Full words of bits of the containers further out, innermost last.
+    outer: Vec<u128>,
 }
 
 impl Nesting {
-    fn open(&mut self, object: bool) -> Result<(), Unsupported> {
+    fn open(&mut self, object: bool, any_depth: bool) -> Result<(), Unsupported> {
+        if self.depth == u128::BITS {
+            require(any_depth)?;
+            self.outer.push(self.objects);
+            self.depth = 0;
+        }
         self.depth += 1;
         self.objects = (self.objects << 1) | u128::from(object);
-        require(self.depth <= u128::BITS)
+        Ok(())
     }
 
     fn close(&mut self) {
         self.depth -= 1;
         self.objects >>= 1;
+        if self.depth == 0
+            && let Some(objects) = self.outer.pop()
+        {
+            (self.objects, self.depth) = (objects, u128::BITS);
+        }
     }
 
     fn in_object(&self) -> bool {
@@ -68,19 +80,38 @@ impl Nesting {
 impl<'a> Cursor<'a> {
     /// At the first value of a body.
     pub(super) fn new(body: &'a [u8]) -> Self {
-        Self::indexed(body, StringIndex::EMPTY)
+        Self { is_whole: false, ..Self::indexed(body, StringIndex::EMPTY) }
     }
 
-    /// At the first value of a body whose long strings are known.
+    /// At the first value of a whole body whose long strings are known.
     pub(super) fn indexed(body: &'a [u8], strings: &'a StringIndex) -> Self {
-        let mut cursor = Self { body, strings, at: 0 };
+        let mut cursor = Self { body, strings, at: 0, is_whole: true, fault: None };
         cursor.space();
         cursor
     }
 
     /// At a value somewhere in a body.
     pub(super) fn starting(body: &'a [u8], at: usize) -> Self {
-        Self { body, strings: StringIndex::EMPTY, at }
+        Self { body, strings: StringIndex::EMPTY, at, is_whole: false, fault: None }
+    }
+
+    /// Goes to a place that it has passed before, or back.
+    pub(super) fn go_to(&mut self, at: usize) {
+        self.at = at;
+    }
+
+    /// Notes what is wrong.
+    pub(super) fn refuse(&mut self, at: usize, kind: ParseErrorKind) -> Unsupported {
+        self.fault = Some((at, kind));
+        Unsupported
+    }
+
+    /// Keeps a value that the object at `object` may have once.
+    pub(super) fn once<T>(&mut self, object: usize, place: &mut Option<T>, value: T) -> Result<(), Unsupported> {
+        match place.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(self.refuse(object, ParseErrorKind::DuplicateKey)),
+        }
     }
 
     /// The offset of the next byte.
@@ -98,6 +129,12 @@ impl<'a> Cursor<'a> {
         self.body.get(self.at).copied()
     }
 
+    /// The result of reading a whole body, after which only white space may follow; else the fault.
+    pub(super) fn finish<T>(&mut self, read: Result<T, Unsupported>) -> Result<T, (usize, ParseErrorKind)> {
+        let read = read.and_then(|read| self.end().map(|()| read));
+        read.map_err(|Unsupported| self.fault.unwrap_or((self.at, ParseErrorKind::NotJson)))
+    }
+
     /// Only white space may be left.
     pub(super) fn end(&mut self) -> Result<(), Unsupported> {
         self.space();
@@ -105,28 +142,37 @@ impl<'a> Cursor<'a> {
     }
 
     /// Into an object and behind the colon of its first key; none if the object is empty.
-    pub(super) fn first_key(&mut self) -> Result<Option<&'a [u8]>, Unsupported> {
-        require(self.take_if(b'{'))?;
+    pub(super) fn first_key(&mut self) -> Result<Option<Cow<'a, [u8]>>, Unsupported> {
+        self.enter(b'{', ParseErrorKind::NotAnObject)?;
         self.space();
-        if self.take_if(b'}') { Ok(None) } else { self.plain_key().map(Some) }
+        if self.take_if(b'}') { Ok(None) } else { self.name().map(Some) }
     }
 
     /// From the end of a value in an object to behind the colon of the next key; none at the end of the object.
-    pub(super) fn next_key(&mut self) -> Result<Option<&'a [u8]>, Unsupported> {
+    pub(super) fn next_key(&mut self) -> Result<Option<Cow<'a, [u8]>>, Unsupported> {
         self.space();
         if self.take_if(b'}') {
             return Ok(None);
         }
         require(self.take_if(b','))?;
         self.space();
-        self.plain_key().map(Some)
+        self.name().map(Some)
     }
 
     /// Into an array; false if it is empty.
     pub(super) fn first_element(&mut self) -> Result<bool, Unsupported> {
-        require(self.take_if(b'['))?;
+        self.enter(b'[', ParseErrorKind::NotAnArray)?;
         self.space();
         Ok(!self.take_if(b']'))
+    }
+
+    /// Into a container. Another value at this place is a fault of this kind.
+    fn enter(&mut self, open: u8, kind: ParseErrorKind) -> Result<(), Unsupported> {
+        if self.take_if(open) {
+            return Ok(());
+        }
+        let is_value = matches!(self.peek(), Some(b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n'));
+        if is_value { Err(self.refuse(self.at, kind)) } else { Err(Unsupported) }
     }
 
     /// From the end of an element to the next; false at the end of the array.
@@ -154,7 +200,7 @@ impl<'a> Cursor<'a> {
                     self.space();
                     let object = open == b'{';
                     if !self.take_if(if object { b'}' } else { b']' }) {
-                        nesting.open(object)?;
+                        nesting.open(object, self.is_whole)?;
                         if object {
                             self.key()?;
                         }
@@ -188,14 +234,21 @@ impl<'a> Cursor<'a> {
         Ok(false)
     }
 
-    /// A key that is written without escapes, and its colon.
-    fn plain_key(&mut self) -> Result<&'a [u8], Unsupported> {
-        require(self.take_if(b'"'))?;
-        let rest = self.body.get(self.at..).unwrap_or_default();
-        let length = plain_closing_quote(rest).ok_or(Unsupported)?;
-        self.at += length + 1;
+    /// A key, and its colon. One with escapes is taken in a whole body alone.
+    fn name(&mut self) -> Result<Cow<'a, [u8]>, Unsupported> {
+        require(self.peek() == Some(b'"'))?;
+        let rest = self.body.get(self.at + 1..).unwrap_or_default();
+        let name = if let Some(length) = plain_closing_quote(rest) {
+            self.at += length + 2;
+            Cow::Borrowed(rest.get(..length).unwrap_or_default())
+        } else {
+            require(self.is_whole)?;
+            let key = self.string()?;
+            let name = decode(self.bytes(key)).ok_or(Unsupported)?;
+            Cow::Owned(name.into_owned().into_bytes())
+        };
         self.colon()?;
-        Ok(rest.get(..length).unwrap_or_default())
+        Ok(name)
     }
 
     fn key(&mut self) -> Result<(), Unsupported> {
@@ -216,7 +269,10 @@ impl<'a> Cursor<'a> {
         let start = self.at;
         let rest = self.body.get(start + 1..).unwrap_or_default();
         let indexed = || self.strings.starting(start).map(|string| string.len() - 2);
-        let quote = near_closing_quote(rest).or_else(indexed).or_else(|| closing_quote(rest)).ok_or(Unsupported)?;
+        let Some(quote) = near_closing_quote(rest).or_else(indexed).or_else(|| closing_quote(rest)) else {
+            self.at = self.body.len().saturating_sub(1); // where its end is missing
+            return Err(Unsupported);
+        };
         self.at = start + quote + 2;
         Ok(Span { start, end: self.at })
     }
@@ -269,12 +325,12 @@ pub(super) fn fields<const N: usize>(
     cursor: &mut Cursor<'_>,
     keys: [&[u8]; N],
 ) -> Result<[Option<Span>; N], Unsupported> {
-    let mut found = [None; N];
+    let (start, mut found) = (cursor.at(), [None; N]);
     let mut key = cursor.first_key()?;
     while let Some(name) = key {
         let value = cursor.value()?;
-        for (place, _) in found.iter_mut().zip(keys).filter(|(_, key)| *key == name) {
-            once(place, value)?;
+        for (place, _) in found.iter_mut().zip(keys).filter(|(_, key)| *key == &*name) {
+            cursor.once(start, place, value)?;
         }
         key = cursor.next_key()?;
     }
@@ -333,6 +389,7 @@ fn quick_fields(json: &str) -> Result<Fields<'_>, Unsupported> {
     let mut key = cursor.first_key()?;
     while let Some(name) = key {
         let value = cursor.value()?;
+        let Cow::Borrowed(name) = name else { return Err(Unsupported) };
         let name = str::from_utf8(name).map_err(|_| Unsupported)?;
         fields.push((name, json.get(value.start..value.end).ok_or(Unsupported)?));
         key = cursor.next_key()?;

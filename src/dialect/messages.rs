@@ -4,15 +4,14 @@
 //! So an assistant message is one unit with a block for each call, and each entry of a user message is a unit of its own.
 //! Consecutive messages of one role are one turn.
 //!
-//! Two readers give the same view: `scan` is quick and gives up on anything odd, `fallback` is `serde_json` and decides what
-//! is odd but valid, and what is refused. Both only find where values are; `view` makes the conversation of them.
+//! `reader` only finds where values are; `view` makes the conversation of them.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
 use super::{
-    Answer, BytesAt, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner, ParseError,
+    Answer, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner, ParseError,
     ParseErrorKind, ServerBlock, Stop, Switch,
     json::{Unsupported, decode, each_object, fields_of},
     strings,
@@ -30,12 +29,10 @@ use crate::{
 mod answer;
 mod canonical;
 mod error;
-mod fallback;
 mod in_band;
 mod loading;
-mod marks;
 mod parts;
-mod scan;
+mod reader;
 mod summary;
 mod thinking;
 mod tokens;
@@ -87,10 +84,7 @@ impl Dialect for Messages {
     }
 
     fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-        match scan::scan(body, strings) {
-            Ok(conversation) => Ok(conversation),
-            Err(Unsupported) => fallback::parse(body),
-        }
+        reader::read(body, strings)
     }
 
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
@@ -184,10 +178,6 @@ impl Dialect for Messages {
         tokens::count_content(gauge, &lossy(raw))
     }
 
-    fn cache_mark(&self, request: &[u8], value: &[u8]) -> Option<BytesAt> {
-        marks::mark(request, value)
-    }
-
     fn drop_reasoning(&self, request: &[u8]) -> Option<Switch> {
         thinking::drop_mismatches(request)
     }
@@ -217,18 +207,6 @@ impl Dialect for Messages {
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         summary::request(source, prompt)
-    }
-
-    fn compaction_request(&self, source: &SummaryInput, max_tokens: usize) -> Option<Bytes> {
-        summary::compaction(source, max_tokens)
-    }
-
-    fn render_compaction(&self, block: &str) -> Bytes {
-        [br#"{"role":"assistant","content":["#, block.as_bytes(), b"]}"].concat().into()
-    }
-
-    fn compaction_beta(&self) -> Option<&'static str> {
-        Some("compact-2026-09-04")
     }
 
     fn reports(&self, data: &[u8]) -> bool {

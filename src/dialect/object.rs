@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
+use super::json::push_string;
 use crate::raw::Fields;
 
 /// The keys and values of a body; none if it is no object, or if a key stands there twice.
@@ -29,35 +30,51 @@ pub(super) fn is_streamed(fields: &Fields<'_>, model: Option<&str>) -> bool {
     model.is_some() || fields.get("stream") == Some("true")
 }
 
-/// An object while it is written. A write fails where a text cannot be written as a JSON string.
+/// An object while it is written.
 #[derive(Debug, Default)]
 pub(super) struct ObjectWriter(Vec<u8>);
 
 impl ObjectWriter {
+    /// A request that names the model: the one that is asked, or that of the client.
+    pub(super) fn of_model(fields: &Fields<'_>, model: Option<&str>) -> Self {
+        let mut request = Self::default();
+        match (model, fields.get("model")) {
+            (Some(model), _) => request.text("model", model),
+            (None, Some(model)) => request.json("model", model),
+            (None, None) => {}
+        }
+        request
+    }
+
+    /// The client's members with these keys, in a request to the client's own model.
+    pub(super) fn keep(&mut self, fields: &Fields<'_>, keys: &[&str], model: Option<&str>) {
+        for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && keys.contains(key)) {
+            self.json(key, value);
+        }
+    }
+
     /// A key, and the colon behind it.
-    pub(super) fn key(&mut self, key: &str) -> Option<()> {
+    pub(super) fn key(&mut self, key: &str) {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
-        self.string(key)?;
+        self.string(key);
         self.0.push(b':');
-        Some(())
     }
 
     /// A text as a JSON string.
-    pub(super) fn string(&mut self, text: &str) -> Option<()> {
-        serde_json::to_writer(&mut self.0, text).ok()
+    pub(super) fn string(&mut self, text: &str) {
+        push_string(&mut self.0, text);
     }
 
     /// A member whose value is JSON.
-    pub(super) fn json(&mut self, key: &str, value: &str) -> Option<()> {
-        self.key(key)?;
+    pub(super) fn json(&mut self, key: &str, value: &str) {
+        self.key(key);
         self.raw(value.as_bytes());
-        Some(())
     }
 
     /// A member whose value is a string that says `value`.
-    pub(super) fn text(&mut self, key: &str, value: &str) -> Option<()> {
-        self.key(key)?;
-        self.string(value)
+    pub(super) fn text(&mut self, key: &str, value: &str) {
+        self.key(key);
+        self.string(value);
     }
 
     /// Bytes as they are: a part of a value.

@@ -4,8 +4,7 @@
 //! model's; a turn of the model is a run of them. Results of the client are units of tools. An `input` that is a string
 //! is one unit of the user.
 //!
-//! Two readers find the same values: `scan` is quick and gives up on anything odd, `fallback` is `serde_json` and decides
-//! what is odd but valid, and what is refused. `items` says what they mean.
+//! `reader` finds where values are; `items` says what they mean.
 
 use std::borrow::Cow;
 
@@ -28,13 +27,12 @@ use crate::{
 mod answer;
 mod canonical;
 mod compact;
-mod fallback;
 mod in_band;
 mod items;
 mod own_compaction;
 mod parts;
+mod reader;
 mod render;
-mod scan;
 mod summary;
 mod tokens;
 
@@ -76,10 +74,7 @@ impl Dialect for Responses {
     }
 
     fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-        match scan::scan(body, strings) {
-            Ok(conversation) => Ok(conversation),
-            Err(Unsupported) => fallback::parse(body),
-        }
+        reader::read(body, strings)
     }
 
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {

@@ -1,8 +1,10 @@
 //! What edits ask of handlers: answers that are known are used, and questions without one are noted for the engine.
 
+use std::sync::Arc;
+
 use super::{Draft, ParsedRequest, PrefixKeys, ResultText};
 use crate::conversation::BlockIndex;
-use crate::handler::{AskedText, Decision, HandlerAsk, HandlerRef, MAX_END, Subject, UsedAnswer};
+use crate::handler::{AskedText, Decision, HandlerAsk, MAX_END, Subject, UsedAnswer};
 use crate::payload::{ChainKey, Payload};
 
 /// The questions of one plan.
@@ -20,11 +22,9 @@ pub struct Question<'q> {
     /// The name of the edit.
     pub edit: &'static str,
     /// The handler.
-    pub handler: &'q HandlerRef,
+    pub handler: &'q Arc<str>,
     /// How many bytes the answer may have.
     pub most_bytes: usize,
-    /// Whether the request needs the answer.
-    pub is_needed: bool,
 }
 
 /// How many questions a plan has at most. The next plan of the request has those that are left.
@@ -45,13 +45,9 @@ impl Asks {
         (self.list, self.used)
     }
 
-    /// Notes that a question came up; false if it is there, or there is no room for it.
-    fn takes(&mut self, key: ChainKey, is_needed: bool) -> bool {
-        if let Some(same) = self.list.iter_mut().find(|same| same.key == key) {
-            same.is_needed |= is_needed;
-            return false;
-        }
-        self.list.len() < MAX_ASKS && self.n_bytes < MAX_BYTES
+    /// Whether a question is not there yet, and there is room for it.
+    fn takes(&self, key: ChainKey) -> bool {
+        self.list.len() < MAX_ASKS && self.n_bytes < MAX_BYTES && self.list.iter().all(|asked| asked.key != key)
     }
 
     /// Notes an answer that was used, if there is room for it.
@@ -90,23 +86,23 @@ impl Draft<'_> {
         text: impl FnOnce() -> AskedText,
         subject: impl FnOnce() -> Subject,
     ) -> Decision {
-        let Question { edit, handler, most_bytes, is_needed } = question;
+        let Question { edit, handler, most_bytes } = question;
         let tool = call.map_or("", |call| self.request.conversation.tool_name(call));
         let arguments = call.and_then(|call| self.arguments(call)).unwrap_or_default();
-        let parts = [VERSION, &handler.name, edit, tool, &arguments];
+        let parts = [VERSION, handler, edit, tool, &arguments];
         let key: Vec<_> = parts.iter().map(|part| part.as_bytes()).chain([name]).collect();
         let key = self.context.keys.answer(self.context.caller, &key);
         if let Some(answer) = self.context.answers.answer(key) {
-            let decision = handler.decision(&answer, most_bytes);
+            let decision = answer.decision(most_bytes);
             let used = || UsedAnswer { parts: parts.map(str::to_owned).to_vec(), subject: subject(), answer };
             self.asks.borrow_mut().uses(arguments.len(), used);
             return decision;
         }
-        if self.context.answers.can_ask() && self.asks.borrow_mut().takes(key, is_needed) {
+        if self.context.answers.can_ask() && self.asks.borrow().takes(key) {
             let arguments = arguments.get(..arguments.floor_char_boundary(MAX_END)).unwrap_or_default().to_owned();
             self.asks.borrow_mut().add(HandlerAsk {
                 key,
-                handler: handler.name.clone(),
+                handler: handler.clone(),
                 edit,
                 conversation: PrefixKeys::root_of(
                     ParsedRequest { conversation: self.whole, ..self.request },
@@ -117,9 +113,8 @@ impl Draft<'_> {
                 arguments,
                 text: text(),
                 most_bytes,
-                is_needed,
             });
         }
-        handler.without_answer()
+        Decision::Default
     }
 }

@@ -22,7 +22,6 @@ impl Draft<'_> {
         let (mut splices, messages_after, layout) = self.splices();
         let added_tool = self.added_tool();
         let sent = self.note_sent(&splices, added_tool.is_some());
-        self.add_mark(&mut splices);
         let drops = self.drops_reasoning().cloned();
         for BytesAt { at, bytes } in drops.iter().map(|drops| &drops.insertion).chain(&added_tool) {
             let behind = splices.partition_point(|splice| splice.span.start < *at);
@@ -84,9 +83,9 @@ impl Draft<'_> {
         };
         let lifetime =
             if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
-        let betas = self.betas.drain(..).chain(drops.map(|drops| drops.beta)).collect();
+        let beta = drops.map(|drops| drops.beta);
         let needs = self.need.take();
-        Plan { splices, betas, lifetime, needs, asks, offloads: self.offloads(), segments, basis, report }
+        Plan { splices, beta, lifetime, needs, asks, offloads: self.offloads(), segments, basis, report }
     }
 
     /// The index that the element of a unit had as it came.

@@ -42,14 +42,6 @@ impl Journal {
         self.decisions.push(Decision::Skipped(skipped));
     }
 
-    /// The changes that hold so far.
-    pub(super) fn changes(&self) -> impl Iterator<Item = &Change> {
-        self.decisions.iter().zip(self.holds()).filter_map(|(decision, holds)| match decision {
-            Decision::Made(change) if holds => Some(change),
-            _ => None,
-        })
-    }
-
     /// The changes that hold, and those that were not made.
     pub(super) fn outcome(self) -> (Vec<Change>, Vec<SkippedChange>) {
         let holds = self.holds();

@@ -206,8 +206,7 @@ impl Draft<'_> {
             let names = self.beginning(end).map(|beginning| self.form_names(beginning, form));
             noted.form = self.names_of(names.into_iter().flatten().filter(|name| !index.has(*name)).collect());
         }
-        let is_block = self.applied().is_some_and(|applied| applied.summary.is_block);
-        let call = self.last_bound_call().filter(|_| !self.sent.strips_now && !is_block);
+        let call = self.last_bound_call().filter(|_| !self.sent.strips_now);
         noted.is_unknown = call.is_some_and(|call| {
             let n_elements = self.original_element(call);
             match self.form(splices, adds_tool, n_elements) {

@@ -29,19 +29,12 @@ impl<'a> Draft<'a> {
         self.need = prefix_keys.load.map(Need::Load);
         if let Some(AppliedSummary { fold, summary }) = prefix_keys.applied() {
             let dialect = self.request.dialect;
-            let json = if summary.is_block {
-                self.betas.extend(dialect.compaction_beta());
-                dialect.render_compaction(&summary.text)
-            } else {
-                dialect.render_user_message(&summary.text)
-            };
+            let json = dialect.render_user_message(&summary.text);
             let span = whole.span_of(fold.place());
             let sizes = Sizes { before: span.len(), after: json.len() };
             let change = self.record_summary(edit, whole.elements_of(fold.place()), sizes, summary.transcript);
-            // The request that it was made for was the first to be sent with it. What an upstream has made keeps reasoning valid.
-            if !summary.is_block {
-                self.prefix_changes(fold.view_unit(whole.first_unit(ElementIndex::new(summary.made_at))));
-            }
+            // The request that it was made for was the first to be sent with it.
+            self.prefix_changes(fold.view_unit(whole.first_unit(ElementIndex::new(summary.made_at))));
             self.replacements.insert(span.start, Replacement::whole(span, json, change));
             for segment in fold.hidden().filter(|segment| *segment != fold.place()) {
                 let span = whole.span_of(segment.clone());
@@ -107,11 +100,6 @@ impl<'a> Draft<'a> {
     /// The tokens that messages had as they came, those that a summary stands for among them.
     pub fn original_tokens(&self, units: Range<UnitIndex>) -> usize {
         self.counts().units.get(UnitIndex::numbers(&units)).unwrap_or_default().iter().sum()
-    }
-
-    /// The features of the upstream that the conversation uses, as the edits so far have left it.
-    pub fn betas(&self) -> &[&'static str] {
-        &self.betas
     }
 
     /// The name that a payload has in the store.

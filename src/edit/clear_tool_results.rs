@@ -37,6 +37,8 @@
 //! be stored, unless `offload` is off; texts that edits have written in place of results, and the arguments of a call whose
 //! result is missing.
 
+use std::sync::Arc;
+
 use self::regrets::CallCache;
 use self::rent::Rent;
 use self::replay::{ClearedResults, Replay};
@@ -49,16 +51,13 @@ use super::trigger::{Limits, Moment, Part};
 use super::{Edit, Language, names};
 use crate::conversation::UnitIndex;
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, Row, TextCut};
-use crate::handler::{self, Decision, HandlerRef, MAX_ANSWER};
+use crate::handler::{self, Decision, MAX_ANSWER};
 use crate::payload::MediaType;
 use crate::plan::{Action, SentFact, SkipReason, Stale};
 use crate::tokens::prices::PriceList;
 
-use self::digest::Digest;
-
 pub use self::settings::{AtLeast, Frontier, Inputs, Settings};
 
-pub mod digest;
 mod reads;
 mod regrets;
 mod rent;
@@ -107,13 +106,6 @@ struct Rules {
     keep: Keep,
 }
 
-/// The handler that is asked what stands in place of a result, and whether the request needs the answer.
-#[derive(Clone, Copy, Debug)]
-struct Asked<'h> {
-    handler: &'h HandlerRef,
-    is_needed: bool,
-}
-
 /// What clearing one result and the arguments of its call would do.
 #[derive(Debug, Default)]
 struct Clearing {
@@ -136,8 +128,7 @@ impl ClearToolResults {
         handlers: &handler::Settings,
     ) -> Self {
         Self {
-            handlers: Handlers::new(handlers, settings.handler.as_deref())
-                .asking(settings.digest.as_ref().map(Digest::handler)),
+            handlers: Handlers::new(handlers, settings.handler.as_deref()),
             prices,
             calls: CallCache::default(),
             placeholder: settings.template(language),
@@ -182,29 +173,28 @@ impl ClearToolResults {
     /// Whether results of a tool may be cleared.
     fn clears(&self, tool: &str) -> bool {
         let own = self.tools.find(tool, |settings| settings.clear);
-        own.map_or_else(|| !names::any_fits(&self.settings.exclude_tools, tool), |(_, clear)| clear)
+        own.unwrap_or_else(|| !names::any_fits(&self.settings.exclude_tools, tool))
     }
 
     /// Whether the arguments of calls of a tool are cleared.
     fn clears_input(&self, tool: &str) -> bool {
-        match (self.tools.find(tool, |settings| settings.clear_inputs), &self.settings.clear_tool_inputs) {
-            (Some((_, clear)), _) => clear,
-            (None, Inputs::Whether(whether)) => *whether,
-            (None, Inputs::Of(tools)) => names::any_fits(tools, tool),
+        match &self.settings.clear_tool_inputs {
+            Inputs::Whether(whether) => *whether,
+            Inputs::Of(tools) => names::any_fits(tools, tool),
         }
     }
 
     /// The handler that is asked about a result.
-    fn handler(&self, draft: &Draft<'_>, row: &Row) -> Option<&HandlerRef> {
+    fn handler(&self, draft: &Draft<'_>, row: &Row) -> Option<&Arc<str>> {
         self.handlers.of_tool(|| {
             let tool = row.call.map_or("", |call| draft.conversation().tool_name(call));
-            Some(self.tools.find(tool, |settings| settings.clear_handler.clone())?.1)
+            self.tools.find(tool, |settings| settings.clear_handler.clone())
         })
     }
 
     /// What clearing one result would do, with what a handler says where one is asked; none if nothing. A call whose result
     /// is missing, or is left by a handler, keeps its arguments, too.
-    fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool, asked: Option<Asked<'_>>) -> Option<Clearing> {
+    fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool, handler: Option<&Arc<str>>) -> Option<Clearing> {
         let Settings { offload: stored, growth_guard: smaller, clear_media: media, .. } = self.settings;
         let options = ReplaceOptions { stored, smaller, media };
         let conversation = draft.conversation();
@@ -215,8 +205,8 @@ impl ClearToolResults {
                 is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
                 return None; // somebody quotes us, or has edited before us
             }
-            let asked = asked.filter(|_| text.media.is_none());
-            if asked.is_some() && self.own_texts.may_be_answer(text.len, || text.text()) {
+            let handler = handler.filter(|_| text.media.is_none());
+            if handler.is_some() && self.own_texts.may_be_answer(text.len, || text.text()) {
                 is_left = true;
                 return None;
             }
@@ -231,12 +221,12 @@ impl ClearToolResults {
                 "handle" => handle,
                 _ => how,
             });
-            let Some(Asked { handler, is_needed }) = asked else {
+            let Some(handler) = handler else {
                 return Some(TextCut { from: 0, to: text.len, words });
             };
             let room = if smaller { text.len.saturating_sub(words.len() + 2) } else { MAX_ANSWER };
             let most_bytes = room.min(MAX_ANSWER);
-            let words = match text.decision(Question { edit: self.name(), handler, most_bytes, is_needed }) {
+            let words = match text.decision(Question { edit: self.name(), handler, most_bytes }) {
                 Decision::Replace(answer) => answer + "\n" + &words,
                 Decision::Default => words,
                 Decision::Leave => {

@@ -46,8 +46,8 @@ static NAMES: LazyLock<Names> =
 /// What a call of a tool does with files; none if it does nothing with them, or that is not known. `arguments` are what the
 /// model has written.
 pub(super) fn of_call(tools: &Tools, name: &str, arguments: impl FnOnce() -> Option<String>) -> Option<FileUse> {
-    let own_reads = tools.find(name, |tool| tool.reads.clone()).map(|(_, key)| key);
-    let own_edits = tools.find(name, |tool| tool.edits.clone()).map(|(_, key)| key);
+    let own_reads = tools.find(name, |tool| tool.reads.clone());
+    let own_edits = tools.find(name, |tool| tool.edits.clone());
     if let (None, None) = (&own_reads, &own_edits) {
         return built_in(name, arguments);
     }

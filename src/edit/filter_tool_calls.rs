@@ -8,8 +8,7 @@
 //! messages of the model in a row.
 //!
 //! # When it acts
-//! Only if `max_tool_calls` is set. With `slack = s` it waits until there are more than `max_tool_calls + s` results, and
-//! then goes down to `max_tool_calls`: fewer moves of what a prompt cache has kept.
+//! Only if `max_tool_calls` is set.
 //!
 //! # What the model sees
 //! Only that text. Calls and results that were removed are not stored.
@@ -42,8 +41,6 @@ pub struct Settings {
     ///
     /// Example: `100`
     pub max_tool_calls: Option<usize>,
-    /// How many results more than `max_tool_calls` there may be before any leave.
-    pub slack: usize,
 }
 
 /// The edit.
@@ -76,8 +73,7 @@ impl Edit for FilterToolCalls {
         if let Some(why) = draft.skip_reason(Pass::Filter) {
             return draft.skip_change(self.label(), None, why);
         }
-        let most = max.saturating_add(self.settings.slack);
-        for Leaving { rows, since } in Replay::new(draft, max, most).run() {
+        for Leaving { rows, since } in Replay::new(draft, max).run() {
             if draft.drop_round_trips(self.label(), &rows, since) {
                 draft.pass_made(SentFact::Filtered, since);
             }
@@ -90,10 +86,8 @@ impl Edit for FilterToolCalls {
 #[derive(Debug)]
 struct Replay<'r, 'd> {
     draft: &'r Draft<'d>,
-    /// How many results are kept when some leave.
+    /// How many results are kept.
     max: usize,
-    /// How many there may be before any leave.
-    most: usize,
     /// What has come, and whether it is still there.
     rows: Vec<(Row, bool)>,
     /// The results among it, in the order in which they leave.
@@ -118,11 +112,10 @@ struct Leaving {
 }
 
 impl<'r, 'd> Replay<'r, 'd> {
-    fn new(draft: &'r Draft<'d>, max: usize, most: usize) -> Self {
+    fn new(draft: &'r Draft<'d>, max: usize) -> Self {
         Self {
             draft,
             max,
-            most,
             rows: Vec::new(),
             results: VecDeque::new(),
             n_results: 0,
@@ -175,7 +168,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     fn model_call(&mut self, since: UnitIndex) {
         match self.draft.replayed(Pass::Filter, since) {
             Replayed::NotMade => return,
-            Replayed::ByRule if self.n_history <= self.most => return,
+            Replayed::ByRule if self.n_history <= self.max => return,
             Replayed::ByRule if self.draft.repeats_passes() && !self.draft.may_pass(since, 0) => return,
             Replayed::ByRule | Replayed::Made(_) => {}
         }

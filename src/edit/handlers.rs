@@ -1,46 +1,37 @@
 //! Which handler an edit asks.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use crate::handler::{AskMode, HandlerRef, Settings};
+use crate::handler::Settings;
 
 /// The handlers that an edit may ask: its own, and those that tables of `[tools]` name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Handlers {
-    of_edit: Option<HandlerRef>,
-    by_name: BTreeMap<String, HandlerRef>,
+    of_edit: Option<Arc<str>>,
+    names: BTreeSet<Arc<str>>,
 }
 
 impl Handlers {
     /// The handlers of the settings, for an edit that names one of them, or none.
     pub(super) fn new(settings: &Settings, of_edit: Option<&str>) -> Self {
-        let of = |(name, handler): (&String, &crate::handler::Handler)| {
-            let is_ahead = handler.mode == AskMode::Background;
-            (name.clone(), HandlerRef { name: name.as_str().into(), on_error: handler.on_error, is_ahead })
-        };
-        let by_name: BTreeMap<_, _> = settings.iter().map(of).collect();
-        Self { of_edit: of_edit.and_then(|name| by_name.get(name)).cloned(), by_name }
-    }
-
-    /// The same for an edit that asks this one.
-    #[must_use]
-    pub(super) fn asking(self, handler: Option<HandlerRef>) -> Self {
-        Self { of_edit: handler.or(self.of_edit), ..self }
+        let names: BTreeSet<Arc<str>> = settings.keys().map(|name| name.as_str().into()).collect();
+        Self { of_edit: of_edit.and_then(|name| names.get(name)).cloned(), names }
     }
 
     /// The handler for a tool whose table names this one; an empty name is none.
-    pub(super) fn of_tool(&self, named: impl FnOnce() -> Option<String>) -> Option<&HandlerRef> {
-        if self.of_edit.is_none() && self.by_name.is_empty() {
+    pub(super) fn of_tool(&self, named: impl FnOnce() -> Option<String>) -> Option<&Arc<str>> {
+        if self.of_edit.is_none() && self.names.is_empty() {
             return None;
         }
         match named() {
-            Some(name) => self.by_name.get(&name),
+            Some(name) => self.names.get(name.as_str()),
             None => self.of_edit.as_ref(),
         }
     }
 
     /// The handler of the edit.
-    pub(super) fn of_edit(&self) -> Option<&HandlerRef> {
+    pub(super) fn of_edit(&self) -> Option<&Arc<str>> {
         self.of_edit.as_ref()
     }
 }

@@ -166,7 +166,7 @@ impl PatchToolCalls {
             if value.is_empty() { self.unnamed } else { shown(value) }
         });
         let Some(handler) = self.handlers.of_edit() else { return Some(text) };
-        let question = Question { edit: self.name(), handler, most_bytes: MAX_ANSWER, is_needed: true };
+        let question = Question { edit: self.name(), handler, most_bytes: MAX_ANSWER };
         let asked = || AskedText::Whole(text.clone());
         let subject = || Subject::Name(id.text.clone().into_owned());
         match draft.decision(question, Some(call), id.text.as_bytes(), asked, subject) {

@@ -34,7 +34,7 @@ use crate::recall;
 use crate::summary::{self, InputElement, Outline, OutlinedMessage, SummaryState, UsedNames};
 
 pub use self::settings::{Endpoint, ErrorPattern, Mode, PreserveSkills, PreserveUserMessages, Retry, Settings};
-pub use crate::summary::{Backend, PromptMode};
+pub use crate::summary::PromptMode;
 
 pub mod answer;
 pub mod as_text;
@@ -212,7 +212,6 @@ impl Summarize {
                 )
             },
             transcript,
-            betas: draft.betas().to_vec(),
             outline: outline(draft, prefix_keys.scope(), covers.clone()),
             covers,
         })
@@ -285,7 +284,7 @@ impl Edit for Summarize {
             let originals = Originals { request: draft.whole(), units: Range::default() };
             originals.text_of(draft.original_unit(unit)).is_some_and(|text| own.is(&text))
         };
-        let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, self.settings.backend, is_own);
+        let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, is_own);
         let mut why = SkipReason::NoSummary;
         if !draft.has_need() {
             match self.cut(draft, &cuts, &measured, now) {
@@ -339,12 +338,13 @@ impl Scope {
         #[rustfmt::skip]
         let Settings {
             trigger: _, when: _, keep: _, mode: _, timeout: _, cooldown: _, retry: _, failover: _,
-            backend, input, instruction, instruction_file, lead_in, continuation, max_tokens, preserve_user_messages,
+            input, instruction, lead_in, continuation, max_tokens, preserve_user_messages,
             preserve_skills, transcript, model, input_handler, finalize_handler,
         } = settings;
         let recall::Settings { auth: _, tool: _, via, public_url, export_dir, reader_tool, reader_tools, shell_tools } =
             recall;
-        let asked = (backend, input, instruction, instruction_file, max_tokens, model);
+        // With what settings that were removed had by default, so that summaries stay in use.
+        let asked = ("model", input, instruction, None::<&str>, max_tokens, model);
         let kept = (lead_in, continuation, preserve_user_messages, preserve_skills, transcript);
         let recall = (via, public_url, export_dir, reader_tool, reader_tools, shell_tools);
         let shaping = (SCOPE_VERSION, language, asked, kept, recall);

@@ -47,21 +47,6 @@ pub struct Tool {
     /// Example: `"digests"`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clear_handler: Option<String>,
-    /// Whether the arguments of a call are cleared together with its result.
-    ///
-    /// Not set: as `clear_tool_results.clear_tool_inputs` says.
-    ///
-    /// Example: `false`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clear_inputs: Option<bool>,
-    /// How many of the newest results of the tools that this table fits are kept, in place of
-    /// `clear_tool_results.keep`.
-    ///
-    /// Not set: as `clear_tool_results.keep` says.
-    ///
-    /// Example: `5`
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_last: Option<usize>,
     /// The argument with the path of the file that a call reads, for `clear_tool_results.keep_reads`.
     ///
     /// Not set: what is known of the tools of many agents.
@@ -116,10 +101,9 @@ impl Tools {
         Self { entries }
     }
 
-    /// What the most specific table that says anything about it says, and which table that is.
-    pub fn find<T>(&self, name: &str, key: impl Fn(&Tool) -> Option<T>) -> Option<(usize, T)> {
-        let mut fitting = self.entries.iter().enumerate().filter(|(_, (pattern, _))| names::fits(pattern, name));
-        fitting.find_map(|(n, (_, tool))| Some((n, key(tool)?)))
+    /// The value of a key for a tool, from the most specific table that has it.
+    pub fn find<T>(&self, name: &str, key: impl Fn(&Tool) -> Option<T>) -> Option<T> {
+        self.entries.iter().filter(|(pattern, _)| names::fits(pattern, name)).find_map(|(_, tool)| key(tool))
     }
 
     /// All values of one key.
@@ -172,16 +156,17 @@ mod tests {
     #[test]
     fn the_most_specific_table_that_names_a_key_counts() {
         let tools = tools(
-            "'*' = { keep_last = 1, clear = false }\n'mcp__*' = { keep_last = 2 }\n'mcp__git_*' = { clear_inputs = true }\nmcp__git_log = { clear = true }",
+            "'*' = { reads = 'a', clear = false }\n'mcp__*' = { reads = 'b' }\n'mcp__git_*' = { truncate = true }\nmcp__git_log = { clear = true }",
         );
-        let keep_last = |name| tools.find(name, |tool| tool.keep_last).map(|(_, n)| n);
-        let clear = |name| tools.find(name, |tool| tool.clear).map(|(_, clear)| clear);
-        assert_eq!([keep_last("bash"), keep_last("mcp__x"), keep_last("mcp__git_log")], [Some(1), Some(2), Some(2)]);
+        let reads = |name| tools.find(name, |tool| tool.reads.clone());
+        let clear = |name| tools.find(name, |tool| tool.clear);
+        let [a, b] = ["a", "b"].map(|argument| Some(argument.to_owned()));
+        assert_eq!([reads("bash"), reads("mcp__x"), reads("mcp__git_log")], [a, b.clone(), b]);
         assert_eq!(
             [clear("bash"), clear("mcp__git_log"), clear("mcp__git_diff")],
             [Some(false), Some(true), Some(false)]
         );
-        assert_eq!(tools.find("bash", |tool| tool.clear_inputs), None);
+        assert_eq!(tools.find("bash", |tool| tool.truncate), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@
 //! requires it and cutting the others is not enough. The text of a result is not searched for handles, else any output that
 //! names a handle would stay whole, at any size.
 
-use std::{cell::OnceCell, collections::BTreeMap};
+use std::{cell::OnceCell, collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ use super::{
 use crate::{
     conversation::{BlockKind, UnitIndex},
     draft::{Draft, NotApplicable, Question, ReplaceOptions, ResultText, TextCut, TruncationCache},
-    handler::{self, Decision, HandlerRef, MAX_ANSWER},
+    handler::{self, Decision, MAX_ANSWER},
     plan::{Action, SkipReason},
     recall,
 };
@@ -155,8 +155,8 @@ impl TruncateToolResults {
     fn cut_rule(&self, draft: &Draft<'_>, unit: UnitIndex, tool: &str) -> CutRule {
         let own = self.tools.find(tool, |tool| tool.truncate);
         let (is_excluded, reads) = match own {
-            Some((_, Truncate::Whether(whether))) => (!whether, false),
-            Some((_, Truncate::To(_))) => (false, false),
+            Some(Truncate::Whether(whether)) => (!whether, false),
+            Some(Truncate::To(_)) => (false, false),
             None => (names::any_fits(&self.exclude_tools, tool), names::any_fits(&self.reader_tools, tool)),
         };
         match (is_excluded || draft.is_for_program(unit), reads || draft.is_recall(unit)) {
@@ -168,7 +168,7 @@ impl TruncateToolResults {
 
     fn budget(&self, tool: &str) -> Budget {
         let own = |key: fn(&tools::Limits) -> Option<usize>| {
-            self.tools.find(tool, |tool| limits(tool).as_ref().and_then(key)).map(|(_, value)| value)
+            self.tools.find(tool, |tool| limits(tool).as_ref().and_then(key))
         };
         Budget {
             max_bytes: own(|limits| limits.max_bytes).unwrap_or(self.max_bytes),
@@ -202,10 +202,10 @@ impl TruncateToolResults {
         tool: &str,
         budget: Budget,
         share: usize,
-        handler: &HandlerRef,
+        handler: &Arc<str>,
     ) -> Option<TextCut> {
         let most_bytes = share.saturating_sub(self.notice(text, tool, text.len).len()).min(MAX_ANSWER);
-        match text.decision(Question { edit: self.name(), handler, most_bytes, is_needed: true }) {
+        match text.decision(Question { edit: self.name(), handler, most_bytes }) {
             Decision::Replace(answer) => {
                 let words = answer.clone() + &self.notice(text, tool, text.len - answer.len());
                 Some(TextCut { from: 0, to: text.len, words })
@@ -260,7 +260,7 @@ impl TruncateToolResults {
         let max_bytes = most.filter(|_| draft.lacks_way()).unwrap_or(max_bytes);
         let budget = Budget { max_bytes, ..usual };
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
-        let handler = self.handlers.of_tool(|| Some(self.tools.find(tool, |tool| tool.truncate_handler.clone())?.1));
+        let handler = self.handlers.of_tool(|| self.tools.find(tool, |tool| tool.truncate_handler.clone()));
         let propose = || {
             let (mut longer, counted) = (false, OnceCell::new());
             let proposed = draft.propose_result(unit, options, |text| {

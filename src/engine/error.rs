@@ -1,4 +1,4 @@
-//! Why a summary or a digest could not be made.
+//! Why a summary could not be made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,20 +38,6 @@ pub enum SummaryError {
     /// The task that made it has ended without a result.
     #[error("abridge is shutting down, or has a bug")]
     ShuttingDown,
-}
-
-/// Why there is no digest.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum DigestError {
-    /// Too many request bodies are in memory.
-    #[error("too many request bodies are in memory")]
-    Busy,
-    /// It was not made in time.
-    #[error("it was not made within summarize.timeout")]
-    TimedOut,
-    /// No model made it; the last error as text.
-    #[error("{0}")]
-    Failed(String),
 }
 
 impl From<BreakerError> for SummaryError {

@@ -18,7 +18,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::EngineConfig;
 use super::breaker::DiskBreaker;
-use super::error::DigestError;
 use super::persist::PersistError;
 use super::summaries::Summaries;
 use crate::handler::{Answer, AnswerFault, AnswerIndex, AskedText, HandlerAsk};
@@ -50,8 +49,6 @@ struct State {
     resting: HashMap<Arc<str>, Instant>,
     /// The handlers whose last call has failed, which the log says once.
     failing: HashSet<Arc<str>>,
-    /// What is asked beside the requests.
-    ahead: HashSet<ChainKey>,
     calls: BTreeMap<(Arc<str>, &'static str), u64>,
 }
 
@@ -135,9 +132,6 @@ enum AskError {
     /// Its text cannot be used.
     #[error(transparent)]
     Fault(#[from] AnswerFault),
-    /// No model has made a digest.
-    #[error("no digest was made: {0}")]
-    Digest(#[from] DigestError),
 }
 
 #[derive(Clone, Debug)]
@@ -157,9 +151,6 @@ const USE_INTERVAL: Duration = Duration::from_hours(1);
 
 /// How many questions are under way at a time, of all requests.
 const MAX_CALLS: usize = 32;
-
-/// How many questions are asked beside the requests at a time.
-const MAX_AHEAD: usize = 256;
 
 /// How long a handler is not asked that has not answered in time, so that it delays one request and not each.
 const REST: Duration = Duration::from_secs(30);
@@ -218,32 +209,6 @@ impl Answers {
         };
         self.count(ask, &asked);
         asked.unwrap_or(Answer::Failed)
-    }
-
-    /// What a model has made of a text, as an answer.
-    pub(super) fn digested(
-        &self,
-        config: &EngineConfig,
-        ask: &HandlerAsk,
-        made: Result<String, DigestError>,
-    ) -> Answer {
-        let checked = |text: String| match config.planner.policy.check_answer(ask, &text) {
-            Ok(()) => Ok(Answer::Replace { text }),
-            Err(fault) => Err(fault.into()),
-        };
-        let asked = made.map_err(AskError::from).and_then(checked);
-        self.count(ask, &asked);
-        asked.unwrap_or(Answer::Failed)
-    }
-
-    /// Notes a question that is to be asked beside the requests; false if it is being asked, or too many are.
-    pub(super) fn claim_ahead(&self, key: ChainKey) -> bool {
-        self.with_state(|state| state.ahead.len() < MAX_AHEAD && state.ahead.insert(key))
-    }
-
-    /// Notes that such a question is settled.
-    pub(super) fn release_ahead(&self, key: ChainKey) {
-        self.with_state(|state| state.ahead.remove(&key));
     }
 
     /// The calls so far, by handler and outcome.
@@ -329,7 +294,7 @@ impl Answers {
         match asked {
             Ok(_) => tracing::debug!(handler = %name, edit = ask.edit, outcome, "a handler has answered"),
             Err(error) if begins => {
-                tracing::warn!(handler = %name, edit = ask.edit, %error, "a handler has failed: its on_error holds; more are logged at debug");
+                tracing::warn!(handler = %name, edit = ask.edit, %error, "a handler has failed, and the edit does what it does without one; more are logged at debug");
             }
             Err(error) => tracing::debug!(handler = %name, edit = ask.edit, %error, "a handler has failed"),
         }
@@ -350,7 +315,7 @@ fn outcome(asked: &Result<Answer, AskError>) -> &'static str {
         Ok(Answer::Replace { .. }) => "replace",
         Ok(Answer::Leave) => "leave",
         Ok(Answer::Default) => "default",
-        Ok(Answer::Failed) | Err(AskError::Unknown | AskError::Post(_) | AskError::Digest(_)) => "failed",
+        Ok(Answer::Failed) | Err(AskError::Unknown | AskError::Post(_)) => "failed",
         Err(AskError::Resting) => "skipped",
         Err(AskError::TimedOut) => "timeout",
         Err(AskError::NotAnAnswer | AskError::OtherId | AskError::Fault(_)) => "refused",

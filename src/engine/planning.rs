@@ -212,10 +212,8 @@ impl<'a> Planning<'a> {
                 return State::Plan;
             }
         }
-        let (needed, ahead): (Vec<_>, _) = plan.asks.drain(..).partition(|ask| ask.is_needed);
-        self.ask_ahead(ahead);
-        if !needed.is_empty() && self.n_asked < MAX_ASKED {
-            return State::Answer(needed);
+        if !plan.asks.is_empty() && self.n_asked < MAX_ASKED {
+            return State::Answer(std::mem::take(&mut plan.asks));
         }
         if self.n_plans == MAX_PLANS {
             return State::Persist(plan);

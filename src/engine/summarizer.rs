@@ -32,7 +32,6 @@ use crate::tasks::Tasks;
 use crate::upstream::Upstream;
 
 mod call;
-mod digest;
 mod endpoints;
 mod hooks;
 mod stream;

@@ -50,7 +50,7 @@ impl Exporter {
             .with_endpoint(below("/v1/metrics"))
             .build()
             .map_err(failed)?;
-        let resource = Resource::builder().with_service_name(settings.service_name.clone()).build();
+        let resource = Resource::builder().with_service_name("abridge").build();
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(settings.sample.get())));
         let traces = SdkTracerProvider::builder()
             .with_sampler(sampler)

@@ -38,7 +38,7 @@ pub(super) fn request_body(headers: &mut HeaderMap, bytes: Bytes, edited: &Edite
     }
     headers::set_length(headers, edited.body.iter().map(Bytes::len).sum());
     headers.remove(CONTENT_ENCODING);
-    for beta in &edited.betas {
+    if let Some(beta) = edited.beta {
         upstream::add_beta(headers, beta);
     }
     RequestBody::buffered(&edited.body)

@@ -65,7 +65,6 @@ fn stand_in_summary(job: &SummaryJob, tokens: usize, gauge: &Gauge) -> Option<Ar
     let dialect = dialect::of_body(&job.source.body);
     let message = dialect.render_user_message(&text);
     let summary = Summary {
-        is_block: false,
         text,
         tokens_replaced: job.tokens_replaced,
         made_at: job.n_elements,

@@ -115,7 +115,7 @@ impl RedbStore {
     }
 
     fn open_for(on_damage: OnDamage, path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
-        let opener = file::opener(path, settings.cache.as_usize());
+        let opener = file::opener(path);
         Self::open_with(path, DatabaseOptions { opener, retry_pause: RETRY_PAUSE, on_damage }, settings, clock)
     }
 
@@ -128,7 +128,7 @@ impl RedbStore {
             other => return other,
         };
         let Ok(aside) = aside::set_aside(path, clock.now(), &error) else { return Err(error) };
-        let opener = file::opener(path, settings.cache.as_usize());
+        let opener = file::opener(path);
         // With the same secret, the same texts get the same handles.
         drop(file::open(path, &opener, secret(&aside.path))?);
         let store = Self::open_for(on_damage, path, settings, clock)?;
@@ -138,7 +138,7 @@ impl RedbStore {
 
     /// Creates a file with this secret. A file that exists must have it.
     pub fn create(path: &Path, settings: Settings, clock: Clock, secret: [u8; 32]) -> Result<Self, OpenError> {
-        let opener = file::opener(path, settings.cache.as_usize());
+        let opener = file::opener(path);
         drop(file::open(path, &opener, Some(secret))?);
         Self::open(path, settings, clock)
     }

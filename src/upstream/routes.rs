@@ -9,8 +9,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::KeyHeader;
 use super::target::{BaseUrl, HeaderName, HeaderValue, is_below};
-use super::{HttpVersion, KeyHeader};
 use crate::dialect::{self, Dialect};
 use crate::tokens::models::Pattern;
 use crate::units::Period;
@@ -53,18 +53,6 @@ pub struct Settings {
     ///
     /// Example: `"long"`
     pub policy: Option<String>,
-    /// The version of HTTP that is spoken to it.
-    ///
-    /// Not set: as in `[upstream]`.
-    ///
-    /// Example: `"1.1"`
-    pub http: Option<HttpVersion>,
-    /// How long opening a connection may take, TLS included.
-    ///
-    /// Not set: as in `[upstream]`.
-    ///
-    /// Example: `"10s"`
-    pub connect_timeout: Option<Period>,
     /// How long the head of the answer may take, from the end of the request on.
     ///
     /// Not set: as in `[upstream]`.
@@ -77,12 +65,6 @@ pub struct Settings {
     ///
     /// Example: `"10m"`
     pub idle_timeout: Option<Period>,
-    /// How long an unused connection is kept for the next request.
-    ///
-    /// Not set: as in `[upstream]`.
-    ///
-    /// Example: `"20s"`
-    pub pool_idle_timeout: Option<Period>,
     /// PEM file with roots to trust besides the system's.
     ///
     /// Not set: as in `[upstream]`.
@@ -101,12 +83,6 @@ pub struct Settings {
     ///
     /// Example: `"x-api-key"`
     pub api_key_header: Option<KeyHeader>,
-    /// Asks it at start for its models, as `[upstream]` is asked.
-    ///
-    /// Not set: as in `[upstream]`.
-    ///
-    /// Example: `true`
-    pub probe: Option<bool>,
     /// Header fields that are set on every request to it. Those of `[upstream]` are never sent to it.
     ///
     /// Not set: none.
@@ -194,16 +170,13 @@ impl Settings {
     pub fn over(&self, default: &super::Settings) -> super::Settings {
         super::Settings {
             url: self.url.clone(),
-            http: self.http.unwrap_or(default.http),
-            connect_timeout: self.connect_timeout.unwrap_or(default.connect_timeout),
             first_byte_timeout: self.first_byte_timeout.unwrap_or(default.first_byte_timeout),
             idle_timeout: self.idle_timeout.unwrap_or(default.idle_timeout),
-            pool_idle_timeout: self.pool_idle_timeout.unwrap_or(default.pool_idle_timeout),
             ca_file: self.ca_file.clone().or_else(|| default.ca_file.clone()),
             api_key_env: self.api_key_env.clone(),
             api_key_header: self.key_header(),
-            probe: self.probe.unwrap_or(default.probe),
             headers: self.headers.0.clone(),
+            ..default.clone()
         }
     }
 

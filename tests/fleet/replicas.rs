@@ -236,6 +236,6 @@ async fn a_fingerprint_tells_settings_apart_that_edits_depend_on() {
         metrics.lines().find(|line| line.starts_with("abridge_settings_info{")).unwrap().to_owned()
     };
     let plain = fingerprint("").await;
-    assert_eq!(fingerprint("store.cache = \"8MiB\"").await, plain);
+    assert_eq!(fingerprint("store.timeout = \"8s\"").await, plain);
     assert_ne!(fingerprint(CLEAR).await, plain);
 }

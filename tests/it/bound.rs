@@ -168,11 +168,7 @@ fn policy(dice: &mut Dice) -> String {
     let mut edits = edits.to_vec();
     if dice.one_in(3) {
         edits.insert(1, "filter_tool_calls");
-        lines.push(format!(
-            "filter_tool_calls = {{ max_tool_calls = {}, slack = {} }}",
-            2 + dice.below(6),
-            dice.below(4)
-        ));
+        lines.push(format!("filter_tool_calls = {{ max_tool_calls = {} }}", 2 + dice.below(6)));
     }
     if dice.one_in(4) {
         edits.push("summarize");

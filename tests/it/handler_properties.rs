@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use abridge_proxy::{
     dialect::{self, Dialect},
-    handler::{Answer, AnswerIndex, AskMode, AskedText, Handler, HandlerAsk, OnError},
+    handler::{Answer, AnswerIndex, AskedText, Handler, HandlerAsk},
     payload::ChainKey,
     plan::{Action, Plan},
     planner::{PlanContext, PlanSettings, Planner},
@@ -57,10 +57,10 @@ fn dialect() -> &'static dyn Dialect {
 }
 
 impl Rig {
-    fn new(policy: &str, seed: u64, on_error: OnError, mode: AskMode) -> Self {
+    fn new(policy: &str, seed: u64) -> Self {
         let mut settings: PlanSettings = toml::from_str(policy).unwrap();
         settings.tokens.counter = Counter::Estimate;
-        let handler = Handler { url: "http://h/".to_owned(), timeout: Period::secs(1), on_error, mode, key_env: None };
+        let handler = Handler { url: "http://h/".to_owned(), timeout: Period::secs(1), key_env: None };
         settings.handlers.insert("h".to_owned(), handler);
         settings.clear_tool_results.handler = Some("h".to_owned());
         settings.truncate_tool_results.handler = Some("h".to_owned());
@@ -91,22 +91,19 @@ impl Rig {
         for _ in 0..MAX_ROUNDS {
             let context = PlanContext { answers: &self.answers, ..self.planner.anonymous(&NoSummaries) };
             let plan = self.planner.policy.plan(dialect(), body, &context).unwrap();
-            let needed: Vec<_> = plan.asks.iter().filter(|ask| ask.is_needed).collect();
-            if needed.is_empty() {
+            if plan.asks.is_empty() {
                 let output = Bytes::from(splice(body, &plan.splices).concat());
                 return (plan, output);
             }
-            let answered: Vec<_> = needed.iter().map(|ask| (ask.key, Arc::new(self.answer(ask)))).collect();
+            let answered: Vec<_> = plan.asks.iter().map(|ask| (ask.key, Arc::new(self.answer(ask)))).collect();
             self.answers.0.extend(answered);
         }
         panic!("a request needs answers without end");
     }
 }
 
-fn rig() -> impl Strategy<Value = (&'static str, u64, OnError, AskMode)> {
-    let on_error = prop::sample::select(&[OnError::Default, OnError::Skip][..]);
-    let mode = prop::sample::select(&[AskMode::Wait, AskMode::Background][..]);
-    (prop::sample::select(&STICKY[..]), any::<u64>(), on_error, mode)
+fn rig() -> impl Strategy<Value = (&'static str, u64)> {
+    (prop::sample::select(&STICKY[..]), any::<u64>())
 }
 
 /// The texts of the results of a body, by the place of the result.
@@ -126,9 +123,9 @@ proptest! {
     fn with_handlers_growth_by_whole_steps_changes_nothing_but_where_a_trigger_fires(
         layout in layout(),
         messages in long_steps(1..12),
-        (policy, seed, on_error, mode) in rig(),
+        (policy, seed) in rig(),
     ) {
-        let mut rig = Rig::new(policy, seed, on_error, mode);
+        let mut rig = Rig::new(policy, seed);
         let mut before: Option<(usize, Plan, Bytes)> = None;
         for end in requests(&messages) {
             let (plan, output) = rig.plan(&body(&layout, &messages[..end]));
@@ -151,10 +148,10 @@ proptest! {
     fn with_handlers_the_same_request_is_the_same_bytes_and_asks_nothing_more(
         layout in layout(),
         messages in damaged(),
-        (policy, seed, on_error, mode) in rig(),
+        (policy, seed) in rig(),
     ) {
         let body = body(&layout, &messages);
-        let mut rig = Rig::new(policy, seed, on_error, mode);
+        let mut rig = Rig::new(policy, seed);
         let (_, output) = rig.plan(&body);
         prop_assert_eq!(validator::check(&output), Ok(()));
         let n_answers = rig.answers.0.len();
@@ -166,11 +163,11 @@ proptest! {
     fn with_handlers_nothing_is_lost_and_nothing_else_is_changed(
         layout in layout(),
         messages in long_steps(0..12),
-        (policy, seed, on_error, mode) in rig(),
+        (policy, seed) in rig(),
     ) {
         prop_assume!(!policy.contains("filter_tool_calls") && !policy.contains("clear_tool_inputs"));
         let body = body(&layout, &messages);
-        let (plan, output) = Rig::new(policy, seed, on_error, mode).plan(&body);
+        let (plan, output) = Rig::new(policy, seed).plan(&body);
         let stored: BTreeSet<_> = plan.offloads.iter().map(|offload| offload.payload.bytes()).collect();
         let (before, after) = (elements(&body), elements(&output));
         let (texts, texts_after) = (results(&body), results(&output));
@@ -193,7 +190,7 @@ proptest! {
         policy in prop::sample::select(&STICKY[..]),
     ) {
         let body = body(&layout, &messages);
-        let mut rig = Rig::new(policy, 0, OnError::Default, AskMode::Wait);
+        let mut rig = Rig::new(policy, 0);
         let context = rig.planner.anonymous(&NoSummaries);
         let unasked = rig.planner.policy.plan(dialect(), &body, &context).unwrap();
         rig.answers = Answers::default();

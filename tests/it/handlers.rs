@@ -11,7 +11,6 @@ use crate::support::summarizer::Summarizer;
 use crate::support::wire::Reply;
 use crate::support::{Abridge, Setup, chat, post, request};
 
-mod digest;
 mod example;
 mod faults;
 mod others;
@@ -205,26 +204,6 @@ async fn concurrent_requests_ask_once() {
     assert_eq!(handler.asked().len(), 3);
     let sent = upstream.chats();
     assert!(sent.iter().all(|asked| asked.body == sent[0].body));
-}
-
-#[tokio::test]
-async fn in_the_background_a_handler_is_asked_before_a_result_is_cleared() {
-    let upstream = Summarizer::playing([]).await;
-    let handler = Handler::playing(digest).await;
-    let abridge = clearing(&upstream, &handler)
-        .with("handlers.digests.mode = \"background\"")
-        .with("clear_tool_results.clear_at_least = 1000")
-        .start()
-        .await;
-    // Two results may be cleared, and free too little.
-    assert_eq!(results(&abridge, &upstream, session(4)).await, texts(session(4).as_bytes()));
-    handler.asked_for(2).await;
-    let after = results(&abridge, &upstream, session(8)).await;
-    assert!(after[0].starts_with("result 0, line 0: ok and 59 more lines\n[Cleared"), "{}", after[0]);
-    assert_eq!(
-        handler.asked().iter().filter(|asked| asked["text"].as_str().unwrap().starts_with("result 0,")).count(),
-        1
-    );
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ fn before_clearing() -> impl Strategy<Value = String> {
         "",
         "[filter_tool_calls]\nmax_tool_calls = 0\n",
         "[filter_tool_calls]\nmax_tool_calls = 1\n",
-        "[filter_tool_calls]\nmax_tool_calls = 2\nslack = 1\n",
+        "[filter_tool_calls]\nmax_tool_calls = 2\n",
         "[filter_tool_calls]\nmax_tool_calls = 4\n",
     ]);
     let notice = one_of(&[
@@ -118,10 +118,10 @@ fn clearing() -> impl Strategy<Value = String> {
         "",
         "",
         "",
-        "[tools.bash]\nkeep_last = 1\n",
+        "[tools.bash]\nclear = false\n",
         "[tools.'re*']\ntruncate = { head = 50 }\nclear = false\n",
-        "[tools.bash]\ntruncate = { head = 20, tail = 30, max_bytes = 300 }\nclear_inputs = true\n",
-        "[tools.bash]\ntruncate = { tail = 0 }\nkeep_last = 0\n",
+        "[tools.bash]\ntruncate = { head = 20, tail = 30, max_bytes = 300 }\n",
+        "[tools.bash]\ntruncate = { tail = 0 }\nclear = true\n",
         "[tools.'*']\ntruncate = false\n",
     ]);
     (trigger, keep, at_least, inputs, exclude, placeholder, how, tools).prop_map(

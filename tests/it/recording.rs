@@ -116,7 +116,7 @@ async fn the_settings_that_recorded_replay_the_same_bytes_with_handles_addresses
     let upstream = Summarizer::playing([]).await;
     let abridge = Setup::to(upstream.url())
         .with("tokens = { counter = \"estimate\", ask_upstream = false }")
-        .with("filter_tool_calls = { max_tool_calls = 3, slack = 0 }")
+        .with("filter_tool_calls = { max_tool_calls = 3 }")
         .with("truncate_tool_results.max_bytes = 1000")
         .with("clear_tool_results = { when = 'any', trigger = { tokens = 500 }, keep = { results = 1 } }")
         .with(format!("summarize = {{ trigger = {{ tokens = 900 }}, instruction = {INSTRUCTION:?} }}"))

@@ -26,14 +26,14 @@ use crate::support::{
 pub(crate) const STICKY: [&str; 15] = [
     "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 600 }",
     "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 900 }\nkeep = { rounds = 1 }\nclear_at_least = 300\nclear_tool_inputs = true",
-    "[clear_tool_results]\nwhen = 'any'\ntrigger = [{ messages = 6, tokens = 300 }, { tokens = 2000 }]\nkeep = { tokens = 400 }\n[tools.bash]\nkeep_last = 1",
+    "[clear_tool_results]\nwhen = 'any'\ntrigger = [{ messages = 6, tokens = 300 }, { tokens = 2000 }]\nkeep = { tokens = 400 }\n[tools.bash]\nclear = false",
     "[recall]\nvia = \"http\"\npublic_url = \"http://h\"\n[truncate_tool_results]\nmax_bytes = 700\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 500 }\nkeep = { results = 0 }",
     "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 500 }\nclear_at_least = 0\nkeep = { results = 1 }",
     "[truncate_tool_results]\nmax_bytes = 300\n[tools.'re*']\ntruncate = { head = 50 }\nclear = false",
     "[filter_tool_calls]\nmax_tool_calls = 2\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]",
-    "[filter_tool_calls]\nmax_tool_calls = 1\nslack = 3\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]",
+    "[filter_tool_calls]\nmax_tool_calls = 3\n[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]",
     "[filter_tool_calls]\nmax_tool_calls = 1\n[truncate_tool_results]\nmax_bytes = 500\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 500 }\nkeep = { results = 1 }",
-    "[filter_tool_calls]\nmax_tool_calls = 3\nslack = 1\n[truncate_tool_results]\nmax_bytes = 900\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 600 }\nkeep = { tokens = 400 }\nclear_at_least = 0\nclear_tool_inputs = true\n[tools.bash]\nkeep_last = 1",
+    "[filter_tool_calls]\nmax_tool_calls = 3\n[truncate_tool_results]\nmax_bytes = 900\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 600 }\nkeep = { tokens = 400 }\nclear_at_least = 0\nclear_tool_inputs = [\"bash\"]",
     "[clear_tool_results]\nwhen = 'any'\ntrigger = { messages = 7 }\nkeep = { rounds = 1 }",
     "[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\nwhen = 'any'\ntrigger = [{ messages = 5 }, { tokens = 900 }]\nkeep = { results = 1 }",
     "[clear_tool_results]\ntrigger = { tokens = 1500 }\nwhen = \"turn\"\nkeep = { results = 1 }",
@@ -222,14 +222,13 @@ proptest! {
         layout in layout(),
         messages in long_steps(1..14),
         max in 0..4_usize,
-        slack in 0..4_usize,
         tokens in 200..1500_usize,
         keep in prop::sample::select(&["results = 0", "results = 1", "results = 3", "rounds = 1", "tokens = 400"][..]),
         at_least in prop::sample::select(&["", "clear_at_least = 0", "clear_at_least = 300"][..]),
         max_bytes in 400..2000_usize,
     ) {
         let policy = format!(
-            "[filter_tool_calls]\nmax_tool_calls = {max}\nslack = {slack}\n[truncate_tool_results]\nmax_bytes = {max_bytes}\n[clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = {tokens} }}\nkeep = {{ {keep} }}\n{at_least}"
+            "[filter_tool_calls]\nmax_tool_calls = {max}\n[truncate_tool_results]\nmax_bytes = {max_bytes}\n[clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = {tokens} }}\nkeep = {{ {keep} }}\n{at_least}"
         );
         let mut before = BTreeSet::new();
         for end in requests(&messages) {

@@ -54,7 +54,7 @@ const POLICIES: [(&str, &[&str]); 11] = [
         &["patch", "truncate", "clear"],
     ),
     (
-        "recall.via = \"http\"\ntokens.counter = \"estimate\"\nfilter_tool_calls = { max_tool_calls = 1, slack = 0 }\ntruncate_tool_results.max_bytes = 250",
+        "recall.via = \"http\"\ntokens.counter = \"estimate\"\nfilter_tool_calls = { max_tool_calls = 1 }\ntruncate_tool_results.max_bytes = 250",
         &["patch", "filter", "truncate"],
     ),
 ];

@@ -90,7 +90,6 @@ impl Scene {
 
     fn make(&self, job: &SummaryJob, says: &str) {
         let summary = Summary {
-            is_block: false,
             text: job.frame.around(says),
             tokens_replaced: job.tokens_replaced,
             made_at: job.n_elements,

@@ -37,6 +37,9 @@ pub(super) enum Client {
 /// The settings of opencode before anything is set.
 const OPENCODE: &str = "{\n  \"$schema\": \"https://opencode.ai/config.json\"\n}\n";
 
+/// Instructions for clients whose settings abridge does not write.
+const BY_HAND: &str = include_str!("by_hand.txt");
+
 impl Client {
     /// The clients whose settings, or whose folder for them, this user has.
     pub(super) fn found(variables: &Variables) -> Vec<Self> {
@@ -126,43 +129,12 @@ impl Client {
         })
     }
 
-    /// What a person does.
+    /// The instructions for a person. A client without a text in `by_hand.txt` has the last one.
     pub(super) fn by_hand(self, url: &str) -> String {
-        match self {
-            Self::Codex => format!("set openai_base_url, or base_url of the provider, to {url}/v1 by hand\n"),
-            Self::Continue => format!("set apiBase of each model to {url}/v1 by hand\n"),
-            Self::Cline => format!(
-                "cline: its settings are not in a file. In VS Code: the Cline panel, the gear, API Configuration, and there\n  \
-                 API Provider \"OpenAI Compatible\" with Base URL {url}/v1, or\n  \
-                 API Provider \"Anthropic\", \"Use custom base URL\" on, {url}\n"
-            ),
-            Self::Roo => format!(
-                "roo: its settings are not in a file. In VS Code: the Roo Code panel, the gear, and there\n  \
-                 API Provider \"OpenAI Compatible\" with Base URL {url}/v1, or\n  \
-                 API Provider \"Anthropic\", \"Use custom base URL\" on, {url}\n"
-            ),
-            Self::Crush => format!(
-                "crush: its settings are left as they are. In ~/.config/crush/crush.json, or crush.json of the project:\n  \
-                 {{ \"providers\": {{ \"openai\": {{ \"base_url\": \"{url}/v1\" }}, \"anthropic\": {{ \"base_url\": \"{url}\" }} }} }}\n"
-            ),
-            Self::Cursor => format!(
-                "cursor: its settings are not in a file. In Cursor: Settings, Models, API Keys, \"Override OpenAI Base URL\" with\n  \
-                 {url}/v1\n  Cursor's own servers send the requests, so abridge needs an address that they reach; they do not reach\n  \
-                 this machine by 127.0.0.1\n"
-            ),
-            Self::Zed => format!(
-                "zed: its settings are left as they are. In ~/.config/zed/settings.json (zed: open settings file):\n  \
-                 {{ \"language_models\": {{ \"openai\": {{ \"api_url\": \"{url}/v1\" }}, \"anthropic\": {{ \"api_url\": \"{url}\" }} }} }}\n"
-            ),
-            Self::GeminiCli => {
-                "gemini-cli: nothing to set. It speaks the API of Gemini, which abridge does not edit\n".to_owned()
-            }
-            Self::QwenCode => format!(
-                "qwen-code: its settings are left as they are. In ~/.qwen/settings.json, \"baseUrl\" of each model in \"modelProviders\":\n  \
-                 {url}/v1 below \"openai\", {url} below \"anthropic\"; without \"modelProviders\", OPENAI_BASE_URL={url}/v1\n"
-            ),
-            _ => format!("set the base URL to {url} by hand\n"),
-        }
+        let name = self.to_string();
+        let mut texts = BY_HAND.split("== ").filter_map(|text| text.split_once('\n'));
+        let text = texts.find(|(client, _)| *client == name || client.is_empty());
+        text.map(|(_, text)| text.replace("{url}", url)).unwrap_or_default()
     }
 }
 

@@ -29,17 +29,6 @@ impl Checker<'_> {
             self.within(&["handlers", name, "timeout"], handler.timeout, MIN_PERIOD..=MAX_PERIOD)?;
             self.variable_name(&["handlers", name, "key_env"], handler.key_env.as_deref())?;
         }
-        let needs_store = "answers of handlers are kept in the store, and there is none; allowed: no handler, or store.enabled = true";
-        if let Some(digest) = &config.clear_tool_results.digest {
-            let path = ["clear_tool_results", "digest"];
-            if config.clear_tool_results.handler.is_some() {
-                return self.refuse(&path, "clear_tool_results.handler is set, too; allowed: one of the two");
-            }
-            self.within(&["clear_tool_results", "digest", "max_tokens"], digest.max_tokens, 16..=4096)?;
-            if !config.store.enabled {
-                return self.refuse(&path, needs_store);
-            }
-        }
         for (path, name) in named(config) {
             if !config.handlers.contains_key(name) {
                 let known: Vec<_> = config.handlers.keys().map(String::as_str).collect();
@@ -48,7 +37,8 @@ impl Checker<'_> {
                 return self.refuse(&path, format!("there is no handlers.{name}; allowed: {allowed}"));
             }
             if !config.store.enabled {
-                return self.refuse(&path, needs_store);
+                let message = "answers of handlers are kept in the store, and there is none; allowed: no handler, or store.enabled = true";
+                return self.refuse(&path, message);
             }
         }
         Ok(())

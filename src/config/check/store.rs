@@ -21,9 +21,7 @@ impl Checker<'_> {
         ] {
             self.within(&["store", key], period, least..=MAX_PERIOD)?;
         }
-        for (key, size) in [("max_bytes", store.max_bytes), ("cache", store.cache)] {
-            self.within(&["store", key], size, ByteSize::mib(1)..=ByteSize::mib(1 << 30))?;
-        }
+        self.within(&["store", "max_bytes"], store.max_bytes, ByteSize::mib(1)..=ByteSize::mib(1 << 30))?;
         let is_empty = |path: &Path| path.as_os_str().is_empty();
         if store.path.as_deref().is_some_and(is_empty) {
             return self.refuse(&["store", "path"], "empty; allowed: the path of a file");

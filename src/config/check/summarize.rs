@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Checker, MAX_PERIOD, MIN_PERIOD};
 use crate::config::error::ConfigError;
 use crate::edit::keep::Keep;
-use crate::edit::summarize::{Backend, Endpoint, Settings};
+use crate::edit::summarize::{Endpoint, Settings};
 use crate::units::Period;
 use crate::upstream::target::{BaseUrl, BaseUrlError};
 
@@ -19,14 +19,6 @@ impl Checker<'_> {
         self.within(&["summarize", "timeout"], settings.timeout, MIN_PERIOD..=MAX_PERIOD)?;
         self.within(&["summarize", "cooldown"], settings.cooldown, Period(Duration::ZERO)..=MAX_PERIOD)?;
         self.within(&["summarize", "retry", "max_retries"], settings.retry.max_retries, 0..=MAX_RETRIES)?;
-        if settings.instruction.is_some() && settings.instruction_file.is_some() {
-            let message = "summarize.instruction says it already; allowed: one of the two";
-            return in_table(&["instruction_file"], message);
-        }
-        if settings.backend == Backend::Api && settings.model.is_some() {
-            let message = "the API does not ask summarize.model; allowed: \"model\", \"auto\", or no summarize.model";
-            return in_table(&["backend"], message);
-        }
         if settings.max_tokens == Some(0) {
             return in_table(&["max_tokens"], "0 is out of range; allowed: 1 or more");
         }

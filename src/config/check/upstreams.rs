@@ -1,11 +1,8 @@
 //! Checks of `[upstream]` and `[[upstreams]]`.
 
-use std::time::Duration;
-
 use super::{Checker, MAX_PERIOD, MIN_PERIOD};
 use crate::config::error::ConfigError;
 use crate::server::listen::Address;
-use crate::units::Period;
 use crate::upstream::{HeaderName, Settings, UpstreamName, routes};
 
 /// Headers that depend on the connection or on the body, and that the sender of a request computes.
@@ -67,13 +64,12 @@ impl Checker<'_> {
     /// Checks one upstream, whose settings are in `table`.
     fn upstream(&self, table: &[&str], upstream: &Settings) -> Result<(), ConfigError> {
         let path = |keys: &[&'static str]| [table, keys].concat();
-        for (key, period, least) in [
-            ("connect_timeout", upstream.connect_timeout, MIN_PERIOD),
-            ("first_byte_timeout", upstream.first_byte_timeout, MIN_PERIOD),
-            ("idle_timeout", upstream.idle_timeout, MIN_PERIOD),
-            ("pool_idle_timeout", upstream.pool_idle_timeout, Period(Duration::ZERO)),
+        for (key, period) in [
+            ("connect_timeout", upstream.connect_timeout),
+            ("first_byte_timeout", upstream.first_byte_timeout),
+            ("idle_timeout", upstream.idle_timeout),
         ] {
-            self.within(&path(&[key]), period, least..=MAX_PERIOD)?;
+            self.within(&path(&[key]), period, MIN_PERIOD..=MAX_PERIOD)?;
         }
         if self.is_own_address(upstream) {
             let message = format!("{} is where abridge itself listens; allowed: another server", upstream.url);

@@ -1,7 +1,7 @@
 //! A message as its model reads it, whichever way a client spells it from one request to the next.
 
 use super::super::Field;
-use super::super::canonical::{Member, array, elements, members, object};
+use super::super::canonical::{self, Member, elements, member, members, object, text};
 use super::super::json::{Cursor, Unsupported};
 
 /// Members of a message, a part or a call that a model does not read as part of the conversation: marks for prompt caches,
@@ -20,45 +20,29 @@ const UNREAD: [&[u8]; 8] = [
 /// The types of parts that hold thoughts.
 const THOUGHTS: [&[u8]; 3] = [b"\"reasoning\"", b"\"redacted_thinking\"", b"\"thinking\""];
 
-const EMPTY: &[u8] = b"\"\"";
+/// How a text begins.
+const TEXT: &[u8] = br#"{"type":"text","text":"#;
 
 /// The fields of a message that its model reads, by name.
 pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Unsupported> {
-    let mut fields = Vec::new();
+    let mut read = Vec::new();
     for (name, value) in members(&mut Cursor::starting(message, 0), &UNREAD)? {
         let value = match (name, value.first()) {
-            (b"content", Some(b'"' | b'[')) => content(value)?,
+            (b"content", Some(b'"' | b'[')) => canonical::content(value, &UNREAD, TEXT, part)?,
             (b"tool_calls", Some(b'[')) => elements(value, |call| Ok(object(members(call, &UNREAD)?)))?,
             _ => vec![value],
         };
-        if !value.is_empty() {
-            fields.push(Field { name: str::from_utf8(name).map_err(|_| Unsupported)?, value });
-        }
+        read.push((name, value));
     }
-    fields.sort_by_key(|field| field.name); // stable
-    Ok(fields)
-}
-
-/// A string is the same as an array of one text, and no text is the same as none.
-fn content(value: &[u8]) -> Result<Vec<&[u8]>, Unsupported> {
-    if !value.starts_with(b"\"") {
-        return elements(value, |cursor| Ok(part(members(cursor, &UNREAD)?)));
-    }
-    let text = text(value);
-    Ok(if text.is_empty() { text } else { array([text]) })
+    canonical::fields(read)
 }
 
 fn part(members: Vec<Member<'_>>) -> Vec<&[u8]> {
-    let of = |name: &[u8]| members.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
-    match (of(b"type"), of(b"text")) {
-        (Some(b"\"text\""), Some(value @ [b'"', ..])) if members.len() == 2 => text(value),
+    match (member(&members, b"type"), member(&members, b"text")) {
+        (Some(b"\"text\""), Some(value @ [b'"', ..])) if members.len() == 2 => text(TEXT, value),
         (Some(kind), _) if THOUGHTS.contains(&kind) => Vec::new(),
         _ => object(members),
     }
-}
-
-fn text(value: &[u8]) -> Vec<&[u8]> {
-    if value == EMPTY { Vec::new() } else { vec![br#"{"type":"text","text":"#, value, b"}"] }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Where in a message or a call the values are that an edit may replace or cut out. Asked for only where an edit does:
 //! the view of the whole request leaves them out.
 //!
-//! Like the quick reader, this gives up on anything odd. Then there is nothing to replace, and the message stays.
+//! This gives up on anything odd. Then there is nothing to replace, and the message stays.
 
 use std::borrow::Cow;
 
@@ -57,7 +57,7 @@ fn calls_key(body: &[u8], message: Span) -> Result<Option<Span>, Unsupported> {
                 debug_assert!(end <= start, "keys are in order");
                 return Ok(Some(Span { start: first, end: start }));
             }
-            None if name == b"tool_calls" => cut = Some(Span { start: before.unwrap_or(start), end: value.end }),
+            None if &*name == b"tool_calls" => cut = Some(Span { start: before.unwrap_or(start), end: value.end }),
             _ => {}
         }
         if cut.is_none() {

@@ -48,20 +48,20 @@ fn cached(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let mut request = ObjectWriter::default();
     for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
         match (key, model) {
-            ("messages", _) => messages(&mut request, None, &source.messages, instruction)?,
-            ("model", Some(model)) => request.text(key, model)?,
-            _ => request.json(key, value)?,
+            ("messages", _) => messages(&mut request, None, &source.messages, instruction),
+            ("model", Some(model)) => request.text(key, model),
+            _ => request.json(key, value),
         }
     }
     if let (Some(model), None) = (model, fields.get("model")) {
-        request.text("model", model)?;
+        request.text("model", model);
     }
     for (offer, choice) in [("tools", "tool_choice"), ("functions", "function_call")] {
         if fields.get(offer).and_then(elements).is_some_and(|tools| !tools.is_empty()) {
-            request.json(choice, NONE)?;
+            request.json(choice, NONE);
         }
     }
-    end(request, limit(Some(&fields), model), max_tokens.saturating_add(thinking(&fields)))
+    Some(end(request, limit(Some(&fields), model), max_tokens.saturating_add(thinking(&fields))))
 }
 
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
@@ -75,14 +75,10 @@ fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         first.string("role").filter(|role| role == "developer").map(|_| "developer")
     };
     let role = if model.is_none() { developer().unwrap_or("system") } else { "system" };
-    let mut request = of_model(&fields, model)?;
-    messages(&mut request, Some((role, system)), region, instruction)?;
-    for (key, value) in
-        fields.iter().filter(|(key, _)| model.is_none() && (ROUTING.contains(key) || THINKING.contains(key)))
-    {
-        request.json(key, value)?;
-    }
-    end(request, limit(Some(&fields).filter(|_| model.is_none()), model), max_tokens)
+    let mut request = ObjectWriter::of_model(&fields, model);
+    messages(&mut request, Some((role, system)), region, instruction);
+    request.keep(&fields, &[&ROUTING[..], &THINKING].concat(), model);
+    Some(end(request, limit(Some(&fields).filter(|_| model.is_none()), model), max_tokens))
 }
 
 /// A request with one message of the user, for servers that refuse the others: of the keys that shape an answer,
@@ -90,31 +86,19 @@ fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
 fn plain(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
-    let mut request = of_model(&fields, model)?;
-    messages(&mut request, None, &[], instruction)?;
+    let mut request = ObjectWriter::of_model(&fields, model);
+    messages(&mut request, None, &[], instruction);
+    request.keep(&fields, &ROUTING, model);
     if model.is_none() {
-        for (key, value) in fields.iter().filter(|(key, _)| ROUTING.contains(key)) {
-            request.json(key, value)?;
-        }
         let key = limit(Some(&fields), None);
         if fields.get(key).is_some_and(|value| value != "null") {
-            request.json(key, &limit_within(&fields, key, max_tokens).to_string())?;
+            request.json(key, &limit_within(&fields, key, max_tokens).to_string());
         }
     }
     if is_streamed(&fields, model) {
-        request.json("stream", "true")?;
+        request.json("stream", "true");
     }
     Some(request.end())
-}
-
-/// A request that names the model.
-fn of_model(fields: &Fields<'_>, model: Option<&str>) -> Option<ObjectWriter> {
-    let mut request = ObjectWriter::default();
-    match model {
-        Some(model) => request.text("model", model)?,
-        None => fields.get("model").map_or(Some(()), |model| request.json("model", model))?,
-    }
-    Some(request)
 }
 
 /// The tokens that the model may think: some servers refuse a limit of the answer that is not above them. The keys are those of
@@ -144,43 +128,36 @@ fn limit(fields: Option<&Fields<'_>>, model: Option<&str>) -> &'static str {
 }
 
 /// Adds a message.
-fn message(request: &mut ObjectWriter, role: &str, content: &str) -> Option<()> {
+fn message(request: &mut ObjectWriter, role: &str, content: &str) {
     request.raw(br#"{"role":""#);
     request.raw(role.as_bytes());
     request.raw(br#"","content":"#);
-    request.string(content)?;
+    request.string(content);
     request.raw(b"}");
-    Some(())
 }
 
 /// Adds the messages.
-fn messages(
-    request: &mut ObjectWriter,
-    system: Option<(&str, &str)>,
-    pieces: &[InputElement],
-    instruction: &str,
-) -> Option<()> {
+fn messages(request: &mut ObjectWriter, system: Option<(&str, &str)>, pieces: &[InputElement], instruction: &str) {
     request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
-    request.key("messages")?;
+    request.key("messages");
     request.raw(b"[");
     if let Some((role, line)) = system {
-        message(request, role, line)?;
+        message(request, role, line);
         request.raw(b",");
     }
     for piece in pieces {
         request.raw(&piece.json);
         request.raw(b",");
     }
-    message(request, "user", instruction)?;
+    message(request, "user", instruction);
     request.raw(b"]");
-    Some(())
 }
 
-fn end(mut request: ObjectWriter, limit: &str, max_tokens: usize) -> Option<Bytes> {
-    request.json(limit, &max_tokens.to_string())?;
-    request.json("stream", "true")?;
-    request.json("stream_options", r#"{"include_usage":true}"#)?;
-    Some(request.end())
+fn end(mut request: ObjectWriter, limit: &str, max_tokens: usize) -> Bytes {
+    request.json(limit, &max_tokens.to_string());
+    request.json("stream", "true");
+    request.json("stream_options", r#"{"include_usage":true}"#);
+    request.end()
 }
 
 #[cfg(test)]

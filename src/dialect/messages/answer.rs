@@ -44,10 +44,6 @@ struct Block<'a> {
     #[serde(borrow)]
     r#type: Option<Cow<'a, str>>,
     text: Option<String>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    signature: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -101,21 +97,9 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
         for json in event.content_block.into_iter().chain(delta).chain(content) {
             let block: Block<'_> = parsed(json)?;
             read_block(&block, answer);
-            if block.is_compaction() {
-                answer.compaction = Some(json.get().to_owned());
-            }
         }
     }
     Ok(())
-}
-
-impl Block<'_> {
-    /// Whether it stands for messages, with a text and a signature.
-    fn is_compaction(&self) -> bool {
-        let says =
-            |value: Option<&RawValue>| value.is_some_and(|value| value.get().len() > 2 && value.get().starts_with('"'));
-        self.r#type.as_deref() == Some("compaction") && says(self.content) && says(self.signature)
-    }
 }
 
 fn parsed<'a, T: Deserialize<'a>>(json: &'a RawValue) -> Result<T, InvalidAnswer> {

@@ -4,7 +4,7 @@
 //! An entry of a user message reads as a message of the user that holds it alone.
 
 use super::super::Field;
-use super::super::canonical::{self, Member, array, elements};
+use super::super::canonical::{self, Member, array, elements, member};
 use super::super::json::{Cursor, Unsupported};
 
 /// The member that a model does not read: a mark for the prompt cache.
@@ -22,14 +22,11 @@ pub(super) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, Unsupported> {
         let value = array(Some(block(members, inner)?).filter(|block| !block.is_empty()));
         return Ok(vec![Field { name: "content", value }, Field { name: "role", value: vec![USER] }]);
     }
-    let mut fields = Vec::new();
+    let mut read = Vec::new();
     for (name, value) in members {
-        let value = if name == b"content" { content(value)? } else { vec![value] };
-        if !value.is_empty() {
-            fields.push(Field { name: str::from_utf8(name).map_err(|_| Unsupported)?, value });
-        }
+        read.push((name, if name == b"content" { content(value)? } else { vec![value] }));
     }
-    Ok(fields)
+    canonical::fields(read)
 }
 
 /// A string is the same as an array of one text, and no text is the same as none.
@@ -59,8 +56,7 @@ type Put = for<'a> fn(&'a [u8]) -> Result<Vec<&'a [u8]>, Unsupported>;
 
 /// One block, with its content as `of_content` puts it; nothing for a thought.
 fn block(members: Vec<Member<'_>>, of_content: Put) -> Result<Vec<&[u8]>, Unsupported> {
-    let kind = members.iter().find(|(name, _)| *name == b"type").map(|(_, value)| *value);
-    if kind.is_some_and(|kind| THOUGHTS.contains(&kind)) {
+    if member(&members, b"type").is_some_and(|kind| THOUGHTS.contains(&kind)) {
         return Ok(Vec::new());
     }
     let mut pieces: Vec<&[u8]> = vec![b"{"];

@@ -1,7 +1,7 @@
 //! Where in a message or a block the values are that an edit may replace or cut out. Asked for only where an edit does:
 //! the view of the whole request leaves them out.
 //!
-//! Like the quick reader, this gives up on anything odd. Then there is nothing to replace, and the message stays.
+//! This gives up on anything odd. Then there is nothing to replace, and the message stays.
 
 use std::borrow::Cow;
 

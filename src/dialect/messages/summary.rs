@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 
 use crate::dialect::object::{ObjectWriter, fields, is_streamed, limit_within};
+use crate::dialect::strings;
 use crate::raw::{Fields, elements, string};
 use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
 
@@ -51,37 +52,15 @@ fn cached(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
         match (key, model) {
             ("messages", _) => messages(&mut request, &source.messages, instruction, false)?,
-            ("model", Some(model)) => request.text(key, model)?,
+            ("model", Some(model)) => request.text(key, model),
             ("output_config", _) => without_format(&mut request, key, value)?,
-            _ => request.json(key, value)?,
+            _ => request.json(key, value),
         }
     }
     if let (Some(model), None) = (model, fields.get("model")) {
-        request.text("model", model)?;
+        request.text("model", model);
     }
-    end(request, max_tokens.saturating_add(thinking(&fields)))
-}
-
-/// The client's request with the messages of `source`, for the API to summarise them.
-pub(super) fn compaction(source: &SummaryInput, max_tokens: usize) -> Option<Bytes> {
-    let fields = fields(&source.body)?;
-    source.split()?;
-    let is_forced = |choice: &Fields<'_>| matches!(choice.string("type").as_deref(), Some("any" | "tool"));
-    let forces_tool = fields.object("tool_choice").as_ref().is_some_and(is_forced);
-    let mut request = ObjectWriter::default();
-    for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
-        match key {
-            "messages" => {
-                let messages: Vec<&[u8]> = source.messages.iter().map(|piece| &piece.json[..]).collect();
-                request.json(key, &["[", str::from_utf8(&messages.join(&b',')).ok()?, "]"].concat())?;
-            }
-            "output_config" => without_format(&mut request, key, value)?,
-            "tool_choice" if forces_tool => {}
-            _ => request.json(key, value)?,
-        }
-    }
-    request.json("compaction", r#"{"type":"summarize"}"#)?;
-    end(request, max_tokens.saturating_add(thinking(&fields)))
+    Some(end(request, max_tokens.saturating_add(thinking(&fields))))
 }
 
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
@@ -90,47 +69,39 @@ fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { system, instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
     let (_, region) = source.split()?;
-    let mut request = begun(&fields, model, system)?;
+    let mut request = begun(&fields, model, system);
     messages(&mut request, region, instruction, true)?;
-    for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && ROUTING.contains(key)) {
-        request.json(key, value)?;
-    }
-    end(request, max_tokens)
+    request.keep(&fields, &ROUTING, model);
+    Some(end(request, max_tokens))
 }
 
 /// A request with one message of the user, for servers that refuse the others, and otherwise with keys that the client sends.
 fn plain_request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { instruction, max_tokens, model, .. } = prompt;
     let fields = fields(&source.body)?;
-    let mut request = begun(&fields, model, "")?;
+    let mut request = begun(&fields, model, "");
     messages(&mut request, &[], instruction, true)?;
-    for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && ROUTING.contains(key)) {
-        request.json(key, value)?;
-    }
+    request.keep(&fields, &ROUTING, model);
     let limit = if model.is_none() { limit_within(&fields, "max_tokens", max_tokens) } else { max_tokens };
-    request.json("max_tokens", &limit.to_string())?;
+    request.json("max_tokens", &limit.to_string());
     if is_streamed(&fields, model) {
-        request.json("stream", "true")?;
+        request.json("stream", "true");
     }
     Some(request.end())
 }
 
 /// The beginning of a request of our own: its model, what an `OAuth` token needs, and the system line, if there is one.
-fn begun(fields: &Fields<'_>, model: Option<&str>, system: &str) -> Option<ObjectWriter> {
-    let mut request = ObjectWriter::default();
-    match model {
-        Some(model) => request.text("model", model)?,
-        None => fields.get("model").map_or(Some(()), |model| request.json("model", model))?,
-    }
+fn begun(fields: &Fields<'_>, model: Option<&str>, system: &str) -> ObjectWriter {
+    let mut request = ObjectWriter::of_model(fields, model);
     let identity = if model.is_none() { identity(fields.get("system")) } else { Vec::new() };
     if !identity.is_empty() {
-        let own = if system.is_empty() { None } else { Some(text_block(system)?) };
+        let own = (!system.is_empty()).then(|| text_block(system));
         let blocks: Vec<_> = identity.into_iter().chain(own).collect();
-        request.json("system", &format!("[{}]", blocks.join(",")))?;
+        request.json("system", &format!("[{}]", blocks.join(",")));
     } else if !system.is_empty() {
-        request.text("system", system)?;
+        request.text("system", system);
     }
-    Some(request)
+    request
 }
 
 /// The system blocks without which Anthropic refuses a request that shows an `OAuth` token: what says who pays for a request
@@ -139,7 +110,7 @@ fn identity(system: Option<&str>) -> Vec<String> {
     let is_identity = |text: &str| IDENTITIES.iter().any(|identity| text.starts_with(identity));
     if let Some(text) = system.and_then(string) {
         let line = text.lines().next().filter(|line| is_identity(line));
-        return line.and_then(text_block).into_iter().collect();
+        return line.map(text_block).into_iter().collect();
     }
     let blocks = system.and_then(elements).unwrap_or_default();
     let text = |block: &str| Some(Fields::of(block)?.string("text")?.into_owned());
@@ -149,11 +120,8 @@ fn identity(system: Option<&str>) -> Vec<String> {
     blocks.into_iter().take(n).map(str::to_owned).collect()
 }
 
-fn text_block(text: &str) -> Option<String> {
-    let mut block = ObjectWriter::default();
-    block.text("type", "text")?;
-    block.text("text", text)?;
-    String::from_utf8(block.end().to_vec()).ok()
+fn text_block(text: &str) -> String {
+    format!(r#"{{"type":"text","text":{}}}"#, String::from_utf8_lossy(&strings::render(text)))
 }
 
 /// The tokens that the answer may have for thinking: `max_tokens` has to be more than they are.
@@ -203,7 +171,7 @@ fn plain(json: &str, by_program: &mut HashSet<String>) -> Option<String> {
     let content = format!("[{}]", rest.join(","));
     let mut message = ObjectWriter::default();
     for (key, value) in fields.iter() {
-        message.json(key, if key == "content" { &content } else { value })?;
+        message.json(key, if key == "content" { &content } else { value });
     }
     String::from_utf8(message.end().into()).ok()
 }
@@ -211,22 +179,23 @@ fn plain(json: &str, by_program: &mut HashSet<String>) -> Option<String> {
 /// Adds the settings of the answer but for its format.
 fn without_format(request: &mut ObjectWriter, key: &str, config: &str) -> Option<()> {
     let Some(fields) = Fields::of(config).filter(|config| config.get("format").is_some()) else {
-        return request.json(key, config);
+        request.json(key, config);
+        return Some(());
     };
     let mut rest = ObjectWriter::default();
     for (key, value) in fields.iter().filter(|(key, _)| *key != "format") {
-        rest.json(key, value)?;
+        rest.json(key, value);
     }
-    if rest.is_empty() {
-        return Some(());
+    if !rest.is_empty() {
+        request.json(key, str::from_utf8(&rest.end()).ok()?);
     }
-    request.json(key, str::from_utf8(&rest.end()).ok()?)
+    Some(())
 }
 
 /// Adds the messages. `is_plain`: without thinking and system messages.
 fn messages(request: &mut ObjectWriter, pieces: &[InputElement], instruction: &str, is_plain: bool) -> Option<()> {
     request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
-    request.key("messages")?;
+    request.key("messages");
     request.raw(b"[");
     let mut by_program = HashSet::new();
     for piece in pieces {
@@ -238,15 +207,15 @@ fn messages(request: &mut ObjectWriter, pieces: &[InputElement], instruction: &s
         }
     }
     request.raw(br#"{"role":"user","content":"#);
-    request.string(instruction)?;
+    request.string(instruction);
     request.raw(b"}]");
     Some(())
 }
 
-fn end(mut request: ObjectWriter, max_tokens: usize) -> Option<Bytes> {
-    request.json("max_tokens", &max_tokens.to_string())?;
-    request.json("stream", "true")?;
-    Some(request.end())
+fn end(mut request: ObjectWriter, max_tokens: usize) -> Bytes {
+    request.json("max_tokens", &max_tokens.to_string());
+    request.json("stream", "true");
+    request.end()
 }
 
 #[cfg(test)]

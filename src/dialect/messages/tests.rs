@@ -8,11 +8,13 @@ use crate::{
     dialect::strings,
 };
 
-/// What the quick reader says, whether the strings of the body are known or not.
-fn scan(body: &[u8]) -> Result<Conversation<'_>, Unsupported> {
-    let scanned = scan::scan(body, StringIndex::EMPTY);
-    assert_eq!(scan::scan(body, &StringIndex::of_all(body, 7)), scanned);
-    scanned
+mod by_serde;
+
+/// Reads a body with and without an index of its strings.
+fn read_body(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
+    let read = reader::read(body, StringIndex::EMPTY);
+    assert_eq!(reader::read(body, &StringIndex::of_all(body, 7)), read);
+    read
 }
 
 /// One line for each unit and block, with the bytes they cover.
@@ -48,9 +50,9 @@ fn of(messages: &str) -> String {
 
 fn check(messages: &str, expected: &[&str]) {
     let body = of(messages);
-    let scanned = scan(body.as_bytes()).expect("nothing odd");
-    assert_eq!(describe(&body, &scanned), expected, "{messages}");
-    assert_eq!(fallback::parse(body.as_bytes()), Ok(scanned));
+    let read = read_body(body.as_bytes()).expect("nothing odd");
+    assert_eq!(describe(&body, &read), expected, "{messages}");
+    assert_eq!(by_serde::parse(body.as_bytes()), Ok(read));
 }
 
 fn check_refused(body: &str, offset: usize, kind: ParseErrorKind) {
@@ -150,13 +152,13 @@ fn what_stands_before_a_compaction_is_compacted() {
 #[test]
 fn reads_what_is_beside_the_messages() {
     let body = r#"{"system":[{"type":"text","text":"s"}],"tools":[],"output_config":{"effort":"low","format":{"type":"json_schema"}},"messages":[],"output_format":7}"#;
-    let conversation = scan(body.as_bytes()).unwrap();
+    let conversation = read_body(body.as_bytes()).unwrap();
     let text = |span: Option<Span>| span.map(|span| str::from_utf8(span.of(body.as_bytes())).unwrap());
     assert_eq!(text(conversation.instructions), Some(r#"[{"type":"text","text":"s"}]"#));
     assert_eq!(text(conversation.tools), Some("[]"));
     assert_eq!(text(conversation.format), Some(r#"{"type":"json_schema"}"#));
     assert_eq!(conversation.model, None);
-    assert_eq!(fallback::parse(body.as_bytes()), Ok(conversation));
+    assert_eq!(by_serde::parse(body.as_bytes()), Ok(conversation));
     for (beside, clears, compacts) in [
         (r#""context_management":null"#, false, false),
         (r#""context_management":{}"#, false, false),
@@ -167,7 +169,7 @@ fn reads_what_is_beside_the_messages() {
         (r#""compaction":{"type":"summarize"}"#, false, true),
     ] {
         let body = format!(r#"{{{beside},"messages":[]}}"#);
-        let traits = scan(body.as_bytes()).unwrap().traits;
+        let traits = read_body(body.as_bytes()).unwrap().traits;
         assert_eq!((traits.clears_itself, traits.compacts_itself), (clears, compacts), "{beside}");
     }
 }
@@ -198,10 +200,11 @@ fn a_turn_that_is_all_before_a_system_message_leaves_as_a_whole() {
 }
 
 #[test]
-fn escaped_keys_and_great_depth_are_read_the_slow_way() {
+fn escaped_keys_and_great_depth_are_read() {
     let body = r#"{"mess\u0061ges":[{"r\u006fle":"user","content":[{"t\u0079pe":"text","text":"x"}]}]}"#;
-    assert_eq!(scan(body.as_bytes()), Err(Unsupported));
-    assert_eq!(describe(body, &Messages.parse(body.as_bytes()).unwrap()), [r#"0 0 User "x""#]);
+    let read = read_body(body.as_bytes()).unwrap();
+    assert_eq!(describe(body, &read), [r#"0 0 User "x""#]);
+    assert_eq!(by_serde::parse(body.as_bytes()), Ok(read));
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in [
         format!(r#"{{"x":{deep},"messages":[]}}"#),
@@ -232,13 +235,13 @@ fn says_why_it_refuses() {
         IdNotAString,
     );
     check_refused(r#"{"messages":[]} {}"#, 16, NotJson);
-    check_refused("{\"messages\":\n[1,]}", 16, NotJson);
+    check_refused("{\"messages\":\n[{},]}", 17, NotJson);
 }
 
 #[test]
 fn too_many_are_refused() {
     let entries = |n: usize| of(&user(&format!("{}{{}}", "{},".repeat(n - 1))));
-    assert!(scan(entries(MAX_ELEMENTS).as_bytes()).is_ok());
+    assert!(read_body(entries(MAX_ELEMENTS).as_bytes()).is_ok());
     for body in [entries(MAX_ELEMENTS + 1), of(&format!("{}{{}}", "{},".repeat(MAX_ELEMENTS)))] {
         assert_eq!(Messages.parse(body.as_bytes()).unwrap_err().kind, ParseErrorKind::TooMany);
     }
@@ -267,18 +270,17 @@ fn rendered_results_copy_the_id_and_share_a_message() {
     );
 }
 
-/// What holds for any bytes: a body that passes the quick reader and the string check is one that the other reader
-/// takes, and reads the same; one that passes the reader but not the check is not valid.
+/// What holds for any bytes: a body whose strings are valid is read as `serde_json` reads it, or refused by both; one whose
+/// strings are not is not valid JSON.
 fn agree(body: &[u8]) -> Result<(), TestCaseError> {
-    if let Ok(scanned) = scan(body) {
-        let verified = strings::verify(body);
-        match fallback::parse(body) {
-            Ok(parsed) => {
-                prop_assert_eq!(parsed, scanned);
-                prop_assert!(verified.is_ok());
-            }
-            Err(_) => prop_assert!(verified.is_err()),
+    match (read_body(body), by_serde::parse(body)) {
+        (Ok(read), Ok(expected)) => {
+            prop_assert_eq!(read, expected);
+            prop_assert!(strings::verify(body).is_ok());
         }
+        (Ok(_), Err(_)) => prop_assert!(strings::verify(body).is_err()),
+        (Err(error), Ok(_)) => prop_assert!(false, "{} {}", error, String::from_utf8_lossy(body)),
+        (Err(_), Err(_)) => {}
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The conversation, made of what a reader has found in a body. Both readers only say where values are.
+//! The conversation, made of what the reader has found in a body. That only says where values are.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;

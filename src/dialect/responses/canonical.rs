@@ -1,7 +1,7 @@
 //! An item as its model reads it, whichever way a client spells it from one request to the next.
 
 use super::super::Field;
-use super::super::canonical::{Member, array, elements, members, object};
+use super::super::canonical::{self, Member, member, members, object, text};
 use super::super::json::{Cursor, Unsupported};
 
 /// Members of an item or a part that a model does not read: marks for prompt caches, and how far an item had come.
@@ -13,66 +13,51 @@ const THOUGHTS: [&[u8]; 3] = [b"content", b"encrypted_content", b"summary"];
 /// Members of a text part that say nothing where they are empty.
 const NOTES: [&[u8]; 2] = [b"annotations", b"logprobs"];
 
-const EMPTY: &[u8] = b"\"\"";
+/// How a text begins.
+const TEXT: &[u8] = br#"{"text":"#;
 
 /// The fields of an item that its model reads, by name.
 pub(super) fn fields(item: &[u8]) -> Result<Vec<Field<'_>>, Unsupported> {
     if item.starts_with(b"\"") {
         // An `input` that is a string.
-        let fields = [("content", content(item)?), ("role", vec![b"\"user\"".as_slice()])];
-        let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
-        return Ok(said.map(|(name, value)| Field { name, value }).collect());
+        return canonical::fields(vec![(b"content", content(item)?), (b"role", vec![b"\"user\""])]);
     }
     let members = members(&mut Cursor::starting(item, 0), &UNREAD)?;
-    let of = |name: &[u8]| members.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
-    let kind = of(b"type");
-    let is_message = kind.map_or(of(b"role").is_some(), |kind| kind == b"\"message\"");
+    let kind = member(&members, b"type");
+    let is_message = kind.map_or(member(&members, b"role").is_some(), |kind| kind == b"\"message\"");
     let is_reasoning = kind == Some(b"\"reasoning\"");
     // The id of an item is no part of what is read, unless the item is known by nothing else.
-    let has_needless_id = is_message || is_reasoning || of(b"call_id").is_some();
+    let has_needless_id = is_message || is_reasoning || member(&members, b"call_id").is_some();
     let is_read = |name: &[u8]| match name {
         b"id" => !has_needless_id,
         b"type" => !is_message,
         name => !(is_reasoning && THOUGHTS.contains(&name)),
     };
-    let mut fields = Vec::new();
+    let mut read = Vec::new();
     for (name, value) in members.into_iter().filter(|(name, _)| is_read(name)) {
         let value = match (name, value.first()) {
             (b"content" | b"output", Some(b'"' | b'[')) => content(value)?,
             _ => vec![value],
         };
-        if !value.is_empty() {
-            fields.push(Field { name: str::from_utf8(name).map_err(|_| Unsupported)?, value });
-        }
+        read.push((name, value));
     }
-    fields.sort_by_key(|field| field.name); // stable
-    Ok(fields)
+    canonical::fields(read)
 }
 
-/// A string is the same as an array of one text, and no text is the same as none.
 fn content(value: &[u8]) -> Result<Vec<&[u8]>, Unsupported> {
-    if value.starts_with(b"\"") {
-        let text = text(value);
-        return Ok(if text.is_empty() { text } else { array([text]) });
-    }
-    elements(value, |cursor| Ok(part(members(cursor, &UNREAD)?)))
+    canonical::content(value, &UNREAD, TEXT, part)
 }
 
 fn part(members: Vec<Member<'_>>) -> Vec<&[u8]> {
-    let of = |name: &[u8]| members.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
     let is_plain = members
         .iter()
         .all(|(name, value)| matches!(*name, b"type" | b"text") || (NOTES.contains(name) && *value == b"[]"));
-    match (of(b"type"), of(b"text")) {
+    match (member(&members, b"type"), member(&members, b"text")) {
         (Some(b"\"input_text\"" | b"\"output_text\"" | b"\"text\""), Some(value @ [b'"', ..])) if is_plain => {
-            text(value)
+            text(TEXT, value)
         }
         _ => object(members),
     }
-}
-
-fn text(value: &[u8]) -> Vec<&[u8]> {
-    if value == EMPTY { Vec::new() } else { vec![br#"{"text":"#, value, b"}"] }
 }
 
 #[cfg(test)]

@@ -14,10 +14,10 @@ pub(super) fn answer(compaction: &Compaction<'_>) -> Option<Bytes> {
     let request = fields(body)?;
     let input = request.get("input")?;
     let mut answer = ObjectWriter::default();
-    answer.text("id", id)?;
-    answer.text("object", "response.compaction")?;
-    answer.json("created_at", &made_at.to_string())?;
-    answer.key("output")?;
+    answer.text("id", id);
+    answer.text("object", "response.compaction");
+    answer.json("created_at", &made_at.to_string());
+    answer.key("output");
     answer.raw(b"[");
     match elements(input) {
         Some(items) => {
@@ -26,11 +26,11 @@ pub(super) fn answer(compaction: &Compaction<'_>) -> Option<Bytes> {
                 answer.raw(message(item).as_deref().unwrap_or(item.as_bytes()));
             }
         }
-        None if input.starts_with('"') => answer.raw(&in_parts(&[("role", r#""user""#)], "input_text", input)?),
+        None if input.starts_with('"') => answer.raw(&in_parts(&[("role", r#""user""#)], "input_text", input)),
         None => return None,
     }
     answer.raw(b"]");
-    answer.json("usage", &usage(compaction))?;
+    answer.json("usage", &usage(compaction));
     Some(answer.end())
 }
 
@@ -50,16 +50,18 @@ pub(super) fn message(item: &str) -> Option<Bytes> {
     let is_message = fields.get("type").is_none() || fields.string("type").as_deref() == Some("message");
     let text = fields.get("content").filter(|content| is_message && content.starts_with('"'))?;
     let rest: Vec<_> = fields.iter().filter(|(key, _)| !matches!(*key, "type" | "content")).collect();
-    in_parts(&rest, if role == "assistant" { "output_text" } else { "input_text" }, text)
+    Some(in_parts(&rest, if role == "assistant" { "output_text" } else { "input_text" }, text))
 }
 
 /// A message with one part, whose text is a JSON string.
-fn in_parts(rest: &[(&str, &str)], kind: &str, text: &str) -> Option<Bytes> {
+fn in_parts(rest: &[(&str, &str)], kind: &str, text: &str) -> Bytes {
     let mut message = ObjectWriter::default();
-    message.text("type", "message")?;
-    rest.iter().try_for_each(|(key, value)| message.json(key, value))?;
-    message.json("content", &format!(r#"[{{"type":"{kind}","text":{text}}}]"#))?;
-    Some(message.end())
+    message.text("type", "message");
+    for (key, value) in rest {
+        message.json(key, value);
+    }
+    message.json("content", &format!(r#"[{{"type":"{kind}","text":{text}}}]"#));
+    message.end()
 }
 
 #[cfg(test)]

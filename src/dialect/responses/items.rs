@@ -1,4 +1,4 @@
-//! What the items of `input` mean, and the fields beside it. Both readers find the values; this is told where they are.
+//! What the items of `input` mean, and the fields beside it. The reader finds the values; this is told where they are.
 //!
 //! | item | unit |
 //! |---|---|

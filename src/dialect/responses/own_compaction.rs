@@ -49,33 +49,33 @@ pub(super) fn response(compaction: &Compaction<'_>, trigger: &CompactionTrigger)
         None => item.to_owned(),
     });
     let mut item = ObjectWriter::default();
-    item.text("type", "compaction")?;
-    item.text("id", &format!("cmp_{}", compaction.id))?;
-    item.text("encrypted_content", &format!("{MARK}[{}]", stays.collect::<Vec<_>>().join(",")))?;
+    item.text("type", "compaction");
+    item.text("id", &format!("cmp_{}", compaction.id));
+    item.text("encrypted_content", &format!("{MARK}[{}]", stays.collect::<Vec<_>>().join(",")));
     let item = item.end();
     let item = str::from_utf8(&item).ok()?;
     let whole = |status: &str, output: &str, usage: &str| {
         let mut response = ObjectWriter::default();
-        response.text("id", &format!("resp_{}", compaction.id))?;
-        response.text("object", "response")?;
-        response.json("created_at", &compaction.made_at.to_string())?;
-        response.text("status", status)?;
+        response.text("id", &format!("resp_{}", compaction.id));
+        response.text("object", "response");
+        response.json("created_at", &compaction.made_at.to_string());
+        response.text("status", status);
         for absent in ["error", "incomplete_details"] {
-            response.json(absent, "null")?;
+            response.json(absent, "null");
         }
-        response.json("model", request.get("model").unwrap_or("null"))?;
-        response.json("output", &format!("[{output}]"))?;
-        response.json("store", "false")?;
-        response.json("usage", usage)?;
-        String::from_utf8(response.end().to_vec()).ok()
+        response.json("model", request.get("model").unwrap_or("null"));
+        response.json("output", &format!("[{output}]"));
+        response.json("store", "false");
+        response.json("usage", usage);
+        String::from_utf8_lossy(&response.end()).into_owned()
     };
-    let completed = whole("completed", item, &compact::usage(compaction))?;
+    let completed = whole("completed", item, &compact::usage(compaction));
     if !trigger.streams {
         return Some(completed.into());
     }
     let at = format!(r#""output_index":0,"item":{item}"#);
     let events = [
-        ("response.created", format!(r#""response":{}"#, whole("in_progress", "", "null")?)),
+        ("response.created", format!(r#""response":{}"#, whole("in_progress", "", "null"))),
         ("response.output_item.added", at.clone()),
         ("response.output_item.done", at),
         ("response.completed", format!(r#""response":{completed}"#)),

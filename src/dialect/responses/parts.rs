@@ -1,6 +1,6 @@
 //! Where in an item the values are that an edit may replace. Asked for only where an edit does.
 //!
-//! Like the quick reader, this gives up on anything odd. Then there is nothing to replace, and the item stays.
+//! This gives up on anything odd. Then there is nothing to replace, and the item stays.
 
 use std::borrow::Cow;
 

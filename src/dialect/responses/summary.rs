@@ -13,8 +13,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 
-use crate::dialect::json::push_string;
-use crate::dialect::object::{fields, is_streamed, limit_within};
+use crate::dialect::object::{ObjectWriter, fields, is_streamed, limit_within};
 use crate::raw::{Fields, elements};
 use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
 
@@ -45,10 +44,10 @@ pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Byte
 /// none may be called.
 fn cached(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
     source.split()?;
-    let mut request = Request::default();
+    let mut request = ObjectWriter::default();
     for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
         match (key, prompt.model) {
-            ("input", _) => request.items(&source.messages, prompt, prompt.model.is_some()),
+            ("input", _) => add_items(&mut request, &source.messages, prompt, prompt.model.is_some()),
             ("model", Some(model)) => request.text(key, model),
             _ => request.json(key, value),
         }
@@ -59,34 +58,29 @@ fn cached(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Op
     if fields.get("tools").and_then(elements).is_some_and(|tools| !tools.is_empty()) {
         request.json("tool_choice", r#""none""#);
     }
-    Some(request.end(fields, prompt))
+    Some(end(request, fields, prompt))
 }
 
 /// A request of our own: instructions, what is summarised without the client's, the instruction, no tools. It has few of
 /// the client's keys, and none but its items if it asks another model than the client does.
 fn fresh(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
     let (_, region) = source.split()?;
-    let mut request = Request::of_model(fields, prompt.model);
+    let mut request = ObjectWriter::of_model(fields, prompt.model);
     request.text("instructions", prompt.system);
-    request.items(region, prompt, true);
-    let stays = |key: &str| prompt.model.is_none() && (ROUTING.contains(&key) || key == "reasoning");
-    for (key, value) in fields.iter().filter(|(key, _)| stays(key)) {
-        request.json(key, value);
-    }
-    Some(request.end(fields, prompt))
+    add_items(&mut request, region, prompt, true);
+    request.keep(fields, &[&ROUTING[..], &["reasoning"]].concat(), prompt.model);
+    Some(end(request, fields, prompt))
 }
 
 /// A request with one message of the user, for servers that refuse the others, and otherwise with keys that the client sends.
 fn plain(fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
-    let mut request = Request::of_model(fields, prompt.model);
+    let mut request = ObjectWriter::of_model(fields, prompt.model);
     let sends = |key: &str| prompt.model.is_none() && fields.get(key).is_some_and(|value| value != "null");
     if sends("instructions") {
         request.text("instructions", prompt.system);
     }
-    request.items(&[], prompt, true);
-    for (key, value) in fields.iter().filter(|(key, _)| prompt.model.is_none() && ROUTING.contains(key)) {
-        request.json(key, value);
-    }
+    add_items(&mut request, &[], prompt, true);
+    request.keep(fields, &ROUTING, prompt.model);
     if sends("max_output_tokens") {
         let limit = limit_within(fields, "max_output_tokens", prompt.max_tokens);
         request.json("max_output_tokens", &limit.to_string());
@@ -97,8 +91,7 @@ fn plain(fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
     if is_streamed(fields, prompt.model) {
         request.json("stream", "true");
     }
-    request.0.push(b'}');
-    request.0.into()
+    request.end()
 }
 
 /// An item without what only the server knows that made it; none of reasoning, of tools, and of what a program calls for and
@@ -126,10 +119,9 @@ fn anonymous<'a>(json: &'a [u8], by_program: &mut HashSet<String>) -> Option<Cow
     if !has_own_id || fields.get("id").is_none() {
         return Some(json.into());
     }
-    let mut item = Request::default();
+    let mut item = ObjectWriter::default();
     fields.iter().filter(|(key, _)| *key != "id").for_each(|(key, value)| item.json(key, value));
-    item.0.push(b'}');
-    Some(item.0.into())
+    Some(Vec::from(item.end()).into())
 }
 
 /// What another agent says, as a message of the user: a model that does not know such items reads it too.
@@ -140,74 +132,39 @@ fn agent_message(fields: &Fields<'_>) -> Cow<'static, [u8]> {
     let mut texts: Vec<_> = parts.iter().filter_map(text).collect();
     texts.extend(fields.string("content").map(Cow::into_owned));
     let said = if texts.is_empty() { "(encrypted)".to_owned() } else { texts.join("\n") };
-    let mut item = Request::default();
+    let mut item = ObjectWriter::default();
     item.text("type", "message");
     item.text("role", "user");
     item.text("content", &format!("[{} -> {}] {said}", name("author"), name("recipient")));
-    item.0.push(b'}');
-    item.0.into()
+    Vec::from(item.end()).into()
 }
 
-/// A request while it is written: an object without its end.
-#[derive(Default)]
-struct Request(Vec<u8>);
-
-impl Request {
-    /// A request that names the model.
-    fn of_model(fields: &Fields<'_>, model: Option<&str>) -> Self {
-        let mut request = Self::default();
-        match (model, fields.get("model")) {
-            (Some(model), _) => request.text("model", model),
-            (None, Some(model)) => request.json("model", model),
-            (None, None) => {}
+/// Adds items, and after them the instruction.
+fn add_items(request: &mut ObjectWriter, pieces: &[InputElement], prompt: &Prompt<'_>, strangers: bool) {
+    request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
+    request.key("input");
+    request.raw(b"[");
+    let mut by_program = HashSet::new();
+    for piece in pieces {
+        let json = if strangers { anonymous(&piece.json, &mut by_program) } else { Some(Cow::from(&*piece.json)) };
+        if let Some(json) = json {
+            request.raw(&json);
+            request.raw(b",");
         }
-        request
     }
+    request.raw(br#"{"type":"message","role":"user","content":"#);
+    request.string(prompt.instruction);
+    request.raw(b"}]");
+}
 
-    fn key(&mut self, key: &str) {
-        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
-        push_string(&mut self.0, key);
-        self.0.push(b':');
+/// The length is limited only where the client limits it too: not every backend knows the key.
+fn end(mut request: ObjectWriter, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
+    if fields.get("max_output_tokens").is_some_and(|limit| limit != "null") {
+        request.json("max_output_tokens", &prompt.max_tokens.to_string());
     }
-
-    fn json(&mut self, key: &str, value: &str) {
-        self.key(key);
-        self.0.extend_from_slice(value.as_bytes());
-    }
-
-    fn text(&mut self, key: &str, value: &str) {
-        self.key(key);
-        push_string(&mut self.0, value);
-    }
-
-    /// Items, and the instruction behind them.
-    fn items(&mut self, pieces: &[InputElement], prompt: &Prompt<'_>, strangers: bool) {
-        self.0.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
-        self.key("input");
-        self.0.push(b'[');
-        let mut by_program = HashSet::new();
-        for piece in pieces {
-            let json = if strangers { anonymous(&piece.json, &mut by_program) } else { Some(Cow::from(&*piece.json)) };
-            if let Some(json) = json {
-                self.0.extend_from_slice(&json);
-                self.0.push(b',');
-            }
-        }
-        self.0.extend_from_slice(br#"{"type":"message","role":"user","content":"#);
-        push_string(&mut self.0, prompt.instruction);
-        self.0.extend_from_slice(b"}]");
-    }
-
-    /// The length is limited only where the client limits it too: not every backend knows the key.
-    fn end(mut self, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
-        if fields.get("max_output_tokens").is_some_and(|limit| limit != "null") {
-            self.json("max_output_tokens", &prompt.max_tokens.to_string());
-        }
-        self.json("store", "false");
-        self.json("stream", "true");
-        self.0.push(b'}');
-        self.0.into()
-    }
+    request.json("store", "false");
+    request.json("stream", "true");
+    request.end()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::iter;
 use super::reads::Reads;
 use super::regrets::RegretWatch;
 use super::rent::Rent;
-use super::{Asked, ClearToolResults, Clearing, Frontier, Rules};
+use super::{ClearToolResults, Clearing, Frontier, Rules};
 use crate::conversation::{Role, UnitIndex};
 use crate::draft::{Draft, Pass, Replayed, Row, RowIndex, Tally, TimelineEvent};
 use crate::edit::file_use::{self, FileUse};
@@ -38,9 +38,10 @@ pub(super) struct Replay<'r, 'd> {
     tally: Tally<'r, 'd>,
     /// The last message of the model before the present place.
     read: Option<RowIndex>,
-    /// Results that may be cleared one day: those that `keep` spares for a time, and those of each table that has a
-    /// `keep_last`.
-    queues: Vec<Queue>,
+    /// What `keep` spares at the present place.
+    newest: KeepWindow,
+    /// The results that may be cleared and have not been, in the order in which they are cleared.
+    waiting: VecDeque<RowIndex>,
     /// File reads, where some of them are kept.
     reads: Option<Reads>,
     /// What may be cleared now and was not, because it frees too little.
@@ -82,17 +83,7 @@ pub(super) struct MadePass {
     pub(super) is_remembered: bool,
 }
 
-/// Results in the order in which they are cleared.
-#[derive(Debug)]
-struct Queue {
-    /// The table of the tool that these results are of; none for all others.
-    table: Option<usize>,
-    newest: KeepWindow,
-    /// Those that have not been cleared.
-    waiting: VecDeque<RowIndex>,
-}
-
-/// What is spared at the present place: by `keep`, of all results; by a `keep_last`, of those of its table.
+/// What `keep` spares at the present place.
 #[derive(Debug)]
 struct KeepWindow {
     keep: Keep,
@@ -125,7 +116,8 @@ impl<'r, 'd> Replay<'r, 'd> {
             count,
             tally: Tally::new(draft, count),
             read: None,
-            queues: vec![Queue::new(None, keep)],
+            newest: KeepWindow::new(keep),
+            waiting: VecDeque::new(),
             reads: Some(edit.settings.keep_reads).filter(|most| *most > 0).map(Reads::new),
             ready: BTreeMap::new(),
             ready_frees: 0,
@@ -158,12 +150,12 @@ impl<'r, 'd> Replay<'r, 'd> {
                 TimelineEvent::Added(row) => {
                     self.came(RowIndex::new(n_rows), &row);
                     if self.regrets.came(self.draft, &row, n > new_from) {
-                        self.queues.iter_mut().take(1).for_each(|all| all.newest.double());
+                        self.newest.double();
                     }
                     n_rows += 1;
                 }
                 TimelineEvent::Superseded(number) => {
-                    self.queues.iter_mut().for_each(|queue| queue.newest.goes(number));
+                    self.newest.goes(number);
                     self.leaves_rent(number);
                 }
                 TimelineEvent::Removed(number) => {
@@ -189,35 +181,21 @@ impl<'r, 'd> Replay<'r, 'd> {
             rent.came(counted.tokens);
         }
         let draft = self.draft;
-        if let Some(all) = self.queues.first_mut()
-            && all.newest.counts(row, draft)
-        {
-            all.newest.came(counted);
+        if self.newest.counts(row, draft) {
+            self.newest.came(counted);
         }
         if row.role == Role::Tool && row.is_there() && !row.unit.is_some_and(|unit| draft.is_for_program(unit)) {
-            self.result_came(row, counted);
+            self.result_came(row, number);
         }
     }
 
-    /// A result takes its place in its queue, if it may ever be cleared.
-    fn result_came(&mut self, row: &Row, counted: WindowItem) {
+    /// A result waits to be cleared, if it may ever be.
+    fn result_came(&mut self, row: &Row, number: RowIndex) {
         let tool = row.call.map_or("", |call| self.draft.conversation().tool_name(call));
-        let own = self.edit.tools.find(tool, |settings| settings.keep_last);
-        let table = own.map(|(table, _)| table);
-        let known = self.queues.iter().position(|queue| queue.table == table);
-        let at = known.unwrap_or_else(|| {
-            let keep_last = own.map_or(0, |(_, keep_last)| keep_last);
-            self.queues.push(Queue::new(table, Keep::Results(keep_last)));
-            self.queues.len() - 1
-        });
-        let Some(queue) = self.queues.get_mut(at) else { return };
-        if table.is_some() {
-            queue.newest.came(counted);
-        }
         if row.unit.is_some() && self.edit.clears(tool) {
-            queue.waiting.push_back(counted.number);
+            self.waiting.push_back(number);
         }
-        self.file_used(row, counted.number);
+        self.file_used(row, number);
     }
 
     /// Notes what the call that a result answers does with files. What is too short to be a file is an error, and reads
@@ -319,11 +297,9 @@ impl<'r, 'd> Replay<'r, 'd> {
         while let Some(number) = self.reads.as_mut().and_then(Reads::released) {
             self.weigh(number);
         }
-        for at in 0..self.queues.len() {
-            while let Some(number) = self.next_old_enough(at) {
-                if !self.reads.as_mut().is_some_and(|reads| reads.hold(number)) {
-                    self.weigh(number);
-                }
+        while let Some(number) = self.next_old_enough() {
+            if !self.reads.as_mut().is_some_and(|reads| reads.hold(number)) {
+                self.weigh(number);
             }
         }
     }
@@ -333,24 +309,14 @@ impl<'r, 'd> Replay<'r, 'd> {
         let Some(read) = self.read else { return };
         self.reads.iter_mut().for_each(Reads::let_go);
         self.ripen();
-        for at in 0..self.queues.len() {
-            while let Some(queue) = self.queues.get_mut(at)
-                && let Some(number) = queue.waiting.pop_front_if(|number| *number < read)
-            {
-                self.weigh(number);
-            }
+        while let Some(number) = self.waiting.pop_front_if(|number| *number < read) {
+            self.weigh(number);
         }
     }
 
     fn weigh(&mut self, number: RowIndex) {
         let row = self.tally.row(number).filter(|_| self.tally.is_here(number));
         if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count, None)) {
-            if let Some(row) = row
-                && let Some(handler) = self.edit.handler(self.draft, row).filter(|handler| handler.is_ahead)
-            {
-                // What the handler says is not known to be needed yet.
-                self.edit.clearing(self.draft, row, false, Some(Asked { handler, is_needed: false }));
-            }
             let why = self.reads.as_ref().and_then(|reads| reads.stale(number));
             self.ready_frees += clearing.freed;
             self.ready.insert(number, Clearing { why, ..clearing });
@@ -384,9 +350,9 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// The clearing as a handler has it, if there is one: none if that leaves the result as it is. Whether a pass is made does
     /// not depend on what handlers say, else a request would have to ask about all that it might clear.
     fn handled(&self, number: RowIndex, clearing: Clearing) -> Option<Clearing> {
-        let asked = |row| Some((row, Asked { handler: self.edit.handler(self.draft, row)?, is_needed: true }));
-        let Some((row, asked)) = self.tally.row(number).and_then(asked) else { return Some(clearing) };
-        Some(Clearing { why: clearing.why, ..self.edit.clearing(self.draft, row, self.count, Some(asked))? })
+        let asked = |row| Some((row, self.edit.handler(self.draft, row)?));
+        let Some((row, handler)) = self.tally.row(number).and_then(asked) else { return Some(clearing) };
+        Some(Clearing { why: clearing.why, ..self.edit.clearing(self.draft, row, self.count, Some(handler))? })
     }
 
     fn leaves_rent(&mut self, number: RowIndex) {
@@ -395,24 +361,20 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
     }
 
-    /// Takes the next result out of a queue that has been read and that nothing spares.
-    fn next_old_enough(&mut self, at: usize) -> Option<RowIndex> {
+    /// Takes out the next result that has been read and that nothing spares.
+    fn next_old_enough(&mut self) -> Option<RowIndex> {
         let (read, tally) = (self.read?, &self.tally);
-        let queue = self.queues.get_mut(at)?;
-        let spared_from = queue.newest.from();
+        let spared_from = self.newest.from();
         let may_go = |number: &mut RowIndex| *number < read && *number < spared_from;
-        iter::from_fn(|| queue.waiting.pop_front_if(may_go)).find(|number| tally.is_here(*number))
-    }
-}
-
-impl Queue {
-    fn new(table: Option<usize>, keep: Keep) -> Self {
-        let newest = KeepWindow { keep, counted: VecDeque::new(), n_here: 0, tokens: 0, last_turn: None };
-        Self { table, newest, waiting: VecDeque::new() }
+        iter::from_fn(|| self.waiting.pop_front_if(may_go)).find(|number| tally.is_here(*number))
     }
 }
 
 impl KeepWindow {
+    fn new(keep: Keep) -> Self {
+        Self { keep, counted: VecDeque::new(), n_here: 0, tokens: 0, last_turn: None }
+    }
+
     /// Whether a unit counts. Of a turn, the first unit that calls does.
     fn counts(&mut self, row: &Row, draft: &Draft<'_>) -> bool {
         let unit = row.unit.and_then(|unit| draft.conversation().unit(unit));

@@ -5,7 +5,6 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::digest::Digest;
 use crate::edit::Language;
 use crate::edit::keep::Keep;
 use crate::edit::template::Template;
@@ -74,8 +73,6 @@ pub struct Settings {
     ///
     /// Example: `"digests"`
     pub handler: Option<String>,
-    /// Has a model make a digest of each result that is cleared, which stands before the placeholder. Not with `handler`.
-    pub digest: Option<Digest>,
     /// Stores what is cleared. With `false`, the text is lost, and the placeholder does not say how to read it.
     pub offload: bool,
     /// Leaves a text in place that has no more tokens than its placeholder.
@@ -133,7 +130,6 @@ impl Default for Settings {
             clear_media: true,
             placeholder: None,
             handler: None,
-            digest: None,
             offload: true,
             growth_guard: true,
             frontier: Frontier::default(),

@@ -9,7 +9,7 @@ fn policy(keys: &str) -> String {
 #[test]
 fn is_off_unless_a_number_is_set() {
     check_untouched("u c:1 t:1 c:2 t:2 a u", "");
-    check_untouched("u c:1 t:1 c:2 t:2 a u", &policy("slack = 0"));
+    check_untouched("u c:1 t:1 c:2 t:2 a u", &policy(""));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn no_two_messages_of_the_model_follow_each_other_where_calls_were_removed() {
 
 #[test]
 fn a_text_that_parts_two_messages_stays_in_its_place() {
-    let policy = policy("max_tool_calls = 2\nslack = 2");
+    let policy = policy("max_tool_calls = 2");
     let all: Vec<_> =
         "u C:1 t:1 C:2 t:2 c:3 t:3 C:4,5 t:4 t:5 a u C:6 t:6 u C:7 t:7 C:8 t:8 C:9 t:9 a u a u".split(' ').collect();
     let is_request = |n: &usize| {
@@ -66,7 +66,7 @@ fn a_text_that_parts_two_messages_stays_in_its_place() {
     let sent = (1..=all.len()).filter(is_request).map(|n| words(&plan(&body(&all[..n].join(" ")), &policy).1));
     let sent: Vec<String> = sent.collect();
     let breaks = sent.windows(2).filter(|sent| !sent[1].starts_with(&*sent[0])).count();
-    assert_eq!(breaks, 2, "one for each pass: {sent:#?}");
+    assert_eq!(breaks, 3, "one for each pass: {sent:#?}");
     assert!(sent.iter().all(|sent| !sent.contains("a a") && !sent.contains("a C")), "{sent:#?}");
 }
 
@@ -112,20 +112,6 @@ fn a_call_without_a_result_leaves_as_others_do_where_none_is_put_in() {
     let before_patch =
         "[filter_tool_calls]\nmax_tool_calls = 1\n[policy]\nedits = [\"filter_tool_calls\", \"patch_tool_calls\"]";
     check("u c:1 c:2 t:2 c:3 t:3 a u", before_patch, "u c:3 t:3 a u");
-}
-
-#[test]
-fn slack_goes_down_in_steps() {
-    let policy = policy("max_tool_calls = 1\nslack = 2");
-    check_untouched("u c:1 t:1 c:2 t:2 c:3 t:3 a u", &policy);
-    check("u c:1 t:1 c:2 t:2 c:3 t:3 c:4 t:4 a u", &policy, "u c:4 t:4 a u");
-    // Found out by replay: what has left stays away, and nothing else leaves until there are too many again.
-    check(
-        "u c:1 t:1 c:2 t:2 c:3 t:3 c:4 t:4 a u a c:5 t:5 c:6 t:6 a u",
-        &policy,
-        "u c:4 t:4 a u a c:5 t:5 c:6 t:6 a u",
-    );
-    check("u c:1,2,3,4 t:1 t:2 t:3 t:4 a u a c:5,6,7 t:5 t:6 t:7 a u", &policy, "u a u a c:7 t:7 a u");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Where a conversation is cut: before the cut it is summarised, behind it everything stays as it is.
 
-use super::Backend;
 use crate::conversation::{Role, TurnUnit, UnitIndex, unread_from};
 use crate::draft::{Draft, Row};
 use crate::edit::keep::Keep;
@@ -41,7 +40,6 @@ impl<'c> CutPoints<'c> {
         draft: &Draft<'_>,
         rows: &'c [Row],
         tokens: &[usize],
-        backend: Backend,
         is_own: impl Fn(UnitIndex) -> bool,
     ) -> Self {
         let turn_units = draft.turn_units(rows);
@@ -63,7 +61,7 @@ impl<'c> CutPoints<'c> {
             (unread_from(turn_units.iter().copied()), unread_from(came))
         };
         let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.first_editable())).count();
-        let stays = first_that_stays(draft, rows, first, backend);
+        let stays = first_that_stays(draft, rows, first);
         let mut cuts = Self {
             rows,
             sizes: rows.iter().zip(tokens).zip(rounds).map(size).collect(),
@@ -217,12 +215,11 @@ fn rounds(turn_units: &[TurnUnit]) -> Vec<bool> {
     rounds
 }
 
-/// The first row from `first` on that no summary stands for. What an upstream has made is no message of the user, which
-/// something that follows the user could stand behind.
-fn first_that_stays(draft: &Draft<'_>, rows: &[Row], first: usize, backend: Backend) -> usize {
+/// The first row from `first` on that no summary stands for.
+fn first_that_stays(draft: &Draft<'_>, rows: &[Row], first: usize) -> usize {
     let conversation = draft.conversation();
     let stays = |row: &Row| row.unit.and_then(|unit| conversation.unit(unit)).is_some_and(|unit| unit.flags.stays);
-    let stays = |row: &Row| stays(row) && !(backend == Backend::Model && follows(draft, row));
+    let stays = |row: &Row| stays(row) && !follows(draft, row);
     let stays = rows.iter().skip(first).position(stays);
     stays.map_or(rows.len(), |n| first + n)
 }

@@ -1,11 +1,9 @@
 //! `[summarize]` of `proxy.toml`.
 
-use std::path::PathBuf;
-
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, PromptMode};
+use super::PromptMode;
 use crate::edit::keep::Keep;
 use crate::edit::trigger::{Condition, Moment, Trigger};
 use crate::units::{Fraction, Period};
@@ -24,26 +22,14 @@ pub struct Settings {
     pub keep: Keep,
     /// Whether the request that reaches the trigger waits for the summary.
     pub mode: Mode,
-    /// Who summarises conversations in Anthropic Messages: `"model"` asks a model as in other dialects, `"api"` has the API
-    /// make a block that stands for the messages (`compaction`, with `compact-2026-09-04` in `anthropic-beta`), and `"auto"`
-    /// tries that once and asks a model where it fails. The block is sent on as it came, and thinking behind it stays
-    /// valid. It has none of what `preserve_user_messages`, `preserve_skills` and the other texts around a summary put
-    /// there, and ends before a `system` message.
-    pub backend: Backend,
     /// What the model that summarises is given.
     pub input: PromptMode,
-    /// What the model that summarises is told to do. Excludes `instruction_file`.
+    /// What the model that summarises is told to do.
     ///
     /// Not set: a text in `language`.
     ///
     /// Example: `"Summarise this conversation."`
     pub instruction: Option<String>,
-    /// A file with that text.
-    ///
-    /// Not set: no file is read.
-    ///
-    /// Example: `"instruction.txt"`
-    pub instruction_file: Option<PathBuf>,
     /// The first sentence of the message that holds the summary.
     ///
     /// Not set: a text in `language`.
@@ -56,14 +42,13 @@ pub struct Settings {
     ///
     /// Example: `"Go on where it stopped."`
     pub continuation: Option<String>,
-    /// The handler of `[handlers]` that rewrites what the model that summarises is given, the messages as JSON lines. Not for
-    /// blocks that the API makes.
+    /// The handler of `[handlers]` that rewrites what the model that summarises is given, the messages as JSON lines.
     ///
     /// Not set: it is given the messages.
     ///
     /// Example: `"redact"`
     pub input_handler: Option<String>,
-    /// The handler of `[handlers]` that rewrites a summary before it is kept. Not for blocks that the API makes.
+    /// The handler of `[handlers]` that rewrites a summary before it is kept.
     ///
     /// Not set: the summary is kept as the model has written it.
     ///
@@ -197,10 +182,8 @@ impl Default for Settings {
             when: Moment::default(),
             keep: Keep::Rounds(1),
             mode: Mode::Blocking,
-            backend: Backend::Model,
             input: PromptMode::Cached,
             instruction: None,
-            instruction_file: None,
             lead_in: None,
             continuation: None,
             input_handler: None,

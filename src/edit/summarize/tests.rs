@@ -45,7 +45,6 @@ impl Map {
     /// Keeps what a model would have made.
     fn make(&self, job: &SummaryJob, says: &str) {
         let summary = Summary {
-            is_block: false,
             text: job.frame.around(says),
             tokens_replaced: job.tokens_replaced,
             made_at: job.n_elements,

@@ -304,7 +304,7 @@ fn summarised(came: &Bytes, settings: &str, known: &mut HashMap<ChainKey, Summar
         assert_in_place(&format!("{} user", words(&asked)), "a summary");
         let text = job.frame.around("So far.");
         let (tokens_replaced, made_at) = (job.tokens_replaced, job.n_elements);
-        let summary = Arc::new(Summary { text, is_block: false, tokens_replaced, made_at, transcript: None });
+        let summary = Arc::new(Summary { text, tokens_replaced, made_at, transcript: None });
         known.insert(job.key, SummaryState::Summary(summary));
     }
 }
@@ -340,50 +340,8 @@ fn system_messages_go_on_behind_the_summary_that_stands_for_what_is_around_them(
     }
 }
 
-/// The value without marks for the prompt cache, and how many it had.
-fn unmarked(value: &mut Value) -> usize {
-    match value {
-        Value::Object(fields) => {
-            let mark = fields.remove("cache_control");
-            let is_bare = mark.is_some()
-                && (fields.get("type").is_some_and(|kind| kind == "thinking")
-                    || fields.get("text").is_some_and(|text| text == ""));
-            assert!(!is_bare, "{fields:?}");
-            usize::from(mark.is_some()) + fields.values_mut().map(unmarked).sum::<usize>()
-        }
-        Value::Array(values) => values.iter_mut().map(unmarked).sum(),
-        _ => 0,
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn a_mark_changes_nothing_by_value_and_is_one_of_four_at_most(
-        words in prop::collection::vec(prop::sample::select(vec!["a:k+cN u:rN*400", "a:cN u:rN*400+x", "a:k+x u", "u"]), 3..20),
-        n_marks in 0..6_usize,
-        policy in prop::sample::select(vec![
-            "clear_tool_results = { when = 'any', trigger = { messages = 5 }, keep = { results = 1 } }",
-            "filter_tool_calls.max_tool_calls = 2",
-            SUMMARIZE,
-        ]),
-    ) {
-        let words: Vec<_> = words.iter().enumerate().map(|(n, word)| word.replace('N', &n.to_string())).collect();
-        let system = vec![r#"{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}"#; n_marks].join(",");
-        let came = body(&format!("u {}", words.join(" ")));
-        let came = str::from_utf8(&came).unwrap().replacen("\"messages\"", &format!("\"system\":[{system}],\"messages\""), 1);
-        let sent = |lines: &str| {
-            let sent = summarised(&Bytes::from(came.clone()), &format!("{lines}{policy}"), &mut HashMap::new());
-            let mut sent: Value = serde_json::from_slice(&sent).unwrap();
-            (unmarked(&mut sent), sent)
-        };
-        let (without, plain) = sent("");
-        let (with, value) = sent("messages.mark_frontier = true\n");
-        prop_assert_eq!(&value, &plain);
-        prop_assert_eq!(without, n_marks);
-        prop_assert!(with == without || with == without + 1 && with <= 4, "{} marks", with);
-    }
 
     #[test]
     fn system_messages_keep_their_place_whatever_leaves(

@@ -60,7 +60,7 @@ pub(super) fn summarised(path: &str, came: &Bytes, settings: &str) -> String {
             _ => return String::from_utf8(splice(came, &plan.splices).concat()).unwrap(),
         };
         let (text, tokens_replaced, made_at) = (job.frame.around("So far."), job.tokens_replaced, job.n_elements);
-        let summary = Summary { text, is_block: false, tokens_replaced, made_at, transcript: None };
+        let summary = Summary { text, tokens_replaced, made_at, transcript: None };
         known.insert(job.key, SummaryState::Summary(Arc::new(summary)));
     }
 }

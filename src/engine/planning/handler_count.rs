@@ -36,7 +36,6 @@ impl Planning<'_> {
             arguments: serde_json::to_string(&Arguments { model }).unwrap_or_default(),
             text: AskedText::Whole(text.clone()),
             most_bytes: MAX_DIGITS,
-            is_needed: true,
         };
         let Answer::Replace { text: count } = self.engine.answers.ask(self.config, &ask, deadline).await else {
             return None;

@@ -15,7 +15,7 @@ fn beginning(n: u8) -> ChainKey {
 }
 
 fn summary(text: &str) -> Summary {
-    Summary { text: text.to_owned(), is_block: false, tokens_replaced: 7, made_at: 0, transcript: None }
+    Summary { text: text.to_owned(), tokens_replaced: 7, made_at: 0, transcript: None }
 }
 
 fn breaker() -> DiskBreaker {

@@ -13,7 +13,7 @@ use super::words::{Secrets, Words};
 use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::{self as settings, answer::Fault};
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
-use crate::upstream::{self, UpstreamError, UpstreamErrorKind};
+use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
 /// Why a call produced no summary.
 #[derive(Debug, thiserror::Error)]
@@ -93,17 +93,13 @@ pub(super) async fn call(
     candidate: &Candidate<'_>,
     dialect: &dyn Dialect,
     body: Bytes,
-    betas: &[&'static str],
     retry: &settings::Retry,
     idle_timeout: Duration,
 ) -> Result<Answer, CallError> {
-    let mut request = candidate.request(body.clone());
+    let request = candidate.request(body.clone());
     let keys =
         ["authorization", "x-api-key", "api-key"].into_iter().filter_map(|key| request.headers().get(key).cloned());
     let secrets = Secrets { body, keys: keys.collect() };
-    for beta in betas {
-        upstream::add_beta(request.headers_mut(), beta);
-    }
     let answering = timeout(idle_timeout, candidate.upstream().send(request));
     let response = answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
     let status = response.status();

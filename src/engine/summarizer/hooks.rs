@@ -48,7 +48,6 @@ impl SummaryTask<'_> {
             arguments: String::new(),
             text: AskedText::Whole(text),
             most_bytes,
-            is_needed: true,
         };
         let patience = Instant::now() + self.config.handlers.timeout(handler)?;
         match self.shared.answers.ask(self.config, &ask, patience.min(self.deadline)).await {

@@ -13,8 +13,7 @@ use super::{Shared, SummaryOrigin, millis};
 use crate::body::Lease;
 use crate::dialect::{Answer, Dialect, Stop, Usage};
 use crate::edit::Language;
-use crate::edit::summarize::answer::Fault;
-use crate::edit::summarize::{Backend, PromptMode, answer, as_text, fit, instruction};
+use crate::edit::summarize::{PromptMode, answer, as_text, fit, instruction};
 use crate::engine::EngineConfig;
 use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
@@ -81,14 +80,6 @@ struct RequestSpec {
     instruction: String,
 }
 
-/// What is sent in one call.
-enum Request<'a> {
-    /// A request for a text.
-    Text(&'a RequestSpec),
-    /// A request for a block, in these bytes.
-    Compaction(Bytes),
-}
-
 /// How often the input is halved for a model that refuses it as too long.
 const MAX_HALVINGS: usize = 2;
 
@@ -111,18 +102,7 @@ impl SummaryTask<'_> {
         let bytes = source.body.len() + messages + transcript;
         self.lease = Some(self.origin.budget.lease(bytes).ok_or(SummaryError::Busy)?);
         let candidates = self.config.endpoints.candidates(self.origin);
-        let backend = self.config.summarize().backend;
         let mut last = CallError::NoRequest;
-        if let Some(first) = candidates.first().filter(|first| backend != Backend::Model && first.model.is_none())
-            && let Some(body) = self.compaction()
-        {
-            let idle_timeout = deadline.saturating_duration_since(Instant::now()) / 2;
-            match self.attempt(first, &Request::Compaction(body), 1, idle_timeout).await {
-                Ok(written) => return Ok(written),
-                Err(error) if backend == Backend::Api => return Err(SummaryError::Failed(error.to_string().into())),
-                Err(_) => {}
-            }
-        }
         self.rewritten = self.rewritten_input().await;
         for (n, one) in candidates.iter().enumerate() {
             // A silent model leaves time for those after it.
@@ -155,7 +135,7 @@ impl SummaryTask<'_> {
             if !self.flight.is_wanted() {
                 return Err(CandidateError::Abandoned);
             }
-            let error = match self.attempt(candidate, &Request::Text(&spec), number, idle_timeout).await {
+            let error = match self.attempt(candidate, &spec, number, idle_timeout).await {
                 Ok(written) => {
                     if was_refused {
                         self.shared.note_plain_only(name).await;
@@ -199,7 +179,7 @@ impl SummaryTask<'_> {
     async fn attempt(
         &mut self,
         candidate: &Candidate<'_>,
-        request: &Request<'_>,
+        spec: &RequestSpec,
         number: usize,
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CallError> {
@@ -216,10 +196,7 @@ impl SummaryTask<'_> {
             began: Instant::now(),
             is_published: false,
         };
-        let written = match request {
-            Request::Text(spec) => self.call(candidate, spec, idle_timeout).await,
-            Request::Compaction(body) => self.compact(candidate, body.clone(), idle_timeout).await,
-        };
+        let written = self.call(candidate, spec, idle_timeout).await;
         attempt.publish(written.as_ref().err().map(ToString::to_string));
         written
     }
@@ -232,8 +209,7 @@ impl SummaryTask<'_> {
     ) -> Result<CountedSummary, CallError> {
         let dialect = self.origin.dialect;
         let body = spec.request(dialect, candidate.model).ok_or(CallError::NoRequest)?;
-        let betas = if spec.input == PromptMode::Plain { &[] } else { &*self.job.betas };
-        let answer = call::call(candidate, dialect, body, betas, &self.config.summarize().retry, idle_timeout).await?;
+        let answer = call::call(candidate, dialect, body, &self.config.summarize().retry, idle_timeout).await?;
         self.bill(candidate, &answer);
         let stop = match &answer.stop_reason {
             _ if answer.calls_tool => Stop::ToolCall,
@@ -245,27 +221,7 @@ impl SummaryTask<'_> {
             answer::long_enough(self.tokens(&summary).await?, self.job.tokens)?;
         }
         let summary = self.finalized(summary).await;
-        self.counted(self.job.frame.around(&summary), false).await
-    }
-
-    /// Has the upstream make the block that stands for the messages.
-    async fn compact(
-        &mut self,
-        candidate: &Candidate<'_>,
-        body: Bytes,
-        idle_timeout: Duration,
-    ) -> Result<CountedSummary, CallError> {
-        let dialect = self.origin.dialect;
-        let betas: Vec<_> = self.job.betas.iter().copied().chain(dialect.compaction_beta()).collect();
-        let answer = call::call(candidate, dialect, body, &betas, &self.config.summarize().retry, idle_timeout).await?;
-        self.bill(candidate, &answer);
-        self.counted(answer.compaction.ok_or(Fault::Empty)?, true).await
-    }
-
-    /// The request for that, if the upstream can do it.
-    fn compaction(&self) -> Option<Bytes> {
-        let max_tokens = self.config.summarize().max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
-        self.origin.dialect.compaction_request(&self.job.source, max_tokens)
+        self.counted(self.job.frame.around(&summary)).await
     }
 
     fn bill(&mut self, candidate: &Candidate<'_>, answer: &Answer) {
@@ -279,12 +235,12 @@ impl SummaryTask<'_> {
     }
 
     /// The summary that stands for the messages, if it is smaller than they are.
-    async fn counted(&self, text: String, is_block: bool) -> Result<CountedSummary, CallError> {
+    async fn counted(&self, text: String) -> Result<CountedSummary, CallError> {
         let tokens = self.tokens(&text).await?;
         answer::smaller(tokens, self.job.tokens)?;
         let transcript = self.job.transcript.as_ref().map(|transcript| transcript.key);
         let SummaryJob { tokens_replaced, n_elements: made_at, .. } = *self.job;
-        Ok(CountedSummary { summary: Summary { text, is_block, tokens_replaced, made_at, transcript }, tokens })
+        Ok(CountedSummary { summary: Summary { text, tokens_replaced, made_at, transcript }, tokens })
     }
 
     /// The tokens of a text in a request of the client.

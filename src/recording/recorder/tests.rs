@@ -76,13 +76,7 @@ fn plan_inputs_read_back_as_written() {
     let recorder = Recorder::new(scratch.path()).unwrap().reached_at(address.clone());
     let (target, keys) = (target("/v1/chat/completions"), Keys::new([7; 32]));
     let key = keys.payload(keys.caller(b"me"), b"what was taken out");
-    let summary = Summary {
-        text: "They talked.".to_owned(),
-        is_block: false,
-        tokens_replaced: 9,
-        made_at: 0,
-        transcript: Some(key),
-    };
+    let summary = Summary { text: "They talked.".to_owned(), tokens_replaced: 9, made_at: 0, transcript: Some(key) };
     let sent = SentRequest {
         inputs: PlanInputs { windows: [("m".to_owned(), 300)].into(), not_stored: true, ..PlanInputs::default() },
         summary: Some(UsedSummary { end: 7, summary: Arc::new(summary) }),

@@ -66,8 +66,11 @@ pub enum OpenError {
     },
 }
 
+/// How much of the file is held in memory.
+const CACHE_BYTES: usize = 4 << 20;
+
 /// Opens the file at `path`. The file and the directories that are created for it are readable by their owner only.
-pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
+pub(super) fn opener(path: &Path) -> Opener {
     let path = path.to_owned();
     Arc::new(move || {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -81,7 +84,7 @@ pub(super) fn opener(path: &Path, cache_bytes: usize) -> Opener {
             sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
         }
         make_private(&file)?;
-        Database::builder().set_cache_size(cache_bytes).create_with_backend(YieldingFile(FileBackend::new(file)?))
+        Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(YieldingFile(FileBackend::new(file)?))
     })
 }
 

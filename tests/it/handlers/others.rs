@@ -132,11 +132,6 @@ async fn settings_that_name_no_handler_or_a_wrong_one_are_refused_with_what_to_d
             &[known, "patch_tool_calls.handler = \"digests\"", "store.enabled = false"],
             "kept in the store, and there is none",
         ),
-        (
-            &[known, "clear_tool_results.handler = \"digests\"", "clear_tool_results.digest = {}"],
-            "allowed: one of the two",
-        ),
-        (&["clear_tool_results.digest = { max_tokens = 5 }"], "5 is out of range; allowed: 16 to 4096"),
         (&[known, "handlers.digests.key_env = \"NOT_SET\""], "NOT_SET"),
     ] {
         let failed = with(lines).fail().await;

@@ -116,23 +116,3 @@ async fn an_invalid_url_is_reported_without_its_password() {
     assert!(failed.stderr.contains("summarize.model.base_url: not an upstream URL"), "{}", failed.stderr);
     assert!(!failed.stderr.contains("sk-secret"), "{}", failed.stderr);
 }
-
-#[tokio::test]
-async fn an_instruction_may_be_a_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("instruction.txt");
-    std::fs::write(&file, format!("{INSTRUCTION}, IN A FILE")).unwrap();
-    let upstream = Summarizer::playing([]).await;
-    let setup = || {
-        Setup::to(upstream.url())
-            .with("summarize.trigger = { tokens = 600 }")
-            .with("tokens.counter = \"estimate\"")
-            .with(format!("summarize.instruction_file = {file:?}"))
-    };
-    let abridge = setup().start().await;
-    ask(&abridge, talk("a", 3)).await;
-    assert!(upstream.summaries()[0].text().contains("IN A FILE"));
-    std::fs::remove_file(&file).unwrap();
-    let failed = setup().fail().await;
-    assert!(failed.stderr.contains("summarize.instruction_file"), "{}", failed.stderr);
-}

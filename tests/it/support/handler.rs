@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 
 use super::upstream::{Upstream, head, whole};
 use super::wire::Wire;
-use super::within;
 
 /// What a handler does when it is asked.
 #[derive(Clone, Debug)]
@@ -77,12 +76,6 @@ impl Handler {
     /// The questions so far.
     pub(crate) fn asked(&self) -> Vec<Value> {
         self.asked.borrow().clone()
-    }
-
-    /// Waits until it was asked so often.
-    pub(crate) async fn asked_for(&self, n: usize) {
-        let mut asked = self.asked.clone();
-        within("questions to the handler", asked.wait_for(|all| all.len() >= n)).await.unwrap();
     }
 }
 

@@ -115,8 +115,6 @@ fn a_late_result_counts_by_when_it_came() {
         &kept(3),
         "u c:1 t:1*2000 u c:2 t:2*2000 c:3 t:3*2000 a u",
     );
-    let own = format!("{}\n[tools]\nbash = {{ keep_last = 2 }}", always("keep = { results = 0 }"));
-    check_late(late, &own, "u c:1 t:1*2000 u c:2 t:2! c:3 t:3*2000 a u a u");
     // One of a tool that is never cleared, and one that is larger than all that is kept.
     let excluded = always("exclude_tools = ['x']\nkeep = { results = 1 }");
     check_late(

@@ -180,7 +180,7 @@ async fn a_file_of_another_format_is_set_aside_and_one_in_use_or_a_folder_is_not
     let error = start().unwrap_err();
     assert!(matches!(error, OpenError::InUse { .. }), "{error:?}");
     store.close().await.unwrap();
-    let db = file::opener(&path, 1 << 20)().unwrap();
+    let db = file::opener(&path)().unwrap();
     let transaction = db.begin_write().unwrap();
     transaction.open_table(tables::META).unwrap().insert("version", 99_u32.to_le_bytes().as_slice()).unwrap();
     transaction.commit().unwrap();

@@ -30,7 +30,7 @@ async fn summaries_and_their_uses_survive_a_restart() {
 fn the_least_recently_used_summaries_are_removed_first() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
-    let (db, _) = file::open(&path, &file::opener(&path, 1 << 20), None).unwrap();
+    let (db, _) = file::open(&path, &file::opener(&path), None).unwrap();
     for n in 0..5 {
         tables::offer_summary(
             &db,

@@ -1,9 +1,9 @@
-//! The thorough reader of items: `serde_json` over raw values, for bodies that the quick one gave up on.
+//! Reads the items of a body with `serde_json`, for comparison.
 
 use super::items::{Fault, ITEM, Item, RequestFields, ViewBuilder};
 use super::{NAME, ParseError, error};
 use crate::conversation::Conversation;
-use crate::dialect::thorough::Json;
+use crate::dialect::tests::by_serde::Json;
 
 const REQUEST_KEYS: [&[u8]; 8] = [
     b"input",

@@ -1,30 +1,22 @@
-//! The quick reader of Anthropic Messages: one pass over the body with a [`Cursor`].
-//!
-//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Unsupported`], and the caller asks
-//! `serde_json`.
+//! Reads the messages of a whole body in one pass with a [`Cursor`], and says why where it cannot.
 
 use super::view::{ENTRY_KEYS, Entry, Fault, Message, RequestFields, View};
+use super::{ParseError, ParseErrorKind, error};
 use crate::conversation::{Conversation, MAX_ELEMENTS};
-use crate::dialect::json::{Cursor, Unsupported, fields, once, require};
+use crate::dialect::json::{Cursor, Unsupported, fields};
 use crate::span::Span;
 use crate::string_index::StringIndex;
 
 /// The conversation in `body`, whose long strings may be known.
-pub(super) fn scan<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, Unsupported> {
-    let mut scanner =
-        Scanner { body, cursor: Cursor::indexed(body, strings), view: View::new(body), entries: Vec::new() };
-    let beside = scanner.request()?;
-    scanner.cursor.end()?;
-    scanner.view.finish(beside).map_err(Unsupported::from)
+pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+    let mut reader =
+        Reader { body, cursor: Cursor::indexed(body, strings), view: View::new(body), entries: Vec::new() };
+    let read = reader.request();
+    let beside = reader.cursor.finish(read).map_err(|(offset, kind)| error(offset, kind))?;
+    reader.view.finish(beside).map_err(|Fault { at, kind }| error(at.start, kind))
 }
 
-impl From<Fault> for Unsupported {
-    fn from(_: Fault) -> Self {
-        Self
-    }
-}
-
-struct Scanner<'a> {
+struct Reader<'a> {
     body: &'a [u8],
     cursor: Cursor<'a>,
     view: View<'a>,
@@ -32,17 +24,14 @@ struct Scanner<'a> {
     entries: Vec<Entry>,
 }
 
-impl Scanner<'_> {
+impl Reader<'_> {
     fn request(&mut self) -> Result<RequestFields, Unsupported> {
-        let (mut messages, mut beside) = (None, RequestFields::default());
+        let (start, mut messages, mut beside) = (self.cursor.at(), None, RequestFields::default());
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
-            let place = match name {
-                b"messages" => {
-                    once(&mut messages, ())?;
-                    self.messages()?;
-                    None
-                }
+            let value = if &*name == b"messages" { self.messages()? } else { self.cursor.value()? };
+            let place = match &*name {
+                b"messages" => Some(&mut messages),
                 b"model" => Some(&mut beside.model),
                 b"tools" => Some(&mut beside.tools),
                 b"system" => Some(&mut beside.system),
@@ -52,26 +41,30 @@ impl Scanner<'_> {
                 b"thinking" => Some(&mut beside.thinking),
                 b"compaction" => Some(&mut beside.compaction),
                 name => {
-                    let value = self.cursor.value()?;
                     beside.history.note(name, value.of(self.body));
                     None
                 }
             };
-            if let Some(place) = place {
-                once(place, self.cursor.value()?)?;
-            }
+            place.map_or(Ok(()), |place| self.cursor.once(start, place, value))?;
             key = self.cursor.next_key()?;
         }
-        messages.map(|()| beside).ok_or(Unsupported)
+        match messages.filter(|messages| messages.of(self.body) != b"null") {
+            Some(_) => Ok(beside),
+            None => Err(self.cursor.refuse(0, ParseErrorKind::NoMessages)),
+        }
     }
 
-    fn messages(&mut self) -> Result<(), Unsupported> {
+    fn messages(&mut self) -> Result<Span, Unsupported> {
+        if self.cursor.peek() == Some(b'n') {
+            return self.cursor.value();
+        }
+        let start = self.cursor.at();
         let mut more = self.cursor.first_element()?;
         while more {
             self.message()?;
             more = self.cursor.next_element()?;
         }
-        Ok(())
+        Ok(Span { start, end: self.cursor.at() })
     }
 
     fn message(&mut self) -> Result<(), Unsupported> {
@@ -80,15 +73,22 @@ impl Scanner<'_> {
         self.entries.clear();
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
-            match name {
-                b"role" => once(&mut role, self.cursor.value()?)?,
-                b"content" => once(&mut content, self.content()?)?,
-                _ => drop(self.cursor.value()?),
-            }
+            let value = if &*name == b"content" { self.content()? } else { self.cursor.value()? };
+            let place = match &*name {
+                b"role" => Some(&mut role),
+                b"content" => Some(&mut content),
+                _ => None,
+            };
+            place.map_or(Ok(()), |place| self.cursor.once(start, place, value))?;
             key = self.cursor.next_key()?;
         }
         let span = Span { start, end: self.cursor.at() };
-        Ok(self.view.message(Message { span, role, content }, &self.entries)?)
+        let read = self.view.message(Message { span, role, content }, &self.entries);
+        read.map_err(|fault| self.refuse(fault))
+    }
+
+    fn refuse(&mut self, Fault { at, kind }: Fault) -> Unsupported {
+        self.cursor.refuse(at.start, kind)
     }
 
     fn content(&mut self) -> Result<Span, Unsupported> {
@@ -98,7 +98,9 @@ impl Scanner<'_> {
         let start = self.cursor.at();
         let mut more = self.cursor.first_element()?;
         while more {
-            require(self.entries.len() < MAX_ELEMENTS)?;
+            if self.entries.len() == MAX_ELEMENTS {
+                return Err(self.cursor.refuse(start, ParseErrorKind::TooMany));
+            }
             let entry = self.entry()?;
             self.entries.push(entry);
             more = self.cursor.next_element()?;
@@ -112,6 +114,6 @@ impl Scanner<'_> {
         }
         let start = self.cursor.at();
         let values = fields(&mut self.cursor, ENTRY_KEYS)?;
-        Ok(Entry::of(self.body, Span { start, end: self.cursor.at() }, values)?)
+        Entry::of(self.body, Span { start, end: self.cursor.at() }, values).map_err(|fault| self.refuse(fault))
     }
 }

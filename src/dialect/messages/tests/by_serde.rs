@@ -1,13 +1,10 @@
-//! The thorough reader of Anthropic Messages: `serde_json` over raw values, for bodies that the quick one gave up on.
-//!
-//! It takes escaped keys and any depth (`serde_json` passes raw values without recursion), and says why it refuses the
-//! rest.
+//! Reads the messages of a body with `serde_json`, for comparison.
 
 use super::{
     NAME, ParseError, ParseErrorKind, error,
     view::{ENTRY_KEYS, Entry, Fault, Message, RequestFields, View},
 };
-use crate::{conversation::Conversation, dialect::thorough::Json, span::Span};
+use crate::{conversation::Conversation, dialect::tests::by_serde::Json, span::Span};
 
 const REQUEST_KEYS: [&[u8]; 9] = [
     b"messages",

@@ -1,5 +1,4 @@
-//! JSON read with `serde_json` over raw values: slower than the cursor, it takes escaped keys and any depth, and says why
-//! it refuses the rest.
+//! Bodies read with `serde_json` over raw values, which the readers of the dialects are compared with.
 
 use std::{borrow::Cow, fmt};
 
@@ -8,8 +7,12 @@ use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::{ParseError, ParseErrorKind, history_keys::HistoryKeys, json::decode};
-use crate::{conversation::MAX_ELEMENTS, span::Span};
+use crate::{
+    conversation::MAX_ELEMENTS,
+    dialect::{ParseError, ParseErrorKind, history_keys::HistoryKeys, json::decode},
+    raw::Fields,
+    span::Span,
+};
 
 /// What JSON takes for space.
 const SPACE: [char; 4] = [' ', '\n', '\r', '\t'];
@@ -70,14 +73,14 @@ impl<'de, const N: usize> Visitor<'de> for Pick<'_, N> {
 
 /// A body, and the dialect that reads it. Its values are spans into the body.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Json<'a> {
+pub(in crate::dialect) struct Json<'a> {
     dialect: &'static str,
     body: &'a str,
 }
 
 impl<'a> Json<'a> {
     /// A body, if it is UTF-8.
-    pub(super) fn of(dialect: &'static str, body: &'a [u8]) -> Result<Self, ParseError> {
+    pub(in crate::dialect) fn of(dialect: &'static str, body: &'a [u8]) -> Result<Self, ParseError> {
         let body = std::str::from_utf8(body).map_err(|invalid| {
             let offset = invalid.valid_up_to();
             ParseError { dialect, offset, kind: ParseErrorKind::NotJson }
@@ -86,28 +89,32 @@ impl<'a> Json<'a> {
     }
 
     /// The value that the body is.
-    pub(super) fn whole(&self) -> Span {
+    pub(in crate::dialect) fn whole(&self) -> Span {
         let start = self.body.len() - self.body.trim_start_matches(SPACE).len();
         Span { start, end: self.body.trim_end_matches(SPACE).len().max(start) }
     }
 
     /// The body.
-    pub(super) fn bytes(&self) -> &'a [u8] {
+    pub(in crate::dialect) fn bytes(&self) -> &'a [u8] {
         self.body.as_bytes()
     }
 
     /// What its keys say of a history that the server has.
-    pub(super) fn history_keys(&self) -> HistoryKeys {
-        HistoryKeys::of(self.body)
+    pub(in crate::dialect) fn history_keys(&self) -> HistoryKeys {
+        let mut keys = HistoryKeys::default();
+        for (key, value) in Fields::of(self.body).iter().flat_map(Fields::iter) {
+            keys.note(key.as_bytes(), value.as_bytes());
+        }
+        keys
     }
 
     /// Whether a value begins with this byte: an object with `{`, an array with `[`, a string with `"`.
-    pub(super) fn begins(&self, value: Span, byte: u8) -> bool {
+    pub(in crate::dialect) fn begins(&self, value: Span, byte: u8) -> bool {
         value.of(self.bytes()).first() == Some(&byte)
     }
 
     /// The text of a value that may be a string.
-    pub(super) fn text(&self, value: Option<Span>) -> Result<Option<Cow<'a, str>>, ParseError> {
+    pub(in crate::dialect) fn text(&self, value: Option<Span>) -> Result<Option<Cow<'a, str>>, ParseError> {
         match value.filter(|value| self.begins(*value, b'"')) {
             Some(value) => {
                 let text = decode(value.of(self.bytes()));
@@ -118,7 +125,7 @@ impl<'a> Json<'a> {
     }
 
     /// The elements of an array.
-    pub(super) fn array(&self, array: Span) -> Result<Vec<Span>, ParseError> {
+    pub(in crate::dialect) fn array(&self, array: Span) -> Result<Vec<Span>, ParseError> {
         let kind = if self.begins(array, b'[') { ParseErrorKind::TooMany } else { ParseErrorKind::NotAnArray };
         let elements: Result<Elements<'a>, _> = serde_json::from_str(self.part(array));
         let Elements(elements) = elements.map_err(|_| self.error(array.start, kind))?;
@@ -126,7 +133,7 @@ impl<'a> Json<'a> {
     }
 
     /// The values of the given keys of an object: none if a key is absent or its value is null.
-    pub(super) fn fields<const N: usize>(
+    pub(in crate::dialect) fn fields<const N: usize>(
         &self,
         object: Span,
         keys: [&[u8]; N],
@@ -145,7 +152,7 @@ impl<'a> Json<'a> {
         Ok(found.map(|value| value.filter(|value| value.get() != "null").map(|value| self.span(value))))
     }
 
-    pub(super) fn error(&self, offset: usize, kind: ParseErrorKind) -> ParseError {
+    pub(in crate::dialect) fn error(&self, offset: usize, kind: ParseErrorKind) -> ParseError {
         ParseError { dialect: self.dialect, offset, kind }
     }
 

@@ -1,35 +1,34 @@
-//! The quick reader of items: one pass over the body with a [`Cursor`].
-//!
-//! It never guesses. Escaped keys, keys twice, great depth, a wrong type: it answers [`Unsupported`], and the caller asks
-//! `serde_json`.
+//! Reads the items of a whole body in one pass with a [`Cursor`], and says why where it cannot.
 
 use super::items::{ITEM, Item, RequestFields, ViewBuilder};
+use super::{ParseError, ParseErrorKind, error};
 use crate::conversation::Conversation;
-use crate::dialect::json::{Cursor, Unsupported, fields, fields_of, once, require};
+use crate::dialect::json::{Cursor, Unsupported, fields};
 use crate::span::Span;
 use crate::string_index::StringIndex;
 
 /// The conversation in `body`, whose long strings may be known.
-pub(super) fn scan<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, Unsupported> {
-    let mut scanner = Scanner { cursor: Cursor::indexed(body, strings), body, items: ViewBuilder::new(body) };
-    let beside = scanner.request()?;
-    scanner.cursor.end()?;
-    scanner.items.finish(beside).map_err(|_| Unsupported)
+pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+    let mut reader = Reader { cursor: Cursor::indexed(body, strings), body, items: ViewBuilder::new(body) };
+    let fault = |(offset, kind)| error(offset, kind);
+    let read = reader.request();
+    let beside = reader.cursor.finish(read).map_err(fault)?;
+    reader.items.finish(beside).map_err(fault)
 }
 
-struct Scanner<'a> {
+struct Reader<'a> {
     cursor: Cursor<'a>,
     body: &'a [u8],
     items: ViewBuilder<'a>,
 }
 
-impl Scanner<'_> {
+impl Reader<'_> {
     fn request(&mut self) -> Result<RequestFields, Unsupported> {
-        let (mut input, mut text, mut beside) = (None, None, RequestFields::default());
+        let (start, mut input, mut text, mut beside) = (self.cursor.at(), None, None, RequestFields::default());
         let mut key = self.cursor.first_key()?;
         while let Some(name) = key {
-            let value = if name == b"input" { self.input()? } else { self.cursor.value()? };
-            let place = match name {
+            let value = if &*name == b"input" { self.input()? } else { self.cursor.value()? };
+            let place = match &*name {
                 b"input" => Some(&mut input),
                 b"text" => Some(&mut text),
                 b"model" => Some(&mut beside.model),
@@ -43,11 +42,14 @@ impl Scanner<'_> {
                     None
                 }
             };
-            place.map_or(Ok(()), |place| once(place, value))?;
+            place.map_or(Ok(()), |place| self.cursor.once(start, place, value))?;
             key = self.cursor.next_key()?;
         }
         if let Some(text) = text.filter(|text| text.of(self.body).starts_with(b"{")) {
-            [beside.format] = fields_of(self.body, text, [b"format"])?;
+            let end = self.cursor.at();
+            self.cursor.go_to(text.start);
+            [beside.format] = fields(&mut self.cursor, [b"format"])?;
+            self.cursor.go_to(end);
         }
         let said = |value: Option<Span>| value.filter(|value| value.of(self.body) != b"null");
         Ok(RequestFields {
@@ -68,7 +70,8 @@ impl Scanner<'_> {
             let value = self.cursor.value()?;
             match value.of(self.body) {
                 [b'"', ..] => self.items.text_input(value),
-                other => require(other == b"null")?,
+                b"null" => {}
+                _ => return Err(self.cursor.refuse(start, ParseErrorKind::NotAnArray)),
             }
             return Ok(value);
         }
@@ -85,6 +88,7 @@ impl Scanner<'_> {
         let found = fields(&mut self.cursor, ITEM)?;
         let span = Span { start, end: self.cursor.at() };
         let said = found.map(|value| value.filter(|value| value.of(self.body) != b"null"));
-        self.items.item(span, &Item::of(&said)).map_err(|_| Unsupported)
+        let read = self.items.item(span, &Item::of(&said));
+        read.map_err(|(offset, kind)| self.cursor.refuse(offset, kind))
     }
 }

@@ -1,14 +1,11 @@
-//! The thorough reader: `serde_json` over raw values, for bodies that the quick one gave up on.
-//!
-//! It takes escaped keys and any depth (`serde_json` passes raw values without recursion), and says why it refuses the
-//! rest.
+//! Reads a body with `serde_json`, for comparison.
 
 use std::borrow::Cow;
 
 use super::{Message, NAME, ParseError, ParseErrorKind, error};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex};
 use crate::dialect::json::id_text;
-use crate::dialect::thorough::Json;
+use crate::dialect::tests::by_serde::Json;
 use crate::span::Span;
 
 /// The conversation in `body`.

@@ -1,0 +1,3 @@
+//! Helpers for the tests of all dialects.
+
+pub(super) mod by_serde;
