@@ -15,7 +15,7 @@
 //! # How the cost is computed
 //! The unit is the price of an uncached input token. Tokens read from the cache cost `cache_read`; those that fill
 //! whole blocks behind them cost `cache_write`, as they are written for the next request; the rest of the last block
-//! costs 1.
+//! costs 1. What sessions with recorded usage cost in dollars is in [`bill`].
 //!
 //! # Segments
 //! Where an agent has put a summary in place of all before it, the model has not seen both sides. Such a transcript is
@@ -26,30 +26,38 @@
 //! computed from the conversation. The input of the summary calls is part of the cost: `cache_read` for what they share
 //! with the request before, 1 for the rest. Their output is not.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::{fmt, io};
 
 use serde::Serialize;
 
 use crate::planner::Planner;
+use crate::tokens::prices::Nanodollars;
 use crate::upstream::routes::Routes;
 
+pub use self::bill::Paid;
 pub use self::figures::{Figures, Price, Prices};
 pub use self::page::Page;
 pub use self::regret::Regret;
+pub use self::sessions::Agent;
 pub use self::summaries::SummarySource;
 pub use self::transcript::{Transcript, TranscriptError};
+pub use self::verdict::Verdict;
 
+mod bill;
 mod discover;
 mod figures;
 mod page;
-pub mod play;
+mod play;
 pub mod regret;
 mod run;
 pub mod sent_request;
+pub mod sessions;
 mod summaries;
 mod table;
 mod transcript;
+mod verdict;
 
 /// A policy to compare.
 #[derive(Debug)]
@@ -63,7 +71,7 @@ pub struct PolicyUnderTest {
 /// The transcripts to play.
 #[derive(Clone, Debug, Default)]
 pub struct TranscriptSelection {
-    /// Files with a `messages` or an `input` array, recordings, and folders of them at any depth.
+    /// Files with a `messages` or an `input` array, recordings, session files of agents, and folders of them at any depth.
     pub paths: Vec<PathBuf>,
     /// The maximum number of transcripts; the longest are taken.
     pub limit: Option<usize>,
@@ -106,6 +114,9 @@ pub struct Progress {
 /// The result of a simulation.
 #[derive(Debug, Serialize)]
 pub struct Simulation {
+    /// What was paid, and what the first policy with edits would have saved; `None` if no usage was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// The prices of cached tokens.
     pub prices: Prices,
     /// The length of the text that replaces a summary, in tokens; `None` if a model made the summaries.
@@ -123,12 +134,20 @@ pub struct Simulation {
 pub struct TranscriptResult {
     /// The path of the transcript.
     pub name: String,
-    /// The model that the requests name.
+    /// The agent that has written the file; `None` if it is not the session of one.
+    pub agent: Option<Agent>,
+    /// The model that the first requests name.
     pub model: Option<String>,
     /// The number of messages.
     pub messages: usize,
-    /// The number of parts that the agent's own summaries make of it.
+    /// The number of parts that the agent's own summaries, steps back and sub-agents make of it.
     pub segments: usize,
+    /// What was paid for it.
+    pub paid: Paid,
+    /// The days with requests, counted from 1970-01-01 in UTC.
+    pub days: BTreeSet<i64>,
+    /// The number of lines that were not understood.
+    pub lines_skipped: usize,
     /// The results, one per policy, in the order given.
     pub runs: Vec<PolicyResult>,
 }
@@ -144,6 +163,8 @@ pub struct PolicyResult {
     pub figures: Figures,
     /// What was missed, and what recalls cost.
     pub regret: Regret,
+    /// What the requests would have cost, recalls and summaries included, in billionths of a dollar; 0 if no usage was recorded.
+    pub dollars: Nanodollars,
     /// The tokens of each request.
     #[serde(skip)]
     pub tokens: Vec<usize>,
@@ -158,6 +179,8 @@ pub struct PolicyTotal {
     pub figures: Figures,
     /// The sums of what was missed.
     pub regret: Regret,
+    /// The sum of what the requests would have cost, in billionths of a dollar.
+    pub dollars: Nanodollars,
 }
 
 /// A file that could not be played.

@@ -139,6 +139,11 @@ impl Meter {
         Self { shared: Arc::new(Shared { counter, memo, models, n_tokenised: AtomicU64::new(0), yield_now }) }
     }
 
+    /// Whether the two are clones of one.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Lets others have a turn: between the steps of a plan, and behind each message that takes long.
     pub fn yield_now(&self) {
         (self.shared.yield_now)();

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::{Exit, print, to_json};
+use crate::cli::{Exit, print, print_warning, to_json};
 use crate::config::{Config, Sources};
 use crate::payload::Keys;
 use crate::plan::SummaryJob;
 use crate::simulate::{
     Conditions, Noise, Page, PolicyUnderTest, Price, Prices, Progress, Simulation, SummarySource, TranscriptSelection,
+    sessions,
 };
 use crate::summary::Summary;
 use crate::tokens::models;
@@ -27,8 +28,9 @@ const NONE: &str = "none";
 /// Arguments of `simulate`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Files with a messages array, recordings, or folders of them at any depth
-    #[arg(required = true, value_name = "PATH")]
+    /// Files with a messages array, recordings, session files of agents, or folders of them at any depth [default: where
+    /// Claude Code, Codex, pi, Gemini CLI and Cline keep the sessions of this user]
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// The policies to compare; the flag may be repeated.
     #[arg(long = "policy", value_name = "FILE|NAME", default_values = [PRESENT, NONE])]
@@ -98,7 +100,12 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         let planners = config.planners(named, config.address(), meter, Keys::well_known())?;
         candidates.push(PolicyUnderTest { name, planners });
     }
-    let selection = TranscriptSelection { paths: args.paths, limit: args.limit, model: args.model };
+    let paths = if args.paths.is_empty() { sessions_of_user(sources)? } else { args.paths };
+    if paths.is_empty() {
+        print_warning("found no sessions of Claude Code, Codex, pi, Gemini CLI or Cline; name files or a folder");
+        return Ok(Exit::NoInput);
+    }
+    let selection = TranscriptSelection { paths, limit: args.limit, model: args.model };
     let usual = Prices::default();
     let prices = Prices {
         cache_read: args.cache_read.unwrap_or(usual.cache_read),
@@ -123,6 +130,12 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let text = if args.json { to_json(&simulation)? } else { simulation.to_string() };
     print([text])?;
     Ok(if simulation.transcripts.is_empty() { Exit::NoInput } else { Exit::Ok })
+}
+
+/// Where the agents of this user keep their sessions.
+fn sessions_of_user(sources: &Sources) -> anyhow::Result<Vec<PathBuf>> {
+    let variables = &sources.variables;
+    Ok(sessions::places(variables.home()?.as_deref(), |name| variables.path(name)))
 }
 
 /// A bar on standard error, if that is a terminal; none beside JSON that goes elsewhere.

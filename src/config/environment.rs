@@ -89,7 +89,8 @@ impl Variables {
         state_folder(|name| self.path(name))
     }
 
-    fn path(&self, name: &str) -> Option<PathBuf> {
+    /// The path that a variable has, if it is set.
+    pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.0.get(name).map(|value| PathBuf::from(&value.0))
     }
 

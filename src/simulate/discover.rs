@@ -1,24 +1,50 @@
-//! Finds the transcripts and recordings below the given paths.
+//! Finds the transcripts, recordings and sessions below the given paths, and reads them.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::{TranscriptError, UnreadableFile};
+use super::sessions::{Agent, CLINE_FILE, IsElsewhere, Session};
+use super::{Transcript, TranscriptError, UnreadableFile};
 use crate::dialect;
 
-/// A file that may be a transcript, or the folder of a recording.
+/// A file that may be a transcript, the folder of a recording, or the session of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct FoundTranscript {
     pub(super) path: PathBuf,
     pub(super) n_bytes: u64,
-    kind: Kind,
+    pub(super) kind: Kind,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     File,
     Recording,
+    Session(Agent),
+}
+
+/// What was found, read.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// The parts of which the model has seen one at a time.
+    pub(super) segments: Vec<Transcript>,
+    /// The number of lines that were not understood.
+    pub(super) skipped: usize,
+}
+
+impl FoundTranscript {
+    pub(super) fn read(&self, model: Option<&str>, is_elsewhere: IsElsewhere<'_>) -> Result<Source, TranscriptError> {
+        match self.kind {
+            Kind::Session(agent) => {
+                let Session { transcripts: segments, skipped } = Session::read(&self.path, agent, is_elsewhere)?;
+                Ok(Source { segments, skipped })
+            }
+            Kind::File | Kind::Recording => {
+                Ok(Source { segments: Transcript::read(&self.path, model)?.segments()?, skipped: 0 })
+            }
+        }
+    }
 }
 
 /// Finds everything in and below `paths`. A recording whose messages are a prefix of another one's is an earlier
@@ -45,19 +71,27 @@ pub(super) fn find_transcripts(paths: &[PathBuf], unreadable: &mut Vec<Unreadabl
 /// recordings are left out.
 fn collect(path: &Path, found: &mut Vec<FoundTranscript>) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
+    let add = |path: &Path, n_bytes, kind| FoundTranscript { path: path.to_owned(), n_bytes, kind };
     if metadata.is_file() {
-        found.push(FoundTranscript { path: path.to_owned(), n_bytes: metadata.len(), kind: Kind::File });
+        let kind = Agent::of_file(path).map_or(Kind::File, Kind::Session);
+        found.push(add(path, metadata.len(), kind));
+        return Ok(());
+    }
+    if let Ok(cline) = fs::metadata(path.join(CLINE_FILE)) {
+        found.push(add(&path.join(CLINE_FILE), cline.len(), Kind::Session(Agent::Cline)));
         return Ok(());
     }
     if let Ok(request) = fs::metadata(path.join("request.json")) {
-        found.push(FoundTranscript { path: path.to_owned(), n_bytes: request.len(), kind: Kind::Recording });
+        found.push(add(path, request.len(), Kind::Recording));
         return Ok(());
     }
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let (kind, inside) = (entry.file_type()?, entry.path());
         let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        let wanted = kind.is_dir() || (kind.is_file() && inside.extension().is_some_and(|it| it == "json"));
+        let is_text =
+            |extension: &OsStr| extension == "json" || (extension == "jsonl" && Agent::of_file(&inside).is_some());
+        let wanted = kind.is_dir() || (kind.is_file() && inside.extension().is_some_and(is_text));
         if wanted && !hidden {
             collect(&inside, found)?;
         }

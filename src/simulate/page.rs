@@ -53,6 +53,13 @@ impl fmt::Display for Page<'_> {
             prices.cache_read,
             prices.cache_write,
         )?;
+        if let Some(verdict) = &self.0.verdict {
+            writeln!(
+                f,
+                "<h2>What was paid, and what would be saved</h2>\n<pre id=\"verdict\">{}</pre>",
+                Text(&verdict.to_string())
+            )?;
+        }
         self.front(f)?;
         self.lines(f)?;
         self.faults(f)?;
@@ -103,7 +110,7 @@ impl Page<'_> {
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "<div class=\"scroll\"><table>\n<tr><th>policy</th><th>tokens sent</th><th>cost</th><th>with recalls</th>\
-             <th>faults in 100</th><th>hard in 100</th><th>noise in 100</th></tr>\n",
+             <th>in dollars</th><th>faults in 100</th><th>hard in 100</th><th>noise in 100</th></tr>\n",
         )?;
         for (n, total) in self.0.totals.iter().enumerate() {
             let regret = &total.regret;
@@ -111,13 +118,14 @@ impl Page<'_> {
                 regret.placebo_per_100().map_or_else(|| "not measured".to_owned(), |noise| format!("{noise:.2}"));
             writeln!(
                 f,
-                "<tr><td><span class=\"key {}\">{}</span></td><td>{}</td><td>{}</td><td>{:.1} %</td><td>{:.2}</td>\
-                 <td>{:.2}</td><td>{noise}</td></tr>",
+                "<tr><td><span class=\"key {}\">{}</span></td><td>{}</td><td>{}</td><td>{:.1} %</td><td>{}</td>\
+                 <td>{:.2}</td><td>{:.2}</td><td>{noise}</td></tr>",
                 colour(n),
                 Text(&total.policy),
                 grouped(total.figures.tokens_sent),
                 grouped(total.figures.cost),
                 regret.percent_with_recalls(),
+                if self.0.verdict.is_some() { total.dollars.to_string() } else { "not known".to_owned() },
                 regret.faults_per_100(),
                 regret.hard_per_100(),
             )?;
@@ -267,7 +275,7 @@ impl fmt::Display for Text<'_> {
             '>' => f.write_str("&gt;"),
             '"' => f.write_str("&quot;"),
             '\'' => f.write_str("&#39;"),
-            c if c.is_control() && c != '\t' => f.write_char(char::REPLACEMENT_CHARACTER),
+            c if c.is_control() && !['\t', '\n'].contains(&c) => f.write_char(char::REPLACEMENT_CHARACTER),
             c => f.write_char(c),
         })
     }

@@ -1,22 +1,24 @@
-//! Plays one transcript through one policy.
+//! Sends the requests of one transcript under one policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::figures::RequestFigures;
+use super::bill::Counted;
+use super::figures::{RequestFigures, SummaryCall};
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::summaries::{SummaryCache, SummarySource};
-use super::{Conditions, Figures, Prices, Transcript, TranscriptError};
+use super::transcript::Insertion;
+use super::{Figures, Prices, Transcript, TranscriptError};
 use crate::dialect::{self, ParseError};
 use crate::payload::PayloadKey;
 use crate::plan::{Action, Need, Plan};
-use crate::planner::Planner;
+use crate::planner::{ColdPasses, PlanContext, Planner};
 use crate::span::{joined, splice};
 use crate::tokens::Gauge;
 
 /// Sends the requests of one session, one after another.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Player<'a> {
     planner: &'a Planner,
     summary_source: SummarySource<'a>,
@@ -27,8 +29,12 @@ pub(super) struct Player<'a> {
     truncated: BTreeSet<usize>,
     offloaded: BTreeMap<PayloadKey, usize>,
     before: Option<SentRequest>,
-    /// The tokens of each request.
-    tokens: Vec<usize>,
+    /// Each request, as it was sent.
+    sent: Vec<Counted>,
+    /// The calls for summaries since the last request.
+    summary_calls: Vec<SummaryCall>,
+    /// The requests at which the prompt cache had expired, by their numbers of messages.
+    cold: Vec<usize>,
     has_edited: bool,
 }
 
@@ -36,64 +42,71 @@ pub(super) struct Player<'a> {
 #[derive(Debug)]
 pub(super) struct Played {
     pub(super) figures: Figures,
-    /// The tokens of each request.
-    pub(super) tokens: Vec<usize>,
-    /// Whether a request has been edited.
-    pub(super) has_edited: bool,
-    /// The summaries that were made.
-    pub(super) summaries: SummaryCache,
-}
-
-/// Plays the transcript.
-pub(super) fn play(
-    transcript: &Transcript,
-    planner: &Planner,
-    conditions: &Conditions<'_>,
-) -> Result<Played, TranscriptError> {
-    let mut player = Player::new(transcript.model(), planner, conditions.summary_source, SummaryCache::default());
-    for body in transcript.requests() {
-        player.edit_and_send(body)?;
-    }
-    Ok(player.finish(conditions.prices))
-}
-
-/// The cost of the transcript without edits, as the policy counts tokens.
-pub(super) fn play_unedited(
-    transcript: &Transcript,
-    planner: &Planner,
-    prices: Prices,
-) -> Result<u64, TranscriptError> {
-    let source = SummarySource::default();
-    let mut player = Player::new(transcript.model(), planner, source, SummaryCache::default());
-    for body in transcript.requests() {
-        player.send(body)?;
-    }
-    Ok(player.finish(prices).figures.cost)
+    /// Each request, as it was sent.
+    pub(super) sent: Vec<Counted>,
 }
 
 // === impl Player ===
 
 impl<'a> Player<'a> {
-    /// A player of a session that asks `model`. `summaries` need not be made again.
-    pub(super) fn new(
-        model: Option<&str>,
-        planner: &'a Planner,
-        summary_source: SummarySource<'a>,
-        summaries: SummaryCache,
-    ) -> Self {
+    /// A player of a session that asks `model`.
+    pub(super) fn new(model: Option<&str>, planner: &'a Planner, summary_source: SummarySource<'a>) -> Self {
         Self {
             planner,
             summary_source,
             gauge: planner.meter.for_model(model),
-            summaries,
+            summaries: SummaryCache::default(),
             figures: Figures::default(),
             cleared: BTreeSet::new(),
             truncated: BTreeSet::new(),
             offloaded: BTreeMap::new(),
             before: None,
-            tokens: Vec::new(),
+            sent: Vec::new(),
+            summary_calls: Vec::new(),
+            cold: Vec::new(),
             has_edited: false,
         }
+    }
+
+    /// Edits and sends a request of a transcript with what is inserted, in order, among its messages.
+    pub(super) fn play(
+        &mut self,
+        transcript: &Transcript,
+        request: usize,
+        inserted: &[Insertion],
+    ) -> Result<(), TranscriptError> {
+        let Some(&n) = transcript.request_lengths().get(request) else { return Ok(()) };
+        if transcript.was_cold(request) {
+            self.cold.push(n + Insertion::N_ELEMENTS * inserted.len());
+        }
+        self.edit_and_send(transcript.request(n, inserted)).map(drop)
+    }
+
+    /// Knows the summaries that a model has made for another player, so that it is not asked twice.
+    pub(super) fn learn_summaries(&mut self, other: &Self) {
+        if let SummarySource::Model(_) = self.summary_source {
+            other.summaries.0.iter().for_each(|(key, state)| drop(self.summaries.0.insert(*key, state.clone())));
+        }
+    }
+
+    /// Whether a request was edited.
+    pub(super) fn has_edited(&self) -> bool {
+        self.has_edited
+    }
+
+    /// The body of the last request, as it was sent.
+    pub(super) fn last_body(&self) -> Option<Bytes> {
+        self.before.as_ref().map(|sent| sent.body().clone())
+    }
+
+    /// The last request, as it was sent.
+    pub(super) fn last_sent(&self) -> Counted {
+        self.sent.last().copied().unwrap_or_default()
+    }
+
+    /// The calls for summaries since this was last asked.
+    pub(super) fn take_summary_calls(&mut self) -> Vec<SummaryCall> {
+        std::mem::take(&mut self.summary_calls)
     }
 
     /// Edits a request and sends it.
@@ -121,7 +134,8 @@ impl<'a> Player<'a> {
     fn plan(&mut self, body: &Bytes) -> Result<Result<Plan, ParseError>, TranscriptError> {
         let dialect = dialect::of_body(body);
         loop {
-            let context = self.planner.anonymous(&self.summaries.0);
+            let cold_passes = ColdPasses::At(&self.cold);
+            let context = PlanContext { cold_passes, ..self.planner.anonymous(&self.summaries.0) };
             let mut planned = self.planner.policy.plan(dialect, body, &context);
             let needs = planned.as_mut().ok().and_then(|plan| plan.needs.take());
             let Some(Need::Make(job)) = needs else { return Ok(planned) };
@@ -129,6 +143,7 @@ impl<'a> Player<'a> {
             let (call, made) =
                 self.summaries.make(*job, self.summary_source, self.planner, &self.gauge, self.before.as_ref())?;
             self.figures.add_summary_call(call, made);
+            self.summary_calls.push(call);
             if !waits {
                 return Ok(planned); // it is there for the next request
             }
@@ -140,7 +155,8 @@ impl<'a> Player<'a> {
         let sent = SentRequest::new(body, &self.gauge, self.before.as_ref())?;
         let unmoved = SharedPrefix { tokens: 0, whole: true };
         let shared_prefix = self.before.as_ref().map_or(unmoved, |before| sent.shared_prefix(before));
-        self.tokens.push(sent.tokens());
+        let shared = self.before.as_ref().map(|_| shared_prefix.tokens);
+        self.sent.push(Counted { tokens: sent.tokens(), shared });
         self.figures.add_request(RequestFigures {
             tokens: sent.tokens(),
             shared: shared_prefix.tokens,
@@ -156,7 +172,6 @@ impl<'a> Player<'a> {
         self.figures.results_truncated = self.truncated.len();
         self.figures.bytes_offloaded = self.offloaded.values().sum();
         self.figures.compute_cost(prices);
-        let Self { figures, tokens, has_edited, summaries, .. } = self;
-        Played { figures, tokens, has_edited, summaries }
+        Played { figures: self.figures, sent: self.sent }
     }
 }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::play::Player;
-use super::summaries::SummaryCache;
+use super::bill::{Bill, Counted};
+use super::play::{Played, Player};
 use super::transcript::Insertion;
-use super::{Conditions, Transcript, TranscriptError};
+use super::{Conditions, Figures, Transcript, TranscriptError};
 use crate::dialect::{self, Dialect, Exchange};
 use crate::payload::Keys;
 use crate::planner::Planner;
@@ -103,6 +103,16 @@ pub(super) struct Measure<'a> {
     pub(super) placebo: Option<&'a Placebo>,
 }
 
+/// A segment that was played.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// The counts, without recalls.
+    pub(super) figures: Figures,
+    /// Each request, as it was sent without recalls.
+    pub(super) sent: Vec<Counted>,
+    pub(super) regret: Regret,
+}
+
 /// The recalls of one session so far.
 #[derive(Debug, Default)]
 struct Recalls {
@@ -112,12 +122,6 @@ struct Recalls {
 // === impl Regret ===
 
 impl Regret {
-    /// Of a session of which nothing was taken out.
-    pub(super) fn none(answers: usize, cost: u64, placebo: Option<&Placebo>) -> Self {
-        let placebo = placebo.map(|_| 0);
-        Self { answers, cost_unedited: cost, cost_with_recalls: cost, placebo, ..Self::default() }.of_one_segment()
-    }
-
     /// The same as the only segment.
     pub(super) fn of_one_segment(self) -> Self {
         Self { worst_segment: self.percent_with_recalls(), ..self }
@@ -177,25 +181,35 @@ pub(super) fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
-/// Plays a segment with recalls. `summaries` are those that were made without.
+/// Plays a segment: as it is, and from the first fault on with recalls as well.
 pub(super) fn measure(
     segment: &Transcript,
     measure: Measure<'_>,
-    summaries: SummaryCache,
-) -> Result<Regret, TranscriptError> {
+    bill: &mut Bill<'_>,
+) -> Result<Measured, TranscriptError> {
     let Measure { planner, conditions, placebo } = measure;
     let body = segment.body();
     let dialect = dialect::of_body(body);
     let anatomy = Anatomy::new(dialect, body)?;
-    let mut player = Player::new(segment.model(), planner, conditions.summary_source, summaries);
+    let mut plain = Player::new(segment.model(), planner, conditions.summary_source);
+    let mut recalling: Option<Player<'_>> = None;
     let mut watch = Watch::new(anatomy.units_outside());
-    let mut regret = Regret { placebo: placebo.map(|_| 0), ..Regret::default() };
+    let mut regret = Regret { placebo: placebo.map(|_| 0), answers: segment.n_answers(), ..Regret::default() };
     let mut recalls = Recalls::default();
     let mut n_known = 0;
     for (request, &n) in segment.request_lengths().iter().enumerate() {
+        plain.play(segment, request, &[])?;
+        if let Some(player) = &mut recalling {
+            player.learn_summaries(&plain);
+            player.play(segment, request, &recalls.inserted)?;
+        }
+        let player = recalling.as_mut().unwrap_or(&mut plain);
+        player.take_summary_calls().into_iter().for_each(|call| bill.add_summary_call(request, call));
+        bill.add(request, player.last_sent());
+        // While nothing was edited, all is in sight.
+        let (true, Some(sent)) = (player.has_edited(), player.last_body()) else { continue };
         (n_known..n).for_each(|element| watch.push(anatomy.element(element), anatomy.pieces(element)));
         n_known = n;
-        let sent = player.edit_and_send(segment.request(n, &recalls.inserted))?.body().clone();
         let Some(answer) = anatomy.conversation.elements.get(n) else { continue };
         let needed = needed(dialect, body, &anatomy.conversation, answer.units.start);
         let view = watch.view(dialect, &sent)?;
@@ -203,21 +217,22 @@ pub(super) fn measure(
             *noise += watch.placebo_faults(&view, &needed, placebo);
         }
         for mut fault in watch.faults(&view, &needed) {
+            let player = recalling.get_or_insert_with(|| plain.clone());
             recalls.add(dialect, n, &fault, &planner.keys, &mut watch);
             player.edit_and_send(segment.request(n, &recalls.inserted))?;
+            bill.add_recall(request, player.last_sent(), RECALL_TOKENS);
             fault.request = request + 1;
+            fault.from.message = segment.index_in_file(fault.from.message);
             regret.list.push(fault);
         }
     }
-    for fault in &mut regret.list {
-        fault.from.message = segment.index_in_file(fault.from.message);
-    }
-    regret.answers = segment.n_answers();
     regret.faults = regret.list.len();
     regret.hard = regret.list.iter().filter(|fault| fault.hard).count();
     let output = RECALL_TOKENS * OUTPUT_PRICE * u64::try_from(regret.faults).unwrap_or(u64::MAX);
-    regret.cost_with_recalls = player.finish(conditions.prices).figures.cost.saturating_add(output);
-    Ok(regret)
+    let Played { figures, sent } = plain.finish(conditions.prices);
+    let recalling = recalling.map_or(figures, |player| player.finish(conditions.prices).figures);
+    regret.cost_with_recalls = recalling.cost.saturating_add(output);
+    Ok(Measured { figures, sent, regret })
 }
 
 // === impl Recalls ===

@@ -1,19 +1,28 @@
 //! Plays all transcripts through all policies, on all cores.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{mem, panic, thread};
+use std::{panic, thread};
 
-use super::discover::{self, FoundTranscript};
+use super::bill::{self, Bill, Counted, Paid};
+use super::discover::{self, FoundTranscript, Kind};
+use super::figures::RequestFigures;
 use super::regret::{self, Measure, Placebo};
+use super::sent_request::SentRequest;
 use super::{
     Conditions, Figures, Noise, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Simulation,
-    SummarySource, Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, play,
+    SummarySource, Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
 };
+use crate::planner::Planner;
+use crate::tokens::Meter;
+use crate::tokens::prices::{Nanodollars, PriceList};
 
 /// What the threads share.
 struct Run<'a> {
     found: &'a [FoundTranscript],
+    /// The file that each request belongs to which is in several: its index in `found`, by the name of the request.
+    owners: &'a HashMap<u64, usize>,
     model: Option<&'a str>,
     candidates: &'a [PolicyUnderTest],
     conditions: &'a Conditions<'a>,
@@ -22,33 +31,49 @@ struct Run<'a> {
     n_requests: usize,
 }
 
+/// The files that can be read, and what has to be known of all of them.
+#[derive(Default)]
+struct Readable {
+    found: Vec<FoundTranscript>,
+    n_requests: usize,
+    /// The names of the requests of each file, and when the first was sent.
+    names: Vec<Names>,
+}
+
+#[derive(Default)]
+struct Names {
+    since: Option<i64>,
+    of_requests: Vec<u64>,
+}
+
+/// Policies whose tokens are counted alike.
+struct Group<'a> {
+    planner: &'a Planner,
+    meter: Meter,
+    baselines: Vec<Baseline>,
+}
+
+/// A segment without edits, as one meter counts it.
+struct Baseline {
+    cost: u64,
+    counted: Vec<Counted>,
+}
+
 impl Simulation {
     /// Plays all transcripts through all policies.
     pub fn run(selection: &TranscriptSelection, candidates: &[PolicyUnderTest], conditions: &Conditions<'_>) -> Self {
         let mut unreadable = Vec::new();
-        let mut found = discover::find_transcripts(&selection.paths, &mut unreadable);
-        // Equal sizes are ordered by path, so that the same call prints the same table.
-        found.sort_by(|a, b| b.n_bytes.cmp(&a.n_bytes).then_with(|| a.path.cmp(&b.path)));
-        let model = selection.model.as_deref();
-        let (mut readable, mut n_requests) = (Vec::new(), 0);
-        for found in found {
-            if selection.limit.is_some_and(|limit| readable.len() >= limit) {
-                break;
-            }
-            match Transcript::read(&found.path, model) {
-                Ok(transcript) => {
-                    n_requests += transcript.request_lengths().len();
-                    readable.push(found);
-                }
-                Err(error) => unreadable.push(UnreadableFile::new(name_of(&found.path), &error)),
-            }
-        }
+        let Readable { found, n_requests, names } = Readable::of(selection, &mut unreadable);
+        let owners = owners(&names);
         let (next, n_played) = Default::default();
-        let run = Run { found: &readable, model, candidates, conditions, next, n_played, n_requests };
+        let model = selection.model.as_deref();
+        let run = Run { found: &found, owners: &owners, model, candidates, conditions, next, n_played, n_requests };
         let mut transcripts = Vec::new();
-        for (found, played) in readable.iter().zip(run.play_all()) {
+        for (found, played) in found.iter().zip(run.play_all()) {
             match played {
                 Ok(played) => transcripts.push(played),
+                // All its requests are counted in another file.
+                Err(TranscriptError::Empty) if matches!(found.kind, Kind::Session(_)) => {}
                 Err(error) => unreadable.push(UnreadableFile::new(name_of(&found.path), &error)),
             }
         }
@@ -59,14 +84,60 @@ impl Simulation {
                 policy: candidate.name.clone(),
                 figures: runs().fold(Figures::default(), |sum, run| sum.plus(&run.figures)),
                 regret: Regret::total(runs().map(|run| &run.regret)),
+                dollars: bill::sum(runs().map(|run| run.dollars)),
             }
         });
         let stand_in = match conditions.summary_source {
             SummarySource::StandIn(tokens) => Some(tokens),
             SummarySource::Model(_) => None,
         };
-        Self { prices: conditions.prices, stand_in, totals: totals.collect(), transcripts, unreadable }
+        let totals = totals.collect();
+        let verdict = Verdict::of(&transcripts, candidates);
+        Self { verdict, prices: conditions.prices, stand_in, totals, transcripts, unreadable }
     }
+}
+
+impl Readable {
+    fn of(selection: &TranscriptSelection, unreadable: &mut Vec<UnreadableFile>) -> Self {
+        let mut found = discover::find_transcripts(&selection.paths, unreadable);
+        // Equal sizes are ordered by path, so that the same call prints the same table.
+        found.sort_by(|a, b| b.n_bytes.cmp(&a.n_bytes).then_with(|| a.path.cmp(&b.path)));
+        let mut readable = Self::default();
+        for found in found {
+            if selection.limit.is_some_and(|limit| readable.found.len() >= limit) {
+                break;
+            }
+            match found.read(selection.model.as_deref(), &|_| false) {
+                Ok(source) => {
+                    let steps = || source.segments.iter().flat_map(Transcript::steps);
+                    readable.n_requests +=
+                        source.segments.iter().map(|segment| segment.request_lengths().len()).sum::<usize>();
+                    readable.names.push(Names {
+                        since: steps().filter_map(|step| step.at).min(),
+                        of_requests: steps().map(|step| step.id).filter(|id| *id != 0).collect(),
+                    });
+                    readable.found.push(found);
+                }
+                // A session in which no model was asked.
+                Err(TranscriptError::Empty) if matches!(found.kind, Kind::Session(_)) => {}
+                Err(error) => unreadable.push(UnreadableFile::new(name_of(&found.path), &error)),
+            }
+        }
+        readable
+    }
+}
+
+/// The file that each request belongs to: where sessions were continued in other files, the one that begins first.
+fn owners(names: &[Names]) -> HashMap<u64, usize> {
+    let mut in_order: Vec<_> = names.iter().enumerate().collect();
+    in_order.sort_by_key(|(n, names)| (names.since, *n));
+    let mut owners = HashMap::new();
+    for (n, names) in in_order {
+        for name in &names.of_requests {
+            owners.entry(*name).or_insert(n);
+        }
+    }
+    owners
 }
 
 impl Run<'_> {
@@ -89,31 +160,54 @@ impl Run<'_> {
         let mut played = Vec::new();
         let mut n = next();
         while let Some(found) = self.found.get(n) {
-            played.push((n, self.play(n, &found.path)));
+            played.push((n, self.play(n, found)));
             n = next();
         }
         played
     }
 
-    fn play(&self, n: usize, path: &Path) -> Result<TranscriptResult, TranscriptError> {
-        let transcript = Transcript::read(path, self.model)?;
+    fn play(&self, n: usize, found: &FoundTranscript) -> Result<TranscriptResult, TranscriptError> {
+        let is_elsewhere = |name: u64| self.owners.get(&name).is_some_and(|owner| *owner != n);
+        let source = found.read(self.model, &is_elsewhere)?;
+        let lines_skipped = source.skipped;
         let placebo = self.placebo(n)?;
-        let segments = transcript.segments()?;
-        let runs = self.candidates.iter().map(|candidate| {
-            let planner = transcript.choose(&candidate.planners);
-            let recorded = transcript.with_recorded_windows(planner);
-            let planner = recorded.as_ref().unwrap_or(planner);
-            let measure = Measure { planner, conditions: self.conditions, placebo: placebo.as_ref() };
-            let played = play_segments(&segments, &candidate.name, measure);
-            self.report(transcript.request_lengths().len());
-            played
-        });
+        let Some(first) = source.segments.first().cloned() else { return Err(TranscriptError::Empty) };
+        let planners = || self.candidates.iter().map(|candidate| first.choose(&candidate.planners));
+        let windows: BTreeMap<_, _> = source.segments.iter().flat_map(Transcript::windows).collect();
+        let meter_of = |planner: &Planner| recorded_meter(&windows, planner);
+        let segments = match planners().next() {
+            Some(planner) => pad(&source.segments, &meter_of(planner))?,
+            None => source.segments.clone(),
+        };
+        let (mut runs, mut paid, mut groups) = (Vec::new(), Paid::default(), Vec::<Group<'_>>::new());
+        for (candidate, planner) in self.candidates.iter().zip(planners()) {
+            if !groups.iter().any(|group| group.counts_for(planner)) {
+                groups.push(Group::new(planner, meter_of(planner), &segments, self.conditions)?);
+            }
+            let Some(group) = groups.iter().find(|group| group.counts_for(planner)) else { continue };
+            let planner = first.recorded_planner(planner, group.meter.clone());
+            let prices = PriceList::new(&planner.settings.prices, &planner.settings.upstream);
+            if runs.is_empty() {
+                paid = segments.iter().fold(paid, |sum, segment| sum.plus(bill::paid(segment.steps(), &prices)));
+            }
+            let measure = Measure { planner: &planner, conditions: self.conditions, placebo: placebo.as_ref() };
+            runs.push(play_segments(&segments, &group.baselines, &candidate.name, measure, &prices)?);
+            self.report(segments.iter().map(|segment| segment.request_lengths().len()).sum());
+        }
+        let days = segments.iter().flat_map(Transcript::steps).filter_map(|step| Some(step.at? / 86_400));
         Ok(TranscriptResult {
-            name: name_of(path),
-            model: transcript.model().map(str::to_owned),
-            messages: transcript.n_messages(),
+            name: name_of(&found.path),
+            agent: match found.kind {
+                Kind::Session(agent) => Some(agent),
+                Kind::File | Kind::Recording => None,
+            },
+            model: first.model().map(str::to_owned),
+            messages: segments.iter().map(Transcript::n_messages).sum(),
             segments: segments.len(),
-            runs: runs.collect::<Result<_, _>>()?,
+            paid,
+            days: days.collect::<BTreeSet<_>>(),
+            lines_skipped,
+            runs,
         })
     }
 
@@ -121,8 +215,9 @@ impl Run<'_> {
     fn placebo(&self, n: usize) -> Result<Option<Placebo>, TranscriptError> {
         let other = (n + 1) % self.found.len().max(1);
         let wanted = self.conditions.noise == Noise::Placebo && other != n;
-        let path = self.found.get(other).filter(|_| wanted).map(|found| &found.path);
-        path.map(|path| Placebo::of(&Transcript::read(path, self.model)?)).transpose()
+        let Some(found) = self.found.get(other).filter(|_| wanted) else { return Ok(None) };
+        let segments = found.read(self.model, &|_| false)?.segments;
+        Placebo::of(&segments).map(Some)
     }
 
     fn report(&self, n_requests: usize) {
@@ -133,26 +228,101 @@ impl Run<'_> {
     }
 }
 
+impl<'a> Group<'a> {
+    fn new(
+        planner: &'a Planner,
+        meter: Meter,
+        segments: &[Transcript],
+        conditions: &Conditions<'_>,
+    ) -> Result<Self, TranscriptError> {
+        let baselines = segments.iter().map(|segment| {
+            let gauge = meter.for_model(segment.model());
+            let sent = SentRequest::new(segment.body().clone(), &gauge, None)?;
+            let counted = sent.beginnings(segment.request_lengths());
+            let mut figures = Figures::default();
+            for Counted { tokens, shared } in counted.iter().copied() {
+                let (shared, window) = (shared.unwrap_or_default(), gauge.window());
+                figures.add_request(RequestFigures { tokens, shared, window, moved: false });
+            }
+            figures.compute_cost(conditions.prices);
+            Ok(Baseline { cost: figures.cost, counted })
+        });
+        let baselines = baselines.collect::<Result<_, TranscriptError>>()?;
+        Ok(Self { planner, meter, baselines })
+    }
+
+    fn counts_for(&self, planner: &Planner) -> bool {
+        self.planner.meter.is(&planner.meter)
+    }
+}
+
+/// Segments of a session with instructions that make the first request of each as large as it was billed.
+fn pad(segments: &[Transcript], meter: &Meter) -> Result<Vec<Transcript>, TranscriptError> {
+    segments.iter().map(|segment| Ok(segment.padded(padding(segment, meter)?))).collect()
+}
+
+/// The planner's meter with the windows that were recorded, which settings override.
+fn recorded_meter(windows: &BTreeMap<&String, &usize>, planner: &Planner) -> Meter {
+    if windows.is_empty() {
+        return planner.meter.clone();
+    }
+    let meter = Meter::new(&planner.settings.tokens, &planner.settings.models);
+    for (model, window) in windows {
+        meter.learn_window(model, **window);
+    }
+    meter
+}
+
+/// How many words of padding a segment needs.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate")]
+fn padding(segment: &Transcript, meter: &Meter) -> Result<usize, TranscriptError> {
+    /// Where a segment grows by less, it does not show how many tokens are billed for each one that is counted.
+    const MIN_GROWTH: f64 = 5000.0;
+    /// The ratios that vocabularies have: `tokens::factor` has the source.
+    const PLAUSIBLE: (f64, f64) = (0.75, 2.0);
+    let gauge = meter.for_model(segment.model());
+    let count = |n: usize| -> Result<Option<(f64, f64)>, TranscriptError> {
+        let Some(step) = segment.steps().get(n) else { return Ok(None) };
+        let Some(usage) = step.usage else { return Ok(None) };
+        let sent = SentRequest::new(segment.request(step.messages, &[]), &gauge, None)?;
+        Ok(Some((sent.tokens() as f64, usage.input as f64)))
+    };
+    let Some((counted, billed)) = count(0)? else { return Ok(0) };
+    let (last_counted, last_billed) = count(segment.steps().len().saturating_sub(1))?.unwrap_or((counted, billed));
+    let growth = last_counted - counted;
+    let (least, most) = PLAUSIBLE;
+    let ratio = if growth < MIN_GROWTH { 1.0 } else { ((last_billed - billed) / growth).clamp(least, most) };
+    let factor = meter.model(segment.model().unwrap_or_default()).token_factor.ratio();
+    Ok(((billed / ratio - counted) / factor).max(0.0) as usize)
+}
+
 /// Plays the segments of a transcript through one policy: as they are, and with recalls.
-fn play_segments(segments: &[Transcript], policy: &str, measure: Measure<'_>) -> Result<PolicyResult, TranscriptError> {
-    let Measure { planner, conditions, placebo } = measure;
+fn play_segments(
+    segments: &[Transcript],
+    baselines: &[Baseline],
+    policy: &str,
+    measure: Measure<'_>,
+    prices: &PriceList,
+) -> Result<PolicyResult, TranscriptError> {
+    let Measure { planner, conditions, .. } = measure;
     let window = segments.first().and_then(|segment| planner.meter.for_model(segment.model()).window());
     let (mut figures, mut regret, mut tokens) = (Figures::default(), Regret::default(), Vec::new());
-    for segment in segments {
-        let mut played = play::play(segment, planner, conditions)?;
-        figures = figures.plus(&played.figures);
-        let summaries = mem::take(&mut played.summaries);
-        let mut of_segment = if played.has_edited {
-            let unedited = play::play_unedited(segment, planner, conditions.prices)?;
-            Regret { cost_unedited: unedited, ..regret::measure(segment, measure, summaries)? }.of_one_segment()
-        } else {
-            Regret::none(segment.n_answers(), played.figures.cost, placebo)
-        };
+    let mut dollars = Nanodollars::default();
+    let summary_tokens = match conditions.summary_source {
+        SummarySource::StandIn(tokens) => tokens,
+        SummarySource::Model(_) => 0,
+    };
+    for (segment, Baseline { cost, counted }) in segments.iter().zip(baselines) {
+        let mut bill = Bill::new(segment.steps(), counted, prices, summary_tokens);
+        let measured = regret::measure(segment, measure, &mut bill)?;
+        figures = figures.plus(&measured.figures);
+        dollars = bill::sum([dollars, bill.dollars]);
+        let mut of_segment = Regret { cost_unedited: *cost, ..measured.regret }.of_one_segment();
         of_segment.list.iter_mut().for_each(|fault| fault.request += tokens.len());
         regret.add(of_segment);
-        tokens.append(&mut played.tokens);
+        tokens.extend(measured.sent.iter().map(|sent| sent.tokens));
     }
-    Ok(PolicyResult { policy: policy.to_owned(), window, figures, regret, tokens })
+    Ok(PolicyResult { policy: policy.to_owned(), window, figures, regret, dollars, tokens })
 }
 
 fn name_of(path: &Path) -> String {

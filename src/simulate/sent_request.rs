@@ -3,18 +3,22 @@
 use bytes::Bytes;
 
 use super::TranscriptError;
+use super::bill::Counted;
 use crate::dialect;
 use crate::span::Span;
 use crate::tokens::{Gauge, REQUEST_OVERHEAD};
 
 /// A request as sent upstream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SentRequest {
     body: Bytes,
     tools: Option<Span>,
     tools_tokens: usize,
-    /// The tokens of the form of the answer, and of instructions outside the array.
-    beside_tokens: usize,
+    /// The instructions outside the array.
+    instructions: Option<Span>,
+    instructions_tokens: usize,
+    /// The tokens of the form of the answer.
+    format_tokens: usize,
     messages: Vec<(Span, usize)>,
 }
 
@@ -39,8 +43,7 @@ impl SentRequest {
         let format = conversation.format;
         let format_tokens = format.map_or(0, |format| dialect.format_tokens(gauge, format.of(&body)));
         let instructions = conversation.instructions;
-        let instructions = instructions.map_or(0, |raw| dialect.instructions_tokens(gauge, raw.of(&body)));
-        let beside_tokens = format_tokens + instructions;
+        let instructions_tokens = instructions.map_or(0, |raw| dialect.instructions_tokens(gauge, raw.of(&body)));
         let messages = conversation.elements.iter().enumerate().map(|(n, element)| {
             let bytes = element.span.of(&body);
             let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
@@ -53,7 +56,7 @@ impl SentRequest {
             )
         });
         let messages: Vec<_> = messages.collect();
-        Ok(Self { body, tools, tools_tokens, beside_tokens, messages })
+        Ok(Self { body, tools, tools_tokens, instructions, instructions_tokens, format_tokens, messages })
     }
 
     /// All of it.
@@ -65,7 +68,8 @@ impl SentRequest {
     pub fn tokens(&self) -> usize {
         REQUEST_OVERHEAD
             + self.tools_tokens
-            + self.beside_tokens
+            + self.instructions_tokens
+            + self.format_tokens
             + self.messages.iter().map(|(_, tokens)| tokens).sum::<usize>()
     }
 
@@ -80,15 +84,38 @@ impl SentRequest {
             .take_while(|&n| self.message_bytes(n) == before.message_bytes(n))
             .count();
         let whole = n_equal == before.messages.len();
-        if self.tools.map(|tools| tools.of(&self.body)) != before.tools.map(|tools| tools.of(&before.body)) {
+        let is_equal = |mine: Option<Span>, theirs: Option<Span>| {
+            mine.map(|span| span.of(&self.body)) == theirs.map(|span| span.of(&before.body))
+        };
+        if !is_equal(self.tools, before.tools) {
             return SharedPrefix { tokens: 0, whole };
+        }
+        if !is_equal(self.instructions, before.instructions) {
+            return SharedPrefix { tokens: self.tools_tokens, whole };
         }
         let equal: usize = self.messages.iter().take(n_equal).map(|(_, tokens)| tokens).sum();
         let partial = self.message(n_equal).zip(before.message(n_equal)).map_or(0, |((now, tokens), (then, _))| {
             let n_bytes = now.iter().zip(then).take_while(|(a, b)| a == b).count();
             tokens * n_bytes / now.len().max(1)
         });
-        SharedPrefix { tokens: self.tools_tokens + equal + partial, whole }
+        SharedPrefix { tokens: self.tools_tokens + self.instructions_tokens + equal + partial, whole }
+    }
+
+    /// The requests with the first so many messages, in order, as they are counted.
+    pub(super) fn beginnings(&self, lengths: &[usize]) -> Vec<Counted> {
+        let mut ends = vec![0];
+        for (_, tokens) in &self.messages {
+            ends.push(ends.last().copied().unwrap_or_default() + tokens);
+        }
+        let of = |n: usize| ends.get(n).or(ends.last()).copied().unwrap_or_default();
+        let prefix = self.tools_tokens + self.instructions_tokens;
+        let beside = REQUEST_OVERHEAD + prefix + self.format_tokens;
+        let before = [None].into_iter().chain(lengths.iter().copied().map(Some));
+        let counted = before.zip(lengths).map(|(before, &n)| Counted {
+            tokens: beside + of(n),
+            shared: before.map(|before| prefix + of(before.min(n))),
+        });
+        counted.collect()
     }
 
     /// The bytes of one message.

@@ -25,7 +25,7 @@ pub enum SummarySource<'a> {
 }
 
 /// The summaries of one session so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SummaryCache(pub(super) HashMap<ChainKey, SummaryState>);
 
 /// The default limit of an answer, in tokens.

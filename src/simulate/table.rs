@@ -11,6 +11,9 @@ const MAX_NAME_CHARS: usize = 16;
 /// The maximum number of unreadable files that are listed.
 const MAX_UNREADABLE_SHOWN: usize = 10;
 
+/// The maximum number of transcripts that are listed.
+const MAX_SHOWN: usize = 50;
+
 impl fmt::Display for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.totals.iter().map(|total| total.policy.chars().count());
@@ -28,8 +31,11 @@ impl fmt::Display for Simulation {
             "offloaded",
             "summaries",
         ];
+        if let Some(verdict) = &self.verdict {
+            writeln!(f, "{verdict}{}", if self.stand_in.is_some() { super::verdict::PRIVATE } else { "" })?;
+        }
         write_row(f, width, "policy", &head.map(str::to_owned))?;
-        for played in &self.transcripts {
+        for played in self.transcripts.iter().take(MAX_SHOWN) {
             let window = played.runs.first().and_then(|run| run.window);
             let window = window.map_or_else(|| "unknown".to_owned(), grouped);
             let model = played.model.as_deref().unwrap_or("none");
@@ -38,6 +44,9 @@ impl fmt::Display for Simulation {
             let (name, messages) = (&played.name, played.messages);
             writeln!(f, "\n{name}: {messages} messages{segments}, model {model}, window {window}")?;
             played.runs.iter().try_for_each(|run| write_row(f, width, &run.policy, &cells(&run.figures)))?;
+        }
+        if let Some(more @ 1..) = self.transcripts.len().checked_sub(MAX_SHOWN) {
+            writeln!(f, "\n{more} more transcripts are in the total; --json has all")?;
         }
         writeln!(f, "\ntotal: {} transcripts", self.transcripts.len())?;
         self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &cells(&total.figures)))?;

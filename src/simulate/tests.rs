@@ -7,10 +7,12 @@ use std::fs;
 
 use tempfile::TempDir;
 
+use super::bill::Bill;
 use super::figures::RequestFigures;
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::*;
 use crate::planner::PlanSettings;
+use crate::tokens::prices::PriceList;
 use crate::tokens::{Counter, REQUEST_OVERHEAD};
 
 /// user 104, call 11, result 1004, call 11, result 1004, answer 7
@@ -48,7 +50,13 @@ fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
     let transcript = Transcript::new(session().into(), None).unwrap();
     let conditions = Conditions { prices, ..Conditions::default() };
-    play::play(&transcript, &planner(settings, window), &conditions).unwrap().figures
+    played(&transcript, &planner(settings, window), &conditions)
+}
+
+fn played(transcript: &Transcript, planner: &Planner, conditions: &Conditions<'_>) -> Figures {
+    let measured = regret::Measure { planner, conditions, placebo: None };
+    let prices = PriceList::new(&planner.settings.prices, "");
+    regret::measure(transcript, measured, &mut Bill::new(&[], &[], &prices, 0)).unwrap().figures
 }
 
 fn prices(read: &str, write: &str) -> Prices {
@@ -95,7 +103,7 @@ summarize = { trigger = { tokens = 2000 }, keep = { rounds = 0 } }"#;
     let transcript = Transcript::new(session().into(), None).unwrap();
     let play = |settings: &str, summary_source| {
         let conditions = Conditions { summary_source, ..Conditions::default() };
-        play::play(&transcript, &planner(settings, None), &conditions).unwrap().figures
+        played(&transcript, &planner(settings, None), &conditions)
     };
     let made = play(SUMMARIZE, SummarySource::StandIn(50));
     // The third and the fourth request begin with the same summary, and what it replaces is sent once more to make it.
@@ -241,4 +249,61 @@ fn the_table_is_at_most_120_columns_wide() {
     };
     assert_eq!(row("a policy"), "4 5,510 2,144 ? 55.7 % 2,745 0 0 0 0 0");
     assert_eq!(row("é"), "4 1,510 544 0 50.8 % 819 0 0 2 8,000 0");
+}
+
+/// A session of Claude Code with so many results of 20,000 characters, each of which is billed as 5,000 tokens.
+fn claude_session(n_results: u64) -> String {
+    let line = |kind: &str, n: u64, second: u64, message: String| {
+        format!(
+            r#"{{"type":"{kind}","uuid":"{kind}{n}","sessionId":"s","timestamp":"2026-05-01T10:00:{second:02}Z","message":{message}}}"#
+        )
+    };
+    let mut lines = vec![line("user", 0, 0, r#"{"role":"user","content":"Go."}"#.to_owned())];
+    for n in 1..=n_results {
+        let (cached, written) = if n == 1 { (0, 2000) } else { (2000 + (n - 2) * 5000, 5000) };
+        let usage = format!(
+            r#"{{"input_tokens":3,"cache_read_input_tokens":{cached},"cache_creation_input_tokens":{written},"output_tokens":50}}"#
+        );
+        let call = format!(r#"{{"type":"tool_use","id":"t{n}","name":"look","input":{{}}}}"#);
+        lines.push(line("assistant", n, 2 * n, format!(
+            r#"{{"id":"m{n}","model":"claude-opus-4-5","role":"assistant","content":[{call}],"stop_reason":"tool_use","usage":{usage}}}"#
+        )));
+        let text = "r".repeat(20_000);
+        lines.push(line(
+            "user",
+            n,
+            2 * n + 1,
+            format!(
+                r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t{n}","content":"{text}"}}]}}"#
+            ),
+        ));
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn what_a_policy_saves_is_what_was_paid_less_what_it_costs() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("long.jsonl"), claude_session(20)).unwrap();
+    fs::write(dir.path().join("short.jsonl"), claude_session(1).replace(r#""m1""#, r#""n1""#)).unwrap();
+    fs::write(dir.path().join("copy.jsonl"), claude_session(5)).unwrap();
+    let candidates = [candidate(NONE, None), candidate(STICKY, None)];
+    let choice = TranscriptSelection { paths: vec![dir.path().to_owned()], ..TranscriptSelection::default() };
+    let simulation = Simulation::run(&choice, &candidates, &Conditions::default());
+    let verdict = simulation.verdict.as_ref().unwrap();
+    // $5 a million, 6.25 for what is written, 0.5 for what is read, 25 for output; a session that is copied counts once.
+    let of =
+        |plain: u64, written: u64, read: u64, output: u64| plain * 5000 + written * 6250 + read * 500 + output * 25_000;
+    let long = of(60, 2000 + 19 * 5000, 19 * 2000 + 5000 * (18 * 19 / 2), 1000);
+    let paid = long + of(3, 2000, 0, 50);
+    assert_eq!(verdict.paid, Paid { dollars: Nanodollars(paid), requests: 21, unpriced: 0 });
+    assert_eq!((verdict.sessions.get(&Agent::ClaudeCode), verdict.days, verdict.faults), (Some(&2), 1, 0));
+    let costs: Vec<_> = simulation.totals.iter().map(|total| total.dollars.0).collect();
+    assert_eq!(costs[0], paid, "without edits");
+    assert_eq!(i64::try_from(paid - costs[1]).unwrap(), verdict.saved);
+    let [most] = verdict.most.as_slice() else { panic!("{verdict:?}") };
+    assert!(most.name.ends_with("long.jsonl") && most.saved == verdict.saved && verdict.saved > 0, "{verdict:?}");
+    // Without clearing, each request reads all before it; with it, nearly nothing.
+    let reads = i64::try_from(of(0, 0, 5000 * (18 * 19 / 2), 0)).unwrap();
+    assert!(verdict.saved < reads && verdict.saved > reads / 2, "{} of {reads}", verdict.saved);
 }

@@ -6,9 +6,10 @@ use std::{fs, io};
 
 use bytes::Bytes;
 
+use super::sessions::Step;
 use crate::conversation::{Conversation, ElementIndex, Role, Unit, UnitIndex};
-use crate::dialect::{self, Dialect, ParseError, strings};
-use crate::planner::Planner;
+use crate::dialect::{self, Dialect, ParseError, Usage, strings};
+use crate::planner::{PlanSettings, Planner};
 use crate::recording::Meta;
 use crate::tokens::Meter;
 use crate::upstream::routes::Routes;
@@ -30,8 +31,14 @@ pub struct Transcript {
     request_lengths: Vec<usize>,
     /// Where this is a segment, what stands before it in the file.
     before: Before,
-    /// Of a recording, the context windows that the upstream had announced, by model.
+    /// Of a recording, the context windows that the upstream had announced, by model; of a session, those of its models.
     windows: BTreeMap<String, usize>,
+    /// The host that its requests went to, if it is known.
+    upstream: Option<String>,
+    /// Of a session, its requests.
+    steps: Vec<Step>,
+    /// Of a session, where [`Self::padded`] adds a text.
+    padding_at: usize,
 }
 
 /// What stands before a segment in its file.
@@ -50,6 +57,11 @@ pub(super) struct Insertion {
     pub(super) at: usize,
     /// Their JSON, with commas between.
     pub(super) elements: Bytes,
+}
+
+impl Insertion {
+    /// How many messages each one is.
+    pub(super) const N_ELEMENTS: usize = 2;
 }
 
 /// Why a transcript cannot be played.
@@ -79,8 +91,47 @@ impl Transcript {
         let meta = path.is_dir().then(|| fs::read(path.join("meta.json")).ok()).flatten();
         // A recording is played without a `meta.json` that can be read, too.
         let meta = meta.and_then(|meta| serde_json::from_slice::<Meta>(&meta).ok());
-        let windows = meta.and_then(|meta| meta.inputs).unwrap_or_default().windows;
-        Ok(Self { windows, ..Self::new(fs::read(&file)?.into(), model)? })
+        let inputs = meta.and_then(|meta| meta.inputs).unwrap_or_default();
+        Ok(Self { upstream: inputs.upstream, windows: inputs.windows, ..Self::new(fs::read(&file)?.into(), model)? })
+    }
+
+    /// A segment of a session, from a request body with all its messages.
+    pub(super) fn of_session(body: Bytes, model: Option<String>, message_ends: Vec<usize>, steps: Vec<Step>) -> Self {
+        let request_lengths = steps.iter().map(|step| step.messages).collect();
+        let (before, windows, upstream, padding_at) = Default::default();
+        Self { body, model, message_ends, request_lengths, before, windows, upstream, steps, padding_at }
+    }
+
+    /// The same with a place for padding, and with what was recorded of its upstream.
+    pub(super) fn recorded(self, padding_at: usize, windows: BTreeMap<String, usize>, host: Option<&str>) -> Self {
+        Self { padding_at, windows, upstream: host.map(str::to_owned), ..self }
+    }
+
+    /// The same with instructions of so many words, which stand for those and the tools that the file does not have.
+    pub(super) fn padded(&self, n_words: usize) -> Self {
+        if n_words == 0 {
+            return self.clone();
+        }
+        let (head, tail) = self.body.split_at(self.padding_at.min(self.body.len()));
+        let padding = "word ".repeat(n_words);
+        let message_ends = self.message_ends.iter().map(|end| end + padding.len()).collect();
+        Self { body: [head, padding.as_bytes(), tail].concat().into(), message_ends, ..self.clone() }
+    }
+
+    /// Of a session, its requests; empty for any other transcript.
+    pub(super) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Whether the upstream's prompt cache had expired at a request of a session: it came at least five minutes after the
+    /// one before, and less than half of that was found in the cache.
+    pub(super) fn was_cold(&self, request: usize) -> bool {
+        const SHORTEST_LIFETIME: i64 = 300;
+        let before = request.checked_sub(1).and_then(|n| self.steps.get(n));
+        let Some((before, now)) = before.zip(self.steps.get(request)) else { return false };
+        let pause = now.at.zip(before.at).map_or(0, |(now, before)| now - before);
+        let found_less = |(now, before): (Usage, Usage)| now.cached * 2 < before.input;
+        pause >= SHORTEST_LIFETIME && now.usage.zip(before.usage).is_some_and(found_less)
     }
 
     /// A transcript from its bytes.
@@ -97,12 +148,16 @@ impl Transcript {
         let request_lengths = answers.chain([n_messages]).collect();
         let message_ends = conversation.elements.iter().map(|element| element.span.end).collect();
         let model = conversation.model.as_deref().map(str::to_owned);
-        Ok(Self { body, model, message_ends, request_lengths, before: Before::default(), windows: BTreeMap::new() })
+        let (before, windows, upstream, steps, padding_at) = Default::default();
+        Ok(Self { body, model, message_ends, request_lengths, before, windows, upstream, steps, padding_at })
     }
 
     /// The parts of which the model has seen one at a time: a part begins where the agent has put a summary in place of
     /// all before it. Each has the instructions at the beginning.
     pub fn segments(&self) -> Result<Vec<Self>, TranscriptError> {
+        if !self.steps.is_empty() {
+            return Ok(vec![self.clone()]);
+        }
         let dialect = dialect::of_body(&self.body);
         let conversation = dialect.parse(&self.body)?;
         let leading = conversation.elements_of(UnitIndex::default()..conversation.first_editable()).end.get();
@@ -145,17 +200,16 @@ impl Transcript {
         routes.find_without_headers(None, dialect::of_body(&self.body), &self.body)
     }
 
-    /// The planner with the windows that were recorded with the transcript, which settings override; `None` if there are none.
-    pub(super) fn with_recorded_windows(&self, planner: &Planner) -> Option<Planner> {
-        if self.windows.is_empty() {
-            return None;
-        }
+    /// The context windows that were recorded, by model.
+    pub(super) fn windows(&self) -> &BTreeMap<String, usize> {
+        &self.windows
+    }
+
+    /// The planner with this meter, and with the prices of the upstream that was recorded.
+    pub(super) fn recorded_planner(&self, planner: &Planner, meter: Meter) -> Planner {
         let Planner { settings, keys, offload, .. } = planner;
-        let meter = Meter::new(&settings.tokens, &settings.models);
-        for (model, window) in &self.windows {
-            meter.learn_window(model, *window);
-        }
-        Some(Planner::with(settings.clone(), meter, keys.clone(), *offload))
+        let upstream = self.upstream.clone().unwrap_or_else(|| settings.upstream.clone());
+        Planner::with(PlanSettings { upstream, ..settings.clone() }, meter, keys.clone(), *offload)
     }
 
     /// The number of messages.
@@ -175,7 +229,7 @@ impl Transcript {
 
     /// The number of requests whose answer is recorded.
     pub(super) fn n_answers(&self) -> usize {
-        self.request_lengths.len().saturating_sub(1)
+        self.request_lengths.iter().filter(|&&n| n < self.message_ends.len()).count()
     }
 
     /// The index in the file of a message of this segment.

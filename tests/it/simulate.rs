@@ -2,9 +2,12 @@
 #![expect(clippy::disallowed_types, reason = "a transcript is written here, and not sent on")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use abridge_proxy::dialect::Usage;
+use abridge_proxy::simulate::sessions::{AnswerChars, estimated_output};
+use abridge_proxy::tokens::prices::{self, PriceList};
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -217,7 +220,9 @@ fn unreadable_transcripts_are_listed_with_the_reason() {
     assert_eq!(code, 0);
     assert!(out.contains("not played: odd.json: not a transcript"), "{out}");
     assert_eq!(simulate(&place, &["odd.json"]).0, 66);
-    assert_eq!(simulate(&place, &[]).0, 64);
+    let (code, out, err) = simulate(&place, &[]);
+    assert_eq!((code, out.as_str()), (66, ""));
+    assert!(err.contains("found no sessions"), "{err}");
     assert_eq!(simulate(&place, &["sessions", "--cache-read", "-1"]).0, 64);
     let (code, _, err) = simulate(&place, &["sessions", "--policy", "absent.toml"]);
     assert_eq!(code, 78);
@@ -370,4 +375,101 @@ fn a_recording_is_played_with_the_window_that_was_recorded_with_it() {
     };
     assert_eq!(windows(&[]), [(Some(8192), 0); 2]);
     assert_eq!(windows(&["--window", "9000"]), [(Some(9000), 0); 2], "settings override it");
+}
+
+#[test]
+fn the_sessions_of_a_user_are_found_and_what_was_paid_comes_first() {
+    let (place, fixtures) = (TempDir::new().unwrap(), Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/sessions"));
+    let mut copied = Vec::new();
+    let claude = "claude_code/-home-me-work";
+    for (from, to) in [
+        (format!("{claude}/11111111.jsonl"), ".claude/projects/-home-me-work/11111111.jsonl"),
+        (format!("{claude}/22222222.jsonl"), ".claude/projects/-home-me-work/22222222.jsonl"),
+        ("codex/2026/05/01/rollout-2026-05-01T12-00-00-abc.jsonl".to_owned(), "codex/sessions/2026/rollout-abc.jsonl"),
+    ] {
+        let to = place.path().join(to);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(fixtures.join(from), &to).unwrap();
+        copied.push((fs::read(&to).unwrap(), to));
+    }
+    let simulate = |args: &[&str]| {
+        let mut command = Command::new(binary());
+        command.arg("simulate").args(args).current_dir(place.path()).env_clear().stdin(Stdio::null());
+        command
+            .env("HOME", place.path())
+            .env("USERPROFILE", place.path())
+            .env("CODEX_HOME", place.path().join("codex"));
+        let output = command.output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = simulate(&["--html", "page.html"]);
+    // The file that continues the other one has one request of its own.
+    let first = "3 sessions (2 of Claude Code, 1 of Codex) on 3 days: 11 requests\npaid, at list prices:";
+    assert!(table.starts_with(first) && table.contains("Nothing of them has left this machine."), "{table}");
+    assert!(table.contains("not understood, and skipped: 3 lines"), "{table}");
+    assert!(fs::read_to_string(place.path().join("page.html")).unwrap().contains("<pre id=\"verdict\">3 sessions (2 "));
+
+    // Opus 4.5 is $5 a million, 6.25 and 10 for writing, 0.5 for reading, 25 for output; Haiku 4.5 a fifth; GPT-5.4 $2.5, 0.25
+    // and 15. In millionths of a cent: input, read, written, written for an hour, output.
+    let opus = |plain: u64, read: u64, written: u64, hour: u64, output: u64| {
+        plain * 5000 + read * 500 + written * 6250 + hour * 10_000 + output * 25_000
+    };
+    let paid_claude: u64 =
+        opus(3 + 1 + 2 + 2 + 3 + 3, 12_003 + 12_404 + 9000, 12_000 + 400 + 30 + 11_000 + 12_500, 3450, 259)
+            + opus(3, 0, 3000, 0, 24) / 5;
+    let (input, cached, output): (u64, u64, u64) =
+        (9000 + 9100 + 9200 + 8000, 2000 + 8960 + 9088 + 2000, 50 + 10 + 300 + 12);
+    let paid_codex: u64 = (input - cached) * 2500 + cached * 250 + output * 15_000;
+    let json: serde_json::Value = serde_json::from_str(&simulate(&["--json"])).unwrap();
+    let verdict = &json["verdict"];
+    assert_eq!(verdict["paid"]["dollars"], paid_claude + paid_codex, "{verdict}");
+    assert_eq!((&verdict["saved"], &verdict["policy"]), (&0.into(), &"present".into()));
+    for total in json["totals"].as_array().unwrap() {
+        assert_eq!(total["dollars"], paid_claude + paid_codex, "without an edit, what was paid: {total}");
+    }
+    for (before, path) in copied {
+        assert_eq!(fs::read(path).unwrap(), before);
+    }
+}
+
+#[test]
+fn recorded_bills_cost_what_a_study_says() {
+    let Some(folder) = std::env::var_os("ABRIDGE_USAGE").map(PathBuf::from) else { return };
+    let file = fs::read_to_string(folder.join("develop.jsonl")).unwrap();
+    let sessions: Vec<serde_json::Value> = file.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let prices = PriceList::new(&prices::Settings::default(), "");
+    let mut paid = std::collections::BTreeMap::<_, f64>::new();
+    for session in &sessions {
+        let requests = session["requests"].as_array().unwrap();
+        let entries = session["entries"].as_array().unwrap();
+        let number = |value: &serde_json::Value| value.as_u64().unwrap();
+        let mut add = |request: &serde_json::Value, output: u64| {
+            let [input, cached, short, hour] = [1, 2, 3, 4].map(|field| number(&request[field]));
+            let (input, written) = (input + cached + short + hour, short + hour);
+            let usage = Usage { input, cached, written, written_hour: hour, output: output.max(number(&request[5])) };
+            let model = session["models"][usize::try_from(number(&request[9])).unwrap()].as_str();
+            let cost = prices.dollars(model).unwrap().cost(&usage).dollars();
+            *paid.entry(session["client"].as_str().unwrap()).or_default() += cost;
+        };
+        for (n, request) in requests.iter().enumerate() {
+            let place = |request: &serde_json::Value| usize::try_from(number(&request[12])).unwrap();
+            let end = requests.get(n + 1).map_or(entries.len(), place);
+            let chars = |kind: &str, field: usize| -> usize {
+                let of_kind = entries[place(request)..end.max(place(request))].iter().filter(|entry| entry[0] == kind);
+                let chars = of_kind.map(|entry| entry[field].as_u64().or_else(|| entry[field].as_str()?.parse().ok()));
+                chars.map(|chars| usize::try_from(chars.unwrap_or_default()).unwrap()).sum()
+            };
+            let chars = AnswerChars { text: chars("t", 1), arguments: chars("a", 1), signatures: chars("k", 2) };
+            add(request, if number(&request[11]) == 1 { 0 } else { estimated_output(chars) });
+        }
+        for request in session["sidechains"].as_array().unwrap().iter().flat_map(|chain| chain.as_array().unwrap()) {
+            let chars = usize::try_from(number(&request[14])).unwrap();
+            add(request, AnswerChars { text: chars, ..AnswerChars::default() }.of_agent());
+        }
+    }
+    for (client, expected) in [("claude-code", 1482.24), ("codex", 120.14)] {
+        let error = (paid[client] / expected - 1.0).abs();
+        assert!(error < 0.003, "{client} cost {}, and not {expected}", paid[client]);
+    }
 }

@@ -4,12 +4,15 @@
 //! policy of these tests a pass is made at once and keeps nothing that the model has read, so that the answer to a request
 //! sees one result: the newest.
 
+use std::slice;
+
 use bytes::Bytes;
 
 use super::*;
 use crate::planner::{PlanSettings, Planner};
-use crate::simulate::{Prices, SummarySource, play};
+use crate::simulate::{Prices, SummarySource};
 use crate::tokens::Counter;
+use crate::tokens::prices::PriceList;
 
 /// The formats that a session is written in.
 const FORMATS: [&str; 3] = ["chat", "responses", "messages"];
@@ -81,11 +84,20 @@ const KEEP_NONE: &str = r#"
 clear_tool_results = { when = 'any', trigger = { tokens = 1 }, keep = { results = 0 }, keep_reads = 0, clear_at_least = 0, placeholder = "gone" }
 "#;
 
+fn measured_of(transcript: &Transcript, measured: Measure<'_>) -> Measured {
+    let prices = PriceList::new(&measured.planner.settings.prices, "");
+    measure(transcript, measured, &mut Bill::new(&[], &[], &prices, 0)).unwrap()
+}
+
+fn measured_regret(transcript: &Transcript, measured: Measure<'_>) -> Regret {
+    measured_of(transcript, measured).regret
+}
+
 fn regret_under(settings: &str, body: String) -> Regret {
     let transcript = Transcript::new(body.into(), None).unwrap();
     let planner = planner(settings);
     let measured = Measure { planner: &planner, conditions: &Conditions::default(), placebo: None };
-    measure(&transcript, measured, SummaryCache::default()).unwrap()
+    measured_regret(&transcript, measured)
 }
 
 /// The regret under [`KEEP_NONE`] of a session in which three files are read and then something is done.
@@ -244,7 +256,7 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     let planner = planner(KEEP_NONE);
     let mut recalls = Recalls::default();
     recalls.add(dialect_of("chat"), 7, &regret.list[0], &Keys::well_known(), &mut Watch::default());
-    let mut player = Player::new(Some("m"), &planner, SummarySource::default(), SummaryCache::default());
+    let mut player = Player::new(Some("m"), &planner, SummarySource::default());
     for (n, &length) in transcript.request_lengths().iter().enumerate() {
         let inserted = if n > 3 { recalls.inserted.as_slice() } else { &[] };
         player.edit_and_send(transcript.request(length, inserted)).unwrap();
@@ -272,17 +284,17 @@ fn recalls_cost_what_the_requests_with_them_cost() {
     let planner = planner(KEEP_NONE);
     let transcript = Transcript::new(body.into(), None).unwrap();
     let conditions = Conditions::default();
-    let plain = play::play(&transcript, &planner, &conditions).unwrap();
     let measured = Measure { planner: &planner, conditions: &conditions, placebo: None };
-    let regret = measure(&transcript, measured, SummaryCache::default()).unwrap();
+    let Measured { sent, regret, .. } = measured_of(&transcript, measured);
+    let plain: Vec<_> = sent.iter().map(|sent| sent.tokens).collect();
     assert_eq!(places(&regret), [(3, 2, LINE)]);
     // As they are: the question, 3 + 1 + 2 = 6; a call, 3 + 3 + 3 + 1 + 1 = 11; the results, 1012 and 1004; a cleared one,
     // 3 + 1 + 1 = 5; 3 for each request.
-    assert_eq!(plain.tokens[..3], [9, 9 + 11 + 1012, 9 + 11 + 5 + 11 + 1004]);
+    assert_eq!(plain[..3], [9, 9 + 11 + 1012, 9 + 11 + 5 + 11 + 1004]);
     // With the recall: that of the third request again, whose last result is cleared now, then the recall, whose call has
     // 3 + 3 + 3 + 1 + 22 = 32, and its result of 1012. The last request has the answer, too: 3 + 3 + 8.
     let recall = [9 + 11 + 5 + 11 + 5 + 32 + 1012, 9 + 11 + 5 + 11 + 5 + 32 + 1012 + 3 + 3 + 8];
-    let tokens = [plain.tokens[0], plain.tokens[1], plain.tokens[2], recall[0], recall[1]];
+    let tokens = [plain[0], plain[1], plain[2], recall[0], recall[1]];
     // What each shares with the one before, in blocks: nothing before a result that was cleared, and at last all.
     let shared = [0, 0, 0, 0, 1024];
     let tenths: usize = tokens.iter().zip(shared).map(|(tokens, shared)| 10 * (tokens - shared) + shared).sum();
@@ -300,10 +312,10 @@ fn a_placebo_counts_what_the_results_of_another_session_have_by_chance() {
     };
     let planner = planner(KEEP_NONE);
     let noise = |own: &Transcript, other: &Transcript| {
-        let placebo = Placebo::of(other).unwrap();
+        let placebo = Placebo::of(slice::from_ref(other)).unwrap();
         let conditions = Conditions::default();
         let measured = Measure { planner: &planner, conditions: &conditions, placebo: Some(&placebo) };
-        let regret = measure(own, measured, SummaryCache::default()).unwrap();
+        let regret = measured_regret(own, measured);
         (regret.faults, regret.placebo)
     };
     let own = session(LINE, LINE);

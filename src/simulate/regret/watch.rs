@@ -150,11 +150,15 @@ impl Watch {
 
 impl Placebo {
     /// The results of a session.
-    pub(in crate::simulate) fn of(transcript: &Transcript) -> Result<Self, TranscriptError> {
-        let body = transcript.body();
-        let anatomy = Anatomy::unpaired(dialect::of_body(body), body)?;
-        let pieces = (0..transcript.n_messages()).flat_map(|n| anatomy.pieces(n));
-        Ok(Self(pieces.filter(|piece| piece.place.kind == PieceKind::Result).collect()))
+    pub(in crate::simulate) fn of(segments: &[Transcript]) -> Result<Self, TranscriptError> {
+        let mut results = Vec::new();
+        for segment in segments {
+            let body = segment.body();
+            let anatomy = Anatomy::unpaired(dialect::of_body(body), body)?;
+            let pieces = (0..segment.n_messages()).flat_map(|n| anatomy.pieces(n));
+            results.extend(pieces.filter(|piece| piece.place.kind == PieceKind::Result));
+        }
+        Ok(Self(results))
     }
 }
 

@@ -1,0 +1,193 @@
+//! Sessions of Codex: `~/.codex/sessions/**/rollout-*.jsonl`, one line for each item of the conversation.
+//!
+//! A `response_item` is an item of OpenAI Responses as it was sent or received. A `token_count` has the usage of the response
+//! that has just ended; one that repeats the total of the one before announces limits only. A `token_count` without an answer
+//! before it is the bill of a compaction. A `compacted` line puts `replacement_history` in place of all items.
+
+use std::io::BufRead;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::builder::{Builder, Step, Wire, id_of};
+use super::lines::each_line;
+use super::{IsElsewhere, Session, time};
+use crate::dialect::Usage;
+use crate::simulate::TranscriptError;
+
+const HOST: &str = "api.openai.com";
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    timestamp: Option<&'a str>,
+    #[serde(borrow)]
+    payload: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Context<'a> {
+    model: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct Item<'a> {
+    #[serde(rename = "type")]
+    kind: Option<&'a str>,
+    role: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    info: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Info {
+    total_token_usage: Option<Tokens>,
+    last_token_usage: Option<Tokens>,
+    model_context_window: Option<usize>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct Tokens {
+    #[serde(rename = "input_tokens")]
+    input: u64,
+    #[serde(rename = "cached_input_tokens")]
+    cached: u64,
+    #[serde(rename = "output_tokens")]
+    output: u64,
+    #[serde(rename = "total_tokens")]
+    total: u64,
+}
+
+#[derive(Deserialize)]
+struct Compacted<'a> {
+    message: Option<String>,
+    #[serde(borrow)]
+    replacement_history: Option<Vec<&'a RawValue>>,
+}
+
+/// What an item is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Input,
+    Answer,
+    /// It is not sent to the model.
+    Beside,
+}
+
+struct Reader<'a> {
+    builder: Builder<'a>,
+    /// When the newest item of the client came.
+    at: Option<i64>,
+    /// Whether the last item belongs to an answer that has not ended.
+    is_answering: bool,
+    /// Whether the last request waits for its usage.
+    waits: bool,
+    total: u64,
+}
+
+pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
+    let builder = Builder::new(Wire::Responses, Some(HOST), is_elsewhere);
+    let mut reader = Reader { builder, at: None, is_answering: false, waits: false, total: 0 };
+    let skipped = each_line(file, |line| {
+        let line = serde_json::from_slice::<Line<'_>>(line).ok();
+        line.and_then(|line| reader.line(&line)).is_some()
+    })?;
+    Ok(Session { transcripts: reader.builder.finish()?, skipped })
+}
+
+impl Reader<'_> {
+    /// Takes a line. `None` if it is not understood.
+    fn line(&mut self, line: &Line<'_>) -> Option<()> {
+        let payload = line.payload.get();
+        let at = line.timestamp.and_then(time::seconds);
+        match line.kind {
+            "turn_context" => {
+                let context: Context<'_> = serde_json::from_str(payload).ok()?;
+                context.model.into_iter().for_each(|model| self.builder.set_model(model));
+            }
+            "response_item" => self.item(payload, at)?,
+            "event_msg" => {
+                let event: Event<'_> = serde_json::from_str(payload).ok()?;
+                if let Some(info) = event.info.filter(|_| event.kind == "token_count") {
+                    let info: Option<Info> = serde_json::from_str(info.get()).ok()?;
+                    if let Some(info) = info {
+                        self.tokens(&info, line.timestamp);
+                    }
+                }
+            }
+            "compacted" => self.compacted(&serde_json::from_str(payload).ok()?),
+            "session_meta" | "world_state" | "inter_agent_communication" => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn item(&mut self, item: &str, at: Option<i64>) -> Option<()> {
+        match kind(&serde_json::from_str(item).ok()?) {
+            Kind::Beside => return Some(()),
+            Kind::Input => {
+                (self.is_answering, self.at) = (false, at.or(self.at));
+            }
+            Kind::Answer if !self.is_answering => {
+                self.builder.request(Step { at: self.at.or(at), ..Step::default() });
+                (self.is_answering, self.waits) = (true, true);
+            }
+            Kind::Answer => {}
+        }
+        self.builder.push(item.as_bytes());
+        Some(())
+    }
+
+    fn tokens(&mut self, info: &Info, timestamp: Option<&str>) {
+        let Info { total_token_usage, last_token_usage: Some(last), model_context_window } = *info else { return };
+        if let Some(window) = model_context_window {
+            self.builder.set_window(window);
+        }
+        let total = total_token_usage.unwrap_or_default().total;
+        if total != 0 && std::mem::replace(&mut self.total, total) == total {
+            return;
+        }
+        let id = timestamp.map_or(0, |timestamp| id_of(&format!("{timestamp} {total}")));
+        let usage =
+            Usage { input: last.input, cached: last.cached.min(last.input), output: last.output, ..Usage::default() };
+        if !self.waits {
+            self.builder.request(Step { at: timestamp.and_then(time::seconds), ..Step::default() });
+        }
+        self.builder.bill(id, usage);
+        (self.is_answering, self.waits) = (false, false);
+    }
+
+    fn compacted(&mut self, compacted: &Compacted<'_>) {
+        self.builder.cut(0);
+        (self.is_answering, self.waits) = (false, false);
+        match (&compacted.replacement_history, &compacted.message) {
+            (Some(items), _) => items.iter().for_each(|item| self.builder.push(item.get().as_bytes())),
+            (None, Some(summary)) => {
+                let text = serde_json::to_string(summary).unwrap_or_default();
+                self.builder.push(
+                    format!(r#"{{"type":"message","role":"user","content":[{{"type":"input_text","text":{text}}}]}}"#)
+                        .as_bytes(),
+                );
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+fn kind(item: &Item<'_>) -> Kind {
+    match (item.kind.unwrap_or("message"), item.role) {
+        ("message", Some("assistant")) => Kind::Answer,
+        ("message", _) => Kind::Input,
+        ("ghost_snapshot" | "compaction_trigger" | "other", _) => Kind::Beside,
+        (kind, _) if kind.ends_with("_output") || kind.starts_with("compaction") => Kind::Input,
+        _ => Kind::Answer,
+    }
+}
