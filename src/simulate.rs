@@ -15,7 +15,7 @@
 //! # How the cost is computed
 //! The unit is the price of an uncached input token. Tokens read from the cache cost `cache_read`; those that fill
 //! whole blocks behind them cost `cache_write`, as they are written for the next request; the rest of the last block
-//! costs 1. What sessions with recorded usage cost in dollars is in [`bill`].
+//! costs 1. What sessions with recorded usage cost in dollars is in `bill`.
 //!
 //! # Segments
 //! Where an agent has put a summary in place of all before it, the model has not seen both sides. Such a transcript is

@@ -336,8 +336,9 @@ fn usage_of(response: &Value) -> Option<Usage> {
     Some(Usage {
         input: tokens(&usage["input_tokens"]),
         cached: tokens(&usage["input_tokens_details"]["cached_tokens"]),
+        written: tokens(&usage["input_tokens_details"]["cache_write_tokens"]),
+        written_hour: 0,
         output: tokens(&usage["output_tokens"]),
-        ..Usage::default()
     })
 }
 

@@ -21,9 +21,14 @@ impl Verdict {
         Self { figures: if is_dry_run { dry_run } else { edited }, is_dry_run }
     }
 
-    /// Whether there is something to say.
+    /// Whether there is nothing to say, since no answer has reported its tokens.
     pub fn is_empty(&self) -> bool {
-        self.figures.requests == 0
+        self.figures.billed.input == 0
+    }
+
+    /// Whether it is about edits.
+    pub fn is_of_edits(&self) -> bool {
+        !self.is_empty() && self.figures.edited > 0
     }
 
     /// What was billed, and what the same requests cost with all of their tokens.
@@ -44,6 +49,10 @@ impl fmt::Display for Verdict {
         let Figures { requests, edited, unpriced, unreported, asked_again, .. } = self.figures;
         let ((cost, full_cost), (tokens, all_tokens)) = (self.costs(), self.tokens());
         let (saved, would) = if self.is_dry_run { ("would have saved", "would be ") } else { ("saved", "") };
+        if self.is_empty() {
+            write!(f, "no tokens were reported for {}", count(requests, "request"))?;
+            return Ok(());
+        }
         if edited == 0 {
             write!(f, "nothing {would}edited in {}", count(requests, "request"))?;
         } else if full_cost > Nanodollars(0) {
@@ -106,6 +115,7 @@ mod tests {
             cost: Nanodollars(11_260_000_000),
             other_cost: Nanodollars(13_100_000_000),
             asked_again: 2,
+            billed: Usage { input: 1, ..Usage::default() },
             ..Figures::default()
         };
         assert_eq!(said(false, figures), "saved $1.84 of $13.10 (14 %) · 2 results asked for again");
@@ -127,14 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_edited_is_said() {
-        let figures = Figures {
-            requests: 1,
-            cost: Nanodollars(420_000_000),
-            other_cost: Nanodollars(420_000_000),
-            ..Figures::default()
-        };
+    fn nothing_edited_and_nothing_reported_are_said() {
+        let cost = Nanodollars(420_000_000);
+        let billed = Usage { input: 1, ..Usage::default() };
+        let figures = Figures { requests: 1, cost, other_cost: cost, billed, ..Figures::default() };
         assert_eq!(said(false, figures), "nothing edited in 1 request, which cost $0.42");
+        let unreported = Figures { requests: 2, edited: 2, unreported: 2, ..Figures::default() };
+        assert_eq!(said(false, unreported), "no tokens were reported for 2 requests");
         assert!(Verdict::of(&Page::default()).is_empty());
     }
 }

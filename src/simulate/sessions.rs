@@ -1,16 +1,16 @@
 //! Sessions as agents keep them on disk: finds them, and reads them as transcripts whose requests have their recorded usage.
 //!
 //! A file is only read. Each line is read as a stream and has a limit; a line that no reader knows is counted and skipped.
-//! The files have neither tool definitions nor the agent's instructions. [`Transcript::padded`] adds a text of as many tokens
+//! The files have neither tool definitions nor the agent's instructions. `Transcript::padded` adds a text of as many tokens
 //! as the first recorded request had more than its messages, so that policies see the sizes that the upstream saw.
 //!
 //! | agent | files | source of the format |
 //! |---|---|---|
-//! | Claude Code | [`claude_code`] | the files themselves, versions 1.0 to 2.1 |
-//! | Codex | [`codex`] | `codex-rs/protocol/src/protocol.rs` of openai/codex |
-//! | pi | [`pi`] | `packages/coding-agent/docs/session.md` of badlogic/pi-mono |
-//! | Gemini CLI | [`gemini`] | `packages/core/src/services/chatRecordingTypes.ts` of google-gemini/gemini-cli |
-//! | Cline | [`cline`] | `src/core/storage/disk.ts` of cline/cline |
+//! | Claude Code | `claude_code` | the files themselves, versions 1.0 to 2.1 |
+//! | Codex | `codex` | `codex-rs/protocol/src/protocol.rs` of openai/codex |
+//! | pi | `pi` | `packages/coding-agent/docs/session.md` of badlogic/pi-mono |
+//! | Gemini CLI | `gemini` | `packages/core/src/services/chatRecordingTypes.ts` of google-gemini/gemini-cli |
+//! | Cline | `cline` | `src/core/storage/disk.ts` of cline/cline |
 //!
 //! Goose and newer versions of opencode keep their sessions in `SQLite`, and are not read.
 
