@@ -205,7 +205,7 @@ mod rows {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::{Account, Figures};
+    use crate::ledger::{Account, Figures};
 
     #[derive(Deserialize, Serialize)]
     struct Row {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
@@ -11,15 +11,12 @@ use super::planning::BLOCKING_FROM;
 use super::*;
 use crate::conversation::{CallId, Conversation};
 use crate::dialect::{self, Answer, CallInput, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Stop};
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
+use crate::payload::{ChainKey, PayloadKey};
 use crate::planner::{Offload, PlanSettings};
 use crate::recall::Via;
 use crate::span::Span;
 use crate::store::tests::memory::MemoryStore;
-use crate::store::{
-    self, Clock, Note, NoteGroup, Offered, Page, PageQuery, PayloadInfo, RedbStore, Stats, StoreFuture, SweepResult,
-    Verified,
-};
+use crate::store::{self, Clock, RedbStore};
 use crate::string_index::StringIndex;
 use crate::summary::{Prompt, SummaryInput};
 use crate::tokens::{Gauge, Meter};
@@ -27,7 +24,10 @@ use crate::tokens::{Gauge, Meter};
 mod kept_recalls;
 mod known;
 mod lifetimes;
+mod stuck;
 mod threads;
+
+use stuck::Stuck;
 
 fn chat() -> &'static dyn Dialect {
     dialect::for_path("/v1/chat/completions").unwrap()
@@ -239,106 +239,6 @@ async fn counting_tokens_does_not_block_other_requests() {
     let ((), n_served) = tokio::join!(large, small);
     assert!(n_served >= 5, "{n_served} served");
     assert!(config.planner.meter.n_tokenised() > 400_000);
-}
-
-/// A store whose disk does not answer; of summaries, unless it is told to.
-#[derive(Debug)]
-struct Stuck(MemoryStore, AtomicBool);
-
-impl Stuck {
-    fn new() -> Self {
-        Self(MemoryStore::new(store::Settings::default(), Clock::system()), AtomicBool::new(false))
-    }
-
-    fn answers(&self) -> bool {
-        self.1.load(Ordering::Relaxed)
-    }
-}
-
-impl Store for Stuck {
-    fn put(&self, _: Vec<(PayloadKey, Payload)>, _: Lifetime) -> StoreFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
-    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
-        self.0.load(key)
-    }
-
-    fn verify(&self) -> StoreFuture<'_, Verified> {
-        self.0.verify()
-    }
-
-    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {
-        self.0.was_swept(key)
-    }
-
-    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()> {
-        self.0.touch(keys)
-    }
-
-    fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
-        if self.answers() { self.0.offer_summary(place, summary) } else { Box::pin(std::future::pending()) }
-    }
-
-    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
-        if self.answers() { self.0.summary(beginning) } else { Box::pin(std::future::pending()) }
-    }
-
-    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
-        Box::pin(std::future::pending())
-    }
-
-    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()> {
-        self.0.touch_summaries(beginnings)
-    }
-
-    fn put_inspected(&self, _: String, _: Bytes, _: usize) -> StoreFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
-    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
-        self.0.inspected(id)
-    }
-
-    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
-        self.0.trim_inspected(most)
-    }
-
-    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
-        self.0.note(note, keep)
-    }
-
-    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>> {
-        self.0.notes(group)
-    }
-
-    fn sweep(&self) -> StoreFuture<'_, SweepResult> {
-        self.0.sweep()
-    }
-
-    fn maintain(&self) -> StoreFuture<'_, ()> {
-        self.0.maintain()
-    }
-
-    fn compact(&self) -> StoreFuture<'_, ()> {
-        self.0.compact()
-    }
-
-    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {
-        self.0.list(most)
-    }
-
-    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
-        self.0.page(query)
-    }
-
-    fn stats(&self) -> StoreFuture<'_, Stats> {
-        self.0.stats()
-    }
-
-    fn close(&self) -> StoreFuture<'_, ()> {
-        self.0.close()
-    }
 }
 
 #[tokio::test]

@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::payload::{Caller, ChainKey, Keys, Lifetime, MediaType, Payload, PayloadKey, Place};
 use crate::store::{
-    Clock, IN_USE, Note, NoteGroup, NoteKind, Offered, Owner, Page, PageQuery, Settings, Store, StoreErrorKind,
-    StoreFuture, Time,
+    Clock, IN_USE, Offered, Owner, Page, PageQuery, Settings, Store, StoreErrorKind, StoreFuture, Time,
 };
 use crate::units::{ByteSize, Period};
 
@@ -71,30 +69,9 @@ pub async fn suite_of_engines<S: Store>(open: impl AsyncFn(Settings, Clock) -> S
     remembers_what_was_swept(default().await).await;
     keeps_summaries(default().await).await;
     keeps_the_last_requests(default().await).await;
-    keeps_notes(default().await).await;
     lists_page_by_page(default().await).await;
     compacts(&default().await.0).await;
     refuses_all_once_closed(&default().await.0).await;
-}
-
-async fn keeps_notes((store, clock): (impl Store, TestClock)) {
-    let note = |kind, n: u8, value: &'static str| Note {
-        kind,
-        key: ChainKey::from_bytes([n; 16]),
-        value: Bytes::from_static(value.as_bytes()),
-    };
-    let day = Duration::from_secs(DAY);
-    assert_eq!(store.notes(NoteGroup::Ledger).await.unwrap(), []);
-    store.note(note(NoteKind::Ledger, 1, "before"), day).await.unwrap();
-    store.note(note(NoteKind::Ledger, 1, "after"), 2 * day).await.unwrap();
-    store.note(note(NoteKind::Ledger, 2, "short"), day).await.unwrap();
-    store.note(note(NoteKind::Window, 1, "of the fleet"), 9 * day).await.unwrap();
-    let mut kept = store.notes(NoteGroup::Ledger).await.unwrap();
-    kept.sort_by_key(|note| note.key);
-    assert_eq!(kept, [note(NoteKind::Ledger, 1, "after"), note(NoteKind::Ledger, 2, "short")]);
-    assert_eq!(store.notes(NoteGroup::Fleet).await.unwrap(), [note(NoteKind::Window, 1, "of the fleet")]);
-    clock.forward(DAY + 1);
-    assert_eq!(store.notes(NoteGroup::Ledger).await.unwrap(), [note(NoteKind::Ledger, 1, "after")]);
 }
 
 async fn gives_back_what_was_put(store: &impl Store) {

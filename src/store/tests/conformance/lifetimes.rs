@@ -1,10 +1,12 @@
-//! Cases about payloads that are kept longer than others.
+//! Cases about payloads that are kept longer than others, and notes that are kept for a time.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::{DAY, TestClock, dense, key};
-use crate::payload::Lifetime;
-use crate::store::{Clock, IN_USE, Settings, Store};
+use crate::payload::{ChainKey, Lifetime};
+use crate::store::{Clock, IN_USE, Note, NoteGroup, NoteKind, Settings, Store};
 use crate::units::Period;
 
 /// Runs the cases.
@@ -18,6 +20,7 @@ pub(super) async fn suite<S: Store>(open: &impl AsyncFn(Settings, Clock) -> S) {
     a_use_begins_the_lifetime_anew(with(Settings::default()).await).await;
     let short = Settings { keep_for_chained: Period::secs(60), ..Settings::default() };
     never_keeps_the_chained_ones_shorter(with(short).await).await;
+    notes_are_kept_until_they_expire(with(Settings::default()).await).await;
 }
 
 async fn put(store: &impl Store, payload: &Bytes, lifetime: Lifetime) {
@@ -105,4 +108,24 @@ pub(super) async fn what_expires_first_goes_first((store, clock): (impl Store, T
     put(&store, &usual, Lifetime::Usual).await;
     store.sweep().await.unwrap();
     assert_eq!(stored(&store, [&chained, &usual, &last]).await, [false, true, true]);
+}
+
+async fn notes_are_kept_until_they_expire((store, clock): (impl Store, TestClock)) {
+    let note = |kind, n: u8, value: &'static str| Note {
+        kind,
+        key: ChainKey::from_bytes([n; 16]),
+        value: Bytes::from_static(value.as_bytes()),
+    };
+    let day = Duration::from_secs(DAY);
+    assert_eq!(store.notes(NoteGroup::Ledger).await.unwrap(), []);
+    store.note(note(NoteKind::Ledger, 1, "before"), day).await.unwrap();
+    store.note(note(NoteKind::Ledger, 1, "after"), 2 * day).await.unwrap();
+    store.note(note(NoteKind::Ledger, 2, "short"), day).await.unwrap();
+    store.note(note(NoteKind::Window, 1, "of the fleet"), 9 * day).await.unwrap();
+    let mut kept = store.notes(NoteGroup::Ledger).await.unwrap();
+    kept.sort_by_key(|note| note.key);
+    assert_eq!(kept, [note(NoteKind::Ledger, 1, "after"), note(NoteKind::Ledger, 2, "short")]);
+    assert_eq!(store.notes(NoteGroup::Fleet).await.unwrap(), [note(NoteKind::Window, 1, "of the fleet")]);
+    clock.forward(DAY + 1);
+    assert_eq!(store.notes(NoteGroup::Ledger).await.unwrap(), [note(NoteKind::Ledger, 1, "after")]);
 }

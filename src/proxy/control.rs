@@ -1,0 +1,50 @@
+//! What the app asks of the proxy, and does with it.
+
+use std::sync::Arc;
+
+use super::{LiveConfig, Proxy};
+use crate::history::History;
+use crate::ledger::Verdict;
+use crate::metrics::Metrics;
+
+impl Proxy {
+    /// Replaces the configuration. Running requests keep the old one.
+    pub fn reload(&self, live: LiveConfig) {
+        self.live.store(Arc::new(live));
+    }
+
+    /// The history of the last requests.
+    pub fn history(&self) -> &History {
+        &self.accounting.history
+    }
+
+    /// The metrics of all requests.
+    pub fn metrics(&self) -> &Metrics {
+        &self.accounting.metrics
+    }
+
+    /// The current configuration.
+    pub fn live(&self) -> Arc<LiveConfig> {
+        self.live.load_full()
+    }
+
+    /// Makes `/abridge/readyz` report 503, and ends the event streams.
+    pub fn drain(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Stores what the ledger has counted.
+    pub async fn save_ledger(&self) {
+        self.engine.bookkeeper().save().await;
+    }
+
+    /// What the edits have saved since the start.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::of(&self.accounting.ledger.since_start())
+    }
+
+    /// How many summaries were made.
+    pub fn summaries_made(&self) -> u64 {
+        self.engine.summary_counts().made
+    }
+}
