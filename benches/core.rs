@@ -224,7 +224,7 @@ fn operations<'a>(planners: &'a Planners, bodies: &'a Bodies) -> Vec<Operation<'
         Operation::new("index strings", clean, move || index(clean)),
         Operation::new("parse", clean, move || dialect.parse(clean)),
         Operation::new("parse, strings indexed", clean, move || dialect.parse_indexed(clean, &strings).is_ok()),
-        Operation::new("parse, escaped key (serde_json)", escaped, move || dialect.parse(escaped)),
+        Operation::new("parse, escaped key", escaped, move || dialect.parse(escaped)),
         Operation::new("plan, nothing to edit", clean, move || patching.plan(dialect, clean)),
     ];
     for (name, body) in elsewhere {
