@@ -30,8 +30,8 @@ use crate::tokens::Meter;
 use crate::upstream::{KeyHeader, routes};
 
 pub mod beside;
-mod fleet;
 pub mod manual_summary;
+mod notes;
 mod running;
 mod startup;
 mod store;
@@ -129,7 +129,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         }
     }
     drop(reloads);
-    let ended = Arc::clone(&reloader.proxy);
+    let proxy = reloader.proxy;
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let drained = tokio::select! {
         drained = running.drain(grace, TASK_DRAIN_TIMEOUT) => drained,
@@ -142,9 +142,8 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         }
         DrainOutcome::Interrupted => tracing::warn!("stopped at once by a second signal"),
     }
-    let verdict = ended.verdict();
-    if !verdict.is_empty() {
-        tracing::info!("since the start: {verdict}");
+    if let Some(savings) = proxy.savings() {
+        tracing::info!("since the start: {savings}");
     }
     Ok(drained)
 }

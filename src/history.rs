@@ -197,8 +197,8 @@ pub struct TokenTotals {
 pub struct RunTotals {
     /// Its requests.
     pub totals: Totals,
-    /// What the edits have saved, in words; empty if no answer was billed.
-    pub verdict: String,
+    /// What the edits have saved, in words, if that is known.
+    pub savings: Option<String>,
     /// The texts that were taken out and stored.
     pub stored: u64,
     /// The summaries that were made.

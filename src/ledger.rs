@@ -1,10 +1,10 @@
 //! The ledger: what answers cost, and what they would have cost without the edits, by day, upstream, model, policy, client and
 //! caller. It has names and numbers, and nothing of what messages say.
 //!
-//! Each process counts what it has seen, and stores a page for each day under a key of its own. What several processes, or one
-//! after the other, have stored adds up when it is read.
+//! Each process counts what it has seen, and stores the rows of each day under a key of its own. The rows of several processes
+//! are added when the ledger is read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::tokens::Usage;
 use crate::tokens::prices::{KnownRates, Nanodollars};
-use crate::units::civil;
+use crate::units::date_of_day;
 
-mod estimate;
-mod verdict;
+mod counterfactual;
+mod savings;
 
-pub use estimate::Forms;
-pub use verdict::Verdict;
+pub use counterfactual::Counterfactual;
+pub use savings::Savings;
 
 /// What one process has counted. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -27,15 +27,32 @@ pub struct Ledger(Arc<std::sync::Mutex<Counted>>);
 
 #[derive(Debug, Default)]
 struct Counted {
-    days: BTreeMap<u32, Page>,
-    // The days whose pages are not stored as they are now.
-    unsaved: BTreeSet<u32>,
-    since_start: Page,
+    days: BTreeMap<u32, DayState>,
+    /// The rows of earlier days, which are stored.
+    earlier: Rows,
 }
 
-/// The rows of one day.
+#[derive(Debug, Default)]
+struct DayState {
+    rows: Rows,
+    n_changes: u64,
+    /// How many of the changes are stored.
+    n_stored: u64,
+}
+
+/// The rows of one day that are not stored as they are now.
+#[derive(Debug)]
+pub struct UnsavedDay {
+    /// The day, in days since 1970.
+    pub day: u32,
+    /// The rows.
+    pub rows: Rows,
+    n_changes: u64,
+}
+
+/// Sums by account.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Page(#[serde(with = "rows")] BTreeMap<Account, Figures>);
+pub struct Rows(#[serde(with = "list")] BTreeMap<Account, Figures>);
 
 /// What a row is about. Clients choose some of the names, so all of them have a limit.
 #[derive(Clone, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -55,7 +72,8 @@ pub struct Account {
     pub dry_run: bool,
 }
 
-/// The sums of a row.
+/// The sums of a row. Of the costs with and without the edits one was billed, and the other is an estimate: in a dry run the one
+/// with the edits.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Figures {
@@ -63,29 +81,35 @@ pub struct Figures {
     pub requests: u64,
     /// Those that were edited, or would have been.
     pub edited: u64,
-    /// Those whose answer reported no tokens.
+    /// Requests and summaries whose answer reported no tokens.
     pub unreported: u64,
-    /// Those whose model has no price.
+    /// Requests and summaries whose model has no price.
     pub unpriced: u64,
     /// The tokens as billed.
     pub billed: Usage,
-    /// The input tokens of the same requests in their other form: without the edits, or in a dry run with them.
-    pub other_input: u64,
-    /// What the billed tokens cost.
-    pub cost: Nanodollars,
-    /// What the requests would have cost in their other form.
-    pub other_cost: Nanodollars,
+    /// The input tokens with the edits.
+    pub edited_input: u64,
+    /// The input tokens without the edits.
+    pub unedited_input: u64,
+    /// The cost with the edits, in billionths of a dollar.
+    pub edited_cost: Nanodollars,
+    /// The cost without the edits, in billionths of a dollar.
+    pub unedited_cost: Nanodollars,
     /// Results that the model has asked for again after they were cleared.
     pub asked_again: u64,
     /// Calls for summaries, which are not among the requests.
     pub summaries: u64,
 }
 
-/// How many rows a page has; what comes beyond them is counted for the model `other` of the client `other`.
+/// How many rows there are at most; further accounts are counted for the model `other` of the client `other`.
 const MAX_ROWS: usize = 256;
 
-/// The longest name of a row, in characters.
+/// The longest name in an account, in characters.
 const MAX_NAME: usize = 64;
+
+/// How many days are kept here: the last two, as a clock may be set back, and more while the store fails.
+const KEPT_DAYS: usize = 2;
+const MAX_DAYS: usize = 8;
 
 /// The length of a day, in seconds.
 const DAY: u64 = 24 * 60 * 60;
@@ -94,7 +118,7 @@ const DAY: u64 = 24 * 60 * 60;
 
 impl Ledger {
     /// Adds what was counted now.
-    pub fn add(&self, account: Account, figures: Figures) {
+    pub fn add(&self, account: Account, figures: &Figures) {
         self.add_on(today(), account, figures);
     }
 
@@ -108,52 +132,73 @@ impl Ledger {
             client: "abridge".to_owned(),
             ..Account::default()
         };
+        let (unreported, billed) = (u64::from(billed.is_none()), billed.unwrap_or_default());
         let figures = Figures {
             summaries: 1,
-            unreported: u64::from(billed.is_none()),
+            unreported,
             unpriced: u64::from(rates.is_none()),
-            billed: billed.unwrap_or_default(),
-            cost: rates.zip(billed).map_or(Nanodollars::default(), |(rates, billed)| rates.cost(&billed)),
+            billed,
+            edited_input: billed.input,
+            edited_cost: rates.map_or(Nanodollars::default(), |rates| rates.cost(&billed)),
             ..Figures::default()
         };
-        self.add(account, figures);
+        self.add(account, &figures);
     }
 
-    fn add_on(&self, day: u32, account: Account, figures: Figures) {
-        let account = account.bounded();
+    fn add_on(&self, day: u32, mut account: Account, figures: &Figures) {
+        account.limit_names();
         self.with(|counted| {
-            counted.days.entry(day).or_default().add(account.clone(), &figures);
-            counted.unsaved.insert(day);
-            counted.since_start.add(account, &figures);
+            let counted_day = counted.days.entry(day).or_default();
+            counted_day.n_changes += 1;
+            counted_day.rows.add(account, figures);
+            counted.drop_days();
         });
     }
 
-    /// The pages that have changed since they were taken the last time, as they are to be stored.
-    pub fn take_unsaved(&self) -> Vec<(u32, Page)> {
+    /// What is to be stored. It stays so until [`Self::mark_saved`].
+    pub fn unsaved(&self) -> Vec<UnsavedDay> {
         self.with(|counted| {
-            let unsaved = std::mem::take(&mut counted.unsaved);
-            let page = |day: u32| Some((day, counted.days.get(&day)?.clone()));
-            let pages: Vec<_> = unsaved.into_iter().filter_map(page).collect();
-            // An answer may end a little after midnight that is counted for the day before.
-            while counted.days.len() > 2 {
-                counted.days.pop_first();
-            }
-            pages
+            let unsaved = counted.days.iter().filter(|(_, of)| of.n_stored < of.n_changes);
+            unsaved.map(|(day, of)| UnsavedDay { day: *day, rows: of.rows.clone(), n_changes: of.n_changes }).collect()
         })
     }
 
-    /// Has a page stored with the next ones, because it could not be stored now.
-    pub fn put_back(&self, day: u32) {
-        self.with(|counted| counted.unsaved.insert(day));
+    /// Notes that these rows are stored.
+    pub fn mark_saved(&self, saved: &UnsavedDay) {
+        self.with(|counted| {
+            if let Some(day) = counted.days.get_mut(&saved.day) {
+                day.n_stored = day.n_stored.max(saved.n_changes);
+            }
+            counted.drop_days();
+        });
     }
 
     /// All that this process has counted.
-    pub fn since_start(&self) -> Page {
-        self.with(|counted| counted.since_start.clone())
+    pub fn since_start(&self) -> Rows {
+        self.with(|counted| {
+            let mut all = counted.earlier.clone();
+            counted.days.values().for_each(|day| all.merge(&day.rows));
+            all
+        })
     }
 
     fn with<T>(&self, with: impl FnOnce(&mut Counted) -> T) -> T {
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Counted {
+    /// Keeps the last days, and what is not stored.
+    fn drop_days(&mut self) {
+        while self.days.len() > KEPT_DAYS {
+            let is_stored = self.days.first_key_value().is_none_or(|(_, day)| day.n_stored == day.n_changes);
+            if !is_stored && self.days.len() <= MAX_DAYS {
+                return;
+            }
+            if let Some((_, day)) = self.days.pop_first() {
+                self.earlier.merge(&day.rows);
+            }
+        }
     }
 }
 
@@ -166,41 +211,41 @@ pub fn today() -> u32 {
 
 /// A day as `2026-11-25`.
 pub fn date(day: u32) -> String {
-    let (year, month, day) = civil(day.into());
+    let (year, month, day) = date_of_day(day.into());
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-// === impl Page ===
+// === impl Rows ===
 
-impl Page {
-    /// Adds the rows of another page.
-    pub fn merge(&mut self, other: Self) {
-        for (account, figures) in other.0 {
-            self.add(account, &figures);
-        }
+impl Rows {
+    /// Adds other rows.
+    pub fn merge(&mut self, other: &Self) {
+        other.iter().for_each(|(account, figures)| self.add(account.clone(), figures));
     }
 
-    /// The rows.
-    pub fn rows(&self) -> impl Iterator<Item = (&Account, &Figures)> {
+    /// Each account, and its sums.
+    pub fn iter(&self) -> impl Iterator<Item = (&Account, &Figures)> {
         self.0.iter()
     }
 
-    /// The sum of the rows whose requests were sent as edited, or in a dry run as they came.
+    /// The sum over the requests of dry runs, or over all others.
     pub fn total(&self, dry_run: bool) -> Figures {
         let mut total = Figures::default();
-        self.rows().filter(|(account, _)| account.dry_run == dry_run).for_each(|(_, figures)| total.add(figures));
+        self.iter().filter(|(account, _)| account.dry_run == dry_run).for_each(|(_, figures)| total.add(figures));
         total
     }
 
     fn add(&mut self, account: Account, figures: &Figures) {
-        let has_place = self.0.len() < MAX_ROWS || self.0.contains_key(&account);
-        let account = if has_place { account } else { account.beyond() };
+        if let Some(sums) = self.0.get_mut(&account) {
+            return sums.add(figures);
+        }
+        let account = if self.0.len() < MAX_ROWS { account } else { account.other() };
         self.0.entry(account).or_default().add(figures);
     }
 }
 
-/// A page as it is written: each row one object.
-mod rows {
+/// Rows as they are written: a list of objects.
+mod list {
     use std::collections::BTreeMap;
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -221,30 +266,33 @@ mod rows {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Account, Figures>, D::Error> {
         let rows = Vec::<Row>::deserialize(from)?;
-        Ok(rows.into_iter().map(|Row { account, figures }| (account, figures)).collect::<BTreeMap<_, _>>())
+        Ok(rows.into_iter().map(|Row { account, figures }| (account, figures)).collect())
     }
 }
 
 // === impl Account ===
 
 impl Account {
-    fn bounded(self) -> Self {
-        let bounded = |name: String| name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
-        let Self { upstream, model, policy, client, caller, dry_run } = self;
-        let [upstream, model, policy, client, caller] = [upstream, model, policy, client, caller].map(bounded);
-        Self { upstream, model, policy, client, caller, dry_run }
+    fn limit_names(&mut self) {
+        let Self { upstream, model, policy, client, caller, dry_run: _ } = self;
+        for name in [upstream, model, policy, client, caller] {
+            let is_short_and_plain = name.len() <= MAX_NAME && name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+            if !is_short_and_plain {
+                *name = name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
+            }
+        }
     }
 
-    fn beyond(self) -> Self {
+    fn other(self) -> Self {
         const OTHER: &str = "other";
         Self { model: OTHER.to_owned(), client: OTHER.to_owned(), caller: OTHER.to_owned(), ..self }
     }
 }
 
 /// The name of a program, by its `user-agent`: `claude-cli/2.1.197 (external, cli)` is `claude-cli`.
-pub fn client_of(user_agent: Option<&str>) -> String {
+pub fn client_of(user_agent: Option<&str>) -> &str {
     let name = user_agent.unwrap_or_default().split(['/', ' ']).next().unwrap_or_default();
-    if name.is_empty() { "unknown".to_owned() } else { name.chars().take(MAX_NAME).collect() }
+    if name.is_empty() { "unknown" } else { name }
 }
 
 // === impl Figures ===
@@ -257,9 +305,10 @@ impl Figures {
             (&mut self.edited, other.edited),
             (&mut self.unreported, other.unreported),
             (&mut self.unpriced, other.unpriced),
-            (&mut self.other_input, other.other_input),
-            (&mut self.cost.0, other.cost.0),
-            (&mut self.other_cost.0, other.other_cost.0),
+            (&mut self.edited_input, other.edited_input),
+            (&mut self.unedited_input, other.unedited_input),
+            (&mut self.edited_cost.0, other.edited_cost.0),
+            (&mut self.unedited_cost.0, other.unedited_cost.0),
             (&mut self.asked_again, other.asked_again),
             (&mut self.summaries, other.summaries),
         ] {
@@ -278,41 +327,74 @@ mod tests {
     }
 
     fn one() -> Figures {
-        Figures { requests: 1, cost: Nanodollars(5), ..Figures::default() }
+        Figures { requests: 1, edited_cost: Nanodollars(5), ..Figures::default() }
+    }
+
+    fn n_requests(rows: &Rows) -> u64 {
+        rows.total(false).requests
     }
 
     #[test]
-    fn pages_of_several_processes_and_days_add_up() {
+    fn rows_of_several_processes_and_days_add_up() {
         let (one_process, other) = (Ledger::default(), Ledger::default());
-        one_process.add_on(0, account("a"), one());
-        one_process.add_on(0, account("a"), one());
-        one_process.add_on(1, account("a"), one());
-        other.add_on(0, account("b"), one());
-        let mut all = Page::default();
-        for (day, page) in one_process.take_unsaved().into_iter().chain(other.take_unsaved()) {
+        one_process.add_on(0, account("a"), &one());
+        one_process.add_on(0, account("a"), &one());
+        one_process.add_on(1, account("a"), &one());
+        other.add_on(0, account("b"), &one());
+        let mut all = Rows::default();
+        for UnsavedDay { day, rows, .. } in one_process.unsaved().into_iter().chain(other.unsaved()) {
             assert!(day < 2);
-            let stored = serde_json::to_string(&page).unwrap();
-            all.merge(serde_json::from_str(&stored).unwrap());
+            let stored = serde_json::to_string(&rows).unwrap();
+            all.merge(&serde_json::from_str(&stored).unwrap());
         }
         let of =
-            |model: &str| all.rows().find(|(account, _)| account.model == model).map(|(_, figures)| figures.requests);
-        assert_eq!((of("a"), of("b"), all.total(false).cost), (Some(3), Some(1), Nanodollars(20)));
-        assert!(one_process.take_unsaved().is_empty());
-        one_process.put_back(1);
-        assert_eq!(one_process.take_unsaved().len(), 1);
+            |model: &str| all.iter().find(|(account, _)| account.model == model).map(|(_, figures)| figures.requests);
+        assert_eq!((of("a"), of("b"), all.total(false).edited_cost), (Some(3), Some(1), Nanodollars(20)));
+    }
+
+    #[test]
+    fn what_changes_while_it_is_being_stored_is_stored_again() {
+        let ledger = Ledger::default();
+        ledger.add_on(0, account("a"), &one());
+        let being_stored = ledger.unsaved();
+        ledger.add_on(0, account("a"), &one());
+        ledger.mark_saved(&being_stored[0]);
+        let next = ledger.unsaved();
+        assert_eq!(next.iter().map(|unsaved| n_requests(&unsaved.rows)).collect::<Vec<_>>(), [2]);
+        ledger.mark_saved(&next[0]);
+        // The one before ends after it.
+        ledger.mark_saved(&being_stored[0]);
+        assert!(ledger.unsaved().is_empty());
+    }
+
+    #[test]
+    fn days_are_kept_until_they_are_stored_or_too_many() {
+        let ledger = Ledger::default();
+        for day in 0..20 {
+            ledger.add_on(day, account("a"), &one());
+        }
+        let unsaved = ledger.unsaved();
+        assert_eq!(unsaved.iter().map(|unsaved| unsaved.day).collect::<Vec<_>>(), (12..20).collect::<Vec<_>>());
+        for day in &unsaved {
+            ledger.mark_saved(day);
+        }
+        // The clock is set back.
+        ledger.add_on(18, account("a"), &one());
+        let rows: Vec<_> = ledger.unsaved().iter().map(|unsaved| (unsaved.day, n_requests(&unsaved.rows))).collect();
+        assert_eq!(rows, [(18, 2)]);
+        assert_eq!(n_requests(&ledger.since_start()), 21);
     }
 
     #[test]
     fn rows_and_names_have_a_limit() {
         let ledger = Ledger::default();
         for n in 0..2 * MAX_ROWS {
-            ledger.add(account(&format!("{n}\n{}", "x".repeat(200))), one());
+            ledger.add_on(0, account(&format!("{n}\n{}", "x".repeat(200))), &one());
         }
-        let page = ledger.since_start();
-        assert_eq!((page.rows().count(), page.total(false).requests), (MAX_ROWS + 1, 2 * MAX_ROWS as u64));
-        assert!(
-            page.rows().all(|(account, _)| account.model.chars().count() <= MAX_NAME && !account.model.contains('\n'))
-        );
+        let rows = ledger.since_start();
+        assert_eq!((rows.iter().count(), n_requests(&rows)), (MAX_ROWS + 1, 2 * MAX_ROWS as u64));
+        let is_limited = |name: &str| name.chars().count() <= MAX_NAME && !name.contains('\n');
+        assert!(rows.iter().all(|(account, _)| is_limited(&account.model)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey};
 use crate::span::Splice;
 use crate::summary::{Frame, Outline, SummaryInput};
 use crate::tokens::factor::Factor;
+use crate::units::prorated;
 
 pub use self::action::Action;
 pub use self::basis::{Basis, CountedWith, PromptSegment, Received};
@@ -284,21 +285,16 @@ impl Report {
         summaries.for_each(|left_out| left_out.why = why);
     }
 
-    /// The tokens that would be billed for the request as received, if so many are billed for it as sent. Counts leave out what
-    /// both have, so what they differ by is added. Without counts, a token has as many bytes in both.
-    pub fn received_tokens(&self, sent: u64) -> u64 {
-        match self.tokens_before.zip(self.tokens_after) {
-            Some((before, after)) => sent.saturating_add(before as u64).saturating_sub(after as u64),
-            None => scaled(sent, self.bytes_before, self.bytes_after),
-        }
+    /// The tokens that would be billed for the request as received, if so many are billed for it with the edits.
+    pub fn received_tokens(&self, edited: u64) -> u64 {
+        let counted = self.tokens_after.zip(self.tokens_before);
+        billed_after_change(edited, counted, (self.bytes_after, self.bytes_before))
     }
 
-    /// The same the other way round.
-    pub fn planned_tokens(&self, received: u64) -> u64 {
-        match self.tokens_before.zip(self.tokens_after) {
-            Some((before, after)) => received.saturating_add(after as u64).saturating_sub(before as u64),
-            None => scaled(received, self.bytes_after, self.bytes_before),
-        }
+    /// The tokens that would be billed for the request with the edits, if so many are billed for it as received.
+    pub fn edited_tokens(&self, received: u64) -> u64 {
+        let counted = self.tokens_before.zip(self.tokens_after);
+        billed_after_change(received, counted, (self.bytes_before, self.bytes_after))
     }
 
     /// The label of each edit that changed something and how many changes it made, in policy order.
@@ -314,9 +310,13 @@ impl Report {
     }
 }
 
-fn scaled(tokens: u64, part: usize, whole: usize) -> u64 {
-    let scaled = u128::from(tokens) * part as u128 / whole.max(1) as u128;
-    u64::try_from(scaled).unwrap_or(u64::MAX)
+/// The tokens that are billed after a change, if so many were before it. Counts leave out what is the same on both sides, so what
+/// they differ by is added. Without counts, a token has as many bytes on both sides.
+fn billed_after_change(billed: u64, counted: Option<(usize, usize)>, bytes: (usize, usize)) -> u64 {
+    match (counted, bytes) {
+        (Some((from, to)), _) => billed.saturating_add(to as u64).saturating_sub(from as u64),
+        (None, (from, to)) => prorated(billed, to as u64, from as u64),
+    }
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ use compaction::CompactionTurn;
 pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
-use exchange::{Accounting, OverheadTimer, Payer, RequestId, RequestIds};
+use exchange::{Accounting, BillingContext, OverheadTimer, RequestId, RequestIds};
 use fail_open::FailOpenCounters;
 use fair_shares::FairShares;
 use headers::ControlHeader;
@@ -327,7 +327,7 @@ impl Proxy {
         let mut exchange = Exchange::new(id, admission.permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
         exchange.set_conversation(dialect, parts.uri.path(), text.len(), readable, cache);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
-        exchange.payer = Some(Box::new(Payer::new(destination, &parts.headers)));
+        exchange.billing = Some(BillingContext::new(&destination.rules, &parts.headers));
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
         let planner = &rules.planner;
         exchange.record(self.recorder.as_ref(), || {

@@ -265,6 +265,8 @@ pub struct Verified {
     pub summaries: u64,
     /// Requests stored for `[inspect]` that are whole.
     pub inspected: u64,
+    /// Notes that are whole: of processes for each other or for themselves, and the ledger.
+    pub notes: u64,
     /// The names of damaged rows.
     pub damaged: Vec<String>,
 }
@@ -441,6 +443,7 @@ impl Verified {
         match (name.payload(), name.summary()) {
             (Some(_), _) => self.payloads += 1,
             (_, Some(_)) => self.summaries += 1,
+            (None, None) if name.is_note() => self.notes += 1,
             (None, None) => self.inspected += 1,
         }
     }

@@ -209,12 +209,48 @@ pub fn grouped(number: impl fmt::Display) -> String {
     })
 }
 
+/// A number of things: `1 request`, `1,200 requests`.
+pub fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
+/// `number` times `part` of `whole`, rounded down; 0 where there is no whole.
+pub fn prorated(number: u64, part: u64, whole: u64) -> u64 {
+    let product = u128::from(number) * u128::from(part);
+    product.checked_div(u128::from(whole)).map_or(0, |quotient| u64::try_from(quotient).unwrap_or(u64::MAX))
+}
+
+/// `part` in percent of `whole`, rounded.
+pub fn percent(part: u64, whole: u64) -> u64 {
+    u64::try_from(div_rounded(100 * u128::from(part), whole)).unwrap_or(u64::MAX)
+}
+
+/// `n` divided by `by`, rounded.
+pub fn div_rounded(n: u128, by: u64) -> u128 {
+    let by = u128::from(by.max(1));
+    (n + by / 2) / by
+}
+
 // === days ===
 
-/// Year, month and day of a day in days since 1970, in UTC.
-pub fn civil(day: u64) -> (u64, u64, u64) {
-    // Counted from 1 March of the year 0 in cycles of 400 years.
-    let days = day + 719_468;
+/// The days from 1 March of the year 0, from which years of equal parts are counted, to 1970-01-01.
+const DAYS_BEFORE_1970: u64 = 719_468;
+
+/// The day of a date in UTC, in days since 1970-01-01; `None` before that and after 9999, and if it is not a date.
+pub fn day_of_date(year: u64, month: u64, day: u64) -> Option<u64> {
+    if year > 9999 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // In years that begin in March, the leap day is the last day.
+    let (year, month) = if month < 3 { (year.checked_sub(1)?, month + 9) } else { (year, month - 3) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
+    days.checked_sub(DAYS_BEFORE_1970)
+}
+
+/// The year, the month and the day of a day in days since 1970-01-01, in UTC.
+pub fn date_of_day(day: u64) -> (u64, u64, u64) {
+    // In cycles of 400 years.
+    let days = day + DAYS_BEFORE_1970;
     let of_cycle = days % 146_097;
     let of_year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
     let day = of_cycle - (365 * of_year + of_year / 4 - of_year / 100);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::running::Running;
 use crate::config::{Config, Environment, MissingError};
 use crate::history::RunTotals;
-use crate::ledger::Verdict;
+use crate::ledger::Savings;
 
 /// The maximum time for answers, and then for tasks, after the end of the work: nobody reads the answers any more.
 const GRACE: Duration = Duration::from_secs(1);
@@ -31,8 +31,7 @@ pub async fn serve_beside<T>(
     // Answers that were cut had no reader.
     let _drained = running.drain(GRACE, GRACE).await;
     let stored = store.map_or(0, |store| store.counters().written);
-    let verdict = Some(proxy.verdict()).filter(Verdict::is_of_edits);
-    let verdict = verdict.map(|verdict| verdict.to_string()).unwrap_or_default();
+    let savings = proxy.savings().filter(Savings::has_edits).as_ref().map(Savings::to_string);
     let (totals, summaries) = (proxy.history().totals(), proxy.summaries_made());
-    Ok((outcome, RunTotals { totals, verdict, stored, summaries }))
+    Ok((outcome, RunTotals { totals, savings, stored, summaries }))
 }

@@ -25,7 +25,7 @@ use crate::store::Store;
 use crate::tasks::{Tasks, run_blocking};
 use crate::webhook::Webhook;
 
-use super::{build_live, fleet, limits, store};
+use super::{build_live, limits, notes, store};
 
 /// A proxy that serves, or is ready to.
 pub(super) struct Running {
@@ -82,7 +82,7 @@ impl Running {
         };
         let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, &config.limits, shared));
         proxy.trim_inspected();
-        let guards = fleet::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();
+        let guards = notes::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();
         let webhook = webhook.map(WebhookTask::start);
         let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone(), budget);
         Ok(Self { proxy, acceptor, address, tasks, store, server, clients, operators, webhook, otel, guards })

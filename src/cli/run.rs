@@ -96,7 +96,7 @@ pub fn run(
     };
     if !args.quiet {
         // A failed write to standard error cannot be reported anywhere.
-        let _ = writeln!(io::stderr(), "abridge: {}", describe(&totals));
+        let _ = writeln!(io::stderr(), "abridge: {}", describe(totals));
     }
     Ok(code.into())
 }
@@ -168,9 +168,8 @@ impl AgentCommand {
 // === the report ===
 
 /// What was saved, in one line.
-fn describe(totals: &RunTotals) -> String {
-    let RunTotals { totals: Totals { requests, tokens, .. }, verdict, stored, summaries } = totals;
-    let (requests, tokens, stored, summaries) = (*requests, *tokens, *stored, *summaries);
+fn describe(totals: RunTotals) -> String {
+    let RunTotals { totals: Totals { requests, tokens, .. }, savings, stored, summaries } = totals;
     let RequestCounts { total, edited, would_be_edited, .. } = requests;
     let TokenTotals { before, after } = tokens;
     if total == 0 {
@@ -181,7 +180,7 @@ fn describe(totals: &RunTotals) -> String {
     let count =
         |n: u64, one: &str, more: &str| (n > 0).then(|| format!("{} {}", grouped(n), if n == 1 { one } else { more }));
     let parts = [
-        Some(verdict.clone()).filter(|verdict| !verdict.is_empty()),
+        savings,
         count(total, "request", "requests"),
         Some(format!("{} edited", grouped(edited))),
         count(would_be_edited, "would be edited", "would be edited"),

@@ -9,8 +9,9 @@ use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store, to_json};
 use crate::config::{Config, Sources};
 use crate::engine::bookkeeper::{Day, stored_days};
-use crate::ledger::{Account, Figures, Page, Verdict};
-use crate::units::grouped;
+use crate::ledger::{Account, Figures, Rows, Savings};
+use crate::tokens::prices::Nanodollars;
+use crate::units::{counted, grouped};
 
 /// Arguments of `savings`.
 #[derive(clap::Args, Debug)]
@@ -63,16 +64,12 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         Ok(days) => days,
         Err(error) => return Ok(refuse(&error)),
     };
-    let mut all = Page::default();
-    for day in &days {
-        all.merge(day.rows.clone());
-    }
     let lines = lines(&days, args.by);
     print([match (args.json, args.csv) {
         (true, _) => to_json(&lines)?,
         (_, true) => csv(&lines),
         _ if lines.is_empty() => format!("no request was billed in the last {} days\n", args.days),
-        _ => table(&Verdict::of(&all), &lines, args.days),
+        _ => table(&days, &lines, args.days),
     }])?;
     Ok(Exit::Ok)
 }
@@ -109,7 +106,7 @@ impl By {
 fn lines(days: &[Day], by: By) -> Vec<Line> {
     let mut sums = BTreeMap::<(String, bool), Figures>::new();
     for Day { day, rows } in days {
-        for (account, figures) in rows.rows() {
+        for (account, figures) in rows.iter() {
             sums.entry((by.name(day, account), account.dry_run)).or_default().add(figures);
         }
     }
@@ -117,20 +114,24 @@ fn lines(days: &[Day], by: By) -> Vec<Line> {
 }
 
 impl Line {
-    /// The cost with and without the edits, in dollars.
-    fn costs(&self) -> (f64, f64) {
-        let (cost, other) = (self.figures.cost.dollars(), self.figures.other_cost.dollars());
-        if self.dry_run { (other, cost) } else { (cost, other) }
-    }
-
     fn saved(&self) -> String {
-        let (with, without) = self.costs();
-        if without == 0.0 { "-".to_owned() } else { format!("{:.0} %", 100.0 * (without - with) / without) }
+        let Figures { edited_cost, unedited_cost, .. } = self.figures;
+        let [edited, unedited] = [edited_cost, unedited_cost].map(Nanodollars::dollars);
+        if unedited == 0.0 { "-".to_owned() } else { format!("{:.0} %", 100.0 * (unedited - edited) / unedited) }
     }
 }
 
-fn table(verdict: &Verdict, lines: &[Line], n_days: u32) -> String {
-    let mut text = format!("last {n_days} days: {verdict}\n\n");
+fn table(days: &[Day], lines: &[Line], n_days: u32) -> String {
+    let mut all = Rows::default();
+    for day in days {
+        all.merge(&day.rows);
+    }
+    let n_requests = lines.iter().map(|line| line.figures.requests).sum();
+    let savings = Savings::of(&all).map_or_else(
+        || format!("no tokens were reported for {}", counted(n_requests, "request")),
+        |savings| savings.to_string(),
+    );
+    let mut text = format!("last {n_days} days: {savings}\n\n");
     let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or_default().max(10);
     let head = ["", "requests", "edited", "input tokens", "cost", "without edits", "saved", "asked again"];
     let [name, requests, edited, input, cost, without, saved, again] = head;
@@ -141,7 +142,7 @@ fn table(verdict: &Verdict, lines: &[Line], n_days: u32) -> String {
     );
     for line in lines {
         let Figures { requests, edited, billed, asked_again, .. } = line.figures;
-        let (cost, without) = line.costs();
+        let [cost, without] = [line.figures.edited_cost, line.figures.unedited_cost].map(Nanodollars::dollars);
         let name = escape::to_single_line(if line.name.is_empty() { "-" } else { &line.name }, 64);
         let mark = if line.dry_run { "  (dry run)" } else { "" };
         let _written = writeln!(
@@ -160,7 +161,7 @@ fn table(verdict: &Verdict, lines: &[Line], n_days: u32) -> String {
 }
 
 fn csv(lines: &[Line]) -> String {
-    let mut text = "name,dry_run,requests,edited,unreported,unpriced,input_tokens,cached_tokens,written_tokens,output_tokens,other_input_tokens,cost_dollars,other_cost_dollars,asked_again,summaries\n".to_owned();
+    let mut text = "name,dry_run,requests,edited,unreported,unpriced,input_tokens,cached_tokens,written_tokens,output_tokens,edited_input_tokens,unedited_input_tokens,edited_cost_dollars,unedited_cost_dollars,asked_again,summaries\n".to_owned();
     for Line { name, dry_run, figures } in lines {
         let Figures {
             requests,
@@ -168,18 +169,19 @@ fn csv(lines: &[Line]) -> String {
             unreported,
             unpriced,
             billed,
-            other_input,
-            cost,
-            other_cost,
+            edited_input,
+            unedited_input,
+            edited_cost,
+            unedited_cost,
             asked_again,
             summaries,
         } = figures;
         let name = name.replace('"', "\"\"");
         let (input, cached, written, output) = (billed.input, billed.cached, billed.written, billed.output);
-        let (cost, other_cost) = (cost.dollars(), other_cost.dollars());
+        let [edited_cost, unedited_cost] = [edited_cost, unedited_cost].map(|cost| cost.dollars());
         let _written = writeln!(
             text,
-            "\"{name}\",{dry_run},{requests},{edited},{unreported},{unpriced},{input},{cached},{written},{output},{other_input},{cost:.6},{other_cost:.6},{asked_again},{summaries}"
+            "\"{name}\",{dry_run},{requests},{edited},{unreported},{unpriced},{input},{cached},{written},{output},{edited_input},{unedited_input},{edited_cost:.6},{unedited_cost:.6},{asked_again},{summaries}"
         );
     }
     text

@@ -13,7 +13,7 @@ use crate::history::{AddedLatency, RequestCounts, TokenTotals};
 use crate::proxy::cache_ledger::CacheAccount;
 use crate::proxy::status::{CacheStatus, Status, StoreStatus, TokenFactor, UpstreamStatus};
 use crate::store::Stats;
-use crate::units::grouped;
+use crate::units::{div_rounded, grouped, percent};
 
 /// Arguments of `status`.
 #[derive(clap::Args, Debug)]
@@ -59,8 +59,8 @@ impl Status {
             let forms: Vec<_> = forms.iter().map(|form| form.name()).collect();
             row("forms", format!("{name} requires: {} (learnt from refusals)", forms.join(", ")));
         }
-        if !self.verdict.is_empty() {
-            row("saved", self.verdict.clone());
+        if let Some(savings) = &self.savings {
+            row("saved", savings.clone());
         }
         row("edits", if self.dry_run { format!("{edits} (dry run: reported only)") } else { edits });
         row("requests", self.totals.requests.to_text(self.dry_run));
@@ -197,16 +197,6 @@ fn format_counts(counts: &BTreeMap<String, u64>) -> String {
 fn percent_change(before: u64, after: u64) -> String {
     let share = percent(after, before);
     if share > 100 { format!("+{} %", share - 100) } else { format!("-{} %", 100 - share) }
-}
-
-/// `part` as a percentage of `whole`, rounded.
-fn percent(part: u64, whole: u64) -> u128 {
-    div_rounded(100 * u128::from(part), whole)
-}
-
-fn div_rounded(n: u128, by: u64) -> u128 {
-    let by = u128::from(by.max(1));
-    (n + by / 2) / by
 }
 
 /// A number of bytes in the largest unit of which there is at least one.

@@ -242,7 +242,7 @@ fn format_age(now: Time, then: Time) -> String {
     unit.map_or_else(|| format!("{seconds} s"), |(length, name)| format!("{} {name}", seconds / length))
 }
 
-fn format_verified(Verified { payloads, summaries, inspected, damaged }: &Verified) -> String {
+fn format_verified(Verified { payloads, summaries, inspected, notes, damaged }: &Verified) -> String {
     let (mut text, n_damaged) = (String::new(), damaged.len());
     // Writing into a String never fails.
     for name in damaged {
@@ -250,7 +250,7 @@ fn format_verified(Verified { payloads, summaries, inspected, damaged }: &Verifi
     }
     let _written = writeln!(
         text,
-        "{payloads} payloads, {summaries} summaries and {inspected} inspected requests are whole; {n_damaged} rows are damaged"
+        "{payloads} payloads, {summaries} summaries, {inspected} inspected requests and {notes} notes are whole; {n_damaged} rows are damaged"
     );
     text
 }

@@ -1,21 +1,25 @@
-//! Keeps the ledger in the store: this process's pages under keys of its own, and those of others to read.
+//! Keeps the ledger in the store: the rows of this process under keys of its own, and those of others to read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 
-use crate::ledger::{Ledger, Page, date, today};
+use crate::ledger::{Ledger, Rows, date, today};
 use crate::payload::ChainKey;
 use crate::store::{Note, NoteGroup, NoteKind, Store, StoreError};
 
-/// The pages of a ledger.
+/// Stores the ledger of this process, and reads those of all.
 #[derive(Debug)]
 pub struct Bookkeeper {
     ledger: Ledger,
     store: Option<Arc<dyn Store>>,
     process: [u8; 12],
+    /// Held while rows are being stored, so that older ones never take the place of newer ones.
+    saving: Mutex<()>,
 }
 
 /// What was counted on one day.
@@ -24,11 +28,11 @@ pub struct Day {
     /// The day, as `2026-11-25`, in UTC.
     pub day: String,
     /// What was counted.
-    pub rows: Page,
+    pub rows: Rows,
 }
 
-/// How long a page is kept.
-const KEPT: Duration = Duration::from_hours(400 * 24);
+/// How long the rows of a day are kept.
+pub const KEPT: Duration = Duration::from_hours(400 * 24);
 
 // === impl Bookkeeper ===
 
@@ -36,9 +40,9 @@ impl Bookkeeper {
     /// Keeps this ledger.
     pub(super) fn new(ledger: Ledger, store: Option<Arc<dyn Store>>) -> Self {
         let mut process = [0; 12];
-        // Without random numbers, two processes of a fleet overwrite each other's pages.
+        // Without random numbers, two processes of a fleet overwrite each other's rows.
         let _random = getrandom::getrandom(&mut process);
-        Self { ledger, store, process }
+        Self { ledger, store, process, saving: Mutex::default() }
     }
 
     /// What is counted.
@@ -46,21 +50,27 @@ impl Bookkeeper {
         &self.ledger
     }
 
-    /// Stores the pages that have changed. What cannot be stored now is stored the next time; the store has said why.
+    /// Stores the rows that have changed. What is not stored, since the store fails or nobody waits any more, is stored the next
+    /// time.
     pub async fn save(&self) {
         let Some(store) = &self.store else { return };
-        for (day, page) in self.ledger.take_unsaved() {
-            let mut key = [0; 16];
-            let (of_day, of_process) = key.split_at_mut(4);
-            of_day.copy_from_slice(&day.to_be_bytes());
-            of_process.copy_from_slice(&self.process);
-            // A page is text and numbers.
-            let value = serde_json::to_vec(&page).unwrap_or_default();
-            let note = Note { kind: NoteKind::Ledger, key: ChainKey::from_bytes(key), value: Bytes::from(value) };
-            if store.note(note, KEPT).await.is_err() {
-                self.ledger.put_back(day);
+        let _saving = self.saving.lock().await;
+        for unsaved in self.ledger.unsaved() {
+            // Rows are text and numbers.
+            let value = Bytes::from(serde_json::to_vec(&unsaved.rows).unwrap_or_default());
+            let note = Note { kind: NoteKind::Ledger, key: self.key(unsaved.day), value };
+            if store.note(note, KEPT).await.is_ok() {
+                self.ledger.mark_saved(&unsaved);
             }
         }
+    }
+
+    fn key(&self, day: u32) -> ChainKey {
+        let mut key = [0; 16];
+        let (of_day, of_process) = key.split_at_mut(4);
+        of_day.copy_from_slice(&day.to_be_bytes());
+        of_process.copy_from_slice(&self.process);
+        ChainKey::from_bytes(key)
     }
 
     /// The last days of the ledger, the first one first; without a store, what this process has counted.
@@ -79,21 +89,21 @@ impl Bookkeeper {
     }
 }
 
-/// The last days of the ledger in a store, the first one first. Pages that cannot be read are left out.
+/// The last days of the ledger in a store, the first one first. Rows that cannot be read are left out.
 ///
 /// # Errors
 ///
 /// When the store fails.
 pub async fn stored_days(store: &dyn Store, n_days: u32) -> Result<Vec<Day>, StoreError> {
     let first = today().saturating_sub(n_days.saturating_sub(1));
-    let mut days = std::collections::BTreeMap::<u32, Page>::new();
+    let mut days = BTreeMap::<u32, Rows>::new();
     for Note { key, value, .. } in store.notes(NoteGroup::Ledger).await? {
         let [a, b, c, d, ..] = *key.as_bytes();
         let day = u32::from_be_bytes([a, b, c, d]);
         if day >= first
-            && let Ok(page) = serde_json::from_slice(&value)
+            && let Ok(rows) = serde_json::from_slice(&value)
         {
-            days.entry(day).or_default().merge(page);
+            days.entry(day).or_default().merge(&rows);
         }
     }
     Ok(days.into_iter().map(|(day, rows)| Day { day: date(day), rows }).collect())

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::payload::Fingerprint;
 use crate::plan::{PromptSegment, Received};
 use crate::tokens::prices::{Price, Prices};
+use crate::units::prorated;
 
 use super::prefix_tracker::CacheScope;
 
@@ -58,8 +59,8 @@ struct Sent {
 
 /// What is known of the request that another one continues.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Earlier {
-    /// The tokens of all that the client sent, as it would have been billed; 0 if the request continues none.
+pub(super) struct EarlierRequest {
+    /// The tokens of all that the client sent, as it would have been billed.
     pub(super) received: u64,
     /// Whether the model has a cache that still has the prompt.
     pub(super) is_warm: bool,
@@ -156,8 +157,9 @@ impl Default for CacheLedger {
 }
 
 impl CacheLedger {
-    /// Accounts for a bill. Of a dry run, whose segments were not sent, only the conversation is remembered.
-    pub(super) fn add(&self, billed: &Billed<'_>, dry_run: bool) -> Earlier {
+    /// Accounts for a bill. Of a dry run, whose segments were not sent, only the conversation is remembered. Returns what is known
+    /// of the request that this one continues.
+    pub(super) fn add(&self, billed: &Billed<'_>, dry_run: bool) -> Option<EarlierRequest> {
         let mut chain = base_of(billed.scope, billed.model);
         let ends: Vec<u64> = billed
             .received
@@ -177,9 +179,6 @@ impl CacheLedger {
             self.ends.insert(*end, sent);
             self.roots.insert(root, sent);
         }
-        let earlier = continued.map(|(_, sent)| sent);
-        let is_recent = earlier.is_some_and(|sent| billed.at.saturating_duration_since(sent.at).as_secs() <= USUAL);
-        let received = earlier.map_or(0, |sent| sent.received);
         self.with(|accounts| {
             let account = accounts.of_model(billed.upstream, billed.model);
             if !dry_run {
@@ -191,19 +190,11 @@ impl CacheLedger {
                 }
             }
             account.serves(billed.cached);
-            Earlier { received, is_warm: is_recent && account.smallest.is_some() }
+            continued.map(|(_, sent)| {
+                let is_recent = billed.at.saturating_duration_since(sent.at).as_secs() <= USUAL;
+                EarlierRequest { received: sent.received, is_warm: is_recent && account.smallest.is_some() }
+            })
         })
-    }
-
-    /// The tokens of the last request for this model, of whichever conversation, that was sent as it came; and notes this one's.
-    /// Short requests are not counted, so their conversations are not known.
-    pub(super) fn last_input(&self, scope: CacheScope, model: &str, received: u64, at: Instant) -> Option<Earlier> {
-        let of_model = name(base_of(scope, model));
-        let last = self.roots.get(&of_model);
-        self.roots.insert(of_model, Sent { at, tokens: received, received });
-        let last = last.filter(|last| last.received <= received)?;
-        let is_warm = at.saturating_duration_since(last.at).as_secs() <= USUAL;
-        Some(Earlier { received: last.received, is_warm })
     }
 
     /// Whether the last request of a conversation was sent so long ago that the cache has lost it. Only what was learnt of the
@@ -249,8 +240,7 @@ impl Billed<'_> {
 
     /// Counted tokens as billed ones.
     fn scaled(&self, tokens: u64) -> u64 {
-        let billed = u128::from(tokens) * u128::from(self.input) / u128::from(self.tokens().max(1));
-        u64::try_from(billed).unwrap_or(u64::MAX)
+        prorated(tokens, self.input, self.tokens())
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{LiveConfig, Proxy};
 use crate::history::History;
-use crate::ledger::Verdict;
+use crate::ledger::Savings;
 use crate::metrics::Metrics;
 
 impl Proxy {
@@ -38,9 +38,9 @@ impl Proxy {
         self.engine.bookkeeper().save().await;
     }
 
-    /// What the edits have saved since the start.
-    pub fn verdict(&self) -> Verdict {
-        Verdict::of(&self.accounting.ledger.since_start())
+    /// What the edits have saved since the start; `None` if no answer has reported its tokens.
+    pub fn savings(&self) -> Option<Savings> {
+        Savings::of(&self.accounting.ledger.since_start())
     }
 
     /// How many summaries were made.

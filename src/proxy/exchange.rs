@@ -42,7 +42,7 @@ mod traced;
 
 use accounting::Conversation;
 pub(super) use accounting::{Accounting, OverheadTimer};
-pub(super) use bookkeeping::Payer;
+pub(super) use bookkeeping::BillingContext;
 use log_line::LogLine;
 pub(super) use rescue_kind::RescueKind;
 use traced::Traced;
@@ -75,8 +75,8 @@ pub struct Exchange {
     /// The messages to keep for inspection, if any.
     pub(super) pending_inspection: Option<Box<PendingInspection>>,
     id: RequestId,
-    /// Who pays for the request, if it is edited.
-    pub(super) payer: Option<Box<Payer>>,
+    /// What the ledger has to know of the request, if it may be edited.
+    pub(super) billing: Option<BillingContext>,
     /// The name of the client, if the settings know it.
     pub(super) client: Option<HeaderValue>,
     upstream: UpstreamName,
@@ -154,7 +154,7 @@ impl Exchange {
             rescue: None,
             recalls: None,
             pending_inspection: None,
-            payer: None,
+            billing: None,
             id,
             client: None,
             upstream: UpstreamName::default(),

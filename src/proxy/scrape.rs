@@ -113,8 +113,8 @@ impl Proxy {
     /// Costs by model, of requests that were sent as edited.
     fn write_costs(&self, exposition: &mut Exposition) {
         let mut costs = BTreeMap::<String, Figures>::new();
-        let page = self.accounting.ledger.since_start();
-        for (account, figures) in page.rows().filter(|(account, _)| !account.dry_run) {
+        let rows = self.accounting.ledger.since_start();
+        for (account, figures) in rows.iter().filter(|(account, _)| !account.dry_run) {
             costs.entry(account.model.clone()).or_default().add(figures);
         }
         let of = |cost: fn(&Figures) -> Nanodollars| {
@@ -123,12 +123,12 @@ impl Proxy {
         exposition.counters(
             "abridge_cost_microdollars",
             "What answers and summaries have cost at list price",
-            of(|figures| figures.cost),
+            of(|figures| figures.edited_cost),
         );
         exposition.counters(
             "abridge_unedited_cost_microdollars",
             "What the same answers would have cost without the edits, as far as that can be told",
-            of(|figures| figures.other_cost),
+            of(|figures| figures.unedited_cost),
         );
     }
 

@@ -61,8 +61,8 @@ pub(crate) struct Status {
     pub(crate) inspect_keep: usize,
     #[serde(flatten)]
     pub(crate) totals: Totals,
-    /// What the edits have saved since the start, in words.
-    pub(crate) verdict: String,
+    /// What the edits have saved since the start, in words, if that is known.
+    pub(crate) savings: Option<String>,
     pub(crate) fail_open: BTreeMap<String, u64>,
     summaries: SummaryCounts,
     rescues: BTreeMap<String, u64>,
@@ -196,10 +196,7 @@ impl Proxy {
             edits: live.destinations.default().rules.planner.policy.names().map(str::to_owned).collect(),
             inspect_keep: live.inspect.keep,
             totals: self.accounting.history.totals(),
-            verdict: Some(self.verdict())
-                .filter(|verdict| !verdict.is_empty())
-                .map(|it| it.to_string())
-                .unwrap_or_default(),
+            savings: self.savings().map(|savings| savings.to_string()),
             fail_open: by_name(self.fail_open.counts()),
             summaries: self.engine.summary_counts(),
             rescues: self.rescue_counters.counts().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).into(),

@@ -18,7 +18,8 @@ use serde::Serialize;
 use super::figures::SummaryCall;
 use super::sessions::Step;
 use crate::dialect::Usage;
-use crate::tokens::prices::{Nanodollars, PriceList, Rates};
+use crate::tokens::prices::{KnownRates, Nanodollars, Rates};
+use crate::units::prorated;
 
 /// A request as it was counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -45,17 +46,17 @@ pub struct Paid {
 pub(super) struct Bill<'a> {
     steps: &'a [Step],
     unedited: &'a [Counted],
-    prices: &'a PriceList,
+    rates: &'a KnownRates,
     /// The tokens of a summary.
     summary_tokens: usize,
     pub(super) dollars: Nanodollars,
 }
 
 /// What was paid for the requests.
-pub(super) fn paid(steps: &[Step], prices: &PriceList) -> Paid {
+pub(super) fn paid(steps: &[Step], rates: &KnownRates) -> Paid {
     let mut paid = Paid::default();
     for step in steps {
-        match step.usage.zip(rates(step, prices)) {
+        match step.usage.zip(rates_of(step, rates)) {
             Some((usage, rates)) => {
                 paid.dollars = sum([paid.dollars, rates.cost(&usage)]);
                 paid.requests += 1;
@@ -71,8 +72,8 @@ pub(super) fn sum(amounts: impl IntoIterator<Item = Nanodollars>) -> Nanodollars
     Nanodollars(amounts.into_iter().fold(0, |sum, amount| sum.saturating_add(amount.0)))
 }
 
-fn rates(step: &Step, prices: &PriceList) -> Option<Rates> {
-    prices.dollars(step.model.as_deref())
+fn rates_of(step: &Step, rates: &KnownRates) -> Option<Rates> {
+    rates.of_model(step.model.as_deref().unwrap_or_default())
 }
 
 // === impl Paid ===
@@ -94,10 +95,10 @@ impl<'a> Bill<'a> {
     pub(super) fn new(
         steps: &'a [Step],
         unedited: &'a [Counted],
-        prices: &'a PriceList,
+        rates: &'a KnownRates,
         summary_tokens: usize,
     ) -> Self {
-        Self { steps, unedited, prices, summary_tokens, dollars: Nanodollars::default() }
+        Self { steps, unedited, rates, summary_tokens, dollars: Nanodollars::default() }
     }
 
     /// A request as the policy sends it.
@@ -126,7 +127,7 @@ impl<'a> Bill<'a> {
 
     fn charge(&mut self, request: usize, usage: impl FnOnce(Usage, Counted) -> Usage) {
         let Some((step, was)) = self.steps.get(request).zip(self.unedited.get(request)) else { return };
-        if let Some((recorded, rates)) = step.usage.zip(rates(step, self.prices)) {
+        if let Some((recorded, rates)) = step.usage.zip(rates_of(step, self.rates)) {
             self.dollars = sum([self.dollars, rates.cost(&usage(recorded, *was))]);
         }
     }
@@ -145,35 +146,19 @@ fn under_policy(usage: Usage, was: Counted, sent: Counted) -> Usage {
         (Some(_), Some(now)) => usage.cached.min(now),
         _ => scale(usage.cached, sent.tokens, was.tokens),
     };
-    usage.with_input(input, cached.min(input))
+    usage.with_input(input, cached)
 }
 
-impl Usage {
-    /// The same answer to a request of so many tokens, of which so many are in the cache. Of the others, those are written to
-    /// it that were: all but a few at the end, or none.
-    fn with_input(self, input: u64, cached: u64) -> Self {
-        let new = input - cached.min(input);
-        let other = self.input.saturating_sub(self.cached).saturating_sub(self.written);
-        let written = if self.written == 0 { 0 } else { new.saturating_sub(other) };
-        let written_hour = scale_u64(written, self.written_hour, self.written);
-        Self { input, cached, written, written_hour, output: self.output }
-    }
-}
-
-/// A part of a number: `number · part ÷ whole`, rounded down; 0 where there is no whole.
+/// `number` times `part` of `whole`.
 fn scale(number: u64, part: usize, whole: usize) -> u64 {
-    scale_u64(number, u64::try_from(part).unwrap_or(u64::MAX), u64::try_from(whole).unwrap_or(u64::MAX))
-}
-
-fn scale_u64(number: u64, part: u64, whole: u64) -> u64 {
-    let product = u128::from(number) * u128::from(part);
-    product.checked_div(u128::from(whole)).map_or(0, |quotient| u64::try_from(quotient).unwrap_or(u64::MAX))
+    let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    prorated(number, wide(part), wide(whole))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::prices::Settings;
+    use crate::tokens::prices::{PriceList, Settings};
 
     fn usage(input: u64, cached: u64, written: u64, written_hour: u64) -> Usage {
         Usage { input, cached, written, written_hour, output: 100 }
@@ -212,9 +197,9 @@ mod tests {
         let step =
             |model: &str| Step { usage: Some(usage(1000, 900, 96, 0)), model: Some(model.into()), ..Step::default() };
         let (steps, was) = ([step("claude-opus-4-5"), step("nobodys-model")], [counted(500, 450), counted(500, 450)]);
-        let prices = PriceList::new(&Settings::default(), "api.anthropic.com");
+        let rates = KnownRates::new(PriceList::new(&Settings::default(), "api.anthropic.com"));
         let charged = |charge: &dyn Fn(&mut Bill<'_>)| {
-            let mut bill = Bill::new(&steps, &was, &prices, 40);
+            let mut bill = Bill::new(&steps, &was, &rates, 40);
             charge(&mut bill);
             bill.dollars.0
         };
@@ -227,7 +212,7 @@ mod tests {
         assert_eq!(charged(&|bill| bill.add_recall(0, counted(600, 500), 60)), recall);
         let summary = 200 * 5000 + 900 * 500 + 40 * 25_000;
         assert_eq!(charged(&|bill| bill.add_summary_call(0, SummaryCall { tokens: 550, shared: 450 })), summary);
-        let paid = paid(&steps, &prices);
+        let paid = paid(&steps, &rates);
         assert_eq!(paid, Paid { dollars: Nanodollars(recorded), requests: 1, unpriced: 1 });
     }
 }

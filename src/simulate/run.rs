@@ -16,7 +16,7 @@ use super::{
 };
 use crate::planner::Planner;
 use crate::tokens::Meter;
-use crate::tokens::prices::{Nanodollars, PriceList};
+use crate::tokens::prices::Nanodollars;
 
 /// What the threads share.
 struct Run<'a> {
@@ -186,12 +186,11 @@ impl Run<'_> {
             }
             let Some(group) = groups.iter().find(|group| group.counts_for(planner)) else { continue };
             let planner = first.recorded_planner(planner, group.meter.clone());
-            let prices = PriceList::new(&planner.settings.prices, &planner.settings.upstream);
             if runs.is_empty() {
-                paid = segments.iter().fold(paid, |sum, segment| sum.plus(bill::paid(segment.steps(), &prices)));
+                paid = segments.iter().fold(paid, |sum, segment| sum.plus(bill::paid(segment.steps(), &planner.rates)));
             }
             let measure = Measure { planner: &planner, conditions: self.conditions, placebo: placebo.as_ref() };
-            runs.push(play_segments(&segments, &group.baselines, &candidate.name, measure, &prices)?);
+            runs.push(play_segments(&segments, &group.baselines, &candidate.name, measure)?);
             self.report(segments.iter().map(|segment| segment.request_lengths().len()).sum());
         }
         let days = segments.iter().flat_map(Transcript::steps).filter_map(|step| Some(step.at? / 86_400));
@@ -302,7 +301,6 @@ fn play_segments(
     baselines: &[Baseline],
     policy: &str,
     measure: Measure<'_>,
-    prices: &PriceList,
 ) -> Result<PolicyResult, TranscriptError> {
     let Measure { planner, conditions, .. } = measure;
     let window = segments.first().and_then(|segment| planner.meter.for_model(segment.model()).window());
@@ -313,7 +311,7 @@ fn play_segments(
         SummarySource::Model(_) => 0,
     };
     for (segment, Baseline { cost, counted }) in segments.iter().zip(baselines) {
-        let mut bill = Bill::new(segment.steps(), counted, prices, summary_tokens);
+        let mut bill = Bill::new(segment.steps(), counted, &planner.rates, summary_tokens);
         let measured = regret::measure(segment, measure, &mut bill)?;
         figures = figures.plus(&measured.figures);
         dollars = bill::sum([dollars, bill.dollars]);

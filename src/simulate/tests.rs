@@ -12,7 +12,6 @@ use super::figures::RequestFigures;
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::*;
 use crate::planner::PlanSettings;
-use crate::tokens::prices::PriceList;
 use crate::tokens::{Counter, REQUEST_OVERHEAD};
 
 /// user 104, call 11, result 1004, call 11, result 1004, answer 7
@@ -55,8 +54,7 @@ fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
 
 fn played(transcript: &Transcript, planner: &Planner, conditions: &Conditions<'_>) -> Figures {
     let measured = regret::Measure { planner, conditions, placebo: None };
-    let prices = PriceList::new(&planner.settings.prices, "");
-    regret::measure(transcript, measured, &mut Bill::new(&[], &[], &prices, 0)).unwrap().figures
+    regret::measure(transcript, measured, &mut Bill::new(&[], &[], &planner.rates, 0)).unwrap().figures
 }
 
 fn prices(read: &str, write: &str) -> Prices {

@@ -126,6 +126,11 @@ impl Name {
         (self.kind == b's').then(|| ChainKey::from_bytes(self.id))
     }
 
+    /// Whether it is the name of a note.
+    pub(super) fn is_note(self) -> bool {
+        self.kind == b'n'
+    }
+
     /// The name as bytes, which no two names have in common.
     pub(super) fn as_bytes(&self) -> Vec<u8> {
         [&[self.kind][..], &self.id].concat()

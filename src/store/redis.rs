@@ -218,7 +218,7 @@ impl Engine for Redis {
     }
 
     async fn sweep_notes(&self) -> Result<(), StoreError> {
-        for group in [NoteGroup::Fleet, NoteGroup::Ledger] {
+        for group in NoteGroup::ALL {
             self.write_one(Op::Sweep, Step::of_fleet("notes").with(group.label()).with("sweep")).await?;
         }
         Ok(())

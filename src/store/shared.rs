@@ -149,6 +149,9 @@ impl NoteKind {
 // === impl NoteGroup ===
 
 impl NoteGroup {
+    /// All groups.
+    pub(super) const ALL: [Self; 2] = [Self::Fleet, Self::Ledger];
+
     /// How many notes are read, the last written ones.
     pub(super) fn most(self) -> usize {
         match self {

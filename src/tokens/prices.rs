@@ -225,19 +225,19 @@ impl PriceList {
     /// The prices of a model.
     pub fn of_model(&self, model: Option<&str>) -> Prices {
         let model = model.unwrap_or_default();
-        let set = self.exceptions_of(model);
+        let set = || self.exceptions_of(model);
         let (read, write) = built_in(model, &self.upstream);
-        let read = set.iter().find_map(|set| set.read).or(self.default.read).unwrap_or(read);
+        let read = set().find_map(|set| set.read).or(self.default.read).unwrap_or(read);
         Prices {
             read,
-            write: set.iter().find_map(|set| set.write).or(self.default.write).unwrap_or(write.max(read)),
-            on_break: set.iter().find_map(|set| set.on_break).or(self.default.on_break).unwrap_or_default(),
+            write: set().find_map(|set| set.write).or(self.default.write).unwrap_or(write.max(read)),
+            on_break: set().find_map(|set| set.on_break).or(self.default.on_break).unwrap_or_default(),
         }
     }
 
-    fn exceptions_of(&self, model: &str) -> Vec<&Exception> {
-        let is_of = |exception: &&Exception| exception.model.as_ref().is_none_or(|pattern| pattern.fits(model));
-        self.exceptions.iter().filter(is_of).collect()
+    fn exceptions_of<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a Exception> {
+        let is_of = move |exception: &&Exception| exception.model.as_ref().is_none_or(|pattern| pattern.fits(model));
+        self.exceptions.iter().filter(is_of)
     }
 }
 

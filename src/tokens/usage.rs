@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::prorated;
+
 /// Tokens as billed.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
@@ -34,14 +36,21 @@ impl std::ops::AddAssign for Usage {
 }
 
 impl Usage {
-    /// The same usage of a request with so many tokens: the same share of them was served and written.
+    /// The same answer to a request of so many tokens, of which a cache serves so many. Of the others, those are written to it that
+    /// were: all but as many as were not, or none.
+    #[must_use]
+    pub fn with_input(self, input: u64, cached: u64) -> Self {
+        let cached = cached.min(input);
+        let new = input - cached;
+        let not_written = self.input.saturating_sub(self.cached).saturating_sub(self.written);
+        let written = if self.written == 0 { 0 } else { new.saturating_sub(not_written) };
+        let written_hour = prorated(written, self.written_hour, self.written);
+        Self { input, cached, written, written_hour, output: self.output }
+    }
+
+    /// The same answer to a request of so many tokens, of which the cache serves the same share.
     #[must_use]
     pub fn of_input(self, input: u64) -> Self {
-        let of = |tokens: u64| {
-            let scaled = u128::from(tokens) * u128::from(input) / u128::from(self.input.max(1));
-            u64::try_from(scaled).unwrap_or(u64::MAX)
-        };
-        let [cached, written, written_hour] = [self.cached, self.written, self.written_hour].map(of);
-        Self { input, cached, written, written_hour, ..self }
+        self.with_input(input, prorated(self.cached, input, self.input))
     }
 }

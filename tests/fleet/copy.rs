@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use abridge_proxy::store::{Clock, RedbStore, Settings, Store as _};
+use abridge_proxy::store::secret::Secrets;
+use abridge_proxy::store::{Clock, NoteGroup, RedbStore, Settings, Store as _};
 
 use crate::engine::{Engine, on_each_engine};
 use crate::it::support::offloads::{long_text, recalls, with_results};
@@ -75,6 +76,8 @@ async fn what_a_file_had_is_served_by_a_fleet_and_by_a_file_again(engine: Engine
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     // One, and the token factors of two conversations.
     assert!(told.contains("and 3 summaries; left out 0"), "{told}");
+    let ledger = engine.open(Secrets::default()).await.unwrap().notes(NoteGroup::Ledger).await.unwrap();
+    assert_eq!(ledger.len(), 1, "the rows of one day");
     let abridge = setup(fleet(&engine)).environment("STORE_URL", engine.url()).start().await;
     assert_eq!(get(&abridge, &handle).await.body, long_text(1));
     assert_eq!(sent(&abridge, &upstream).await, before);

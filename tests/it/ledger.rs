@@ -42,9 +42,14 @@ impl Scene {
     /// Has a session of so many requests, each with one result more.
     async fn session(&mut self, abridge: &Abridge, seed: &str, n_requests: usize) {
         for n in 1..=n_requests {
-            let body = conversation(seed, n).replace(r#""model":"m""#, r#""model":"gpt-5.4""#);
-            self.answers(abridge, &body, true).await;
+            self.asks(abridge, seed, n).await;
         }
+    }
+
+    /// Sends the request of a session with so many results.
+    async fn asks(&mut self, abridge: &Abridge, seed: &str, n: usize) {
+        let body = conversation(seed, n).replace(r#""model":"m""#, r#""model":"gpt-5.4""#);
+        self.answers(abridge, &body, true).await;
     }
 
     async fn answers(&mut self, abridge: &Abridge, body: &str, reports: bool) {
@@ -79,8 +84,8 @@ struct Sums {
     edited: u64,
     unreported: u64,
     /// In billionths of a dollar.
-    cost: u64,
-    other_cost: u64,
+    edited_cost: u64,
+    unedited_cost: u64,
 }
 
 fn savings_of(abridge: &Abridge, arguments: &[&str]) -> String {
@@ -93,8 +98,8 @@ fn sums(abridge: &Abridge) -> Sums {
         requests: sums.requests + line.requests,
         edited: sums.edited + line.edited,
         unreported: sums.unreported + line.unreported,
-        cost: sums.cost + line.cost,
-        other_cost: sums.other_cost + line.other_cost,
+        edited_cost: sums.edited_cost + line.edited_cost,
+        unedited_cost: sums.unedited_cost + line.unedited_cost,
     })
 }
 
@@ -116,7 +121,7 @@ async fn the_cost_is_that_of_the_answers_and_the_estimate_is_what_the_session_co
     let abridge = edited.setup().start().await;
     edited.session(&abridge, "one", 40).await;
     edited.session(&abridge, "two", 25).await;
-    let Sums { edited: n_edited, cost, other_cost: without, .. } = sums(&abridge);
+    let Sums { edited: n_edited, edited_cost: cost, unedited_cost: without, .. } = sums(&abridge);
     assert_eq!(cost, edited.cost);
     assert!(n_edited > 20, "{n_edited}");
 
@@ -134,11 +139,68 @@ async fn the_cost_is_that_of_the_answers_and_the_estimate_is_what_the_session_co
     let dry = shadow.setup().argument("--dry-run").start().await;
     shadow.session(&dry, "one", 40).await;
     shadow.session(&dry, "two", 25).await;
-    let Sums { cost, other_cost: with, .. } = sums(&dry);
+    let Sums { unedited_cost: cost, edited_cost: with, .. } = sums(&dry);
     assert_eq!(cost, plain.cost);
     assert!(is_near(with, edited.cost, 2), "estimated {with}, billed {}", edited.cost);
     let said = savings_of(&dry, &[]);
     assert!(said.starts_with("last 30 days: would have saved $0."), "{said}");
+}
+
+/// How a session goes on: its name, and how many results its next request has; or abridge is restarted.
+enum Step {
+    Ask(&'static str, usize),
+    Restart,
+}
+
+/// Sequences in which what a cache has of a conversation is harder to tell.
+fn sequences() -> Vec<(&'static str, Vec<Step>)> {
+    let grows = |seed: &'static str, from: usize, to: usize| (from..=to).map(move |n| Step::Ask(seed, n));
+    let interleaved = (1..=30).flat_map(|n| [Step::Ask("one", n), Step::Ask("two", n + 3)]).collect();
+    let jump = grows("one", 1, 3).chain(grows("one", 30, 45)).collect();
+    let resumed = grows("one", 1, 25).chain([Step::Restart]).chain(grows("one", 26, 40)).collect();
+    let repeated = grows("one", 1, 30).flat_map(|step| match step {
+        Step::Ask(seed, n) => vec![Step::Ask(seed, n), Step::Ask(seed, n)],
+        Step::Restart => vec![],
+    });
+    vec![
+        ("two sessions by turns", interleaved),
+        ("a session that grows at once", jump),
+        ("a session that outlives the process", resumed),
+        ("requests that are sent twice", repeated.collect()),
+    ]
+}
+
+/// What all requests of a sequence have cost, with these settings, and the sums that the ledger has.
+async fn played(steps: &[Step], policy: &str, argument: Option<&str>) -> (u64, Sums) {
+    let mut scene = Scene::new().await;
+    let start = async |scene: &Scene| {
+        let setup = scene.setup().with(policy);
+        argument.into_iter().fold(setup, Setup::argument).start().await
+    };
+    let mut abridge = start(&scene).await;
+    for step in steps {
+        match *step {
+            Step::Ask(seed, n) => scene.asks(&abridge, seed, n).await,
+            Step::Restart => {
+                abridge.signal("TERM");
+                abridge.exit().await;
+                abridge = start(&scene).await;
+            }
+        }
+    }
+    (scene.cost, sums(&abridge))
+}
+
+#[tokio::test]
+async fn the_estimates_hold_for_sequences_of_all_kinds() {
+    for (name, steps) in sequences() {
+        let (edited, told) = played(&steps, "", None).await;
+        let (unedited, _) = played(&steps, "policy.edits = []", None).await;
+        let (_, of_dry_run) = played(&steps, "", Some("--dry-run")).await;
+        assert_eq!((told.edited_cost, of_dry_run.unedited_cost), (edited, unedited), "{name}");
+        let estimates = [(told.unedited_cost, unedited), (of_dry_run.edited_cost, edited)];
+        assert!(estimates.into_iter().all(|(estimate, billed)| is_near(estimate, billed, 2)), "{name}: {estimates:?}");
+    }
 }
 
 #[tokio::test]
@@ -155,7 +217,7 @@ async fn the_ledger_outlives_the_process_and_is_read_without_one() {
     let later = scene.setup().start().await;
     scene.session(&later, "two", 3).await;
     scene.answers(&later, &conversation("three", 1).replace(r#""m""#, r#""nobody-knows""#), false).await;
-    let Sums { requests, unreported, cost, .. } = sums(&later);
+    let Sums { requests, unreported, edited_cost: cost, .. } = sums(&later);
     assert_eq!((requests, unreported, cost), (16, 1, scene.cost));
     let (config, at) = (later.config().to_owned(), format!("http://{}", later.address()));
     let kept = tempfile::tempdir().unwrap();

@@ -6,6 +6,7 @@ use super::Findings;
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment};
 use crate::store::Clock;
+use crate::units::day_of_date;
 use crate::upstream::Upstream;
 use crate::upstream::connect::n_system_roots;
 use crate::upstream::probe::{Probe, ProbeOutcome};
@@ -109,11 +110,8 @@ fn parse_http_date(date: &str) -> Option<u64> {
     let name = words.next()?;
     let month = MONTHS.iter().position(|month| *month == name)?;
     let [year, hour, minute, second] = [(); 4].map(|()| number(&mut words));
-    let (year, month) = (year?, u64::try_from(month).ok()?);
-    // In years that begin in March, the leap day is the last day.
-    let (year, month) = if month < 2 { (year.checked_sub(1)?, month + 10) } else { (year, month - 2) };
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 306 + 5) / 10 + day.checked_sub(1)?;
-    Some(days.checked_sub(719_468)? * 86_400 + hour? * 3600 + minute? * 60 + second?)
+    let day = day_of_date(year?, u64::try_from(month).ok()? + 1, day)?;
+    Some(day * 86_400 + hour? * 3600 + minute? * 60 + second?)
 }
 
 #[cfg(test)]

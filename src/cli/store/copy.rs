@@ -9,8 +9,9 @@ use serde::Deserialize;
 use super::{NoEngineError, open_engine, open_file};
 use crate::cli::{Exit, print};
 use crate::config::{Config, Environment};
+use crate::engine::bookkeeper::KEPT;
 use crate::payload::{ChainKey, Lifetime, Place};
-use crate::store::{Clock, RedbStore, Store, StoreEngine};
+use crate::store::{Clock, NoteGroup, RedbStore, Store, StoreEngine};
 
 /// Arguments of `copy`.
 #[derive(clap::Args, Debug)]
@@ -65,7 +66,7 @@ pub(super) async fn run(args: &Args, config: &Config, environment: &Environment)
     };
     let Copied { payloads, bytes, summaries, left_out } = copied;
     print([format!(
-        "copied and compared {payloads} texts of {bytes} bytes and {summaries} summaries; left out {left_out} summaries \
+        "copied the ledger, and copied and compared {payloads} texts of {bytes} bytes and {summaries} summaries; left out {left_out} summaries \
          of earlier versions\n"
     )])?;
     Ok(Exit::Ok)
@@ -117,6 +118,9 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Copied> {
             }
             _ => copied.left_out += 1,
         }
+    }
+    for note in from.notes(NoteGroup::Ledger).await? {
+        to.note(note, KEPT).await?;
     }
     from.close().await?;
     to.close().await?;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     conversation::{BlockKind, MAX_ELEMENTS},
-    dialect::{Emptied, strings},
+    dialect::{Emptied, tests::agrees},
 };
 
 mod by_serde;
@@ -190,19 +190,9 @@ fn a_rendered_result_copies_the_id_and_escapes_the_text() {
     assert_eq!(rendered, br#"{"role":"tool","tool_call_id":"","content":""}"#.as_slice());
 }
 
-/// What holds for any bytes: a body whose strings are valid is read as `serde_json` reads it, or refused by both; one whose
-/// strings are not is not valid JSON.
+/// Compares the reader with `serde_json`.
 fn agree(body: &[u8]) -> Result<(), TestCaseError> {
-    match (read_body(body), by_serde::parse(body)) {
-        (Ok(read), Ok(expected)) => {
-            prop_assert_eq!(read, expected);
-            prop_assert!(strings::verify(body).is_ok());
-        }
-        (Ok(_), Err(_)) => prop_assert!(strings::verify(body).is_err()),
-        (Err(error), Ok(_)) => prop_assert!(false, "{} {}", error, String::from_utf8_lossy(body)),
-        (Err(_), Err(_)) => {}
-    }
-    Ok(())
+    agrees(read_body(body), by_serde::parse(body), body)
 }
 
 /// JSON text in which the keys that matter are frequent, and now and then wrong, repeated or escaped.

@@ -1,11 +1,11 @@
-//! Both readers: what they read, what they refuse, and that they agree.
+//! Tests of the reader, and its comparison with `serde_json`.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
     conversation::{BlockKind, MAX_ELEMENTS, Unit},
-    dialect::strings,
+    dialect::tests::agrees,
 };
 
 mod by_serde;
@@ -270,19 +270,9 @@ fn rendered_results_copy_the_id_and_share_a_message() {
     );
 }
 
-/// What holds for any bytes: a body whose strings are valid is read as `serde_json` reads it, or refused by both; one whose
-/// strings are not is not valid JSON.
+/// Compares the reader with `serde_json`.
 fn agree(body: &[u8]) -> Result<(), TestCaseError> {
-    match (read_body(body), by_serde::parse(body)) {
-        (Ok(read), Ok(expected)) => {
-            prop_assert_eq!(read, expected);
-            prop_assert!(strings::verify(body).is_ok());
-        }
-        (Ok(_), Err(_)) => prop_assert!(strings::verify(body).is_err()),
-        (Err(error), Ok(_)) => prop_assert!(false, "{} {}", error, String::from_utf8_lossy(body)),
-        (Err(_), Err(_)) => {}
-    }
-    Ok(())
+    agrees(read_body(body), by_serde::parse(body), body)
 }
 
 const KEYS: [&str; 16] = [

@@ -16,7 +16,7 @@ use crate::inspect::{Changes, short};
 use crate::ledger::Ledger;
 use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::plan::Plan;
-use crate::proxy::cache_ledger::{Billed, CacheLedger, Earlier};
+use crate::proxy::cache_ledger::{Billed, CacheLedger, EarlierRequest};
 use crate::proxy::inspection::PendingInspection;
 use crate::proxy::notices::Notices;
 use crate::proxy::notices::stalls::Stalls;
@@ -211,7 +211,7 @@ impl Exchange {
     }
 
     /// Accounts for what the prompt cache has served. Returns what is known of the request that this one continues.
-    fn account_for_cache(&self, caches: &CacheLedger, tap_report: &TapReport) -> Option<Earlier> {
+    fn account_for_cache(&self, caches: &CacheLedger, tap_report: &TapReport) -> Option<EarlierRequest> {
         let (edit, conversation) = (self.edit.as_ref()?, self.conversation.as_ref()?);
         let (received, report) = (edit.received.as_deref()?, edit.report.as_deref()?);
         let (counted, usage) = (edit.counted?, tap_report.usage?);
@@ -228,7 +228,8 @@ impl Exchange {
             input: usage.input,
             cached: usage.cached,
         };
-        (counted.is_whole && (edit.dry_run || self.prefix_kept.is_some())).then(|| caches.add(&billed, edit.dry_run))
+        let is_known = counted.is_whole && (edit.dry_run || self.prefix_kept.is_some());
+        is_known.then(|| caches.add(&billed, edit.dry_run))?
     }
 
     fn note_changes(&self, history: &History) {

@@ -12,7 +12,6 @@ use super::*;
 use crate::planner::{PlanSettings, Planner};
 use crate::simulate::{Prices, SummarySource};
 use crate::tokens::Counter;
-use crate::tokens::prices::PriceList;
 
 /// The formats that a session is written in.
 const FORMATS: [&str; 3] = ["chat", "responses", "messages"];
@@ -85,8 +84,7 @@ clear_tool_results = { when = 'any', trigger = { tokens = 1 }, keep = { results 
 "#;
 
 fn measured_of(transcript: &Transcript, measured: Measure<'_>) -> Measured {
-    let prices = PriceList::new(&measured.planner.settings.prices, "");
-    measure(transcript, measured, &mut Bill::new(&[], &[], &prices, 0)).unwrap()
+    measure(transcript, measured, &mut Bill::new(&[], &[], &measured.planner.rates, 0)).unwrap()
 }
 
 fn measured_regret(transcript: &Transcript, measured: Measure<'_>) -> Regret {

@@ -10,7 +10,7 @@ use super::{Engine, Inner, Known, SLOW_TOTALS, TOTALS_PAUSE, Totals};
 use crate::payload::{Lifetime, Payload, PayloadKey};
 use crate::store::codec::{Name, Unreadable};
 use crate::store::page::{MAX_BYTES_READ, PageScan, key_range};
-use crate::store::{Cursor, Page, PageQuery, PayloadInfo, Stats, StoreError, Verified};
+use crate::store::{Cursor, Note, NoteGroup, Page, PageQuery, PayloadInfo, Stats, StoreError, Verified};
 
 /// How many payloads of all callers, the last used ones, are looked at for a page of one caller's.
 const MAX_LISTED_OF_ALL: usize = 2_000;
@@ -119,6 +119,12 @@ impl<E: Engine> Inner<E> {
             let name = Name::of_summary(beginning);
             if let Some((body, _)) = self.engine.summary(beginning).await? {
                 verified.count(name, self.open(name, &body).err());
+            }
+        }
+        for group in NoteGroup::ALL {
+            for Note { kind, key, value } in self.engine.notes(group).await? {
+                let name = Name::of_note(kind, key);
+                verified.count(name, self.open(name, &value).err());
             }
         }
         Ok(verified)

@@ -7,7 +7,7 @@ use std::{fs, io};
 use super::file::OpenError;
 use crate::platform::files::sync;
 use crate::store::Time;
-use crate::units::civil;
+use crate::units::date_of_day;
 
 /// The suffix of a file that was set aside, before the time.
 const ASIDE: &str = ".aside-";
@@ -58,7 +58,7 @@ pub fn aside_of(path: &Path) -> Vec<PathBuf> {
 /// A time as `20261125T034112Z`.
 fn utc(Time(seconds): Time) -> String {
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, date) = civil(days);
+    let (year, month, date) = date_of_day(days);
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
     format!("{year:04}{month:02}{date:02}T{hour:02}{minute:02}{second:02}Z")
 }

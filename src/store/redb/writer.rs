@@ -165,7 +165,7 @@ impl Writer {
 
     pub(super) fn note(&mut self, note: &Note, keep: Duration) -> Result<(), StoreError> {
         self.check()?;
-        self.attempt(Op::Put, |db, now| tables::notes::put(db, note, now.later(keep), now))
+        self.attempt(Op::Put, |db, now| tables::notes::put(db, note, now.later(keep)))
     }
 
     pub(super) fn trim_inspected(&mut self, most: usize) -> Result<(), StoreError> {

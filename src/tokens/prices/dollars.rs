@@ -122,9 +122,9 @@ impl PriceList {
     pub fn dollars(&self, model: Option<&str>) -> Option<Rates> {
         let name = model.unwrap_or_default();
         let known = TABLE.dollars.iter().find(|known| is_family(name, &known.name));
-        let set = self.exceptions_of(name);
+        let set = || self.exceptions_of(name);
         let first = |of: fn(&super::Exception) -> Option<Dollars>, default: Option<Dollars>| {
-            set.iter().find_map(|set| of(set)).or(default).map(Dollars::value)
+            set().find_map(of).or(default).map(Dollars::value)
         };
         let set_input = first(|set| set.input, self.default.input);
         let set_output = first(|set| set.output, self.default.output);

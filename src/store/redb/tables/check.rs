@@ -8,7 +8,7 @@ use ::redb::{Database, Error, Key, ReadTransaction, ReadableDatabase, ReadableTa
 
 #[cfg(test)]
 use super::begin;
-use super::{CHAINED, INSPECTED, INSPECTED_ROWS, PAYLOADS, ROWS, SUMMARIES, SUMMARY_ROWS, SWEPT};
+use super::{CHAINED, INSPECTED, INSPECTED_ROWS, PAYLOADS, ROWS, SUMMARIES, SUMMARY_ROWS, SWEPT, notes};
 use crate::payload::{ChainKey, PayloadKey};
 use crate::store::Verified;
 use crate::store::codec::{Name, Unreadable, decode};
@@ -86,6 +86,7 @@ pub(in crate::store::redb) fn verify(db: &Database) -> Result<Verified, Error> {
         let frame = texts.get(n.value())?;
         verified.count(name, frame.map_or(Some(Unreadable::Damaged), |frame| decode(&name, frame.value()).err()));
     }
+    notes::verify(&transaction, &mut verified)?;
     Ok(verified)
 }
 

@@ -134,6 +134,7 @@ impl Writer {
         self.attempt(Op::Sweep, tables::trim_tombstones)?;
         let (oldest, max_bytes) = (self.expiry.cutoff(now), self.shared.settings.max_summary_bytes());
         let summaries = self.sweep_summaries(Quota { max_entries: MAX_SUMMARIES, max_bytes, oldest })?;
+        self.attempt(Op::Sweep, |db, _| tables::notes::sweep(db, oldest))?;
         let mut swept = SweepResult { summaries, ..SweepResult::default() };
         self.trim_inspected(usize::MAX)?;
         for entries in self.eviction_candidates(oldest)?.chunks(SWEEP_GROUP) {

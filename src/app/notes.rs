@@ -130,32 +130,37 @@ impl Notes {
             let Ok(read) = store.notes(NoteGroup::Fleet).await else { return };
             (notes, self.has_read) = (read, true);
         }
-        let own = SettingsNote::of(&live);
-        let mut others = Vec::new();
-        for note in &notes {
-            match note.kind {
-                NoteKind::Forms => self.read_forms(note),
-                NoteKind::Window => self.read_window(note, &live),
-                NoteKind::Unedited => self.read_unedited(note, &own, &live),
-                NoteKind::Settings if note.key != self.replica => {
-                    others.extend(serde_json::from_slice::<SettingsNote>(&note.value));
-                }
-                NoteKind::Settings | NoteKind::Ledger => {}
-            }
-        }
+        notes.iter().filter(|note| note.kind == NoteKind::Forms).for_each(|note| self.read_forms(note));
         let mut new = self.new_forms(&live);
-        if shared.is_some() {
-            self.compare(&own, &others);
-            new.extend(self.new_notes(&own, &live));
+        let own = shared.map(|_| SettingsNote::of(&live));
+        if let Some(own) = &own {
+            self.read_of_others(&notes, own, &live);
+            new.extend(self.new_notes(own, &live));
         }
         for (note, keep) in new {
             if store.note(note, keep).await.is_err() {
                 return;
             }
         }
-        if let Some(shared) = shared {
+        if let Some((shared, own)) = shared.zip(own) {
             self.note_settings(&own, shared).await;
         }
+    }
+
+    /// Reads what other processes have noted.
+    fn read_of_others(&mut self, notes: &[Note], own: &SettingsNote, live: &LiveConfig) {
+        let mut others = Vec::new();
+        for note in notes {
+            match note.kind {
+                NoteKind::Window => self.read_window(note, live),
+                NoteKind::Unedited => self.read_unedited(note, own, live),
+                NoteKind::Settings if note.key != self.replica => {
+                    others.extend(serde_json::from_slice::<SettingsNote>(&note.value));
+                }
+                NoteKind::Settings | NoteKind::Forms | NoteKind::Ledger => {}
+            }
+        }
+        self.compare(own, &others);
     }
 
     fn read_forms(&mut self, note: &Note) {

@@ -1,0 +1,91 @@
+//! What a request would have been billed without its edits, or in a dry run with them.
+
+use crate::tokens::Usage;
+use crate::units::prorated;
+
+/// A request as it was not sent: without its edits, or in a dry run with them. All are tokens as billed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counterfactual {
+    /// Its tokens.
+    pub input: u64,
+    /// Those that an earlier request of the conversation would have had in common with it, if that is known.
+    pub shared: Option<u64>,
+    /// The tokens of the request that was sent which an earlier one had in common with it, if that is known.
+    pub sent_shared: Option<u64>,
+    /// Whether the upstream's prompt cache still has the earlier request, where nothing of the one that was sent can show it.
+    pub is_warm: bool,
+}
+
+/// A beginning of fewer tokens says nothing of a cache: not all keep it.
+const MIN_SHARED: u64 = 2048;
+
+impl Counterfactual {
+    /// Its usage, where this was billed for the request that was sent. The cache serves the same share of what it can have: what
+    /// it had lost of one, it had lost of the other.
+    pub fn usage(&self, billed: &Usage) -> Usage {
+        let Usage { input: sent, cached, .. } = *billed;
+        let served = match (self.shared, self.sent_shared) {
+            (Some(shared), Some(sent_shared)) if sent_shared >= MIN_SHARED => {
+                prorated(shared, cached.min(sent_shared), sent_shared)
+            }
+            (Some(shared), _) if self.is_warm => shared,
+            // It may go on from one that another process has seen, or that was not counted: then both have the same new tokens.
+            (None, _) if cached > 0 => self.input.saturating_sub(sent - cached.min(sent)),
+            _ => 0,
+        };
+        // What the cache has served although no request was seen that began so: tools and instructions, which both have.
+        let unseen = if self.sent_shared.is_some_and(|shared| shared < MIN_SHARED) { cached } else { 0 };
+        billed.with_input(self.input, served.max(unseen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BILLED: Usage = Usage { input: 20_000, cached: 12_000, written: 6_000, written_hour: 3_000, output: 100 };
+
+    #[test]
+    fn the_same_request_is_billed_the_same() {
+        let same = Counterfactual { input: 20_000, sent_shared: Some(12_000), shared: Some(12_000), is_warm: true };
+        assert_eq!(same.usage(&BILLED), BILLED);
+        let same = Counterfactual { input: 20_000, ..Counterfactual::default() };
+        assert_eq!(same.usage(&BILLED), BILLED, "nothing is known of caches");
+    }
+
+    #[test]
+    fn what_was_cleared_would_have_been_read_from_the_cache() {
+        // 80,000 were sent before, and all but the last 3,000 of 60,000 are cleared now: the cache has the first 12,000. As of the
+        // request that was sent, all but 2,000 of the others are written.
+        let unedited = Counterfactual { input: 90_000, sent_shared: Some(12_000), shared: Some(80_000), is_warm: true };
+        let expected = Usage { input: 90_000, cached: 80_000, written: 8_000, written_hour: 4_000, output: 100 };
+        assert_eq!(unedited.usage(&BILLED), expected);
+    }
+
+    #[test]
+    fn what_a_cache_had_lost_of_one_it_had_lost_of_the_other() {
+        let billed = Usage { cached: 0, written: 20_000, written_hour: 0, ..BILLED };
+        let unedited = Counterfactual { input: 90_000, sent_shared: Some(18_000), shared: Some(80_000), is_warm: true };
+        assert_eq!((unedited.usage(&billed).cached, unedited.usage(&billed).written), (0, 90_000));
+    }
+
+    #[test]
+    fn where_the_request_that_was_sent_shared_nothing_a_pause_decides() {
+        let billed = Usage { cached: 0, ..BILLED };
+        let unedited = |is_warm| Counterfactual { input: 80_000, sent_shared: Some(0), shared: Some(70_000), is_warm };
+        assert_eq!(unedited(true).usage(&billed).cached, 70_000);
+        assert_eq!(unedited(false).usage(&billed).cached, 0);
+    }
+
+    #[test]
+    fn nothing_divides_by_zero_or_overflows() {
+        for n in [0, 1, u64::MAX] {
+            let billed = Usage { input: n, cached: n, written: n, written_hour: n, output: n };
+            for known in [None, Some(n)] {
+                let unedited = Counterfactual { input: u64::MAX, sent_shared: known, shared: known, is_warm: true };
+                let usage = unedited.usage(&billed);
+                assert!(usage.cached + usage.written <= usage.input, "{usage:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What the edits have saved, in one line.
+
+use std::fmt;
+
+use super::{Figures, Rows};
+use crate::tokens::prices::Nanodollars;
+use crate::units::{counted, grouped, percent};
+
+/// What the edits have saved of a bill, net: broken caches, summaries and recalls are paid.
+#[derive(Clone, Copy, Debug)]
+pub struct Savings {
+    figures: Figures,
+    is_dry_run: bool,
+}
+
+impl Savings {
+    /// What the edits have saved of some rows, or in a dry run would have if there are no others. `None` if no answer has reported
+    /// its tokens.
+    pub fn of(rows: &Rows) -> Option<Self> {
+        let (edited, dry_run) = (rows.total(false), rows.total(true));
+        let is_dry_run = edited.requests == 0 && dry_run.requests > 0;
+        let figures = if is_dry_run { dry_run } else { edited };
+        (figures.billed.input > 0).then_some(Self { figures, is_dry_run })
+    }
+
+    /// Whether a request was edited, or would have been.
+    pub fn has_edits(&self) -> bool {
+        self.figures.edited > 0
+    }
+}
+
+impl fmt::Display for Savings {
+    /// `saved $1.84 of $13.10 (14 %) · 2 results asked for again`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Figures { requests, edited_cost, unedited_cost, edited_input, unedited_input, .. } = self.figures;
+        let Figures { unpriced, unreported, asked_again, .. } = self.figures;
+        let (saved, would_be) = if self.is_dry_run { ("would have saved", "would be ") } else { ("saved", "") };
+        if !self.has_edits() {
+            write!(f, "nothing {would_be}edited in {}", counted(requests, "request"))?;
+            if edited_cost > Nanodollars(0) {
+                write!(f, ", which cost {edited_cost}")?;
+            }
+        } else if unedited_cost > Nanodollars(0) {
+            let difference = Nanodollars(unedited_cost.0.abs_diff(edited_cost.0));
+            let percent = percent(difference.0, unedited_cost.0);
+            if edited_cost <= unedited_cost {
+                write!(f, "{saved} {difference} of {unedited_cost} ({percent} %)")?;
+            } else {
+                write!(f, "{saved} nothing: {difference} more than {unedited_cost} ({percent} %)")?;
+            }
+        } else {
+            let difference = unedited_input.saturating_sub(edited_input);
+            let percent = percent(difference, unedited_input);
+            write!(f, "{saved} {} of {} input tokens ({percent} %)", grouped(difference), grouped(unedited_input))?;
+        }
+        if asked_again > 0 {
+            write!(f, " · {} asked for again", counted(asked_again, "result"))?;
+        }
+        if unpriced > 0 && unpriced < requests {
+            write!(f, " · {} without a price", counted(unpriced, "request"))?;
+        }
+        if unreported > 0 {
+            write!(f, " · {} without reported tokens", counted(unreported, "request"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Account, Ledger};
+    use super::*;
+    use crate::tokens::Usage;
+
+    fn saved(dry_run: bool, figures: Figures) -> Option<String> {
+        let ledger = Ledger::default();
+        ledger.add(Account { dry_run, ..Account::default() }, &figures);
+        Savings::of(&ledger.since_start()).map(|savings| savings.to_string())
+    }
+
+    #[test]
+    fn they_are_net_and_in_dollars_first() {
+        let figures = Figures {
+            requests: 40,
+            edited: 12,
+            edited_cost: Nanodollars(11_260_000_000),
+            unedited_cost: Nanodollars(13_100_000_000),
+            asked_again: 2,
+            billed: Usage { input: 1, ..Usage::default() },
+            ..Figures::default()
+        };
+        assert_eq!(saved(false, figures).unwrap(), "saved $1.84 of $13.10 (14 %) · 2 results asked for again");
+        let dry_run = Figures { asked_again: 0, ..figures };
+        assert_eq!(saved(true, dry_run).unwrap(), "would have saved $1.84 of $13.10 (14 %)");
+        let dearer = Figures { edited_cost: Nanodollars(14_410_000_000), asked_again: 1, unreported: 3, ..figures };
+        assert_eq!(
+            saved(false, dearer).unwrap(),
+            "saved nothing: $1.31 more than $13.10 (10 %) · 1 result asked for again · 3 requests without reported tokens"
+        );
+    }
+
+    #[test]
+    fn without_a_price_they_are_in_tokens() {
+        let figures = Figures {
+            requests: 9,
+            edited: 1,
+            unpriced: 9,
+            billed: Usage { input: 60_000, ..Usage::default() },
+            edited_input: 60_000,
+            unedited_input: 100_000,
+            ..Figures::default()
+        };
+        assert_eq!(saved(false, figures).unwrap(), "saved 40,000 of 100,000 input tokens (40 %)");
+    }
+
+    #[test]
+    fn nothing_edited_is_said_and_nothing_reported_is_none() {
+        let cost = Nanodollars(420_000_000);
+        let billed = Usage { input: 1, ..Usage::default() };
+        let figures = Figures { requests: 1, edited_cost: cost, unedited_cost: cost, billed, ..Figures::default() };
+        assert_eq!(saved(false, figures).unwrap(), "nothing edited in 1 request, which cost $0.42");
+        assert_eq!(saved(false, Figures { requests: 2, edited: 2, unreported: 2, ..Figures::default() }), None);
+    }
+}
