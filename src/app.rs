@@ -225,8 +225,8 @@ fn handlers(config: &Config, environment: &Environment) -> anyhow::Result<Handle
     HandlerClients::new(&config.handlers, &environment.proxies, key).context("[handlers]")
 }
 
-/// The edits for one of the `[[upstreams]]`: of the policy that it names, by the prices of its host. They share the counts
-/// of tokens with all others, and where nothing differs they are those of `[upstream]`.
+/// The edits for one of the `[[upstreams]]`: of the policy that it names, by the prices and limits of its host. They share the
+/// counts of tokens with all others.
 fn rules_of(
     route: &routes::Settings,
     config: &Config,
@@ -235,8 +235,7 @@ fn rules_of(
 ) -> anyhow::Result<Arc<EngineConfig>> {
     let endpoints = match &route.policy {
         Some(policy) => endpoints(&config.under_policy(policy)?, environment)?,
-        None if rules.planner.settings.asks_for_prices() => rules.endpoints.clone(),
-        None => return Ok(Arc::clone(rules)),
+        None => rules.endpoints.clone(),
     };
     let planner = config.planner_for(route, &rules.planner)?;
     let policy = route.policy.as_deref().map_or_else(|| Arc::clone(&rules.policy), Into::into);

@@ -258,6 +258,11 @@ impl<'a> Draft<'a> {
 
     // === what edits read ===
 
+    /// The body, as it came.
+    pub fn body(&self) -> &'a [u8] {
+        self.request.body
+    }
+
     /// What the edits work on, as it came.
     pub fn conversation(&self) -> &'a Conversation<'a> {
         self.request.conversation

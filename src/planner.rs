@@ -189,11 +189,6 @@ pub struct Policy {
 }
 
 impl PlanSettings {
-    /// Whether plans depend on prices, and so on the upstream.
-    pub fn asks_for_prices(&self) -> bool {
-        self.clear_tool_results.at_least() == Some(AtLeast::Auto)
-    }
-
     /// The same settings, but for a policy that makes a conversation as short as it can: all results that the model has read
     /// are cleared, and all images of the user that it has answered.
     #[must_use]

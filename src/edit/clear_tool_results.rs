@@ -50,14 +50,15 @@ use super::tools::Tools;
 use super::trigger::{Limits, Moment, Part};
 use super::{Edit, Language, names};
 use crate::conversation::UnitIndex;
-use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, Row, TextCut};
+use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
 use crate::handler::{self, Decision, MAX_ANSWER};
 use crate::payload::MediaType;
 use crate::plan::{Action, SentFact, SkipReason, Stale};
-use crate::tokens::prices::PriceList;
+use crate::tokens::{models::MediaLimits, prices::PriceList};
 
 pub use self::settings::{AtLeast, Frontier, Inputs, Settings};
 
+mod media;
 mod reads;
 mod regrets;
 mod rent;
@@ -83,6 +84,7 @@ pub struct ClearToolResults {
     media_placeholder: Template,
     own_texts: OwnTexts,
     prices: PriceList,
+    media_limits: Option<&'static MediaLimits>,
     calls: CallCache,
     language: Language,
     handlers: Handlers,
@@ -127,7 +129,9 @@ impl ClearToolResults {
         language: Language,
         handlers: &handler::Settings,
     ) -> Self {
+        let media_limits = MediaLimits::of_host(prices.upstream()).filter(|_| settings.clear_media);
         Self {
+            media_limits,
             handlers: Handlers::new(handlers, settings.handler.as_deref()),
             prices,
             calls: CallCache::default(),
@@ -192,6 +196,21 @@ impl ClearToolResults {
         })
     }
 
+    /// What stands for a text, an image or a file of a tool.
+    fn words(&self, text: &ResultText<'_, '_>, tool: &str) -> String {
+        let (handle, how) = text.retrieval();
+        let bytes = text.len.to_string();
+        let placeholder = if text.media.is_some() { &self.media_placeholder } else { &self.placeholder };
+        placeholder.fill(|place| match place {
+            "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
+            "tool_name" => tool,
+            "bytes" => &bytes,
+            "media_type" => text.media.unwrap_or(MediaType::Text).name(),
+            "handle" => handle,
+            _ => how,
+        })
+    }
+
     /// What clearing one result would do, with what a handler says where one is asked; none if nothing. A call whose result
     /// is missing, or is left by a handler, keeps its arguments, too.
     fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool, handler: Option<&Arc<str>>) -> Option<Clearing> {
@@ -210,17 +229,7 @@ impl ClearToolResults {
                 is_left = true;
                 return None;
             }
-            let (handle, how) = text.retrieval();
-            let bytes = text.len.to_string();
-            let placeholder = if text.media.is_some() { &self.media_placeholder } else { &self.placeholder };
-            let words = placeholder.fill(|place| match place {
-                "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
-                "tool_name" => tool,
-                "bytes" => &bytes,
-                "media_type" => text.media.unwrap_or(MediaType::Text).name(),
-                "handle" => handle,
-                _ => how,
-            });
+            let words = self.words(text, tool);
             let Some(handler) = handler else {
                 return Some(TextCut { from: 0, to: text.len, words });
             };
@@ -283,6 +292,13 @@ impl Edit for ClearToolResults {
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {
+        self.clear_old_results(draft);
+        self.fit_media(draft);
+    }
+}
+
+impl ClearToolResults {
+    fn clear_old_results(&self, draft: &mut Draft<'_>) {
         // What the trigger held for once stays cleared, also where less is sent now.
         let n_bytes = draft.n_bytes_at_most();
         let may_act = |draft: &Draft<'_>| draft.has_sent_pass(Pass::Clear) || draft.prompt_limit().is_some();

@@ -30,6 +30,7 @@ use crate::{
 
 mod forms;
 mod item_types;
+mod media_limits;
 mod messages;
 mod programs_and_tools;
 mod several_results;

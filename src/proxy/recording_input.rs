@@ -27,7 +27,7 @@ pub(super) fn sent<'a>(
         token_factor: edited.basis.counted.map(|counted| counted.factor),
         cold_passes: edited.basis.cold_passes.clone(),
         sent: edited.basis.sent.clone(),
-        upstream: planner.settings.asks_for_prices().then(|| planner.settings.upstream.clone()),
+        upstream: Some(planner.settings.upstream.clone()),
         not_stored: was_planned && edited.error.is_some(),
         ..PlanInputs::default()
     };

@@ -19,11 +19,13 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::{factor::Factor, tiktoken::Encoding};
 
+mod hosts;
 mod known;
 mod listing;
 mod names;
 mod pattern;
 
+pub use hosts::MediaLimits;
 pub(super) use known::FILE as TABLES_FILE;
 pub use listing::{LocalServer, next_page_after, num_ctx, windows_in};
 pub use pattern::Pattern;

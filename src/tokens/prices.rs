@@ -222,6 +222,11 @@ impl PriceList {
         Self { default: settings.clone(), exceptions, upstream: upstream.to_owned() }
     }
 
+    /// The host of the upstream.
+    pub fn upstream(&self) -> &str {
+        &self.upstream
+    }
+
     /// The prices of a model.
     pub fn of_model(&self, model: Option<&str>) -> Prices {
         let model = model.unwrap_or_default();

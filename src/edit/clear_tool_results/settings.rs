@@ -57,7 +57,9 @@ pub struct Settings {
     pub exclude_tools: Vec<String>,
     /// Also clears the images, files and sound in results whose data is in the request: what is in base64 is stored as the
     /// bytes that it stands for, and recalled with its type. What is only named by a URL or an id stays. With `false`, parts
-    /// that are no text stay, and a text in base64 is stored as the text that it is.
+    /// that are no text stay, and a text in base64 is stored as the text that it is. Where the host is known to refuse more
+    /// images or bytes than a request has, the oldest images in results are cleared whether `trigger` holds or not, down to
+    /// half of the images or three quarters of the bytes.
     pub clear_media: bool,
     /// The text in place of a result. `{tool_name}`, `{bytes}`, `{media_type}`, `{handle}` and `{how}` are filled in.
     ///

@@ -42,6 +42,16 @@ const OVERFLOWS: &[OverflowCase] = &[
         [Some(128_000), Some(62466), Some(65535)],
     ),
     (
+        "Anthropic, too many images; anthropics/claude-code#19822",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"Too much media: 0 document pages + 102 images > 100"}}"#,
+        [None, None, None],
+    ),
+    (
+        "Anthropic, an image of too many bytes; anthropics/claude-code#11181",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.44.content.1.image.source.base64: image exceeds 5 MB maximum: 11641928 bytes > 5242880 bytes"}}"#,
+        [None, None, None],
+    ),
+    (
         "vLLM, images counted; Gabesarch/grounded-rl#16",
         r#"{"object":"error","message":"The decoder prompt (length 10127) is longer than the maximum model length of 8192. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.","type":"BadRequestError","param":null,"code":400}"#,
         [Some(8192), None, None],
