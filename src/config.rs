@@ -24,7 +24,8 @@ use crate::admin::clients::Clients;
 use crate::admin::{self, access::Exposure};
 use crate::draft::reasoning;
 use crate::edit::{
-    Language, clear_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools, truncate_tool_results,
+    Language, clear_tool_results, deduplicate_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools,
+    truncate_tool_results,
 };
 use crate::handler;
 use crate::payload::Keys;
@@ -124,6 +125,8 @@ pub struct Config {
     pub truncate_tool_results: truncate_tool_results::Settings,
     /// The edit that replaces old results with placeholders when the conversation is large.
     pub clear_tool_results: clear_tool_results::Settings,
+    /// The edit that points to lines that are in sight already.
+    pub deduplicate_tool_results: deduplicate_tool_results::Settings,
     /// The edit that replaces old messages with a summary when the conversation is larger still. A summary is made by a
     /// call to a model, by default the model and the upstream of the request, with the client's key. Leave
     /// `"summarize"` out of `policy.edits` to have no such calls.
@@ -269,6 +272,7 @@ impl Config {
             filter_tool_calls: self.filter_tool_calls.clone(),
             truncate_tool_results: self.truncate_tool_results.clone(),
             clear_tool_results: self.clear_tool_results.clone(),
+            deduplicate_tool_results: self.deduplicate_tool_results.clone(),
             summarize: self.summarize.clone(),
             reasoning: self.reasoning.clone(),
             tools: self.tools.clone(),

@@ -23,9 +23,9 @@ use bytes::Bytes;
 
 use crate::conversation::index::index;
 use crate::conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex};
-use crate::dialect::{Dialect, Entries, Switch};
+use crate::dialect::{Dialect, Entries, Switch, strings};
 use crate::language::Language;
-use crate::payload::{ChainKey, PayloadName};
+use crate::payload::{Caller, ChainKey, Fingerprint, PayloadName};
 use crate::plan::{Action, Change, Need, Regrets, Sizes, SkipReason, SkippedChange};
 use crate::recall::{self, RetrievalMethod};
 use crate::span::Span;
@@ -257,6 +257,29 @@ impl<'a> Draft<'a> {
     }
 
     // === what edits read ===
+
+    /// Whose conversation it is.
+    pub fn caller(&self) -> Caller {
+        self.context.caller
+    }
+
+    /// Whether a unit goes on as it came, where it came.
+    pub fn is_in_sight(&self, unit: UnitIndex) -> bool {
+        self.is_in_place(unit) && !self.has_replacements(unit) && !self.has_lost_entries(unit)
+    }
+
+    /// What a unit is known by, as it came.
+    pub fn known_as(&self, unit: UnitIndex) -> Fingerprint {
+        self.fingerprints(unit).unit
+    }
+
+    /// The texts of a result as the client sent them.
+    pub fn result_texts(&self, unit: UnitIndex) -> Vec<Cow<'a, str>> {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let content = conversation.unit(unit).and_then(|unit| unit.content);
+        let texts = content.map(|content| dialect.texts(body, content)).unwrap_or_default();
+        texts.into_iter().filter_map(|text| strings::text(body, text)).collect()
+    }
 
     /// The body, as it came.
     pub fn body(&self) -> &'a [u8] {

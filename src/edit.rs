@@ -7,6 +7,7 @@ pub use crate::language::Language;
 use crate::draft::Draft;
 
 pub mod clear_tool_results;
+pub mod deduplicate_tool_results;
 mod file_use;
 pub mod filter_tool_calls;
 mod handlers;

@@ -177,7 +177,7 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
             Action::Move { message, .. } => (message, State::Moved),
             Action::Drop { message } => (message, if filtered { State::Filtered } else { State::Dropped }),
             Action::DropCall { message } => (message, if filtered { State::Filtered } else { State::Patched }),
-            Action::Truncate { message } => (message, State::Cut),
+            Action::Truncate { message } | Action::Deduplicate { message } => (message, State::Cut),
             Action::Strip { message } | Action::Mend { message } => (message, State::Patched),
             Action::Clear { message } | Action::ClearInput { message } => (message, State::Cleared),
             Action::Summarize { from, to } => {

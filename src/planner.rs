@@ -14,6 +14,7 @@ use crate::{
     edit::{
         Edit, Language,
         clear_tool_results::{self, AtLeast, ClearToolResults, Frontier},
+        deduplicate_tool_results::{self, DeduplicateToolResults},
         filter_tool_calls::{self, FilterToolCalls},
         keep::Keep,
         own_texts::OwnTexts,
@@ -62,6 +63,8 @@ pub struct PlanSettings {
     pub truncate_tool_results: truncate_tool_results::Settings,
     /// The edit that clears old results.
     pub clear_tool_results: clear_tool_results::Settings,
+    /// The edit that points to lines that are in sight already.
+    pub deduplicate_tool_results: deduplicate_tool_results::Settings,
     /// The edit that puts a summary in place of old messages.
     pub summarize: summarize::Settings,
     /// What becomes of reasoning that is bound to its prefix.
@@ -84,7 +87,8 @@ pub struct PlanSettings {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The edits that run, in this order, each at most once. An edit that is not listed is off.
+    /// The edits that run, in this order, each at most once. An edit that is not listed is off. The goals `"balanced"` and
+    /// `"thrifty"` have `"deduplicate_tool_results"` too, where this is not set; it always runs right before `"summarize"`.
     pub edits: Vec<EditName>,
     /// What `clear_tool_results` aims at: its `trigger`, `keep` and `keep_reads` where they are not set. The
     /// documentation of policies has the figures.
@@ -129,14 +133,17 @@ pub enum EditName {
     TruncateToolResults,
     /// Replaces old results with placeholders.
     ClearToolResults,
+    /// Replaces lines of results that stand in an earlier message with pointers to them. It runs after the edits above,
+    /// wherever it stands in the list.
+    DeduplicateToolResults,
     /// Replaces old messages with a summary.
     Summarize,
 }
 
 impl EditName {
-    /// All edits, in the order in which they run if nothing else is said: cheap ones first, and first of all what makes
-    /// rounds whole.
-    const ALL: [Self; 5] = [
+    /// The edits that every goal has, in the order in which they run if nothing else is said: cheap ones first, and first of
+    /// all what makes rounds whole.
+    const USUAL: [Self; 5] = [
         Self::PatchToolCalls,
         Self::FilterToolCalls,
         Self::TruncateToolResults,
@@ -147,7 +154,7 @@ impl EditName {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { edits: EditName::ALL.to_vec(), goal: Goal::default(), forms: Vec::new() }
+        Self { edits: EditName::USUAL.to_vec(), goal: Goal::default(), forms: Vec::new() }
     }
 }
 
@@ -282,6 +289,12 @@ impl Policy {
                 names.push(name);
             }
         }
+        // It points only to what the others leave.
+        if let Some(at) = names.iter().position(|name| *name == EditName::DeduplicateToolResults) {
+            let edit = names.remove(at);
+            let end = names.iter().rposition(|name| *name != EditName::Summarize).map_or(0, |last| last + 1);
+            names.insert(end, edit);
+        }
         let (language, recall, tools) = (settings.language, &settings.recall, Tools::new(&settings.tools));
         let own_texts = OwnTexts {
             missing: settings.patch_tool_calls.template(language),
@@ -314,6 +327,9 @@ impl Policy {
                         language,
                         &settings.handlers,
                     ))
+                }
+                EditName::DeduplicateToolResults => {
+                    Arc::new(DeduplicateToolResults::new(&settings.deduplicate_tool_results, &tools, language))
                 }
                 EditName::Summarize => {
                     let edit = Arc::new(Summarize::new(&settings.summarize, language, recall));

@@ -42,6 +42,7 @@ pub(crate) fn accounted(
             | Action::DropCall { message }
             | Action::Strip { message }
             | Action::Truncate { message }
+            | Action::Deduplicate { message }
             | Action::Clear { message }
             | Action::ClearInput { message }
             | Action::Mend { message } => rewritten[message] = true,

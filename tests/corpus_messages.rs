@@ -230,6 +230,7 @@ impl Step {
                 | Action::DropCall { message }
                 | Action::Strip { message }
                 | Action::Truncate { message }
+                | Action::Deduplicate { message }
                 | Action::Clear { message }
                 | Action::ClearInput { message }
                 | Action::Mend { message } => message,

@@ -125,7 +125,11 @@ impl Planned {
         let mut named = BTreeSet::new();
         for change in &self.plan.report.changes {
             named.extend(change.handles.iter().copied());
-            let (Action::Truncate { message } | Action::Clear { message }) = change.action else { continue };
+            let (Action::Truncate { message } | Action::Deduplicate { message } | Action::Clear { message }) =
+                change.action
+            else {
+                continue;
+            };
             let content = came.units[message].content.expect("it had a text");
             let texts: Vec<_> = dialect().texts(&self.body, content);
             for handle in &change.handles {
@@ -162,6 +166,7 @@ fn message_of(action: Action) -> Option<usize> {
         | Action::DropCall { message }
         | Action::Strip { message }
         | Action::Truncate { message }
+        | Action::Deduplicate { message }
         | Action::Clear { message }
         | Action::ClearInput { message }
         | Action::Mend { message }

@@ -182,6 +182,7 @@ fn describe_edits(config: &Config) -> String {
                 let pays = if settings.at_least() == Some(AtLeast::Auto) { ", if that pays" } else { "" };
                 format!("clear old results from {}{pays}", describe_trigger(&settings.trigger, settings.moment()))
             }
+            EditName::DeduplicateToolResults => "point to lines that are in sight already".to_owned(),
             EditName::Summarize => {
                 let calls = match &config.summarize.model {
                     _ if config.dry_run => String::new(),

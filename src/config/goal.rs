@@ -7,16 +7,41 @@ use crate::planner::Goal;
 
 /// What each goal sets. BENCHMARKS.md has the figures that they follow from.
 const SETTINGS: [(Goal, &str); 3] = [
-    (Goal::Careful, "trigger = [{ tokens = 100000 }, { fraction = 0.5 }]\nkeep = { results = 3 }\nkeep_reads = 20"),
-    (Goal::Balanced, "trigger = [{ tokens = 80000 }, { fraction = 0.5 }]\nkeep = { results = 3 }\nkeep_reads = 10"),
-    (Goal::Thrifty, "trigger = [{ tokens = 60000 }, { fraction = 0.5 }]\nkeep = { results = 3 }\nkeep_reads = 0"),
+    (
+        Goal::Careful,
+        r#"
+        [clear_tool_results]
+        trigger = [{ tokens = 100000 }, { fraction = 0.5 }]
+        keep = { results = 3 }
+        keep_reads = 20
+        "#,
+    ),
+    (
+        Goal::Balanced,
+        r#"
+        policy.edits = ["patch_tool_calls", "filter_tool_calls", "truncate_tool_results", "clear_tool_results", "deduplicate_tool_results", "summarize"]
+        [clear_tool_results]
+        trigger = [{ tokens = 80000 }, { fraction = 0.5 }]
+        keep = { results = 3 }
+        keep_reads = 10
+        "#,
+    ),
+    (
+        Goal::Thrifty,
+        r#"
+        policy.edits = ["patch_tool_calls", "filter_tool_calls", "truncate_tool_results", "clear_tool_results", "deduplicate_tool_results", "summarize"]
+        [clear_tool_results]
+        trigger = [{ tokens = 60000 }, { fraction = 0.5 }]
+        keep = { results = 3 }
+        keep_reads = 0
+        "#,
+    ),
 ];
 
 /// Lays settings on those of a goal.
 pub(super) fn apply_under(goal: Goal, written: LocatedValue) -> Result<LocatedValue, ConfigError> {
-    let keys = SETTINGS.iter().find(|(of, _)| *of == goal).map_or("", |(_, keys)| keys);
-    let text = format!("[clear_tool_results]\n{keys}");
-    let mut settings = LocatedValue::from_file(Path::new("policy.goal"), &text)?;
+    let text = SETTINGS.iter().find(|(of, _)| *of == goal).map_or("", |(_, text)| text);
+    let mut settings = LocatedValue::from_file(Path::new("policy.goal"), text)?;
     settings.overlay(written);
     Ok(settings)
 }

@@ -247,7 +247,7 @@ impl<'a> Draft<'a> {
     /// if the message is not to be touched, has not been read, or cannot be stored; of that the report tells.
     pub fn apply(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
         let unit = proposed.unit;
-        let reads = matches!(action, Action::Truncate { .. });
+        let reads = matches!(action, Action::Truncate { .. } | Action::Deduplicate { .. });
         let unread = match self.request.conversation.unit(unit).map(|unit| unit.role) {
             Some(Role::Assistant) => self.is_in_last_answer(unit),
             _ => self.is_unread(unit),

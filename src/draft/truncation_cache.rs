@@ -5,7 +5,7 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, RandomState},
+    hash::{BuildHasher, Hash, RandomState},
     sync::Arc,
 };
 
@@ -83,13 +83,13 @@ impl Weighter<Key, Result<Arc<CachedEdit>, NotApplicable>> for Weight {
 }
 
 impl Draft<'_> {
-    /// The edit that `proposed` returns for a result of `tool` of which `most` bytes may stay, from the cache if it is there.
+    /// The edit that `proposed` returns for a result of `tool` that follows from `most` too, which says what may stay of it, from the cache if it is there.
     pub fn cached(
         &self,
         truncation_cache: &TruncationCache,
         unit: UnitIndex,
         tool: &str,
-        most: usize,
+        most: impl Hash,
         proposed: impl FnOnce() -> Result<ProposedEdit, NotApplicable>,
     ) -> Result<ProposedEdit, NotApplicable> {
         let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);

@@ -123,6 +123,7 @@ fn named(action: Action) -> (&'static str, usize, Option<usize>) {
         Action::Mend { message } => ("mend", message, None),
         Action::DropCall { message } => ("drop_call", message, None),
         Action::Truncate { message } => ("truncate", message, None),
+        Action::Deduplicate { message } => ("deduplicate", message, None),
         Action::Clear { message } => ("clear", message, None),
         Action::ClearInput { message } => ("clear_input", message, None),
         Action::Summarize { from, to } => ("summarize", from, Some(to.saturating_sub(1))),

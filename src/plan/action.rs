@@ -38,6 +38,11 @@ pub enum Action {
         /// The message.
         message: usize,
     },
+    /// Lines of a result that stand in an earlier message become a pointer to them.
+    Deduplicate {
+        /// The message.
+        message: usize,
+    },
     /// The text of a result is replaced.
     Clear {
         /// The message.
@@ -77,6 +82,7 @@ impl Action {
             Self::Drop { .. } => "drop",
             Self::DropCall { .. } => "drop_call",
             Self::Truncate { .. } => "truncate",
+            Self::Deduplicate { .. } => "deduplicate",
             Self::Clear { .. } => "clear",
             Self::ClearInput { .. } => "clear_input",
             Self::Strip { .. } => "strip",
@@ -95,6 +101,7 @@ impl Action {
             Self::Drop { message } => Self::Drop { message: number(message) },
             Self::DropCall { message } => Self::DropCall { message: number(message) },
             Self::Truncate { message } => Self::Truncate { message: number(message) },
+            Self::Deduplicate { message } => Self::Deduplicate { message: number(message) },
             Self::Clear { message } => Self::Clear { message: number(message) },
             Self::ClearInput { message } => Self::ClearInput { message: number(message) },
             Self::Strip { message } => Self::Strip { message: number(message) },

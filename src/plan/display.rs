@@ -63,6 +63,7 @@ impl fmt::Display for Change {
             Action::Drop { message } => write!(f, "drop message {message}")?,
             Action::DropCall { message } => write!(f, "drop a call of message {message}")?,
             Action::Truncate { message } => write!(f, "truncate message {message}")?,
+            Action::Deduplicate { message } => write!(f, "point from message {message} to the same lines")?,
             Action::Clear { message } => write!(f, "clear message {message}")?,
             Action::ClearInput { message } => write!(f, "clear the arguments of a call of message {message}")?,
             Action::Mend { message } => write!(f, "bring message {message} into the form")?,

@@ -100,6 +100,7 @@ pub(crate) fn message_of(action: Action) -> Option<usize> {
         | Action::DropCall { message }
         | Action::Strip { message }
         | Action::Truncate { message }
+        | Action::Deduplicate { message }
         | Action::Clear { message }
         | Action::ClearInput { message }
         | Action::Mend { message } => Some(message),
@@ -277,7 +278,9 @@ proptest! {
         let mut named = BTreeSet::new();
         for change in &plan.report.changes {
             named.extend(change.handles.iter().copied());
-            if let Action::Truncate { message } | Action::Clear { message } = change.action {
+            if let Action::Truncate { message } | Action::Deduplicate { message } | Action::Clear { message } =
+                change.action
+            {
                 if policy.contains("offload = false") {
                     continue;
                 }

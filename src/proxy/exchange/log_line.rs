@@ -20,11 +20,12 @@ pub(super) struct LogLine<'a> {
 }
 
 /// Each kind of edit, with the verb and the noun that the message uses.
-const EDIT_KINDS: [(EditKind, &str, &str); 9] = [
+const EDIT_KINDS: [(EditKind, &str, &str); 10] = [
     (EditKind::Summarise, "summarised", "message"),
     (EditKind::Clear, "cleared", "result"),
     (EditKind::ClearInput, "cleared the arguments of", "call"),
     (EditKind::Truncate, "truncated", "result"),
+    (EditKind::Deduplicate, "deduplicated", "result"),
     (EditKind::DropCall, "filtered", "call"),
     (EditKind::Insert, "patched", "dangling call"),
     (EditKind::Move, "moved", "result"),
@@ -38,6 +39,7 @@ enum EditKind {
     Clear,
     ClearInput,
     Truncate,
+    Deduplicate,
     DropCall,
     Insert,
     Move,
@@ -63,9 +65,10 @@ impl LogLine<'_> {
                 continue;
             }
             let mut part = format!("{verb} {} {noun}{}", grouped(n), if n == 1 { "" } else { "s" });
-            if let Some(n) =
-                offloaded.take_if(|_| matches!(kind, EditKind::Clear | EditKind::ClearInput | EditKind::Truncate))
-            {
+            if let Some(n) = offloaded.take_if(|_| {
+                use EditKind::{Clear, ClearInput, Deduplicate, Truncate};
+                matches!(kind, Clear | ClearInput | Truncate | Deduplicate)
+            }) {
                 // Writing to a String cannot fail.
                 let _written = write!(part, " (offloaded {})", bytes(n));
             }
@@ -95,6 +98,7 @@ fn count_of(action: Action, kind: EditKind, edit: &str) -> usize {
         Action::Truncate { .. } => kind == EditKind::Truncate,
         Action::Clear { .. } => kind == EditKind::Clear,
         Action::ClearInput { .. } => kind == EditKind::ClearInput,
+        Action::Deduplicate { .. } => kind == EditKind::Deduplicate,
         Action::InsertText { .. } | Action::Strip { .. } => false,
         Action::Mend { .. } => kind == EditKind::Mend,
         Action::Summarize { from, to } => return if kind == EditKind::Summarise { to.saturating_sub(from) } else { 0 },

@@ -1,0 +1,154 @@
+//! The lines of texts, each known by a hash, which is remembered by the content of the text.
+
+use std::{fmt, num::NonZeroU64, sync::Arc};
+
+use quick_cache::{Weighter, sync::Cache};
+
+use crate::payload::{Caller, Fingerprint};
+
+/// The lines of one text.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct TextLines {
+    pub(super) lines: Box<[Line]>,
+    /// The bytes of the text.
+    pub(super) len: usize,
+}
+
+/// A line of a text.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Line {
+    /// What it says, without a number before it and blanks behind it; none of a line that is like no other.
+    pub(super) hash: Option<NonZeroU64>,
+    /// Where it begins.
+    pub(super) start: usize,
+}
+
+/// The lines of the texts of units, by their content.
+pub(super) struct LineCache(Cache<(Caller, Fingerprint), Arc<[TextLines]>, Weight>);
+
+/// The most bytes of all entries: about half a million lines.
+const MAX_BYTES: u64 = 8 << 20;
+
+/// The expected number of entries, which decides into how many shards the cache is split.
+const EXPECTED_ENTRIES: usize = 1024;
+
+/// The bytes of an entry beside its lines.
+const ENTRY_BYTES: u64 = 256;
+
+#[derive(Clone, Debug)]
+struct Weight;
+
+impl Weighter<(Caller, Fingerprint), Arc<[TextLines]>> for Weight {
+    fn weight(&self, _: &(Caller, Fingerprint), texts: &Arc<[TextLines]>) -> u64 {
+        ENTRY_BYTES + texts.iter().map(|text| size_of_val(&*text.lines) as u64 + 32).sum::<u64>()
+    }
+}
+
+impl Default for LineCache {
+    fn default() -> Self {
+        Self(Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight))
+    }
+}
+
+impl fmt::Debug for LineCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LineCache").field("n", &self.0.len()).finish_non_exhaustive()
+    }
+}
+
+impl LineCache {
+    /// The lines of what is known by a fingerprint, which `read` reads if they are not remembered.
+    pub(super) fn of(
+        &self,
+        caller: Caller,
+        known_as: Fingerprint,
+        read: impl FnOnce() -> Vec<TextLines>,
+    ) -> Arc<[TextLines]> {
+        let key = (caller, known_as);
+        if let Some(known) = self.0.get(&key) {
+            return known;
+        }
+        let lines: Arc<[TextLines]> = read().into();
+        self.0.insert(key, Arc::clone(&lines));
+        lines
+    }
+}
+
+impl TextLines {
+    /// The lines of a text.
+    pub(super) fn of(text: &str) -> Self {
+        let mut start = 0;
+        let line = |line: &str| {
+            let hash = (!is_pointer(line)).then(|| hash(said(line)));
+            let begins = start;
+            start += line.len();
+            Line { hash, start: begins }
+        };
+        Self { lines: text.split_inclusive('\n').map(line).collect(), len: text.len() }
+    }
+
+    /// Whether one of the lines is a pointer.
+    pub(super) fn has_pointers(&self) -> bool {
+        self.lines.iter().any(|line| line.hash.is_none())
+    }
+
+    /// Where a line begins; behind the last one, the end.
+    pub(super) fn start(&self, line: usize) -> usize {
+        self.lines.get(line).map_or(self.len, |line| line.start)
+    }
+}
+
+/// What a line says: no number with an arrow, a colon, a bar or a tab behind it, as tools put before the lines of files, and no
+/// blanks behind it.
+fn said(line: &str) -> &str {
+    let line = line.trim_end();
+    let numbered = line.trim_start();
+    let behind = numbered.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_number = behind.len() < numbered.len();
+    let marks = ['→', ':', '|', '\t'];
+    behind.strip_prefix(marks).filter(|_| is_number).unwrap_or(line)
+}
+
+/// Whether a line is a pointer of ours, which is like no other line.
+fn is_pointer(line: &str) -> bool {
+    line.starts_with('[') && (line.contains(" lines left out here: lines ") || line.starts_with("[此处省略 "))
+}
+
+fn hash(said: &str) -> NonZeroU64 {
+    let [half, _] = Fingerprint::of(said.as_bytes()).halves();
+    NonZeroU64::new(half).unwrap_or(NonZeroU64::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_compared_by_what_they_say() {
+        let hashes = |text: &str| TextLines::of(text).lines.iter().map(|line| line.hash).collect::<Vec<_>>();
+        let plain = hashes("fn main() {\n    go();\n}\n");
+        for same in [
+            "     1→fn main() {\n     2→    go();\n     3→}",
+            "1:fn main() {  \n2:    go();\r\n3:}\n",
+            "  7\tfn main() {\n  8\t    go();\n  9\t}\n",
+            "7|fn main() {\n8|    go();\n9|}\n",
+        ] {
+            assert_eq!(hashes(same), plain, "{same}");
+        }
+        assert_ne!(hashes("fn main() {\n  go();\n}\n"), plain, "other blanks before a line");
+        assert_eq!(hashes("[9 lines left out here: lines 1 to 9 of x]\n"), [None]);
+        let lines = TextLines::of("a\nbc\n\nd");
+        assert_eq!((0..6).map(|line| lines.start(line)).collect::<Vec<_>>(), [0, 2, 5, 6, 7, 7]);
+        assert_eq!(TextLines::of("").lines.len(), 0);
+    }
+
+    #[test]
+    fn the_cache_has_a_limit() {
+        let cache = LineCache::default();
+        let caller = crate::payload::Keys::well_known().caller(&[]);
+        for n in 0..4000_usize {
+            cache.of(caller, Fingerprint::of_numbers(n, n), || vec![TextLines::of(&"a line\n".repeat(1000))]);
+            assert!(cache.0.weight() <= MAX_BYTES, "{n}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::{dialect, plan::Plan, planner::Planner, replay::planner_from_toml, span::splice};
+
+const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/messages", "/v1/responses"];
+
+const POLICY: &str = "policy.edits = ['patch_tool_calls', 'truncate_tool_results', 'clear_tool_results', 'deduplicate_tool_results']\n\
+     recall = { via = 'http', public_url = 'http://h' }\n";
+
+/// A call and its result.
+#[derive(Clone, Debug)]
+struct Round {
+    tool: &'static str,
+    arguments: Value,
+    result: String,
+}
+
+fn round(tool: &'static str, arguments: Value, result: impl Into<String>) -> Round {
+    Round { tool, arguments, result: result.into() }
+}
+
+/// So many lines of a file.
+fn lines(file: &str, n: std::ops::Range<usize>) -> String {
+    n.map(|n| format!("    let value_{n} = compute(\"{file}\", {n}); // what it says, in so many words\n")).collect()
+}
+
+fn numbered(text: &str) -> String {
+    text.lines().enumerate().map(|(n, line)| format!("{:>6}→{line}\n", n + 1)).collect()
+}
+
+/// The items of a conversation with these rounds.
+fn conversation(path: &str, rounds: &[Round]) -> Vec<Value> {
+    let mut items = vec![json!({"role": "user", "content": "Go."})];
+    for (n, Round { tool, arguments, result }) in rounds.iter().enumerate() {
+        let id = format!("c{n}");
+        match path {
+            "/v1/messages" => {
+                let call = json!({"type": "tool_use", "id": id, "name": tool, "input": arguments});
+                let result = json!({"type": "tool_result", "tool_use_id": id, "content": result});
+                items.push(json!({"role": "assistant", "content": [call]}));
+                items.push(json!({"role": "user", "content": [result]}));
+            }
+            "/v1/responses" => {
+                let arguments = arguments.to_string();
+                items.push(json!({"type": "function_call", "call_id": id, "name": tool, "arguments": arguments}));
+                items.push(json!({"type": "function_call_output", "call_id": id, "output": result}));
+            }
+            _ => {
+                let function = json!({"name": tool, "arguments": arguments.to_string()});
+                let call = json!({"id": id, "type": "function", "function": function});
+                items.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+                items.push(json!({"role": "tool", "tool_call_id": id, "content": result}));
+            }
+        }
+    }
+    items
+}
+
+fn planned(planner: &Planner, path: &str, items: &[Value]) -> (Plan, Vec<Value>, Bytes) {
+    let array = if path == "/v1/responses" { "input" } else { "messages" };
+    let bytes = Bytes::from(json!({"model": "m", "max_tokens": 9, array: items}).to_string());
+    let plan = planner.plan(dialect::for_path(path).unwrap(), &bytes).unwrap();
+    let sent: Bytes = splice(&bytes, &plan.splices).concat().into();
+    let value: Value = serde_json::from_slice(&sent).unwrap();
+    (plan, value[array].as_array().unwrap().clone(), sent)
+}
+
+/// What the model reads of each result.
+fn results(path: &str, items: &[Value]) -> Vec<String> {
+    let text = |item: &Value| match path {
+        "/v1/messages" => item["content"][0]["content"].as_str().map(str::to_owned),
+        "/v1/responses" => item["output"].as_str().map(str::to_owned),
+        _ => (item["role"] == "tool").then(|| item["content"].as_str().unwrap().to_owned()),
+    };
+    items.iter().filter_map(text).collect()
+}
+
+/// What is sent of the results of these rounds, in each dialect the same.
+fn sent(policy: &str, rounds: &[Round]) -> Vec<String> {
+    let of = |path: &&str| {
+        let planner = planner_from_toml(&format!("{POLICY}{policy}")).unwrap();
+        let (_, items, _) = planned(&planner, path, &conversation(path, rounds));
+        results(path, &items)
+    };
+    let sent: Vec<_> = PATHS.iter().map(of).collect();
+    assert_eq!(sent[0], sent[1]);
+    assert_eq!(sent[0], sent[2]);
+    sent[0].clone()
+}
+
+fn read(path: &str) -> Value {
+    json!({"file_path": path})
+}
+
+fn is_whole(sent: &str, round: &Round) -> bool {
+    sent == round.result
+}
+
+#[test]
+fn what_was_read_before_becomes_a_pointer_between_its_first_and_last_line() {
+    let (before, after) = (lines("a", 0..20), lines("a", 20..40));
+    let rounds = [
+        round("Read", read("a.rs"), numbered(&(before.clone() + &after))),
+        round("Read", json!({"file_path": "a.rs", "offset": 5}), format!("new line\n{before}another\n")),
+    ];
+    let sent = sent("", &rounds);
+    assert!(is_whole(&sent[0], &rounds[0]));
+    let first = lines("a", 0..1);
+    let (head, rest) = sent[1].split_once('[').unwrap();
+    assert_eq!(head, format!("new line\n{first}"));
+    let (pointer, tail) = rest.split_once("]\n").unwrap();
+    assert!(
+        pointer.starts_with("18 lines left out here: lines 2 to 19 of the result of Read for a.rs above say the same. The whole result: Read it with GET http://h/"),
+        "{pointer}"
+    );
+    assert_eq!(tail, lines("a", 19..20) + "another\n");
+}
+
+#[test]
+fn what_the_model_has_written_is_pointed_to() {
+    let file = lines("b", 0..30);
+    let rounds = [
+        round("Write", json!({"file_path": "b.rs", "content": file}), "ok"),
+        round("Read", read("b.rs"), numbered(&file)),
+    ];
+    let sent = sent("", &rounds);
+    assert!(
+        sent[1].contains("[28 lines left out here: lines 2 to 29 of the arguments of Write for b.rs above say"),
+        "{}",
+        sent[1]
+    );
+}
+
+#[test]
+fn what_is_asked_for_again_stays_whole() {
+    let file = lines("c", 0..30);
+    let again = || round("Read", read("c.rs"), file.clone());
+    let rounds = [again(), round("Grep", json!({"pattern": "x"}), "nothing"), again(), again(), again()];
+    let sent = sent("", &rounds);
+    assert!(is_whole(&sent[0], &rounds[0]) && sent[2].contains("28 lines left out"));
+    assert!(is_whole(&sent[3], &rounds[3]) && is_whole(&sent[4], &rounds[4]));
+}
+
+#[test]
+fn the_read_behind_an_edit_that_failed_stays_whole() {
+    let file = lines("d", 0..30);
+    let edit = |result: &str| round("Edit", json!({"file_path": "d.rs", "old_string": "x", "new_string": "y"}), result);
+    for (result, is_pointed) in [("String to replace not found in file.", false), ("The file was updated.", true)] {
+        let rounds =
+            [round("Read", read("d.rs"), file.clone()), edit(result), round("Read", read("d.rs"), file.clone())];
+        assert_eq!(sent("", &rounds)[2].contains("lines left out"), is_pointed, "{result}");
+    }
+}
+
+#[test]
+fn short_runs_and_tools_that_are_excluded_stay() {
+    let file = lines("e", 0..30);
+    let rounds = [
+        round("Read", read("e.rs"), file.clone()),
+        round("Bash", json!({"command": "x"}), format!("head\n{}tail\n", lines("e", 3..8))),
+        round("Bash", json!({"command": "y"}), file.clone()),
+        round("Bash", json!({"command": "z"}), "}\n".repeat(50)),
+    ];
+    let all = sent("", &rounds);
+    assert!(is_whole(&all[1], &rounds[1]) && is_whole(&all[3], &rounds[3]) && !is_whole(&all[2], &rounds[2]));
+    let excluded = sent("deduplicate_tool_results.exclude_tools = ['Ba*']", &rounds);
+    assert!(is_whole(&excluded[2], &rounds[2]));
+    let long = sent("deduplicate_tool_results.min_lines = 31", &rounds);
+    assert!(is_whole(&long[2], &rounds[2]));
+    let large = sent("deduplicate_tool_results.min_bytes = 9000", &rounds);
+    assert!(is_whole(&large[2], &rounds[2]));
+}
+
+/// What a pass clears is put back where a pointer stood for it.
+#[test]
+fn the_text_is_back_where_its_source_is_cleared() {
+    let file = lines("f", 0..40);
+    let rounds = [
+        round("Read", read("f.rs"), file.clone()),
+        round("Bash", json!({"command": "cat f.rs"}), file.clone()),
+        round("Bash", json!({"command": "true"}), "done"),
+        round("Bash", json!({"command": "cat  f.rs"}), file),
+    ];
+    let sent = sent(
+        "[clear_tool_results]\ntrigger = { tokens = 100 }\nkeep = { results = 2 }\nkeep_reads = 0\nclear_at_least = 0\nwhen = 'any'",
+        &rounds,
+    );
+    assert!(sent[0].starts_with("[Cleared"), "{}", sent[0]);
+    assert!(sent[1].starts_with("[Cleared"), "{}", sent[1]);
+    assert!(is_whole(&sent[3], &rounds[3]), "{}", sent[3]);
+}
+
+/// A text of blocks that may stand in others, too.
+fn blocks() -> impl Strategy<Value = String> {
+    let block = (0..6_u8, 0..30_usize, 1..25_usize, any::<bool>());
+    prop::collection::vec(block, 1..5).prop_map(|blocks| {
+        let text = |(file, from, n, is_numbered): (u8, usize, usize, bool)| {
+            let text = lines(&file.to_string(), from..from + n);
+            if is_numbered { numbered(&text) } else { text }
+        };
+        blocks.into_iter().map(text).collect()
+    })
+}
+
+fn rounds() -> impl Strategy<Value = Vec<Round>> {
+    let tool = prop::sample::select(vec!["Read", "Bash", "Write", "Edit"]);
+    let one = (tool, 0..5_u8, blocks(), any::<bool>()).prop_map(|(tool, name, text, fails)| match tool {
+        "Write" => round(tool, json!({"file_path": format!("{name}.rs"), "content": text}), "ok"),
+        "Edit" if fails => round(tool, json!({"file_path": format!("{name}.rs")}), "not found"),
+        "Edit" => round(tool, json!({"file_path": format!("{name}.rs")}), "ok"),
+        _ => round(tool, json!({"file_path": format!("{name}.rs")}), text),
+    });
+    prop::collection::vec(one, 1..14)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn the_same_history_gives_the_same_bytes_and_nothing_is_lost(rounds in rounds(), keep in 0..4_usize) {
+        let clear = format!("[clear_tool_results]\ntrigger = {{ tokens = 3000 }}\nkeep = {{ results = {keep} }}\nwhen = 'any'");
+        for (policy, clears) in [(String::new(), false), (clear, true)] {
+            for path in PATHS {
+                let planner = planner_from_toml(&format!("{POLICY}{policy}")).unwrap();
+                let mut before: Vec<Value> = Vec::new();
+                for n in 1..=rounds.len() {
+                    let items = conversation(path, &rounds[..n]);
+                    let (plan, sent, bytes) = planned(&planner, path, &items);
+                    // Another process, which has seen nothing of it, decides the same.
+                    let anew = planner_from_toml(&format!("{POLICY}{policy}")).unwrap();
+                    prop_assert_eq!(&planned(&anew, path, &items).1, &sent);
+                    let is_cleared = plan.report.changes.iter().any(|change| change.edit == "clear");
+                    if !clears || !is_cleared {
+                        prop_assert_eq!(&sent[..before.len()], &before[..], "{}", path);
+                    }
+                    // Every line that is left out stands in sight, or the whole text is stored.
+                    let stored: Vec<_> = plan.offloads.iter().map(|offload| offload.payload.bytes()).collect();
+                    for (text, round) in results(path, &sent).iter().zip(&rounds) {
+                        let edited = text != &round.result;
+                        prop_assert!(!edited || stored.iter().any(|stored| *stored == round.result.as_bytes()), "{}", text);
+                    }
+                    // What is sent needs no edit.
+                    let again = planner.plan(dialect::for_path(path).unwrap(), &bytes).unwrap();
+                    let edits: Vec<_> = again.report.changes.iter().filter(|change| change.edit == "deduplicate").collect();
+                    prop_assert!(clears || edits.is_empty(), "{:?}\n{:#?}", edits, sent);
+                    before = sent;
+                }
+            }
+        }
+    }
+}
