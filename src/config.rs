@@ -24,8 +24,8 @@ use crate::admin::clients::Clients;
 use crate::admin::{self, access::Exposure};
 use crate::draft::reasoning;
 use crate::edit::{
-    Language, clear_tool_results, deduplicate_tool_results, filter_tool_calls, patch_tool_calls, summarize, tools,
-    truncate_tool_results,
+    Language, clear_tool_results, deduplicate_tool_results, filter_tool_calls, patch_tool_calls, request_prompt_cache,
+    summarize, tools, truncate_tool_results,
 };
 use crate::handler;
 use crate::payload::Keys;
@@ -131,6 +131,8 @@ pub struct Config {
     /// call to a model, by default the model and the upstream of the request, with the client's key. Leave
     /// `"summarize"` out of `policy.edits` to have no such calls.
     pub summarize: summarize::Settings,
+    /// The edit that asks for the prompt cache.
+    pub request_prompt_cache: request_prompt_cache::Settings,
     /// Settings of single tools, by name or pattern (`*` stands for any characters, `?` for one). They win over the
     /// settings of the edits. A table sets only the keys that it names; for each key, the most specific table that
     /// names it counts: the name itself, then longer patterns before shorter ones, and of two equally long ones the
@@ -274,6 +276,7 @@ impl Config {
             clear_tool_results: self.clear_tool_results.clone(),
             deduplicate_tool_results: self.deduplicate_tool_results.clone(),
             summarize: self.summarize.clone(),
+            request_prompt_cache: self.request_prompt_cache.clone(),
             reasoning: self.reasoning.clone(),
             tools: self.tools.clone(),
             handlers: self.handlers.clone(),

@@ -20,10 +20,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use memchr::memmem;
 
 use crate::conversation::index::index;
 use crate::conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex};
-use crate::dialect::{Dialect, Entries, Switch, strings};
+use crate::dialect::{self, Dialect, Entries, Switch, strings};
 use crate::language::Language;
 use crate::payload::{Caller, ChainKey, Fingerprint, PayloadName};
 use crate::plan::{Action, Change, Need, Regrets, Sizes, SkipReason, SkippedChange};
@@ -136,6 +137,8 @@ pub struct Draft<'a> {
     drops: Option<Switch>,
     /// The last model call before which what was sent is another now.
     prefix_changed: UnitIndex,
+    /// Whether a mark is added that asks for the prompt cache.
+    requests_cache: bool,
     /// The units of the model, for those that ask.
     of_model: OnceCell<Vec<UnitIndex>>,
     /// The units that entries with reasoning have left.
@@ -198,6 +201,9 @@ pub enum Leaving {
     Forbidden,
 }
 
+/// The key of how long a mark for the prompt cache asks it to keep a prefix.
+const TTL: &[u8] = b"\"ttl\"";
+
 impl<'a> Draft<'a> {
     /// The draft of one request. `recall` and `language` decide how texts say where the rest is.
     pub fn new(
@@ -228,6 +234,7 @@ impl<'a> Draft<'a> {
             reasoning: ReasoningMode::Keep,
             drops: None,
             prefix_changed: UnitIndex::default(),
+            requests_cache: false,
             of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
             dropped_rows: BTreeMap::new(),
@@ -261,6 +268,24 @@ impl<'a> Draft<'a> {
     /// Whose conversation it is.
     pub fn caller(&self) -> Caller {
         self.context.caller
+    }
+
+    /// Has the request ask for the prompt cache, if it is one of an agent and its dialect has a mark for that.
+    pub fn request_prompt_cache(&mut self) {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let is_of_agent =
+            self.last_answer.is_some() || conversation.tools.is_some_and(|tools| tools.len() > "[]".len());
+        self.requests_cache =
+            is_of_agent && dialect.name() == "messages" && memmem::find(body, dialect::CACHE_MARK).is_none();
+    }
+
+    /// Whether a mark for the prompt cache asks for an hour.
+    pub fn marks_an_hour(&self) -> bool {
+        let is_hour = |at: usize| {
+            let behind = self.request.body.get(at + TTL.len()..).unwrap_or_default().trim_ascii_start();
+            behind.strip_prefix(b":").is_some_and(|value| value.trim_ascii_start().starts_with(br#""1h""#))
+        };
+        memmem::find_iter(self.request.body, TTL).any(is_hour)
     }
 
     /// Whether a unit goes on as it came, where it came.

@@ -15,6 +15,7 @@ pub mod keep;
 mod names;
 pub mod own_texts;
 pub mod patch_tool_calls;
+pub mod request_prompt_cache;
 pub mod summarize;
 mod template;
 pub mod tools;

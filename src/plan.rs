@@ -116,6 +116,9 @@ pub struct Report {
     /// Whether the tool is added by which the model reads what was taken out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub adds_tool: bool,
+    /// Whether a mark is added that asks for the prompt cache.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub requests_cache: bool,
     /// Whether texts were taken out and nothing that the request offers could read them back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub lacks_recall: bool,

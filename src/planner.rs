@@ -19,6 +19,7 @@ use crate::{
         keep::Keep,
         own_texts::OwnTexts,
         patch_tool_calls::{self, PatchToolCalls},
+        request_prompt_cache::{self, RequestPromptCache},
         summarize::{self, Summarize},
         tools::{self, Tools},
         trigger::{Condition, MIN_WINDOW, Moment, Trigger},
@@ -67,6 +68,8 @@ pub struct PlanSettings {
     pub deduplicate_tool_results: deduplicate_tool_results::Settings,
     /// The edit that puts a summary in place of old messages.
     pub summarize: summarize::Settings,
+    /// The edit that asks for the prompt cache.
+    pub request_prompt_cache: request_prompt_cache::Settings,
     /// What becomes of reasoning that is bound to its prefix.
     pub reasoning: reasoning::Settings,
     /// Settings of single tools.
@@ -138,17 +141,20 @@ pub enum EditName {
     DeduplicateToolResults,
     /// Replaces old messages with a summary.
     Summarize,
+    /// Asks for the prompt cache where the client does not.
+    RequestPromptCache,
 }
 
 impl EditName {
     /// The edits that every goal has, in the order in which they run if nothing else is said: cheap ones first, and first of
     /// all what makes rounds whole.
-    const USUAL: [Self; 5] = [
+    const USUAL: [Self; 6] = [
         Self::PatchToolCalls,
         Self::FilterToolCalls,
         Self::TruncateToolResults,
         Self::ClearToolResults,
         Self::Summarize,
+        Self::RequestPromptCache,
     ];
 }
 
@@ -292,7 +298,10 @@ impl Policy {
         // It points only to what the others leave.
         if let Some(at) = names.iter().position(|name| *name == EditName::DeduplicateToolResults) {
             let edit = names.remove(at);
-            let end = names.iter().rposition(|name| *name != EditName::Summarize).map_or(0, |last| last + 1);
+            let end = names
+                .iter()
+                .rposition(|name| !matches!(name, EditName::Summarize | EditName::RequestPromptCache))
+                .map_or(0, |last| last + 1);
             names.insert(end, edit);
         }
         let (language, recall, tools) = (settings.language, &settings.recall, Tools::new(&settings.tools));
@@ -330,6 +339,9 @@ impl Policy {
                 }
                 EditName::DeduplicateToolResults => {
                     Arc::new(DeduplicateToolResults::new(&settings.deduplicate_tool_results, &tools, language))
+                }
+                EditName::RequestPromptCache => {
+                    Arc::new(RequestPromptCache::new(&settings.request_prompt_cache, &settings.upstream))
                 }
                 EditName::Summarize => {
                     let edit = Arc::new(Summarize::new(&settings.summarize, language, recall));

@@ -183,6 +183,7 @@ fn describe_edits(config: &Config) -> String {
                 format!("clear old results from {}{pays}", describe_trigger(&settings.trigger, settings.moment()))
             }
             EditName::DeduplicateToolResults => "point to lines that are in sight already".to_owned(),
+            EditName::RequestPromptCache => "ask for prompt caches".to_owned(),
             EditName::Summarize => {
                 let calls = match &config.summarize.model {
                     _ if config.dry_run => String::new(),

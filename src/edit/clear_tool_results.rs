@@ -160,7 +160,10 @@ impl ClearToolResults {
         let by_price = at_least == Some(AtLeast::Auto);
         let prices = by_price.then(|| self.prices.of_model(draft.conversation().model.as_deref()));
         let prices = prices.filter(|prices| !prices.read.is_free());
-        let rent = prices.map(|prices| Rent::new(prices, draft.base_tokens()));
+        let rent = prices.map(|prices| {
+            let prices = if draft.marks_an_hour() { prices.for_an_hour() } else { prices };
+            Rent::new(prices, draft.base_tokens())
+        });
         let at_least = match at_least {
             Some(AtLeast::Tokens(tokens)) => tokens,
             Some(AtLeast::Auto) | None => limits.least_tokens() / WORTH_A_PASS,

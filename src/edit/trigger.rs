@@ -28,6 +28,9 @@ pub struct Condition {
     /// condition does not hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fraction: Option<Fraction>,
+    /// With `true` the condition holds only where the window of the model is not known.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_window: bool,
 }
 
 /// Where in a conversation an edit acts.
@@ -70,8 +73,11 @@ impl Part {
 impl Trigger {
     /// The conditions as numbers of the model that is asked.
     pub(super) fn limits(&self, draft: &mut Draft<'_>) -> Limits {
-        let window = if self.0.iter().any(|condition| condition.fraction.is_some()) { draft.window() } else { None };
+        let window = if self.0.iter().any(Condition::asks_for_window) { draft.window() } else { None };
         let limit = |condition: &Condition| {
+            if condition.without_window && window.is_some() {
+                return None;
+            }
             let part = match condition.fraction {
                 Some(fraction) => Some(fraction.of(window?)),
                 None => None,
@@ -80,7 +86,7 @@ impl Trigger {
             Some(Limit { tokens, messages: condition.messages.unwrap_or_default() })
         };
         let limits = Limits(self.0.iter().filter_map(limit).collect());
-        if limits.0.len() < self.0.len() {
+        if window.is_none() && limits.0.len() < self.0.len() {
             draft.note_unknown_window();
         }
         limits
@@ -94,11 +100,20 @@ impl Trigger {
     /// A body of fewer bytes is below every condition, where the window has so many tokens or is not known.
     pub(super) fn least_bytes_within(&self, window: Option<usize>) -> usize {
         let least = |condition: &Condition| {
+            if condition.without_window && window.is_some_and(|window| window > MIN_WINDOW) {
+                return usize::MAX;
+            }
             let part = condition.fraction.map(|fraction| window.map_or(usize::MAX, |window| fraction.of(window)));
             let messages = condition.messages.map(|n| n.saturating_mul(3)); // {} and a comma
             condition.tokens.max(part).max(messages).unwrap_or_default()
         };
         self.0.iter().map(least).min().unwrap_or(usize::MAX)
+    }
+}
+
+impl Condition {
+    fn asks_for_window(&self) -> bool {
+        self.fraction.is_some() || self.without_window
     }
 }
 

@@ -159,6 +159,16 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(TABLES_FILE).unw
 /// Where nothing else is known.
 const USUAL: (Price, Price) = (Price(Price::ONE / 10), Price(Price::ONE));
 
+// === impl Prices ===
+
+impl Prices {
+    /// The same where the request asks the cache to keep it for an hour, which costs twice an input token to write.
+    #[must_use]
+    pub fn for_an_hour(self) -> Self {
+        Self { write: self.write.max(Price(2 * Price::ONE)), ..self }
+    }
+}
+
 // === impl Price ===
 
 impl Price {

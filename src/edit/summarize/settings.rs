@@ -175,7 +175,7 @@ pub struct Endpoint {
 
 impl Default for Settings {
     fn default() -> Self {
-        let tokens = Condition { tokens: Some(160_000), ..Condition::default() };
+        let tokens = Condition { tokens: Some(160_000), without_window: true, ..Condition::default() };
         let window = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
         Self {
             trigger: Trigger(vec![tokens, window]),

@@ -98,6 +98,14 @@ fn unsent_usage(
 ) -> Usage {
     // Of several rounds, which only edits have made necessary, the request without edits would have had one.
     let sent = report.tokens_after.filter(|_| is_joined).map_or(billed.input, |tokens| tokens as u64);
+    if report.requests_cache && !edit.dry_run {
+        // Nobody else has asked for the cache.
+        return Usage {
+            written: 0,
+            written_hour: 0,
+            ..billed.of_input(sent).with_input(report.received_tokens(sent), 0)
+        };
+    }
     let received_shared = earlier.map(|earlier| earlier.received);
     let edited_shared = |edited: u64| share.map(|share| share_of(share, edited));
     let (input, shared, sent_shared) = if edit.dry_run {

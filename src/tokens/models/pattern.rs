@@ -65,6 +65,11 @@ impl Pattern {
         Self { text: "*".into(), forms: [vec![Piece::Any]].into() }
     }
 
+    /// The one that this name alone fits.
+    pub fn exact(name: &str) -> Self {
+        Self { text: name.into(), forms: [name.chars().map(Piece::Character).collect()].into() }
+    }
+
     /// Whether it stands for this name.
     pub fn fits(&self, name: &str) -> bool {
         let fits = |form: &Form| {

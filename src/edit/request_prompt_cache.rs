@@ -1,0 +1,109 @@
+//! `request_prompt_cache`: asks Anthropic's API for its automatic prompt cache where a client marks nothing.
+//!
+//! # What it does
+//! Adds `"cache_control": {"type": "ephemeral"}` at the top of the body. The API then writes the longest prefix that it can to the
+//! cache, and each request reads what the request before has written. Without a mark nothing is cached, and each request of an
+//! agent's loop pays for all of its history.
+//!
+//! # When it acts
+//! Where the dialect is Messages, the upstream is one of `hosts`, the request has tools or an answer of the model, 4,096 bytes or
+//! more, and no mark for the prompt cache anywhere. A lone question would pay for writing what nobody reads.
+//!
+//! # What the model sees
+//! Nothing: the mark is no part of the prompt.
+//!
+//! # What it never touches
+//! Anything else. Where the client marks something itself, nothing is added.
+
+use serde::{Deserialize, Serialize};
+
+use super::Edit;
+use crate::{draft::Draft, tokens::models::Pattern};
+
+/// `[request_prompt_cache]` of `proxy.toml`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The hosts of the upstreams that take the mark, by name or pattern.
+    pub hosts: Vec<Pattern>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { hosts: vec![Pattern::exact("api.anthropic.com")] }
+    }
+}
+
+/// The edit.
+#[derive(Debug)]
+pub struct RequestPromptCache {
+    is_on: bool,
+}
+
+/// No model caches a shorter prompt, in bytes: the least is 1,024 tokens.
+const LEAST_BYTES: usize = 4096;
+
+impl RequestPromptCache {
+    /// The edit for the upstream of this host.
+    pub fn new(settings: &Settings, upstream: &str) -> Self {
+        Self { is_on: settings.hosts.iter().any(|host| host.fits(upstream)) }
+    }
+}
+
+impl Edit for RequestPromptCache {
+    fn name(&self) -> &'static str {
+        "request_prompt_cache"
+    }
+
+    fn label(&self) -> &'static str {
+        "cache"
+    }
+
+    fn apply(&self, draft: &mut Draft<'_>) {
+        if self.is_on && draft.body().len() >= LEAST_BYTES {
+            draft.request_prompt_cache();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use serde_json::{Value, json};
+
+    use crate::{dialect, replay::planner_from_toml, span::splice};
+
+    fn sent(upstream: &str, path: &str, body: &Value) -> String {
+        let planner =
+            planner_from_toml(&format!("upstream = '{upstream}'\npolicy.edits = ['request_prompt_cache']")).unwrap();
+        let bytes = Bytes::from(format!(" {body}"));
+        let plan = planner.plan(dialect::for_path(path).unwrap(), &bytes).unwrap();
+        let sent = splice(&bytes, &plan.splices).concat();
+        assert_eq!(plan.report.requests_cache, sent != bytes);
+        String::from_utf8(sent).unwrap()
+    }
+
+    #[test]
+    fn a_mark_is_added_where_an_agent_sends_none() {
+        const MARK: &str = r#" {"cache_control":{"type":"ephemeral"},"#;
+        let long = "word ".repeat(1000);
+        let ask = json!({"role": "user", "content": long});
+        let tools = json!([{"name": "t", "input_schema": {}}]);
+        let with_tools = json!({"model": "m", "messages": [ask], "tools": tools});
+        let answered = json!({"model": "m", "messages": [ask, {"role": "assistant", "content": "Yes."}, ask]});
+        let host = "api.anthropic.com";
+        for body in [&with_tools, &answered] {
+            let edited = sent(host, "/v1/messages", body);
+            assert_eq!(edited, body.to_string().replacen('{', MARK, 1));
+        }
+        let marked =
+            json!({"model": "m", "messages": [ask], "tools": [{"name": "t", "cache_control": {"type": "ephemeral"}}]});
+        let short = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": tools});
+        let lone = json!({"model": "m", "messages": [ask]});
+        for body in [&marked, &short, &lone] {
+            assert_eq!(sent(host, "/v1/messages", body), format!(" {body}"));
+        }
+        assert_eq!(sent("example.com", "/v1/messages", &with_tools), format!(" {with_tools}"));
+        assert_eq!(sent(host, "/v1/chat/completions", &with_tools), format!(" {with_tools}"));
+    }
+}
