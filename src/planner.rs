@@ -90,8 +90,8 @@ pub struct PlanSettings {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The edits that run, in this order, each at most once. An edit that is not listed is off. The goals `"balanced"` and
-    /// `"thrifty"` have `"deduplicate_tool_results"` too, where this is not set; it always runs right before `"summarize"`.
+    /// The edits that run, in this order, each at most once. An edit that is not listed is off. The goal `"careful"` has no
+    /// `"deduplicate_tool_results"`, where this is not set.
     pub edits: Vec<EditName>,
     /// What `clear_tool_results` aims at: its `trigger`, `keep` and `keep_reads` where they are not set. The
     /// documentation of policies has the figures.
@@ -146,13 +146,14 @@ pub enum EditName {
 }
 
 impl EditName {
-    /// The edits that every goal has, in the order in which they run if nothing else is said: cheap ones first, and first of
-    /// all what makes rounds whole.
-    const USUAL: [Self; 6] = [
+    /// All edits, in the order in which they run if nothing else is said: cheap ones first, and first of all what makes
+    /// rounds whole.
+    const ALL: [Self; 7] = [
         Self::PatchToolCalls,
         Self::FilterToolCalls,
         Self::TruncateToolResults,
         Self::ClearToolResults,
+        Self::DeduplicateToolResults,
         Self::Summarize,
         Self::RequestPromptCache,
     ];
@@ -160,7 +161,7 @@ impl EditName {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { edits: EditName::USUAL.to_vec(), goal: Goal::default(), forms: Vec::new() }
+        Self { edits: EditName::ALL.to_vec(), goal: Goal::default(), forms: Vec::new() }
     }
 }
 

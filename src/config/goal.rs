@@ -10,6 +10,7 @@ const SETTINGS: [(Goal, &str); 3] = [
     (
         Goal::Careful,
         r#"
+        policy.edits = ["patch_tool_calls", "filter_tool_calls", "truncate_tool_results", "clear_tool_results", "summarize", "request_prompt_cache"]
         [clear_tool_results]
         trigger = [{ tokens = 100000 }, { fraction = 0.5 }]
         keep = { results = 3 }
@@ -18,23 +19,21 @@ const SETTINGS: [(Goal, &str); 3] = [
     ),
     (
         Goal::Balanced,
-        r#"
-        policy.edits = ["patch_tool_calls", "filter_tool_calls", "truncate_tool_results", "clear_tool_results", "deduplicate_tool_results", "summarize", "request_prompt_cache"]
+        r"
         [clear_tool_results]
         trigger = [{ tokens = 80000 }, { fraction = 0.5 }]
         keep = { results = 3 }
         keep_reads = 10
-        "#,
+        ",
     ),
     (
         Goal::Thrifty,
-        r#"
-        policy.edits = ["patch_tool_calls", "filter_tool_calls", "truncate_tool_results", "clear_tool_results", "deduplicate_tool_results", "summarize", "request_prompt_cache"]
+        r"
         [clear_tool_results]
         trigger = [{ tokens = 60000 }, { fraction = 0.5 }]
         keep = { results = 3 }
         keep_reads = 0
-        "#,
+        ",
     ),
 ];
 

@@ -13,7 +13,7 @@ use crate::support::{Scene, post, request};
 const COMPACT: &str = "/v1/responses/compact";
 const TURN: &str = "/v1/responses";
 const KEY: &str = "authorization: Bearer k";
-const ANSWERS: &str = "responses.compact = \"answer\"\nsummarize.lead_in = \"AN EARLIER SESSION\"";
+const ANSWERS: &str = "responses.compact = \"answer\"\nsummarize.lead_in = \"AN EARLIER SESSION\"\ndeduplicate_tool_results.min_lines = 999";
 
 /// What an upstream that can do it itself answers.
 const THEIRS: &str =
