@@ -203,7 +203,9 @@ fn reference(tables: &[Table]) -> String {
 fn rows(keys: &[Key]) -> String {
     let row = |key: &Key| {
         let default = key.default.as_ref().map(|default| format!("`{default}`"));
-        let default = default.unwrap_or_else(|| if key.is_optional || key.not_set.is_some() { "not set" } else { "required" }.to_owned());
+        let default = default.unwrap_or_else(|| {
+            if key.is_optional || key.not_set.is_some() { "not set" } else { "required" }.to_owned()
+        });
         let cells = [format!("`{}`", key.name), key.linked_words(), default, key.parts().join("<br>")];
         format!("| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))
     };
