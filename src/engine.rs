@@ -168,7 +168,7 @@ pub struct EditedBody {
     pub error: Option<EngineError>,
     /// Why a summary that the request waited for was not made.
     pub summary_error: Option<SummaryError>,
-    /// What the request waited for.
+    /// The waits of the request.
     pub waits: Waits,
     /// The length in bytes of the texts that were taken out and are in the store.
     pub offloaded_bytes: usize,
@@ -176,7 +176,7 @@ pub struct EditedBody {
     pub segments: Vec<PromptSegment>,
     /// The payloads that the edits take out, or would take out in a dry run.
     pub offloads: Vec<OffloadedPayload>,
-    /// What was known when the body was planned.
+    /// The facts that were known when the body was planned.
     pub basis: Basis,
     /// The memory that all this takes, if it is much.
     pub lease: Option<Arc<Lease>>,

@@ -416,7 +416,7 @@ impl<'a> Planning<'a> {
         self.options.origin.filter(|_| self.options.mode == EditMode::Apply)
     }
 
-    /// Whether nearly the same messages were summarised a short time ago; a summary that somebody asks for is made all
+    /// Whether nearly the same messages were summarised a short time ago; a summary that someone asks for is made all
     /// the same.
     fn was_made_of_similar(&self, job: &SummaryJob) -> bool {
         self.options.when == SummaryTiming::Triggered && self.engine.summaries.recent.has_similar(&job.outline)

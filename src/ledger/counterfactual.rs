@@ -1,4 +1,4 @@
-//! What a request would have been billed without its edits, or in a dry run with them.
+//! The bill of a request without its edits, or in a dry run with them.
 
 use crate::tokens::Usage;
 use crate::units::prorated;

@@ -49,7 +49,7 @@ fn store_of(engine: &Engine, lines: &str, folder: &Path, arguments: &[&str]) -> 
     command.env("STORE_SECRET", secret()).output().unwrap()
 }
 
-/// What the upstream gets of a result and of a conversation that is summarised.
+/// Returns what the upstream gets of a result and of a conversation that is summarised.
 async fn sent(abridge: &Abridge, upstream: &Summarizer) -> [Vec<u8>; 2] {
     let mut sent = Vec::new();
     for body in [with_results(&[long_text(1)]), talk("a", 3)] {

@@ -22,7 +22,7 @@ pub(crate) enum Mode {
     Pass,
     /// They pass later.
     Delay(Duration),
-    /// They wait until there is another mode. Nobody is told, and no connection ends.
+    /// They wait until there is another mode. No one is told, and no connection ends.
     Hold,
 }
 
@@ -64,7 +64,7 @@ impl Relay {
 
 // === helpers ===
 
-/// Hands on what is read. What is delayed does not delay what is read behind it.
+/// Hands on what is read. A delayed piece does not delay what is read after it.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes: watch::Receiver<Mode>) -> io::Result<()> {
     let (read, mut queue) = mpsc::unbounded_channel();
     let reading = async {

@@ -55,7 +55,7 @@ fn grep(handle: &str) -> Act {
 /// A thought that no handle contains.
 const THOUGHT: &str = "The line is in the first result.";
 
-/// What the model reads of the first result.
+/// Returns what the model reads of the first result.
 fn line() -> String {
     format!("4712:{}", long_text(1).lines().nth(4711).unwrap())
 }

@@ -53,7 +53,7 @@ async fn result_of(at: SocketAddr, shown: &str, method: &str, params: Value) -> 
     answer["result"].take()
 }
 
-/// What a tool answers, and whether that is an error.
+/// Returns what a tool answers, and whether that is an error.
 async fn call(at: SocketAddr, shown: &str, tool: &str, arguments: Value) -> (String, bool) {
     let result = result_of(at, shown, "tools/call", json!({"name": tool, "arguments": arguments})).await;
     (result["content"][0]["text"].as_str().unwrap().to_owned(), result["isError"] == true)

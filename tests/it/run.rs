@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const SHOW: &str =
     r#"echo "$OPENAI_BASE_URL $OPENAI_API_BASE $ANTHROPIC_BASE_URL"; read line; echo "read $line"; exit 4"#;
 
-/// What the shell in a terminal shows when it takes a command.
+/// The prompt of the shell in a terminal.
 const PROMPT: &str = "prompt> ";
 
 /// A user with empty folders and nothing in the environment.
@@ -39,7 +39,7 @@ struct Running {
     stdout: BufReader<ChildStdout>,
 }
 
-/// A shell in a terminal of its own.
+/// A shell in its own terminal.
 struct Terminal {
     child: Child,
     keys: ChildStdin,

@@ -55,7 +55,7 @@ fn pages() -> impl Iterator<Item = String> {
 fn documents_stay_inside_the_project_and_their_links_lead_somewhere() {
     let mut wrong = Wrong::default();
     for (name, text) in documents() {
-        // What is left of a text without the targets of its links.
+        // Everything that is left of a text without the targets of its links.
         let prose: String = text.split("](").map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect();
         for outside in ["../", "/work/", "/root/", "/home/"].into_iter().filter(|outside| prose.contains(outside)) {
             wrong.push(format!("{name}: speaks of `{outside}`, which only this machine has"));

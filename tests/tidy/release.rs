@@ -1,4 +1,4 @@
-//! What a release is made of: one version, a changelog that can be read by rules, workflows, and the files of the crate.
+//! Releases: one version, a changelog that can be read by rules, workflows, and the files of the crate.
 
 use std::collections::BTreeSet;
 use std::process::Command;

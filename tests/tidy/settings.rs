@@ -131,7 +131,7 @@ fn ranges_are_those_that_are_checked() {
 
 // === the example ===
 
-/// All settings as TOML. What has no default is behind `off`.
+/// All settings as TOML. Everything that has no default is behind `off`.
 fn example(tables: &[Table], off: &str) -> String {
     let mut lines = vec![HEAD.to_owned()];
     for table in tables.iter().filter(|table| table.kind != Kind::Map) {

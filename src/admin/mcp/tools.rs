@@ -48,7 +48,7 @@ const NO_STORE: &str = "nothing is stored: store.enabled is false";
 const NO_CREDENTIAL: &str =
     "send the key of the conversations, as their requests do (`authorization`, `x-api-key` or `api-key`)";
 
-/// What one request may read, and with what.
+/// The texts that one request may read, and how.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// Answers recalls within their limits.

@@ -1,4 +1,4 @@
-//! What a program of the model calls and gets, tools that were found by a search, tools that items offer, and search results:
+//! Calls and results of a program of the model, tools that a search found, tools that items offer, and search results:
 //! in OpenAI Responses and Anthropic Messages.
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ fn rows(n: usize) -> String {
     format!("[{}]", vec![r#"{\"amount\":7}"#; n].join(","))
 }
 
-/// A program that calls twice and gets `n` rows each time, and a round of the model behind it if it `ends`.
+/// A program that calls twice and gets `n` rows each time, and a round of the model after it if it `ends`.
 fn messages(n: usize, ends: bool) -> Bytes {
     let call = |id: &str| {
         format!(

@@ -14,7 +14,7 @@ use crate::proxy::cache_ledger::EarlierRequest;
 use crate::relay::tap::TapReport;
 use crate::tokens::Usage;
 
-/// What the ledger has to know of a request.
+/// The facts of a request for the ledger.
 #[derive(Debug)]
 pub(in crate::proxy) struct BillingContext {
     /// They have the prices and the name of the policy.

@@ -16,7 +16,7 @@ use crate::tokens::Counter;
 /// The formats that a session is written in.
 const FORMATS: [&str; 3] = ["chat", "responses", "messages"];
 
-/// What somebody does in a session.
+/// What someone does in a session.
 #[derive(Clone, Copy)]
 enum Step<'a> {
     User(&'a str),
@@ -206,7 +206,7 @@ fn the_background_and_the_tools_are_never_missed() {
     let tool =
         r#"{"type":"function","function":{"name":"t","description":"zebra_of_mine zebraOfYours zebra_of_mine"}}"#;
     let with_line = regret_under(KEEP_NONE, steps(tool));
-    // The line of both names is longer than 20 characters, and stands in no tool.
+    // The line of both names is longer than 20 characters, and is in no tool.
     assert_eq!((with_line.faults, with_line.list[0].n_missed), (1, 1));
 }
 
@@ -214,7 +214,7 @@ fn the_background_and_the_tools_are_never_missed() {
 fn the_newest_source_takes_all_that_it_has() {
     let both = format!("{LINE}\n{OTHER}");
     let words = format!("{LINE}\n{OTHER}");
-    // The second result has both lines, so that the first, which has one of them, is no fault.
+    // The second result has both lines, so that the first, which has one of them, is not a fault.
     let covered = regret("chat", [LINE, &both, THIRD], Say(&words));
     assert_eq!(covered.list.iter().map(|fault| (fault.from.message, fault.n_missed)).collect::<Vec<_>>(), [(4, 3)]);
     // Each has one of its own.

@@ -15,7 +15,7 @@ use crate::store::engine::identity::{Identity, Meta};
 use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::Tls;
 
-/// What it takes to connect.
+/// The parameters of a connection.
 #[derive(Clone)]
 pub(in crate::store) struct Connector {
     pub(super) hosts: Vec<Config>,
@@ -25,13 +25,13 @@ pub(in crate::store) struct Connector {
     pub(super) timeout: Duration,
 }
 
-/// The tables behind a connection.
+/// The tables after a connection.
 struct Tables<'a> {
     client: &'a Client,
     prefix: &'a str,
 }
 
-/// What a URL looks like.
+/// The form of a URL.
 const URL: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
 /// After this time without traffic, TCP asks whether the engine is still there.

@@ -40,7 +40,7 @@ struct Billed {
 /// A test reads the file.
 pub(super) static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(FILE).unwrap_or_default());
 
-/// What the tokens of a model are billed as, given its bare name.
+/// Returns what the tokens of a model are billed as, given its bare name.
 pub(super) fn factor(bare: &str) -> Factor {
     let name = names::canonical(bare);
     let of = |name: &str| TABLES.billed.iter().find(|known| fits(&known.name, name));

@@ -14,7 +14,7 @@ fn known(name: &str) -> (Option<usize>, Encoding) {
     said(&Models::new(&[]), name)
 }
 
-/// What is known of a model, whoever says so.
+/// Returns what is known of a model, whoever says so.
 fn said(models: &Models, name: &str) -> (Option<usize>, Encoding) {
     let Model { window, encoding, .. } = models.find(name);
     (window.map(|window| window.value), encoding.value)

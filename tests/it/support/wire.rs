@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::within;
 
-/// What a connection runs over.
+/// The transport of a connection.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
     /// Makes the close that follows a reset.
     fn break_off(&self) {}
@@ -44,7 +44,7 @@ pub(crate) struct Head {
 pub(crate) struct Body {
     /// The bytes, without framing.
     pub(crate) bytes: Bytes,
-    /// What stood behind the last chunk.
+    /// What followed the last chunk.
     pub(crate) trailers: Vec<(String, String)>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Reply {
     pub(crate) head: Head,
     /// The body's bytes, without framing.
     pub(crate) body: Bytes,
-    /// What stood behind the last chunk.
+    /// What followed the last chunk.
     pub(crate) trailers: Vec<(String, String)>,
 }
 
@@ -149,7 +149,7 @@ impl Wire {
         self.send(framed(bytes)).await;
     }
 
-    /// Writes `block` again and again, until something comes back, or `most` bytes are written; says how many were.
+    /// Writes `block` again and again, until something returns, or `most` bytes are written; says how many were.
     pub(crate) async fn send_until_answered(&mut self, block: &[u8], most: usize) -> usize {
         let (mut from, mut to) = tokio::io::split(&mut self.socket);
         let mut written = 0;
@@ -174,7 +174,7 @@ impl Wire {
         self.socket.shutdown().await.ok();
     }
 
-    /// What the connection runs over. Nothing may have been read ahead.
+    /// Returns what the connection runs over. Nothing may have been read ahead.
     pub(crate) fn into_socket(mut self) -> Box<dyn Socket> {
         assert!(self.unread.is_empty());
         self.take_socket()
@@ -252,7 +252,7 @@ impl Wire {
         Body { bytes, trailers: Vec::new() }
     }
 
-    /// Reads one chunk of a chunked body; `None` at the last one, behind which the trailers stand.
+    /// Reads one chunk of a chunked body; `None` at the last one, after which the trailers stand.
     pub(crate) async fn chunk(&mut self) -> Option<Bytes> {
         let line = self.through(b"\r\n").await;
         let size = std::str::from_utf8(&line).unwrap().trim_end();
@@ -265,7 +265,7 @@ impl Wire {
         Some(chunk)
     }
 
-    /// Reads what stands behind the last chunk.
+    /// Reads what follows the last chunk.
     pub(crate) async fn trailers(&mut self) -> Vec<(String, String)> {
         let mut trailers = Vec::new();
         loop {
@@ -350,7 +350,7 @@ impl Head {
         Self { raw, start, fields }
     }
 
-    /// The value of a field that stands at most once.
+    /// The value of a field that is at most once.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let values = self.all(name);
         assert!(values.len() < 2, "{name} stands more than once: {values:?}");
@@ -362,7 +362,7 @@ impl Head {
         self.fields.iter().filter(|(field, _)| field == name).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Whether the field stands there once with this value.
+    /// Whether the field is there once with this value.
     pub(crate) fn is(&self, name: &str, value: &str) -> bool {
         self.all(name) == [value]
     }
