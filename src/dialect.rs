@@ -244,7 +244,7 @@ pub trait Dialect: Debug + Send + Sync {
         None
     }
 
-    /// What has the server drop reasoning that does not fit to what stands before it. None where it cannot be told to.
+    /// The switch that has the server drop reasoning that does not fit its prefix. None if the API has none.
     fn drop_reasoning(&self, _request: &[u8]) -> Option<Switch> {
         None
     }

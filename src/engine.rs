@@ -260,7 +260,7 @@ impl EditedBody {
     }
 }
 
-/// Edits a body without a running proxy: what the plan takes out is not stored.
+/// Edits a body without a running proxy: the plan's offloads are not stored.
 pub fn edit_body(planner: &Planner, dialect: &dyn Dialect, body: Bytes) -> EditedBody {
     let plan = planner.plan(dialect, &body).map(Box::new).map_err(PlanError::Parse);
     EditedBody::planned(body, plan, None)

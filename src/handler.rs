@@ -52,7 +52,7 @@ pub const MAX_END: usize = 64 << 10;
 /// The longest answer of a handler, in bytes of text.
 pub const MAX_ANSWER: usize = 64 << 10;
 
-/// What a handler has answered, once for a content. It is kept as a summary is, so it never changes.
+/// The answer of a handler, once for a content. It is kept as a summary is, so it never changes.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(tag = "action", rename_all = "lowercase")]
 pub enum Answer {
@@ -93,7 +93,7 @@ pub trait AnswerIndex: Debug + Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct NoAnswers;
 
-/// What a handler is to be asked, with all that the question takes.
+/// A question to a handler, with all that it takes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HandlerAsk {
     /// The name of the answer.

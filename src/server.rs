@@ -381,7 +381,7 @@ fn log_end<E: Into<Box<dyn Error + Send + Sync>>>(ended: Result<(), E>) {
 /// Whether the first bytes of a connection may be those of HTTP/2. Waits for them, and leaves them there.
 async fn may_be_http2(tcp: &TcpStream) -> bool {
     let mut first = [0; HTTP2_PREFACE.len()];
-    // What a broken connection speaks does not matter.
+    // The protocol of a broken connection does not matter.
     let n = tcp.peek(&mut first).await.unwrap_or(0);
     first.iter().zip(HTTP2_PREFACE).take(n).all(|(byte, of_http2)| byte == of_http2)
 }

@@ -89,7 +89,7 @@ impl<S: BuildHasher + Send + Sync> SummaryIndex for HashMap<ChainKey, SummarySta
 /// The input of a summary.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SummaryInput {
-    /// The request as the client sent it: what it asks for beside its messages.
+    /// The request as the client sent it, with all beside its messages.
     pub body: Bytes,
     /// The instructions at the beginning, and then what is summarised, as the edits have left it.
     pub messages: Vec<InputElement>,
@@ -149,11 +149,11 @@ pub struct Frame {
     pub user_messages: Option<String>,
     /// The names of which those that the summary leaves out come after that.
     pub names: UsedNames,
-    /// What comes last: preserved skills, the way to the transcript, how to go on.
+    /// The end: preserved skills, the way to the transcript, how to go on.
     pub behind: String,
 }
 
-/// What a summary has around its section of user messages.
+/// The text around the section of user messages in a summary.
 pub const USER_MESSAGES: (&str, &str) = ("<all_user_messages>", "</all_user_messages>");
 
 // === impl Source ===
@@ -183,7 +183,7 @@ impl Frame {
     }
 }
 
-/// What stands around the section of user messages in a summary.
+/// The text around a summary's section of user messages.
 struct Section<'a> {
     before: &'a str,
     behind: &'a str,
@@ -311,7 +311,7 @@ mod tests {
         let ours = frame.user_messages.clone().unwrap();
         assert_eq!(frame.around("x"), format!("BEFORE\n\nx\n\n{ours}\n\nNAMES\n- pool_size of ours\n\nBEHIND"));
         assert_eq!(frame.around("a pool_size"), format!("BEFORE\n\na pool_size\n\n{ours}\n\nBEHIND"));
-        // What the user says is said.
+        // The user's words stay.
         let frame = Frame { user_messages: Some("pool_size?".to_owned()), ..frame };
         assert_eq!(frame.around("x"), "BEFORE\n\nx\n\npool_size?\n\nBEHIND");
     }

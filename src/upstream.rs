@@ -137,7 +137,7 @@ pub struct Upstream {
     // Of HTTP/1.1; HTTP/2 has it in the URI.
     host: Option<http::HeaderValue>,
     headers: http::HeaderMap,
-    // The field that has a key of the settings of its own.
+    // The field with its own key in the settings.
     key_header: Option<KeyHeader>,
     // Host and port of the proxy before the upstream, without its password.
     proxy_address: Option<String>,

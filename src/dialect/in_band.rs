@@ -44,7 +44,7 @@ pub trait Joiner: Debug + Send + Sync {
 pub struct RoundCalls {
     /// Those of the tool.
     pub own: Vec<OwnCall>,
-    /// The ids of those that the client gets.
+    /// The ids of the calls that the client gets.
     pub others: Vec<String>,
     /// Whether the client has nothing to do in this round.
     pub is_alone: bool,

@@ -93,7 +93,7 @@ impl Draft<'_> {
         self.whole.unit(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element.get())
     }
 
-    /// A unit as the edits have left it; none if no value and no call in it is another one now.
+    /// A unit as the edits have left it; none if no value and no call in it has changed.
     pub(super) fn rewritten(&self, unit: UnitIndex) -> Option<Bytes> {
         let splices = self.splices_in(unit, &[]);
         (!splices.is_empty()).then(|| self.spliced(self.span(unit), &splices))

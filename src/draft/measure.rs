@@ -1,4 +1,4 @@
-//! How large the messages are as the edits so far have left them: always a bound in bytes, and tokens when somebody asks.
+//! The size of the messages as the edits so far have left them: always a bound in bytes, and tokens on request.
 //!
 //! Counting is what costs, so nothing here counts before it is asked to, and what is counted is counted once.
 

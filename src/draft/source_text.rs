@@ -24,7 +24,7 @@ pub(super) struct SourceText<'a> {
     /// The stored bytes, as written: all of that, or the encoded part of it.
     pub(super) source: Span,
     pub(super) name: PayloadName,
-    /// What a part is known by that is not text.
+    /// The fingerprint of a part that is not text.
     pub(super) part: Option<Fingerprint>,
     text: OnceCell<Cow<'a, str>>,
 }

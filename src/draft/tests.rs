@@ -171,7 +171,7 @@ fn places(draft: &Draft<'_>) -> Vec<(Option<usize>, Option<usize>)> {
     draft.rows().iter().map(|row| (row.unit.map(UnitIndex::get), row.call.map(BlockIndex::get))).collect()
 }
 
-/// What has been written is never larger than the draft has said, and hardly smaller.
+/// Checks that the written bytes are never more than the draft has said, and hardly fewer.
 fn check_bytes(body: &Bytes, n_bytes: usize, plan: &Plan) {
     let n_written = splice(body, &plan.splices).concat().len();
     assert_eq!(plan.report.bytes_after, n_written);

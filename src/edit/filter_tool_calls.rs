@@ -98,7 +98,7 @@ struct Replay<'r, 'd> {
     n_history: usize,
     /// The last unit of the model.
     read: Option<RowIndex>,
-    /// The results of turns that leave whole, by the first unit of the turn.
+    /// The results of turns that are removed whole, by the first unit of the turn.
     whole_turns: HashMap<UnitIndex, Vec<RowIndex>>,
     leaving: Vec<Leaving>,
 }
@@ -158,7 +158,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
     }
 
-    /// The first unit of the turn that called for a result, if that leaves whole.
+    /// The first unit of the turn that called for a result, if that is removed whole.
     fn whole_turn(&self, row: &Row) -> Option<UnitIndex> {
         let units = self.draft.leaves_with(row.call?);
         self.draft.leave_whole(&units).then_some(units.start)

@@ -34,7 +34,7 @@ impl OwnTexts {
         }
     }
 
-    /// Whether a text may be the answer of a handler with the placeholder behind it. It is read only if it is short enough.
+    /// Whether a text may be the answer of a handler followed by the placeholder. It is read only if it is short enough.
     pub(super) fn may_be_answer<'t>(&self, len: usize, text: impl FnOnce() -> &'t str) -> bool {
         len <= MAX_ANSWER + MAX_TEXT && {
             let text = text();

@@ -1,4 +1,4 @@
-//! Keeps the ledger in the store: the rows of this process under keys of its own, and those of others to read.
+//! Keeps the ledger in the store: the rows of this process under its own keys, and those of others to read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

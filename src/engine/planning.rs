@@ -50,7 +50,7 @@ pub(super) struct Planning<'a> {
     summary_error: Option<SummaryError>,
     // Why payloads could not be stored; the plans made since then need no store.
     store_error: Option<EngineError>,
-    // What the tokens are counted as, once it was asked for.
+    // The factor of the tokens, once it was looked up.
     factor: Option<Factor>,
     look_up: LookUp,
     // Whether it was decided if the prompt cache has expired.

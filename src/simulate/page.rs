@@ -17,7 +17,7 @@ const MAX_LISTED: usize = 300;
 /// The most points of a line; of more requests, the largest of some neighbours is drawn.
 const MAX_POINTS: usize = 400;
 
-/// The size of a drawing, and of its margin on the left and below, in units of its own.
+/// The size of a drawing, and of its margin on the left and below, in its own units.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 220.0;
 const MARGIN: f64 = 46.0;

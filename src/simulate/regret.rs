@@ -70,7 +70,7 @@ pub struct Fault {
     pub hard: bool,
     /// The number of its units that the answer has.
     pub n_missed: usize,
-    /// The first of these.
+    /// The first one.
     pub missed: Vec<Missed>,
     #[serde(skip)]
     recalled: Arc<str>,

@@ -29,7 +29,7 @@ pub struct Transcript {
     message_ends: Vec<usize>,
     /// The number of messages in each request.
     request_lengths: Vec<usize>,
-    /// Where this is a segment, what precedes it in the file.
+    /// The part of the file before it, if this is a segment.
     before: Before,
     /// Of a recording, the context windows that the upstream had announced, by model; of a session, those of its models.
     windows: BTreeMap<String, usize>,

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(used(&one, &one, &one).missing_from(&["x"]), None);
         assert_eq!(used(&[], &["x"], &one).missing_from(&["x"]), None);
         assert_eq!(used(&[], &one, &["x"]).missing_from(&["x"]), None);
-        // A part of a longer name is another name.
+        // A part of a longer name is a different name.
         assert!(used(&[], &one, &one).missing_from(&["name_one_more"]).is_some());
     }
 

@@ -34,9 +34,9 @@ const BREAK: u8 = 1 << 7;
 
 const LETTER: u8 = UPPER | LOWER | CASELESS;
 const WHITE: u8 = SPACE | BREAK;
-/// What stands between words and is neither number nor whitespace.
+/// The characters between words that are neither numbers nor whitespace.
 const PUNCTUATION: u8 = OTHER | MARK;
-/// What a word may begin with beside its letters, once.
+/// The characters that a word may begin with beside its letters, once.
 const PREFIX: u8 = PUNCTUATION | SPACE;
 
 /// The highest bit of each byte.

@@ -42,7 +42,7 @@ pub(super) struct Vocabulary {
 #[expect(clippy::disallowed_types, reason = "it is tried, and nobody waits for it")]
 type Tried<T> = std::sync::Mutex<T>;
 
-/// As many threads count with memory of their own that lasts.
+/// As many threads count with their own lasting memory.
 const MERGES: usize = 4;
 
 /// The bits of a slot that say where a token lies. The longest list of tokens has 1.6 MB.

@@ -14,7 +14,7 @@ use crate::model::{DONE, GO_ON, Model, Seen, listing, recall_target};
 /// How often most agents call their shell for something new.
 const LISTINGS: usize = 40;
 
-/// Where results begin to be cleared; what an agent sends first has about as many tokens.
+/// Where results begin to be cleared; an agent's first request has about as many tokens.
 const TRIGGER: &str = "clear_tool_results = { when = 'any', trigger = { tokens = 20000 } }";
 
 /// A window that a session with bound thinking reaches.

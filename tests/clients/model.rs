@@ -27,7 +27,7 @@ const SHELLS: [&str; 4] = ["exec_command", "Bash", "bash", READER];
 /// The tool of the examples.
 pub(crate) const READER: &str = "read_file";
 
-/// What is told to the model of one session, and what it has seen.
+/// The instructions to the model of one session, and the requests that it has seen.
 pub(crate) struct Model {
     /// How many listings it asks for.
     listings: usize,

@@ -1,4 +1,4 @@
-//! `abridge store copy`: what a file had is served by a fleet, under the same handles, and back; encrypted or not.
+//! `abridge store copy`: the texts of a file are served by a fleet, under the same handles, and back; encrypted or not.
 
 use std::path::Path;
 use std::process::{Command, Output};

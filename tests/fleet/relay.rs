@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// A relay; what it accepts goes to one engine.
+/// A relay to one engine.
 pub(crate) struct Relay {
     port: u16,
     mode: watch::Sender<Mode>,
@@ -44,7 +44,7 @@ impl Relay {
                         (client.into_split(), engine.into_split());
                     let both = [(from_client, to_engine), (from_engine, to_client)];
                     let [up, down] = both.map(|(from, to)| pass(from, to, modes.clone()));
-                    // When one side ends, so does the other.
+                    // When one side ends, the other ends, too.
                     tokio::select! { _ = up => {}, _ = down => {} }
                 });
             }

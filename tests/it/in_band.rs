@@ -19,7 +19,7 @@ mod servers;
 
 // === scenes ===
 
-/// Sends the request; what the upstream got.
+/// Sends the request, and returns what the upstream got.
 async fn ask(scene: &mut Scene, api: Api, stream: bool) -> (Exchange, String) {
     let fields = ["content-type: application/json", ANN, "accept-encoding: gzip"];
     send(scene, post(api.path(), &fields, api.request(stream))).await

@@ -1,4 +1,4 @@
-//! Zero edits: what one side sends is what the other side gets.
+//! Zero edits: each side gets what the other sends.
 
 use crate::support::bodies::PLAIN;
 use crate::support::upstream::head;

@@ -448,7 +448,7 @@ async fn with_keep_a_later_run_recalls_what_an_earlier_one_took_out() {
     let mut first = start(&user);
     let at = parts(first.line().split(' ').next().unwrap()).0;
     let sent = pass(at, &mut upstream, chat(with_results(&[long_text(1)])), "/v1/chat/completions").await;
-    // The store has one user at a time: a second run has one of its own.
+    // The store has one user at a time: a second run has its own store.
     let mut second = start(&user);
     second.line();
     assert_eq!(fs::read_dir(user.path("tmp")).unwrap().count(), 1);

@@ -18,7 +18,7 @@ enum Expected<'a> {
     Refused(u16),
     /// Its body breaks off: the upstream never gets all of it.
     Broken,
-    /// It passes with this body, and so does the next one.
+    /// It passes with this body, and the next one does, too.
     Passes(&'a str),
     /// It passes with this body, and its connection ends.
     PassesAlone(&'a str),

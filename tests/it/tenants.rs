@@ -1,4 +1,4 @@
-//! Two callers behind one abridge, with the same conversations: neither sees anything of the other.
+//! Two callers of one abridge, with the same conversations: neither sees anything of the other.
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -46,7 +46,7 @@ struct Side {
     n_ok: usize,
     tokens: usize,
     largest: usize,
-    /// The tokens of the prefixes that requests share with the request before: what a prompt cache can serve.
+    /// The tokens of the prefixes that requests share with the request before, which a prompt cache can serve.
     shared: usize,
     /// The number of requests that do not begin with the request before.
     changed: usize,

@@ -1,4 +1,4 @@
-//! How a command is led to abridge: the variables that clients read, and the arguments of those that need more.
+//! How a command is led to abridge: the variables that clients read, and the arguments of clients that need more.
 //!
 //! A client gets the base URL that it has without abridge, with the address of abridge in it. So it asks for the paths that
 //! its upstream knows, and its upstream is where the requests go.
@@ -17,7 +17,7 @@ use crate::upstream::target::BaseUrl;
 #[derive(Debug)]
 pub(super) struct Client {
     kind: Kind,
-    // None where it has no base URL of its own, or where the settings of abridge name the upstream.
+    // None if it has no base URL, or if the settings of abridge name the upstream.
     openai: Option<BaseUrl>,
     anthropic: Option<BaseUrl>,
 }
@@ -31,7 +31,7 @@ enum Kind {
     ClaudeCode(SettingsUrl),
     /// opencode, whose base URL for Anthropic ends in `/v1`.
     Opencode,
-    /// Goose, which has variables of its own.
+    /// Goose, which has its own variables.
     Goose,
     Other,
 }

@@ -1,4 +1,4 @@
-//! Minimal changes of settings in TOML, YAML and shell scripts, and the way back: what is not set keeps its bytes.
+//! Minimal changes of settings in TOML, YAML and shell scripts, and the way back: all other bytes stay.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What the items of `input` mean, and the fields beside it. The reader finds the values; this is told where they are.
+//! The meaning of the items of `input`, and the fields beside it. The reader finds the values; this is told where they are.
 //!
 //! | item | unit |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | anything unknown with a `content` and without a `call_id` | by its role; a summary has what it says |
 //! | `item_reference`, anything else that is unknown | keeps its place, and a summary ends before it |
 //!
-//! What stands directly behind reasoning belongs to it, whatever it is: the server refuses one without the other.
+//! The item directly after reasoning belongs to it, whatever it is: the server refuses one without the other.
 
 use std::{borrow::Cow, cell::OnceCell, collections::HashSet};
 
@@ -106,7 +106,7 @@ enum Class {
     Reasoning,
     /// A server's action, with its result.
     Server,
-    /// What a server asks, or runs over several turns: as before, and nothing else represents it.
+    /// A question of a server, or work of it over several turns: as before, and nothing else represents it.
     ServerStays,
     /// A program that the model has written, or what has come of it.
     Program,
@@ -177,7 +177,7 @@ impl<'a> ViewBuilder<'a> {
             Class::Call { .. } | Class::Reasoning | Class::Server | Class::ServerStays | Class::Program => {
                 Role::Assistant
             }
-            // What the client puts in is in no one's turn; the rest may be what the model went on with.
+            // The client's additions are in no one's turn; the model may have gone on with the rest.
             Class::Tools => Role::Developer,
             Class::Reference | Class::Unknown if self.behind_reasoning => Role::Assistant,
             Class::Reference | Class::Unknown | Class::Compaction | Class::Trigger => Role::Other,

@@ -13,7 +13,7 @@ use crate::dialect::{Compaction, CompactionTrigger};
 use crate::raw::{Fields, elements};
 use crate::span::{Span, Splice, joined, splice};
 
-/// What the `encrypted_content` of an item of abridge begins with; after it is an array of the items that it represents.
+/// The beginning of the `encrypted_content` of an item of abridge; after it is an array of the items that it represents.
 const MARK: &str = "abridge.compaction.1:";
 
 /// The body without its trigger, if it ends in one.

@@ -64,7 +64,7 @@ impl Reads {
         is_kept
     }
 
-    /// Keeps none of those that would be cleared any more.
+    /// Keeps no more reads that would be cleared.
     pub(super) fn let_go(&mut self) {
         self.released.extend(mem::take(&mut self.held));
     }

@@ -139,7 +139,7 @@ impl<'r, 'd> Replay<'r, 'd> {
                 timeline.iter().rposition(|event| matches!(event, TimelineEvent::ModelCall(_))).unwrap_or(0)
             }
         };
-        // What the last answer of the model has called is new to this request.
+        // The calls of the model's last answer are new to this request.
         let mut calls =
             timeline.iter().enumerate().rev().filter(|(_, event)| matches!(event, TimelineEvent::ModelCall(_)));
         let new_from = calls.nth(1).map_or(0, |(n, _)| n);

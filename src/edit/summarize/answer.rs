@@ -55,7 +55,7 @@ const THOUGHTS: [&str; 4] = ["analysis", "think", "thinking", "reasoning"];
 /// So many thoughts may follow each other.
 const MAX_THOUGHTS: usize = 8;
 
-/// What comes before the first tag is a remark, and not its own text, if it has no more bytes than this.
+/// The most bytes before the first tag that count as a remark, and not as a text.
 const MAX_REMARK: usize = 300;
 
 /// A longer text is neither an error message nor a refusal, whatever it begins with, in characters.

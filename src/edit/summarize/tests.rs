@@ -277,7 +277,7 @@ fn another_history_or_end_has_no_use_for_it() {
     for other in [
         "s u c:1 t:1*401 c:2 t:2 a u",
         "s u u c:1 t:1*400 c:2 t:2 a u",
-        // What it replaces has not been read, or is all there is.
+        // The replaced messages have not been read, or are all there is.
         "s u c:1 t:1*400 c:2 t:2",
         "s u c:1 t:1*400",
     ] {

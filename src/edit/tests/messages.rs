@@ -125,7 +125,7 @@ fn results_are_put_in_behind_the_turn_that_calls() {
         ("u a:c1 a:c2 u:r2", "u a:c1 a:c2 u:r2+p1"),
         ("u a:c1+c2 u:r1 u:r2 u", "u a:c1+c2 u:r1 u:r2 u"),
         ("u a:c1+c2 u:r1 u", "u a:c1+c2 u:r1+p2 u"),
-        // What the server is still to answer is none of ours.
+        // Calls that the server is still to answer are not ours.
         ("u a:w", "u a:w"),
         ("u a:w+c1", "u a:w+c1 u:p1"),
     ] {

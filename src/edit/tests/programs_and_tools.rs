@@ -208,7 +208,7 @@ fn each_tool_that_an_item_offers_is_a_tool() {
         assert!(out.contains(expected), "{expected} {plan}\n{out}");
         assert!(!plan.report.lacks_recall, "{expected}");
     }
-    // The tool that abridge adds stands behind those of the item.
+    // The tool that abridge adds follows those of the item.
     let (plan, out) = edited("/v1/responses", &body(&functions("wait")), truncate);
     assert!(plan.report.adds_tool && out.contains(r#"]},{"type":"function","name":"abridge_recall""#), "{out}");
     // And where there is no way, the report says so.

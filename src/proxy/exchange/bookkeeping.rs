@@ -1,4 +1,4 @@
-//! Enters an answer into the ledger: what was billed, and what would have been billed without the edits, or in a dry run with them.
+//! Enters an answer into the ledger: its bill, and the bill without the edits, or in a dry run with them.
 
 use std::sync::Arc;
 

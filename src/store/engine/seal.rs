@@ -19,7 +19,7 @@ use crate::store::secret::Secrets;
 /// Encrypts and names what an engine holds. The default one leaves all as it is.
 #[derive(Default)]
 pub(super) struct Seal {
-    /// Of the secret in force, and of those that it has replaced.
+    /// Of the secret in force, and of the former ones.
     rings: Vec<Ring>,
 }
 

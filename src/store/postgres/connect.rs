@@ -100,7 +100,7 @@ impl Meta for Tables<'_> {
 
 // === hosts ===
 
-/// The hosts of a URL, each with settings of its own: one that hangs does not hide the next.
+/// The hosts of a URL, each with its own settings: one that hangs does not hide the next.
 pub(super) fn hosts(url: &str, timeout: Duration) -> Result<Vec<Config>, UrlError> {
     let all: Config = url.parse().map_err(|_| UrlError::Invalid(URL))?;
     if all.get_hosts().is_empty() {

@@ -62,7 +62,7 @@ impl Connector {
             Kind::Cluster => self.cluster(host).await?,
         };
         let mut client = Client { prefix: self.prefix.clone(), nodes, homes, marks: Vec::new(), script: String::new() };
-        // When one node is lost, so is the connection.
+        // When one node is lost, the connection is, too.
         let mut ended: Driver = Box::pin(async move { drop(select_all(drivers).await) });
         tokio::select! {
             checked = self.check(&mut client) => checked?,

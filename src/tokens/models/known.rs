@@ -19,7 +19,7 @@ pub(super) struct Tables {
     billed: Vec<Billed>,
 }
 
-/// What is known of some models.
+/// The table of some models.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Known {
@@ -29,7 +29,7 @@ pub(super) struct Known {
     pub(super) encoding: Option<Encoding>,
 }
 
-/// What one counted token of some models is billed as.
+/// The billed tokens for one counted token of some models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Billed {

@@ -26,7 +26,7 @@ enum Piece {
     Class { ranges: Vec<(char, char)>, negated: bool },
 }
 
-/// What is wrong with a pattern.
+/// The fault of a pattern.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 enum PatternError {
     #[error("a [ has no ]")]

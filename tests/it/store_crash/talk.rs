@@ -12,7 +12,7 @@ pub(super) struct Talk {
     pub(super) len: usize,
 }
 
-/// Something that a session has said: what a handle must give back.
+/// Something that a session has said, which a handle must give back.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Said {
     /// The text of the result with this place.

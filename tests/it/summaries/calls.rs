@@ -77,7 +77,7 @@ async fn a_call_is_made_in_the_client_s_name() {
     {
         assert_eq!(call.get(name), None);
     }
-    // What the request itself takes along is another matter.
+    // The request's own fields are not meant here.
     assert_eq!(upstream.chats().pop().unwrap().head.get("idempotency-key"), Some("once"));
 
     // Another caller's is another conversation.

@@ -152,7 +152,7 @@ impl Setup {
 
         let mut program = Vec::new();
         if self.survives_full_disks {
-            // What a shell ignores, the program that takes its place ignores too.
+            // A program that replaces a shell ignores the same signals.
             program.extend(["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
         }
         if self.minds_modes && rustix::process::geteuid().is_root() {

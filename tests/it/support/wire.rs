@@ -1,4 +1,4 @@
-//! One connection, read and written byte by byte: what the tests speak on both sides of abridge.
+//! One connection, read and written byte by byte, for the tests on both sides of abridge.
 //!
 //! Nothing here hides what was on the wire: heads keep their raw bytes, chunks come as they were framed, and a
 //! connection that broke is told from one that ended.
@@ -86,7 +86,7 @@ impl Socket for UnixStream {
     }
 }
 
-/// What is left of a connection that has been taken out of its [`Wire`].
+/// The empty rest of a connection that has been taken out of its [`Wire`].
 impl Socket for tokio::io::Empty {}
 
 impl Socket for Box<dyn Socket> {
