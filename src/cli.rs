@@ -60,7 +60,7 @@ pub enum Command {
     /// Run the proxy (also without a command).
     #[command(after_help = include_str!("cli/help/serve.txt"))]
     Serve(ServeArgs),
-    /// Run a command with an abridge of its own, which ends with it: the exit code is the command's.
+    /// Run a command with its own abridge, which ends with it: the exit code is the command's.
     #[command(after_help = include_str!("cli/help/run.txt"))]
     Run(run::Args),
     /// Point the settings of clients at abridge, as a diff that is written when you agree; --undo takes it back.
@@ -231,7 +231,7 @@ impl Cli {
 // === impl SettingsArgs ===
 
 impl SettingsArgs {
-    /// Whether any of these flags was given.
+    /// Whether any of the flags was given.
     fn is_any_given(&self) -> bool {
         let Self { config, listen, upstream, log_format, dry_run } = self;
         config.is_some() || !listen.is_empty() || !upstream.is_empty() || log_format.is_some() || *dry_run

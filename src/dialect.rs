@@ -152,7 +152,7 @@ pub trait Dialect: Debug + Send + Sync {
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>>;
 
     /// What the model reads of a message, by field, in a fixed order. A message that comes again in another spelling has
-    /// the same fields: marks for prompt caches, reasoning, and whether a text stands alone or in an array make no
+    /// the same fields: marks for prompt caches, reasoning, and whether a text is alone or in an array make no
     /// difference. Escapes in strings do, and so does white space inside values that are not read.
     fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>>;
 
@@ -174,7 +174,7 @@ pub trait Dialect: Debug + Send + Sync {
         forms::quoted(body, input.span)
     }
 
-    /// The key of a message's calls, where they stand beside its content.
+    /// The key of a message's calls, where they are beside its content.
     fn calls_key(&self) -> &'static [u8] {
         b""
     }
@@ -223,7 +223,7 @@ pub trait Dialect: Debug + Send + Sync {
     /// A result that says `text` in answer to the call `id`, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;
 
-    /// What a part of a content is called that is a text.
+    /// Returns what a part of a content is called that is a text.
     fn text_part_names(&self) -> TextPartNames {
         TextPartNames { kind: "text", mark: "cache_control" }
     }
@@ -233,7 +233,7 @@ pub trait Dialect: Debug + Send + Sync {
         media::text_part(self.text_part_names(), body, part, text)
     }
 
-    /// The elements that hold results which stand behind one another, where there is no element to put them into.
+    /// The elements that hold results which follow one another, where there is no element to put them into.
     fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
         results
     }
@@ -244,7 +244,7 @@ pub trait Dialect: Debug + Send + Sync {
         None
     }
 
-    /// What has the server drop reasoning that does not fit to what stands before it. None where it cannot be told to.
+    /// The switch that has the server drop reasoning that does not fit its prefix. None if the API has none.
     fn drop_reasoning(&self, _request: &[u8]) -> Option<Switch> {
         None
     }
@@ -269,7 +269,7 @@ pub trait Dialect: Debug + Send + Sync {
         gauge.text(&String::from_utf8_lossy(raw))
     }
 
-    /// What one call adds to the tokens of the element that it is in.
+    /// Returns what one call adds to the tokens of the element that it is in.
     fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize;
 
     /// The tokens of the tools of a request; `tools_tokens` remembers them.
@@ -313,7 +313,7 @@ pub trait Dialect: Debug + Send + Sync {
         None
     }
 
-    /// The body with the items that compactions made by abridge stand for, if it has any: an upstream cannot read them.
+    /// The body with the items that compactions made by abridge represent, if it has any: an upstream cannot read them.
     fn restored(&self, _body: &Bytes) -> Option<Bytes> {
         None
     }
@@ -324,10 +324,10 @@ pub trait Dialect: Debug + Send + Sync {
         None
     }
 
-    /// What a stop reason means.
+    /// Returns what a stop reason means.
     fn stop(&self, reason: &str) -> Stop;
 
-    /// The body of an answer that reports an error of abridge's own.
+    /// The body of an answer that reports abridge's own error.
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes;
 }
 

@@ -168,7 +168,7 @@ pub struct EditedBody {
     pub error: Option<EngineError>,
     /// Why a summary that the request waited for was not made.
     pub summary_error: Option<SummaryError>,
-    /// What the request waited for.
+    /// The waits of the request.
     pub waits: Waits,
     /// The length in bytes of the texts that were taken out and are in the store.
     pub offloaded_bytes: usize,
@@ -176,7 +176,7 @@ pub struct EditedBody {
     pub segments: Vec<PromptSegment>,
     /// The payloads that the edits take out, or would take out in a dry run.
     pub offloads: Vec<OffloadedPayload>,
-    /// What was known when the body was planned.
+    /// The facts that were known when the body was planned.
     pub basis: Basis,
     /// The memory that all this takes, if it is much.
     pub lease: Option<Arc<Lease>>,
@@ -262,7 +262,7 @@ impl EditedBody {
     }
 }
 
-/// Edits a body without a running proxy: what the plan takes out is not stored.
+/// Edits a body without a running proxy: the plan's offloads are not stored.
 pub fn edit_body(planner: &Planner, dialect: &dyn Dialect, body: Bytes) -> EditedBody {
     let plan = planner.plan(dialect, &body).map(Box::new).map_err(PlanError::Parse);
     EditedBody::planned(body, plan, None)

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-/// What is longer is written from where it lies.
+/// A longer piece is written from its place.
 const COPIED_UP_TO: usize = 4096;
 
 /// A TCP connection whose short writes are gathered. A call of `writev` with two buffers takes 0.2 µs longer than copying both

@@ -52,11 +52,11 @@ pub const MAX_END: usize = 64 << 10;
 /// The longest answer of a handler, in bytes of text.
 pub const MAX_ANSWER: usize = 64 << 10;
 
-/// What a handler has answered, once for a content. It is kept as a summary is, so it never changes.
+/// The answer of a handler, once for a content. It is kept as a summary is, so it never changes.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(tag = "action", rename_all = "lowercase")]
 pub enum Answer {
-    /// This stands there.
+    /// This text replaces it.
     Replace {
         /// The text.
         text: String,
@@ -69,7 +69,7 @@ pub enum Answer {
     Failed,
 }
 
-/// What an edit does with a text.
+/// The decision of an edit about a text.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Decision {
     /// It puts this there.
@@ -93,7 +93,7 @@ pub trait AnswerIndex: Debug + Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct NoAnswers;
 
-/// What a handler is to be asked, with all that the question takes.
+/// A question to a handler, with all that it takes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HandlerAsk {
     /// The name of the answer.
@@ -119,13 +119,13 @@ pub struct HandlerAsk {
 pub struct UsedAnswer {
     /// The parts of the name of the answer but the last.
     pub parts: Vec<String>,
-    /// The last one: what the text is known by.
+    /// The last one: the name of the text.
     pub subject: Subject,
     /// The answer.
     pub answer: Arc<Answer>,
 }
 
-/// What the text of a question is known by.
+/// The name of the text of a question.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Subject {
     /// The name of what is stored of it.
@@ -149,7 +149,7 @@ pub enum AskedText {
         bytes: usize,
         /// The name under which it is stored before the handler is asked.
         handle: PayloadKey,
-        /// What is stored.
+        /// The stored payload.
         payload: Payload,
     },
 }
@@ -163,9 +163,9 @@ pub enum AnswerFault {
     /// It is longer than what it may replace leaves room for.
     #[error("the text has {bytes} bytes; allowed: {most}")]
     TooLong {
-        /// What it has.
+        /// Its bytes.
         bytes: usize,
-        /// What it may have.
+        /// The bytes that it may have.
         most: usize,
     },
     /// It names what abridge has not stored for this text.

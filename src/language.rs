@@ -14,7 +14,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// What stands for the name of a tool that has none.
+    /// Returns what replaces the name of a tool without one.
     pub fn unnamed_tool(self) -> &'static str {
         match self {
             Self::En => "a tool without a name",

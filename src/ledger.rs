@@ -20,7 +20,7 @@ mod savings;
 pub use counterfactual::Counterfactual;
 pub use savings::Savings;
 
-/// What one process has counted. Clones share it.
+/// The counts of one process. Clones share them.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::disallowed_types, reason = "held for some instructions, after an answer has ended")]
 pub struct Ledger(Arc<std::sync::Mutex<Counted>>);
@@ -54,7 +54,7 @@ pub struct UnsavedDay {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Rows(#[serde(with = "list")] BTreeMap<Account, Figures>);
 
-/// What a row is about. Clients choose some of the names, so all of them have a limit.
+/// The subject of a row. Clients choose some of the names, so all of them have a limit.
 #[derive(Clone, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(default)]
 pub struct Account {
@@ -155,7 +155,7 @@ impl Ledger {
         });
     }
 
-    /// What is to be stored. It stays so until [`Self::mark_saved`].
+    /// Returns what is to be stored. It stays so until [`Self::mark_saved`].
     pub fn unsaved(&self) -> Vec<UnsavedDay> {
         self.with(|counted| {
             let unsaved = counted.days.iter().filter(|(_, of)| of.n_stored < of.n_changes);

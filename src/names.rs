@@ -1,4 +1,4 @@
-//! Names: the parts of a text that stand for one thing wherever they come again.
+//! Names: the parts of a text that mean one thing wherever they occur.
 //!
 //! A *name* is in `snake_case` or `camelCase`, a file with a known extension, a hexadecimal number of at least 7 digits or a
 //! decimal one of at least 4. A bare word is never one. A *path* has two slashes or more; one whose last part is a file is
@@ -28,7 +28,7 @@ pub fn names(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     })
 }
 
-/// The paths in a text whose last part is no file, in order.
+/// The paths in a text whose last part is not a file, in order.
 pub fn paths(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     let paths = tokens(text, |c| matches!(c, '/' | '~' | '@' | '+')).map(|token| token.trim_end_matches('/'));
     paths.filter(|path| {

@@ -56,9 +56,9 @@ pub struct StartedRequest<'a> {
 /// A request whose answer has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedRequest<'a> {
-    /// What is to be said of it.
+    /// Its entry in the history.
     pub entry: &'a Entry,
-    /// What was done before it was sent, each with its beginning and end.
+    /// The steps before it was sent, each with its beginning and end.
     pub steps: &'a [(&'static str, SystemTime, SystemTime)],
     /// When it was sent.
     pub sent: SystemTime,

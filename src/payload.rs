@@ -1,7 +1,7 @@
 //! The names of payloads: a keyed hash of what was taken out of a conversation and of whose conversation it was.
 //!
 //! One payload has one handle in every request of one caller, so it is stored once, and a text that names it never
-//! changes. Without the store's secret nobody can tell a handle from a content, and what one caller sends never meets
+//! changes. Without the store's secret no one can tell a handle from a content, and what one caller sends never meets
 //! what another one sends.
 
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ pub struct Keys {
     replaced: Arc<[Keys]>,
 }
 
-/// The handles that payloads have in a recording, each behind the one that [`Keys::well_known`] give it.
+/// The handles that payloads have in a recording, each after the one that [`Keys::well_known`] give it.
 pub type Handles = BTreeMap<PayloadKey, PayloadKey>;
 
 /// Names by caller and the fingerprint of the JSON: a text that comes again is neither unescaped nor hashed again.
@@ -67,22 +67,22 @@ type NameCache = Cache<(Caller, Fingerprint), PayloadName>;
 pub struct PayloadName {
     /// The name.
     pub key: PayloadKey,
-    /// The bytes of the text, or of what base64 stands for.
+    /// The bytes of the text, or of what base64 encodes.
     pub len: usize,
     /// The bytes that are stored: the same, or those of the value as it is written.
     pub stored_len: usize,
-    /// The type, where what base64 stands for is stored.
+    /// The type, where what base64 encodes is stored.
     pub media: Option<MediaType>,
 }
 
-/// What a JSON value says.
+/// The content of a JSON value.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodedValue<'t> {
-    /// The bytes of its text, or of what its base64 stands for.
+    /// The bytes of its text, or of what its base64 encodes.
     pub len: usize,
-    /// What is stored of it.
+    /// The stored bytes of it.
     pub stored: &'t [u8],
-    /// The type of what its base64 stands for.
+    /// The type of what its base64 encodes.
     pub media: Option<MediaType>,
 }
 
@@ -104,7 +104,7 @@ pub struct Caller([u8; HASH_LEN]);
 #[derive(Clone, Copy, Eq, Ord, PartialOrd)]
 pub struct PayloadKey([u8; HASH_LEN]);
 
-/// The text is no handle.
+/// The text is not a handle.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not a handle: one has {HANDLE_LEN} digits and lower-case letters")]
 pub struct InvalidHandle;

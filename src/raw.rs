@@ -1,4 +1,4 @@
-//! Raw JSON, read one level at a time: a value stays the text that it is until somebody asks what is in it.
+//! Raw JSON, read one level at a time: a value stays the text that it is until someone asks what is in it.
 
 use std::{borrow::Cow, fmt};
 
@@ -16,7 +16,7 @@ mod blocks;
 mod leaves;
 mod strings;
 
-/// The keys and values of an object, in their order; a key may stand there twice.
+/// The keys and values of an object, in their order; a key may be there twice.
 #[derive(Debug)]
 pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
 

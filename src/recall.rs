@@ -48,7 +48,7 @@ pub struct Settings {
     pub tool: ToolSettings,
 }
 
-/// What a recall over HTTP needs besides the handle.
+/// The credential that a recall over HTTP needs besides the handle.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Auth {
@@ -265,7 +265,7 @@ pub const RECALL_TOOL: &str = "recall";
 /// The tool that abridge adds to requests.
 pub const ADDED_TOOL: &str = "abridge_recall";
 
-/// What the model is told of both tools.
+/// The description of both tools for the model.
 pub const TOOL_DESCRIPTION: &str = "Reads a text that was taken out of the conversation, by the handle that the notice in its place names. Without a selection it returns the first 20000 bytes. Select a part with one of: lines, grep, offset and limit.";
 
 /// The JSON schema of their arguments. In the strict form each member is required, and may be null.

@@ -28,7 +28,7 @@ const EXCERPT_BYTES: usize = 40;
 pub enum ReplayPolicy {
     /// The user named the settings: they apply to every folder.
     Explicit(Routes<Planner>),
-    /// The settings apply to folders without a policy of their own.
+    /// The settings apply to folders without their own policy.
     Fallback(Routes<Planner>),
 }
 

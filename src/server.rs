@@ -353,7 +353,7 @@ impl Connection {
     }
 }
 
-/// What the log says of a connection without a request.
+/// The log message for a connection without a request.
 const NOT_USED: &str = "a connection was open without a request";
 
 /// Serves until the client disconnects, or until the answer that runs when the server stops has ended.
@@ -381,10 +381,10 @@ fn log_end<E: Into<Box<dyn Error + Send + Sync>>>(ended: Result<(), E>) {
 /// Whether the first bytes of a connection may be those of HTTP/2. Waits for them, and leaves them there.
 async fn may_be_http2(tcp: &TcpStream) -> bool {
     let mut first = [0; HTTP2_PREFACE.len()];
-    // What a broken connection speaks does not matter.
+    // The protocol of a broken connection does not matter.
     let n = tcp.peek(&mut first).await.unwrap_or(0);
     first.iter().zip(HTTP2_PREFACE).take(n).all(|(byte, of_http2)| byte == of_http2)
 }
 
-/// What a client of HTTP/2 sends first.
+/// The first bytes of a client of HTTP/2.
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

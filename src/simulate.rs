@@ -14,7 +14,7 @@
 //!
 //! # How the cost is computed
 //! The unit is the price of an uncached input token. Tokens read from the cache cost `cache_read`; those that fill
-//! whole blocks behind them cost `cache_write`, as they are written for the next request; the rest of the last block
+//! whole blocks after them cost `cache_write`, as they are written for the next request; the rest of the last block
 //! costs 1. What sessions with recorded usage cost in dollars is in `bill`.
 //!
 //! # Segments
@@ -102,7 +102,7 @@ pub enum Noise {
     Placebo,
 }
 
-/// What has been played, in requests of transcripts.
+/// The progress, in requests of transcripts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
     /// The number that has been played.
@@ -114,7 +114,7 @@ pub struct Progress {
 /// The result of a simulation.
 #[derive(Debug, Serialize)]
 pub struct Simulation {
-    /// What was paid, and what the first policy with edits would have saved; `None` if no usage was recorded.
+    /// The cost, and the savings under the first policy with edits; `None` if no usage was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// The prices of cached tokens.
@@ -142,7 +142,7 @@ pub struct TranscriptResult {
     pub messages: usize,
     /// The number of parts that the agent's own summaries, steps back and sub-agents make of it.
     pub segments: usize,
-    /// What was paid for it.
+    /// Its cost.
     pub paid: Paid,
     /// The days with requests, counted from 1970-01-01 in UTC.
     pub days: BTreeSet<i64>,
@@ -161,9 +161,9 @@ pub struct PolicyResult {
     pub window: Option<usize>,
     /// The counts, without recalls.
     pub figures: Figures,
-    /// What was missed, and what recalls cost.
+    /// The missed texts, and the cost of recalls.
     pub regret: Regret,
-    /// What the requests would have cost, recalls and summaries included, in billionths of a dollar; 0 if no usage was recorded.
+    /// The cost of the requests, recalls and summaries included, in billionths of a dollar; 0 if no usage was recorded.
     pub dollars: Nanodollars,
     /// The tokens of each request.
     #[serde(skip)]

@@ -7,14 +7,14 @@ use bytes::Bytes;
 pub struct Span {
     /// The first byte.
     pub start: usize,
-    /// One behind the last byte.
+    /// One after the last byte.
     pub end: usize,
 }
 
-/// One range of the body and what stands there afterwards. An empty range inserts, an empty replacement cuts.
+/// One range of the body and what is there afterwards. An empty range inserts, an empty replacement cuts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Splice {
-    /// What is replaced.
+    /// The bytes that are replaced.
     pub span: Span,
     /// What replaces it.
     pub with: Bytes,
@@ -36,7 +36,7 @@ impl Span {
         self.len() == 0
     }
 
-    /// The bytes it covers; none if it does not lie in `body`.
+    /// The bytes it covers; none if it is not in `body`.
     pub fn of(self, body: &[u8]) -> &[u8] {
         body.get(self.start..self.end).unwrap_or_default()
     }
@@ -49,7 +49,7 @@ impl Splice {
     }
 }
 
-/// The body with `splices` made, as pieces in order. They are sorted and disjoint, and lie in `body`; several may stand
+/// The body with `splices` made, as pieces in order. They are sorted and disjoint, and are in `body`; several may stand
 /// at one place, and then follow each other there. What no splice touches is a slice of the allocation of `body`;
 /// without splices the answer is `body` itself.
 pub fn splice(body: &Bytes, splices: &[Splice]) -> Vec<Bytes> {

@@ -24,7 +24,7 @@ pub struct StringIndex(Vec<LongString>);
 struct LongString {
     /// With both quotes.
     span: Span,
-    /// None where nobody was going to ask.
+    /// None where no one was going to ask.
     fingerprint: Option<Fingerprint>,
 }
 
@@ -49,7 +49,7 @@ pub struct StringIndexer {
     is_escaped: bool,
     /// Where the string begins that has not ended yet.
     open: Option<usize>,
-    /// What was read of that in the chunks before.
+    /// The hash of its part in the chunks before.
     before: Option<Box<Fingerprinter>>,
     found: Vec<LongString>,
 }
@@ -65,7 +65,7 @@ impl StringIndex {
         self.find(at).map(|string| string.span)
     }
 
-    /// What a value is known by, if it is a long string.
+    /// Returns what a value is known by, if it is a long string.
     pub fn fingerprint(&self, value: Span) -> Option<Fingerprint> {
         self.find(value.start).filter(|string| string.span == value).and_then(|string| string.fingerprint)
     }
@@ -84,7 +84,7 @@ impl IndexedBody {
         Self { bytes, strings: (!strings.0.is_empty()).then(|| strings.into()) }
     }
 
-    /// What is known of its long strings.
+    /// Returns what is known of its long strings.
     pub fn strings(&self) -> &StringIndex {
         self.strings.as_deref().unwrap_or(StringIndex::EMPTY)
     }
@@ -147,7 +147,7 @@ impl StringIndexer {
         self.found.push(LongString { span, fingerprint: self.hashes.then(hash) });
     }
 
-    /// What stands in this chunk of a string that ends in it or goes on behind it.
+    /// Returns what is in this chunk of a string that ends in it or goes on after it.
     fn here<'a>(&self, span: Span, chunk: &'a [u8]) -> &'a [u8] {
         Span { start: span.start.saturating_sub(self.at), end: span.end - self.at }.of(chunk)
     }

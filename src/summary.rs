@@ -1,4 +1,4 @@
-//! Summaries that stand for what a conversation began with: what they are made from, what they become, and what is
+//! Summaries that replace what a conversation began with: what they are made from, what they become, and what is
 //! remembered of them.
 
 use std::{collections::HashMap, fmt::Debug, hash::BuildHasher, sync::Arc};
@@ -14,30 +14,30 @@ mod outline;
 pub use names::{NameSources, UsedNames};
 pub use outline::{ChangedMessage, IndexedOutline, Outline, OutlinedMessage};
 
-/// What stands for the messages between the instructions at the beginning and a cut.
+/// What replaces the messages between the instructions at the beginning and a cut.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Summary {
-    /// What the message says that stands there: the summary and all around it.
+    /// The text of the message: the summary and all around it.
     pub text: String,
-    /// How many tokens the messages had that it stands for, as the client sent them.
+    /// How many tokens the messages had that it replaces, as the client sent them.
     pub tokens_replaced: usize,
     /// How many elements the request had that it was made for; 0 in summaries of earlier versions.
     #[serde(default)]
     pub made_at: usize,
-    /// The name of those messages in the store, if they are there.
+    /// The name of the messages in the store, if they are there.
     pub transcript: Option<PayloadKey>,
 }
 
 /// A summary that a plan has used.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UsedSummary {
-    /// The index of the first message behind those that it stands for, as they came.
+    /// The index of the first message after those that it replaces, as they came.
     pub end: usize,
     /// The summary.
     pub summary: Arc<Summary>,
 }
 
-/// The states of all summaries, by the key of the prefix that each stands for.
+/// The states of all summaries, by the key of the prefix that each replaces.
 pub trait SummaryIndex: Debug + Send + Sync {
     /// The state of the summary of a prefix. It reads no file and waits for nothing.
     fn state(&self, beginning: ChainKey) -> SummaryState;
@@ -86,10 +86,10 @@ impl<S: BuildHasher + Send + Sync> SummaryIndex for HashMap<ChainKey, SummarySta
     }
 }
 
-/// What a summary is made from.
+/// The input of a summary.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SummaryInput {
-    /// The request as the client sent it: what it asks for beside its messages.
+    /// The request as the client sent it, with all beside its messages.
     pub body: Bytes,
     /// The instructions at the beginning, and then what is summarised, as the edits have left it.
     pub messages: Vec<InputElement>,
@@ -107,14 +107,14 @@ pub enum PromptMode {
     /// can serve most of it.
     #[default]
     Cached,
-    /// An instruction of abridge's own and the messages, without tools.
+    /// abridge's own instruction and the messages, without tools.
     Fresh,
     /// One message of the user with all of that as text, and no other field than the client sends: what every upstream takes.
     /// A request in another form that is refused is sent once more in this one.
     Plain,
 }
 
-/// What is asked of the model that summarises.
+/// The request to the model that summarises.
 #[derive(Clone, Copy, Debug)]
 pub struct Prompt<'a> {
     /// The shape of the request.
@@ -140,20 +140,20 @@ pub struct InputElement {
     pub opens: bool,
 }
 
-/// What stands around a summary in its message.
+/// The text around a summary in its message.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Frame {
-    /// What comes before it.
+    /// The text before it.
     pub lead_in: String,
-    /// What takes the place of its section of user messages, tags and all, or comes behind it.
+    /// What takes the place of its section of user messages, tags and all, or comes after it.
     pub user_messages: Option<String>,
-    /// The names of which those that the summary leaves out come behind that.
+    /// The names of which those that the summary leaves out come after that.
     pub names: UsedNames,
-    /// What comes last: preserved skills, the way to the transcript, how to go on.
+    /// The end: preserved skills, the way to the transcript, how to go on.
     pub behind: String,
 }
 
-/// What a summary has around its section of user messages.
+/// The text around the section of user messages in a summary.
 pub const USER_MESSAGES: (&str, &str) = ("<all_user_messages>", "</all_user_messages>");
 
 // === impl Source ===
@@ -168,7 +168,7 @@ impl SummaryInput {
 // === impl Frame ===
 
 impl Frame {
-    /// What the message says that stands for what was summarised.
+    /// Returns what the message says that replaces what was summarised.
     pub fn around(&self, summary: &str) -> String {
         let summary = match &self.user_messages {
             None => summary.trim().to_owned(),
@@ -183,14 +183,14 @@ impl Frame {
     }
 }
 
-/// What stands around the section of user messages in a summary.
+/// The text around a summary's section of user messages.
 struct Section<'a> {
     before: &'a str,
     behind: &'a str,
 }
 
-/// Finds the section: the last pair of tags. A summary may also speak of these tags, or a user may have; so those that
-/// stand on lines of their own count before others.
+/// Finds the section: the last pair of tags. A summary may also speak of the tags, or a user may have; so those that
+/// are on their own lines count before others.
 fn user_messages(summary: &str) -> Option<Section<'_>> {
     let (open, close) = USER_MESSAGES;
     let blank = [' ', '\t', '\r'];
@@ -311,7 +311,7 @@ mod tests {
         let ours = frame.user_messages.clone().unwrap();
         assert_eq!(frame.around("x"), format!("BEFORE\n\nx\n\n{ours}\n\nNAMES\n- pool_size of ours\n\nBEHIND"));
         assert_eq!(frame.around("a pool_size"), format!("BEFORE\n\na pool_size\n\n{ours}\n\nBEHIND"));
-        // What the user says is said.
+        // The user's words stay.
         let frame = Frame { user_messages: Some("pool_size?".to_owned()), ..frame };
         assert_eq!(frame.around("x"), "BEFORE\n\nx\n\npool_size?\n\nBEHIND");
     }

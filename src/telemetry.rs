@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// What is logged while `log` runs, as `format` writes it.
+    /// Returns what is logged while `log` runs, as `format` writes it.
     fn logged(format: Format, colour: Colour, log: impl FnOnce(&LevelHandle)) -> String {
         let bytes = Sink::default();
         let (level, handle) = level(Level::Info);

@@ -67,7 +67,7 @@ pub struct Settings {
     /// Asks the upstream at start, once and beside the requests, for its models, and logs whether it is reachable. The
     /// question has `headers` and the key of `api_key_env` if they are set, and never a client's key.
     pub probe: bool,
-    /// Header fields that are set on every request, in place of the client's fields of those names, such as a gateway's
+    /// Header fields that are set on every request, in place of the client's fields of the same names, such as a gateway's
     /// key. Fields that belong to the connection or the body, such as `host` and `content-length`, are refused.
     ///
     /// Example: `x-gateway-key = "KEY"`
@@ -137,7 +137,7 @@ pub struct Upstream {
     // Of HTTP/1.1; HTTP/2 has it in the URI.
     host: Option<http::HeaderValue>,
     headers: http::HeaderMap,
-    // The field that has a key of the settings of its own.
+    // The field with its own key in the settings.
     key_header: Option<KeyHeader>,
     // Host and port of the proxy before the upstream, without its password.
     proxy_address: Option<String>,

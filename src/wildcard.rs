@@ -1,7 +1,7 @@
-//! Matches names with patterns in which a star stands for any number of characters.
+//! Matches names with patterns in which a star matches any number of characters.
 
-/// Whether the whole of `name` is what a pattern says: `is_star` tells of a part of it whether it stands for any number of
-/// characters, and `is` whether it stands for one.
+/// Whether the whole of `name` is what a pattern says: `is_star` tells of a part of it whether it matches any number of
+/// characters, and `is` whether it matches one.
 pub(crate) fn matches<P>(
     mut pattern: impl Iterator<Item = P> + Clone,
     name: &str,
@@ -9,7 +9,7 @@ pub(crate) fn matches<P>(
     is: impl Fn(&P, char) -> bool,
 ) -> bool {
     let mut name = name.chars();
-    // The pattern behind the last star, and where in the name what the star stands for would end next.
+    // The pattern after the last star, and where in the name what the star matches would end next.
     let mut star = None;
     loop {
         match (pattern.next(), name.clone().next()) {

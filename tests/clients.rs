@@ -2,8 +2,8 @@
 //!
 //! Runs when `ABRIDGE_CLIENTS` names a folder that `tests/clients/install.sh` has filled. The checks are in
 //! `tests/clients/client.*` (openai) and `tests/clients/messages.*` (anthropic); what the upstream answers to which model is
-//! here. Codex and Claude Code are run by `tests/clients/agents.rs`. What is in
-//! `examples/clients` is run as it stands there, as far as its client is installed.
+//! here. Codex and Claude Code are run by `tests/clients/agents.rs`. Everything that is in
+//! `examples/clients` is run as it is there, as far as its client is installed.
 #![expect(clippy::disallowed_methods, reason = "tests spawn the other sides of a connection")]
 #![expect(
     clippy::expect_used,
@@ -41,7 +41,7 @@ use it::support::wire::Head;
 use it::support::{Setup, Upstream, Wire, upstream, validator};
 use model::{Api, Seen, Step};
 
-/// What a client asks for, as far as the upstream looks at it.
+/// A client's request, as far as the upstream looks at it.
 #[derive(Debug, Deserialize)]
 struct Ask {
     /// Which scene is to be played.
@@ -70,7 +70,7 @@ struct Message {
     role: String,
 }
 
-/// What the clients can ask the upstream about.
+/// The facts that clients can ask the upstream about.
 #[derive(Default)]
 struct Notices {
     /// Requests that wait for their client to go away.
@@ -156,7 +156,7 @@ fn main() -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What is in `examples/clients`, with the client that it is for.
+/// Returns what is in `examples/clients`, with the client that it is for.
 fn examples(folder: &Path, home: &Path, base: &str) -> Vec<(&'static str, Option<Command>)> {
     let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/clients");
     let python = |environment: &str, script: &str| {
@@ -332,7 +332,7 @@ async fn chat(wire: &mut Wire, ask: Ask, notices: &Notices) {
     }
 }
 
-/// What is not a conversation.
+/// Answers requests that are not conversations.
 async fn elsewhere(wire: &mut Wire, head: &Head, body: &[u8]) {
     match head.target() {
         "/v1/models" => json(wire, "{\"object\":\"list\",\"data\":[{\"id\":\"text\",\"object\":\"model\"}]}").await,

@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// What one file has to stand.
+/// The checks that one file has to pass.
 type Check = fn(&Path, &Ran) -> Result<(), Failed>;
 
 fn trials(corpus: &Path, ran: &Arc<Ran>) -> io::Result<Vec<Trial>> {
@@ -141,7 +141,7 @@ fn chat(file: &Path, ran: &Ran) -> Result<(), Failed> {
 
 // === trajectories ===
 
-/// One trajectory, its values where they lie in the file.
+/// One trajectory, its values where they are in the file.
 #[derive(Deserialize)]
 struct Trajectory<'a> {
     #[serde(borrow)]
@@ -209,7 +209,7 @@ fn first<'a>(text: &'a str, messages: &[&'a RawValue], n: usize) -> &'a [u8] {
 
 /// One request behind another. What they have in common has been looked at already; what is new begins with an answer
 /// of the model and ends with its results, so it is to be sound alone. Only a result that came late may change what went
-/// out before: it takes the place of the text that stood for it. Then everything is looked at.
+/// out before: it replaces its placeholder. Then everything is looked at.
 fn step(before: &[u8], now: &[u8], ran: &Ran) -> Result<(), String> {
     let new = now.strip_prefix(before).unwrap_or_else(|| {
         count(&ran.cuts_restated);
@@ -251,7 +251,7 @@ fn cross_exchanges(corpus: &Path, ran: &Ran) -> Result<(), Failed> {
     })
 }
 
-/// One exchange as the corpus has it; where the request or the answer was not recorded, a plain one stands for it.
+/// One exchange as the corpus has it; where the request or the answer was not recorded, a plain one replaces it.
 fn recorded(corpus: &Path, name: &str, indexed: Option<&Indexed>, ran: &Ran) -> Result<Crossing, Failed> {
     let request = found(&corpus.join(format!("chat/{name}.json")))?;
     let request = request.unwrap_or_else(|| r#"{"model":"m","messages":[{"role":"user","content":"Hi."}]}"#.into());
@@ -300,7 +300,7 @@ fn cross_trajectories(dir: &Path, ran: &Ran) -> Result<(), Failed> {
 /// The same for the core and for the binary.
 const SETTINGS: &str = "policy.edits = [\"patch_tool_calls\"]\n";
 
-/// The upstream of these tests is asked for nothing but what the client asks for.
+/// The upstream of the tests is asked for nothing but what the client asks for.
 const ALONE: &str = "tokens.ask_upstream = false\n";
 
 fn planner() -> Result<Planner, Failed> {

@@ -4,7 +4,7 @@
 //!
 //! - A request in which nothing is wrong goes on as the very same bytes under `patch_tool_calls`.
 //! - A session is sent as an agent's loop sent it. Each time it comes out sound, and begins with what went out the time
-//!   before, unless a pass was made or a late result took its place; what was taken out comes back from the store to the
+//!   before, unless a pass was made or a late result took its place; what was taken out returns from the store to the
 //!   byte.
 //! - Usage is read from every answer, streamed or not, as a reader without a line of ours reads it.
 #![expect(
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// What one file has to stand.
+/// The checks that one file has to pass.
 type Check = fn(&Path, &Ran) -> Result<(), Failed>;
 
 fn trials(corpus: &Path, ran: &Arc<Ran>) -> io::Result<Vec<Trial>> {
@@ -247,7 +247,7 @@ fn index(change: &str) -> Option<usize> {
     digits.parse().ok()
 }
 
-/// What each handle names is what a text of that item said, to the byte.
+/// Returns what each handle names is what a text of that item said, to the byte.
 fn recalled(plan: &Plan, items: &[Value], ran: &Ran) -> Result<(), String> {
     for change in &plan.report.changes {
         let (Action::Truncate { message: item }

@@ -7,7 +7,7 @@ use crate::it::support::upstream::{self, Exchange};
 use crate::it::support::wire::{Head, framed};
 use crate::it::support::{Scene, post};
 
-/// What is sent, and what is to come out on the other side.
+/// The bytes that are sent, and those that are to come out on the other side.
 #[derive(Clone, Debug)]
 pub(crate) struct Crossing {
     pub(crate) target: String,
@@ -25,7 +25,7 @@ pub(crate) enum Framing {
     Chunks,
     /// With its length in the head, in pieces, each of which is to arrive before the next one exists.
     Length,
-    /// In chunks whose framing, too, is torn anywhere; nobody waits for anybody.
+    /// In chunks whose framing, too, is torn anywhere; no one waits for anyone.
     Torn,
 }
 

@@ -77,7 +77,7 @@ fn whole_corpus(name: &str, target: Target) -> Result<(), Failed> {
     })
 }
 
-/// Inputs that nobody has kept.
+/// Inputs that no one has kept.
 fn mutations(name: &str, target: Target) -> Result<(), Failed> {
     let inputs: Result<Vec<_>, _> = files(name)?.iter().map(fs::read).collect();
     let (inputs, tokens) = (inputs?, tokens()?);
@@ -141,7 +141,7 @@ fn files(name: &str) -> Result<Vec<PathBuf>, Failed> {
     Ok(files)
 }
 
-/// What is put into inputs, out of the file that libFuzzer takes it from.
+/// Returns what is put into inputs, out of the file that libFuzzer takes it from.
 fn tokens() -> Result<Vec<Vec<u8>>, Failed> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/tokens.dict"))?;
     let quoted = text.lines().filter_map(|line| line.strip_prefix('"')?.strip_suffix('"'));

@@ -137,7 +137,7 @@ fn answers(turn: &Turn<'_>, before: Option<&Turn<'_>>) -> Result<(), String> {
     if results == calls { Ok(()) } else { Err(format!("the calls {calls:?} have the results {results:?}")) }
 }
 
-/// A system message stands behind the user, or behind what the server did, and before the model, or last.
+/// A system message follows the user, or behind what the server did, and before the model, or last.
 fn system(before: Option<&Turn<'_>>, behind: Option<&Turn<'_>>) -> Result<(), String> {
     let ends_with_server = |turn: &Turn<'_>| {
         let last = turn.blocks.last().and_then(|block| block["type"].as_str());

@@ -56,7 +56,7 @@ fn pack() -> Option<PathBuf> {
     // Of the last run.
     let _none = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    // What a release has no use for either.
+    // A release has no use for these either.
     succeed(Command::new("strip").arg("-o").arg(&binary).arg(binary::binary()));
     fs::write(&dummy, DUMMY).unwrap();
     for (triple, _) in PLATFORMS {
@@ -423,7 +423,7 @@ fn installed(program: &str, arguments: &[&str]) -> Option<()> {
     found.then_some(())
 }
 
-/// Runs a command that must succeed; what it wrote to standard output.
+/// Runs a command that must succeed, and returns its standard output.
 #[track_caller]
 fn succeed(command: &mut Command) -> String {
     let output: Output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -99,7 +99,7 @@ fn check_plan(dir: &Path, exchange: &Exchange, planner: &Planner) -> Result<(), 
     }
 }
 
-/// The chunks add up to the response, and somebody said what the case is for.
+/// The chunks add up to the response, and someone said what the case is for.
 fn check_meta(exchange: &Exchange) -> Result<(), Failed> {
     let chunks: usize = exchange.meta.chunks.iter().map(|(_, bytes)| bytes).sum();
     let length = exchange.response.as_ref().map_or(0, bytes::Bytes::len);

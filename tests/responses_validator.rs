@@ -10,7 +10,7 @@ fn text<'a>(item: &'a Value, key: &str) -> &'a str {
     item.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What a call wants in answer, and whether it must have one from the client.
+/// Returns what a call wants in answer, and whether it must have one from the client.
 fn wants(item: &Value) -> Option<(&'static [&'static str], bool)> {
     const FUNCTION: &[&str] = &["function_call_output"];
     match text(item, "type") {
@@ -32,7 +32,7 @@ fn is_result(item: &Value) -> bool {
     kind.ends_with("_call_output") || (kind == "tool_search_output" && item["call_id"].is_string())
 }
 
-/// What a model or a server has made.
+/// Returns what a model or a server has made.
 fn is_of_model(item: &Value) -> bool {
     let kind = text(item, "type");
     kind == "reasoning" || kind.ends_with("_call") || text(item, "role") == "assistant"
@@ -45,8 +45,8 @@ fn call_id(item: &Value) -> &str {
     }
 }
 
-/// Checks that each call has one result of its kind, directly behind the run of items that calls, that no result is
-/// without its call, and that no id stands there twice. What is on the server may be the other half of anything.
+/// Checks that each call has one result of its kind, directly after the run of items that calls, that no result is
+/// without its call, and that no id is there twice. Everything that is on the server may be the other half of anything.
 pub(crate) fn check(body: &Value) -> Result<(), String> {
     let Some(items) = body["input"].as_array() else { return Ok(()) };
     let refers = items.iter().any(|item| {

@@ -63,7 +63,7 @@ struct Step {
     tokens: Vec<usize>,
     /// The results that were cleared, and what they had before.
     cleared: BTreeSet<(usize, usize)>,
-    /// What was repaired, as text.
+    /// The repairs, as text.
     patches: BTreeSet<String>,
     /// The tokens of the results that must not be cleared: those that were not read, and the newest others.
     spared: usize,
@@ -132,13 +132,13 @@ fn bounded(now: &Step) -> Result<(), String> {
     }
 }
 
-/// The beginning is the old one, or the trigger held and only what was cleared now is another.
+/// The beginning is the old one, or the trigger held and only what was cleared now is different.
 fn grown(before: &Step, now: &Step) -> Result<(), String> {
     if now.sent.shared_prefix(&before.sent).whole {
         return Ok(());
     }
     if !before.patches.is_subset(&now.patches) {
-        // A result that came late took the place of the text that stood for it.
+        // A result that came late took the place of its placeholder.
         return Ok(());
     }
     if !before.cleared.is_subset(&now.cleared) {
@@ -153,7 +153,7 @@ fn grown(before: &Step, now: &Step) -> Result<(), String> {
     if old + came < TRIGGER {
         return Err(format!("the trigger did not hold: {old} tokens and {came} new ones"));
     }
-    // Behind a repair, messages stand elsewhere than they came.
+    // After a repair, messages stand elsewhere than they came.
     let n_placed = if now.patches.is_empty() { before.tokens.len() } else { 0 };
     for n in 0..n_placed {
         let is_new = new.iter().any(|(message, _)| *message == n);
@@ -167,7 +167,7 @@ fn grown(before: &Step, now: &Step) -> Result<(), String> {
 // === the ten longest ===
 
 /// What sticky is for. Where a pass is made however little it frees, it holds no more than its order: once the texts and
-/// arguments alone have reached the trigger, each new result is a pass of its own.
+/// arguments alone have reached the trigger, each new result causes a pass.
 fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
     let candidates = [
         candidate("none", NONE)?,

@@ -120,7 +120,7 @@ fn every_module_has_a_floor() {
 fn the_document_has_the_same_floors() {
     let text = section(&read("ARCHITECTURE.md"), "## Floors");
     let table = text.split("```").nth(1).unwrap_or_default();
-    // A number, names, and behind them what they are for; without a number, more names of the line above.
+    // A number, names, and after them what they are for; without a number, more names of the line above.
     let (mut written, mut at) = (vec![BTreeSet::new(); FLOORS.len()], None);
     for line in table.lines().filter(|line| !line.contains('═')) {
         let (number, names) = line.split_at_checked(4).unwrap_or_default();
@@ -338,7 +338,7 @@ fn flatten(prefix: &str, tree: &str, paths: &mut BTreeSet<String>) {
         c == ',' && level == 0
     });
     for branch in branches.filter(|branch| !branch.trim().is_empty()) {
-        // The closing brace that was trimmed too much does no harm: nothing stands behind it.
+        // The closing brace that was trimmed too much does no harm: nothing follows it.
         flatten(&format!("{prefix}{}", head.trim()), branch, paths);
     }
 }
@@ -374,13 +374,13 @@ fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
-/// What stands below a heading, up to the next of its kind.
+/// Returns what stands below a heading, up to the next of its kind.
 fn section(text: &str, heading: &str) -> String {
     let below = text.split_once(&format!("\n{heading}\n")).map(|(_, below)| below).unwrap_or_default();
     below.split("\n## ").next().unwrap_or_default().to_owned()
 }
 
-/// What stands between back ticks.
+/// Returns what stands between back ticks.
 fn quoted(text: &str) -> impl Iterator<Item = String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned)
 }
@@ -415,7 +415,7 @@ fn files_below(folder: &str) -> Vec<String> {
     paths
 }
 
-/// What is wrong, all of it, so that one run shows everything that is to be done.
+/// All faults together, so that one run shows everything that is to be done.
 #[derive(Default)]
 struct Wrong(BTreeSet<String>);
 

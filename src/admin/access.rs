@@ -20,7 +20,7 @@
 //! elsewhere for requests that a browser marks as sent by a page. Elsewhere an IP address is a name of this machine, too.
 //!
 //! Requests for the upstream pass without these checks, unless a browser marks them as sent by a page: then, on a loopback
-//! address or if abridge adds a key or a header of its own, the same rule holds for the host; and if abridge adds one, the
+//! address or if abridge adds its own key or header, the same rule holds for the host; and if abridge adds one, the
 //! origin must be of this machine or in `admin.origins`.
 
 use std::net::{IpAddr, SocketAddr};
@@ -86,7 +86,7 @@ enum PathClass {
     Operators,
 }
 
-/// Each path and its class. `*` at the end stands for one or more characters. Other paths are for operators.
+/// Each path and its class. `*` at the end matches one or more characters. Other paths are for operators.
 const PATHS: [(&str, PathClass); 16] = [
     ("/abridge/healthz", PathClass::Open),
     ("/abridge/readyz", PathClass::Open),
@@ -119,10 +119,10 @@ pub struct Access {
 /// The origins whose pages may send requests to the upstream.
 #[derive(Clone, Debug, Default)]
 pub enum AllowedOrigins {
-    /// All, because each request needs a key of its own.
+    /// All, because each request needs its own key.
     #[default]
     Any,
-    /// This machine and these origins, because abridge adds a key or a header of its own to requests.
+    /// This machine and these origins, because abridge adds its own key or header to requests.
     Known(Vec<String>),
 }
 
@@ -243,7 +243,7 @@ impl Access {
         }
     }
 
-    /// Whether the page that sent a request is of this machine, or of one of these origins.
+    /// Whether the page that sent a request is of this machine, or of one of the origins.
     fn has_allowed_origin(&self, headers: &HeaderMap, origins: &[String]) -> bool {
         let mut shown = headers.get_all(ORIGIN).iter().peekable();
         if shown.peek().is_none() {

@@ -70,7 +70,7 @@ pub enum ClientsError {
 // === impl Clients ===
 
 impl Clients {
-    /// The clients of these settings; `file` is the text of [`Settings::file`].
+    /// The clients of the settings; `file` is the text of [`Settings::file`].
     pub fn new(settings: &Settings, file: &str) -> Result<Self, ClientsError> {
         let mut clients = Self::default();
         for (name, hash) in &settings.tokens {

@@ -47,7 +47,7 @@ pub(super) fn is_path(path: &str) -> bool {
     [STATUS, LEDGER, REQUESTS, PAYLOADS].contains(&path) || path.starts_with(REQUEST)
 }
 
-/// Answers a request for one of these paths.
+/// Answers a request for one of the paths.
 pub(super) async fn answer(path: &str, query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     if let Some(id) = path.strip_prefix(REQUEST) {
         return request(id, state).await;

@@ -100,7 +100,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_loaded_from_elsewhere_and_no_text_becomes_markup() {
         let (_, body) = read().await;
-        // A namespace is no address that is loaded.
+        // A namespace is not an address that is loaded.
         let body = body.replace("http://www.w3.org/2000/svg", "");
         for found in ["http://", "https://", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
         {

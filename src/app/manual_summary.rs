@@ -39,7 +39,7 @@ pub struct OfflineSummarizer {
 }
 
 impl OfflineSummarizer {
-    /// A summarizer that calls the upstream of these settings, or the model of `[summarize.model]`.
+    /// A summarizer that calls the upstream of the settings, or the model of `[summarize.model]`.
     pub fn new(sources: &Sources, config: &Config) -> anyhow::Result<Self> {
         let environment = Environment::read(&sources.variables, config)?;
         let keys = Keys::well_known();

@@ -21,7 +21,7 @@ pub(super) struct Notes {
     store: Arc<dyn Store>,
     proxy: Arc<Proxy>,
     replica: ChainKey,
-    // What was read or written, so that it is not written again.
+    // Everything that was read or written, so that it is not written again.
     windows: HashMap<String, usize>,
     unedited: HashSet<ChainKey>,
     forms: HashMap<String, Vec<Form>>,
@@ -69,7 +69,7 @@ const WINDOW_FOR: Duration = Duration::from_hours(24 * 30);
 const SETTINGS_EVERY: Duration = Duration::from_mins(1);
 const SETTINGS_FOR: Duration = Duration::from_mins(3);
 
-/// Two settings that live together for longer than this are no roll-out.
+/// Two settings that live together for longer than this are not a roll-out.
 const ROLL_OUT: Duration = Duration::from_mins(10);
 
 /// How many conversations are remembered as noted.
@@ -110,7 +110,7 @@ impl Notes {
         tasks.spawn(async move {
             loop {
                 let goes_on = stopped.run_until_cancelled(sleep(PAUSE + jitter)).await.is_some();
-                // At the end, too: what was learnt last outlives the process.
+                // At the end, too: everything that was learnt last outlives the process.
                 self.exchange().await;
                 if !goes_on {
                     return;
@@ -125,7 +125,7 @@ impl Notes {
         let (store, live) = (Arc::clone(&self.store), self.proxy.live());
         let shared = store.shared();
         let mut notes = Vec::new();
-        // Nobody else writes into a store of one process.
+        // No one else writes into a store of one process.
         if shared.is_some() || !self.has_read {
             let Ok(read) = store.notes(NoteGroup::Fleet).await else { return };
             (notes, self.has_read) = (read, true);

@@ -16,7 +16,7 @@ use crate::tasks::{Tasks, run_blocking};
 /// The interval between two maintenance runs of the store.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The interval at which the ledger is stored, if it has changed: what a kill may lose.
+/// The interval at which the ledger is stored, if it has changed; a kill may lose as much.
 const LEDGER_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The minimum interval between two sweeps of the exported files.

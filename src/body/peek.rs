@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-/// What a held frame takes beside its data, in bytes.
+/// The bytes that a held frame takes beside its data.
 const FRAME_COST: usize = 128;
 
 /// The frames of a body that is made while it is relayed.
@@ -30,7 +30,7 @@ pub struct PeekableBody {
     flushed: bool,
 }
 
-/// Where the frames behind the peeked ones come from.
+/// Where the frames after the peeked ones come from.
 enum Rest {
     Upstream(Incoming),
     Made(Frames),

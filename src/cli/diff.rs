@@ -29,7 +29,7 @@ pub struct Args {
     at: ProxyArgs,
 }
 
-/// What is printed of the entry of a request.
+/// The printed part of the entry of a request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Request {

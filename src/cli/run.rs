@@ -1,4 +1,4 @@
-//! `abridge run`: runs one command with an abridge of its own, which ends with it.
+//! `abridge run`: runs one command with its own abridge, which ends with it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -167,7 +167,7 @@ impl AgentCommand {
 
 // === the report ===
 
-/// What was saved, in one line.
+/// Returns what was saved, in one line.
 fn describe(totals: RunTotals) -> String {
     let RunTotals { totals: Totals { requests, tokens, .. }, savings, stored, summaries } = totals;
     let RequestCounts { total, edited, would_be_edited, .. } = requests;

@@ -19,7 +19,7 @@ pub struct Args {
     /// The number of days, with today
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
     days: u32,
-    /// What each line is about
+    /// The subject of each line
     #[arg(long, value_enum, default_value_t = By::Day)]
     by: By,
     /// Print JSON

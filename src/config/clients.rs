@@ -34,7 +34,7 @@ pub fn all(config: &Config, environment: &Environment) -> Vec<Client> {
 /// The warning for an open relay: every client may use abridge at its owner's expense.
 pub const OPEN_RELAY: &str = "other machines can reach server.listen, abridge adds a key or a header of its own to requests, and every client may use it; name the clients in [clients], set tls.client_ca, or listen on a loopback address";
 
-/// Whether abridge adds a key or a header of its own to requests, or spends a key for summaries.
+/// Whether abridge adds its own key or header to requests, or spends a key for summaries.
 pub fn add_headers(config: &Config, environment: &Environment) -> bool {
     let upstreams = &config.upstreams;
     environment.api_key.is_some()

@@ -66,7 +66,7 @@ pub struct Environment {
 #[derive(Clone, Eq, PartialEq)]
 pub struct Secret(Bytes);
 
-/// The prefix in that buffer, so that a header needs no buffer of its own.
+/// The prefix in that buffer, so that a header needs no second buffer.
 const BEARER: &str = "Bearer ";
 
 // === impl Variables ===

@@ -1,6 +1,6 @@
 //! Presets: named sets of defaults below the user's settings. Each is written as a piece of `proxy.toml`.
 //!
-//! They make of one request what the systems of these names make of it, within the rules of abridge: what the model has
+//! They make of one request what the systems of the same names make of it, within the rules of abridge: what the model has
 //! not read stays, each call keeps its result, and a request that is not understood is forwarded unchanged.
 
 use std::path::Path;

@@ -172,7 +172,7 @@ impl Flags {
 /// Its flag, in errors.
 const UPSTREAM: &str = "--upstream";
 
-/// Name and URL of `NAME=URL`; none of a URL alone, where a `:` stands before any `=`.
+/// Name and URL of `NAME=URL`; none of a URL alone, where a `:` precedes any `=`.
 fn named_upstream(flag: &str) -> Option<(&str, &str)> {
     flag.split_once('=').filter(|(name, _)| !name.contains([':', '/']))
 }

@@ -1,15 +1,15 @@
-//! Which of the units that a summary stands for stay beside it, and the view of the conversation that results.
+//! Which of the units that a summary replaces stay beside it, and the view of the conversation that results.
 //!
 //! A result may come after a summary was made that stands for its call. Its round is then reopened: the turn that calls, and
 //! the results of that turn among those summarised, are sent as they came, so that the late result has its call. Elements
-//! stay whole: what is in one with a unit that stays, stays too. Units that follow the user stay behind the summary.
+//! stay whole: what is in one with a unit that stays, stays too. Units that follow the user stay after the summary.
 //! Rounds that make tools known stay beside it: without them the model could no longer call the tools.
 
 use std::{cell::OnceCell, collections::BTreeSet, ops::Range};
 
 use super::{CallIndex, Conversation, Element, ElementIndex, Flags, Pairing, Role, Unit, UnitIndex};
 
-/// Units that one element stands for, but for those that stay beside it. They begin and end with elements.
+/// Units that one element represents, except for those that stay beside it. They begin and end with elements.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fold {
     /// The units as they came, those that stay among them.
@@ -58,7 +58,7 @@ impl Fold {
         self.hidden.iter().cloned()
     }
 
-    /// The units of the view that stand for the folded ones: the summary, and what stays beside it.
+    /// The units of the view that replace the folded ones: the summary, and what stays beside it.
     pub fn in_place(&self) -> Range<UnitIndex> {
         self.units.start..self.units.start.plus(self.standing.len())
     }

@@ -1,4 +1,4 @@
-//! Indices that cannot be mixed: a place in each list has a type of its own.
+//! Indices that cannot be mixed: a place in each list has its own type.
 
 /// Declares the type of the places in one list.
 macro_rules! index {
@@ -18,7 +18,7 @@ macro_rules! index {
                 self.0
             }
 
-            /// The place behind it.
+            /// The place after it.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0 + 1)

@@ -53,7 +53,7 @@ pub struct PairedResult {
     pub named: bool,
 }
 
-/// The calls of one turn of the model and its run: the results that stand directly behind it.
+/// The calls of one turn of the model and its run: the results that stand directly after it.
 #[derive(Debug)]
 struct Batch {
     first_call: usize,
@@ -122,7 +122,7 @@ impl Pairing {
         Some(first.map_or(batch.run_end, |first| UnitIndex::new(first.unit.get().saturating_sub(1))))
     }
 
-    /// The last message of the run behind the batch that `call` is in.
+    /// The last message of the run after the batch that `call` is in.
     pub fn run_end_of(&self, call: &PairedCall) -> Option<UnitIndex> {
         self.batches.get(call.batch).map(|batch| batch.run_end)
     }
@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
         let Pairing { calls, results, batches } = &mut self.pairing;
         let (batch, first_call) = (batches.len(), calls.len());
         batches.push(Batch { first_call, first_result: results.len(), run_end });
-        // The last call first, so that of calls with one id the first one comes to lie in front of the others, and all
+        // The last call first, so that of calls with one id the first one comes to are in front of the others, and all
         // of this batch in front of those of earlier batches.
         for (n, block) in blocks.enumerate().rev() {
             let kind = conversation.block(block).map(|block| &block.kind);
@@ -259,7 +259,7 @@ fn phases(calls: &[(usize, &mut PairedCall)], results: &[&mut PairedResult]) -> 
     if loses { [(true, false), (false, true), (false, false)] } else { [(false, false), (true, false), (false, true)] }
 }
 
-/// Answers the first unanswered call of the list that begins at `open`, and shortens the list to what is behind it.
+/// Answers the first unanswered call of the list that begins at `open`, and shortens the list to what is after it.
 fn next_unanswered(calls: &mut [PairedCall], open: &mut Option<CallIndex>) -> Option<CallIndex> {
     while let Some(index) = *open {
         let call = calls.get_mut(index.get())?;

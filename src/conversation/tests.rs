@@ -1,4 +1,4 @@
-//! What a conversation folds, and how a message is known.
+//! The fold of a conversation, and the names of messages.
 
 use super::*;
 

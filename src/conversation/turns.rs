@@ -22,14 +22,14 @@ impl Conversation<'_> {
         })
     }
 
-    /// The last turn in which the model has answered. What stands behind it has not been read by the model yet. Turns of
+    /// The last turn in which the model has answered. What follows it has not been read by the model yet. Turns of
     /// the model without calls at the end of a request are a prefill, which the model is to continue, and no answer.
     pub fn last_answer(&self) -> Option<Range<UnitIndex>> {
         let mut turns = self.turns_backwards().skip_while(|turn| self.is_plain_answer(turn));
         turns.find(|turn| self.unit(turn.start).is_some_and(|unit| unit.role == Role::Assistant))
     }
 
-    /// Where the model was called, each place as the index of the unit behind it: before each of its turns, and at the
+    /// Where the model was called, each place as the index of the unit after it: before each of its turns, and at the
     /// end. What follows a turn of the model without calls was called for with that as a prefill, so that no call is
     /// known of between the two.
     pub fn model_calls(&self) -> Vec<UnitIndex> {
@@ -159,7 +159,7 @@ mod tests {
             ("uctau", 4),
             ("uctct", 3),
             ("suctuau", 6),
-            // A prefill is no answer.
+            // A prefill is not an answer.
             ("ua", 0),
             ("uaa", 0),
             ("ucta", 1),

@@ -1,4 +1,4 @@
-//! What an upstream's answer says, put together from its events by the dialect that it is written in.
+//! The answer of an upstream, put together from its events by the dialect that it is written in.
 
 use memchr::memmem;
 
@@ -41,7 +41,7 @@ pub enum Stop {
     Error,
 }
 
-/// The JSON is no part of an answer in this dialect.
+/// The JSON is not a part of an answer in this dialect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not an answer in this dialect")]
 pub struct InvalidAnswer;

@@ -26,7 +26,7 @@ pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> Result<V
     Ok(members)
 }
 
-/// The elements of an array, each object as `of` puts it, but for those that come to nothing; nothing if none is left.
+/// The elements of an array, each object as `of` puts it, except for those that come to nothing; nothing if none is left.
 pub(super) fn elements<'a>(
     value: &'a [u8],
     of: impl Fn(&mut Cursor<'a>) -> Result<Vec<&'a [u8]>, Unsupported>,
@@ -92,7 +92,7 @@ pub(super) fn object(members: Vec<Member<'_>>) -> Vec<&[u8]> {
     pieces
 }
 
-/// An array of these elements.
+/// An array of the elements.
 pub(super) fn array<'a>(elements: impl IntoIterator<Item = Vec<&'a [u8]>>) -> Vec<&'a [u8]> {
     let mut pieces: Vec<&[u8]> = vec![b"["];
     for mut element in elements {

@@ -188,7 +188,7 @@ struct Message {
     speaks: bool,
 }
 
-/// Adds a message whose blocks are those from `first_block` on. Each message is a turn of its own.
+/// Adds a message whose blocks are those from `first_block` on. Each message is its own turn.
 fn push_message(conversation: &mut Conversation<'_>, first_block: BlockIndex, message: Message) {
     let Message { span, role, content, speaks } = message;
     let blocks = first_block..conversation.next_block();

@@ -7,7 +7,7 @@ use memchr::memmem;
 
 use crate::conversation::{BlockKind, Conversation, Role};
 
-/// What was found of such keys.
+/// The keys of this kind that were found.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HistoryKeys {

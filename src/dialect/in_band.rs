@@ -29,7 +29,7 @@ pub trait Joiner: Debug + Send + Sync {
     /// Begins the next round.
     fn next_round(&mut self);
 
-    /// What is held back, for the client, because no other round follows.
+    /// Returns what is held back, for the client, because no other round follows.
     fn rest(&mut self) -> Bytes;
 
     /// Ends an answer in which abridge alone is called without another round. None if it would say nothing.
@@ -44,7 +44,7 @@ pub trait Joiner: Debug + Send + Sync {
 pub struct RoundCalls {
     /// Those of the tool.
     pub own: Vec<OwnCall>,
-    /// The ids of those that the client gets.
+    /// The ids of the calls that the client gets.
     pub others: Vec<String>,
     /// Whether the client has nothing to do in this round.
     pub is_alone: bool,
@@ -170,7 +170,7 @@ pub(super) fn write_event(out: &mut Vec<u8>, data: &Object) {
     out.extend(b"\n\n");
 }
 
-/// What was held back: an answer that is not streamed, or events.
+/// Returns what was held back: an answer that is not streamed, or events.
 pub(super) fn held(back: &[Object], is_whole: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for object in back {

@@ -141,14 +141,14 @@ impl<'a> Cursor<'a> {
         require(self.at == self.body.len())
     }
 
-    /// Into an object and behind the colon of its first key; none if the object is empty.
+    /// Into an object and after the colon of its first key; none if the object is empty.
     pub(super) fn first_key(&mut self) -> Result<Option<Cow<'a, [u8]>>, Unsupported> {
         self.enter(b'{', ParseErrorKind::NotAnObject)?;
         self.space();
         if self.take_if(b'}') { Ok(None) } else { self.name().map(Some) }
     }
 
-    /// From the end of a value in an object to behind the colon of the next key; none at the end of the object.
+    /// From the end of a value in an object to after the colon of the next key; none at the end of the object.
     pub(super) fn next_key(&mut self) -> Result<Option<Cow<'a, [u8]>>, Unsupported> {
         self.space();
         if self.take_if(b'}') {
@@ -320,7 +320,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The values of some keys of an object, by their order in `keys`; none of them may stand there twice.
+/// The values of some keys of an object, by their order in `keys`; none of them may be there twice.
 pub(super) fn fields<const N: usize>(
     cursor: &mut Cursor<'_>,
     keys: [&[u8]; N],
@@ -420,7 +420,7 @@ pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
     Ok(())
 }
 
-/// Checks all escapes of a body. Its structure is valid, so backslashes stand in strings only.
+/// Checks all escapes of a body. Its structure is valid, so backslashes are in strings only.
 fn check_escapes(body: &[u8]) -> Result<(), usize> {
     let is_valid = |at: usize| match body.get(at) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => true,
@@ -454,7 +454,7 @@ pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Writes `text` as it stands in a JSON string.
+/// Writes `text` as it is in a JSON string.
 pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
     let hex = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
     for &byte in text.as_bytes() {
@@ -469,7 +469,7 @@ pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// The value of the key that ends before `at`. None if a string of the same letters stands there, which is no key.
+/// The value of the key that ends before `at`. None if a string of the same letters is there, which is not a key.
 pub(super) fn value_of_key(body: &[u8], at: usize) -> Option<Span> {
     let after_blanks = |at: usize| {
         let blanks = body.get(at..)?.iter().take_while(|byte| byte.is_ascii_whitespace());
@@ -479,7 +479,7 @@ pub(super) fn value_of_key(body: &[u8], at: usize) -> Option<Span> {
     Cursor::starting(body, after_blanks(colon + 1)?).value().ok()
 }
 
-/// A member of an object within `within`, with one comma: its key, with the quotes, stands before the value.
+/// A member of an object within `within`, with one comma: its key, with the quotes, precedes the value.
 pub(super) fn member(body: &[u8], within: Span, key: &[u8], value: Span) -> Option<Span> {
     let before = Span { start: within.start, end: value.start }.of(body).trim_ascii_end();
     let before_key = before.strip_suffix(b":")?.trim_ascii_end().strip_suffix(key)?.trim_ascii_end();

@@ -39,7 +39,7 @@ pub enum MediaForm<'a> {
     Text,
 }
 
-/// What a dialect calls a part that is a text, and what marks a part for the prompt cache.
+/// The type of a part that is a text in a dialect, and the mark of a part for the prompt cache.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TextPartNames {
     /// The `type`.
@@ -48,7 +48,7 @@ pub struct TextPartNames {
     pub mark: &'static str,
 }
 
-/// The parts of a content that hold data, in order; none of a content that is no array, or odd.
+/// The parts of a content that hold data, in order; none of a content that is not an array, or odd.
 pub fn parts(body: &[u8], content: Span) -> Vec<MediaPart<'_>> {
     read_parts(body, content).unwrap_or_default()
 }
@@ -79,7 +79,7 @@ fn read_parts(body: &[u8], content: Span) -> Result<Vec<MediaPart<'_>>, Unsuppor
     Ok(parts)
 }
 
-/// A data URL that stands alone or as `url` in an object.
+/// A data URL that is alone or as `url` in an object.
 fn url(body: &[u8], value: Option<Span>) -> Option<(Span, MediaForm<'_>)> {
     let value = value?;
     let url = match value.of(body).first() {

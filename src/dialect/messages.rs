@@ -1,7 +1,7 @@
 //! Anthropic Messages, as Anthropic and the servers that copy its API speak it.
 //!
 //! One message has many blocks: calls are entries of an assistant message's content, results entries of a user message's.
-//! So an assistant message is one unit with a block for each call, and each entry of a user message is a unit of its own.
+//! So an assistant message is one unit with a block for each call, and each entry of a user message is its own unit.
 //! Consecutive messages of one role are one turn.
 //!
 //! `reader` only finds where values are; `view` makes the conversation of them.

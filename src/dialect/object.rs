@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::json::push_string;
 use crate::raw::Fields;
 
-/// The keys and values of a body; none if it is no object, or if a key stands there twice.
+/// The keys and values of a body; none if it is not an object, or if a key is there twice.
 pub(super) fn fields(body: &[u8]) -> Option<Fields<'_>> {
     let fields = Fields::of(str::from_utf8(body).ok()?)?;
     let mut keys = HashSet::new();
@@ -53,7 +53,7 @@ impl ObjectWriter {
         }
     }
 
-    /// A key, and the colon behind it.
+    /// A key, and the colon after it.
     pub(super) fn key(&mut self, key: &str) {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
         self.string(key);

@@ -1,4 +1,4 @@
-//! JSON strings and the texts that they stand for, the same in every dialect.
+//! JSON strings and the texts that they encode, the same in every dialect.
 //!
 //! Half a surrogate pair, as JavaScript leaves it where it cuts a string inside a character, reads as U+FFFD.
 
@@ -17,7 +17,7 @@ pub fn verify(body: &[u8]) -> Result<(), usize> {
     check_strings(body)
 }
 
-/// The text of a JSON string, with U+FFFD for each half of a surrogate pair; none if it is no valid string.
+/// The text of a JSON string, with U+FFFD for each half of a surrogate pair; none if it is not a valid string.
 pub fn text(body: &[u8], string: Span) -> Option<Cow<'_, str>> {
     let raw = string.of(body);
     decode(raw).or_else(|| raw::string(raw::utf8(raw)?))

@@ -69,10 +69,10 @@ impl<'a> OpenCalls<'a> {
     }
 }
 
-/// An error of abridge's own, as clients are told of it.
+/// abridge's own error, as clients are told of it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ErrorFields<'a> {
-    /// What is wrong, and what to do.
+    /// The fault, and its remedy.
     pub message: &'a str,
     /// Whether the client can mend it: its status is 4xx.
     pub is_client_error: bool,
@@ -113,7 +113,7 @@ pub struct Field<'a> {
     pub value: Vec<&'a [u8]>,
 }
 
-/// The arguments of a call, and what stands for none.
+/// The arguments of a call, and what means none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CallInput {
     /// Their JSON value.
@@ -123,7 +123,7 @@ pub struct CallInput {
 }
 
 impl CallInput {
-    /// The arguments that stand for none, as text.
+    /// The arguments that mean none, as text.
     pub fn emptied_text(&self) -> &'static str {
         self.emptied.trim_matches('"')
     }
@@ -138,10 +138,10 @@ pub struct BytesAt {
     pub bytes: Bytes,
 }
 
-/// What has a server do something with a request that it does not do otherwise.
+/// A field that changes what a server does with a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Switch {
-    /// What is put into the request.
+    /// The bytes that are put into the request.
     pub insertion: BytesAt,
     /// The name of the feature, which the request's header has to name.
     pub beta: &'static str,
@@ -156,7 +156,7 @@ pub struct Exchange<'a> {
     pub name: &'a str,
     /// The arguments: a JSON object.
     pub arguments: &'a str,
-    /// What the function answers.
+    /// The answer of the function.
     pub result: &'a str,
 }
 

@@ -1,6 +1,6 @@
 //! The tool that is added to a request, by which the model reads what was taken out of it.
 //!
-//! It stands behind the client's tools, with the same bytes in every request, from the first one on that names something
+//! It follows the client's tools, with the same bytes in every request, from the first one on that names something
 //! stored: what is cleared stays cleared, so the tools of a conversation change once. Where reasoning is bound to all before
 //! it, tools included, it is there from the first request on.
 

@@ -16,7 +16,7 @@ pub(super) struct Asks {
     n_used_bytes: usize,
 }
 
-/// What an edit asks about a text.
+/// A question of an edit about a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'q> {
     /// The name of the edit.
@@ -65,7 +65,7 @@ impl Asks {
 }
 
 impl ResultText<'_, '_> {
-    /// What a handler has the edit do with the text.
+    /// Returns what a handler has the edit do with the text.
     pub fn decision(&self, question: Question<'_>) -> Decision {
         let (name, source) = (self.source.name, self.source);
         let raw = || self.draft.request.body.slice(source.source.start..source.source.end);

@@ -1,4 +1,4 @@
-//! What the tokens of a conversation are counted as: a conversation keeps the factor that it begins with.
+//! The token factor of a conversation: it keeps the factor that it begins with.
 
 use std::fmt::Debug;
 
@@ -16,7 +16,7 @@ pub enum Calibration<'a> {
     Table,
     /// The caller: it is this one.
     Fixed(Factor),
-    /// What is known of the beginning of the conversation, or else the built-in table.
+    /// The factor that is known of the beginning of the conversation, or else the built-in table.
     Frozen(&'a dyn FactorIndex),
 }
 

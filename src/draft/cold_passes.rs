@@ -19,13 +19,13 @@ pub enum ColdPasses<'a> {
     Remembered(&'a dyn ColdPassIndex),
 }
 
-/// What is remembered of such passes.
+/// The memory of such passes.
 pub trait ColdPassIndex: Debug + Sync {
-    /// Whether one was made behind a beginning, or in a conversation with this root.
+    /// Whether one was made after a beginning, or in a conversation with this root.
     fn has(&self, name: ChainKey) -> bool;
 }
 
-/// What a draft finds of them.
+/// The passes that a draft finds.
 #[derive(Debug, Default)]
 pub(super) struct ColdPassesFound {
     /// Where they were made: in requests of so many elements.

@@ -10,11 +10,11 @@ use crate::tokens::Meter;
 /// What planning depends on besides the body and the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanContext<'a> {
-    /// What is known of the long strings of the body.
+    /// The index of the long strings of the body.
     pub strings: &'a StringIndex,
     /// Counts tokens.
     pub meter: &'a Meter,
-    /// What they are counted as.
+    /// The factor that they are counted with.
     pub calibration: Calibration<'a>,
     /// Make the names of payloads.
     pub keys: &'a Keys,
@@ -52,7 +52,7 @@ pub enum LookUp {
 pub enum SummaryTiming {
     /// When the trigger holds.
     Triggered,
-    /// At once: somebody has asked for it.
+    /// At once: someone has asked for it.
     Now,
     /// At once, and of all messages, also of what the model has not read: it has been asked to compact the conversation.
     Whole,

@@ -101,7 +101,7 @@ impl Draft<'_> {
         self.whole.unit(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element.get())
     }
 
-    /// A unit as the edits have left it; none if no value and no call in it is another one now.
+    /// A unit as the edits have left it; none if no value and no call in it has changed.
     pub(super) fn rewritten(&self, unit: UnitIndex) -> Option<Bytes> {
         let splices = self.splices_in(unit, &[]);
         (!splices.is_empty()).then(|| self.spliced(self.span(unit), &splices))
@@ -247,7 +247,7 @@ impl Draft<'_> {
         inside
     }
 
-    /// The elements that are put in: what they are, and behind which element they come, with the one that each was.
+    /// The elements that are put in: what they are, and after which element they come, with the one that each was.
     fn inserted_elements(&self) -> (Vec<InsertedElement>, Vec<(ElementIndex, Option<ElementIndex>)>) {
         let conversation = self.request.conversation;
         let mut results: BTreeMap<ElementIndex, Vec<&Insertion>> = BTreeMap::new();
@@ -283,7 +283,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The elements with something inside them that is another now.
+    /// The elements with something inside them that is different.
     fn touched(&self, inside: &BTreeMap<ElementIndex, Vec<InsertedElement>>) -> BTreeSet<ElementIndex> {
         let conversation = self.request.conversation;
         let entries_gone = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| !**in_place);
@@ -293,7 +293,7 @@ impl Draft<'_> {
         written.chain(entries_gone).chain(inside.keys().copied()).collect()
     }
 
-    /// The units with something in them that is another now.
+    /// The units with something in them that is different.
     fn changed_units(&self) -> BTreeSet<UnitIndex> {
         let units = &self.request.conversation.units;
         let in_unit = |at: &usize| UnitIndex::new(units.partition_point(|unit| unit.span.end <= *at));
@@ -301,20 +301,20 @@ impl Draft<'_> {
         self.replacements.keys().map(in_unit).chain(lost).collect()
     }
 
-    /// The tokens of the messages with something in them that is another now, if anybody has asked for tokens.
+    /// The tokens of the messages with something in them that is different, if anyone has asked for tokens.
     fn rewritten_tokens(&self) -> BTreeMap<UnitIndex, usize> {
         let asked = self.counts.get().map(|_| self.changed_units());
         asked.into_iter().flatten().map(|unit| (unit, self.message_tokens(unit))).collect()
     }
 
-    /// The tokens of the whole request before and after, if anybody has asked for tokens.
+    /// The tokens of the whole request before and after, if anyone has asked for tokens.
     fn total_tokens(&self, segments: &[PromptSegment]) -> (Option<usize>, Option<usize>) {
         let Some(counts) = self.counts.get() else { return (None, None) };
         let before = counts.base + counts.units.iter().sum::<usize>();
         (Some(before), Some(segments.iter().map(|segment| segment.tokens).sum()))
     }
 
-    /// The tokens before and after a change that made a text smaller, if anybody has asked for tokens.
+    /// The tokens before and after a change that made a text smaller, if anyone has asked for tokens.
     fn measured(&self, action: Action, rewritten: &BTreeMap<UnitIndex, usize>) -> Option<Sizes> {
         let counts = self.counts.get()?;
         let (unit, is_dropped) = match action {
@@ -330,7 +330,7 @@ impl Draft<'_> {
         Some(Sizes { before, after })
     }
 
-    /// What must be stored, each payload once.
+    /// Returns what must be stored, each payload once.
     fn offloads(self) -> Vec<OffloadedPayload> {
         let mut seen = BTreeSet::new();
         let unread_start = self.unread_start();

@@ -265,7 +265,7 @@ impl Draft<'_> {
             }
         }
         let mut met = BTreeSet::new();
-        // The last number behind each beginning of an id.
+        // The last number after each beginning of an id.
         let mut last: BTreeMap<&str, usize> = BTreeMap::new();
         let mut renamed = BTreeMap::new();
         for (n, call) in pairing.calls.iter().enumerate() {

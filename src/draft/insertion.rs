@@ -21,7 +21,7 @@ pub(super) struct Insertion {
 
 #[derive(Debug)]
 pub(super) enum Inserted {
-    /// A result that stood elsewhere, and what stands for it where it has not come yet.
+    /// A result that stood elsewhere, and what replaces it where it has not come yet.
     Moved { unit: UnitIndex, until_then: Bytes },
     /// The placeholder of a late result that cannot be moved. It is gone.
     Stood { until_then: Bytes },
@@ -47,8 +47,8 @@ impl Draft<'_> {
         self.insertions.push(Insertion { behind, what: Inserted::Text { bytes }, change, gone: false });
     }
 
-    /// Moves a result behind the place of another message, and behind what has been put there before; in requests that
-    /// it had not come for, a result that says `placeholder` stood there. False if the message is not to be touched.
+    /// Moves a result after the place of another message, and behind what has been put there before; in requests that
+    /// it had not come for, a result that says `placeholder` was there. False if the message is not to be touched.
     pub fn move_result(&mut self, edit: &'static str, unit: UnitIndex, behind: UnitIndex, placeholder: &str) -> bool {
         if behind.get() >= self.in_place.len()
             || self.is_across_barrier(behind, unit)
@@ -87,8 +87,8 @@ impl Draft<'_> {
         self.insertions.push(Insertion { behind, what: Inserted::Stood { until_then }, change, gone: true });
     }
 
-    /// Puts a result that says `text` in answer to the call that is block `call` behind the place of a message, and
-    /// behind what has been put there before. False if the block is no call, or has left.
+    /// Puts a result that says `text` in answer to the call that is block `call` after the place of a message, and
+    /// behind what has been put there before. False if the block is not a call, or has left.
     pub fn insert_result(&mut self, edit: &'static str, call: BlockIndex, behind: UnitIndex, text: &str) -> bool {
         let caller = self.request.conversation.caller(call).unwrap_or_default();
         if behind.get() >= self.in_place.len() || caller < self.first_editable || self.dropped_calls.contains(&call) {

@@ -1,6 +1,6 @@
 //! The journal: all decisions of the edits, in the order in which they were made.
 //!
-//! It is append-only: what revokes an earlier decision is a decision of its own, and the report is derived at the
+//! It is append-only: what revokes an earlier decision is a decision, too, and the report is derived at the
 //! end.
 
 use crate::plan::{Change, SkippedChange};

@@ -1,4 +1,4 @@
-//! How large the messages are as the edits so far have left them: always a bound in bytes, and tokens when somebody asks.
+//! The size of the messages as the edits so far have left them: always a bound in bytes, and tokens on request.
 //!
 //! Counting is what costs, so nothing here counts before it is asked to, and what is counted is counted once.
 
@@ -15,7 +15,7 @@ use crate::tokens::REQUEST_OVERHEAD;
 /// The tokens of the request as it came.
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// What is there beside the units: the tool definitions, the form of the answer, instructions outside the array.
+    /// The rest beside the units: the tool definitions, the form of the answer, instructions outside the array.
     pub(super) base: usize,
     /// Of each unit.
     pub(super) units: Vec<usize>,
@@ -100,7 +100,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What the call that is a block adds to the tokens of its message, with some of its values replaced.
+    /// Returns what the call that is a block adds to the tokens of its message, with some of its values replaced.
     pub(super) fn call_tokens(&self, call: BlockIndex, with: &[Replacement]) -> usize {
         let Some(span) = self.request.conversation.block(call).map(|block| block.span) else { return 0 };
         let splices: Vec<_> = with.iter().map(Replacement::splice).collect();
@@ -145,7 +145,7 @@ impl Draft<'_> {
         iter::once(beside).chain(self.rows().into_iter().map(unit)).collect()
     }
 
-    /// What the client sent, if anybody has asked for tokens.
+    /// Returns what the client sent, if anyone has asked for tokens.
     pub(super) fn received(&self) -> Option<Box<Received>> {
         self.counts.get()?;
         let message = |unit: &Unit| self.message_fingerprint(unit);
@@ -164,7 +164,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What a message, as it came, is known by, whichever way the client spells it.
+    /// Returns what a message, as it came, is known by, whichever way the client spells it.
     fn message_fingerprint(&self, message: &Unit) -> Fingerprint {
         let ParsedRequest { dialect, body, .. } = self.request;
         let canonical = || {
@@ -175,7 +175,7 @@ impl Draft<'_> {
         Fingerprint::of(name.as_bytes())
     }
 
-    /// What a message is known by as its model reads it, whichever way the client spells it.
+    /// Returns what a message is known by as its model reads it, whichever way the client spells it.
     fn read_fingerprint(&self, unit: UnitIndex) -> Fingerprint {
         let span = self.span(unit);
         let mut replacements = self
@@ -204,13 +204,13 @@ impl Draft<'_> {
         self.without_calls(unit, known)
     }
 
-    /// What a message is known by.
+    /// Returns what a message is known by.
     pub(super) fn fingerprints(&self, unit: UnitIndex) -> Fingerprints {
         let unit = self.request.conversation.unit(unit);
         unit.map(|unit| unit.fingerprints(self.request.body)).unwrap_or_default()
     }
 
-    /// What a message is known by with more values replaced than are yet.
+    /// Returns what a message is known by with more values replaced than are yet.
     fn fingerprint_with(&self, unit: UnitIndex, more: &[Replacement]) -> Fingerprint {
         let Span { start, end } = self.span(unit);
         let decided = self.replacements.range(start..end.max(start)).map(|(_, replacement)| replacement);
@@ -225,7 +225,7 @@ impl Draft<'_> {
         self.without_calls(unit, known)
     }
 
-    /// What a message is known by without the calls that have left it.
+    /// Returns what a message is known by without the calls that have left it.
     fn without_calls(&self, unit: UnitIndex, known: Fingerprint) -> Fingerprint {
         if !self.has_lost_entries(unit) {
             return known;

@@ -8,7 +8,7 @@ use crate::conversation::{BlockIndex, Role, Unit, UnitIndex};
 use crate::language::Language;
 
 impl Draft<'_> {
-    /// Whether something stands between a result and the unit that it would be moved behind which nothing moves across.
+    /// Whether something stands between a result and the unit that it would be moved after which nothing moves across.
     pub(super) fn is_across_barrier(&self, behind: UnitIndex, result: UnitIndex) -> bool {
         let barriers = self.barriers();
         let first = barriers.partition_point(|barrier| *barrier <= behind.min(result));

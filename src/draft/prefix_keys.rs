@@ -7,7 +7,7 @@ use crate::conversation::{Conversation, Element, ElementIndex, Fold, Pairing, Un
 use crate::payload::ChainKey;
 use crate::summary::{Summary, SummaryState};
 
-/// The keys of the prefixes of one conversation. A prefix begins behind the instructions and ends behind an element.
+/// The keys of the prefixes of one conversation. A prefix begins after the instructions and ends after an element.
 #[derive(Clone, Debug)]
 pub struct PrefixKeys {
     /// The key of the empty prefix.
@@ -24,16 +24,16 @@ pub struct PrefixKeys {
     applied: Option<AppliedSummary>,
 }
 
-/// The summary in use, and the units that it stands for.
+/// The summary in use, and the units that it replaces.
 #[derive(Clone, Debug)]
 pub struct AppliedSummary {
     /// The units, and which of them stay beside the summary.
     pub fold: Fold,
-    /// What stands for the others.
+    /// What represents the others.
     pub summary: Arc<Summary>,
 }
 
-/// How many messages behind the instructions make a conversation's root: the second is the model's first answer.
+/// How many messages after the instructions make a conversation's root: the second is the model's first answer.
 const ROOT: usize = 2;
 
 impl PrefixKeys {
@@ -68,7 +68,7 @@ impl PrefixKeys {
         self.scope
     }
 
-    /// The name behind the second message; none if there is none.
+    /// The name after the second message; none if there is none.
     pub fn root(&self) -> Option<ChainKey> {
         self.names.get(ROOT - 1).copied()
     }

@@ -1,8 +1,8 @@
-//! Reasoning of the model that is bound to what stands before it.
+//! Reasoning of the model that is bound to what precedes it.
 //!
 //! Some models sign their reasoning together with all that they had read. An edit that changes what was sent before makes
-//! such reasoning invalid, and all that follows it. So a pass that changes the prefix at a model call lets go of the
-//! reasoning that stands before that call. The edits find the same calls in each later request, so what has left stays
+//! such reasoning invalid, and all that follows it. So a pass that changes the prefix at a model call removes the
+//! reasoning that precedes that call. The edits find the same calls in each later request, so what has left stays
 //! away: always a run from the beginning, without a gap.
 
 use bytes::Bytes;
@@ -23,7 +23,7 @@ pub struct Settings {
     /// pass, and passes wait for the beginning of a user's turn; `"keep"` leaves the decision to the upstream; `"withhold"`
     /// makes no pass; `"drop_block"` makes passes at once and, from then on, has Anthropic's API drop what does not fit, by
     /// `thinking.block_binding` and a name in `anthropic-beta`. It is `"strip"` where that cannot be added: in other dialects,
-    /// and in requests without `thinking`, or with a `block_binding` of their own.
+    /// and in requests without `thinking`, or with their own `block_binding`.
     pub bound: ReasoningMode,
     /// Models whose reasoning is bound to its prefix, by name or pattern, besides those that are known to be so.
     ///
@@ -83,7 +83,7 @@ impl Draft<'_> {
         self.bind_to_sent(strips_now);
     }
 
-    /// What has the upstream drop the reasoning that stands before the last pass, if there is some.
+    /// Returns what has the upstream drop the reasoning that precedes the last pass, if there is some.
     pub(super) fn drops_reasoning(&self) -> Option<&Switch> {
         let before = self.request.conversation.units.iter().zip(&self.in_place).take(self.prefix_changed.get());
         let mut thinking = before.filter(|(unit, in_place)| unit.flags.thinks && **in_place);
@@ -107,12 +107,12 @@ impl Draft<'_> {
         begins_turn || self.window().is_some_and(|window| tokens >= window - window / MIN_FREE)
     }
 
-    /// Notes that what was sent before a model call is another now.
+    /// Notes that what was sent before a model call has changed.
     pub fn prefix_changes(&mut self, model_call: UnitIndex) {
         self.prefix_changed = self.prefix_changed.max(model_call);
     }
 
-    /// Notes that a late result takes the place of what stood for it when the model was called.
+    /// Notes that a late result replaces what was in its place when the model was called.
     pub(super) fn late_result_comes(&mut self, behind: UnitIndex, result: UnitIndex) {
         if !self.strips_reasoning() || self.repeats_passes() {
             return; // the stored facts decide
@@ -126,7 +126,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Leaves out the reasoning that stands before the last pass.
+    /// Leaves out the reasoning that precedes the last pass.
     pub(super) fn strip_reasoning(&mut self) {
         if !self.strips_changed() {
             return;

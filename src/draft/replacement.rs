@@ -11,13 +11,13 @@ use crate::span::{Span, Splice};
 #[derive(Clone, Debug)]
 pub(super) struct Replacement {
     pub(super) span: Span,
-    /// The JSON value that stands there now.
+    /// The JSON value that is there now.
     pub(super) with: NewValue,
     /// The fingerprint of that value.
     pub(super) fingerprint: Fingerprint,
-    /// The name of what stood there, if that is stored.
+    /// The name of what was there, if that is stored.
     pub(super) stored: Option<PayloadName>,
-    /// What is stored, as it is written: the value that is replaced, or base64 in it.
+    /// The stored bytes, as written: the value that is replaced, or base64 in it.
     pub(super) source: Span,
     /// The change that says so; none for one that is proposed only.
     pub(super) change: Option<ChangeId>,
@@ -28,7 +28,7 @@ pub(super) struct Replacement {
 pub(super) struct NewValue {
     /// The length of the beginning, in bytes.
     pub(super) head: usize,
-    /// What is put between the ends.
+    /// The text between the ends.
     pub(super) words: Bytes,
     /// The length of the end, in bytes.
     pub(super) tail: usize,
@@ -40,7 +40,7 @@ impl Replacement {
         Self { span, with, fingerprint, stored, source: span, change: None }
     }
 
-    /// A message that another one stands for.
+    /// A message that another one represents.
     pub(super) fn whole(span: Span, with: Bytes, change: ChangeId) -> Self {
         let fingerprint = Fingerprint::of(&with);
         Self { span, with: NewValue::whole(with), fingerprint, stored: None, source: span, change: Some(change) }
@@ -51,7 +51,7 @@ impl Replacement {
         Splice { span: Span { start: start + head, end: end - tail }, with: words.clone() }
     }
 
-    /// What the value says that stands there now, if that is a string.
+    /// Returns what the value says that is there now, if that is a string.
     pub(super) fn text(&self, body: &[u8]) -> String {
         let json = self.with.joined(self.span.of(body));
         strings::text(&json, Span { start: 0, end: json.len() }).unwrap_or_default().into_owned()

@@ -8,7 +8,7 @@ use crate::plan::{Action, Sizes};
 
 impl Draft<'_> {
     /// The units that leave when all of their calls have: the one that calls, or its whole turn, where that has reasoning
-    /// which is bound to it. Then the calls of the turn leave together or not at all.
+    /// which is bound to it. Then the calls of the turn are removed together or not at all.
     pub fn leaves_with(&self, call: BlockIndex) -> Range<UnitIndex> {
         let conversation = self.request.conversation;
         let Some(caller) = conversation.caller(call) else { return Range::default() };
@@ -151,7 +151,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes a result out of where it is. There is none where nothing stands for one that is missing.
+    /// Takes a result out of where it is. There is none where nothing replaces one that is missing.
     fn take_result(&mut self, row: &Row) {
         match (row.insertion.and_then(|n| self.insertions.get_mut(n.get())), row.unit) {
             (Some(insertion), _) => insertion.gone = true,

@@ -27,7 +27,7 @@ pub struct Row {
 pub enum RowElement {
     /// One that came.
     Original(ElementIndex),
-    /// One that is put in behind an element that came.
+    /// One that is put in after an element that came.
     Inserted(ElementIndex),
 }
 
@@ -148,7 +148,7 @@ impl Draft<'_> {
         self.request.conversation.unit(unit).map(|unit| unit.element).unwrap_or_default()
     }
 
-    /// Whether what is put behind a unit goes into its element: it is a result that is an entry of that.
+    /// Whether what is put after a unit goes into its element: it is a result that is an entry of that.
     pub(super) fn inserts_into_element(&self, behind: UnitIndex) -> bool {
         let conversation = self.request.conversation;
         let unit = conversation.unit(behind);
@@ -156,7 +156,7 @@ impl Draft<'_> {
         unit.filter(is_entry).is_some_and(|unit| self.entries(unit.element).is_some())
     }
 
-    /// The element that a result is in which is put behind a unit.
+    /// The element that a result is in which is put after a unit.
     pub(super) fn element_behind(&self, behind: UnitIndex) -> RowElement {
         let element = self.element_of(behind);
         if self.inserts_into_element(behind) { RowElement::Original(element) } else { RowElement::Inserted(element) }

@@ -19,12 +19,12 @@ use crate::{
 /// One text of a result in the body, or a part of it that is none. A text is unescaped when it is read for the first time.
 pub(super) struct SourceText<'a> {
     pub(super) request: ParsedRequest<'a>,
-    /// What is replaced.
+    /// The bytes that are replaced.
     pub(super) span: Span,
-    /// What is stored, as it is written: all of that, or what is encoded in it.
+    /// The stored bytes, as written: all of that, or the encoded part of it.
     pub(super) source: Span,
     pub(super) name: PayloadName,
-    /// What a part is known by that is no text.
+    /// The fingerprint of a part that is not text.
     pub(super) part: Option<Fingerprint>,
     text: OnceCell<Cow<'a, str>>,
 }
@@ -50,7 +50,7 @@ pub struct ResultText<'t, 'd> {
     pub(super) retrieval: OnceCell<(String, String)>,
 }
 
-/// The text that stands at a place now: the client's, or what an earlier edit has put there.
+/// The text that is at a place now: the client's, or what an earlier edit has put there.
 pub(super) struct CurrentText<'t, 'd> {
     pub(super) source: &'t SourceText<'d>,
     pub(super) earlier: Option<&'t Replacement>,
@@ -76,7 +76,7 @@ impl SourceText<'_> {
 
     pub(super) fn text(&self) -> &str {
         let ParsedRequest { body, .. } = self.request;
-        // It has been read before, so it can be read; a part that is no text has none.
+        // It has been read before, so it can be read; a part that is not text has none.
         self.text.get_or_init(|| strings::text(body, self.span).unwrap_or_default())
     }
 }
@@ -91,7 +91,7 @@ impl fmt::Debug for ResultText<'_, '_> {
 }
 
 impl<'t> ResultText<'t, '_> {
-    /// What it says. One that was seen before is not unescaped until then.
+    /// Returns what it says. One that was seen before is not unescaped until then.
     pub fn text(&self) -> &str {
         self.source.text()
     }
@@ -203,7 +203,7 @@ impl<'a> Draft<'a> {
         Some(SourceText { request: self.request, span, source, name, part: None, text: OnceCell::new() })
     }
 
-    /// A part of a content that is no text: what its base64 stands for, or else its data as a text.
+    /// A part of a content that is not text: what its base64 encodes, or else its data as a text.
     pub(super) fn source_part(&self, part: &MediaPart<'a>) -> Option<SourceText<'a>> {
         let MediaPart { span, data, form } = part;
         let ParsedRequest { body, .. } = self.request;
@@ -220,7 +220,7 @@ impl<'a> Draft<'a> {
         Some(SourceText { request: self.request, span: *span, source, name, part, text: OnceCell::new() })
     }
 
-    /// The name of what base64 in a string stands for, and where that is; none if it is not exact.
+    /// The name of what base64 in a string encodes, and where that is; none if it is not exact.
     fn encoded_name(&self, string: Span, base64: &Base64<'_>, known_by: Fingerprint) -> Option<(PayloadName, Span)> {
         const DECODED: usize = 1; // the same bytes have another name as a text
         let ParsedRequest { body, .. } = self.request;
@@ -236,7 +236,7 @@ impl<'a> Draft<'a> {
         Some((name, Span { start: at(base64.range.start), end: at(base64.range.end) }))
     }
 
-    /// The text at a span, known by `fingerprint`; none if the string stands for none.
+    /// The text at a span, known by `fingerprint`; none if the string encodes none.
     fn source_text(&self, span: Span, fingerprint: impl FnOnce() -> Fingerprint) -> Option<SourceText<'a>> {
         let ParsedRequest { body, .. } = self.request;
         let text = OnceCell::new();

@@ -1,7 +1,7 @@
 //! Makes splices from decisions about the elements of a JSON array.
 //!
 //! Commas and white space of the client stay where an element stays: a dropped element takes along what stands between it
-//! and the element before it, the first ones of the array what stands behind them.
+//! and the element before it, the first ones of the array what follows them.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -31,7 +31,7 @@ struct ArraySplicer {
 impl ArraySplicer {
     fn splices(mut self, elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<Splice> {
         let mut rest = inserted.iter().peekable();
-        // The gap that is open: the last kept element, the last dropped one behind it, and what is put there.
+        // The gap that is open: the last kept element, the last dropped one after it, and what is put there.
         let mut kept_before = None;
         let mut dropped_to = None;
         let mut inserted: Vec<&Bytes> = Vec::new();

@@ -23,7 +23,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Puts the summary in its place that `prefix_keys` has found, in a draft of what `whole` is with one message for those
-    /// that it stands for.
+    /// that it replaces.
     pub fn apply_summary(&mut self, edit: &'static str, whole: &'a Conversation<'a>, prefix_keys: PrefixKeys) {
         self.whole = whole;
         self.need = prefix_keys.load.map(Need::Load);
@@ -48,7 +48,7 @@ impl<'a> Draft<'a> {
 
     // === what edits read ===
 
-    /// The request as it came: the messages that a summary stands for are in it.
+    /// The request as it came: the messages that a summary replaces are in it.
     pub fn whole(&self) -> ParsedRequest<'a> {
         ParsedRequest { conversation: self.whole, ..self.request }
     }
@@ -60,7 +60,7 @@ impl<'a> Draft<'a> {
         self.prefix_keys.get_or_init(|| PrefixKeys::of(self.whole(), &context, &scope()))
     }
 
-    /// The first unit that edits may touch: it is behind the instructions.
+    /// The first unit that edits may touch: it is after the instructions.
     pub fn first_editable(&self) -> UnitIndex {
         self.first_editable
     }
@@ -80,7 +80,7 @@ impl<'a> Draft<'a> {
         self.applied().map_or(unit, |applied| applied.fold.original_unit(unit))
     }
 
-    /// The index that a message has now; that of the summary for one that it stands for.
+    /// The index that a message has now; that of the summary for one that it replaces.
     pub fn view_unit(&self, unit: UnitIndex) -> UnitIndex {
         self.applied().map_or(unit, |applied| applied.fold.view_unit(unit))
     }
@@ -97,7 +97,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The tokens that messages had as they came, those that a summary stands for among them.
+    /// The tokens that messages had as they came, those that a summary replaces among them.
     pub fn original_tokens(&self, units: Range<UnitIndex>) -> usize {
         self.counts().units.get(UnitIndex::numbers(&units)).unwrap_or_default().iter().sum()
     }
@@ -125,7 +125,7 @@ impl<'a> Draft<'a> {
         self.context.summarize != SummaryTiming::Triggered
     }
 
-    /// Whether that summary is to stand for all messages, also for what the model has not read.
+    /// Whether that summary is to replace all messages, also for what the model has not read.
     pub fn summarises_all(&self) -> bool {
         self.context.summarize == SummaryTiming::Whole
     }
@@ -160,7 +160,7 @@ impl<'a> Draft<'a> {
 
     // === helpers ===
 
-    /// Notes that a summary stands for messages, which have not been counted as gone yet.
+    /// Notes that a summary replaces messages, which have not been counted as gone yet.
     fn record_summary(
         &mut self,
         edit: &'static str,
@@ -181,7 +181,7 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// The summary that stands in the place of messages.
+    /// The summary that is in the place of messages.
     pub(super) fn applied(&self) -> Option<&AppliedSummary> {
         self.prefix_keys.get().and_then(PrefixKeys::applied)
     }

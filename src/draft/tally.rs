@@ -88,7 +88,7 @@ impl<'t, 'd> Tally<'t, 'd> {
         self.rows.get(number.get()).is_some_and(|tracked| tracked.is_here)
     }
 
-    /// Goes on to behind an event.
+    /// Goes on to after an event.
     pub fn follow(&mut self, event: TimelineEvent) {
         match event {
             TimelineEvent::Added(row) => self.came(row),

@@ -19,7 +19,7 @@ mod texts;
 const CALLER: &str = r#"{"role":"assistant","tool_calls":[{"id":"c"}]}"#;
 const PLACED: &str = r#"{"role":"tool","tool_call_id":"c","content":"new"}"#;
 
-/// What a test asks of a draft.
+/// A question of a test to a draft.
 #[derive(Clone, Copy, Debug)]
 enum Ask {
     Drop(usize),
@@ -27,7 +27,7 @@ enum Ask {
     Insert(usize),
 }
 
-/// Lets somebody write on the draft of a body.
+/// Lets someone write on the draft of a body.
 fn draft<T>(body: &Bytes, offload: Offload, write: impl FnOnce(&mut Draft<'_>) -> T) -> (T, Plan) {
     draft_after(body, offload, Sent::Assumed, write)
 }
@@ -79,7 +79,7 @@ fn ask_of(draft: &mut Draft<'_>, asked: &[Ask]) -> Vec<bool> {
         .collect()
 }
 
-/// In `template`, `C` stands for a message with a call, `0` to `9` for results; in `expected` also `+` for an inserted
+/// In `template`, `C` means a message with a call, `0` to `9` for results; in `expected` also `+` for an inserted
 /// one.
 fn check(template: &str, asked: &[Ask], expected: &str) {
     let write = |template: &str| {
@@ -171,7 +171,7 @@ fn places(draft: &Draft<'_>) -> Vec<(Option<usize>, Option<usize>)> {
     draft.rows().iter().map(|row| (row.unit.map(UnitIndex::get), row.call.map(BlockIndex::get))).collect()
 }
 
-/// What has been written is never larger than the draft has said, and hardly smaller.
+/// Checks that the written bytes are never more than the draft has said, and hardly fewer.
 fn check_bytes(body: &Bytes, n_bytes: usize, plan: &Plan) {
     let n_written = splice(body, &plan.splices).concat().len();
     assert_eq!(plan.report.bytes_after, n_written);

@@ -1,6 +1,6 @@
 //! The conversation as it grew, for edits that do again what they did in its earlier requests.
 //!
-//! Rows are what is there now. That is not what was there then: a result that came late stands behind its call now, where
+//! Rows are what is there now. That is not what was there then: a result that came late follows its call now, where
 //! another stood until it came, and what an edit has left out was there before. Here each message comes when it came.
 
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ index! {
 /// An event of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub enum TimelineEvent {
-    /// A message came. For a call without a result at the next model call it is what stood for that, right behind the
+    /// A message came. For a call without a result at the next model call it is what replaced that, right after the
     /// results that were there; where no edit had put anything there, a row that [is not there](Row::is_there).
     Added(Row),
-    /// The next message is the result that the one of this number stood for.
+    /// The next message is the result that the one of this number replaced.
     Superseded(RowIndex),
-    /// The result of this number was left out with its call, whatever stood for it.
+    /// The result of this number was left out with its call, whatever replaced it.
     Removed(RowIndex),
     /// The model was called with what was there; the place of [`Conversation::model_calls`].
     ///
@@ -97,7 +97,7 @@ impl Draft<'_> {
     }
 }
 
-/// What stands for the results that were missing when the model was called, and the messages that it came behind.
+/// Returns what replaces the results that were missing when the model was called, and the messages that it came behind.
 fn missing(
     draft: &Draft<'_>,
     pairing: &Pairing,
@@ -131,7 +131,7 @@ fn missing(
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum RowKey {
     Unit(UnitIndex),
-    /// What stands for the result of the call that is this block.
+    /// What replaces the result of the call that is this block.
     MissingResultOf(Option<BlockIndex>),
 }
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::tools::Tools;
 use crate::raw::{self, Fields};
 
-/// What a call does with files.
+/// The use of files by a call.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum FileUse {
     /// It reads a file, or the part of it that its arguments name.
@@ -85,7 +85,7 @@ fn built_in(name: &str, arguments: impl FnOnce() -> Option<String>) -> Option<Fi
 }
 
 fn read(fields: &Fields<'_>, path: &str) -> FileUse {
-    // What is not given, or begins at the beginning, names no part.
+    // Everything that is not given, or begins at the beginning, names no part.
     let names_part = |key: &str, value: &str| value != "null" && !(key == "offset" && matches!(value, "0" | "1"));
     let parts = NAMES.parts.iter().filter_map(|key| Some((key, fields.get(key)?)));
     let parts = parts.filter(|(key, value)| names_part(key, value)).map(|(key, value)| format!("{key} {value}"));
@@ -111,7 +111,7 @@ fn command(fields: &Fields<'_>) -> Option<String> {
     }
 }
 
-/// What a patch changes, whether it is all of the arguments, or one of them.
+/// Returns what a patch changes, whether it is all of the arguments, or one of them.
 fn patched(text: &str) -> Option<FileUse> {
     let fields = Fields::of(text);
     let inner = fields.as_ref().and_then(|fields| {
@@ -124,7 +124,7 @@ fn patched(text: &str) -> Option<FileUse> {
     (!paths.is_empty()).then_some(FileUse::Edit(paths))
 }
 
-/// What a shell command does, if that is clear.
+/// Returns what a shell command does, if that is clear.
 fn run(command: &str) -> Option<FileUse> {
     if command.contains("*** Begin Patch") {
         return patched(command);

@@ -1,8 +1,8 @@
 //! `filter_tool_calls`: leaves out the oldest tool calls of the history, together with their results.
 //!
 //! # What it does
-//! History is everything before the last user message; the run behind it is exempt. If the history has more than
-//! `max_tool_calls` results, the newest that many are kept, and the others leave together with the calls that they
+//! History is everything before the last user message; the run after it is exempt. If the history has more than
+//! `max_tool_calls` results, the newest that many are kept, and the others are removed together with the calls that they
 //! answer. A message that has no call left keeps its text; if it has none, it leaves, too. In Chat Completions, a short text
 //! of the user is inserted between such a text and the next message if that is the model's too: some servers refuse two
 //! messages of the model in a row.
@@ -35,7 +35,7 @@ use crate::plan::SentFact;
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How many results before the last user message are kept. Older results leave with their calls.
+    /// How many results before the last user message are kept. Older results are removed with their calls.
     ///
     /// Not set: all of them.
     ///
@@ -88,7 +88,7 @@ struct Replay<'r, 'd> {
     draft: &'r Draft<'d>,
     /// How many results are kept.
     max: usize,
-    /// What has come, and whether it is still there.
+    /// The rows that came, and whether they are still there.
     rows: Vec<(Row, bool)>,
     /// The results among it, in the order in which they leave.
     results: VecDeque<RowIndex>,
@@ -98,12 +98,12 @@ struct Replay<'r, 'd> {
     n_history: usize,
     /// The last unit of the model.
     read: Option<RowIndex>,
-    /// The results of turns that leave whole, by the first unit of the turn.
+    /// The results of turns that are removed whole, by the first unit of the turn.
     whole_turns: HashMap<UnitIndex, Vec<RowIndex>>,
     leaving: Vec<Leaving>,
 }
 
-/// Results that leave with their calls.
+/// Results that are removed with their calls.
 #[derive(Debug)]
 struct Leaving {
     rows: Vec<Row>,
@@ -158,7 +158,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
     }
 
-    /// The first unit of the turn that called for a result, if that leaves whole.
+    /// The first unit of the turn that called for a result, if that is removed whole.
     fn whole_turn(&self, row: &Row) -> Option<UnitIndex> {
         let units = self.draft.leaves_with(row.call?);
         self.draft.leave_whole(&units).then_some(units.start)

@@ -1,4 +1,4 @@
-//! What an edit spares at the end of a conversation.
+//! The end of a conversation, which an edit spares.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error, ser::SerializeMap};
 
@@ -18,11 +18,11 @@ pub enum Keep {
     Fraction(Fraction),
 }
 
-/// What is kept where a part of the window is asked for that is not known.
+/// The part that is kept if a fraction of an unknown window is asked for.
 const FALLBACK: Keep = Keep::Results(3);
 
 impl Keep {
-    /// Twice as much of what is no part of a window.
+    /// Twice as much of what is not a part of a window.
     pub(super) fn doubled(self) -> Self {
         match self {
             Self::Results(n) => Self::Results(n.saturating_mul(2)),

@@ -1,4 +1,4 @@
-//! Names of tools and patterns of them: `*` stands for any characters, `?` for one.
+//! Names of tools and patterns of them: `*` matches any characters, `?` one.
 
 use crate::wildcard;
 

@@ -1,10 +1,10 @@
 //! The texts that edits write in place of results, recognised when they come back: an agent may keep what was sent, and one
-//! abridge may stand before another.
+//! abridge may precede another.
 
 use super::template::Template;
 use crate::handler::MAX_ANSWER;
 
-/// The templates of those texts.
+/// The templates of the texts.
 #[derive(Clone, Debug)]
 pub struct OwnTexts {
     /// Of a missing result.
@@ -13,14 +13,14 @@ pub struct OwnTexts {
     pub(crate) truncated: Template,
     /// Of a cleared one.
     pub(crate) cleared: Template,
-    /// Of what was cleared and is no text.
+    /// Of what was cleared and is not text.
     pub(crate) cleared_media: Template,
 }
 
 /// A longer text is none of them, whatever it looks like.
 const MAX_TEXT: usize = 4096;
 
-/// A placeholder of more lines is not recognised behind an answer.
+/// A placeholder of more lines is not recognised after an answer.
 const MAX_LINES: usize = 8;
 
 impl OwnTexts {
@@ -34,7 +34,7 @@ impl OwnTexts {
         }
     }
 
-    /// Whether a text may be the answer of a handler with the placeholder behind it. It is read only if it is short enough.
+    /// Whether a text may be the answer of a handler followed by the placeholder. It is read only if it is short enough.
     pub(super) fn may_be_answer<'t>(&self, len: usize, text: impl FnOnce() -> &'t str) -> bool {
         len <= MAX_ANSWER + MAX_TEXT && {
             let text = text();
@@ -49,7 +49,7 @@ impl OwnTexts {
         self.may_have(line.len(), || line) || self.truncated.may_have_made(&format!("\n{line}\n"))
     }
 
-    /// Whether a text may stand for a missing result.
+    /// Whether a text may replace a missing result.
     pub(super) fn may_be_missing(&self, text: &str) -> bool {
         text.len() < MAX_TEXT && self.missing.may_have_made(text)
     }
@@ -62,7 +62,7 @@ mod tests {
 
     use super::super::tests::{HTTP, body, plan, text};
 
-    /// Texts of ours stay as they are when they come back.
+    /// Texts of ours stay as they are when they return.
     fn check(words: &str, policy: &str, counts: &[(&str, usize)]) {
         let policy = format!("{HTTP}{policy}");
         let (first, once) = plan(&body(words), &policy);

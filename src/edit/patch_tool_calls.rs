@@ -9,21 +9,21 @@
 //!
 //! A result answers the nearest earlier batch that has an unanswered call of its id, so ids that repeat from turn to
 //! turn or within one batch pair off one by one. A call or a result without an id is paired by position, within the
-//! results directly behind the batch.
+//! results directly after the batch.
 //!
 //! # When it acts
-//! On every request that has such a call or result, wherever it stands; the last message is no exception.
+//! On every request that has such a call or result, wherever it stands; the last message is not an exception.
 //!
 //! # What the model sees
 //! For a missing result, the `template` with the name of the tool and the id of the call, 64 bytes of each at most, or what a handler says. It blames
-//! nobody, because the reason is not known. For a moved result, the result.
+//! no one, because the reason is not known. For a moved result, the result.
 //!
 //! # What it never touches
 //! Calls, arguments, the text of results, any message that is not a tool result; the legacy `function_call` and the
-//! role `function`. What is paired already stays as it is, byte for byte.
+//! role `function`. Everything that is paired already stays as it is, byte for byte.
 //!
 //! The texts depend on the call alone, and on the answer of a handler, which is made once for a call, so a conversation that grows by whole steps keeps the bytes of its beginning.
-//! One thing changes what was sent before: a real result that comes late takes the place of the text that stood for it.
+//! One thing changes what was sent before: a real result that comes late replaces its placeholder.
 //! That text goes with it to the draft, as edits that walk through earlier requests count it there.
 
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ pub enum Orphans {
 const MAX_SHOWN: usize = 64;
 
 impl Settings {
-    /// The text that stands for a missing result.
+    /// The text that replaces a missing result.
     pub(crate) fn template(&self, language: Language) -> Template {
         let template = self.template.as_deref().unwrap_or(match language {
             Language::En => {
@@ -86,7 +86,7 @@ impl Settings {
 #[derive(Debug)]
 pub struct PatchToolCalls {
     template: Template,
-    /// What stands for a name or an id that is missing.
+    /// The text in place of a missing name or id.
     unnamed: &'static str,
     handlers: Handlers,
     orphans: Orphans,

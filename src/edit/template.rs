@@ -102,7 +102,7 @@ impl Template {
     }
 }
 
-/// What a text begins with, where a value is to stand.
+/// The beginning of a text that has a value in it.
 enum Start<'t> {
     /// The value, before this.
     Known { behind: &'t str },

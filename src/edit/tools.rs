@@ -26,7 +26,7 @@ pub struct Tool {
     /// Example: `{ max_bytes = 20000, head = 5000, tail = 10000 }`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncate: Option<Truncate>,
-    /// The handler that says what stands in place of a result that is too long; an empty name for none.
+    /// The handler that says what replaces a result that is too long; an empty name for none.
     ///
     /// Not set: as `truncate_tool_results.handler` says.
     ///
@@ -40,7 +40,7 @@ pub struct Tool {
     /// Example: `true`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clear: Option<bool>,
-    /// The handler that says what stands in place of a cleared result; an empty name for none.
+    /// The handler that says what replaces a cleared result; an empty name for none.
     ///
     /// Not set: as `clear_tool_results.handler` says.
     ///
@@ -49,14 +49,14 @@ pub struct Tool {
     pub clear_handler: Option<String>,
     /// The argument with the path of the file that a call reads, for `clear_tool_results.keep_reads`.
     ///
-    /// Not set: what is known of the tools of many agents.
+    /// Not set: the built-in list of the tools of many agents.
     ///
     /// Example: `"path"`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads: Option<String>,
     /// The argument with the path of the file that a call writes, for `clear_tool_results.keep_reads`.
     ///
-    /// Not set: what is known of the tools of many agents.
+    /// Not set: the built-in list of the tools of many agents.
     ///
     /// Example: `"path"`
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -187,7 +187,7 @@ impl<'de> Deserialize<'de> for Trigger {
     }
 }
 
-/// A table that names nothing would always hold, and nobody means that.
+/// A table that names nothing would always hold, and no one means that.
 fn checked<E: Error>(condition: Condition) -> Result<Condition, E> {
     if condition == Condition::default() {
         return Err(E::custom("the table is empty; allowed: tokens, messages, fraction"));

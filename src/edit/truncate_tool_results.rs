@@ -12,7 +12,7 @@
 //!
 //! # What the model sees
 //! Whole lines of the beginning and of the end, where there are any, and the `notice` between them; or what a handler says,
-//! and the notice behind it.
+//! and the notice after it.
 //!
 //! # What it never touches
 //! Results of `exclude_tools` and of tools with `truncate = false` in their own settings. Without a store, nothing.
@@ -52,7 +52,7 @@ pub struct Settings {
     /// length of the longest notice, and depends on `notice`, `language` and the way to read the rest. Where the window of
     /// the model is known, results that come together are cut to a quarter of it. Allowed: 180 or more.
     pub max_bytes: usize,
-    /// Tools whose results stay whole, by name or pattern: `*` stands for any characters, `?` for one.
+    /// Tools whose results stay whole, by name or pattern: `*` matches any characters, `?` one.
     pub exclude_tools: Vec<String>,
     /// The text in place of what is cut out. `{tool_name}`, `{left_out}`, `{bytes}`, `{handle}` and `{how}` are filled
     /// in.
@@ -61,9 +61,9 @@ pub struct Settings {
     ///
     /// Example: `"\n[{left_out} of {bytes} bytes left out here. {how}]\n"`
     pub notice: Option<String>,
-    /// The handler of `[handlers]` that says what stands in place of a result that is longer, with the notice behind it.
+    /// The handler of `[handlers]` that says what replaces a result that is longer, with the notice after it.
     ///
-    /// Not set: the two ends stand there.
+    /// Not set: the two ends are there.
     ///
     /// Example: `"tests"`
     pub handler: Option<String>,
@@ -76,7 +76,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The text that stands for what is cut out.
+    /// The text that replaces what is cut out.
     pub(crate) fn template(&self, language: Language) -> Template {
         let notice = self.notice.as_deref().unwrap_or(match language {
             Language::En => "\n[{left_out} of {bytes} bytes left out here. {how}]\n",
@@ -113,7 +113,7 @@ pub struct TruncateToolResults {
     truncation_cache: TruncationCache,
 }
 
-/// What is left of a result.
+/// The rest of a result.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     max_bytes: usize,
@@ -177,7 +177,7 @@ impl TruncateToolResults {
         }
     }
 
-    /// What is cut out of a text that may have `share` bytes.
+    /// Returns what is cut out of a text that may have `share` bytes.
     fn cut(&self, text: &ResultText<'_, '_>, tool: &str, budget: Budget, share: usize) -> Option<TextCut> {
         let notice = |left_out: usize| self.notice(text, tool, left_out);
         // No notice is longer than the one that says that all of it is left out.
@@ -195,7 +195,7 @@ impl TruncateToolResults {
         Some(TextCut { from, to, words: notice(to - from) })
     }
 
-    /// What a handler says stands in place of a text that is too long.
+    /// Returns what a handler says replaces a text that is too long.
     fn handled(
         &self,
         text: &ResultText<'_, '_>,
@@ -225,7 +225,7 @@ impl TruncateToolResults {
         let (n_texts, n_bytes) = *counted.get_or_init(|| text.count_texts(is_counted));
         let share = most / n_texts.max(1);
         let is_short = n_bytes <= most || text.len <= share;
-        // Else somebody quotes us, or has edited before us.
+        // Else someone quotes us, or has edited before us.
         (!is_short && is_counted(text.len, &|| text.text())).then_some(share)
     }
 
@@ -314,7 +314,7 @@ fn limits(tool: &tools::Tool) -> Option<tools::Limits> {
     }
 }
 
-/// Where a beginning of at most `most` bytes ends: behind the last line end in its last tenth, if there is one.
+/// Where a beginning of at most `most` bytes ends: after the last line end in its last tenth, if there is one.
 fn head_end(text: &str, most: usize) -> usize {
     let end = text.floor_char_boundary(most);
     let from = text.floor_char_boundary(end - end / 10);
@@ -322,7 +322,7 @@ fn head_end(text: &str, most: usize) -> usize {
     line_end.map_or(end, |at| from + at + 1)
 }
 
-/// Where an end of at most `most` bytes begins: behind the first line end in its first tenth, if there is one.
+/// Where an end of at most `most` bytes begins: after the first line end in its first tenth, if there is one.
 fn tail_start(text: &str, most: usize) -> usize {
     let start = text.ceil_char_boundary(text.len().saturating_sub(most));
     let to = text.ceil_char_boundary(start + most / 10);

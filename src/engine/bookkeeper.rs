@@ -1,4 +1,4 @@
-//! Keeps the ledger in the store: the rows of this process under keys of its own, and those of others to read.
+//! Keeps the ledger in the store: the rows of this process under its own keys, and those of others to read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ pub struct Bookkeeper {
     saving: Mutex<()>,
 }
 
-/// What was counted on one day.
+/// The counts of one day.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Day {
     /// The day, as `2026-11-25`, in UTC.
     pub day: String,
-    /// What was counted.
+    /// The counts.
     pub rows: Rows,
 }
 
@@ -45,7 +45,7 @@ impl Bookkeeper {
         Self { ledger, store, process, saving: Mutex::default() }
     }
 
-    /// What is counted.
+    /// Returns what is counted.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }

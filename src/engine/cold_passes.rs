@@ -14,7 +14,7 @@ use super::summaries::Summaries;
 use crate::payload::{ChainKey, Place};
 use crate::planner::ColdPassIndex;
 
-/// What is remembered of them. There is one instance per process.
+/// The memory of them. Each process has one instance.
 #[derive(Debug)]
 pub(super) struct ColdPasses {
     summaries: Arc<Summaries>,

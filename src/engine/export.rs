@@ -1,4 +1,4 @@
-//! Writes payloads as files, for agents that share the disk and read files with a tool of their own.
+//! Writes payloads as files, for agents that share the disk and read files with their own tool.
 //!
 //! Files are swept by the rules of the store: by their last use, which is the modification time, and by their total
 //! size. Only files that abridge wrote are touched: regular files named `HANDLE.txt`, or with the end of another

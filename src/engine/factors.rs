@@ -45,7 +45,7 @@ struct StoredFactor {
     root: ChainKey,
 }
 
-/// What a conversation is to be counted with if the store has no factor of it.
+/// The factor that a conversation is counted with if the store has none of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstFactor {
     /// If it can be stored.
@@ -95,7 +95,7 @@ impl Factors {
         self.ask(beginning, None).await.is_some()
     }
 
-    /// What the store has of a conversation, after it was offered a factor; `None` if it has none or fails.
+    /// Returns what the store has of a conversation, after it was offered a factor; `None` if it has none or fails.
     async fn ask(&self, beginning: ChainKey, offered: Option<Factor>) -> Option<Factor> {
         let store = Arc::clone(self.store.as_ref()?);
         let asking = async move {
@@ -126,7 +126,7 @@ impl Factors {
         self.with_learnt(|learnt| learnt.learn(upstream, model, bill));
     }
 
-    /// What was learnt of all models.
+    /// Returns what was learnt of all models.
     pub fn all_learnt(&self) -> Vec<LearntFactor> {
         self.with_learnt(|learnt| learnt.all().to_vec())
     }

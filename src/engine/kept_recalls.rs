@@ -101,7 +101,7 @@ impl KeptRecalls {
         recalls
     }
 
-    /// What is stored under a key. `None` if the store does not say.
+    /// Returns what is stored under a key. `None` if the store does not say.
     async fn stored(&self, key: ChainKey) -> Option<Option<Bytes>> {
         let store = self.store.clone()?;
         self.breaker.call(async move { store.whole_summary(key).await }).await.ok()?.ok()

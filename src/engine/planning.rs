@@ -50,7 +50,7 @@ pub(super) struct Planning<'a> {
     summary_error: Option<SummaryError>,
     // Why payloads could not be stored; the plans made since then need no store.
     store_error: Option<EngineError>,
-    // What the tokens are counted as, once it was asked for.
+    // The factor of the tokens, once it was looked up.
     factor: Option<Factor>,
     look_up: LookUp,
     // Whether it was decided if the prompt cache has expired.
@@ -416,7 +416,7 @@ impl<'a> Planning<'a> {
         self.options.origin.filter(|_| self.options.mode == EditMode::Apply)
     }
 
-    /// Whether nearly the same messages were summarised a short time ago; a summary that somebody asks for is made all
+    /// Whether nearly the same messages were summarised a short time ago; a summary that someone asks for is made all
     /// the same.
     fn was_made_of_similar(&self, job: &SummaryJob) -> bool {
         self.options.when == SummaryTiming::Triggered && self.engine.summaries.recent.has_similar(&job.outline)

@@ -69,7 +69,7 @@ enum Status {
     CoolingDown(Instant),
 }
 
-/// What a task that wants to make a summary has to do.
+/// The next step of a task that wants to make a summary.
 #[derive(Debug)]
 pub(super) enum Claim {
     /// Nothing: there is a summary.
@@ -123,7 +123,7 @@ impl Summaries {
     /// Creates an empty index; [`Self::read_index`] fills it. New summaries are written to `store`; without one, they
     /// are in memory only, as long as there is room.
     pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
-        // What is in a shared store is looked up for each request.
+        // Everything that is in a shared store is looked up for each request.
         let has_index = store.as_deref().is_some_and(|store| store.shared().is_none());
         let (index_read, _) = watch::channel(!has_index);
         Self {
@@ -372,7 +372,7 @@ impl SummaryIndex for Summaries {
     }
 }
 
-/// What a claim finds in this state; `None` if the claim leads.
+/// Returns what a claim finds in this state; `None` if the claim leads.
 fn claim_of(status: Option<&Status>, now: Instant) -> Option<Claim> {
     match status? {
         Status::InFlight(flight) => Some(Claim::Join(Arc::clone(flight))),

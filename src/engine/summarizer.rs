@@ -108,7 +108,7 @@ pub struct SummaryCounts {
     pub theirs: u64,
     /// Calls to models.
     pub calls: u64,
-    /// The billed tokens of these calls.
+    /// The billed tokens of the calls.
     #[serde(rename = "billed")]
     pub usage: Usage,
 }

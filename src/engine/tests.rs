@@ -139,7 +139,7 @@ async fn payloads_are_stored_unchanged() {
     let [handle] = handles(&edited)[..] else { panic!("one handle: {edited:?}") };
     assert_eq!(store.get(handle).await.unwrap().unwrap(), long_text());
 
-    // The same payload again is not stored again; another caller's is another payload.
+    // The same payload is not stored again; another caller's is stored.
     let again = engine.edit_body(&config, chat(), body.clone(), options(caller, Apply)).await;
     assert_eq!(again.body, edited.body);
     for (n, credential) in [(2, Some(&b"Bearer b"[..])), (3, None), (3, None)] {

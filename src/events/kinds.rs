@@ -51,7 +51,7 @@ pub enum EventKind {
         model: Option<String>,
         /// The index of the first message that the summary covers.
         from: usize,
-        /// The index behind the last message that it covers.
+        /// The index after the last message that it covers.
         to: usize,
         /// The tokens of the messages that it covers.
         tokens: usize,

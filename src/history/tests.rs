@@ -1,4 +1,4 @@
-//! What the history keeps, and for how long.
+//! The entries of the history, and how long they are kept.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a request would have been billed without its edits, or in a dry run with them.
+//! The bill of a request without its edits, or in a dry run with them.
 
 use crate::tokens::Usage;
 use crate::units::prorated;
@@ -33,7 +33,7 @@ impl Counterfactual {
             (None, _) if cached > 0 => self.input.saturating_sub(sent - cached.min(sent)),
             _ => 0,
         };
-        // What the cache has served although no request was seen that began so: tools and instructions, which both have.
+        // The part that the cache has served without an earlier request: tools and instructions, which both have.
         let unseen = if self.sent_shared.is_some_and(|shared| shared < MIN_SHARED) { cached } else { 0 };
         billed.with_input(self.input, served.max(unseen))
     }

@@ -1,4 +1,4 @@
-//! What the edits have saved, in one line.
+//! The savings of the edits, in one line.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::{Figures, Rows};
 use crate::tokens::prices::Nanodollars;
 use crate::units::{counted, grouped, percent};
 
-/// What the edits have saved of a bill, net: broken caches, summaries and recalls are paid.
+/// The savings of the edits on a bill, net: broken caches, summaries and recalls are paid.
 #[derive(Clone, Copy, Debug)]
 pub struct Savings {
     figures: Figures,

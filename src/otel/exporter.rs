@@ -1,4 +1,4 @@
-//! The exporter: the SDK of OpenTelemetry, which queues spans and adds up metrics, and sends them from threads of its own.
+//! The exporter: the SDK of OpenTelemetry, which queues spans and adds up metrics, and sends them from its own threads.
 
 use std::sync::Arc;
 

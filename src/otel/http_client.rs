@@ -13,7 +13,7 @@ use crate::body::RequestBody;
 use crate::upstream::Upstream;
 use crate::upstream::post::{PostError, send_post};
 
-/// Posts what exporters have encoded. They call it on threads of their own, and it runs on the server's runtime.
+/// Posts what exporters have encoded. They call it on their own threads, and it runs on the server's runtime.
 #[derive(Clone, Debug)]
 pub(super) struct CollectorClient {
     collector: Arc<Collector>,

@@ -13,7 +13,7 @@ pub(super) struct Instruments {
     removed: Counter<u64>,
 }
 
-/// What is measured of one request.
+/// The measures of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measures {
     /// Billed tokens of prompt and answer.

@@ -15,7 +15,7 @@ use super::instruments::{Instruments, Measures};
 use super::{EndedRequest, StartedRequest};
 use crate::history::{AnswerEnd, Entry, Outcome};
 
-/// The trace of one request. What is not ended ends when it is dropped.
+/// The trace of one request. Everything that is not ended ends when it is dropped.
 #[derive(Debug)]
 pub struct RequestTrace {
     instrumentation: Arc<Instrumentation>,
@@ -95,7 +95,7 @@ impl RequestTrace {
     }
 }
 
-/// What the conventions have of the answer.
+/// Returns what the conventions have of the answer.
 fn usage(entry: &Entry) -> impl Iterator<Item = KeyValue> {
     let tokens = [
         ("gen_ai.usage.input_tokens", entry.input_tokens),
@@ -111,7 +111,7 @@ fn usage(entry: &Entry) -> impl Iterator<Item = KeyValue> {
     tokens.chain(reasons)
 }
 
-/// What was edited.
+/// Returns what was edited.
 fn edits(entry: &Entry) -> impl Iterator<Item = KeyValue> {
     let texts = [
         ("http.request.method", "POST".to_owned()),

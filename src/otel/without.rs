@@ -1,4 +1,4 @@
-//! What stands in place of the exporter in a build without the feature `otel`.
+//! What replaces the exporter in a build without the feature `otel`.
 
 use http::HeaderMap;
 

@@ -6,7 +6,7 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::{self, DefaultLifecycle};
 use rustc_hash::FxBuildHasher;
 
-/// A cache whose keys are hashes of a seed or a key that nobody else knows, so that a plain hash of them will do.
+/// A cache whose keys are hashes of a seed or a key that no one else knows, so that a plain hash of them will do.
 pub(crate) type Cache<K, V> = sync::Cache<K, V, UnitWeighter, FxBuildHasher>;
 
 /// A cache of so many slots, or of the next lower power of two. It takes memory as it fills.

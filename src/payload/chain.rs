@@ -22,7 +22,7 @@ pub struct ChainKey([u8; 16]);
 /// Where the summary of a beginning is found by all who send the conversation.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Place {
-    /// The name behind the conversation's second message: the model's first answer makes it the conversation's own.
+    /// The name after the conversation's second message: the model's first answer makes it the conversation's own.
     pub root: ChainKey,
     /// The name of the beginning.
     pub beginning: ChainKey,

@@ -1,6 +1,6 @@
-//! What bytes are known by in this process: they are hashed once, and all that is remembered of them is found by that.
+//! Fingerprints of bytes in this process: they are hashed once, and all that is remembered of them is found by that.
 //!
-//! The hash is 128 bits of xxh3, which runs as fast as memory is read, with a seed that is new in each process. Nobody
+//! The hash is 128 bits of xxh3, which runs as fast as memory is read, with a seed that is new in each process. No one
 //! outside sees a hash or the seed. It is no cryptographic one: where it matters whose bytes they were, the caller is part
 //! of a key beside it.
 
@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Fingerprint([u64; 2]);
 
-/// The keys of std's hash maps are the randomness that needs nobody to be asked.
+/// The keys of std's hash maps are the randomness that needs no one to be asked.
 static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
 
 impl Fingerprint {
@@ -29,7 +29,7 @@ impl Fingerprint {
         Self([lower, (hash >> 64) as u64])
     }
 
-    /// Of two numbers, which stand for themselves.
+    /// Of two numbers, which represent themselves.
     pub fn of_numbers(one: usize, other: usize) -> Self {
         Self([one as u64, other as u64])
     }

@@ -1,4 +1,4 @@
-//! Images, files and sound in base64: which type they have, and the bytes that the base64 stands for.
+//! Images, files and sound in base64: which type they have, and the bytes that the base64 encodes.
 //!
 //! A type is one of a short list. The first bytes decide; what the client says counts only where they do not, as its word
 //! becomes a header field of an answer and the name of a file.
@@ -154,7 +154,7 @@ impl<'a> Base64<'a> {
         Some(Self { range: 1..inner.len() + 1, declared: declared.map(Cow::Borrowed) })
     }
 
-    /// What is behind the comma of a string that is a data URL.
+    /// Returns what is after the comma of a string that is a data URL.
     pub fn of_url(string: &'a [u8]) -> Option<Self> {
         let head = string.get(..MAX_URL_HEAD.min(string.len())).filter(|head| may_be_data_url(head))?;
         let plain = memchr(b',', head).filter(|comma| memchr(b'\\', head.get(..*comma).unwrap_or_default()).is_none());
@@ -185,13 +185,13 @@ impl<'a> Base64<'a> {
         Self::of_url(string).or_else(shown)
     }
 
-    /// What it stands for in the string. None if that, in base64, is not to the byte what is written.
+    /// Returns what it encodes in the string. None if that, in base64, is not to the byte what is written.
     pub fn decode(&self, string: &[u8]) -> Option<Media> {
         let bytes = decoded(string.get(self.range.clone())?)?;
         Some(Media { media: MediaType::of(&bytes, self.declared.as_deref()), bytes })
     }
 
-    /// The first bytes of what it stands for, at most about as many as asked for.
+    /// The first bytes of what it encodes, at most about as many as asked for.
     pub fn beginning(&self, string: &[u8], most: usize) -> Option<Vec<u8>> {
         let (written, most) = (string.get(self.range.clone())?, most.div_ceil(3) * 4);
         let plain = written.get(..most).unwrap_or(written);
@@ -228,7 +228,7 @@ fn escaped_head(string: &[u8]) -> Option<(Cow<'_, str>, usize)> {
 }
 
 /// What base64 stands for that is written in a JSON string. There is one way to write bytes in base64, and any other is
-/// refused: what is decoded here is lost in no bit.
+/// refused: decoding loses no bit.
 pub(super) fn decoded(written: &[u8]) -> Option<Vec<u8>> {
     STANDARD.decode(unescaped(written)?).ok()
 }

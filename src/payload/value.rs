@@ -1,11 +1,11 @@
-//! What was taken out of a body, as it was written or as it is stored.
+//! Texts that were taken out of a body, as they were written or as they are stored.
 
 use bytes::Bytes;
 
 use super::media::{self, MediaType};
 use crate::raw;
 
-/// What was taken out of a body, not unescaped or decoded before somebody wants it: mostly it is stored already.
+/// A text that was taken out of a body, unescaped or decoded only when it is needed: mostly it is stored already.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Payload {
     bytes: Bytes,
@@ -22,7 +22,7 @@ impl Payload {
         Self { bytes: raw, len, media }
     }
 
-    /// What a store has kept.
+    /// Returns what a store has kept.
     pub fn stored(bytes: Bytes, media: Option<MediaType>) -> Self {
         Self { len: bytes.len(), bytes, media }
     }
@@ -36,7 +36,7 @@ impl Payload {
         if self.media.is_some() {
             return media::decoded(&self.bytes).map_or_else(|| self.bytes.clone(), Bytes::from);
         }
-        // An escape is longer than what it stands for, so there is none between the quotes if the lengths are the same.
+        // An escape is longer than what it encodes, so there is none between the quotes if the lengths are the same.
         if self.bytes.len() == self.len + 2 {
             return self.bytes.slice(1..=self.len); // without a copy
         }

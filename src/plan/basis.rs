@@ -1,4 +1,4 @@
-//! What a plan was made from besides the settings, and what was counted.
+//! The facts that a plan was made from besides the settings, and the counts.
 
 use crate::handler::UsedAnswer;
 use crate::payload::{ChainKey, Fingerprint, Place};
@@ -6,7 +6,7 @@ use crate::plan::{SentFacts, SentNames};
 use crate::summary::UsedSummary;
 use crate::tokens::factor::Factor;
 
-/// What a plan depends on that can change while the settings stay the same.
+/// The facts that a plan depends on and that can change while the settings stay the same.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Basis {
     /// The context window of the model, if an edit has asked for it and it was known.
@@ -14,13 +14,13 @@ pub struct Basis {
     /// The name under which processes that share a store look up the summaries of the conversation; none where no other
     /// process makes any, or none can be long enough.
     pub root: Option<ChainKey>,
-    /// The summary that stands for messages.
+    /// The summary that replaces messages.
     pub summary: Option<UsedSummary>,
     /// The answers of handlers that were used.
     pub answers: Vec<UsedAnswer>,
     /// What tokens were counted with, if any were.
     pub counted: Option<CountedWith>,
-    /// What the client sent, if tokens of messages were counted.
+    /// The client's messages, if their tokens were counted.
     pub received: Option<Box<Received>>,
     /// The passes that were made because the prompt cache had expired: in requests of so many elements.
     pub cold_passes: Vec<usize>,
@@ -40,16 +40,16 @@ pub struct Basis {
     pub is_unknown_form: bool,
 }
 
-/// What the client sent, to compare requests by. The fingerprints hold in this process only.
+/// The client's messages, to compare requests by. The fingerprints hold in this process only.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Received {
     /// The tools, and each message.
     pub messages: Vec<Fingerprint>,
-    /// The first two messages behind the instructions.
+    /// The first two messages after the instructions.
     pub root: Fingerprint,
 }
 
-/// What the tokens of a request were counted with.
+/// The factor that the tokens of a request were counted with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CountedWith {
     /// The factor.

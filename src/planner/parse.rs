@@ -6,7 +6,7 @@ use crate::conversation::Conversation;
 use crate::dialect::{Dialect, ParseError};
 use crate::draft::PlanContext;
 
-/// The conversation in a body. What was hashed of it while it arrived is not hashed again.
+/// The conversation in a body. Everything that was hashed of it while it arrived is not hashed again.
 pub(super) fn parse<'a>(
     dialect: &dyn Dialect,
     body: &'a Bytes,

@@ -1,4 +1,4 @@
-//! What a policy makes of settings, and when a body is counted, looked up and left alone.
+//! Policies from settings, and when a body is counted, looked up and left alone.
 
 use super::*;
 use crate::dialect;

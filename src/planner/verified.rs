@@ -35,7 +35,7 @@ impl fmt::Debug for VerifiedMessages {
 }
 
 impl VerifiedMessages {
-    /// Checks what a conversation was read from, but for the messages that are known to be valid, and for the `hidden`
+    /// Checks what a conversation was read from, except for the messages that are known to be valid, and for the `hidden`
     /// stretches, in order, which do not go on. A message may stand for one of these. Calls `yield_now` between two pieces.
     pub(super) fn check(
         &self,

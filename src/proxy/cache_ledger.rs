@@ -17,7 +17,7 @@ use crate::units::prorated;
 
 use super::prefix_tracker::CacheScope;
 
-/// What is known of the prompt caches of all upstreams.
+/// The knowledge of the prompt caches of all upstreams.
 #[derive(Debug)]
 #[expect(clippy::disallowed_types, reason = "held for some instructions, after an answer has ended")]
 pub(super) struct CacheLedger {
@@ -34,7 +34,7 @@ pub(super) struct Billed<'a> {
     pub(super) scope: CacheScope,
     pub(super) upstream: &'a str,
     pub(super) model: &'a str,
-    /// What the client sent.
+    /// The client's messages.
     pub(super) received: &'a Received,
     /// The tokens of that, as it would have been billed.
     pub(super) received_tokens: u64,
@@ -57,7 +57,7 @@ struct Sent {
     received: u64,
 }
 
-/// What is known of the request that another one continues.
+/// The known facts of the request that another one continues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlierRequest {
     /// The tokens of all that the client sent, as it would have been billed.
@@ -85,7 +85,7 @@ pub(crate) struct CacheAccount {
     pub(crate) block: Option<u64>,
     /// How long it keeps a prompt at least, as far as that was seen.
     pub(crate) keeps_seconds: Option<u64>,
-    /// The shortest pause behind which it has lost prompts, as far as that was seen.
+    /// The shortest pause after which it has lost prompts, as far as that was seen.
     pub(crate) expires_after_seconds: Option<u64>,
     /// After edits changed an earlier message: how often it served what is before that, and how often nothing.
     pub(crate) breaks: Breaks,
@@ -102,7 +102,7 @@ pub(crate) struct CacheAccount {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub(crate) struct Breaks {
-    /// What is before the change was served.
+    /// The part before the change was served.
     pub(crate) suffix: u64,
     /// Nothing was.
     pub(crate) all: u64,
@@ -215,7 +215,7 @@ impl CacheLedger {
         })
     }
 
-    /// What is known of each model, in the order in which they came.
+    /// Returns what is known of each model, in the order in which they came.
     pub(super) fn accounts(&self) -> Vec<CacheAccount> {
         self.with(|accounts| accounts.of.clone())
     }
@@ -269,7 +269,7 @@ impl Accounts {
 // === impl Losses ===
 
 impl Losses {
-    /// What they cost more than if the cache had served them, in tokens at the price of input.
+    /// Returns what they cost more than if the cache had served them, in tokens at the price of input.
     pub(super) fn priced(self, prices: Prices) -> Self {
         let more = prices.write.above(prices.read);
         let price = |tokens: u64| more.of(usize::try_from(tokens).unwrap_or(usize::MAX)) / Price::INPUT.of(1);
@@ -320,13 +320,13 @@ impl CacheAccount {
         }
     }
 
-    /// The longest of the pauses behind which most prompts are there, as behind all shorter ones.
+    /// The longest of the pauses after which most prompts are there, as after all shorter ones.
     fn keeps(&self) -> Option<u64> {
         let seen = GAPS.into_iter().zip(self.gaps).filter(|(_, served)| served.yes + served.no >= MIN_SEEN);
         seen.take_while(|(_, served)| served.yes >= served.no).last().map(|(gap, _)| gap)
     }
 
-    /// The shortest of the pauses behind which at most one prompt in four is there, as behind all longer ones.
+    /// The shortest of the pauses after which at most one prompt in four is there, as after all longer ones.
     fn expires_after(&self) -> Option<u64> {
         let longer = GAPS.into_iter().zip(self.gaps.into_iter().skip(1));
         let lost = longer.rev().take_while(|(_, served)| 3 * served.yes <= served.no);

@@ -134,7 +134,7 @@ fn is_hop_by_hop(name: &str) -> bool {
 
 /// Removes the fields for which `is_removed` holds, `connection` among them, and those that `connection` names.
 fn strip(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
-    // Most messages have few fields, and to look through them takes less time than to look up each of these names.
+    // Most messages have few fields, and to look through them takes less time than to look up each of the names.
     let listed: Vec<HeaderName> = headers.keys().filter(|name| is_removed(name.as_str())).cloned().collect();
     if listed.is_empty() {
         return;

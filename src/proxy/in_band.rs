@@ -217,7 +217,7 @@ impl InBandRecalls {
         place.keep(&self.session.keys, &calls, &results).await;
     }
 
-    /// What the model reads.
+    /// Returns what the model reads.
     async fn results(&mut self, calls: &[OwnCall]) -> Vec<String> {
         let began = *self.began.get_or_insert_with(Instant::now);
         let is_over = self.n_rounds >= self.settings.rounds || began.elapsed() >= self.settings.timeout.0;
@@ -248,7 +248,7 @@ impl InBandRecalls {
         answer.map(|answer| (answer, elements)).map_err(|_| AskError::Failed)
     }
 
-    /// The body as it was sent, up to the end of its last element, and behind that.
+    /// The body as it was sent, up to the end of its last element, and after that.
     fn parted(&mut self) -> Option<[Bytes; 2]> {
         if self.body.len() > 1 {
             let lease = self.budget.lease(self.body.iter().map(Bytes::len).sum())?;

@@ -17,7 +17,7 @@ pub(in crate::proxy) mod stalls;
 /// So many types of messages are named; clients choose them.
 const MOST_TYPES: usize = 16;
 
-/// What was said already.
+/// The notices that were given already.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     lacks_recall: AtomicBool,

@@ -39,7 +39,7 @@ const MAX_GENERATION: usize = 128 << 10;
 // === impl CacheScope ===
 
 impl CacheScope {
-    /// A cache of its own for what dry runs would have sent.
+    /// Its own cache for what dry runs would have sent.
     pub(super) fn of_dry_runs(self) -> Self {
         Self(!self.0)
     }
@@ -53,7 +53,7 @@ impl PrefixTracker {
         CacheScope(self.key.hash_one((upstream.authority().map(http::uri::Authority::as_str), caller)))
     }
 
-    /// The share of these tokens, 0 to 1, that an earlier request began with; `None` without tokens. Adds this request.
+    /// The share of the tokens, 0 to 1, that an earlier request began with; `None` without tokens. Adds this request.
     pub(super) fn track(&self, CacheScope(scope): CacheScope, model: &str, read: &[PromptSegment]) -> Option<f64> {
         let mut chain = Fingerprint::of(&scope.to_le_bytes()).then(Fingerprint::of(model.as_bytes()));
         let chained = read.iter().map(|segment| {

@@ -44,7 +44,7 @@ impl Lane {
         self.0.min(u8x16::splat(0x1f)).simd_eq(self.0)
     }
 
-    /// How many bytes there are before the first one that does not stand for itself in a string: a quote, a backslash or a
+    /// How many bytes there are before the first one that does not represent itself in a string: a quote, a backslash or a
     /// control character.
     #[inline]
     pub(super) fn plain(self) -> usize {
@@ -111,7 +111,7 @@ fn escaped(backslashes: u64, carry: &mut bool) -> u64 {
     escaped
 }
 
-/// Where the quote is that ends a string, given what stands behind its first one; none if it is not near. Most are.
+/// Where the quote is that ends a string, given what follows its first one; none if it is not near. Most are.
 #[inline]
 pub(crate) fn near_closing_quote(bytes: &[u8]) -> Option<usize> {
     let lane = bytes.first_chunk().copied().map(Lane::new)?;
@@ -119,7 +119,7 @@ pub(crate) fn near_closing_quote(bytes: &[u8]) -> Option<usize> {
     (quote < lane.equal(b'\\').trailing_zeros()).then_some(quote as usize)
 }
 
-/// Where the quote is that ends a string, given what stands behind its first one; none if an escape stands before it.
+/// Where the quote is that ends a string, given what follows its first one; none if an escape precedes it.
 #[inline]
 pub(crate) fn plain_closing_quote(bytes: &[u8]) -> Option<usize> {
     if let Some(lane) = bytes.first_chunk().copied().map(Lane::new) {
@@ -131,13 +131,13 @@ pub(crate) fn plain_closing_quote(bytes: &[u8]) -> Option<usize> {
     memchr2(b'"', b'\\', bytes).filter(|at| bytes.get(*at) == Some(&b'"'))
 }
 
-/// Where the quote is that ends a string, given what stands behind its first one.
+/// Where the quote is that ends a string, given what follows its first one.
 pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
     find_quote(bytes, &mut false, |_| true)
 }
 
 /// The offset of the first quote that stands for itself and that `accept` takes. It gets the offset of each. `is_escaped` says
-/// whether the first byte is escaped by what stands before it, and then, if no quote was taken, whether the byte behind the
+/// whether the first byte is escaped by what precedes it, and then, if no quote was taken, whether the byte after the
 /// last one is.
 #[inline]
 pub(crate) fn find_quote(bytes: &[u8], is_escaped: &mut bool, mut accept: impl FnMut(usize) -> bool) -> Option<usize> {

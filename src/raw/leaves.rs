@@ -22,7 +22,7 @@ pub(crate) struct Leaf {
     pub(crate) text: String,
 }
 
-/// The texts in a JSON value; the value itself as a text if it is no JSON.
+/// The texts in a JSON value; the value itself as a text if it is not JSON.
 pub(crate) fn leaves(json: &str) -> Vec<Leaf> {
     let mut leaves = Vec::new();
     match serde_json::from_str(json) {

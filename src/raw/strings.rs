@@ -1,4 +1,4 @@
-//! The strings of raw JSON: what stands at a place in one, as it is written and as it reads.
+//! The strings of raw JSON: their parts, as written and as read.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -23,7 +23,7 @@ pub(crate) fn string(json: &str) -> Option<Cow<'_, str>> {
     unescaped(json).or_else(|| Some(Cow::Owned(unescaped(&without_halves(json)?)?.into_owned())))
 }
 
-/// The text of a JSON string, given with its quotes; none if it is no valid one, or has half a surrogate pair.
+/// The text of a JSON string, given with its quotes; none if it is not a valid one, or has half a surrogate pair.
 pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
     let written = json.strip_prefix('"')?.strip_suffix('"')?;
     let bytes = written.as_bytes();
@@ -54,7 +54,7 @@ pub(crate) fn unescaped(json: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// What a backslash and this byte stand for; none for `u`, and for what is no escape.
+/// Returns what a backslash and this byte encode; none for `u`, and for what is not an escape.
 #[inline]
 fn escaped_character(kind: u8) -> Option<char> {
     Some(match kind {
@@ -121,7 +121,7 @@ pub(crate) fn written_at(json: &[u8], text: &Range<usize>) -> Range<usize> {
     start..find(text.end)
 }
 
-/// An escape in a string; both where two stand for one character.
+/// An escape in a string; both where two encode one character.
 #[derive(Clone, Copy, Debug)]
 struct Escape {
     start: usize,
@@ -142,7 +142,7 @@ fn escapes(json: &[u8]) -> impl Iterator<Item = Escape> {
                 let pair = second.and_then(|second| decoded([first, second]));
                 pair.map_or_else(one, |pair| Escape { start, end: start + 2 * UNIT, character: Some(pair) })
             }
-            // All others stand for one byte, as the one behind the backslash is.
+            // All others encode one byte, as the one after the backslash is.
             None => Escape { start, end: start + 2, character: json.get(start + 1).map(|&byte| byte.into()) },
         };
         from = escape.end;
@@ -159,7 +159,7 @@ fn unit(json: &[u8], at: usize) -> Option<u16> {
     })
 }
 
-/// The one character that these numbers stand for.
+/// The one character that these numbers encode.
 fn decoded<const N: usize>(units: [u16; N]) -> Option<char> {
     let mut characters = char::decode_utf16(units);
     let first = characters.next()?.ok()?;

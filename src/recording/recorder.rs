@@ -51,7 +51,7 @@ pub struct SentRequest<'a> {
     pub dry_run: bool,
     /// The inputs of planning, without the address and the handles, which the recorder adds.
     pub inputs: PlanInputs,
-    /// The summary that stands for messages.
+    /// The summary that replaces messages.
     pub summary: Option<UsedSummary>,
     /// The payloads that were taken out.
     pub offloads: Vec<OffloadedPayload>,
@@ -245,7 +245,7 @@ fn micros(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
-/// The path, with the query's `api-version` if there is one: Azure needs it, and it is no secret.
+/// The path, with the query's `api-version` if there is one: Azure needs it, and it is not secret.
 fn recorded_path(target: &Uri) -> String {
     let version = target.query().unwrap_or_default().split('&').find(|pair| pair.starts_with("api-version="));
     version.map_or_else(|| target.path().to_owned(), |version| format!("{}?{version}", target.path()))

@@ -20,7 +20,7 @@ impl EventSplitter {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next event that has ended, with the empty line behind it.
+    /// The next event that has ended, with the empty line after it.
     pub(crate) fn next_event(&mut self) -> Option<Bytes> {
         while let Some(n) = memchr(b'\n', self.buffer.get(self.scanned..)?) {
             let end = self.scanned + n;
@@ -34,7 +34,7 @@ impl EventSplitter {
         None
     }
 
-    /// What has not ended.
+    /// Returns what has not ended.
     pub(crate) fn rest(&mut self) -> Bytes {
         self.take(self.buffer.len())
     }

@@ -13,7 +13,7 @@ use super::outline::Line;
 use crate::body::encoding::ContentEncoding;
 use crate::dialect::{Answer, Dialect, Usage};
 
-/// What the tap read. A later report in the stream replaces an earlier one.
+/// The report of the tap. A later one in the stream replaces an earlier one.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TapReport {
     /// Why the model stopped, in the words of the dialect: `stop`, `length`, `end_turn`, …

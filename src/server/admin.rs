@@ -27,7 +27,7 @@ pub struct Settings {
     /// those that a browser marks.
     pub hosts: Vec<String>,
     /// Origins of web pages on other machines, such as `"https://chat.example"`, that may send requests to the upstream
-    /// where abridge adds a key or a header of its own. Other pages get 403; pages of this machine and clients other than
+    /// where abridge adds its own key or header. Other pages get 403; pages of this machine and clients other than
     /// browsers do not.
     pub origins: Vec<String>,
 }

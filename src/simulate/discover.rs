@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Session(Agent),
 }
 
-/// What was found, read.
+/// A source that was found, read.
 #[derive(Debug)]
 pub(super) struct Source {
     /// The parts of which the model has seen one at a time.

@@ -21,7 +21,7 @@ pub struct Figures {
     pub window_unknown: usize,
     /// The tokens that a cache could serve, in whole blocks.
     pub tokens_cached: usize,
-    /// The tokens behind the cached ones that fill whole blocks, and are written to the cache.
+    /// The tokens after the cached ones that fill whole blocks, and are written to the cache.
     pub tokens_written: usize,
     /// The cost of all requests, in uncached input tokens.
     pub cost: u64,

@@ -17,7 +17,7 @@ const MAX_LISTED: usize = 300;
 /// The most points of a line; of more requests, the largest of some neighbours is drawn.
 const MAX_POINTS: usize = 400;
 
-/// The size of a drawing, and of its margin on the left and below, in units of its own.
+/// The size of a drawing, and of its margin on the left and below, in its own units.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 220.0;
 const MARGIN: f64 = 46.0;
@@ -30,7 +30,7 @@ const STYLE: &str = include_str!("page.css");
 /// A text in HTML.
 struct Text<'a>(&'a str);
 
-/// What a number is of the whole axis.
+/// The scale of an axis.
 #[derive(Clone, Copy)]
 struct Axis {
     low: f64,
@@ -144,7 +144,7 @@ impl Page<'_> {
         more(f, self.0.transcripts.len(), MAX_DRAWN, "transcripts are not drawn")
     }
 
-    /// What was missed, by policy and transcript.
+    /// Returns what was missed, by policy and transcript.
     fn faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<h2>What was missed</h2>\n")?;
         let runs = || self.0.transcripts.iter().flat_map(|played| played.runs.iter().map(move |run| (played, run)));

@@ -38,7 +38,7 @@ pub(super) struct Player<'a> {
     has_edited: bool,
 }
 
-/// What has become of a session.
+/// The outcome of a session.
 #[derive(Debug)]
 pub(super) struct Played {
     pub(super) figures: Figures,
@@ -166,7 +166,7 @@ impl<'a> Player<'a> {
         Ok(self.before.insert(sent))
     }
 
-    /// What has become of the session at these prices.
+    /// Returns what has become of the session at these prices.
     pub(super) fn finish(mut self, prices: Prices) -> Played {
         self.figures.results_cleared = self.cleared.len();
         self.figures.results_truncated = self.truncated.len();

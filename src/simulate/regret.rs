@@ -36,7 +36,7 @@ mod pieces;
 pub mod units;
 mod watch;
 
-/// What a policy has others regret.
+/// The regret of a policy.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Regret {
     /// The requests whose answer is recorded.
@@ -70,7 +70,7 @@ pub struct Fault {
     pub hard: bool,
     /// The number of its units that the answer has.
     pub n_missed: usize,
-    /// The first of these.
+    /// The first one.
     pub missed: Vec<Missed>,
     #[serde(skip)]
     recalled: Arc<str>,
@@ -95,7 +95,7 @@ const OUTPUT_PRICE: u64 = 5;
 const RECALL_TOOL: &str = "bash";
 const RECALL_URL: &str = "http://127.0.0.1:8787/abridge/recall/";
 
-/// What a session is measured with.
+/// The measure of a session.
 #[derive(Clone, Copy)]
 pub(super) struct Measure<'a> {
     pub(super) planner: &'a Planner,
@@ -238,7 +238,7 @@ pub(super) fn measure(
 // === impl Recalls ===
 
 impl Recalls {
-    /// Recalls a text behind the first `n` messages of the transcript.
+    /// Recalls a text after the first `n` messages of the transcript.
     fn add(&mut self, dialect: &dyn Dialect, n: usize, fault: &Fault, keys: &Keys, watch: &mut Watch) {
         let id = format!("recall_{}", self.inserted.len());
         let handle = keys.payload(keys.anonymous(), fault.recalled.as_bytes());

@@ -18,7 +18,7 @@ use crate::planner::Planner;
 use crate::tokens::Meter;
 use crate::tokens::prices::Nanodollars;
 
-/// What the threads share.
+/// The state that the threads share.
 struct Run<'a> {
     found: &'a [FoundTranscript],
     /// The file that each request belongs to which is in several: its index in `found`, by the name of the request.

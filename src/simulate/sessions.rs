@@ -144,7 +144,7 @@ impl Serialize for Agent {
 // === impl Session ===
 
 impl Session {
-    /// Reads a file of an agent. A request that `is_elsewhere` has no step of its own: it is history.
+    /// Reads a file of an agent. A request that `is_elsewhere` has no step: it is history.
     pub(super) fn read(path: &Path, agent: Agent, is_elsewhere: IsElsewhere<'_>) -> Result<Self, TranscriptError> {
         let file = BufReader::new(File::open(path)?);
         let session = match agent {

@@ -118,7 +118,7 @@ fn write_row(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[Stri
 }
 
 fn cells(figures: &Figures) -> [String; 11] {
-    // "?" stands for requests to models whose window is unknown.
+    // "?" means requests to models whose window is unknown.
     let beyond = match (figures.beyond_window, figures.window_unknown) {
         (n, 0) => grouped(n),
         (0, _) => "?".to_owned(),

@@ -29,7 +29,7 @@ pub struct Transcript {
     message_ends: Vec<usize>,
     /// The number of messages in each request.
     request_lengths: Vec<usize>,
-    /// Where this is a segment, what stands before it in the file.
+    /// The part of the file before it, if this is a segment.
     before: Before,
     /// Of a recording, the context windows that the upstream had announced, by model; of a session, those of its models.
     windows: BTreeMap<String, usize>,
@@ -41,7 +41,7 @@ pub struct Transcript {
     padding_at: usize,
 }
 
-/// What stands before a segment in its file.
+/// What precedes a segment in its file.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Before {
     /// The number of instructions, with which every segment begins.
@@ -107,7 +107,7 @@ impl Transcript {
         Self { padding_at, windows, upstream: host.map(str::to_owned), ..self }
     }
 
-    /// The same with instructions of so many words, which stand for those and the tools that the file does not have.
+    /// The same with instructions of so many words, which replace those and the tools that the file does not have.
     pub(super) fn padded(&self, n_words: usize) -> Self {
         if n_words == 0 {
             return self.clone();
@@ -271,7 +271,7 @@ fn opens_answer(conversation: &Conversation<'_>, element: usize) -> bool {
     role == Some(Role::Assistant) && conversation.turn_of(first).start == first
 }
 
-/// Whether an element is a message of the user that stands for everything before it.
+/// Whether an element is a message of the user that replaces everything before it.
 fn is_compaction(dialect: &dyn Dialect, body: &[u8], conversation: &Conversation<'_>, element: usize) -> bool {
     let unit = conversation.unit(conversation.first_unit(ElementIndex::new(element)));
     let content = unit.filter(|unit| unit.role == Role::User).and_then(|unit: &Unit| unit.content);

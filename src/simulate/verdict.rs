@@ -1,4 +1,4 @@
-//! The first lines of a simulation: what was paid, and what a policy would have saved.
+//! The first lines of a simulation: the cost, and the savings under a policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use super::{Agent, Paid, PolicyUnderTest, TranscriptResult};
 use crate::tokens::prices::Nanodollars;
 use crate::units::grouped;
 
-/// What was paid for sessions with recorded usage, and what a policy would have saved of that.
+/// The cost of sessions with recorded usage, and the part that a policy would have saved.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
     /// The policy: the first one with edits.
@@ -18,9 +18,9 @@ pub struct Verdict {
     pub sessions: BTreeMap<Agent, usize>,
     /// The number of days with requests, in UTC.
     pub days: usize,
-    /// What was paid.
+    /// The paid amount.
     pub paid: Paid,
-    /// What the policy would have saved, in billionths of a dollar; negative if it would have cost more.
+    /// The savings under the policy, in billionths of a dollar; negative if it would have cost more.
     pub saved: i64,
     /// The texts that the model would have had to ask for again.
     pub faults: usize,
@@ -34,14 +34,14 @@ pub struct Verdict {
     pub lines_skipped: usize,
 }
 
-/// What was paid for one session, and what a policy would have saved of that.
+/// The cost of one session, and the part that a policy would have saved.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionVerdict {
     /// The path of the file.
     pub name: String,
-    /// What was paid, in billionths of a dollar.
+    /// The paid amount, in billionths of a dollar.
     pub paid: Nanodollars,
-    /// What the policy would have saved.
+    /// The savings under the policy.
     pub saved: i64,
 }
 

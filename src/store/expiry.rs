@@ -63,7 +63,7 @@ impl Expiry {
         (self.last_seen, self.leap) = (Some(now), None);
     }
 
-    /// What was last used before this time has expired.
+    /// Returns what was last used before this time has expired.
     pub(super) fn cutoff(&self, now: Time) -> Time {
         let trusted = self.leap.map_or(now, |leap| leap.from);
         Time(trusted.0.saturating_sub(self.keep_for.as_secs()))

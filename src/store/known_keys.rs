@@ -89,7 +89,7 @@ impl KnownKeys {
         self.forgotten.remove(&key);
     }
 
-    /// Removes all keys: the file may be another one.
+    /// Removes all keys: the file may be different.
     pub(super) fn clear(&mut self) {
         self.young.clear();
         self.old.clear();

@@ -72,7 +72,7 @@ impl Engine for Redis {
         self.describe_promise().await
     }
 
-    // What is stored of a put that fails is named by nobody, and swept like what is unused.
+    // Everything that is stored of a put that fails is named by no one, and swept like what is unused.
     async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> Result<(u64, u64), StoreError> {
         let mut steps = Steps::new("put", self.terms.half_grain());
         for (key, row) in rows {

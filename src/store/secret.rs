@@ -18,7 +18,7 @@ pub(super) enum Texts {
     Sealed,
 }
 
-/// The text is no secret.
+/// The text is not a secret.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not 64 hexadecimal digits; `openssl rand -hex 32` prints a secret")]
 pub struct NotASecret;

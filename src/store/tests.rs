@@ -1,4 +1,4 @@
-//! What tests of any crate need: what every store must do, and a store in memory. Behind the feature `testing`.
+//! Conformance of stores, and a store in memory, for tests of any crate. Behind the feature `testing`.
 
 pub mod conformance;
 pub mod memory;

@@ -1,13 +1,13 @@
-//! The names that the messages behind a summary use: those that the summary leaves out are listed behind it.
+//! The names that the messages after a summary use: those that the summary leaves out are listed after it.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::names::{names, paths};
 
-/// Names that only the messages have that a summary stands for, and that those behind it use.
+/// Names that only the messages have that a summary replaces, and that those after it use.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct UsedNames {
-    /// What stands before the list of those that the summary leaves out.
+    /// The heading of the list of names that the summary leaves out.
     heading: &'static str,
     /// The most bytes of that list.
     max_bytes: usize,
@@ -25,11 +25,11 @@ struct UsedName {
 /// The texts among which names are looked for, each from first to last.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NameSources<T> {
-    /// What is in sight whatever the summary says.
+    /// The texts that are in sight whatever the summary says.
     pub in_sight: Vec<T>,
-    /// What the summary stands for.
+    /// The texts that the summary replaces.
     pub replaced: Vec<T>,
-    /// What stays behind it.
+    /// What stays after it.
     pub tail: Vec<T>,
 }
 
@@ -39,13 +39,13 @@ const MAX_REMEMBERED: usize = 1000;
 /// The most lines of a list.
 const MAX_LISTED: usize = 50;
 
-/// The longest name and the longest line that are listed, in bytes. Of a longer line the name stands alone.
+/// The longest name and the longest line that are listed, in bytes. Of a longer line the name is alone.
 const MAX_LINE: usize = 160;
 
 // === impl UsedNames ===
 
 impl UsedNames {
-    /// Looks for the names. `heading` is to stand before the list, which is to have no more than so many bytes.
+    /// Looks for the names. `heading` is to precede the list, which is to have no more than so many bytes.
     pub fn find<T: AsRef<str>>(heading: &'static str, max_bytes: usize, sources: &NameSources<T>) -> Self {
         let in_sight: HashSet<&str> = sources.in_sight.iter().flat_map(|text| all(text.as_ref())).collect();
         let mut first_lines: HashMap<&str, Option<&str>> = HashMap::new();
@@ -70,7 +70,7 @@ impl UsedNames {
         Self { heading, max_bytes, names: names.take(MAX_REMEMBERED).collect() }
     }
 
-    /// The list of the names that are in none of these texts; none if there are none.
+    /// The list of the names that are in none of the texts; none if there are none.
     pub fn missing_from(&self, texts: &[&str]) -> Option<String> {
         let mut said: HashSet<&str> = texts.iter().flat_map(|text| all(text)).collect();
         let mut list = String::new();
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(used(&one, &one, &one).missing_from(&["x"]), None);
         assert_eq!(used(&[], &["x"], &one).missing_from(&["x"]), None);
         assert_eq!(used(&[], &one, &["x"]).missing_from(&["x"]), None);
-        // A part of a longer name is another name.
+        // A part of a longer name is a different name.
         assert!(used(&[], &one, &one).missing_from(&["name_one_more"]).is_some());
     }
 

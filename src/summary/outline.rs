@@ -1,4 +1,4 @@
-//! What a summary is made of, without what it says: enough to see that nearly the same was summarised before, and what differs.
+//! The outline of a summary, without its text: enough to see that nearly the same was summarised before, and what differs.
 //!
 //! A client that changes a message of the beginning with each request would otherwise have a summary made each time, and none
 //! of them used.
@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use crate::payload::{ChainKey, Fingerprint};
 
-/// The messages that a summary stands for, or is to stand for.
+/// The messages that a summary replaces, or is to replace.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outline {
     /// What sets it apart from those of other callers, models and settings.
@@ -16,7 +16,7 @@ pub struct Outline {
     pub first: usize,
     /// How many elements the request has.
     pub n_elements: usize,
-    /// How many of the messages a summary in use stands for already.
+    /// How many of the messages a summary in use replaces already.
     pub n_summarised: usize,
     /// The messages.
     pub messages: Vec<OutlinedMessage>,
@@ -27,7 +27,7 @@ pub struct Outline {
 pub struct OutlinedMessage {
     /// Its fields: their names, and what their values are known by.
     pub fields: Vec<(Box<str>, Fingerprint)>,
-    /// Its tokens; not known of those that a summary stands for already.
+    /// Its tokens; not known of those that a summary replaces already.
     pub tokens: usize,
 }
 
@@ -47,7 +47,7 @@ pub struct ChangedMessage {
     pub field: Option<Box<str>>,
 }
 
-/// One in so many messages may be another, and the conversation may have grown by this part of its tokens.
+/// One in so many messages may be different, and the conversation may have grown by this part of its tokens.
 const MAX_DIFFERENCE: usize = 10;
 
 impl OutlinedMessage {
@@ -59,7 +59,7 @@ impl OutlinedMessage {
 }
 
 impl IndexedOutline {
-    /// What a summary was made of.
+    /// Returns what a summary was made of.
     pub fn new(outline: Outline) -> Self {
         let known = outline.messages.iter().map(OutlinedMessage::fingerprint).collect();
         Self { outline, known }
@@ -74,7 +74,7 @@ impl IndexedOutline {
     /// stands for yet one in ten may be another, and what has come behind them is less than a tenth of their tokens, and less
     /// than half of the messages. Of fewer than ten, one may be another if the conversation has gone on: a summary is in
     /// use, or the request is longer. A request that is not longer is another one from the same template. A conversation that
-    /// goes another way from some message on, or that has only grown, is another one.
+    /// goes another way from some message on, or that has only grown, is different.
     pub fn changed(&self, wanted: &Outline) -> Option<ChangedMessage> {
         if wanted.scope != self.outline.scope {
             return None;

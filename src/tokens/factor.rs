@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Factor(u16);
 
-/// One answer: what was counted of its request, under which factor, and what was billed for that.
+/// One answer: the counts of its request, the factor, and the bill.
 #[derive(Clone, Copy, Debug)]
 pub struct Bill {
     /// The tokens of the request as they were counted.
@@ -43,7 +43,7 @@ pub struct LearntFactor {
     last: u64,
 }
 
-/// Requests of fewer billed tokens teach nothing: what stands around the messages is too much of them.
+/// Requests of fewer billed tokens teach nothing: too large a part of them is around the messages.
 pub const MIN_BILLED: u64 = 2000;
 
 /// The most models whose factor is learnt. A further one takes the place of the one that was billed the longest ago.

@@ -26,7 +26,7 @@ pub struct Dimensions {
     pub height: usize,
 }
 
-/// The size of a JPEG stands behind what cameras note, a small copy among it.
+/// The size of a JPEG follows the notes of cameras, a small copy among them.
 const MAX_HEAD: usize = 64 << 10;
 
 impl Dimensions {

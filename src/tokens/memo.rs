@@ -4,7 +4,7 @@ use super::tiktoken::Encoding;
 use crate::payload::Fingerprint;
 use crate::payload::cache::{self, Cache};
 
-/// What a remembered count takes, in bytes, with its share of the tables around it.
+/// The bytes that a remembered count takes, with its share of the tables around it.
 const SLOT_BYTES: usize = 48;
 
 /// What was counted. The same bytes count differently as each of them.

@@ -34,9 +34,9 @@ const BREAK: u8 = 1 << 7;
 
 const LETTER: u8 = UPPER | LOWER | CASELESS;
 const WHITE: u8 = SPACE | BREAK;
-/// What stands between words and is neither number nor whitespace.
+/// The characters between words that are neither numbers nor whitespace.
 const PUNCTUATION: u8 = OTHER | MARK;
-/// What a word may begin with beside its letters, once.
+/// The characters that a word may begin with beside its letters, once.
 const PREFIX: u8 = PUNCTUATION | SPACE;
 
 /// The highest bit of each byte.
@@ -205,7 +205,7 @@ fn punctuation(text: &str) -> usize {
 /// What line breaks within whitespace do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum LineBreaks {
-    /// A pre-token ends behind the last of them.
+    /// A pre-token ends after the last of them.
     Part,
     /// The same, but whitespace at the end of a text is one pre-token.
     PartUnlessLast,
@@ -213,7 +213,7 @@ enum LineBreaks {
     AreSpaces,
 }
 
-/// The end of whitespace; the last of several characters is left for the word behind them.
+/// The end of whitespace; the last of several characters is left for the word after them.
 #[inline]
 fn whitespace(text: &str, breaks: LineBreaks) -> usize {
     let (mut end, mut last, mut behind_break) = (0, 0, 0);
@@ -237,7 +237,7 @@ fn whitespace(text: &str, breaks: LineBreaks) -> usize {
     }
 }
 
-/// The end of a run of characters of these classes.
+/// The end of a run of characters of the classes.
 #[inline]
 fn run(text: &str, start: usize, classes: u8) -> usize {
     let mut end = start;
@@ -254,7 +254,7 @@ fn run(text: &str, start: usize, classes: u8) -> usize {
     }
 }
 
-/// The end of a run of characters of these classes and of ASCII.
+/// The end of a run of characters of the classes and of ASCII.
 #[inline]
 fn ascii_run(text: &[u8], start: usize, classes: u8) -> usize {
     let mut end = start;
@@ -284,7 +284,7 @@ fn word_in(bytes: u64) -> Option<usize> {
     (no_capital != 0 && end != 0).then_some(end.trailing_zeros() as usize / 8)
 }
 
-/// The highest bit of each byte that is in a range of ASCII. Behind a byte beyond ASCII it may be any.
+/// The highest bit of each byte that is in a range of ASCII. After a byte beyond ASCII it may be any.
 #[inline]
 fn between(bytes: u64, first: u8, last: u8) -> u64 {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);

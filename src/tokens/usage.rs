@@ -1,4 +1,4 @@
-//! What an upstream bills.
+//! The bill of an upstream.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! The vocabularies of OpenAI's encodings, compiled in, and how many of their tokens a text is.
 //!
 //! A file in `assets/` is, compressed with brotli: how many ranks there are, in four bytes, the lowest first; for each rank how
-//! long its token is, in one byte, nought where no token has that rank; then the tokens, one behind the other.
+//! long its token is, in one byte, nought where no token has that rank; then the tokens, one after the other.
 //! `scripts/pack_vocabularies.py` writes them from the lists of tiktoken-rs. `r50k_base` has no file: its tokens are the first
 //! of `p50k_base`.
 //!
@@ -30,7 +30,7 @@ const ALL: usize = usize::MAX;
 #[derive(Debug)]
 pub(super) struct Vocabulary {
     pattern: Pattern,
-    /// The tokens by rank, each behind its length in one byte.
+    /// The tokens by rank, each after its length in one byte.
     tokens: Box<[u8]>,
     /// A hash table with open addressing: where a token lies, in the lower bits, and bits of its hash above them; or
     /// [`EMPTY`].
@@ -42,7 +42,7 @@ pub(super) struct Vocabulary {
 #[expect(clippy::disallowed_types, reason = "it is tried, and nobody waits for it")]
 type Tried<T> = std::sync::Mutex<T>;
 
-/// As many threads count with memory of their own that lasts.
+/// As many threads count with their own lasting memory.
 const MERGES: usize = 4;
 
 /// The bits of a slot that say where a token lies. The longest list of tokens has 1.6 MB.
@@ -55,7 +55,7 @@ fn built(packed: &[u8], pattern: Pattern, most_ranks: usize) -> Vocabulary {
 }
 
 impl Vocabulary {
-    /// The first ranks of a file. None if that is no vocabulary.
+    /// The first ranks of a file. None if that is not a vocabulary.
     fn unpack(mut packed: &[u8], pattern: Pattern, most_ranks: usize) -> Option<Self> {
         let mut unpacked = Vec::new();
         brotli_decompressor::BrotliDecompress(&mut packed, &mut unpacked).ok()?;
@@ -79,7 +79,7 @@ impl Vocabulary {
         Some(vocabulary)
     }
 
-    /// Puts a token into the table. No text is the token of no bytes, which stands for a rank that no token has.
+    /// Puts a token into the table. No text is the token of no bytes, which is a rank that no token has.
     fn insert(&mut self, place: usize, length: usize) -> Option<()> {
         let (hash, _) = hash(self.tokens.get(place + 1..)?, length)?;
         let (mut at, tag) = self.first_slot(hash);
@@ -177,7 +177,7 @@ impl Vocabulary {
     }
 }
 
-/// A hash of the first bytes of a text, and the first eight of these bytes; none if the text is shorter.
+/// A hash of the first bytes of a text, and the first eight of the bytes; none if the text is shorter.
 #[inline]
 fn hash(text: &[u8], length: usize) -> Option<(u64, u64)> {
     let bytes = text.get(..length)?;

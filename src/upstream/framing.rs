@@ -49,7 +49,7 @@ pub(super) fn normalize(headers: &mut HeaderMap) -> Result<(), FramingError> {
     Ok(())
 }
 
-/// The value of a length, which may be repeated in a list; `None` if the values differ or are no numbers.
+/// The value of a length, which may be repeated in a list; `None` if the values differ or are not numbers.
 fn parse_length(value: &HeaderValue) -> Option<u64> {
     let mut numbers = value.as_bytes().split(|byte| *byte == b',').map(|digits| {
         let digits = digits.trim_ascii();

@@ -60,7 +60,7 @@ impl ModelsRequest {
         self.send_to(upstream, self.url.clone()).await
     }
 
-    /// Reads the names of models and their context windows from the first page and from those behind it, each of which
+    /// Reads the names of models and their context windows from the first page and from those after it, each of which
     /// may pause for `pause`. A local server is then asked for the contexts that it has loaded models with.
     pub async fn read_windows(
         &self,
@@ -125,7 +125,7 @@ impl ModelsRequest {
         Uri::from_parts(parts).ok()
     }
 
-    /// The URL of the page behind the model with this name.
+    /// The URL of the page after the model with this name.
     fn url_after(&self, last: &str) -> Option<Uri> {
         let separator = if self.url.query().is_some() { '&' } else { '?' };
         format!("{}{separator}after_id={last}", self.url).parse().ok()

@@ -1,4 +1,4 @@
-//! What abridge posts of its own: events to a webhook, questions to a handler, traces to a collector.
+//! The posts of abridge: events to a webhook, questions to a handler, traces to a collector.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ use crate::platform::DescriptorLimit;
 pub struct Probe {
     /// The URL of the request.
     pub url: Uri,
-    /// What the probe found.
+    /// The result of the probe.
     pub outcome: ProbeOutcome,
     request: ModelsRequest,
     answer: Option<Response<Incoming>>,

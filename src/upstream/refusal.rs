@@ -210,7 +210,7 @@ impl RefusalText {
     }
 }
 
-/// A text without quoted parts. An apostrophe inside a word is no quote.
+/// A text without quoted parts. An apostrophe inside a word is not a quote.
 fn unquoted(text: &str) -> String {
     let mut rest = text;
     let mut without = String::with_capacity(text.len());

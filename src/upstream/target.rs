@@ -75,7 +75,7 @@ impl BaseUrl {
 
     /// The upstream's URI for a client's request target. The query is kept byte for byte.
     ///
-    /// - A base with a path stands for the `/v1` of the client, whether the client writes it or not.
+    /// - A base with a path replaces the `/v1` of the client, whether the client writes it or not.
     /// - A base without a path gets the client's path as it is.
     /// - A client's path that begins with the base's path is kept, so that path is not repeated.
     /// - An Azure path, `/openai/deployments/…`, replaces the base's own `/openai` and what follows it.

@@ -14,7 +14,7 @@ use crate::model::{DONE, GO_ON, Model, Seen, listing, recall_target};
 /// How often most agents call their shell for something new.
 const LISTINGS: usize = 40;
 
-/// Where results begin to be cleared; what an agent sends first has about as many tokens.
+/// Where results begin to be cleared; an agent's first request has about as many tokens.
 const TRIGGER: &str = "clear_tool_results = { when = 'any', trigger = { tokens = 20000 } }";
 
 /// A window that a session with bound thinking reaches.
@@ -32,7 +32,7 @@ const PART: usize = 5000;
 /// An agent, and the way in which it is told of abridge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Agent {
-    /// With a provider of its own in `config.toml`.
+    /// With its own provider in `config.toml`.
     Codex,
     /// With `openai_base_url` alone: it tries a WebSocket first, and cuts what its shell has written to 10,000 bytes.
     CodexWithBaseUrl,
@@ -43,7 +43,7 @@ enum Agent {
     ClaudeCodeWithMcp,
     /// With abridge's MCP server, and a provider that speaks Anthropic Messages.
     OpencodeWithMcp,
-    /// With a model whose thinking is bound to what stands before it.
+    /// With a model whose thinking is bound to what precedes it.
     ClaudeCodeWithBoundThinking,
     /// openai-agents, in OpenAI Responses.
     OpenAiAgents,
@@ -132,7 +132,7 @@ async fn many_calls(agent: Agent, program: PathBuf) -> String {
             assert!(agent.shows(text, number + 1), "result {number} of request {turn}: {text}");
         }
         if agent == Agent::ClaudeCodeWithBoundThinking {
-            // What was thought before a pass leaves at it; what is thought behind it stays.
+            // Everything that was thought before a pass leaves at it; everything that is thought after it stays.
             let kept = request.thinking.first().copied().unwrap_or(turn);
             assert_eq!(request.thinking, (kept..turn).collect::<Vec<_>>());
             assert!(if now == 0 { kept == 0 } else { kept >= now }, "{now} cleared, {:?}", request.thinking);
@@ -224,7 +224,7 @@ impl Agent {
         }
     }
 
-    /// What is there in the folder of clients if it is installed.
+    /// Returns what is there in the folder of clients if it is installed.
     fn program(self) -> &'static str {
         match self {
             Self::Codex | Self::CodexWithBaseUrl | Self::CodexWithMcp => "node_modules/.bin/codex",
@@ -299,7 +299,7 @@ impl Session {
         let setup = if agent.speaks_responses() {
             Setup::before(&upstream)
         } else {
-            // As README.md says; what the other upstream is asked for, nobody answers.
+            // As README.md says; what the other upstream is asked for, no one answers.
             let named = format!("anthropic={}", upstream.origin());
             Setup::to(ClosedPort::new().url()).argument("--upstream").argument(named)
         };
@@ -362,7 +362,7 @@ impl Session {
         format!("http://{}/abridge/mcp", self.abridge.address())
     }
 
-    /// The agent as it is run without anybody to ask, in a home of its own and with nothing of this environment.
+    /// The agent as it is run without anyone to ask, in its own home and with nothing of this environment.
     fn command(&self, prompt: &str, resumed: bool) -> Command {
         if let Some(script) = self.agent.script() {
             return self.script(script, prompt);

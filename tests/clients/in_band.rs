@@ -65,7 +65,7 @@ async fn converse(mut wire: Wire) {
     }
 }
 
-/// What the model does with a request that has so many calls.
+/// Returns what the model does with a request that has so many calls.
 fn act(request: &str, n_calls: usize) -> Vec<Act> {
     let id = |kind: &str| -> &'static str { format!("{kind}_{n_calls}").leak() };
     if n_calls < QUERIES {

@@ -13,10 +13,10 @@ use tokio::sync::watch;
 
 use crate::it::support::{Wire, upstream};
 
-/// What it says last.
+/// The last words of the model.
 pub(crate) const DONE: &str = "All of it is done.";
 
-/// What the user says when a session goes on.
+/// The user's words when a session goes on.
 pub(crate) const GO_ON: &str = "Go on with what was interrupted.";
 
 const LINES: usize = 500;
@@ -27,11 +27,11 @@ const SHELLS: [&str; 4] = ["exec_command", "Bash", "bash", READER];
 /// The tool of the examples.
 pub(crate) const READER: &str = "read_file";
 
-/// What is told to the model of one session, and what it has seen.
+/// The instructions to the model of one session, and the requests that it has seen.
 pub(crate) struct Model {
     /// How many listings it asks for.
     listings: usize,
-    /// What it puts behind the URL in a placeholder.
+    /// The query that it adds to the URL of a placeholder.
     query: String,
     /// A URL that it then has the shell wait for; without one it has a cleared listing read.
     held_url: Option<String>,
@@ -52,7 +52,7 @@ pub(crate) struct Seen {
     pub(crate) calls: Vec<(String, String)>,
     /// The texts of the results, with the ids of their calls.
     pub(crate) results: Vec<(String, String)>,
-    /// For each thinking or reasoning, how many results stand before it.
+    /// For each thinking or reasoning, how many results precede it.
     pub(crate) thinking: Vec<usize>,
     /// Whether it has [`GO_ON`].
     resumed: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Seen {
     stream: bool,
 }
 
-/// What the model answers.
+/// An answer of the model.
 pub(crate) enum Step<'a> {
     /// Calls of the shell with this name, or of the tool that reads payloads, one for each line.
     Call { shell: &'a str, commands: String },
@@ -226,7 +226,7 @@ impl Seen {
                         self.call(&mut open, text(&block["id"]), block["input"].to_string());
                     }
                     "thinking" => self.thinking.push(self.results.len()),
-                    // The results of a turn stand in the message behind it.
+                    // The results of a turn are in the message after it.
                     _ if of_model && !open.is_empty() => unanswered(&open)?,
                     "tool_result" => self.result(&mut open, text(&block["tool_use_id"]), text(&block["content"]))?,
                     _ => {}

@@ -260,7 +260,7 @@ impl Client {
     }
 }
 
-/// A login with `ChatGPT` that nobody has signed.
+/// A login with `ChatGPT` that no one has signed.
 fn login() -> String {
     use base64::Engine as _;
     let part = |json: String| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json);

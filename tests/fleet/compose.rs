@@ -18,7 +18,7 @@ use crate::it::support::{Abridge, Setup, Wire, binary, chat, request, within};
 const HAPROXY: &str = "/usr/sbin/haproxy";
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/compose");
 
-/// The balancer of the examples, in front of these processes.
+/// The balancer of the examples, in front of the processes.
 struct Balancer {
     address: SocketAddr,
     process: Child,

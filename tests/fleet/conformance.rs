@@ -205,7 +205,7 @@ async fn beyond_its_size<S: Open>(engine: &Engine) {
         assert_eq!(put(store, 9).await.unwrap_err().kind, StoreErrorKind::Full);
         assert_eq!(store.get(key(&dense(8, 20_000))).await.unwrap(), Some(dense(8, 20_000)));
     }
-    // What one of them has just written needs no room, and what only the other one has written does not either.
+    // Texts that one of them has just written need no room, nor do those that only the other has written.
     put(&one, 8).await.unwrap();
     let again =
         async |n: u8| other.put_again(vec![(key(&dense(n, 20_000)), dense(n, 20_000).into())], Lifetime::Usual).await;

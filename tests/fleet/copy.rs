@@ -1,4 +1,4 @@
-//! `abridge store copy`: what a file had is served by a fleet, under the same handles, and back; encrypted or not.
+//! `abridge store copy`: the texts of a file are served by a fleet, under the same handles, and back; encrypted or not.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -49,7 +49,7 @@ fn store_of(engine: &Engine, lines: &str, folder: &Path, arguments: &[&str]) -> 
     command.env("STORE_SECRET", secret()).output().unwrap()
 }
 
-/// What the upstream gets of a result and of a conversation that is summarised.
+/// Returns what the upstream gets of a result and of a conversation that is summarised.
 async fn sent(abridge: &Abridge, upstream: &Summarizer) -> [Vec<u8>; 2] {
     let mut sent = Vec::new();
     for body in [with_results(&[long_text(1)]), talk("a", 3)] {

@@ -18,7 +18,7 @@ async fn a_postgres_whose_disk_is_full_takes_no_new_text_and_gives_those_it_has(
     let Some(postgres) = Postgres::start().await else { return };
     let fill = async |engine: &Engine| {
         let Engine::Postgres(postgres) = engine else { unreachable!() };
-        // What was written in vain is not made free.
+        // Everything that was written in vain is not made free.
         postgres.run("ALTER SYSTEM SET autovacuum = off").await;
         postgres.run("SELECT pg_reload_conf()").await;
         engine.limit_files(Some(FULL));

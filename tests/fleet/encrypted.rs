@@ -17,7 +17,7 @@ async fn a_certificate_that_nobody_has_signed_is_refused_unless_the_settings_nam
         let options = Options {
             url: format!("{}?sslmode=require", engine.url()),
             settings: Settings { ca_file, ..engine.settings("") },
-            // With a secret, what cannot be reached is no error at start.
+            // With a secret, what cannot be reached is not an error at start.
             secrets: Secrets::parse(Some(&"0a".repeat(32)), None).unwrap(),
             clock: EngineClock::engine(),
             fresh: None,

@@ -1,4 +1,4 @@
-//! The engines, as Debian packages them, each with a folder and a port of its own; and what is done alike with each.
+//! The engines, as Debian packages them, each with its own folder and port; and what is done alike with each.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -153,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// What the rows of payloads are named.
+    /// Returns what the rows of payloads are named.
     pub(crate) async fn payload_rows(&self) -> Vec<Vec<u8>> {
         match self {
             Self::Postgres(postgres) => {
@@ -256,7 +256,7 @@ pub(crate) fn replica_of(engine: &str, upstream: String, url: String, timeout: &
 /// these tests takes it while this process lives, which holds the UDP port of the same number.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Other runs of these tests begin elsewhere.
+    // Other runs of the tests begin elsewhere.
     let first = std::process::id() % 100 * 100;
     loop {
         let port = 12_000 + (first + u32::from(NEXT.fetch_add(1, Ordering::Relaxed))) % 20_000;

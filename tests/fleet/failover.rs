@@ -148,7 +148,7 @@ async fn a_cluster_serves_all_again_after_a_primary_was_killed() {
         }
     })
     .await;
-    // It comes back as a replica, and without one for its slots nothing would be confirmed.
+    // It returns as a replica, and without one for its slots nothing would be confirmed.
     nodes[0].serve().await;
     load.until_more(40).await;
     let (n_named, missing) = load.missing("redis", last).await;

@@ -50,7 +50,7 @@ impl Scene {
         Self { engine, upstream, abridge }
     }
 
-    /// What the upstream gets of this result, and how long the client waits.
+    /// Returns what the upstream gets of this result, and how long the client waits.
     async fn send(&self, seed: usize) -> (Bytes, Duration) {
         let began = Instant::now();
         let reply = ask(&self.abridge, with_results(&[text(seed)])).await;
@@ -109,7 +109,7 @@ async fn a_killed_engine_delays_no_request_and_loses_nothing(engine: Engine) {
         scene.go_on_without_waiting(10 * round..10 * round + 6).await;
         assert_eq!(scene.readyz().await, "ready, degraded: store\n");
         assert!(scene.metrics().await.contains("abridge_store_up 0\n"));
-        // What was stored before stays taken out.
+        // Everything that was stored before stays taken out.
         assert_eq!(recalls(&scene.send(0).await.0), [handle.as_str()]);
         scene.engine.serve().await;
         let recovered = scene.recovers(10 * round).await;
@@ -412,7 +412,7 @@ async fn a_request_that_stores_nothing_new_asks_redis_once_and_a_short_one_never
         let body = with_results(&[texts]);
         ask(&scene.abridge, &body).await;
         let mut fewest = u64::MAX;
-        // What is exchanged and swept meanwhile counts, too.
+        // Everything that is exchanged and swept meanwhile counts, too.
         for _ in 0..5 {
             let before = redis.n_steps();
             ask(&scene.abridge, &body).await;

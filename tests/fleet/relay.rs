@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// A relay; what it accepts goes to one engine.
+/// A relay to one engine.
 pub(crate) struct Relay {
     port: u16,
     mode: watch::Sender<Mode>,
@@ -22,7 +22,7 @@ pub(crate) enum Mode {
     Pass,
     /// They pass later.
     Delay(Duration),
-    /// They wait until there is another mode. Nobody is told, and no connection ends.
+    /// They wait until there is another mode. No one is told, and no connection ends.
     Hold,
 }
 
@@ -44,7 +44,7 @@ impl Relay {
                         (client.into_split(), engine.into_split());
                     let both = [(from_client, to_engine), (from_engine, to_client)];
                     let [up, down] = both.map(|(from, to)| pass(from, to, modes.clone()));
-                    // When one side ends, so does the other.
+                    // When one side ends, the other ends, too.
                     tokio::select! { _ = up => {}, _ = down => {} }
                 });
             }
@@ -64,7 +64,7 @@ impl Relay {
 
 // === helpers ===
 
-/// Hands on what is read. What is delayed does not delay what is read behind it.
+/// Hands on what is read. A delayed piece does not delay what is read after it.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut modes: watch::Receiver<Mode>) -> io::Result<()> {
     let (read, mut queue) = mpsc::unbounded_channel();
     let reading = async {

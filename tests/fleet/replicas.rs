@@ -25,7 +25,7 @@ pub(crate) fn text(seed: usize) -> String {
     format!("{seed}: a line of what a tool has printed\n").repeat(200)
 }
 
-/// Sends a chat on a connection of its own.
+/// Sends a chat on its own connection.
 pub(crate) async fn ask(abridge: &Abridge, body: impl AsRef<[u8]>) -> Reply {
     let mut client = abridge.connect().await;
     client.send(chat(body)).await;
@@ -159,7 +159,7 @@ async fn a_window_that_one_process_learns_is_known_to_all(engine: Engine) {
     let listing = r#"{"object":"list","data":[{"id":"house-model","max_model_len":16000}]}"#;
     second.answer("200 OK", &["connection: close"], listing).await;
 
-    // This one asks nobody.
+    // This one asks no one.
     let upstream = Summarizer::playing([]).await;
     let start = || engine.replica_to(upstream.url().to_owned()).with(lines).start();
     let other = start().await;
@@ -178,7 +178,7 @@ async fn a_window_that_one_process_learns_is_known_to_all(engine: Engine) {
     assert!(upstream.chats().pop().unwrap().body.len() < body.len(), "it is known before the first request");
 }
 
-/// What the upstream gets. It bills 1.55 times as many tokens as a quarter of the bytes.
+/// Returns what the upstream gets. It bills 1.55 times as many tokens as a quarter of the bytes.
 async fn sent(upstream: &mut Upstream, abridge: &Abridge, body: &str) -> Bytes {
     let answering = async {
         let mut call = upstream.request().await;

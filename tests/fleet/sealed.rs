@@ -273,7 +273,7 @@ async fn what_was_tampered_with_is_not_read_and_requests_go_on(engine: Engine) {
     for body in [whole, talk("a", 3)] {
         assert_eq!(ask(&other, body).await.head.status(), 200);
     }
-    // What is stored from now on is read.
+    // Everything that is stored from now on is read.
     assert_eq!(ask(&other, with_results(&[long_text(2)])).await.head.status(), 200);
     let target = recalls(&upstream.chats().pop().unwrap().body).pop().unwrap();
     assert_eq!(get(&one, &target).await.body, long_text(2));

@@ -1,4 +1,4 @@
-//! Two versions on one engine: what a later one has stored in a way that this one does not know.
+//! Two versions on one engine: rows of a later one in a format that this one does not know.
 
 use abridge_proxy::payload::{ChainKey, Keys, Lifetime, Place};
 use abridge_proxy::store::secret::Secrets;

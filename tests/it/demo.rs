@@ -315,7 +315,7 @@ fn the_demo_needs_no_network() {
         let output = alone.arg(&demo).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     } else {
-        // What is left of other machines are the proxies of the variables, and those are dead ends.
+        // Everything that is left of other machines are the proxies of the variables, and those are dead ends.
         assert!(machine.demo(&[]).status.success());
     }
     machine.has_nothing_left();

@@ -1,4 +1,4 @@
-//! `abridge doctor`: what is well, and each fault with its fix.
+//! `abridge doctor`: its checks, and each fault with its fix.
 
 use std::net::TcpListener;
 use std::path::Path;

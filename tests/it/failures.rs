@@ -52,7 +52,7 @@ async fn a_host_that_does_not_exist_is_a_502() {
 
 #[tokio::test]
 async fn a_connection_that_does_not_come_about_in_time_is_a_504() {
-    // A full queue of connections: what comes then is left without an answer by the kernel.
+    // A full queue of connections: everything that comes then is left without an answer by the kernel.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();

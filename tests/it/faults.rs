@@ -207,7 +207,7 @@ async fn a_refusal_that_comes_while_the_body_is_still_being_sent_comes_back() {
         assert_eq!((reply.head.status(), &reply.body[..]), (413, &b"too long"[..]));
         assert_eq!(reply.head.get("x-abridge-error"), None);
 
-        // What is left of that request never stands before another one.
+        // Everything that is left of that request never precedes another one.
         scene.client.send(request("GET", "/v1/models", &[])).await;
         let mut next = scene.upstream.request().await;
         assert_eq!(next.head.target(), "/v1/models");
@@ -223,7 +223,7 @@ async fn an_upstream_that_refuses_and_hangs_up_in_the_middle_of_a_body_is_heard_
         scene.client.send(post("/v1/chat/completions", &[], long_body())).await;
         let mut call = scene.upstream.request().await;
         call.answer("413 Content Too Large", &["connection: close"], "too long").await;
-        // Closed with bytes that nobody has read: the kernel sends a reset behind the answer, or before it is read.
+        // Closed with bytes that no one has read: the kernel sends a reset after the answer, or before it is read.
         call.into_wire().reset();
         let reply = scene.client.reply().await;
         if reply.head.status() != 413 {
@@ -301,11 +301,11 @@ async fn an_unsolicited_response_of_the_upstream_answers_no_request() {
     ];
     for unasked in surplus {
         let mut scene = Scene::new().await;
-        // Right behind an answer, in one piece with it: its length says where it ends.
+        // Right after an answer, in one piece with it: its length says where it ends.
         let mut call = scene.ask(chat(PLAIN)).await;
         call.send([&head("200 OK", &["content-length: 2"])[..], b"{}", unasked.as_bytes()].concat()).await;
         assert_eq!(scene.client.reply().await.body, "{}");
-        // And on a connection that lies in the pool.
+        // And on a connection that is in the pool.
         let mut other = scene.ask(chat(PLAIN)).await;
         other.json("{}").await;
         assert_eq!(scene.client.reply().await.body, "{}");

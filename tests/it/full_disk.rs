@@ -9,7 +9,7 @@ use crate::support::{Exchange, Scene, Setup, Upstream, chat, request};
 const ALARM: &str = "the store failed: requests go on without the edits that need it";
 const OVER: &str = "the store works again";
 
-/// Sends a conversation that nobody has sent before; what went upstream of it.
+/// Sends a conversation that no one has sent before; what went upstream of it.
 async fn upstream_got(scene: &mut Scene, call: &mut Option<Exchange>, body: &str) -> Vec<u8> {
     scene.client.send(chat(body)).await;
     let mut now = match call.take() {
@@ -56,7 +56,7 @@ async fn a_full_disk_and_its_recovery_are_logged_once_each() {
         assert!(lines[alarms].contains("ERROR") && lines[alarms].contains("kind=\"full\""), "{lines:?}");
         assert_eq!(scene.abridge.said(OVER, alarms).await.len(), alarms);
 
-        // What is stored can be read meanwhile.
+        // Everything that is stored can be read meanwhile.
         scene.client.send(request("GET", &first[0], &[])).await;
         assert_eq!(scene.client.reply().await.body, long_text(1));
 

@@ -67,7 +67,7 @@ impl Rig {
         Self { planner: Planner::new(settings), seed, answers: Answers::default() }
     }
 
-    /// What the handler answers: something shorter, something as long, no text, or nonsense.
+    /// Returns what the handler answers: something shorter, something as long, no text, or nonsense.
     fn answer(&self, ask: &HandlerAsk) -> Answer {
         let AskedText::Whole(text) = &ask.text else { return Answer::Failed };
         let dice = BuildHasherDefault::<DefaultHasher>::default().hash_one((self.seed, text, &ask.arguments, ask.edit));

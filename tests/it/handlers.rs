@@ -95,7 +95,7 @@ async fn an_answer_stands_in_place_of_a_cleared_result_is_asked_for_once_and_sta
         asked.iter().all(|other| other["conversation"] == first["conversation"] && first["conversation"].is_string())
     );
 
-    // What was taken out is not lost.
+    // Everything that was taken out is not lost.
     let mut client = abridge.connect().await;
     let sent = upstream.chats().pop().unwrap().body;
     client.send(request("GET", &recalls(&sent)[0], &[])).await;

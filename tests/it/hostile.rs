@@ -1,4 +1,4 @@
-//! Bodies that nobody should send. The upstream gets the same bytes, and its answer comes back.
+//! Bodies that no one should send. The upstream gets the same bytes, and its answer returns.
 
 use crate::support::bodies::{DANGLING, assert_patched};
 use crate::support::{Scene, chat};

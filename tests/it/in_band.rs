@@ -19,7 +19,7 @@ mod servers;
 
 // === scenes ===
 
-/// Sends the request; what the upstream got.
+/// Sends the request, and returns what the upstream got.
 async fn ask(scene: &mut Scene, api: Api, stream: bool) -> (Exchange, String) {
     let fields = ["content-type: application/json", ANN, "accept-encoding: gzip"];
     send(scene, post(api.path(), &fields, api.request(stream))).await
@@ -55,7 +55,7 @@ fn grep(handle: &str) -> Act {
 /// A thought that no handle contains.
 const THOUGHT: &str = "The line is in the first result.";
 
-/// What the model reads of the first result.
+/// Returns what the model reads of the first result.
 fn line() -> String {
     format!("4712:{}", long_text(1).lines().nth(4711).unwrap())
 }

@@ -10,10 +10,10 @@ use crate::support::{Scene, Setup, chat, post, request, validator, within};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// Nobody has it.
+/// No one has it.
 const UNKNOWN: &str = "/abridge/recall/00000000000000000000000000";
 
-/// What the upstream gets of a caller's request.
+/// Returns what the upstream gets of a caller's request.
 async fn sent(scene: &mut Scene, key: &str, body: &str) -> Vec<u8> {
     let mut client = scene.abridge.connect().await;
     client.send(post(CHAT, &[&format!("authorization: Bearer {key}")], body)).await;
@@ -72,7 +72,7 @@ async fn a_result_that_imitates_a_placeholder_is_treated_as_a_result() {
     assert_eq!((control.len(), got.len()), (written.len(), written.len()));
     let mut n_cleared = 0;
     for (n, text) in texts.iter().enumerate() {
-        // Behind the user's message, each result has its call before it.
+        // After the user's message, each result has its call before it.
         let at = 2 + 2 * n;
         if imitations.contains(text) {
             assert_eq!(got[at], written[at], "as it came");

@@ -1,4 +1,4 @@
-//! What a person looks at: status, the changes of a request and its messages, payloads; over HTTP and from the command line.
+//! Inspection: status, the changes of a request and its messages, payloads; over HTTP and from the command line.
 
 use std::path::Path;
 use std::process::Command;
@@ -76,7 +76,7 @@ struct Payload {
     bytes: usize,
 }
 
-/// What a command has printed.
+/// The output of a command.
 struct CommandOutput {
     code: i32,
     out: Vec<u8>,
@@ -110,7 +110,7 @@ fn run_at(url: &str, args: &[&str]) -> CommandOutput {
     }
 }
 
-/// What a path of abridge itself answers.
+/// Returns what a path of abridge itself answers.
 async fn get(abridge: &Abridge, target: &str) -> Reply {
     let mut client = abridge.connect().await;
     client.send(format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{OPERATOR}\r\nconnection: close\r\n\r\n")).await;
@@ -162,7 +162,7 @@ async fn kept(abridge: &Abridge, id: &str) -> Document {
     .await
 }
 
-/// A call that nobody answered, a result that is too long, and results that are too old.
+/// A call that no one answered, a result that is too long, and results that are too old.
 fn eventful() -> (String, Vec<String>) {
     let mut texts: Vec<_> = (0..4).map(|n| format!("{n} ").repeat(2000)).collect();
     texts.push(long_text(1));
@@ -265,7 +265,7 @@ async fn a_diff_shows_each_message_with_its_texts_and_no_key() {
     let cut_out = texts[4].lines().nth(3000).unwrap();
     assert!(full.text().contains(&format!("\n- {cut_out}\n")) && !diff.contains(cut_out));
 
-    // What was taken out comes back byte for byte.
+    // Everything that was taken out returns byte for byte.
     let clear = |message: usize| changes.iter().find(|change| change.message == message && change.handle.is_some());
     for (message, text) in [(2, &texts[0]), (10, &texts[4])] {
         let change = clear(message).unwrap();

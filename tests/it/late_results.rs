@@ -1,4 +1,4 @@
-//! What becomes of conversations in which results come late, when the model has gone on without them.
+//! What becomes of conversations in which results arrive late, when the model has gone on without them.
 
 use std::collections::BTreeSet;
 
@@ -51,13 +51,13 @@ impl Request {
         self.plan.report.changes.iter().filter(|change| change.action.label() == "clear").count()
     }
 
-    /// Where nothing guards it, what is cleared may be shorter than what stands for it.
+    /// Where nothing guards it, what is cleared may be shorter than what replaces it.
     fn may_grow(&self, before: &Self, policy: &str) -> usize {
         let placeholder = if policy.contains("growth_guard = false") { 60 } else { 0 };
         placeholder * self.n_cleared().saturating_sub(before.n_cleared())
     }
 
-    /// What was done to the first `n` messages, but those of rounds of which results may come late.
+    /// Returns what was done to the first `n` messages, but those of rounds of which results may arrive late.
     fn done_beside_late(&self, messages: &[Message], n: usize) -> Vec<Action> {
         let mut actions: Vec<_> = self.plan.report.changes.iter().map(|change| change.action).collect();
         actions.retain(|action| message_of(*action).is_some_and(|at| at < n && !messages[at].json.contains(LATE)));
@@ -73,7 +73,7 @@ impl Request {
 }
 
 /// The tokens of what has come, of what is put in for results that are missing, and of messages that are there again with
-/// calls whose results have come late.
+/// calls whose results have arrive late.
 fn new_tokens(messages: &[Message], from: usize, to: usize) -> usize {
     const MISSING: usize = 40;
     let new = &messages[from..to];
@@ -108,7 +108,7 @@ proptest! {
         }
     }
 
-    /// Beside that round, what went out goes out again, but for what is cleared or left out now.
+    /// Beside that round, what went out goes out again, except for what is cleared or left out now.
     #[test]
     fn a_late_result_changes_nothing_but_its_own_round(
         layout in layout(),

@@ -77,7 +77,7 @@ impl Scene {
     }
 }
 
-/// What the totals of all lines of `abridge savings --json` are.
+/// The totals of all lines of `abridge savings --json`.
 #[derive(Debug, Default, Deserialize)]
 struct Sums {
     requests: u64,
@@ -226,7 +226,7 @@ async fn the_ledger_outlives_the_process_and_is_read_without_one() {
     later.signal("KILL");
     later.exit().await;
 
-    // What was counted in the last seconds is lost with a kill; it was stored here, because it was asked for.
+    // A kill loses the counts of the last seconds; these were stored, because they were asked for.
     let stored = savings(&copy, &at, &["--csv", "--by", "client"]);
     assert!(stored.starts_with("name,dry_run,requests,"), "{stored}");
     assert!(stored.contains("\"unknown\",false,16,"), "{stored}");

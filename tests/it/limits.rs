@@ -1,4 +1,4 @@
-//! Every limit, at the limit: what is over it gets a clear answer, and what is under it is served.
+//! Every limit, at the limit: everything that is over it gets a clear answer, and what is under it is served.
 
 use bytes::Bytes;
 use http_body_util::Full;

@@ -51,9 +51,9 @@ mod memory; // memory use, idle and under load
 mod messages; // keys, versions and thinking of Anthropic Messages
 mod metrics; // GET /abridge/metrics, and the log line of a request
 mod models; // `abridge models`
-mod once;
+mod once; // editing is idempotent
 mod origins; // requests of pages in a browser
-mod otel; // editing is idempotent
+mod otel; // traces and metrics for a collector
 mod passthrough; // unedited requests and answers keep their bytes
 mod properties; // properties of patching, on generated conversations
 mod recall; // reading originals back

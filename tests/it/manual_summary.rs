@@ -1,4 +1,4 @@
-//! Summaries that somebody asks for: `POST /abridge/summarize`, and `abridge summarize`.
+//! Summaries that someone asks for: `POST /abridge/summarize`, and `abridge summarize`.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! `POST /abridge/mcp`: what was taken out, read back with the tools of a Model Context Protocol server.
+//! `POST /abridge/mcp`: recalls with the tools of a Model Context Protocol server.
 #![expect(clippy::disallowed_types, reason = "messages of the protocol, made and read here")]
 #![expect(clippy::string_slice, reason = "ASCII")]
 
@@ -53,7 +53,7 @@ async fn result_of(at: SocketAddr, shown: &str, method: &str, params: Value) -> 
     answer["result"].take()
 }
 
-/// What a tool answers, and whether that is an error.
+/// Returns what a tool answers, and whether that is an error.
 async fn call(at: SocketAddr, shown: &str, tool: &str, arguments: Value) -> (String, bool) {
     let result = result_of(at, shown, "tools/call", json!({"name": tool, "arguments": arguments})).await;
     (result["content"][0]["text"].as_str().unwrap().to_owned(), result["isError"] == true)
@@ -100,7 +100,7 @@ async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_r
     assert!(part.starts_with(&text[100..150]) && part.contains("[bytes 100-150 of "), "{part}");
     let (all, _) = call(at, ANN, "recall", json!({"handle": handle, "offset": 0, "limit": 10_000_000})).await;
     assert!(all.len() < 70_000 && all.ends_with("; go on with offset=65536]"), "{}", all.len());
-    // What the model reads with the tool is not truncated again.
+    // A text that the model reads with the tool is not truncated again.
     let answered = json!({"handle": handle}).to_string();
     let asked = with_results(&[text[..100_000].to_owned()]).replace(
         "\"name\":\"bash\",\"arguments\":\"{\\\"n\\\":0}\"",

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Scene, offloads::recalls, post, request, scripts::any_path};
 
-/// What a part of a result is.
+/// The kind of a part of a result.
 #[derive(Clone, Debug)]
 enum Part {
     Text(usize),
@@ -90,7 +90,7 @@ impl Part {
         }
     }
 
-    /// What is stored of it, if it is cleared.
+    /// Returns what is stored of it, if it is cleared.
     fn payload(&self, path: &str) -> Option<Vec<u8>> {
         let wrapped = |bytes| STANDARD.encode(bytes) + "\n";
         match self {

@@ -30,7 +30,7 @@ async fn text(abridge: &Abridge, fields: &[&str]) -> (String, String) {
     (kind, String::from_utf8(reply.body.to_vec()).unwrap())
 }
 
-/// What it says as soon as this holds: what has ended is counted a moment later.
+/// Returns what it says as soon as this holds: everything that has ended is counted a moment later.
 pub(crate) async fn scraped(abridge: &Abridge, holds: impl Fn(&Scrape) -> bool) -> Scrape {
     let asking = async {
         loop {
@@ -43,7 +43,7 @@ pub(crate) async fn scraped(abridge: &Abridge, holds: impl Fn(&Scrape) -> bool) 
     within("the numbers", asking).await
 }
 
-/// What it says when so many requests have ended.
+/// Returns what it says when so many requests have ended.
 pub(crate) async fn after(abridge: &Abridge, n_requests: u64) -> Scrape {
     let scrape = scraped(abridge, |scrape| scrape.sum("abridge_requests_total") >= n_requests).await;
     assert_eq!(scrape.sum("abridge_requests_total"), n_requests, "{scrape:?}");
@@ -57,7 +57,7 @@ fn usage(prompt: u64, cached: u64, completion: u64) -> String {
     )
 }
 
-/// Sends a request on a connection of its own, and answers it.
+/// Sends a request on its own connection, and answers it.
 async fn asked(scene: &mut Scene, request: impl AsRef<[u8]>, status: &str, answer: impl AsRef<[u8]>) -> Vec<u8> {
     let mut client = scene.abridge.connect().await;
     client.send(request).await;
@@ -123,9 +123,9 @@ async fn tokens_are_counted_as_billed_and_what_a_cache_can_serve_beside_what_it_
     asked(&mut scene, chat(DANGLING), OK, usage(1000, 0, 7)).await;
     after(&scene.abridge, 1).await;
     asked(&mut scene, chat(DANGLING), OK, usage(1000, 600, 9)).await;
-    // Another caller's cache is another one.
+    // Another caller's cache is different.
     asked(&mut scene, post(CHAT, &["authorization: Bearer other"], DANGLING), OK, usage(1000, 0, 1)).await;
-    // What is refused is not billed.
+    // Everything that is refused is not billed.
     asked(&mut scene, chat(DANGLING), "429 Too Many Requests", "{}").await;
     let scrape = after(&scene.abridge, 4).await;
     let model = "gen_ai_operation_name=\"chat\",gen_ai_request_model=\"m\"";
@@ -151,7 +151,7 @@ async fn only_so_many_models_have_numbers_of_their_own() {
     let named = |name: &str| {
         DANGLING.replace("\"model\":\"m\"", &format!("\"model\":{}", serde_json::to_string(name).unwrap()))
     };
-    // What no upstream has answered for is no model.
+    // What no upstream has answered for is not a model.
     asked(&mut scene, chat(named("refused")), "404 Not Found", "{}").await;
     let hostile = "a\"b\\c\nd";
     asked(&mut scene, chat(named(hostile)), OK, usage(1, 0, 1)).await;

@@ -1,4 +1,4 @@
-//! `abridge models`: what is known of models, and who says so.
+//! `abridge models`: context windows and encodings, and their sources.
 
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};

@@ -1,4 +1,4 @@
-//! What was edited once needs no edit, under any policy.
+//! An edited body needs no edit, under any policy.
 
 use abridge_proxy::{
     conversation::Role,
@@ -194,7 +194,7 @@ impl Passes<'_> {
         let changed: Vec<_> = texts(once).into_iter().zip(texts(twice)).filter(|(once, twice)| once != twice).collect();
         let is_near = |(once, twice): &(String, String)| gauge.text(once) <= gauge.text(twice) + LUCK;
         let were_cut = changed.iter().all(|(once, _)| !came.contains(once));
-        // Placeholders may be of any length where they need not be shorter than what they stand for.
+        // Placeholders may be of any length where they need not be shorter than what they replace.
         let longest = texts(twice).iter().filter(|text| !came.contains(text)).map(|text| gauge.text(text)).max();
         let luck = if self.settings.clear_tool_results.growth_guard {
             LUCK * changed.len()
@@ -231,7 +231,7 @@ impl Passes<'_> {
 
 proptest! {
     /// In the usual order, where each edit sees what those before it have left, and nothing came late: a result that was
-    /// moved counts as read behind the place that it came from.
+    /// moved counts as read after the place that it came from.
     #[test]
     fn an_edited_body_needs_no_edit_under_any_policy(
         policy in policy(),

@@ -1,5 +1,5 @@
 //! Pages in a browser on this machine, and what is the upstream's: under a foreign name they get nothing, and from a foreign
-//! origin nothing that abridge's own key would pay for. Who is no browser is not asked.
+//! origin nothing that abridge's own key would pay for. Who is not a browser is not asked.
 
 use crate::failures::refused;
 use crate::support::bodies::{DANGLING, PLAIN};

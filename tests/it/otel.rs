@@ -17,7 +17,7 @@ use crate::support::offloads::{long_text, with_results};
 use crate::support::upstream::whole;
 use crate::support::{Abridge, ClosedPort, Exchange, Setup, Upstream, chat, post, within};
 
-/// What a collector has received.
+/// A collector, with everything it has received.
 struct Collector {
     origin: String,
     posts: mpsc::UnboundedReceiver<(String, Bytes)>,

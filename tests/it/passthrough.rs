@@ -1,4 +1,4 @@
-//! Zero edits: what one side sends is what the other side gets.
+//! Zero edits: each side gets what the other sends.
 
 use crate::support::bodies::PLAIN;
 use crate::support::upstream::head;
@@ -240,7 +240,7 @@ async fn a_body_arrives_whatever_the_method_and_none_is_made_up() {
 async fn the_body_of_a_get_is_no_request_of_its_own() {
     let hidden = "GET /v1/hidden HTTP/1.1\r\nhost: localhost\r\n\r\n";
     for method in ["GET", "HEAD"] {
-        // Each with a proxy of its own: a connection of the one before could still be in the pool while it closes.
+        // Each with its own proxy: a connection of the one before could still be in the pool while it closes.
         let mut scene = Scene::new().await;
         let head = request(method, "/v1/files", &["transfer-encoding: chunked"]);
         scene.client.send([head, framed(hidden), b"0\r\n\r\n".to_vec()].concat()).await;

@@ -1,4 +1,4 @@
-//! What was taken out of a conversation, got back: over HTTP, as a file, from the command line.
+//! Recalls: over HTTP, as a file, from the command line.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -64,7 +64,7 @@ async fn originals_can_be_recalled_whole_and_in_parts() {
         let head = scene.client.head().await;
         assert_eq!((head.status(), head.get("content-length")), (200, Some("0")), "{part}");
     }
-    // Nothing came behind the head: the connection is at the next answer.
+    // Nothing came after the head: the connection is at the next answer.
     assert_eq!(get(&mut scene.client, "/abridge/healthz").await.head.status(), 200);
 }
 
@@ -171,7 +171,7 @@ async fn a_restart_keeps_handles() {
     for (handle, text_before) in handles.iter().zip(&texts) {
         assert_eq!(text(&get(&mut scene.client, handle).await), text_before);
     }
-    // The same conversation is rewritten as it was, but for the port of this run.
+    // The same conversation is rewritten as it was, except for the port of this run.
     let after = upstream_got(&mut scene, chat(with_results(&texts))).await;
     assert_eq!(recalls(&after), handles);
 }
@@ -318,7 +318,7 @@ impl Store {
         Self { config: abridge.config().to_owned() }
     }
 
-    /// Where a process of these tests has its store if it is not told otherwise.
+    /// Where a process of the tests has its store if it is not told otherwise.
     fn file(&self) -> std::path::PathBuf {
         self.config.with_file_name("abridge").join("store.redb")
     }

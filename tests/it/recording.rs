@@ -24,7 +24,7 @@ async fn recorded() -> (Scene, TempDir) {
     (Scene { upstream, abridge, client }, folder)
 }
 
-/// The one exchange that was recorded. What is still to be written is written before the process ends.
+/// The one exchange that was recorded. Everything that is still to be written is written before the process ends.
 async fn only(abridge: Abridge, folder: &Path) -> Exchange {
     abridge.signal("TERM");
     abridge.exit().await;

@@ -28,7 +28,7 @@ fn conversation(calls: &[&str]) -> String {
     )
 }
 
-/// What the upstream gets, once the request is counted as the `n`th.
+/// Returns what the upstream gets, once the request is counted as the `n`th.
 async fn sent(scene: &mut Scene, body: &str, n: u64) -> Vec<u8> {
     let mut client = scene.abridge.connect().await;
     client.send(chat(body)).await;

@@ -187,7 +187,7 @@ fn rewrite_and_replay_take_the_policy_that_a_flag_names() {
     assert!(!is_edited(&["patched/request.json", "--policy", "bare"]));
     assert!(is_edited(&["bare/request.json", "--policy", "short"]));
 
-    // What was recorded is that nothing is edited.
+    // Everything that was recorded is that nothing is edited.
     let replayed = |args: &[&str]| run(&[&["replay"], args].concat()).status.code();
     assert_eq!((replayed(&["patched"]), replayed(&["bare"])), (Some(1), Some(0)));
     assert_eq!(replayed(&["patched", "bare", "--policy", "bare"]), Some(0));
@@ -216,7 +216,7 @@ fn fixtures() -> Vec<Bytes> {
     bodies.into_iter().map(Bytes::from).collect()
 }
 
-/// What the proxy makes of these bodies, and then the command.
+/// Returns what the proxy makes of the bodies, and then the command.
 async fn both(policy: &str, bodies: &[Bytes]) -> (Vec<Rewritten>, Vec<Rewritten>) {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store.redb");
@@ -367,7 +367,7 @@ struct PrintedChange {
     handles: Vec<PayloadKey>,
 }
 
-/// What the command prints.
+/// Returns what the command prints.
 fn rewrite(file: &Path, config: &Path, address: SocketAddr) -> Rewritten {
     let mut command = Command::new(binary());
     command

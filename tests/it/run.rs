@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const SHOW: &str =
     r#"echo "$OPENAI_BASE_URL $OPENAI_API_BASE $ANTHROPIC_BASE_URL"; read line; echo "read $line"; exit 4"#;
 
-/// What the shell in a terminal shows when it takes a command.
+/// The prompt of the shell in a terminal.
 const PROMPT: &str = "prompt> ";
 
 /// A user with empty folders and nothing in the environment.
@@ -39,7 +39,7 @@ struct Running {
     stdout: BufReader<ChildStdout>,
 }
 
-/// A shell in a terminal of its own.
+/// A shell in its own terminal.
 struct Terminal {
     child: Child,
     keys: ChildStdin,
@@ -448,7 +448,7 @@ async fn with_keep_a_later_run_recalls_what_an_earlier_one_took_out() {
     let mut first = start(&user);
     let at = parts(first.line().split(' ').next().unwrap()).0;
     let sent = pass(at, &mut upstream, chat(with_results(&[long_text(1)])), "/v1/chat/completions").await;
-    // The store has one user at a time: a second run has one of its own.
+    // The store has one user at a time: a second run has its own store.
     let mut second = start(&user);
     second.line();
     assert_eq!(fs::read_dir(user.path("tmp")).unwrap().count(), 1);

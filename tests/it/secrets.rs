@@ -1,4 +1,4 @@
-//! What must never be logged: keys, and what is talked about.
+//! Keys and content must never be logged.
 
 use crate::events::EventListener;
 use crate::support::bodies::DANGLING;

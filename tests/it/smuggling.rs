@@ -1,5 +1,5 @@
 //! Requests that two readers could read in two ways: refused, or sent on in one way only. Nothing that hides in one gets to
-//! the upstream as a request of its own, on the connections of its client or on those of others.
+//! the upstream as its own request, on the connections of its client or on those of others.
 
 use crate::failures::refused;
 use crate::support::summarizer::{Asked, Summarizer};
@@ -11,14 +11,14 @@ const TARGETS: [&str; 2] = ["/v1/chat/completions", "/v1/files"];
 /// What hides.
 const HIDDEN: &str = "GET /v1/hidden HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// What becomes of a request, and of the one behind it on its connection.
+/// What becomes of a request, and of the one after it on its connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Expected<'a> {
     /// It gets this status from us, and the upstream sees nothing of it.
     Refused(u16),
     /// Its body breaks off: the upstream never gets all of it.
     Broken,
-    /// It passes with this body, and so does the next one.
+    /// It passes with this body, and the next one does, too.
     Passes(&'a str),
     /// It passes with this body, and its connection ends.
     PassesAlone(&'a str),
@@ -39,7 +39,7 @@ impl Proxied {
         Self { upstream, abridge }
     }
 
-    /// Sends a request, another one behind it, and one on another connection; what the upstream got of the first.
+    /// Sends a request, another one after it, and one on another connection; what the upstream got of the first.
     async fn check(&self, bytes: &[u8], expected_outcome: Expected<'_>) -> Option<Asked> {
         let shown = String::from_utf8_lossy(bytes).into_owned();
         let before = self.upstream.chats().len();
@@ -71,7 +71,7 @@ impl Proxied {
         Some(first)
     }
 
-    /// The same for a POST with these lines and what is behind them, at each target.
+    /// The same for a POST with these lines and what is after them, at each target.
     async fn check_posts(&self, cases: &[(&str, &str, Expected<'_>)]) {
         for target in TARGETS {
             for (lines, behind, expected_outcome) in cases {
@@ -177,7 +177,7 @@ async fn a_chunk_is_as_long_as_it_says() {
     let good = [
         ("5\r\nhello\r\n0\r\n\r\n", "hello"),
         ("0005;a=b;c\r\nhello\r\n000\r\n\r\n", "hello"),
-        // What stands behind the last chunk frames nothing.
+        // What follows the last chunk frames nothing.
         ("5\r\nhello\r\n0\r\ncontent-length: 50\r\ntransfer-encoding: gzip\r\n\r\n", "hello"),
     ];
     let bad = [
@@ -418,7 +418,7 @@ async fn a_path_is_ours_or_the_upstreams_as_it_is_written() {
     }
 }
 
-// === bodies that nobody reads to their end ===
+// === bodies that no one reads to their end ===
 
 #[tokio::test]
 async fn the_rest_of_a_refused_body_is_not_read_as_a_request() {
@@ -432,7 +432,7 @@ async fn the_rest_of_a_refused_body_is_not_read_as_a_request() {
         let mut client = proxied.abridge.connect().await;
         client.send(&request).await;
         refused(&client.reply().await, 413, "body_too_large");
-        // What is behind it is answered, or the connection ends; what is in it is never asked.
+        // Everything that is after it is answered, or the connection ends; everything that is in it is never asked.
         client.try_send(crate::support::request("GET", "/v1/behind", &["connection: close"])).await.ok();
         client.rest().await;
     }
@@ -480,7 +480,7 @@ async fn a_header_of_the_settings_is_one_line() {
 
 #[tokio::test]
 async fn data_behind_connection_close_is_not_read() {
-    // What comes behind `connection: close` is read by nobody.
+    // Everything that comes behind `connection: close` is read by no one.
     let proxied = Proxied::new().await;
     let mut client = proxied.abridge.connect().await;
     client.send([request("GET", "/v1/last", &["connection: close"]), HIDDEN.as_bytes().to_vec()].concat()).await;

@@ -1,10 +1,10 @@
-//! What is said at start, and the question that the upstream is asked then.
+//! The lines at start, and the question that the upstream is asked then.
 
 use crate::support::bodies::PLAIN;
 use crate::support::tls::Certificate;
 use crate::support::{Abridge, ClosedPort, Setup, Upstream, chat};
 
-/// What it says of itself, without the log.
+/// Returns what it says of itself, without the log.
 fn said(abridge: &Abridge) -> Vec<String> {
     abridge.stderr().into_iter().filter(|line| line.starts_with("abridge: ")).collect()
 }
@@ -160,7 +160,7 @@ async fn each_failed_probe_connection_is_reported_with_a_fix() {
     let closed = ClosedPort::new();
     let secure = Upstream::start_tls(Certificate::new().acceptor(&["http/1.1"])).await;
     let port = secure.address().port();
-    // Longer than a name can be, so nobody need be asked.
+    // Longer than a name can be, so no one need be asked.
     let no_name = "x".repeat(70);
     for (url, seen, fix) in [
         (closed.url(), format!("nothing listens at {}", closed.address()), "fix: start the server there"),

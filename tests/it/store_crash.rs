@@ -85,7 +85,7 @@ async fn a_kill_during_a_summary_call_loses_nothing_that_was_named() {
     check_all(&store, &sent).await;
 }
 
-/// Starts again, and recalls each payload. An empty text stands for any.
+/// Starts again, and recalls each payload. An empty text means any.
 async fn check_all(line: &str, sent: &[(String, String)]) {
     let mut scene = Scene::with(line).await;
     for (target, text) in sent {

@@ -10,7 +10,7 @@ use crate::support::upstream::head;
 use crate::support::wire::framed;
 use crate::support::{Scene, Wire, chat, request};
 
-/// Server-sent events as upstreams write them, each in a chunk of its own, some in pieces and some together.
+/// Server-sent events as upstreams write them, each in its own chunk, some in pieces and some together.
 const EVENTS: [&str; 8] = [
     ": OPENROUTER PROCESSING\n\n",
     "data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"index\":0}]}\n\n",
@@ -86,7 +86,7 @@ async fn streams_side_by_side_do_not_wait_for_each_other() {
     }
 }
 
-/// Writes chunks of a mebibyte that nobody reads, until a write does not go through; how many did.
+/// Writes chunks of a mebibyte that no one reads, until a write does not go through; how many did.
 async fn flood(wire: &mut Wire) -> u64 {
     // Sooner or later the kernel has no room, long before a gigabyte is written.
     let block = framed(vec![b'x'; 1 << 20]);

@@ -34,7 +34,7 @@ fn setup_within(upstream: &Summarizer, timeout: &str) -> Setup {
         .with("tokens.ask_upstream = false")
 }
 
-/// Sends a request on a connection of its own.
+/// Sends a request on its own connection.
 async fn ask(abridge: &Abridge, body: impl AsRef<[u8]>) -> Reply {
     let mut client = abridge.connect().await;
     client.send(chat(body)).await;
@@ -154,7 +154,7 @@ async fn no_further_attempt_is_made_after_every_client_has_disconnected() {
     client.send(chat(talk("a", 3))).await;
     upstream.asked_for(1).await;
     drop(client);
-    // The client's going is known when the next request has been answered behind it.
+    // The client's going is known when the next request has been answered after it.
     ask(&abridge, talk("b", 1)).await;
     upstream.go_on();
     abridge.says("a summary was not made", 0).await;

@@ -1,4 +1,4 @@
-//! What holds for every conversation that summaries stand in, whatever they say.
+//! Properties of every conversation with summaries, whatever they say.
 #![expect(clippy::disallowed_types, reason = "nothing waits while it holds the memory")]
 
 use std::{
@@ -99,7 +99,7 @@ impl Scene {
     }
 }
 
-/// The first message that a summary stands for, and the one behind the last: rounds that are reopened may lie between.
+/// The first message that a summary replaces, and the one after the last: rounds that are reopened may lie between.
 fn summarised(plan: &Plan) -> Option<(usize, usize)> {
     let stretches = || stretches(plan).map(|(from, to, _)| (from, to));
     let n_summaries = self::stretches(plan).filter(|(.., bytes)| *bytes > 0).count();
@@ -112,7 +112,7 @@ fn n_summarised(plan: &Plan) -> usize {
     stretches(plan).map(|(from, to, _)| to - from).sum()
 }
 
-/// The stretches that a summary stands for, and the bytes that each leaves.
+/// The stretches that a summary replaces, and the bytes that each leaves.
 fn stretches(plan: &Plan) -> impl Iterator<Item = (usize, usize, usize)> {
     plan.report.changes.iter().filter_map(|change| match change.action {
         Action::Summarize { from, to } => Some((from, to, change.bytes.after)),
@@ -148,7 +148,7 @@ fn bodies(layout: &Layout, messages: &[Message], more: &[Message]) -> (Bytes, By
     (body(layout, messages), body(layout, &[messages, more].concat()))
 }
 
-/// Every sequence of up to `n` of these messages.
+/// Every sequence of up to `n` of the messages.
 fn sequences(n: u32) -> impl Iterator<Item = Vec<&'static str>> {
     const MESSAGES: [&str; 6] = [
         r#"{"role":"user","content":"go on with the next one"}"#,
@@ -222,7 +222,7 @@ proptest! {
         prop_assert_eq!(&after[from + 1..], behind.collect::<Vec<_>>());
         prop_assert_eq!(role(after[from]), "user");
         prop_assert_eq!(after.concat().matches("the work went on").count(), 1);
-        // Between two commas nothing is left of what was between the messages that it stands for.
+        // Between two commas nothing is left of what was between the messages that it replaces.
         let expected = [&layout.head, &after.join(&layout.comma), &layout.tail].map(String::as_str).concat();
         prop_assert_eq!(output, expected);
     }
@@ -329,7 +329,7 @@ proptest! {
         messages.extend([says("assistant", "done"), says("user", "go on")]);
         let (mut plan, mut output) = scene.request(&body(&layout, &messages), SummaryTiming::Now, SAYS);
         let covered = n_summarised(&plan);
-        // What is sent again of a round, and what is put in for the calls that have no result yet.
+        // Everything that is sent again of a round, and what is put in for the calls that have no result yet.
         let reopened: usize = rounds.iter().flatten().map(|message| message.json.len() + 300).sum();
         let groups = results.chunks(if in_one_batch { results.len().max(1) } else { 1 });
         for (n, group) in groups.enumerate() {
@@ -365,7 +365,7 @@ proptest! {
         policy in any_policy(),
         lost in any::<bool>(),
     ) {
-        // Each request of a session, as it would be sent: what a summary stands for grows, and the rest is untouched.
+        // Each request of a session, as it would be sent: what a summary replaces grows, and the rest is untouched.
         let scene = Scene::new(policy);
         let mut before: Option<(usize, usize)> = None;
         for end in 0..=messages.len() {

@@ -1,4 +1,4 @@
-//! What the tests stand on: an upstream that the test plays itself, the real binary, and connections down to the byte.
+//! The support of the tests: an upstream that the test plays itself, the real binary, and connections down to the byte.
 //!
 //! No sleeps: a test waits for an event, and the time-out of [`within`] is only how a failure ends.
 

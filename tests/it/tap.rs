@@ -1,4 +1,4 @@
-//! The tap beside a reader of event streams that nobody here wrote: what it says of a stream is what the stream says.
+//! The tap beside a reader of event streams that no one here wrote: what it says of a stream is what the stream says.
 #![expect(clippy::disallowed_types, reason = "a judge that shares no code with what it judges")]
 
 use std::convert::Infallible;

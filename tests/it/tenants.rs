@@ -1,4 +1,4 @@
-//! Two callers behind one abridge, with the same conversations: neither sees anything of the other.
+//! Two callers of one abridge, with the same conversations: neither sees anything of the other.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -22,7 +22,7 @@ const NONE: &str = "x-none: 1";
 const TOKEN: &str = "a-token-of-operators";
 const OPERATOR: &str = "authorization: Bearer a-token-of-operators";
 
-/// Asks for a path of abridge's own, and shows this.
+/// Asks for abridge's own path, and shows this.
 async fn get(at: SocketAddr, target: &str, shown: &str) -> Reply {
     let mut client = Wire::connect(at).await;
     client.send(request("GET", target, &[shown])).await;
@@ -78,7 +78,7 @@ async fn a_handle_of_another_caller_is_answered_as_unknown() {
                 }
             }
         }
-        // Who shows nothing is told what is missing, whatever the handle; and nothing is no credential of its own.
+        // Who shows nothing is told what is missing, whatever the handle; and showing nothing is not a credential.
         let none = get(at, &format!("{UNKNOWN}{query}"), NONE).await;
         assert_eq!((none.head.status(), none.head.get("www-authenticate")), (401, Some("Bearer")));
         assert!(status(&none).1.starts_with("a handle alone is not enough here"));
@@ -99,7 +99,7 @@ async fn whatever_is_taken_out_is_its_caller_s_own() {
     let clearing = "clear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 1 }, clear_tool_inputs = true }";
     let abridge = Setup::before(&upstream).with(REQUIRED).with(clearing).start().await;
     let at = abridge.address();
-    // Escapes, so that what is written is not what is recalled; and a text that is hashed on a thread of its own.
+    // Escapes, so that what is written is not what is recalled; and a text that is hashed on its own thread.
     let mut texts: Vec<_> = (0..4).map(|n| format!("{n} \"\u{e9}\"\n").repeat(2000)).collect();
     texts.extend([long_text(1), "\u{1f980}\t".repeat(300_000)]);
     let arguments = format!("{{\\\"command\\\": \\\"{}\\\"}}", "echo; ".repeat(500));
@@ -215,7 +215,7 @@ async fn the_same_conversation_has_a_summary_for_each_caller() {
     let at = abridge.address();
     let mut listener = [EventListener::with(&abridge, &[ANN]).await, EventListener::with(&abridge, &[BOB]).await];
     let mut transcripts = Vec::new();
-    // The second time nobody is asked any more, and each gets its own again.
+    // The second time no one is asked any more, and each gets its own again.
     for round in 1..=2 {
         for (n, (shown, own, other)) in
             [(ANN, "THAT-OF-ANN", "THAT-OF-BOB"), (BOB, "THAT-OF-BOB", "THAT-OF-ANN")].into_iter().enumerate()
@@ -247,7 +247,7 @@ async fn the_same_conversation_has_a_summary_for_each_caller() {
             assert_eq!(get(at, handle, shown).await.head.status(), expected, "{shown} {handle}");
         }
     }
-    // What was told to each until the end has the one's words and none of the other's.
+    // Everything that was told to each until the end has the one's words and none of the other's.
     abridge.signal("TERM");
     for (listener, (own, other)) in
         listener.iter_mut().zip([("THAT-OF-ANN", "THAT-OF-BOB"), ("THAT-OF-BOB", "THAT-OF-ANN")])
@@ -320,7 +320,7 @@ async fn on_an_address_that_others_reach_a_handle_needs_its_credential() {
 async fn an_empty_credential_is_none() {
     let upstream = Upstream::start().await;
     let abridge = Setup::before(&upstream).start().await;
-    // All who show nothing are one caller, whose events nobody from elsewhere may hear.
+    // All who show nothing are one caller, whose events no one from elsewhere may hear.
     for empty in ["authorization:", "authorization:  ", "api-key:", "x-api-key:"] {
         let mut client = abridge.connect().await;
         client.send(request("GET", "/abridge/events", &["x-forwarded-for: 10.0.0.1", empty])).await;

@@ -101,7 +101,7 @@ async fn an_upstream_with_a_certificate_of_ones_own_is_trusted_by_its_file() {
     call.send_chunk("data: 1\n\n").await;
     assert_eq!(client.chunk().await.unwrap(), "data: 1\n\n");
 
-    // Broken off without a word of TLS: that is no clean end either.
+    // Broken off without a word of TLS: that is not a clean end either.
     drop(call);
     assert_eq!(client.rest().await.0, "");
 }

@@ -12,7 +12,7 @@ async fn scene(lines: &str) -> (Scene, Upstream) {
     (scene, hook)
 }
 
-/// The next post on a connection of its own, its event, and an answer that ends the connection.
+/// The next post on its own connection, its event, and an answer that ends the connection.
 async fn posted(hook: &mut Upstream, status: &str) -> String {
     let mut call = hook.request().await;
     answered(&mut call, status).await
@@ -105,7 +105,7 @@ async fn a_webhook_that_hangs_delays_no_request_and_loses_the_oldest_events() {
     let line = scene.abridge.says("events cannot be posted to the webhook", 0).await;
     assert!(line.contains("it did not answer within 1000 ms"), "{line}");
     drop(hanging);
-    // What was tried before may still lie there; the last of it is the note, and then what was not lost.
+    // Everything that was tried before may still are there; the last of it is the note, and then what was not lost.
     let mut told = Vec::new();
     let serving = async {
         loop {

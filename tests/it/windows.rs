@@ -3,7 +3,7 @@
 use crate::support::offloads::with_results;
 use crate::support::{Exchange, Scene, post};
 
-/// What a listing takes, of OpenAI's clients and of Anthropic's.
+/// The header fields that a listing takes, of OpenAI's clients and of Anthropic's.
 const KEYS: [&str; 3] = ["authorization: Bearer a", "x-api-key: b", "anthropic-version: 2023-06-01"];
 
 #[tokio::test]

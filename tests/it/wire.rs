@@ -1,4 +1,4 @@
-//! The tests' own upstream, against a client that nobody here wrote.
+//! The tests' own upstream, against a client that no one here wrote.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};

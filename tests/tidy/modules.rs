@@ -110,7 +110,7 @@ fn module(file: &Source) -> Vec<String> {
     path.split('/').map(str::to_owned).collect()
 }
 
-/// What a path of `own` means, from the root of the crate on; none if it is not of this crate.
+/// Returns what a path of `own` means, from the root of the crate on; none if it is not of this crate.
 fn resolved(path: &str, own: &[String]) -> Option<Vec<String>> {
     let mut parts = path.split("::").peekable();
     let mut base = match *parts.peek()? {

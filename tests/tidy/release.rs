@@ -1,4 +1,4 @@
-//! What a release is made of: one version, a changelog that can be read by rules, workflows, and the files of the crate.
+//! Releases: one version, a changelog that can be read by rules, workflows, and the files of the crate.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -36,8 +36,9 @@ fn the_changelog_keeps_to_the_rules_of_keep_a_changelog() {
     let mut wrong = Wrong::default();
     let text = read("CHANGELOG.md");
     let headings: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    if headings.first() != Some(&"[Unreleased]") {
-        wrong.push("CHANGELOG.md: the first version is not `## [Unreleased]`".to_owned());
+    let unreleased = format!("[{}] - unreleased", env!("CARGO_PKG_VERSION"));
+    if headings.first().is_none_or(|first| *first != "[Unreleased]" && *first != unreleased) {
+        wrong.push(format!("CHANGELOG.md: the first version is neither `## [Unreleased]` nor `## {unreleased}`"));
     }
     let versions: Vec<_> = headings.iter().skip(1).map(|heading| version_and_date(heading)).collect();
     for (heading, version) in headings.iter().skip(1).zip(&versions) {

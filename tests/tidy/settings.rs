@@ -17,8 +17,8 @@ use schema::{Key, Kind, Table, Type, tables, types};
 
 const EXAMPLE: &str = "proxy.toml.example";
 const REFERENCE: &str = "docs/configuration.md";
-const BEGIN: &str = "<!-- settings: begin (written by UPDATE_DOCS=1 cargo test --test tidy) -->\n";
-const END: &str = "<!-- settings: end -->\n";
+pub(crate) const BEGIN: &str = "<!-- settings: begin (written by UPDATE_DOCS=1 cargo test --test tidy) -->\n";
+pub(crate) const END: &str = "<!-- settings: end -->\n";
 
 /// The widest that a line of the example is.
 const WIDTH: usize = 120;
@@ -131,7 +131,7 @@ fn ranges_are_those_that_are_checked() {
 
 // === the example ===
 
-/// All settings as TOML. What has no default is behind `off`.
+/// All settings as TOML. Everything that has no default is behind `off`.
 fn example(tables: &[Table], off: &str) -> String {
     let mut lines = vec![HEAD.to_owned()];
     for table in tables.iter().filter(|table| table.kind != Kind::Map) {
@@ -203,7 +203,9 @@ fn reference(tables: &[Table]) -> String {
 fn rows(keys: &[Key]) -> String {
     let row = |key: &Key| {
         let default = key.default.as_ref().map(|default| format!("`{default}`"));
-        let default = default.unwrap_or_else(|| if key.is_optional { "not set" } else { "required" }.to_owned());
+        let default = default.unwrap_or_else(|| {
+            if key.is_optional || key.not_set.is_some() { "not set" } else { "required" }.to_owned()
+        });
         let cells = [format!("`{}`", key.name), key.linked_words(), default, key.parts().join("<br>")];
         format!("| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))
     };

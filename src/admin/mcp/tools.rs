@@ -48,7 +48,7 @@ const NO_STORE: &str = "nothing is stored: store.enabled is false";
 const NO_CREDENTIAL: &str =
     "send the key of the conversations, as their requests do (`authorization`, `x-api-key` or `api-key`)";
 
-/// What one request may read, and with what.
+/// The texts that one request may read, and how.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// Answers recalls within their limits.
@@ -63,7 +63,7 @@ pub struct Session {
     pub keys: Keys,
 }
 
-// What the model is told of each tool.
+// The descriptions of the tools for the model.
 const SEARCH: &str = "Searches the texts that were taken out of your conversations, the last used first, and returns the handle of each that contains the text, with the first lines that do. Letter case matters; there are no patterns.";
 const LIST: &str =
     "Lists the last used texts that were taken out of your conversations: handle, length in bytes, and first line.";
@@ -97,7 +97,7 @@ impl Session {
         self.payloads(text).await.map(ContentBlock::text)
     }
 
-    /// What a call of the tool that abridge has added says to the model. Images and sound are for the MCP server.
+    /// The answer to a call of the tool that abridge has added. Images and sound are for the MCP server.
     pub async fn recall_text(&self, arguments: &str) -> String {
         let Ok(arguments) = serde_json::from_str(arguments) else {
             return "the arguments are not a JSON object".to_owned();

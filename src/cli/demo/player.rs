@@ -46,7 +46,7 @@ struct Side {
     n_ok: usize,
     tokens: usize,
     largest: usize,
-    /// The tokens of the prefixes that requests share with the request before: what a prompt cache can serve.
+    /// The tokens of the prefixes that requests share with the request before, which a prompt cache can serve.
     shared: usize,
     /// The number of requests that do not begin with the request before.
     changed: usize,
@@ -240,7 +240,7 @@ fn post(to: &RunningProxy, body: &[u8]) -> anyhow::Result<Response> {
     Ok(to.post(dialect.path(), &fields, None, body)?)
 }
 
-/// What an answer refuses; `None` if it is none.
+/// Returns what an answer refuses; `None` if it is none.
 fn refusal(answer: &Response) -> Option<Refusal> {
     let failure = || serde_json::from_slice(&answer.body).map(|failure: Failure| failure.error).unwrap_or_default();
     (answer.status != 200).then(failure)

@@ -81,7 +81,7 @@ async fn check_opens(findings: &mut Findings, config: &Config, path: &Path) {
             return findings.ok("store", said);
         }
         Err(error) => {
-            // The text behind the semicolon is the fix.
+            // The text after the semicolon is the fix.
             let line = error.to_string();
             let (said, fix) = line.rsplit_once("; ").unwrap_or((&line, "set another store.path"));
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How a command is led to abridge: the variables that clients read, and the arguments of those that need more.
+//! How a command is led to abridge: the variables that clients read, and the arguments of clients that need more.
 //!
 //! A client gets the base URL that it has without abridge, with the address of abridge in it. So it asks for the paths that
 //! its upstream knows, and its upstream is where the requests go.
@@ -17,7 +17,7 @@ use crate::upstream::target::BaseUrl;
 #[derive(Debug)]
 pub(super) struct Client {
     kind: Kind,
-    // None where it has no base URL of its own, or where the settings of abridge name the upstream.
+    // None if it has no base URL, or if the settings of abridge name the upstream.
     openai: Option<BaseUrl>,
     anthropic: Option<BaseUrl>,
 }
@@ -31,7 +31,7 @@ enum Kind {
     ClaudeCode(SettingsUrl),
     /// opencode, whose base URL for Anthropic ends in `/v1`.
     Opencode,
-    /// Goose, which has variables of its own.
+    /// Goose, which has its own variables.
     Goose,
     Other,
 }
@@ -106,7 +106,7 @@ impl Client {
         }
     }
 
-    /// The arguments that lead the client to abridge at `url`; they stand before its own.
+    /// The arguments that lead the client to abridge at `url`; they precede its own.
     pub(super) fn arguments(&self, url: &str) -> Vec<String> {
         match &self.kind {
             Kind::Codex(Some(key)) => vec!["-c".to_owned(), format!("{key}={:?}", self.openai_base(url))],
@@ -163,7 +163,7 @@ pub(super) fn direct(variables: &Variables) -> Result<Vec<(&'static str, String)
     }
     let present = variables.first_set(&["no_proxy", "NO_PROXY"])?.map(|(_, hosts)| hosts);
     let hosts = present.map_or_else(|| "127.0.0.1".to_owned(), |hosts| format!("{hosts},127.0.0.1"));
-    // A star is understood only where it stands alone.
+    // A star is understood only where it is alone.
     let hosts = if present == Some("*") { "*".to_owned() } else { hosts };
     Ok(vec![("no_proxy", hosts.clone()), ("NO_PROXY", hosts)])
 }
@@ -178,7 +178,7 @@ fn path_of(url: &BaseUrl) -> &str {
     url.uri().path().trim_end_matches('/')
 }
 
-/// Whether the settings of abridge name an upstream of their own.
+/// Whether the settings of abridge name their own upstream.
 fn names_upstream(config: &Config) -> bool {
     config.upstream.url != BaseUrl::default()
 }

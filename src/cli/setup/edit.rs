@@ -1,4 +1,4 @@
-//! Minimal changes of settings in TOML, YAML and shell scripts, and the way back: what is not set keeps its bytes.
+//! Minimal changes of settings in TOML, YAML and shell scripts, and the way back: all other bytes stay.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,16 +20,16 @@ struct CodexProvider {
     base_url: Option<Spanned<String>>,
 }
 
-/// What a change takes out of a text and puts in, in whole lines.
+/// The whole lines that a change takes out of a text and puts in.
 pub(super) struct ChangedLines {
     pub(super) removed: String,
     pub(super) inserted: String,
 }
 
-/// Stands for any URL of abridge.
+/// Represents any URL of abridge.
 pub(super) const ANY_URL: &str = "http://abridge.invalid";
 
-/// The first line of what stands in a shell profile.
+/// The first line of what is in a shell profile.
 const SHELL_MARK: &str = "# abridge: base URLs for clients of the APIs of OpenAI and Anthropic";
 
 impl CodexSettings {
@@ -105,7 +105,7 @@ pub(super) fn assigned(text: &str, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| text.lines().rev().find_map(|line| of_line(line, name)))
 }
 
-/// Sets `apiBase` for the models of these providers in the settings of Continue. `None` if there is none.
+/// Sets `apiBase` for the models of the providers in the settings of Continue. `None` if there is none.
 pub(super) fn continue_models(text: &str, value: &str) -> Option<String> {
     let mut changed = text.to_owned();
     let mut at = 0;
@@ -128,7 +128,7 @@ pub(super) fn continue_models(text: &str, value: &str) -> Option<String> {
     (n_models > 0).then_some(changed)
 }
 
-/// Sets lines behind a mark in a shell profile.
+/// Sets lines after a mark in a shell profile.
 pub(super) fn shell(text: &str, line: &str) -> String {
     let block = format!("{SHELL_MARK}\n{line}\n");
     let mut all = lines(text);
@@ -196,7 +196,7 @@ fn value_of(line: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// Sets what stands behind the colon of a line; a comment stays.
+/// Sets what follows the colon of a line; a comment stays.
 fn set_value(text: &str, line: Range<usize>, value: &str) -> Option<String> {
     let written = text.get(line.clone())?;
     let from = written.find(':')? + 1;

@@ -56,7 +56,7 @@ fn last<'o, 't>(object: &'o Object<'t>, key: &str) -> Option<&'o Value<'t>> {
     object.properties.iter().rev().find(|property| property.name.as_str() == key).map(|property| &property.value)
 }
 
-/// Inserts a member as the first one of an object, on a line of its own if the others are.
+/// Inserts a member as the first one of an object, on its own line if the others are.
 fn insert(text: &str, object: &Object<'_>, member: &str) -> Option<String> {
     let (before, after) = text.split_at_checked(object.range.start + 1)?;
     let line = before.rsplit('\n').next().unwrap_or_default();

@@ -25,7 +25,7 @@ pub struct Args {
     to: Option<PathBuf>,
 }
 
-/// What was copied.
+/// Counts of the copied rows.
 #[derive(Debug, Default)]
 struct Copied {
     payloads: u64,
@@ -94,7 +94,7 @@ async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Copied> {
     for batch in listed.chunks(BATCH) {
         let mut payloads = Vec::new();
         for info in batch {
-            // What was swept meanwhile is gone from both.
+            // Everything that was swept meanwhile is gone from both.
             payloads.extend(from.load(info.key).await?.map(|payload| (info.key, payload)));
         }
         // The file does not say which ones an upstream's conversation names: all are kept as long as those.

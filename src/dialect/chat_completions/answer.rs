@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage, has_value};
 
-/// What a chunk of a stream, or the whole answer, reports.
+/// The report of a chunk of a stream, or of the whole answer.
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow)]
@@ -21,7 +21,7 @@ struct Choice<'a> {
     finish_reason: Option<String>,
 }
 
-/// What the model says in it.
+/// The model's words in it.
 #[derive(Deserialize)]
 struct Said<'a> {
     #[serde(borrow)]
@@ -73,7 +73,7 @@ pub(super) fn reports(json: &[u8]) -> bool {
     has_value(json, b"\"usage\"", b'{') || has_value(json, b"\"finish_reason\"", b'"')
 }
 
-/// Adds one chunk to an answer. `[DONE]` stands behind the last one of a stream.
+/// Adds one chunk to an answer. `[DONE]` follows the last one of a stream.
 pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
     if json.trim_ascii() == b"[DONE]" {
         answer.is_complete = true;
@@ -138,7 +138,7 @@ fn text_of(content: &RawValue) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
-/// What a finish reason means.
+/// Returns what a finish reason means.
 pub(super) fn stop(reason: &str) -> Stop {
     match reason {
         "tool_calls" | "function_call" => Stop::ToolCall,

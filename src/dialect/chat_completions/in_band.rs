@@ -16,7 +16,7 @@ use crate::recall::ADDED_TOOL;
 
 mod reasoning;
 
-/// What stands between the texts of two rounds, which are one text for the client.
+/// The separator of the texts of two rounds, which are one text for the client.
 const BETWEEN: &str = "\n\n";
 
 /// Joins chat completions.
@@ -448,7 +448,7 @@ fn says_something(choice: &Object) -> bool {
     choice.get("delta").and_then(Value::as_object).is_some_and(|delta| !delta.is_empty())
 }
 
-/// Adds what a chunk says to a message: texts go behind one another, and so do the entries of arrays.
+/// Adds what a chunk says to a message: texts go after one another, and so do the entries of arrays.
 fn merge(message: &mut Object, delta: &Object) {
     for (key, more) in delta {
         match (message.get_mut(key), more) {

@@ -20,7 +20,7 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported
         let text = if cursor.peek() == Some(b'{') {
             let [kind, text] = fields(cursor, [b"type", b"text"])?;
             let kind = kind.filter(|kind| kind.of(body) != b"null");
-            // A type that is no string is none that is known.
+            // A type that is not a string is none that is known.
             let kind = kind.map(|kind| decode(kind.of(body)).unwrap_or_default());
             text.filter(|_| is_text_part(kind.as_deref()))
         } else {
@@ -32,7 +32,7 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported
     Ok(texts)
 }
 
-/// The arguments of a function. What is put into a custom tool is no JSON, so nothing is known to stand for none.
+/// The arguments of a function. The input of a custom tool is not JSON, so nothing is known to mean none.
 pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupported> {
     let [function] = fields_of(body, call, [b"function"])?;
     let [arguments] = fields_of(body, function.ok_or(Unsupported)?, [b"arguments"])?;
@@ -52,7 +52,7 @@ fn calls_key(body: &[u8], message: Span) -> Result<Option<Span>, Unsupported> {
         let start = name.as_ptr().addr().saturating_sub(body.as_ptr().addr()).saturating_sub(1);
         let value = cursor.value()?;
         match cut {
-            // It was the first key, which takes along what stands behind it.
+            // It was the first key, which takes along what follows it.
             Some(Span { start: first, end }) => {
                 debug_assert!(end <= start, "keys are in order");
                 return Ok(Some(Span { start: first, end: start }));

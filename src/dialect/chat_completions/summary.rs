@@ -38,7 +38,7 @@ pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Byte
     }
 }
 
-/// The client's request with the messages of `source`, then the instruction. Tools stay, as they stand before the messages,
+/// The client's request with the messages of `source`, then the instruction. Tools stay, as they precede the messages,
 /// but none may be called.
 fn cached(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { instruction, max_tokens, model, .. } = prompt;

@@ -6,10 +6,10 @@
 //! | what | tokens |
 //! |---|---|
 //! | a tool call | [`CALL`], its name, its arguments |
-//! | an image | 85 with `"detail": "low"`, else by its size ([`Dimensions::in_tiles`]); 765 where that is not known |
+//! | an image | 85 with `"detail": "low"`, else by its size ([`Dimensions::in_tiles`]); 765 if that is not known |
 //! | sound | one for each 100 ms, the time taken from the length of the data and the format |
 //! | a file or a film | one for 64 bytes of its data, as a page of text takes some kilobytes of PDF |
-//! | reasoning, refusals, and keys that nobody knows | their text, or their JSON if they are none |
+//! | reasoning, refusals, and keys that no one knows | their text, or their JSON if they are none |
 //! | ids, and marks for the cache | none: the model does not read them |
 //!
 //! What cannot be read as a message is counted as the text that it is. Data in base64 is never counted as text.

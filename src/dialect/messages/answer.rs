@@ -25,14 +25,14 @@ struct Event<'a> {
     usage: Option<WireUsage>,
 }
 
-/// What a message reports at its beginning.
+/// The report of a message at its beginning.
 #[derive(Deserialize)]
 struct Report {
     stop_reason: Option<String>,
     usage: Option<WireUsage>,
 }
 
-/// What comes at the end.
+/// The end of a message.
 #[derive(Deserialize)]
 struct Ending {
     stop_reason: Option<String>,
@@ -52,7 +52,7 @@ struct WireUsage {
     input: Option<u64>,
     #[serde(rename = "cache_creation_input_tokens")]
     written: Option<u64>,
-    /// What was written, by how long it is kept.
+    /// The written tokens, by how long they are kept.
     cache_creation: Option<ByLifetime>,
     #[serde(rename = "cache_read_input_tokens")]
     cache_read: Option<u64>,
@@ -61,7 +61,7 @@ struct WireUsage {
     abridge_all_rounds: Option<Box<WireUsage>>,
 }
 
-/// What was written to the cache.
+/// The tokens that were written to the cache.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ByLifetime {
@@ -116,7 +116,7 @@ fn read_block(block: &Block<'_>, answer: &mut Answer) {
 }
 
 /// Usage comes at the beginning of a stream and again, corrected, at its end, where it may lack what it has said before:
-/// the last value of each field is the one that counts. Tokens that the prompt cache served or took are no part of
+/// the last value of each field is the one that counts. Tokens that the prompt cache served or took are not part of
 /// `input_tokens`.
 fn bill(billed: &WireUsage, answer: &mut Answer) {
     let old = answer.usage.unwrap_or_default();
@@ -132,7 +132,7 @@ fn bill(billed: &WireUsage, answer: &mut Answer) {
     answer.usage = Some(Usage { input, cached, written, written_hour, output: billed.output.unwrap_or(old.output) });
 }
 
-/// What a stop reason means. Of the reasons that are known, two say that the model was done.
+/// Returns what a stop reason means. Of the reasons that are known, two say that the model was done.
 pub(super) fn stop(reason: &str) -> Stop {
     match reason {
         "tool_use" => Stop::ToolCall,

@@ -72,7 +72,7 @@ fn block(members: Vec<Member<'_>>, of_content: Put) -> Result<Vec<&[u8]>, Unsupp
     Ok(pieces)
 }
 
-/// The blocks of an array but for thoughts; nothing if none is left.
+/// The blocks of an array except for thoughts; nothing if none is left.
 fn blocks(value: &[u8], of_content: Put) -> Result<Vec<&[u8]>, Unsupported> {
     elements(value, |cursor| block(members(cursor)?, of_content))
 }

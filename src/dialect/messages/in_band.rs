@@ -1,7 +1,7 @@
 //! Answers in which the model calls the tool that abridge has added: messages, and the events of a streamed one.
 //!
 //! The client gets the blocks of all rounds as those of one message. The thinking of later rounds is not among them: it was
-//! signed behind a call that the client does not have, and would come back without that.
+//! signed after a call that the client does not have, and would return without that.
 #![expect(clippy::disallowed_types, reason = "answers of a model that calls abridge, of which another answer is made")]
 
 use std::collections::{BTreeMap, BTreeSet};

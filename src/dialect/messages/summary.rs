@@ -30,7 +30,7 @@ const IDENTITIES: [&str; 2] =
 /// How the block begins that Claude Code has before it.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-/// What a model that thinks as much as it likes may think before it writes a summary.
+/// The tokens that a model without a limit may think before it writes a summary.
 const THINKING: usize = 4096;
 
 /// The request in the shape that is asked for. None if it cannot be made of what the client sent.
@@ -176,7 +176,7 @@ fn plain(json: &str, by_program: &mut HashSet<String>) -> Option<String> {
     String::from_utf8(message.end().into()).ok()
 }
 
-/// Adds the settings of the answer but for its format.
+/// Adds the settings of the answer except for its format.
 fn without_format(request: &mut ObjectWriter, key: &str, config: &str) -> Option<()> {
     let Some(fields) = Fields::of(config).filter(|config| config.get("format").is_some()) else {
         request.json(key, config);

@@ -1,4 +1,4 @@
-//! Which models sign their thinking together with all that stands before it.
+//! Which models sign their thinking together with all that precedes it.
 
 use bytes::Bytes;
 
@@ -6,8 +6,8 @@ use crate::dialect::json::{Cursor, decode, fields, fields_of};
 use crate::dialect::{BytesAt, Switch};
 use crate::span::Span;
 
-/// The models whose API refuses thinking, or drops it, where what stands before it is another than it was, as the maker's
-/// documentation of October 2026 lists them. Later releases of a model are others, and have lines of their own.
+/// The models whose API refuses thinking, or drops it, where what precedes it is another than it was, as the maker's
+/// documentation of October 2026 lists them. Later releases of a model are different, and have their own lines.
 const BINDING: [&str; 6] = ["fable-5-1", "fable-5-2", "haiku-5-5", "mythos-5-2", "opus-5-5", "sonnet-5-5"];
 
 /// Whether thinking of a model is bound to its prefix, whichever way a gateway spells the name.

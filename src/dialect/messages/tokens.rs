@@ -10,9 +10,9 @@
 //! | a call | [`CALL`], its name, the JSON of its arguments; none of a program |
 //! | a result | [`RESULT`], its texts |
 //! | thinking | its signature, or its text where it has none |
-//! | an image | by its size, [`Dimensions::by_area`]; [`MOST_BY_AREA`] where that is not known |
+//! | an image | by its size, [`Dimensions::by_area`]; [`MOST_BY_AREA`] if that is not known |
 //! | a document | its text; one token for 64 bytes of data in base64; [`DOCUMENT`] where it is only named |
-//! | what the server did, and blocks that nobody knows | their texts; what is encrypted like a signature |
+//! | what the server did, and blocks that no one knows | their texts; encrypted parts like a signature |
 //! | ids, marks for the cache | none: the model does not read them |
 
 use crate::dialect::chat_completions::tokens::any;
@@ -23,14 +23,14 @@ use crate::tokens::image::{Dimensions, MOST_BY_AREA};
 
 /// What begins and ends a message.
 const MESSAGE: usize = 3;
-/// What stands around a call.
+/// The tokens around a call.
 const CALL: usize = 40;
-/// What stands around a result.
+/// The tokens around a result.
 const RESULT: usize = 25;
 /// A document that is not in the request: a page or two.
 const DOCUMENT: usize = 3000;
 const BYTES_PER_TOKEN_OF_FILE: usize = 64;
-/// How deep unknown blocks are looked into; what is deeper is counted as JSON.
+/// How deep unknown blocks are looked into; everything that is deeper is counted as JSON.
 const DEPTH: usize = 8;
 
 /// Keys whose values the model does not read as text.

@@ -15,7 +15,7 @@ use crate::dialect::history_keys::HistoryKeys;
 use crate::dialect::json::{Unsupported, decode, each_element, fields, fields_of, id_text};
 use crate::span::Span;
 
-/// What is wrong with a body, and where.
+/// A fault of a body, and its place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
     pub(super) at: Span,
@@ -52,13 +52,13 @@ pub(super) struct Entry {
     /// Of a call, or of the call that a result answers.
     id: Option<Span>,
     name: Option<Span>,
-    /// What it says: its content or its text.
+    /// Its content or its text.
     value: Option<Span>,
     /// Of a call, the program that makes it.
     program: Option<Span>,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Text,
@@ -67,7 +67,7 @@ pub(super) enum Kind {
     Thinking,
     /// Half of a call that the server makes.
     Server,
-    /// Stands for all that is before it.
+    /// Replaces everything before it.
     Compaction,
     Other,
 }
@@ -116,7 +116,7 @@ impl Entry {
         })
     }
 
-    /// An entry that is no object.
+    /// An entry that is not an object.
     pub(super) fn opaque(span: Span) -> Self {
         Self { span, kind: Kind::Other, id: None, name: None, value: None, program: None }
     }

@@ -76,7 +76,7 @@ struct Part {
 /// The types of the last event of a stream.
 const LAST: [&[u8]; 3] = [b"\"response.completed\"", b"\"response.incomplete\"", b"\"response.failed\""];
 
-/// Whether an event may hold usage or how the response ended. The words may also stand in a text; then the event is
+/// Whether an event may hold usage or how the response ended. The words may also be in a text; then the event is
 /// parsed in vain.
 pub(super) fn reports(json: &[u8]) -> bool {
     LAST.iter().any(|kind| memmem::find(json, kind).is_some())
@@ -183,7 +183,7 @@ impl Output<'_> {
         self.r#type.as_deref().is_some_and(|kind| CALLS.contains(&kind))
     }
 
-    /// What the model says in it.
+    /// Returns what the model says in it.
     fn text(&self) -> Option<String> {
         let content = self.content.filter(|_| self.r#type.as_deref() == Some("message"))?;
         let parts: Vec<Part> = serde_json::from_str(content.get()).ok()?;
@@ -192,7 +192,7 @@ impl Output<'_> {
     }
 }
 
-/// What a state of a response, or the reason why it is incomplete, means.
+/// Returns what a state of a response, or the reason why it is incomplete, means.
 pub(super) fn stop(reason: &str) -> Stop {
     match reason {
         "max_output_tokens" | "max_tokens" | "length" | "incomplete" => Stop::Length,

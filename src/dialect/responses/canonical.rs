@@ -26,7 +26,7 @@ pub(super) fn fields(item: &[u8]) -> Result<Vec<Field<'_>>, Unsupported> {
     let kind = member(&members, b"type");
     let is_message = kind.map_or(member(&members, b"role").is_some(), |kind| kind == b"\"message\"");
     let is_reasoning = kind == Some(b"\"reasoning\"");
-    // The id of an item is no part of what is read, unless the item is known by nothing else.
+    // The id of an item is not a part of what is read, unless the item is known by nothing else.
     let has_needless_id = is_message || is_reasoning || member(&members, b"call_id").is_some();
     let is_read = |name: &[u8]| match name {
         b"id" => !has_needless_id,

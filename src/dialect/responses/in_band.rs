@@ -31,7 +31,7 @@ pub(super) struct ResponsesJoiner {
     /// Whether abridge is called, and whether the client is, or the round has failed.
     calls_own: bool,
     calls_others: bool,
-    /// The reasoning behind which no other item has begun, and its events.
+    /// The reasoning after which no other item has begun, and its events.
     reasoning: BTreeSet<u64>,
     held: Vec<(Bytes, Object)>,
     n_held: usize,
@@ -205,7 +205,7 @@ impl ResponsesJoiner {
         }
     }
 
-    /// Decides on reasoning behind which nothing for the client has come.
+    /// Decides on reasoning after which nothing for the client has come.
     fn settle_reasoning(&mut self) {
         let reasoning = std::mem::take(&mut self.reasoning);
         if self.is_alone() {

@@ -1,4 +1,4 @@
-//! What the items of `input` mean, and the fields beside it. The reader finds the values; this is told where they are.
+//! The meaning of the items of `input`, and the fields beside it. The reader finds the values; this is told where they are.
 //!
 //! | item | unit |
 //! |---|---|
@@ -6,14 +6,14 @@
 //! | calls | the model's, a call; of a kind, which results of that kind answer |
 //! | results of the client | a tool's, a result |
 //! | `reasoning`, and what a server did itself with its own results | the model's; bound: leaves with its turn or not at all |
-//! | `compaction` | stands for all before it |
+//! | `compaction` | represents all before it |
 //! | `program`, `program_output` | the model's; a summary does not end between the two |
 //! | `agent_message` | the user's: another agent says it |
 //! | `additional_tools` | a developer's; is sent beside a summary, as the result of a search for tools is |
 //! | anything unknown with a `content` and without a `call_id` | by its role; a summary has what it says |
 //! | `item_reference`, anything else that is unknown | keeps its place, and a summary ends before it |
 //!
-//! What stands directly behind reasoning belongs to it, whatever it is: the server refuses one without the other.
+//! The item directly after reasoning belongs to it, whatever it is: the server refuses one without the other.
 
 use std::{borrow::Cow, cell::OnceCell, collections::HashSet};
 
@@ -26,7 +26,7 @@ use crate::dialect::history_keys::HistoryKeys;
 use crate::dialect::json::{decode, id_text};
 use crate::span::Span;
 
-/// The fields of an item that decide what it is. None of them may stand there twice.
+/// The fields of an item that decide what it is. None of them may be there twice.
 pub(super) const ITEM: [&[u8]; 13] = [
     b"type",
     b"role",
@@ -89,7 +89,7 @@ pub(super) mod kind {
     pub(in crate::dialect::responses) const COMPUTER: &str = "computer";
 }
 
-/// What an item is.
+/// The class of an item.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Class {
     Message,
@@ -104,9 +104,9 @@ enum Class {
         plain: bool,
     },
     Reasoning,
-    /// What a server did, with what came of it.
+    /// A server's action, with its result.
     Server,
-    /// What a server asks, or runs over several turns: as before, and nothing else stands for it.
+    /// A question of a server, or work of it over several turns: as before, and nothing else represents it.
     ServerStays,
     /// A program that the model has written, or what has come of it.
     Program,
@@ -144,7 +144,7 @@ pub(super) struct ViewBuilder<'a> {
     programs: HashSet<Cow<'a, str>>,
     /// The results of searches for tools.
     found_tools: Vec<FoundTools>,
-    /// Whether an item stands for one that is not there.
+    /// Whether an item represents one that is not there.
     has_reference: bool,
     /// Whether the last item was reasoning, and whether it was a trigger of a compaction.
     behind_reasoning: bool,
@@ -177,7 +177,7 @@ impl<'a> ViewBuilder<'a> {
             Class::Call { .. } | Class::Reasoning | Class::Server | Class::ServerStays | Class::Program => {
                 Role::Assistant
             }
-            // What the client puts in is in nobody's turn; the rest may be what the model went on with.
+            // The client's additions are in no one's turn; the model may have gone on with the rest.
             Class::Tools => Role::Developer,
             Class::Reference | Class::Unknown if self.behind_reasoning => Role::Assistant,
             Class::Reference | Class::Unknown | Class::Compaction | Class::Trigger => Role::Other,
@@ -204,7 +204,7 @@ impl<'a> ViewBuilder<'a> {
         Ok(())
     }
 
-    /// The view, with what stands beside `input`.
+    /// The view, with what is beside `input`.
     pub(super) fn finish(mut self, beside: RequestFields) -> Result<Conversation<'a>, Fault> {
         self.conversation.model = self.text(beside.model)?;
         self.conversation.tools = beside.tools;
@@ -429,7 +429,7 @@ fn flags(class: Class, for_program: bool) -> Flags {
     }
 }
 
-/// The role of a message. Results are no messages here.
+/// The role of a message. Results are not messages here.
 fn role_named(name: &str) -> Role {
     match Role::named(name) {
         Role::Tool => Role::Other,

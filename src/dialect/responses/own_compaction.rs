@@ -1,7 +1,7 @@
 //! A compaction that a client asks for in a turn: `input` ends in an item `compaction_trigger`.
 //!
 //! The answer is a response with one item `compaction`, which the client sends back in place of its conversation. No upstream
-//! can read what abridge writes into it, so abridge puts the items back that it stands for before anything else reads a
+//! can read what abridge writes into it, so abridge puts the items back that it represents before anything else reads a
 //! request. Nothing is stored: the items are in the item.
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use crate::dialect::{Compaction, CompactionTrigger};
 use crate::raw::{Fields, elements};
 use crate::span::{Span, Splice, joined, splice};
 
-/// What the `encrypted_content` of an item of abridge begins with; behind it is an array of the items that it stands for.
+/// The beginning of the `encrypted_content` of an item of abridge; after it is an array of the items that it represents.
 const MARK: &str = "abridge.compaction.1:";
 
 /// The body without its trigger, if it ends in one.
@@ -29,7 +29,7 @@ pub(super) fn trigger(body: &Bytes) -> Option<CompactionTrigger> {
     Some(CompactionTrigger { conversation, streams: request.get("stream") == Some("true") })
 }
 
-/// The body with the items that compactions of abridge stand for in their places, if there is such a compaction.
+/// The body with the items that compactions of abridge represent in their places, if there is such a compaction.
 pub(super) fn restored(body: &Bytes) -> Option<Bytes> {
     memmem::find(body, MARK.as_bytes())?;
     let request = fields(body)?;
@@ -86,7 +86,7 @@ pub(super) fn response(compaction: &Compaction<'_>, trigger: &CompactionTrigger)
     Some(events.into_iter().enumerate().map(event).collect::<String>().into())
 }
 
-/// The items, with commas between them, that an item of abridge stands for.
+/// The items, with commas between them, that an item of abridge represents.
 fn stood_for(item: &str) -> Option<String> {
     let fields = Fields::of(item)?;
     fields.string("type").filter(|kind| kind == "compaction" || kind == "compaction_summary")?;

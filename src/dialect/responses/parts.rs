@@ -69,7 +69,7 @@ pub(super) fn may_empty_input(body: &[u8], call: Span) -> Result<bool, Unsupport
     Ok(has_no_id && is_direct && value.is_some_and(|value| value.of(body).starts_with(b"\"")))
 }
 
-/// The names of tools; of those in a namespace, the name alone and the one behind that of the namespace.
+/// The names of tools; of those in a namespace, the name alone and the one after that of the namespace.
 pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
     let mut names = Vec::new();
     let mut inner = Vec::new();

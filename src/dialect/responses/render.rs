@@ -1,6 +1,6 @@
 //! Results that are written, by the kind of call that they answer.
 //!
-//! A result has no id of its own: that is optional, and one that is made up could be refused.
+//! A result has no id: that is optional, and one that is made up could be refused.
 
 use bytes::Bytes;
 

@@ -40,7 +40,7 @@ pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Byte
     }
 }
 
-/// The client's request with the items of `source`, then the instruction. Tools stay, as they stand before the items, but
+/// The client's request with the items of `source`, then the instruction. Tools stay, as they precede the items, but
 /// none may be called.
 fn cached(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
     source.split()?;

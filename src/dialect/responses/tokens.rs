@@ -12,7 +12,7 @@
 //! | all else | its text, or its JSON if it is none |
 //!
 //! Reasoning is counted wherever it stands. Most models are not billed for what is before the last message of the user,
-//! but a count that depends on what comes behind it would have edits of earlier requests come out otherwise later.
+//! but a count that depends on what comes after it would have edits of earlier requests come out otherwise later.
 //!
 //! Data in base64 is never counted as text.
 

@@ -1,4 +1,4 @@
-//! What comes in place of a text, whether that is smaller, and how much is counted to know it.
+//! The replacement of a text, whether that is smaller, and how much is counted to know it.
 
 use super::*;
 use crate::span::{joined, splice};
@@ -14,7 +14,7 @@ fn with_words(text: &str, TextCut { from, to, words }: &TextCut) -> String {
     [text.get(..*from).unwrap(), words, text.get(*to..).unwrap()].concat()
 }
 
-/// What comes of replacing a part of a text by something smaller, and how many bytes were tokenised for that.
+/// Returns what comes of replacing a part of a text by something smaller, and how many bytes were tokenised for that.
 fn offered(text: &str, cut: &TextCut) -> (Result<String, NotApplicable>, u64) {
     let text = serde_json::to_string(text).unwrap();
     let body = Bytes::from(format!(

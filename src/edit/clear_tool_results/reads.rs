@@ -14,7 +14,7 @@ pub(super) struct Reads {
     newest: VecDeque<RowIndex>,
     /// The reads whose files nothing has happened to, by file and by the part that was read.
     live: HashMap<String, HashMap<Option<String>, Vec<RowIndex>>>,
-    /// What has happened to the files of the others.
+    /// The changes of the files of the others.
     stale: BTreeMap<RowIndex, Stale>,
     /// Those that would be cleared if they were not kept.
     held: BTreeSet<RowIndex>,
@@ -64,7 +64,7 @@ impl Reads {
         is_kept
     }
 
-    /// Keeps none of those that would be cleared any more.
+    /// Keeps no more reads that would be cleared.
     pub(super) fn let_go(&mut self) {
         self.released.extend(mem::take(&mut self.held));
     }
@@ -74,7 +74,7 @@ impl Reads {
         self.released.pop()
     }
 
-    /// What has happened to the file that a result was read from.
+    /// Returns what has happened to the file that a result was read from.
     pub(super) fn stale(&self, number: RowIndex) -> Option<Stale> {
         self.stale.get(&number).copied()
     }

@@ -27,7 +27,7 @@ const MAX_KNOWN: usize = 4 << 10;
 /// What calls ask for, by their JSON: one that comes again is not read again.
 pub(super) struct CallCache(Cache<Fingerprint, Arc<KnownCall>>);
 
-/// What a call asks for.
+/// The content that a call asks for.
 #[derive(Debug)]
 struct KnownCall {
     /// The tool and the arguments by value: the order of keys and the spelling count for nothing.
@@ -42,11 +42,11 @@ pub(super) struct RegretWatch<'r> {
     calls: &'r CallCache,
     /// The tools and arguments of calls whose results are cleared.
     cleared: HashSet<Fingerprint>,
-    /// What is stored of these.
+    /// The handles of the stored ones.
     handles: HashSet<PayloadKey>,
     /// The calls that have been looked at.
     seen: HashSet<BlockIndex>,
-    /// What was found.
+    /// The findings.
     pub(super) found: Regrets,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Debug for CallCache {
 }
 
 impl CallCache {
-    /// What a call asks for; none if it is too long.
+    /// Returns what a call asks for; none if it is too long.
     fn known(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<Arc<KnownCall>> {
         let written = draft.call_json(call).filter(|written| written.len() <= MAX_CALL_BYTES)?;
         let written = Fingerprint::of(written);
@@ -94,7 +94,7 @@ impl<'r> RegretWatch<'r> {
         self.handles.extend(clearing.proposed_edits().flat_map(ProposedEdit::stored));
     }
 
-    /// A result came, or what stands for one. Returns whether `keep` doubles with its call. `is_new` says that no earlier
+    /// A result came, or what replaces one. Returns whether `keep` doubles with its call. `is_new` says that no earlier
     /// request had it.
     pub(super) fn came(&mut self, draft: &Draft<'_>, row: &Row, is_new: bool) -> bool {
         let Some(call) = row.call.filter(|call| self.seen.insert(*call)) else { return false };

@@ -12,7 +12,7 @@
 //! Where a pass may be made at every request, all input tokens together cost at most twice as much as under the best
 //! schedule of passes, which knows how the conversation goes on. From one pass to the next the rent stays below the price
 //! of the pass, and the pass costs that once more. In the same stretch the best schedule either pays the same rent, or makes
-//! a pass earlier, when less stood behind it; what has come since then was written at the full price under both.
+//! a pass earlier, when less followed it; everything that has come since then was written at the full price under both.
 
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ pub(super) struct Rent {
     n_sent: usize,
     /// The tokens beside the messages.
     base: usize,
-    /// What the requests so far cost without passes, and what passes have added to that and saved of it.
+    /// The cost of the requests so far without passes, and the additions and savings of passes.
     unedited: u64,
     added: u64,
     saved: u64,
@@ -113,7 +113,7 @@ impl Rent {
         self.added = self.added.saturating_add(self.price);
     }
 
-    /// The pass was made behind a pause in which the cache has expired: all is written again, with it or without.
+    /// The pass was made after a pause in which the cache has expired: all is written again, with it or without.
     pub(super) fn settle_cold(&mut self) {
         self.paid = 0;
     }

@@ -44,7 +44,7 @@ pub(super) struct Replay<'r, 'd> {
     waiting: VecDeque<RowIndex>,
     /// File reads, where some of them are kept.
     reads: Option<Reads>,
-    /// What may be cleared now and was not, because it frees too little.
+    /// The results that may be cleared now and were not, because they free too little.
     ready: BTreeMap<RowIndex, Clearing>,
     /// How many tokens that would free.
     ready_frees: usize,
@@ -60,7 +60,7 @@ pub(super) struct Replay<'r, 'd> {
     cold_at: Option<UnitIndex>,
 }
 
-/// What is cleared, as the walk has found it.
+/// The cleared results, as the walk has found them.
 #[derive(Debug)]
 pub(super) struct ClearedResults {
     /// The units that are cleared.
@@ -139,7 +139,7 @@ impl<'r, 'd> Replay<'r, 'd> {
                 timeline.iter().rposition(|event| matches!(event, TimelineEvent::ModelCall(_))).unwrap_or(0)
             }
         };
-        // What the last answer of the model has called is new to this request.
+        // The calls of the model's last answer are new to this request.
         let mut calls =
             timeline.iter().enumerate().rev().filter(|(_, event)| matches!(event, TimelineEvent::ModelCall(_)));
         let new_from = calls.nth(1).map_or(0, |(n, _)| n);
@@ -407,7 +407,7 @@ impl KeepWindow {
         }
     }
 
-    /// Spares twice as much from here on. What is too old already stays so.
+    /// Spares twice as much from here on. Everything that is too old already stays so.
     fn double(&mut self) {
         self.keep = self.keep.doubled();
     }

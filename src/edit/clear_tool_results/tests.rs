@@ -222,9 +222,9 @@ fn what_only_a_prefill_stands_behind_is_not_cleared() {
     for policy in [&sticky, &format!("{sticky}\nfrontier = 'sliding'")] {
         check("u c:1 t:1*2000 c:2,3 t:2*2000 t:3*2000 a", policy, "u c:1 t:1! c:2,3 t:2*2000 t:3*2000 a");
         check_untouched("u c:1,2 t:1*2000 t:2*2000 a a", policy);
-        // One with calls is an answer, though nobody has carried them out.
+        // One with calls is an answer, though no one has carried them out.
         check("u c:1 t:1*2000 c:2", policy, "u c:1 t:1! c:2 t:2*72");
-        // In a later request it is an answer as all others, and so is what the model has said behind it.
+        // In a later request it is an answer as all others, and so is what the model has said after it.
         check("u c:1 t:1*2000 a u", policy, "u c:1 t:1! a u");
         check("u c:1 t:1*2000 a a u", policy, "u c:1 t:1! a a u");
     }
@@ -253,7 +253,7 @@ fn a_sticky_frontier_waits_for_a_part_of_the_trigger() {
     for more in ["clear_at_least = 0", "clear_at_least = 400", "frontier = 'sliding'"] {
         check(input, &policy(&format!("{keys}{more}")), cleared);
     }
-    // The least of the conditions counts, and messages are no tokens.
+    // The least of the conditions counts, and messages are not tokens.
     for trigger in ["[{ tokens = 6000 }, { tokens = 2100 }]", "{ messages = 1 }"] {
         check(input, &policy(&format!("trigger = {trigger}\nkeep = {{ results = 1 }}")), cleared);
     }

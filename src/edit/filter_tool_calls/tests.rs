@@ -75,7 +75,7 @@ fn what_was_not_read_stays() {
     check_untouched("u c:1 t:1 u", &policy("max_tool_calls = 0"));
     check("u c:1 t:1 u c:2 t:2 u a u", &policy("max_tool_calls = 0"), "u u u a u");
     check("u c:1 t:1 u c:2 t:2 u", &policy("max_tool_calls = 0"), "u u c:2 t:2 u");
-    // It answers an old call, and has come late.
+    // It answers an old call, and has arrive late.
     let (_, output) = plan(&body("u c:1 u a t:1 u"), &policy("max_tool_calls = 0"));
     assert_eq!(words(&output), "u c:1 t:1 u a u");
 }
@@ -91,7 +91,7 @@ fn a_late_result_brings_nothing_back_but_its_call() {
     let read = format!("{late} a u");
     check_late(&read, &policy("max_tool_calls = 3"), &format!("u c:b t:b*900 {} a u a u", rounds(5)));
     check_late(&format!("{read} c:7 t:7 a u"), &policy("max_tool_calls = 1"), "u a u a u c:7 t:7 a u");
-    // Of a batch, the call comes back whose result has come, and no other.
+    // Of a batch, the call returns whose result has come, and no other.
     let batch = late.replacen("c:b", "c:b,d,e t:d", 1);
     check_late(&batch, &policy("max_tool_calls = 3"), &format!("u c:b t:b*900 {} a u", rounds(4)));
     check_late(&format!("{batch} t:e a u"), &policy("max_tool_calls = 3"), "u c:b,e t:b*900 t:e c:6 t:6 a u a u");
@@ -103,7 +103,7 @@ fn a_call_without_a_result_leaves_as_others_do_where_none_is_put_in() {
     check("u c:1 c:2 t:2 c:3 t:3 a u", &alone("max_tool_calls = 1"), "u c:3 t:3 a u");
     check("u c:1,2 t:2 c:3 t:3 a u", &alone("max_tool_calls = 1"), "u c:3 t:3 a u");
     check("u C:1,2 t:2 a u c:3 a", &alone("max_tool_calls = 0"), "u a u a u c:3 a");
-    // What answers it, displaced or late, leaves with it.
+    // What answers it, displaced or late, is removed with it.
     check("u c:1 u t:1 c:2 t:2 a u", &alone("max_tool_calls = 1"), "u u c:2 t:2 a u");
     let late = "u c:1 u c:2 t:2 a u t:1";
     check_late(late, &alone("max_tool_calls = 0"), "u c:1 u a u t:1");

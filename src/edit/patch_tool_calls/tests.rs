@@ -3,7 +3,7 @@
 //! - `s`, `u`, `a`, `f`: a system, user, plain assistant and legacy function message
 //! - `a:1,2`: an assistant message that calls `1` and `2`; a name of `_` is an empty id, `0` is null, `-` none at all
 //! - `t:1`: a result for the call `1`; `t:1=x` tells it from others
-//! - `p:1`: what stands for a missing result; in expectations only
+//! - `p:1`: what replaces a missing result; in expectations only
 
 use std::fmt::Write as _;
 
@@ -90,7 +90,7 @@ fn check(words: &str, expected: &str) {
     check_with(Orphans::Drop, words, expected);
 }
 
-/// What is in order already.
+/// Checks that a conversation in order is left alone.
 fn check_untouched(words: &str) {
     check_with(Orphans::Drop, words, words);
     check_with(Orphans::Keep, words, words);

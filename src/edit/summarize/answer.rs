@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::dialect::Stop;
 use crate::raw::{Fields, elements};
 
-/// Why an answer is no summary.
+/// Why an answer is not a summary.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Fault {
     /// Nothing is left of it without its thoughts.
@@ -42,9 +42,9 @@ pub enum Fault {
     /// It does not save anything.
     #[error("the summary has {tokens} tokens, what it would replace has {replaced}")]
     NotSmaller {
-        /// What it has, with all around it.
+        /// Its tokens, with the frame.
         tokens: usize,
-        /// What it was to replace.
+        /// The tokens that it was to replace.
         replaced: usize,
     },
 }
@@ -55,13 +55,13 @@ const THOUGHTS: [&str; 4] = ["analysis", "think", "thinking", "reasoning"];
 /// So many thoughts may follow each other.
 const MAX_THOUGHTS: usize = 8;
 
-/// What comes before the first tag is a remark, and not a text of its own, if it has no more bytes than this.
+/// The most bytes before the first tag that count as a remark, and not as a text.
 const MAX_REMARK: usize = 300;
 
-/// A longer text is no error message and no refusal, whatever it begins with, in characters.
+/// A longer text is neither an error message nor a refusal, whatever it begins with, in characters.
 const MAX_ERROR: usize = 400;
 
-/// Texts by which an answer shows that it is no summary, as the file explains them.
+/// Texts by which an answer shows that it is not a summary, as the file explains them.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Signs {
@@ -75,7 +75,7 @@ struct Signs {
 /// Tests read the file.
 static SIGNS: LazyLock<Signs> = LazyLock::new(|| toml::from_str(include_str!("answer/signs.toml")).unwrap_or_default());
 
-/// What a page begins with that stands in for an answer.
+/// The beginnings of pages that replace an answer.
 const PAGES: [&str; 2] = ["<!doctype html", "<html"];
 
 /// A summary that replaces `LONG` tokens or more has at least one token for each `SHORTEST_PART` of them. `SHORTEST` tokens, the
@@ -149,7 +149,7 @@ impl<'a> Part<'a> {
         Self { text: self.text.trim(), lower: self.lower.trim() }
     }
 
-    /// The first place of a tag that begins its line, if no more than a remark stands before it.
+    /// The first place of a tag that begins its line, if no more than a remark precedes it.
     fn beginning(self, tag: &str) -> Option<usize> {
         self.up_to(self.text.floor_char_boundary(MAX_REMARK + tag.len())).on_its_line(tag)
     }
@@ -187,7 +187,7 @@ impl<'a> Part<'a> {
         rest
     }
 
-    /// What is behind thoughts, if it begins with them, perhaps after a remark; nothing, if they have no end.
+    /// Returns what is behind thoughts, if it begins with them, perhaps after a remark; nothing, if they have no end.
     fn behind_thoughts(self, name: &str) -> Option<Self> {
         let (open, close) = (format!("<{name}>"), format!("</{name}>"));
         let at = self.beginning(&open)?;
@@ -223,9 +223,9 @@ impl<'a> Part<'a> {
     }
 }
 
-// === what is no summary ===
+// === what is not a summary ===
 
-/// What a text is that is no summary, though it is there.
+/// Returns what a text is that is not a summary, though it is there.
 fn disguised(summary: &str, answer: &str) -> Option<Fault> {
     if let Some(fault) = json(summary) {
         return Some(fault);
@@ -257,7 +257,7 @@ fn disguised(summary: &str, answer: &str) -> Option<Fault> {
     }
 }
 
-/// What a text is that is nothing but JSON.
+/// Returns what a text is that is nothing but JSON.
 fn json(text: &str) -> Option<Fault> {
     let bare = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
     let text = bare.map_or(text, |rest| rest.trim_start_matches("json")).trim();

@@ -1,32 +1,32 @@
-//! Where a conversation is cut: before the cut it is summarised, behind it everything stays as it is.
+//! Where a conversation is cut: before the cut it is summarised, after it everything stays as it is.
 
 use crate::conversation::{Role, TurnUnit, UnitIndex, unread_from};
 use crate::draft::{Draft, Row};
 use crate::edit::keep::Keep;
 
-/// The places where a conversation may be parted. A place is the row behind it.
+/// The places where a conversation may be parted. A place is the row after it.
 #[derive(Debug)]
 pub(super) struct CutPoints<'c> {
     rows: &'c [Row],
-    /// What each row counts towards what is kept.
+    /// The size of each row in the kept part.
     sizes: Vec<Size>,
     /// Whether the conversation may be parted before a row.
     allowed: Vec<bool>,
     /// The first row that could be summarised.
     first: usize,
-    /// The last place: behind it is what the model has not read.
+    /// The last place: after it is what the model has not read.
     last: usize,
-    /// The first row that no summary stands for yet.
+    /// The first row that no summary replaces yet.
     first_new: usize,
     /// The row that is a summary already.
     summary: Option<usize>,
-    /// The rows that are sent behind the summary that stands for what is before them: they follow the user.
+    /// The rows that are sent after the summary that replaces what is before them: they follow the user.
     following: Vec<usize>,
     /// The first unit that has been read and that no summary may replace.
     pub(super) blocking: Option<UnitIndex>,
 }
 
-/// What may be kept.
+/// A size that may be kept.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     results: usize,
@@ -93,7 +93,7 @@ impl<'c> CutPoints<'c> {
         self.first
     }
 
-    /// The first row that no summary stands for yet.
+    /// The first row that no summary replaces yet.
     pub(super) fn first_new(&self) -> usize {
         self.first_new
     }
@@ -103,7 +103,7 @@ impl<'c> CutPoints<'c> {
         self.allowed.get(place).copied().unwrap_or_default()
     }
 
-    /// The place before a message, if there is one and what is behind it may be kept.
+    /// The place before a message, if there is one and what is after it may be kept.
     pub(super) fn before(&self, unit: UnitIndex) -> Option<usize> {
         let place = self.rows.iter().position(|row| row.unit.is_some_and(|index| index >= unit))?;
         (place <= self.last && place > self.first_new() && self.may_part(place)).then_some(place)
@@ -114,7 +114,7 @@ impl<'c> CutPoints<'c> {
         (self.last > self.first_new()).then_some(self.last)
     }
 
-    /// The place that leaves behind it what is to be kept; none if nothing would be before it.
+    /// The place that leaves after it what is to be kept; none if nothing would be before it.
     pub(super) fn place(&self, keep: Keep) -> Option<usize> {
         let user = |row: &Row| row.role == Role::User && row.unit.is_some();
         let user = self.rows.iter().rposition(user).filter(|&row| Some(row) != self.summary);
@@ -125,7 +125,7 @@ impl<'c> CutPoints<'c> {
             Some(user) if user >= kept && self.may_part(user) => user,
             _ => self.round_from(kept),
         };
-        // A message of the user stands for what is before the cut: so that one of the model comes between two of them.
+        // A message of the user replaces what is before the cut: so that one of the model comes between two of them.
         let place = match place.checked_sub(1) {
             Some(before) if self.is_answer(before) && !self.is_of_model(place) => before,
             _ => place,
@@ -153,7 +153,7 @@ impl<'c> CutPoints<'c> {
         self.following.binary_search(&row).is_ok()
     }
 
-    /// The first row of what may be kept: what the model has read behind it is no more than that.
+    /// The first row of what may be kept: what the model has read after it is no more than that.
     fn kept_from(&self, keep: Keep) -> usize {
         let mut sum = Size::default();
         let read = self.sizes.iter().enumerate().take(self.last).rev();
@@ -172,7 +172,7 @@ impl<'c> CutPoints<'c> {
         fits.take_while(|(_, fits)| *fits).last().map_or(self.last, |(row, _)| row)
     }
 
-    /// The first place from a row on that has a round behind it.
+    /// The first place from a row on that has a round after it.
     fn round_from(&self, row: usize) -> usize {
         let is_round = |place: &usize| self.sizes.get(*place).is_some_and(|size| size.rounds > 0);
         (row..self.last).find(|place| is_round(place) && self.may_part(*place)).unwrap_or(self.last)
@@ -215,7 +215,7 @@ fn rounds(turn_units: &[TurnUnit]) -> Vec<bool> {
     rounds
 }
 
-/// The first row from `first` on that no summary stands for.
+/// The first row from `first` on that no summary replaces.
 fn first_that_stays(draft: &Draft<'_>, rows: &[Row], first: usize) -> usize {
     let conversation = draft.conversation();
     let stays = |row: &Row| row.unit.and_then(|unit| conversation.unit(unit)).is_some_and(|unit| unit.flags.stays);
@@ -231,7 +231,7 @@ fn follows(draft: &Draft<'_>, row: &Row) -> bool {
 }
 
 /// Whether the conversation may be parted before each row: no element, no turn of the model, no program and no result from
-/// its call is parted, nothing inserted begins what stays, and what is before the place came before what is behind it.
+/// its call is parted, nothing inserted begins what stays, and what is before the place came before what is after it.
 fn allowed(draft: &Draft<'_>, rows: &[Row], turn_units: &[TurnUnit]) -> Vec<bool> {
     // The round of a further result is reopened beside the summary.
     let caller = |row: &Row| draft.conversation().caller(row.call.filter(|_| !draft.is_further(row))?);

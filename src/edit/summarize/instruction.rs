@@ -1,4 +1,4 @@
-//! What the model that summarises is told, and the words around its summary, in each language.
+//! The instruction of the model that summarises, and the words around its summary, in each language.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -7,17 +7,17 @@ use serde::Deserialize;
 use super::Settings;
 use crate::language::Language;
 
-/// What a model is told to do behind the messages that it is to summarise.
+/// Returns what a model is told to do after the messages that it is to summarise.
 pub fn instruction(settings: &Settings, language: Language) -> Cow<'_, str> {
     settings.instruction.as_deref().unwrap_or(&words(language).instruction).into()
 }
 
-/// What a model is told before the messages, where it is not given the client's own instructions.
+/// Returns what a model is told before the messages, if it is not given the client's own instructions.
 pub fn system(language: Language) -> &'static str {
     &words(language).system
 }
 
-/// What is said behind the instruction where the middle of the messages was too much for the model.
+/// Returns what is said after the instruction where the middle of the messages was too much for the model.
 pub fn middle_left_out(language: Language) -> &'static str {
     &words(language).middle_left_out
 }
@@ -29,15 +29,15 @@ pub(super) struct Words {
     instruction: String,
     system: String,
     middle_left_out: String,
-    /// The first sentence of the message that stands for what was summarised.
+    /// The first sentence of the message that replaces what was summarised.
     pub(super) lead_in: String,
     /// The last one.
     pub(super) continuation: String,
     /// Before the handle of the transcript.
     pub(super) transcript: String,
-    /// Behind it, and before the way to read it.
+    /// After it, and before the way to read it.
     pub(super) full_stop: String,
-    /// Before names that the messages behind the summary use and that it leaves out.
+    /// Before names that the messages after the summary use and that it leaves out.
     pub(super) names: String,
     /// Before the skills.
     pub(super) skills: String,
@@ -61,7 +61,7 @@ pub(super) fn words(language: Language) -> &'static Words {
     }
 }
 
-/// Stands for the middle of a text, of which this many characters are missing.
+/// Replaces the middle of a text, of which this many characters are missing.
 pub(super) fn characters_left_out(language: Language, n: usize) -> String {
     match language {
         Language::En => format!("\n[{n} characters left out here]\n"),
@@ -69,7 +69,7 @@ pub(super) fn characters_left_out(language: Language, n: usize) -> String {
     }
 }
 
-/// Stands for this many messages of the user.
+/// Replaces this many messages of the user.
 pub(super) fn messages_left_out(language: Language, n: usize) -> String {
     match language {
         Language::En => format!("[earlier messages of the user that are left out here: {n}]"),

@@ -1,4 +1,4 @@
-//! What is summarised, when, and what stands for it.
+//! The messages that are summarised, the time of a summary, and the message that replaces them.
 #![expect(clippy::disallowed_types, reason = "nothing waits here, and messages are looked at by eyes of our own")]
 
 use std::{
@@ -137,7 +137,7 @@ fn the_cut_keeps_what_the_settings_say_and_what_was_not_read() {
         ("s u c:1 t:1*400 a u", "{ rounds = 1 }", 1..4),
         ("s u c:1 t:1*400 c:2 t:2 u", "{ rounds = 0 }", 1..4),
         ("s u c:1 t:1*400 c:2 t:2 a u", "{ rounds = 0 }", 1..6),
-        // The same with all behind it, if that is little enough; what was not read does not count.
+        // The same with all after it, if that is little enough; everything that was not read does not count.
         ("s u a u c:1 t:1 a u c:2 t:2", "{ rounds = 0 }", 1..6),
         ("s u c:9 t:9 a u c:1 t:1 c:2 t:2", "{ rounds = 1 }", 1..4),
         ("s u a u c:1 t:1 c:2 t:2 c:3 t:3", "{ rounds = 1 }", 1..6),
@@ -148,11 +148,11 @@ fn the_cut_keeps_what_the_settings_say_and_what_was_not_read() {
         ("s u c:1 t:1*4000 c:2 t:2*400 c:3 t:3*400 c:4 t:4*400", "{ tokens = 150 }", 1..6),
         ("s u c:1 t:1*4000 c:2 t:2*400 c:3 t:3*400 c:4 t:4*400", "{ tokens = 300 }", 1..4),
         // The last message stays, whatever it is.
-        // A prefill stays, and with it what nobody has read.
+        // A prefill stays, and with it what no one has read.
         ("s u c:1 t:1 c:2 t:2 a", "{ rounds = 0 }", 1..4),
         ("s u c:1 t:1 u a c:2", "{ rounds = 0 }", 1..4),
         ("u c:1 t:1*900 c:2 t:2 u u s", "{ rounds = 0 }", 0..3),
-        // Nobody has answered yet.
+        // No one has answered yet.
         ("s u u u u u u", "{ rounds = 0 }", 0..0),
         ("s s s s s s u", "{ rounds = 0 }", 0..0),
     ] {
@@ -162,7 +162,7 @@ fn the_cut_keeps_what_the_settings_say_and_what_was_not_read() {
 
 #[test]
 fn no_round_is_parted() {
-    // A result that comes late is moved to its call by the patch, or stays where it is without.
+    // A result that arrives late is moved to its call by the patch, or stays where it is without.
     let none = "keep = { rounds = 0 }";
     let much = "keep = { rounds = 9 }";
     check_cut("s u a a c:1 u c:2 t:2 t:1 a c:3 t:3", &format!("{SIX}{much}\n[policy]\nedits = [\"summarize\"]"), 1..4);
@@ -277,7 +277,7 @@ fn another_history_or_end_has_no_use_for_it() {
     for other in [
         "s u c:1 t:1*401 c:2 t:2 a u",
         "s u u c:1 t:1*400 c:2 t:2 a u",
-        // What it stands for has not been read, or is all there is.
+        // The replaced messages have not been read, or are all there is.
         "s u c:1 t:1*400 c:2 t:2",
         "s u c:1 t:1*400",
     ] {
@@ -289,7 +289,7 @@ fn another_history_or_end_has_no_use_for_it() {
     memory.make(made(&plan), "Well.");
     assert!(used("s u c:9 t:9 c:1 u a u"));
     assert!(plan_in(&memory, "s u c:9 t:9 c:1 t:1 u a u", &policy).0.is_empty());
-    // One that comes late reopens its round.
+    // One that arrives late reopens its round.
     assert_eq!(words(&plan_in(&memory, "s u c:9 t:9 c:1 u t:1 a u", &policy).1), "s u c:1 t:1 a u");
 }
 

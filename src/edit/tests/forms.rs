@@ -138,7 +138,7 @@ fn conversation(steps: &[Step]) -> Value {
     json!({"messages": messages})
 }
 
-/// What a strict upstream says of messages.
+/// Returns what a strict upstream says of messages.
 fn fault(messages: &[Value]) -> Option<&'static str> {
     let (mut ids, mut open) = (HashSet::new(), Vec::new());
     let mut before = "";

@@ -9,7 +9,7 @@ use crate::plan::{Need, Plan};
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Summary {
     Crosses,
-    /// It stands for what is behind the item.
+    /// It represents what is after the item.
     Begins,
     /// It ends before the item, and a warning names this type.
     Blocked(&'static str),

@@ -125,7 +125,7 @@ fn results_are_put_in_behind_the_turn_that_calls() {
         ("u a:c1 a:c2 u:r2", "u a:c1 a:c2 u:r2+p1"),
         ("u a:c1+c2 u:r1 u:r2 u", "u a:c1+c2 u:r1 u:r2 u"),
         ("u a:c1+c2 u:r1 u", "u a:c1+c2 u:r1+p2 u"),
-        // What the server is still to answer is none of ours.
+        // Calls that the server is still to answer are not ours.
         ("u a:w", "u a:w"),
         ("u a:w+c1", "u a:w+c1 u:p1"),
     ] {
@@ -175,7 +175,7 @@ fn blocks_of_a_message_with_an_odd_key_stay_in_it() {
         // The result cannot be moved, nor the one without a call be left out.
         ("u a:c1 u:x u:r1", "u a:c1 u:x u:r1"),
         ("u a:x u:r9+x", "u a:x u:r9+x"),
-        // Nothing can be put behind the result.
+        // Nothing can be put after the result.
         ("u a:c1+c2 u:r1+x", "u a:c1+c2 u:r1+x u:p2"),
     ] {
         let came = String::from_utf8(body(came).to_vec()).unwrap();
@@ -227,7 +227,7 @@ fn old_results_are_cleared_and_long_ones_truncated() {
     let clear = "recall.via = \"none\"\nclear_tool_results = { when = 'any', trigger = { messages = 4 }, keep = { results = 1 }, clear_tool_inputs = true }\ntruncate_tool_results = { max_bytes = 2000 }";
     check("u a:k+c1 u:r1*400+x a:c2 u:r2*400 a:x u", clear, "u a:k+c1- u:r1!+x a:c2 u:r2 a:x u");
     check("u a:c1+c2 u:r1*400+r2*400 a:c3 u:r3*4000 a:x u", clear, "u a:c1-+c2- u:r1!+r2! a:c3 u:r3~ a:x u");
-    // What was not read stays.
+    // Everything that was not read stays.
     check("u a:c1+c2 u:r1*400+r2*400 u", clear, "u a:c1+c2 u:r1+r2 u");
 }
 
@@ -258,7 +258,7 @@ fn rounds_leave_with_their_thinking_or_call_by_call() {
         ("u a:k+x+c1 u:r1 a:c2 u:r2 a:x u", "u a:c2 u:r2 a:x u"),
         ("u a:k+c1+c2 u:r1+r2+x a:c3 u:r3 a:x u", "u u:x a:c3 u:r3 a:x u"),
         ("u a:k a:c1 u:r1 a:c2 u:r2 a:x u", "u a:c2 u:r2 a:x u"),
-        // The user would not stand before the system message any more.
+        // The user would not precede the system message any more.
         ("u a:x+c1 u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
         ("u a:x a:c1 u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
         ("u a:c1 a:x u:r1 s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
@@ -266,12 +266,12 @@ fn rounds_leave_with_their_thinking_or_call_by_call() {
         ("u a:c1 a:x s a:c2 u:r2 a:x u", "u s a:c2 u:r2 a:x u"),
         // The text in the place of a late result stays.
         ("u a:c1 u a:x u:r1 s a:c2 u:r2 a:x u", "u u a:x u:x s a:c2 u:r2 a:x u"),
-        // Nor the model behind it.
+        // Nor the model after it.
         ("u s a:c1 u:r1+x a:c2 u:r2 a:x u", "u s a:c1 u:r1+x a:c2 u:r2 a:x u"),
     ] {
         check(came, one, expected);
     }
-    // What is left is one turn then.
+    // Everything that is left is one turn then.
     let (_, out) = edited(&body("u a:x+c1 u:r1 a:c2 u:r2 s a:c3 u:r3 a:x u"), one);
     assert_eq!(words(&out), "u a:x a:c2 u:r2 s a:c3 u:r3 a:x u");
     let (_, out) = edited(&body("u a:x u:r9 a:c1 s a:c2 u:r2 a:x u"), one);
@@ -290,7 +290,7 @@ fn what_the_server_does_itself_is_left_to_it() {
 
 const SUMMARIZE: &str = "policy.edits = [\"patch_tool_calls\", \"filter_tool_calls\", \"summarize\"]\nsummarize = { trigger = { messages = 6 }, keep = { rounds = 1 } }";
 
-/// What is sent of a conversation, with all summaries made that it asks for.
+/// Returns what is sent of a conversation, with all summaries made that it asks for.
 fn summarised(came: &Bytes, settings: &str, known: &mut HashMap<ChainKey, SummaryState>) -> Bytes {
     let planner = planner(settings);
     loop {
@@ -309,7 +309,7 @@ fn summarised(came: &Bytes, settings: &str, known: &mut HashMap<ChainKey, Summar
     }
 }
 
-/// Each system message stands behind the user, and before the model or last.
+/// Each system message follows the user, and before the model or last.
 fn assert_in_place(words: &str, came: &str) {
     let mut roles: Vec<_> = words.split(' ').filter_map(|word| word.get(..1)).collect();
     roles.dedup();
@@ -332,7 +332,7 @@ fn system_messages_go_on_behind_the_summary_that_stands_for_what_is_around_them(
         ("u a:c1 u:r1*900 a:c2 u:r2*900+x s a:c3 u:r3 a:c4 u:r4", "u:x s a:c3 u:r3 a:c4 u:r4"),
         ("u a:c1 u:r1*900 s a:c2 u:r2*900 a:c3 u:r3 a:c4 u:r4", "u:x s a:c3 u:r3 a:c4 u:r4"),
         ("u s a:c1 u:r1*900 s s a:c2 u:r2*900 a:c3 u:r3 a:c4 u:r4", "u:x s s s a:c3 u:r3 a:c4 u:r4"),
-        // A message of the user would stand behind it.
+        // A message of the user would follow it.
         ("u a:c1 u:r1*900 s a:c2 u:r2*900 u a:c3 u:r3", "u:x s a:c2 u:r2 u a:c3 u:r3"),
         ("u a:c1 u:r1*900 s a:c2 u:r2*900 a:x u a:c3 u:r3", "u:x s a:x u a:c3 u:r3"),
     ] {

@@ -1,4 +1,4 @@
-//! What a program of the model calls and gets, tools that were found by a search, tools that items offer, and search results:
+//! Calls and results of a program of the model, tools that a search found, tools that items offer, and search results:
 //! in OpenAI Responses and Anthropic Messages.
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ fn rows(n: usize) -> String {
     format!("[{}]", vec![r#"{\"amount\":7}"#; n].join(","))
 }
 
-/// A program that calls twice and gets `n` rows each time, and a round of the model behind it if it `ends`.
+/// A program that calls twice and gets `n` rows each time, and a round of the model after it if it `ends`.
 fn messages(n: usize, ends: bool) -> Bytes {
     let call = |id: &str| {
         format!(
@@ -208,7 +208,7 @@ fn each_tool_that_an_item_offers_is_a_tool() {
         assert!(out.contains(expected), "{expected} {plan}\n{out}");
         assert!(!plan.report.lacks_recall, "{expected}");
     }
-    // The tool that abridge adds stands behind those of the item.
+    // The tool that abridge adds follows those of the item.
     let (plan, out) = edited("/v1/responses", &body(&functions("wait")), truncate);
     assert!(plan.report.adds_tool && out.contains(r#"]},{"type":"function","name":"abridge_recall""#), "{out}");
     // And where there is no way, the report says so.

@@ -47,7 +47,7 @@ pub(super) fn edited(path: &str, came: &Bytes, settings: &str) -> (Plan, String)
     (plan, String::from_utf8(out).unwrap())
 }
 
-/// What is sent of a body, with all summaries made that it asks for.
+/// Returns what is sent of a body, with all summaries made that it asks for.
 pub(super) fn summarised(path: &str, came: &Bytes, settings: &str) -> String {
     let settings: PlanSettings = toml::from_str(settings).unwrap();
     let planner = Planner::new(settings);
@@ -199,7 +199,7 @@ fn what_leaves_without_a_call_is_stored_and_named_in_the_report() {
         assert_eq!(stored, ["nobody \"asked\" for this"], "{path} {plan}");
         assert_eq!(plan.report.changes[0].handles, [plan.offloads[0].key], "{path} {plan}");
     }
-    // What has no text is stored as it is written.
+    // Everything that has no text is stored as it is written.
     let odd = br#"{"input":[{"role":"user","content":"x"},{"type":"function_call_output","call_id":"9","output":[{"type":"future","of":[1]}]}]}"#;
     let (plan, _) = edited("/v1/responses", &Bytes::from_static(odd), "");
     assert_eq!(plan.offloads[0].payload.bytes(), &br#"[{"type":"future","of":[1]}]"#[..], "{plan}");

@@ -1,4 +1,4 @@
-//! Which results are cut, where, and what stands there.
+//! Which results are cut, where, and what is there.
 
 use bytes::Bytes;
 use serde_json::json;

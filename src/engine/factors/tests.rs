@@ -63,7 +63,7 @@ impl Process {
         (0..400).for_each(|_| self.engine.factors().learn("default", MODEL, bill));
     }
 
-    /// What is sent, and the factor that it was counted with.
+    /// Returns what is sent, and the factor that it was counted with.
     async fn edit(&self, body: &Bytes, mode: EditMode) -> (Bytes, Option<f64>) {
         let (caller, when) = (self.engine.caller(None), SummaryTiming::Triggered);
         let options =

@@ -17,7 +17,7 @@ use crate::payload::{ChainKey, Place};
 use crate::store::shared::{Claim, Claimant, Seen, SeenState};
 use crate::store::{SharedStore, StoreError, StoreFuture};
 
-/// What a task that is to make a summary may do.
+/// The steps that are open to a task that is to make a summary.
 #[derive(Debug)]
 pub(in crate::engine) enum Turn {
     /// It makes the summary. With a lease, other processes wait.

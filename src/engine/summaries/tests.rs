@@ -264,7 +264,7 @@ async fn a_summary_that_the_engine_has_lost_is_offered_again() {
     assert!(matches!(other.state(beginning(1)), SummaryState::Unknown));
 }
 
-/// What a plan is begun with may have become too little when the look-up ends, and only then it is made again.
+/// A plan is made again only if the look-up has brought more than the plan began with.
 #[tokio::test(start_paused = true)]
 async fn what_is_learnt_from_others_is_counted_and_what_was_known_is_not() {
     let ([one, other], clock) = two();

@@ -11,7 +11,7 @@ use crate::summary::{InputElement, SummaryInput};
 const MAX_INPUT: usize = 4 << 20;
 
 impl SummaryTask<'_> {
-    /// What the model is given, as `summarize.input_handler` has it: one message in place of all that is summarised.
+    /// The input of the model by `summarize.input_handler`: one message in place of all that is summarised.
     pub(super) async fn rewritten_input(&self) -> Option<SummaryInput> {
         let handler = self.config.summarize().input_handler.as_deref()?;
         let source = &self.job.source;

@@ -45,7 +45,7 @@ const MAX_BODY: usize = 16 << 20;
 /// of it. Of a longer one the outline is read, where that loses nothing that the model says.
 const MAX_LINE: usize = 256 << 10;
 
-/// The longest answer in bytes that is no stream.
+/// The longest answer in bytes that is not a stream.
 const MAX_JSON: usize = 4 << 20;
 
 /// The longest summary text in bytes.
@@ -95,7 +95,7 @@ async fn read_events(
     pieces: impl Stream<Item = Result<Bytes, ReadError>>,
     dialect: &dyn Dialect,
 ) -> Result<Answer, ReadError> {
-    // Some servers leave out the empty line behind the last event.
+    // Some servers leave out the empty line after the last event.
     let pieces = pieces.chain(stream::iter([Ok(Bytes::from_static(b"\n\n"))]));
     let mut events = Box::pin(pieces.eventsource());
     let mut answer = Answer::with_text();
@@ -151,7 +151,7 @@ fn add(data: &[u8], dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), Re
 struct Reader<'d> {
     body: Incoming,
     idle_timeout: Duration,
-    /// What bytes pass on their way to `buffer`; none for an answer that has no lines.
+    /// The reader of lines before `buffer`; none for an answer that has no lines.
     lines: Option<Lines<'d>>,
     /// Bytes that were not passed on. They may begin with a part of a character.
     buffer: Vec<u8>,

@@ -36,7 +36,7 @@ pub(super) struct SummaryTask<'a> {
     pub(super) n_calls: usize,
     /// The share of the memory budget that the input takes.
     pub(super) lease: Option<Lease>,
-    /// What the model is given, where a handler has rewritten that.
+    /// The input of the model, if a handler has rewritten it.
     pub(super) rewritten: Option<SummaryInput>,
     pub(super) deadline: Instant,
 }
@@ -234,7 +234,7 @@ impl SummaryTask<'_> {
         }
     }
 
-    /// The summary that stands for the messages, if it is smaller than they are.
+    /// The summary that replaces the messages, if it is smaller than they are.
     async fn counted(&self, text: String) -> Result<CountedSummary, CallError> {
         let tokens = self.tokens(&text).await?;
         answer::smaller(tokens, self.job.tokens)?;

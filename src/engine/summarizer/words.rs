@@ -1,4 +1,4 @@
-//! What an upstream says when it refuses a call, as it may be logged: bounded, on one line, and without what it was sent.
+//! The words of an upstream that refuses a call, as they may be logged: bounded, on one line, and without what it was sent.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use memchr::memmem;
 
 use crate::raw::{Fields, elements};
 
-/// What an upstream was sent, none of which is to be in the log.
+/// The secrets that an upstream was sent, none of which may be in the log.
 #[derive(Debug)]
 pub(super) struct Secrets {
     pub(super) body: Bytes,

@@ -1,4 +1,4 @@
-//! What is known of messages that were seen before.
+//! Knowledge of messages that were seen before.
 
 use super::*;
 use crate::string_index::StringIndexer;

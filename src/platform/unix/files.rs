@@ -35,7 +35,7 @@ pub fn private_file() -> OpenOptions {
     options
 }
 
-/// Has a file read and written by its owner alone, whatever the umask was when it was created. Where that is so already the
+/// Has a file read and written by its owner alone, whatever the umask was when it was created. If it is so already, the
 /// mode is left, as some file systems have one for all files.
 pub fn make_private(file: &File) -> io::Result<()> {
     let owner_may_execute = 0o100;

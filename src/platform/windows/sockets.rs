@@ -11,7 +11,7 @@ use tokio_postgres::config::Host;
 
 use crate::platform::NoUnixSocketsError;
 
-/// A listener that nobody can make.
+/// A listener that no one can make.
 #[derive(Debug)]
 pub enum UnixListener {}
 

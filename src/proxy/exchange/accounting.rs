@@ -251,7 +251,7 @@ impl Exchange {
         });
     }
 
-    /// The history entry; `None` if the request is no conversation.
+    /// The history entry; `None` if the request is not a conversation.
     fn entry(&self, tap_report: &TapReport, end: history::AnswerEnd) -> Option<Entry> {
         let Conversation { path, bytes, readable, .. } = self.conversation.as_ref()?;
         let edit = self.edit.as_ref();
@@ -294,7 +294,7 @@ impl Exchange {
 }
 
 impl EditState {
-    /// What the tokens were counted as, if they were.
+    /// Returns what the tokens were counted as, if they were.
     pub(super) fn token_factor(&self) -> Option<Factor> {
         self.counted.map(|counted| counted.factor)
     }

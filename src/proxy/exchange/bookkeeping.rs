@@ -1,4 +1,4 @@
-//! Enters an answer into the ledger: what was billed, and what would have been billed without the edits, or in a dry run with them.
+//! Enters an answer into the ledger: its bill, and the bill without the edits, or in a dry run with them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::proxy::cache_ledger::EarlierRequest;
 use crate::relay::tap::TapReport;
 use crate::tokens::Usage;
 
-/// What the ledger has to know of a request.
+/// The facts of a request for the ledger.
 #[derive(Debug)]
 pub(in crate::proxy) struct BillingContext {
     /// They have the prices and the name of the policy.

@@ -17,7 +17,7 @@ use crate::span::{Span, Splice, joined, splice};
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 
-/// What the recalls of an answer are kept under.
+/// The name under which the recalls of an answer are kept.
 #[derive(Clone, Debug)]
 pub(in crate::proxy) struct RequestPlace {
     dialect: &'static dyn Dialect,
@@ -45,7 +45,7 @@ enum ResultsPlace {
     Before(usize),
 }
 
-/// The scope of these keys, which separates them from the keys of summaries.
+/// The scope of the keys, which separates them from the keys of summaries.
 const SCOPE: &[u8] = b"recalls";
 
 impl Proxy {

@@ -34,7 +34,7 @@ pub(super) struct JoinedStream {
 enum State {
     /// Events are read.
     Joining,
-    /// What comes goes on unread.
+    /// Everything is relayed unread.
     Passing,
     /// Nothing follows what is ready.
     Over,

@@ -29,7 +29,7 @@ impl BypassList {
         self.expires.load().is_empty()
     }
 
-    /// Whether one of these keys is listed and has not expired.
+    /// Whether one of the keys is listed and has not expired.
     pub(super) fn contains_any(&self, keys: &[ChainKey]) -> bool {
         let (until, now) = (self.expires.load(), Instant::now());
         keys.iter().any(|name| until.get(name).is_some_and(|until| *until > now))

@@ -60,7 +60,7 @@ fn has_failed(json: &[u8]) -> bool {
         && serde_json::from_slice(json).is_ok_and(|Answer { status }| status == "failed")
 }
 
-/// What the events so far have told.
+/// The result of the events so far.
 #[derive(Debug, Eq, PartialEq)]
 enum Told {
     /// An answer has begun, or something that is not known.
@@ -81,14 +81,14 @@ struct Scanner {
     data: Vec<u8>,
 }
 
-/// What an event with this name tells.
+/// The meaning of an event of this name.
 enum Kind {
     Nothing,
     Failure,
     Answer,
 }
 
-/// What is read of an event without a name.
+/// The fields that are read of an event without a name.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Unnamed {
@@ -143,7 +143,7 @@ impl Scanner {
         }
     }
 
-    /// What an event tells that has come to its end.
+    /// Returns what an event tells that has come to its end.
     fn end_event(&mut self) -> Option<Told> {
         let (mut event, data) = (std::mem::take(&mut self.event), std::mem::take(&mut self.data));
         if data.is_empty() {
@@ -182,7 +182,7 @@ mod tests {
         Scanner { opening: &OPENING, line: Vec::new(), is_cut: false, event: String::new(), data: Vec::new() }
     }
 
-    /// What a stream tells, in chunks of this many bytes, and how many bytes of it were read.
+    /// Returns what a stream tells, in chunks of this many bytes, and how many bytes of it were read.
     fn told(stream: &str, n: usize) -> (Option<Told>, usize) {
         let (mut scanner, mut read) = (scanner(), 0);
         for chunk in stream.as_bytes().chunks(n) {

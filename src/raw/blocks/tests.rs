@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The bytes that a backslash stands before, found one after the other.
+/// The bytes that a backslash precedes, found one after the other.
 fn escaped_one_by_one(bytes: &[u8]) -> Vec<usize> {
     let (mut found, mut at) = (Vec::new(), 0);
     while at < bytes.len() {

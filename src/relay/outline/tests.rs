@@ -1,4 +1,4 @@
-//! What an outline keeps of a value.
+//! The part of a value that an outline keeps.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The units of a recorded answer: what the model wrote next, and whether an edit fails without it.
+//! The units of a recorded answer, which the model wrote next, and whether an edit fails without them.
 
 use std::collections::HashMap;
 

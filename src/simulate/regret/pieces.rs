@@ -22,7 +22,7 @@ pub(super) struct Piece {
 /// Where a text stands.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Place {
-    /// What it is.
+    /// Its kind.
     pub kind: PieceKind,
     /// The index of the message or item in the transcript.
     pub message: usize,
@@ -36,11 +36,11 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PieceKind {
-    /// What a tool has answered.
+    /// The answer of a tool.
     Result,
     /// The arguments of a call.
     Arguments,
-    /// What anybody has said.
+    /// What anyone has said.
     Message,
 }
 

@@ -16,7 +16,7 @@ use crate::tokens::Counter;
 /// The formats that a session is written in.
 const FORMATS: [&str; 3] = ["chat", "responses", "messages"];
 
-/// What somebody does in a session.
+/// What someone does in a session.
 #[derive(Clone, Copy)]
 enum Step<'a> {
     User(&'a str),
@@ -206,7 +206,7 @@ fn the_background_and_the_tools_are_never_missed() {
     let tool =
         r#"{"type":"function","function":{"name":"t","description":"zebra_of_mine zebraOfYours zebra_of_mine"}}"#;
     let with_line = regret_under(KEEP_NONE, steps(tool));
-    // The line of both names is longer than 20 characters, and stands in no tool.
+    // The line of both names is longer than 20 characters, and is in no tool.
     assert_eq!((with_line.faults, with_line.list[0].n_missed), (1, 1));
 }
 
@@ -214,10 +214,10 @@ fn the_background_and_the_tools_are_never_missed() {
 fn the_newest_source_takes_all_that_it_has() {
     let both = format!("{LINE}\n{OTHER}");
     let words = format!("{LINE}\n{OTHER}");
-    // The second result has both lines, so that the first, which has one of them, is no fault.
+    // The second result has both lines, so that the first, which has one of them, is not a fault.
     let covered = regret("chat", [LINE, &both, THIRD], Say(&words));
     assert_eq!(covered.list.iter().map(|fault| (fault.from.message, fault.n_missed)).collect::<Vec<_>>(), [(4, 3)]);
-    // Each has one of its own.
+    // Each has its own.
     let each = regret("chat", [LINE, OTHER, THIRD], Say(&words));
     assert_eq!(each.list.iter().map(|fault| fault.from.message).collect::<Vec<_>>(), [4, 2]);
 }
@@ -293,7 +293,7 @@ fn recalls_cost_what_the_requests_with_them_cost() {
     // 3 + 3 + 3 + 1 + 22 = 32, and its result of 1012. The last request has the answer, too: 3 + 3 + 8.
     let recall = [9 + 11 + 5 + 11 + 5 + 32 + 1012, 9 + 11 + 5 + 11 + 5 + 32 + 1012 + 3 + 3 + 8];
     let tokens = [plain[0], plain[1], plain[2], recall[0], recall[1]];
-    // What each shares with the one before, in blocks: nothing before a result that was cleared, and at last all.
+    // The part that each shares with the one before, in blocks: nothing before a cleared result, and at last all.
     let shared = [0, 0, 0, 0, 1024];
     let tenths: usize = tokens.iter().zip(shared).map(|(tokens, shared)| 10 * (tokens - shared) + shared).sum();
     assert_eq!(regret.cost_with_recalls, ((tenths + 5) / 10 + 300) as u64);

@@ -15,10 +15,10 @@ use crate::simulate::{Transcript, TranscriptError};
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     history: Vec<Past>,
-    /// Where each unit stands in the history: the elements and the pieces in them, the oldest first.
+    /// Where each unit is in the history: the elements and the pieces in them, the oldest first.
     occurrences: HashMap<u64, Vec<At>>,
     in_history: HashSet<Fingerprint>,
-    /// The pieces of elements that stand in views only: placeholders, cut results, summaries.
+    /// The pieces of elements that are in views only: placeholders, cut results, summaries.
     made: HashMap<Fingerprint, Arc<[Piece]>>,
     /// The units that are in sight of every request: those of the tools and of instructions outside the array.
     outside: HashSet<u64>,
@@ -84,7 +84,7 @@ impl Watch {
         self.history.push(Past { print, pieces, first_result });
     }
 
-    /// What a request shows, as it is sent.
+    /// Returns what a request shows, as it is sent.
     pub(super) fn view(&mut self, dialect: &dyn Dialect, body: &[u8]) -> Result<View, ParseError> {
         let anatomy = Anatomy::unpaired(dialect, body)?;
         let (mut prints, mut made) = (HashSet::new(), Vec::new());
@@ -130,7 +130,7 @@ impl Watch {
         cover(owners).len()
     }
 
-    /// Whether a unit stands in the history and is not in sight.
+    /// Whether a unit is in the history and is not in sight.
     fn may_be_missed(&self, view: &View, unit: &Needed) -> bool {
         self.occurrences.contains_key(&unit.hash) && !self.is_in_sight(view, unit)
     }

@@ -73,7 +73,7 @@ struct Compacted<'a> {
     replacement_history: Option<Vec<&'a RawValue>>,
 }
 
-/// What an item is.
+/// The class of an item.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Input,

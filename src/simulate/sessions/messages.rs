@@ -174,7 +174,7 @@ pub(super) fn text(content: Option<&RawValue>) -> String {
     })
 }
 
-/// What is in the brackets of an array.
+/// Returns what is in the brackets of an array.
 pub(super) fn inside(array: &str) -> &str {
     array.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or_default().trim()
 }

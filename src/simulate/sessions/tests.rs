@@ -51,7 +51,7 @@ fn claude_code_has_one_request_for_each_name_and_a_segment_for_each_step_back_ag
     assert_eq!((models[0], models[3]), ("claude-opus-4-5-20251101", "claude-haiku-4-5-20251001"));
 
     let first = body(&session, 0);
-    // An answer whose result stands between its lines is one message, and so are the results.
+    // An answer whose result is between its lines is one message, and the results are one.
     let call = r#""type":"tool_use","id":"toolu_1"#.replace(':', ": ").replace(',', ", ");
     assert!(first.contains(&call) && first.matches(r#""role":"assistant""#).count() == 3, "{first}");
     assert!(first.contains(r#"{"role":"user","content":[{"type":"text","text":"How many lines has \"a.txt\"?"}]}"#));

@@ -22,12 +22,12 @@ pub enum EngineError {
     /// The tables do not exist.
     #[error("the engine has no tables of abridge; make them with `abridge store init`")]
     NotInitialised,
-    /// What is stored is that of another version.
+    /// The rows are those of another version.
     #[error(
         "what the engine holds has version {0}, and this abridge knows version 2; run the same version everywhere, or take another store.namespace"
     )]
     Version(i64),
-    /// What is stored was named under another secret.
+    /// The rows were named under another secret.
     #[error(
         "what the engine holds belongs to another secret than store.secret_env has; set that secret, name it in store.old_secrets_env to replace it, or take another store.namespace"
     )]
@@ -35,10 +35,10 @@ pub enum EngineError {
     /// The engine keeps the secret, and `store.secret_env` gives one too.
     #[error("the engine holds a secret of its own; leave store.secret_env out, or take another store.namespace")]
     OwnSecret,
-    /// What is stored is encrypted, and is not to be.
+    /// The rows are encrypted, and are not to be.
     #[error("what the engine holds is encrypted; set store.seal = true, or take another store.namespace")]
     Sealed,
-    /// What is stored is not encrypted, and is to be.
+    /// The rows are not encrypted, and are to be.
     #[error(
         "what the engine holds is not encrypted, and store.seal is on; take another store.namespace, where the next requests write their texts again under the same handles"
     )]
@@ -70,7 +70,7 @@ pub enum EngineError {
     Refused {
         /// Its code.
         code: Arc<str>,
-        /// What it says.
+        /// Its message.
         message: Arc<str>,
         /// What that means.
         means: Refusal,
@@ -80,12 +80,12 @@ pub enum EngineError {
     Unreachable(Arc<str>),
 }
 
-/// What it means that an engine has refused a call.
+/// The meaning of a refusal by an engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
     /// It has no room.
     Full,
-    /// It serves nobody on this connection: it stops, starts, or is not the primary.
+    /// It serves no one on this connection: it stops, starts, or is not the primary.
     Away,
     /// It is busy.
     Busy,
@@ -113,7 +113,7 @@ pub enum OpenError {
     Random(#[source] std::io::Error),
 }
 
-/// Why a URL is not usable: what is allowed. The URL is not shown, because it may have a password.
+/// Why a URL is not usable: the allowed form. The URL is not shown, because it may have a password.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UrlError {
     /// It cannot be read.

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use super::error::EngineError;
 use crate::store::secret::{Secrets, Texts, check_value};
 
-/// What the engine is to hold, and the secret once it is known.
+/// The identity that the engine is to have, and the secret once it is known.
 #[derive(Debug)]
 pub(in crate::store) struct Identity {
     secrets: Secrets,
@@ -44,7 +44,7 @@ impl Identity {
         self.secrets.current().is_some()
     }
 
-    /// Checks what is behind a new connection. An engine that has no secret gets one.
+    /// Checks what is after a new connection. An engine that has no secret gets one.
     pub(in crate::store) async fn check(&self, engine: &impl Meta) -> Result<(), EngineError> {
         match self.secrets.current() {
             Some(secret) => self.check_secret(engine, &secret).await,

@@ -1,4 +1,4 @@
-//! What an engine does for a store.
+//! The interface between a store and its engine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(in crate::store) struct Terms {
     pub(in crate::store) clock: EngineClock,
 }
 
-/// What an engine is opened with.
+/// The parameters that an engine is opened with.
 pub(in crate::store) struct Start<'a> {
     pub(in crate::store) url: &'a str,
     pub(in crate::store) terms: Terms,
@@ -46,7 +46,7 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Reply<T> for F {}
 /// What an engine does. Keys of payloads are the names of rows, and bodies are encoded, as `seal` makes them; times are
 /// those of the engine's clock.
 pub(in crate::store) trait Engine: Exchange {
-    /// What it is called.
+    /// Its name.
     const NAME: &'static str;
 
     /// Opens its connections.
@@ -58,7 +58,7 @@ pub(in crate::store) trait Engine: Exchange {
     /// Its connections.
     fn links(&self) -> &Links<Self::Connect>;
 
-    /// What it promises of what it has confirmed, in words.
+    /// Returns what it promises of what it has confirmed, in words.
     fn promise(&self) -> impl Future<Output = String> + Send;
 
     /// Stores all rows, or none; how many were new, and their bytes.
@@ -79,7 +79,7 @@ pub(in crate::store) trait Engine: Exchange {
 
     fn bodies(&self, keys: &[PayloadKey]) -> impl Reply<Vec<(PayloadKey, Vec<u8>)>>;
 
-    /// At most `most` payloads behind a place, the last used first, whose keys are in a range.
+    /// At most `most` payloads after a place, the last used first, whose keys are in a range.
     fn list(
         &self,
         after: Option<(Time, PayloadKey)>,

@@ -30,7 +30,7 @@ pub(in crate::store) trait Connect: Send + Sync + 'static {
 /// Drives a connection until it ends.
 pub(in crate::store) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What the first of these attempts gives that succeeds within this time; otherwise the error of the last one.
+/// Returns what the first of the attempts gives that succeeds within this time; otherwise the error of the last one.
 pub(in crate::store) async fn first_of<T>(
     within: Duration,
     attempts: impl Iterator<Item = impl Future<Output = Result<T, EngineError>>>,
@@ -235,7 +235,7 @@ impl<C: Connect> Links<C> {
         StoreError::new(op, kind, error)
     }
 
-    /// What is stored cannot be read.
+    /// Returns what is stored cannot be read.
     pub(in crate::store) fn damaged(&self) -> StoreError {
         self.fails(Op::Get, EngineError::Damaged)
     }

@@ -30,7 +30,7 @@ pub(super) struct Found {
 }
 
 impl<E: Engine> Inner<E> {
-    /// The known keys. After a new connection none are known: what was written may be lost.
+    /// The known keys. After a new connection none are known: everything that was written may be lost.
     pub(super) async fn known(&self) -> MutexGuard<'_, Known> {
         let (mut known, epoch) = (self.known.lock().await, self.epoch());
         if known.epoch != epoch {
@@ -160,7 +160,7 @@ impl<E: Engine> Inner<E> {
         Ok(missing)
     }
 
-    /// The payloads behind a place, the last used first, behind the names of their rows. A prefix of the handle selects a
+    /// The payloads after a place, the last used first, after the names of their rows. A prefix of the handle selects a
     /// range of keys.
     pub(super) async fn list(
         &self,

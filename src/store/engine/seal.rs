@@ -1,7 +1,7 @@
 //! Encrypts what an engine holds under the secret of the settings, so that who runs the engine reads neither texts nor
 //! handles.
 //!
-//! A body has a key of its own, which is derived from the secret and from what the body is stored under; the handle of a
+//! A body has its own key, which is derived from the secret and from what the body is stored under; the handle of a
 //! payload is made of its caller, so no two callers have a key in common. The nonce is a keyed hash of the body: equal bodies
 //! under one name stay equal, and no two bodies have a nonce in common.
 
@@ -19,7 +19,7 @@ use crate::store::secret::Secrets;
 /// Encrypts and names what an engine holds. The default one leaves all as it is.
 #[derive(Default)]
 pub(super) struct Seal {
-    /// Of the secret in force, and of those that it has replaced.
+    /// Of the secret in force, and of the former ones.
     rings: Vec<Ring>,
 }
 
@@ -110,7 +110,7 @@ impl Seal {
         self.is_on() && !self.rings.iter().any(|ring| ring.open(name, rest).is_some())
     }
 
-    /// The keys that a body was encrypted with, and what is behind their id.
+    /// The keys that a body was encrypted with, and what is after their id.
     fn ring_of<'t>(&self, stored: &'t [u8]) -> Option<(&Ring, &'t [u8])> {
         let (id, rest) = stored.strip_prefix(&[SEALED])?.split_first_chunk()?;
         Some((self.rings.iter().find(|ring| ring.id == *id)?, rest))
@@ -130,7 +130,7 @@ impl Ring {
         Self { id, rows, bodies: derived("abridge 2026 sealed store: bodies") }
     }
 
-    /// A permutation of all names, a Feistel network: what is listed is named without its body being read.
+    /// A permutation of all names, a Feistel network: lists name their rows without reading bodies.
     fn row(&self, handle: PayloadKey) -> PayloadKey {
         let handle = u128::from_be_bytes(*handle.as_bytes());
         let start = (handle >> 64, handle & HALF);

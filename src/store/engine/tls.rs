@@ -21,7 +21,7 @@ pub(in crate::store) struct Tls(TlsConnector);
 // === impl Tls ===
 
 impl Tls {
-    /// TLS with the system's roots, or Mozilla's where there are none, and those in `ca_file`. Where it is not used, the
+    /// TLS with the system's roots, or Mozilla's where there are none, and those in `ca_file`. If it is not used, the
     /// system's are not read.
     pub(in crate::store) fn new(ca_file: Option<&Path>, is_used: bool) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();

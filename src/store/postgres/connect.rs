@@ -15,7 +15,7 @@ use crate::store::engine::identity::{Identity, Meta};
 use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::Tls;
 
-/// What it takes to connect.
+/// The parameters of a connection.
 #[derive(Clone)]
 pub(in crate::store) struct Connector {
     pub(super) hosts: Vec<Config>,
@@ -25,13 +25,13 @@ pub(in crate::store) struct Connector {
     pub(super) timeout: Duration,
 }
 
-/// The tables behind a connection.
+/// The tables after a connection.
 struct Tables<'a> {
     client: &'a Client,
     prefix: &'a str,
 }
 
-/// What a URL looks like.
+/// The form of a URL.
 const URL: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
 /// After this time without traffic, TCP asks whether the engine is still there.
@@ -100,7 +100,7 @@ impl Meta for Tables<'_> {
 
 // === hosts ===
 
-/// The hosts of a URL, each with settings of its own: one that hangs does not hide the next.
+/// The hosts of a URL, each with its own settings: one that hangs does not hide the next.
 pub(super) fn hosts(url: &str, timeout: Duration) -> Result<Vec<Config>, UrlError> {
     let all: Config = url.parse().map_err(|_| UrlError::Invalid(URL))?;
     if all.get_hosts().is_empty() {

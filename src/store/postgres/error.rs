@@ -1,4 +1,4 @@
-//! What the errors of PostgreSQL mean.
+//! The meaning of PostgreSQL's errors.
 
 use std::error::Error;
 

@@ -106,7 +106,7 @@ impl Exchange for Postgres {
 }
 
 impl Postgres {
-    /// What is known of a beginning that a claim did not get.
+    /// Returns what is known of a beginning that a claim did not get.
     async fn claimed(&self, beginning: &[u8]) -> Result<Claim, StoreError> {
         let now = self.terms.clock.told();
         let found = self.rows(Op::Get, "claimed", &[int(&now), blob(&beginning)]).await?;

@@ -26,7 +26,7 @@ async fn create(host: &tokio_postgres::Config, tls: Tls, prefix: &str) -> Result
         for statement in sql::statements("create", prefix) {
             client.batch_execute(&statement).await?;
         }
-        // It saves the engine work, and is no standard.
+        // It saves the engine work, and is not a standard.
         let _plain = client.batch_execute(&sql::statement("store_plain", prefix)).await;
         Ok(())
     };

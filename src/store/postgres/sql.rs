@@ -9,7 +9,7 @@ pub(super) const VERSION: i64 = 2;
 /// The time of a statement, in seconds since 1970.
 const NOW: &str = "coalesce($1, floor(extract(epoch FROM now()))::bigint)";
 
-/// The texts behind each name, without what explains them.
+/// The texts after each name, without what explains them.
 static STATEMENTS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     let named = include_str!("statements.sql").split("-- name: ").skip(1).filter_map(|named| named.split_once('\n'));
     let said = |text: &str| text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");

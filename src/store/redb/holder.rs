@@ -12,9 +12,9 @@ use crate::units::Period;
 const MAX_BYTES: u64 = 100;
 
 /// Says that this process has the file, which is locked and open. What a killed process has left is written over here, and
-/// read by nobody before, but while the file is repaired. Where the line cannot be written, the holder is unknown.
+/// read by no one before, but while the file is repaired. Where the line cannot be written, the holder is unknown.
 pub(super) fn write(path: &Path) {
-    // A link that somebody has put there is not followed.
+    // A link that someone has put there is not followed.
     remove(path);
     let line = format!("{} {}\n", std::process::id(), env!("CARGO_PKG_VERSION"));
     let _unknown = private_file()
@@ -29,7 +29,7 @@ pub(super) fn remove(path: &Path) {
     let _missing = fs::remove_file(beside(path));
 }
 
-/// Who has the file, in parentheses behind a space; empty if that is unknown.
+/// Who has the file, in parentheses after a space; empty if that is unknown.
 pub(super) fn read(path: &Path) -> String {
     read_line(path).unwrap_or_default()
 }

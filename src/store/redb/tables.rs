@@ -24,13 +24,13 @@ use lifetimes::CHAINED;
 pub(super) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta_v1");
 /// Encoded payloads.
 const PAYLOADS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("payloads_v1");
-/// For each payload: last use, creation, length, length in the file. A table of its own, so that a sweep reads nothing
+/// For each payload: last use, creation, length, length in the file. Its own table, so that a sweep reads nothing
 /// else.
 const ROWS: TableDefinition<'_, [u8; 16], (u64, u64, u64, u64)> = TableDefinition::new("rows_v1");
 /// When each remembered payload was swept.
 const SWEPT: TableDefinition<'_, [u8; 16], u64> = TableDefinition::new("swept_v1");
 
-/// Encoded summaries, by the beginnings that they stand for.
+/// Encoded summaries, by the beginnings that they replace.
 const SUMMARIES: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("summaries_v1");
 /// For each summary: last use, and length in the file.
 const SUMMARY_ROWS: TableDefinition<'_, [u8; 16], (u64, u64)> = TableDefinition::new("summary_rows_v1");
@@ -44,7 +44,7 @@ const INSPECTED_ROWS: TableDefinition<'_, u64, (&[u8], u64, u64)> = TableDefinit
 pub(super) struct NewPayload {
     /// Its name.
     pub(super) key: PayloadKey,
-    /// What is written.
+    /// The bytes that are written.
     pub(super) encoded: Encoded,
     /// How long it is kept at least.
     pub(super) lifetime: Lifetime,
@@ -191,7 +191,7 @@ pub(super) fn was_swept(db: &Database, key: PayloadKey) -> Result<bool, Error> {
     Ok(db.begin_read()?.open_table(SWEPT)?.get(key.as_bytes())?.is_some())
 }
 
-/// The stored ones of these keys, with their last use in the file.
+/// The stored ones of the keys, with their last use in the file.
 pub(super) fn last_uses(db: &Database, keys: &[PayloadKey]) -> Result<Vec<(PayloadKey, Time)>, Error> {
     let rows = db.begin_read()?.open_table(ROWS)?;
     let mut used = Vec::new();

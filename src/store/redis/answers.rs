@@ -1,10 +1,10 @@
-//! What steps answer with. What is none of that is damaged.
+//! What steps answer with. Everything that is none of that is damaged.
 
 use redis::Value;
 
 use crate::store::engine::EngineError;
 
-/// What is read from an answer.
+/// A value that is read from an answer.
 pub(super) trait Answer {
     fn items(&self) -> Result<&[Value], EngineError>;
 

@@ -51,7 +51,7 @@ impl Redis {
         self.links.has_read(op, asked)
     }
 
-    /// What was read from an answer.
+    /// Returns what was read from an answer.
     pub(super) fn read_as<T>(&self, read: Result<T, EngineError>) -> Result<T, StoreError> {
         self.links.has_read(Op::Get, read)
     }

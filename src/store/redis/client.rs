@@ -159,7 +159,7 @@ impl Client {
         }
     }
 
-    /// The name of a key in a bucket. What is in braces decides on its slot.
+    /// The name of a key in a bucket. Everything that is in braces decides on its slot.
     pub(super) fn name(&self, bucket: u8, rest: &str) -> String {
         format!("{}{{{bucket:02x}}}:{rest}", self.prefix)
     }

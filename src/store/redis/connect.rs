@@ -20,7 +20,7 @@ use crate::store::engine::identity::{Identity, Meta as _};
 use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::Tls;
 
-/// What it takes to connect.
+/// The parameters of a connection.
 #[derive(Clone)]
 pub(in crate::store) struct Connector {
     pub(super) target: Target,
@@ -62,7 +62,7 @@ impl Connector {
             Kind::Cluster => self.cluster(host).await?,
         };
         let mut client = Client { prefix: self.prefix.clone(), nodes, homes, marks: Vec::new(), script: String::new() };
-        // When one node is lost, so is the connection.
+        // When one node is lost, the connection is, too.
         let mut ended: Driver = Box::pin(async move { drop(select_all(drivers).await) });
         tokio::select! {
             checked = self.check(&mut client) => checked?,
@@ -112,7 +112,7 @@ impl Connector {
         Ok((nodes, drivers, homes))
     }
 
-    /// The answer to one command, on a connection of its own.
+    /// The answer to one command, on its own connection.
     async fn ask(
         &self,
         host: &(String, u16),
@@ -141,7 +141,7 @@ impl Connector {
         let unreachable = |error: std::io::Error| EngineError::Unreachable(error.to_string().into());
         let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
-        // The calls have time-outs of their own.
+        // The calls have their own time-outs.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         if !self.target.encrypts(host) {
             let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;

@@ -1,4 +1,4 @@
-//! What the errors of Redis mean.
+//! The meaning of Redis's errors.
 
 use redis::{ErrorKind, RedisError};
 

@@ -1,4 +1,4 @@
-//! What a Redis promises of what it has confirmed, by its settings.
+//! The promise of a Redis about confirmed writes, by its settings.
 
 use redis::Pipeline;
 

@@ -6,7 +6,7 @@ use redis::RedisConnectionInfo;
 
 use crate::store::engine::error::UrlError;
 
-/// What is connected to.
+/// The target of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) kind: Kind,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Cluster,
 }
 
-/// What a URL looks like.
+/// The form of a URL.
 const URL: &str = "redis://USER:PASSWORD@HOST:PORT/DATABASE, redis+sentinel://USER:PASSWORD@HOST:PORT/SERVICE/DATABASE, redis+cluster://USER:PASSWORD@HOST:PORT";
 
 // === impl Target ===

@@ -200,7 +200,7 @@ async fn sweeps_by_size((store, clock): (impl Store, TestClock)) {
     for n in [0, 2, 3] {
         assert_eq!(store.get(key(&dense(n, 900))).await.unwrap(), Some(dense(n, 900)));
     }
-    // What was used within the last minute stays, even above the size limit.
+    // Everything that was used within the last minute stays, even above the size limit.
     clock.forward(IN_USE.as_secs());
     for n in 10..20 {
         put(n).await.unwrap();

@@ -19,7 +19,7 @@ pub(super) struct Tables {
     billed: Vec<Billed>,
 }
 
-/// What is known of some models.
+/// The table of some models.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Known {
@@ -29,7 +29,7 @@ pub(super) struct Known {
     pub(super) encoding: Option<Encoding>,
 }
 
-/// What one counted token of some models is billed as.
+/// The billed tokens for one counted token of some models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Billed {
@@ -40,7 +40,7 @@ struct Billed {
 /// A test reads the file.
 pub(super) static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(FILE).unwrap_or_default());
 
-/// What the tokens of a model are billed as, given its bare name.
+/// Returns what the tokens of a model are billed as, given its bare name.
 pub(super) fn factor(bare: &str) -> Factor {
     let name = names::canonical(bare);
     let of = |name: &str| TABLES.billed.iter().find(|known| fits(&known.name, name));

@@ -26,8 +26,8 @@ pub fn windows_in(models_json: &[u8]) -> Vec<(String, usize)> {
     models(data.unwrap_or(json)).filter_map(|model| Some((model.string("id")?.into(), window(&model)?))).collect()
 }
 
-/// The name behind which the next page of a listing begins, where this page is not the last one: Anthropic's `last_id`.
-/// None if it could not stand in a query as it is.
+/// The name after which the next page of a listing begins, where this page is not the last one: Anthropic's `last_id`.
+/// None if it could not be in a query as it is.
 pub fn next_page_after(models_json: &[u8]) -> Option<String> {
     let listing = Fields::of(str::from_utf8(models_json).ok()?)?;
     let last = listing.string("last_id").filter(|_| listing.get("has_more") == Some("true"))?;

@@ -13,7 +13,7 @@ const ROUTED: [&str; 4] = [":nitro", ":floor", ":exacto", ":online"];
 const HOSTED: [&str; 4] = ["-fp8", "-bf16", "-nvfp4", "-maas"];
 
 /// The name without what gateways and releases put around it: in lower case, without the provider before it, the variant
-/// behind a colon, the date at its end. `openai/gpt-4o-2024-08-06:extended` is `gpt-4o`.
+/// after a colon, the date at its end. `openai/gpt-4o-2024-08-06:extended` is `gpt-4o`.
 pub(super) fn bare(name: &str) -> Cow<'_, str> {
     let name = name.strip_prefix("ft:").unwrap_or(name);
     let name = last_segment(name);
@@ -86,7 +86,7 @@ fn without_date(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// With a dot between two digits that stand alone: `opus-4-7` and `v4p1` are `opus-4.7` and `v4.1`; `grok-4-0709` stays.
+/// With a dot between two digits that are alone: `opus-4-7` and `v4p1` are `opus-4.7` and `v4.1`; `grok-4-0709` stays.
 fn with_dots(name: &str) -> String {
     let at = |index: Option<usize>| index.and_then(|index| name.as_bytes().get(index)).copied();
     let is_digit = |index| at(index).is_some_and(|byte| byte.is_ascii_digit());
@@ -123,7 +123,7 @@ mod tests {
             ("Qwen/Qwen3.5-397B-A17B-FP8", "qwen3.5-397b-a17b"),
             ("qwen3-5-9b", "qwen3.5-9b"),
             ("zai-org/glm-5-maas", "glm-5"),
-            // These digits are no version, or the version has one digit.
+            // These digits are not a version, or the version has one digit.
             ("grok-4-0709", "grok-4-0709"),
             ("gpt-4-1106-preview", "gpt-4-1106-preview"),
             ("qwen3-4b-instruct-2507", "qwen3-4b-instruct-2507"),

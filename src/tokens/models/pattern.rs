@@ -6,18 +6,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::wildcard;
 
-/// A name or a pattern of names: `*` stands for any characters, `?` for one, `[ab]` and `{a,b}` for one of these.
+/// A name or a pattern of names: `*` matches any characters, `?` one, `[ab]` and `{a,b}` one of the listed.
 /// Letter case does not matter.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pattern {
     text: Arc<str>,
-    /// The patterns without braces that it stands for.
+    /// The patterns without braces that it represents.
     forms: Arc<[Form]>,
 }
 
 type Form = Vec<Piece>;
 
-/// What stands for one character, or for any number of them.
+/// What matches one character, or any number of them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Piece {
     Any,
@@ -26,7 +26,7 @@ enum Piece {
     Class { ranges: Vec<(char, char)>, negated: bool },
 }
 
-/// What is wrong with a pattern.
+/// The fault of a pattern.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 enum PatternError {
     #[error("a [ has no ]")]
@@ -43,10 +43,10 @@ enum PatternError {
     TooDeep,
 }
 
-/// The most patterns without braces that one with braces stands for.
+/// The most patterns without braces that one with braces represents.
 const MAX_FORMS: usize = 256;
 
-/// The most braces that are open at a time, as each is read by a call of its own.
+/// The most braces that are open at a time, as each is read by its own call.
 const MAX_DEPTH: usize = 16;
 
 /// Where a sequence of pieces ended.
@@ -70,7 +70,7 @@ impl Pattern {
         Self { text: name.into(), forms: [name.chars().map(Piece::Character).collect()].into() }
     }
 
-    /// Whether it stands for this name.
+    /// Whether it matches this name.
     pub fn fits(&self, name: &str) -> bool {
         let fits = |form: &Form| {
             wildcard::matches(form.iter(), name, |piece| **piece == Piece::Any, |piece, found| piece.is(found))
@@ -144,7 +144,7 @@ fn sequence(rest: &mut Chars<'_>, depth: usize) -> Result<(Vec<Form>, End), Patt
     }
 }
 
-/// What stands between braces.
+/// Returns what stands between braces.
 fn alternatives(rest: &mut Chars<'_>, depth: usize) -> Result<Vec<Form>, PatternError> {
     let mut alternatives = Vec::new();
     loop {
@@ -159,7 +159,7 @@ fn alternatives(rest: &mut Chars<'_>, depth: usize) -> Result<Vec<Form>, Pattern
     }
 }
 
-/// What stands between brackets. A closing one that comes first stands for itself.
+/// Returns what stands between brackets. A closing one that comes first matches itself.
 fn class(rest: &mut Chars<'_>) -> Result<Piece, PatternError> {
     let negated = rest.as_str().starts_with(['!', '^']);
     if negated {

@@ -14,7 +14,7 @@ fn known(name: &str) -> (Option<usize>, Encoding) {
     said(&Models::new(&[]), name)
 }
 
-/// What is known of a model, whoever says so.
+/// Returns what is known of a model, whoever says so.
 fn said(models: &Models, name: &str) -> (Option<usize>, Encoding) {
     let Model { window, encoding, .. } = models.find(name);
     (window.map(|window| window.value), encoding.value)
@@ -141,7 +141,7 @@ fn the_settings_win_and_the_first_that_fits_counts() {
     );
     models.learn("gpt-4o-mini", 5);
     let find = |name: &str| said(&models, name);
-    // What the first says nothing about is the second's to say.
+    // The second fills in what the first omits.
     assert_eq!(find("gpt-4o-mini"), (Some(1000), Encoding::Cl100kBase));
     assert_eq!(find("openai/gpt-4o-mini-2024-07-18"), (Some(1000), Encoding::Cl100kBase));
     assert_eq!(find("gpt-4o-audio"), (Some(2000), Encoding::Cl100kBase));
@@ -162,7 +162,7 @@ fn what_an_upstream_says_wins_over_the_table() {
     assert_eq!(window("local"), Some(8192));
     assert_eq!(window("nothing"), None);
     assert_eq!(window("gpt-4o-2024-08-06"), Some(128_000));
-    // A variant that only routes is in no listing; one that is another model is.
+    // A variant that only routes is in no listing; a different model is.
     assert_eq!(window("local:nitro"), Some(8192));
     assert_eq!(window("local:free"), None);
 }
@@ -183,7 +183,7 @@ fn a_window_says_who_says_so() {
     ] {
         assert_eq!(window(&models, name), expected, "{name}");
     }
-    // What the settings say of another model is not where this one has it from.
+    // The settings of another model are not the source of this one.
     let models = self::models("[[models]]\nmatch = \"mine*\"\ncontext_window = 7000\n");
     models.learn("theirs", 7000);
     assert_eq!(window(&models, "theirs"), Some((7000, "upstream")));

@@ -42,7 +42,7 @@ fn assert_same(text: &str) {
     }
 }
 
-/// The tokens of tiktoken-rs in the order of their ranks; its control tokens, which stand behind them, are none.
+/// The tokens of tiktoken-rs in the order of their ranks; its control tokens, which follow them, are none.
 fn list(vocabulary: &CoreBPE) -> Vec<Vec<u8>> {
     let special = vocabulary.special_tokens();
     let token = |rank| vocabulary.decode_bytes(&[rank]).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! PostgreSQL as Debian packages it, with a folder and a port of its own.
+//! PostgreSQL as Debian packages it, with its own folder and port.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -42,7 +42,7 @@ struct User {
 // === impl Postgres ===
 
 impl Postgres {
-    /// Starts a server with an empty database; `None`, with a line that says so, where it is not installed.
+    /// Starts a server with an empty database; `None`, with a line that says so, if it is not installed.
     pub(crate) async fn start() -> Option<Self> {
         let Some(bin) = bin() else {
             eprintln!("NOT RUN: PostgreSQL is not installed (apt-get install postgresql)");
@@ -88,7 +88,7 @@ impl Postgres {
         standby
     }
 
-    /// Starts a pooler; `None`, with a line that says so, where it is not installed.
+    /// Starts a pooler; `None`, with a line that says so, if it is not installed.
     pub(crate) async fn pooler(&self) -> Option<Pooler> {
         if !Path::new("/usr/sbin/pgbouncer").exists() {
             eprintln!("NOT RUN: PgBouncer is not installed (apt-get install pgbouncer)");
@@ -185,7 +185,7 @@ impl Postgres {
         self.client().await.unwrap().query_one_scalar(statement, &[]).await.unwrap()
     }
 
-    /// All rows of all tables, as text and with the bytes that their hexadecimal digits stand for.
+    /// All rows of all tables, as text and with the bytes that their hexadecimal digits encode.
     pub(crate) async fn dump(&self) -> Vec<u8> {
         let client = self.client().await.unwrap();
         let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'";
@@ -218,7 +218,7 @@ impl Postgres {
         format!("postgres://abridge@127.0.0.1:{}{others}/postgres", self.port)
     }
 
-    /// No file of the server can become longer than this, as on a full disk; none is no limit.
+    /// No file of the server can become longer than this, as on a full disk; `None` for no limit.
     pub(crate) fn limit_files(&self, bytes: Option<u64>) {
         let limit = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
         for pid in self.processes() {
@@ -309,7 +309,7 @@ fn bin() -> Option<PathBuf> {
     versions.filter_map(|version| Some(version.ok()?.path().join("bin"))).filter(has_both).max()
 }
 
-/// The user `postgres`, or else nobody.
+/// The user `postgres`, or else no one.
 fn user() -> User {
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
     let of = |name: &str| {
@@ -329,7 +329,7 @@ fn children(parent: u32) -> Vec<u32> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let is_child = |process: &Path| {
         let stat = std::fs::read_to_string(process.join("stat")).ok()?;
-        // Behind the name, which may hold anything: the state, and the parent.
+        // After the name, which may hold anything: the state, and the parent.
         let (_, behind) = stat.rsplit_once(')')?;
         let of: u32 = behind.split_whitespace().nth(1)?.parse().ok()?;
         (of == parent).then_some(())

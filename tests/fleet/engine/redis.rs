@@ -34,7 +34,7 @@ const SERVICE: &str = "main";
 // === impl Redis ===
 
 impl Redis {
-    /// Starts an empty server; `None`, with a line that says so, where it is not installed.
+    /// Starts an empty server; `None`, with a line that says so, if it is not installed.
     pub(crate) async fn start() -> Option<Self> {
         Self::start_with(&[]).await
     }
@@ -124,7 +124,7 @@ impl Redis {
         files.flat_map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect()
     }
 
-    /// What the rows of payloads are named.
+    /// Returns what the rows of payloads are named.
     pub(crate) fn payload_rows(&self) -> Vec<Vec<u8>> {
         self.blobs("for _, name in ipairs(redis.call('KEYS', 'abridge:{*}:p:*')) do add(string.sub(name, -16)) end")
     }
@@ -139,7 +139,7 @@ impl Redis {
         )
     }
 
-    /// What a script adds, apart from what is empty.
+    /// Returns what a script adds, apart from what is empty.
     fn blobs(&self, script: &str) -> Vec<Vec<u8>> {
         let script = format!(
             "local found = {{}}
@@ -327,7 +327,7 @@ impl Drop for Redis {
 
 // === helpers ===
 
-/// What the server at this port answers to a command; what `redis-cli` says where there is none.
+/// Returns what the server at this port answers to a command; what `redis-cli` says where there is none.
 fn run_at(port: u16, command: &[&str]) -> String {
     let mut client = Command::new("/usr/bin/redis-cli");
     let ran = client.args(["-p", &port.to_string()]).args(command).stderr(Stdio::null()).output().unwrap();

@@ -1,12 +1,12 @@
 //! Answers that two readers could read in two ways: the client gets one, framed in one way, or a 502; and what stands behind
-//! it is nobody's answer.
+//! it is no one's answer.
 
 use crate::failures::refused;
 use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::upstream::head;
 use crate::support::{Scene, chat, post, request};
 
-/// What hides behind an answer.
+/// What hides after an answer.
 const HIDDEN: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil";
 
 /// Requests of which the answers pass: edited, not edited, and straight through.

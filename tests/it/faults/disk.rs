@@ -63,7 +63,7 @@ impl Disk {
         enter(pid, &format!("mount -o remount,abort {}", self.mounted().display()));
     }
 
-    /// The disk, repaired: what was on it, in the same place.
+    /// The disk, repaired: everything that was on it, in the same place.
     fn come_back(&self, pid: u32) {
         let [broken, repaired] = [1, 2].map(|n| self.image(n).display().to_string());
         enter(pid, &format!("sync {broken}; cp {broken} {repaired} && {}", self.mount(2)));
@@ -91,7 +91,7 @@ async fn a_disk_that_becomes_read_only_leaves_requests_whole_until_it_is_back() 
     }
     let alarms = scene.abridge.said("the store failed:", 1).await;
     assert_eq!(alarms.len(), 1, "{alarms:?}");
-    // What is open gets the one, what is opened again the other.
+    // Everything that is open gets the one, what is opened again the other.
     let causes = ["Input/output error", "Read-only file system"];
     assert!(alarms[0].contains("ERROR") && causes.iter().any(|cause| alarms[0].contains(cause)), "{alarms:?}");
 
@@ -153,7 +153,7 @@ impl SlowDisk {
         self.folder.path().join(name)
     }
 
-    /// What the process writes is on it.
+    /// Returns what the process writes is on it.
     fn under(&self, setup: Setup) -> Setup {
         let [library, hold] = ["hold.so", "hold"].map(|name| self.path(name).display().to_string());
         setup.environment("LD_PRELOAD", library).environment("HELD_WHILE", hold)
@@ -186,7 +186,7 @@ async fn a_slow_disk_holds_one_request_no_longer_than_it_may_and_then_serves_aga
     let waited = began.elapsed();
     assert!(waited >= MOST, "{waited:?}: the disk is not slow");
     assert!(waited < MOST * 4, "{waited:?}: requests wait longer than they may");
-    // Those behind it do not wait, and what was stored before can still be taken out.
+    // Those after it do not wait, and what was stored before can still be taken out.
     let began = Instant::now();
     for n in 2..8 {
         let body = with_results(&[long_text(n)]);
@@ -233,7 +233,7 @@ async fn a_slow_disk_holds_one_request_for_a_summary_and_not_each() {
     let (is_summarised, waited) = ask(1).await;
     assert!(!is_summarised && waited >= MOST, "{waited:?}: the disk is not slow");
     assert!(waited < MOST * 4, "{waited:?}: a request waits longer than it may");
-    // Those behind it do not wait, and cost no call; what there is is used.
+    // Those after it do not wait, and cost no call; what there is is used.
     for seed in 2..6 {
         let (is_summarised, waited) = ask(seed).await;
         assert!(!is_summarised && waited < MOST, "{waited:?}: each of them waits, too");

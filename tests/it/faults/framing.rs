@@ -5,10 +5,10 @@ use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::upstream::head;
 use crate::support::{Exchange, Scene, chat, request};
 
-/// As much as any upstream is let send that nobody needs.
+/// As much as any upstream is let send that no one needs.
 const MUCH: usize = 10 << 20;
 
-/// Sends `line` until nobody takes it any more, or there is too much of it.
+/// Sends `line` until no one takes it any more, or there is too much of it.
 async fn send_much(call: &mut Exchange, line: &str) {
     let block = line.repeat(8192 / line.len() + 1);
     let mut sent = 0;

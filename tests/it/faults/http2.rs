@@ -14,7 +14,7 @@ const GOAWAY: u8 = 7;
 
 const END_HEADERS: u8 = 4;
 
-/// `:status: 200`, which has a number of its own.
+/// `:status: 200`, which has its own number.
 const OK: &[u8] = &[0x88];
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

@@ -63,7 +63,7 @@ async fn a_store_that_cannot_be_opened_again_is_tried_until_it_can() {
     let first = recalls(&upstream_got(&mut scene, &before).await);
     assert_eq!(first.len(), 1);
 
-    // It is full, and while it is, somebody makes it read-only.
+    // It is full, and while it is, someone makes it read-only.
     make(&file, 0o400);
     scene.abridge.limit_files(Some(4096));
     let body = with_results(&[long_text(1)]);
@@ -104,7 +104,7 @@ async fn exported_files_that_cannot_be_written_leave_requests_whole_until_they_c
         let body = with_results(&[long_text(n)]);
         assert_eq!(upstream_got(&mut scene, &body).await, body.as_bytes(), "it goes on whole");
     }
-    // What is there already can still be named.
+    // Everything that is there already can still be named.
     assert!(is_edited(&upstream_got(&mut scene, &with_results(&[long_text(0)])).await));
     let told = scene.abridge.said("recall.export_dir", 1).await;
     assert_eq!(told.len(), 1, "{told:?}");

@@ -14,7 +14,7 @@ use crate::support::upstream::{Upstream, head};
 use crate::support::wire::{Wire, framed};
 use crate::support::within;
 
-/// What each summary begins with.
+/// The beginning of each summary.
 pub(super) const OPEN: &str = "[gist ";
 
 pub(super) struct Model {
@@ -23,7 +23,7 @@ pub(super) struct Model {
     serving: JoinHandle<()>,
 }
 
-/// What has come, and what was given.
+/// The requests that came, and the answers that were given.
 #[derive(Default)]
 struct Desk {
     got: Mutex<Vec<Got>>,
@@ -47,7 +47,7 @@ pub(super) struct Summaries {
     pub(super) cut_off: usize,
 }
 
-/// A summary is handed over in so many pieces, with a pause behind each: a kill is to fall into it.
+/// A summary is handed over in so many pieces, with a pause after each: a kill is to fall into it.
 const PIECES: usize = 4;
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -84,9 +84,9 @@ impl Model {
         within("bodies to come", n_got.wait_for(|n| *n >= enough)).await.unwrap();
     }
 
-    /// What has come since it was asked last, of a process that is no more.
+    /// Returns what has come since it was asked last, of a process that is no more.
     pub(super) async fn got(&self) -> Vec<Got> {
-        // A connection that nobody has accepted yet is read to its end too, and found here the next time.
+        // A connection that no one has accepted yet is read to its end too, and found here the next time.
         let mut open = self.desk.open.subscribe();
         within("the connections of a killed process to end", open.wait_for(|open| *open == 0)).await.unwrap();
         std::mem::take(&mut *self.desk.got.lock().await)

@@ -12,12 +12,12 @@ pub(super) struct Talk {
     pub(super) len: usize,
 }
 
-/// Something that a session has said: what a handle must give back.
+/// Something that a session has said, which a handle must give back.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Said {
     /// The text of the result with this place.
     Result { session: usize, at: usize },
-    /// All messages from behind the instructions to this place, one a line.
+    /// All messages from after the instructions to this place, one a line.
     Transcript { session: usize, to: usize },
 }
 
@@ -25,13 +25,13 @@ pub(super) enum Said {
 #[derive(Clone, Debug)]
 pub(super) struct Used {
     pub(super) session: usize,
-    /// The place of the first message behind it.
+    /// The place of the first message after it.
     pub(super) to: usize,
     /// The whole message that it is.
     pub(super) text: String,
 }
 
-/// What a body names.
+/// The handles that a body names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Named {
     pub(super) session: usize,
@@ -71,7 +71,7 @@ impl Talk {
 // === impl Said ===
 
 impl Said {
-    /// What is recalled.
+    /// Returns what is recalled.
     pub(super) fn text(self) -> String {
         match self {
             Self::Result { session, at } => result(session, at),

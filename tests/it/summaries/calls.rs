@@ -1,4 +1,4 @@
-//! The call itself: what is in it, and what is tried when it is refused.
+//! The call itself: its content, and the retries when it is refused.
 
 use super::*;
 use crate::edits::ENCODINGS;
@@ -77,7 +77,7 @@ async fn a_call_is_made_in_the_client_s_name() {
     {
         assert_eq!(call.get(name), None);
     }
-    // What the request itself takes along is another matter.
+    // The request's own fields are not meant here.
     assert_eq!(upstream.chats().pop().unwrap().head.get("idempotency-key"), Some("once"));
 
     // Another caller's is another conversation.
@@ -98,7 +98,7 @@ async fn an_endpoint_that_refuses_tools_is_called_without_them_from_then_on() {
     let calls = upstream.summaries();
     assert_eq!(calls.iter().map(|call| call.text().contains("\"tools\":")).collect::<Vec<_>>(), [true, false]);
 
-    // Of the same model: a conversation of its own.
+    // Of the same model: its own conversation.
     ask(&abridge, with_tools(7).replace("result 0", "result A")).await;
     assert_eq!(upstream.summaries().len(), 3);
     assert!(!upstream.summaries()[2].text().contains("\"tools\":"));

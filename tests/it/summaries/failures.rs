@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What comes of failures, each with what is wrong about it.
+/// Returns what comes of failures, each with what is wrong about it.
 fn failures() -> Vec<(&'static str, Play)> {
     let stream = |text: &str| Play::Stream(text.to_owned());
     let said = r#"{"choices":[{"index":0,"delta":{"content":"They talked."},"finish_reason":null}]}"#;

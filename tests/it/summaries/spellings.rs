@@ -96,7 +96,7 @@ async fn a_message_that_changes_with_each_request_costs_one_summary_and_the_log_
     assert_eq!(lines.len(), 1, "{warned:?}");
     assert!(lines[0].contains("WARN") && lines[0].contains("index=1") && lines[0].contains("field=\"content\""));
     assert!(!lines[0].contains("clock"), "{lines:?}");
-    // What comes behind it is summarised once it is a tenth of the whole.
+    // Everything that comes after it is summarised once it is a tenth of the whole.
     let more = with_a_clock(12).replace("done 9", &"done 9. ".repeat(400));
     assert_eq!(ask(&abridge, more).await.head.get("x-abridge-edits"), Some("summary=1"));
     assert_eq!(upstream.summaries().len(), 2);

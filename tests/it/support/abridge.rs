@@ -1,4 +1,4 @@
-//! The real binary, as a child process with a configuration file of its own.
+//! The real binary, as a child process with its own configuration file.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use super::upstream::Upstream;
 use super::wire::Wire;
 use super::{OPERATOR_TOKEN, within};
 
-/// What a process is to be started with.
+/// The settings that a process is started with.
 pub(crate) struct Setup {
     url: String,
     listen: Vec<String>,
@@ -43,7 +43,7 @@ pub(crate) struct Abridge {
     _folder: TempDir,
 }
 
-/// What a process said that should not have started, and did not.
+/// The output of a process that should not have started, and did not.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) status: ExitStatus,
@@ -107,7 +107,7 @@ impl Setup {
         self
     }
 
-    /// What the modes of files forbid is forbidden to the process, even if the tests run as root.
+    /// Returns what the modes of files forbid is forbidden to the process, even if the tests run as root.
     pub(crate) fn minds_modes(mut self) -> Self {
         self.minds_modes = true;
         self
@@ -152,7 +152,7 @@ impl Setup {
 
         let mut program = Vec::new();
         if self.survives_full_disks {
-            // What a shell ignores, the program that takes its place ignores too.
+            // A program that replaces a shell ignores the same signals.
             program.extend(["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
         }
         if self.minds_modes && rustix::process::geteuid().is_root() {
@@ -175,7 +175,7 @@ impl Setup {
         for name in FOREIGN {
             command.env_remove(name);
         }
-        // A store of its own, unless the test names one, and a token of operators that the test knows.
+        // Its own store, unless the test names one, and a token of operators that the test knows.
         let state = folder.path().join("abridge");
         std::fs::create_dir(&state).unwrap();
         let token = OpenOptions::new().write(true).create_new(true).mode(0o600).open(state.join("operator-token"));
@@ -211,7 +211,7 @@ impl Abridge {
         self.pid
     }
 
-    /// What it said that it listens on: URLs and `unix:` paths.
+    /// Returns what it said that it listens on: URLs and `unix:` paths.
     pub(crate) fn listeners(&self) -> &[String] {
         &self.listeners
     }
@@ -251,7 +251,7 @@ impl Abridge {
         self.signal("HUP");
     }
 
-    /// Waits for a line on standard error that holds this text, in any case, behind the first `from` lines.
+    /// Waits for a line on standard error that holds this text, in any case, after the first `from` lines.
     pub(crate) async fn says(&self, text: &str, from: usize) -> String {
         let mut stderr = self.stderr.clone();
         let text = text.to_lowercase();
@@ -283,7 +283,7 @@ impl Abridge {
         status.unwrap().unwrap()
     }
 
-    /// How often it has these bytes in its memory, but for where the system has put its environment.
+    /// How often it has these bytes in its memory, except for where the system has put its environment.
     pub(crate) fn copies_of(&self, bytes: &[u8]) -> usize {
         let memory = File::open(format!("/proc/{}/mem", self.pid)).unwrap();
         let regions = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap();
@@ -321,7 +321,7 @@ impl Abridge {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// No file of it can become longer than this, as on a full disk; none is no limit.
+    /// No file of it can become longer than this, as on a full disk; `None` for no limit.
     pub(crate) fn limit_files(&self, bytes: Option<u64>) {
         let limit = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
         self.limit(&format!("--fsize={limit}:unlimited"));
@@ -336,7 +336,7 @@ impl Abridge {
     /// The time that it has computed, in hundredths of a second.
     pub(crate) fn computed(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap();
-        // Behind the name, which may hold anything: user time and system time are the fields 14 and 15 of all.
+        // After the name, which may hold anything: user time and system time are the fields 14 and 15 of all.
         let (_, behind) = stat.rsplit_once(')').unwrap();
         behind.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
     }

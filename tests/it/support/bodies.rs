@@ -1,4 +1,4 @@
-//! Request bodies: one that no edit touches, one with a call that nobody answered; and the messages in a body.
+//! Request bodies: one that no edit touches, one with a call that no one answered; and the messages in a body.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -12,7 +12,7 @@ pub(crate) const PLAIN: &str = concat!(
     "{\"role\":\"tool\",\"tool_call_id\":\"call_1\",\"content\":\"\"} ],\"model\":\"m\",\"unknown\":{\"b\":1,\"a\":[1E+2, -0.0]} }",
 );
 
-/// One call of two has no result; a user message stands behind the gap.
+/// One call of two has no result; a user message follows the gap.
 pub(crate) const DANGLING: &str = concat!(
     "{\"model\":\"m\", \"messages\":[{\"role\":\"user\",\"content\":\"go\"},",
     "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[",
@@ -29,7 +29,7 @@ struct Inserted {
     content: String,
 }
 
-/// Sees to it that `body` is [`DANGLING`] with a result for `call_b` behind the one of `call_a`, and not a byte else.
+/// Sees to it that `body` is [`DANGLING`] with a result for `call_b` after the one of `call_a`, and not a byte else.
 pub(crate) fn assert_patched(body: &[u8]) {
     let (before, after) = DANGLING.split_once(",{\"role\":\"user\",\"content\":\"and then?\"}").unwrap();
     let after = format!(",{{\"role\":\"user\",\"content\":\"and then?\"}}{after}");

@@ -12,10 +12,10 @@ pub(crate) struct Message {
     pub(crate) result_of: Option<String>,
 }
 
-/// What stands around the messages in a body.
+/// The bytes around the messages in a body.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// From the first byte to behind the bracket of the array.
+    /// From the first byte to after the bracket of the array.
     pub(crate) head: String,
     /// Between two messages.
     pub(crate) comma: String,
@@ -45,7 +45,7 @@ enum Damage {
 /// A conversation some of whose results come later than the rest.
 #[derive(Clone, Debug)]
 pub(crate) struct Late {
-    /// What was there before.
+    /// The messages that were there before.
     pub(crate) messages: Vec<Message>,
     /// The results that are still to come.
     pub(crate) results: Vec<Message>,
@@ -201,7 +201,7 @@ pub(crate) fn late_results() -> impl Strategy<Value = Late> {
     })
 }
 
-/// What the ids of calls begin with whose results may come late. Their messages have it, too, and no other has.
+/// What the ids of calls begin with whose results may arrive late. Their messages have it, too, and no other has.
 pub(crate) const LATE: &str = "late_";
 
 /// Whole steps with long results, and rounds among them of which some results come some steps later, or never.
@@ -244,7 +244,7 @@ pub(crate) fn damaged() -> impl Strategy<Value = Vec<Message>> {
     damaged_of(steps(0..8).boxed())
 }
 
-/// The same of these steps.
+/// The same of the steps.
 pub(crate) fn damaged_of(steps: BoxedStrategy<Vec<Message>>) -> impl Strategy<Value = Vec<Message>> {
     let index = any::<Index>;
     let damage = prop_oneof![

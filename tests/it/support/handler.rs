@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 use super::upstream::{Upstream, head, whole};
 use super::wire::Wire;
 
-/// What a handler does when it is asked.
+/// The behaviour of a handler when it is asked.
 #[derive(Clone, Debug)]
 pub(crate) enum Play {
-    /// This text is to stand there.
+    /// This text replaces the other.
     Replace(String),
     /// This action, without a text.
     Action(&'static str),

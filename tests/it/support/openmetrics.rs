@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a scrape says.
+/// The families of a scrape.
 #[derive(Debug, Default)]
 pub(crate) struct Scrape {
     /// The value of each sample, by its name with its labels as they are written: `a_total{x="1"}`.
@@ -11,7 +11,7 @@ pub(crate) struct Scrape {
     pub(crate) families: BTreeMap<String, String>,
 }
 
-/// What may stand behind the name of a family of this kind.
+/// Returns what may follow the name of a family of this kind.
 fn suffixes(kind: &str) -> &'static [&'static str] {
     match kind {
         "counter" => &["_total"],

@@ -19,10 +19,10 @@ pub(crate) enum Api {
     Responses,
 }
 
-/// What a client reads out of an answer: what is said, the calls, and the tokens of request and answer.
+/// A client's reading of an answer: the words, the calls, and the tokens of request and answer.
 pub(crate) type Read = (Vec<String>, Vec<String>, [u64; 2]);
 
-/// What the model does in one round.
+/// An action of the model in one round.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Think(&'static str),
@@ -129,7 +129,7 @@ impl Api {
         }
     }
 
-    /// What an upstream answers in round `n`.
+    /// Returns what an upstream answers in round `n`.
     pub(crate) fn answer(self, n: u64, acts: &[Act], stream: bool) -> String {
         let events = match self {
             Self::Chat => chat_events(n, acts),

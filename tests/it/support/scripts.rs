@@ -5,7 +5,7 @@ use bytes::Bytes;
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
-/// What is said, in order.
+/// An item of a conversation, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Item {
     User(String),

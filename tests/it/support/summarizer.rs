@@ -14,10 +14,10 @@ use super::upstream::{Upstream, head, whole};
 use super::wire::{Head, Wire};
 use super::within;
 
-/// What the settings of these tests ask for a summary with.
+/// The instruction that the settings of the tests ask for a summary with.
 pub(crate) const INSTRUCTION: &str = "WRITE THE SUMMARY NOW";
 
-/// What it does when it is asked for a summary.
+/// The behaviour when it is asked for a summary.
 #[derive(Clone, Debug)]
 pub(crate) enum Play {
     /// Answers with a stream that says this.

@@ -21,7 +21,7 @@ pub(crate) struct Upstream {
     accepting: JoinHandle<()>,
 }
 
-/// A port that nobody listens on, and that nobody else can take meanwhile.
+/// A port that no one listens on, and that no one else can take meanwhile.
 ///
 /// Closing a listener would not do: a process that another test starts in that moment holds it open a little longer.
 pub(crate) struct ClosedPort(TcpSocket);

@@ -4,10 +4,10 @@
 
 use serde_json::Value;
 
-/// Checks that the body is JSON and that each call has exactly one result, directly behind the message that calls.
+/// Checks that the body is JSON and that each call has exactly one result, directly after the message that calls.
 ///
 /// Ids are compared where both sides have one. Strict upstreams refuse a request in which one is missing whatever
-/// stands around it, so such a call or result may stand for any.
+/// stands around it, so such a call or result may represent any.
 ///
 /// Nothing makes a body valid that has results and nothing else, except an empty array, which they refuse too.
 pub(crate) fn check(body: &[u8]) -> Result<(), String> {

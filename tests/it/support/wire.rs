@@ -1,4 +1,4 @@
-//! One connection, read and written byte by byte: what the tests speak on both sides of abridge.
+//! One connection, read and written byte by byte, for the tests on both sides of abridge.
 //!
 //! Nothing here hides what was on the wire: heads keep their raw bytes, chunks come as they were framed, and a
 //! connection that broke is told from one that ended.
@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::within;
 
-/// What a connection runs over.
+/// The transport of a connection.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
     /// Makes the close that follows a reset.
     fn break_off(&self) {}
@@ -44,7 +44,7 @@ pub(crate) struct Head {
 pub(crate) struct Body {
     /// The bytes, without framing.
     pub(crate) bytes: Bytes,
-    /// What stood behind the last chunk.
+    /// What followed the last chunk.
     pub(crate) trailers: Vec<(String, String)>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Reply {
     pub(crate) head: Head,
     /// The body's bytes, without framing.
     pub(crate) body: Bytes,
-    /// What stood behind the last chunk.
+    /// What followed the last chunk.
     pub(crate) trailers: Vec<(String, String)>,
 }
 
@@ -86,7 +86,7 @@ impl Socket for UnixStream {
     }
 }
 
-/// What is left of a connection that has been taken out of its [`Wire`].
+/// The empty rest of a connection that has been taken out of its [`Wire`].
 impl Socket for tokio::io::Empty {}
 
 impl Socket for Box<dyn Socket> {
@@ -149,7 +149,7 @@ impl Wire {
         self.send(framed(bytes)).await;
     }
 
-    /// Writes `block` again and again, until something comes back, or `most` bytes are written; says how many were.
+    /// Writes `block` again and again, until something returns, or `most` bytes are written; says how many were.
     pub(crate) async fn send_until_answered(&mut self, block: &[u8], most: usize) -> usize {
         let (mut from, mut to) = tokio::io::split(&mut self.socket);
         let mut written = 0;
@@ -174,7 +174,7 @@ impl Wire {
         self.socket.shutdown().await.ok();
     }
 
-    /// What the connection runs over. Nothing may have been read ahead.
+    /// Returns what the connection runs over. Nothing may have been read ahead.
     pub(crate) fn into_socket(mut self) -> Box<dyn Socket> {
         assert!(self.unread.is_empty());
         self.take_socket()
@@ -252,7 +252,7 @@ impl Wire {
         Body { bytes, trailers: Vec::new() }
     }
 
-    /// Reads one chunk of a chunked body; `None` at the last one, behind which the trailers stand.
+    /// Reads one chunk of a chunked body; `None` at the last one, after which the trailers stand.
     pub(crate) async fn chunk(&mut self) -> Option<Bytes> {
         let line = self.through(b"\r\n").await;
         let size = std::str::from_utf8(&line).unwrap().trim_end();
@@ -265,7 +265,7 @@ impl Wire {
         Some(chunk)
     }
 
-    /// Reads what stands behind the last chunk.
+    /// Reads what follows the last chunk.
     pub(crate) async fn trailers(&mut self) -> Vec<(String, String)> {
         let mut trailers = Vec::new();
         loop {
@@ -350,7 +350,7 @@ impl Head {
         Self { raw, start, fields }
     }
 
-    /// The value of a field that stands at most once.
+    /// The value of a field that is at most once.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let values = self.all(name);
         assert!(values.len() < 2, "{name} stands more than once: {values:?}");
@@ -362,7 +362,7 @@ impl Head {
         self.fields.iter().filter(|(field, _)| field == name).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Whether the field stands there once with this value.
+    /// Whether the field is there once with this value.
     pub(crate) fn is(&self, name: &str, value: &str) -> bool {
         self.all(name) == [value]
     }

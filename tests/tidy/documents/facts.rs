@@ -179,8 +179,8 @@ fn the_table_of_presets_has_what_they_set() {
 
 #[test]
 fn the_tables_of_the_peers_have_their_place() {
-    let (report, document) = (read("benches/peers/report.py"), read("BENCHMARKS.md"));
+    let (report, document) = (read("benches/peers/report.py"), read("docs/peers.md"));
     let place = |name: &str| document.find(between(&report, &format!("{name} = \""), "\"\n"));
     let (begin, end) = (place("BEGIN"), place("END"));
-    assert!(begin.is_some() && begin < end, "BENCHMARKS.md has no place for what benches/peers/run.py --out writes");
+    assert!(begin.is_some() && begin < end, "docs/peers.md has no place for what benches/peers/run.py --out writes");
 }

@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 /// One setting.
 pub(crate) struct Key {
     pub(crate) name: String,
-    /// What it takes, as a reader calls it.
+    /// The type of its value, as a reader calls it.
     pub(crate) words: String,
     pub(crate) doc: String,
     /// What holds without a value.
@@ -57,7 +57,7 @@ pub(crate) struct Type {
     pub(crate) keys: Vec<Key>,
 }
 
-/// Types that have a section of their own: the type, what a reader calls it, and the type that its keys are from.
+/// Types that have their own section: the type, what a reader calls it, and the type that its keys are from.
 const TYPES: [(&str, &str, Option<&str>); 13] = [
     ("ByteSize", "size", None),
     ("Period", "duration", None),
@@ -104,7 +104,7 @@ pub(crate) fn tables() -> Vec<Table> {
     tables
 }
 
-/// All types with a section of their own.
+/// All types with their own section.
 pub(crate) fn types() -> Vec<Type> {
     let code = Code::read();
     let section = |(name, words, keys): (&str, &'static str, Option<&str>)| {
@@ -148,7 +148,7 @@ impl Table {
 }
 
 impl Key {
-    /// What it does, each of its choices, and what holds without it.
+    /// Returns what it does, each of its choices, and what holds without it.
     pub(crate) fn parts(&self) -> Vec<String> {
         let choices = self.choices.iter().map(|(value, doc)| format!("`{value}`: {doc}"));
         let not_set = self.not_set.iter().map(|text| format!("Not set: {text}"));
@@ -237,7 +237,7 @@ impl Code {
         found.next().filter(|_| found.next().is_none())
     }
 
-    /// Adds a table, and behind it those that are in it.
+    /// Adds a table, and after it those that are in it.
     fn walk(&self, at: At<'_>, mut table: Table, defaults: Option<&toml::Value>, tables: &mut Vec<Table>) {
         let mut inner = Vec::new();
         for field in at.fields() {
@@ -295,7 +295,7 @@ impl Code {
             }
         };
         let words = if shape.many == Some(Kind::List) { format!("list of {words}s") } else { words.to_owned() };
-        // What is empty, where it must be given, is no default.
+        // Everything that is empty, where it must be given, is not a default.
         let default = default.filter(|value| value.as_str() != Some("")).map(ToString::to_string);
         let Doc { text, not_set, examples } = doc;
         let example = examples.into_iter().next();
@@ -369,7 +369,7 @@ impl<'a> At<'a> {
     /// The strings that it is written as, if it is one of some.
     fn choices(self) -> Vec<(String, String)> {
         let Item::Enum(item) = self.item else { return Vec::new() };
-        // One whose variants have values is no list of strings.
+        // One whose variants have values is not a list of strings.
         if !self.derives_deserialize() || item.variants.iter().any(|variant| !variant.fields.is_empty()) {
             return Vec::new();
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What the client gets of a round, whose chunks have these choices, and whether the model is asked again.
+/// Returns what the client gets of a round, whose chunks have these choices, and whether the model is asked again.
 fn round(joiner: &mut ChatJoiner, choices: &[&str]) -> (String, Option<bool>) {
     let mut passed = String::new();
     for choice in choices {

@@ -1,4 +1,4 @@
-//! What is asked of the model that summarises.
+//! The request to the model that summarises.
 #![expect(clippy::disallowed_types, reason = "messages are made here, and looked at by eyes of our own")]
 
 use proptest::prelude::*;

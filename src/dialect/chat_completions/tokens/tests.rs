@@ -89,7 +89,7 @@ fn content_in_parts_counts_as_the_text_that_it_is() {
     for kind in ["", r#""type":null,"#, r#""type":"input_text","#, r#""type":"output_text","#] {
         assert_eq!(content(&format!(r#"[{{{kind}"text":"tiktoken is great!"}}]"#)), 6, "{kind}");
     }
-    // A part that nobody knows counts as all of its JSON, however it is named.
+    // A part that no one knows counts as all of its JSON, however it is named.
     for part in [r#"{"type":"texts","text":"tiktoken is great!"}"#, r#"{"text":["tiktoken is great!"]}"#] {
         assert_eq!(content(&format!("[{part}]")), gauge("gpt-4o").text(part), "{part}");
     }

@@ -1,7 +1,7 @@
 //! The tokens of the tools that a request offers.
 //!
 //! For functions with plain parameters it is the rule of OpenAI's cookbook. What that leaves open (parameters within
-//! parameters, `anyOf`, tools that are no functions) is counted as its JSON without white space.
+//! parameters, `anyOf`, tools that are not functions) is counted as its JSON without white space.
 
 use super::any;
 use crate::raw::{Fields, compact, elements, lossy, string};
@@ -70,7 +70,7 @@ fn count_parameter(gauge: &Gauge, name: &str, json: &str) -> usize {
     begins + gauge.text(&line) + choices + count_rest(gauge, &schema, open)
 }
 
-/// What the cookbook leaves open, as JSON.
+/// Returns what the cookbook leaves open, as JSON.
 fn count_rest(gauge: &Gauge, schema: &Fields<'_>, open: fn(&str) -> bool) -> usize {
     let rest = schema.iter().filter(|(key, _)| open(key));
     rest.map(|(key, value)| gauge.text(&format!("\"{key}\":{}", compact(value)))).sum()

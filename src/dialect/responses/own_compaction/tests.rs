@@ -41,7 +41,7 @@ fn what_a_client_sends_back_becomes_the_items_again() {
     let user = r#"{"role":"user","content":"go on"}"#;
     let message = String::from_utf8(compact::message(SUMMARY).unwrap().to_vec()).unwrap();
     assert_eq!(restored(&body(&[user, item, user])), Some(body(&[user, &message, user])));
-    // That of somebody else is for the upstream.
+    // That of someone else is for the upstream.
     for other in [
         r#"{"type":"compaction","encrypted_content":"gAAA"}"#,
         &item.replace("\"compaction\"", "\"message\""),

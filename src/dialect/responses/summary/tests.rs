@@ -1,4 +1,4 @@
-//! What is asked of the model that summarises.
+//! The request to the model that summarises.
 #![expect(clippy::disallowed_types, reason = "items are looked at here by eyes of our own")]
 
 use super::*;

@@ -10,7 +10,7 @@ use crate::tokens::prices::Price;
 struct Course {
     prices: Prices,
     base: usize,
-    /// The tokens of each answer, of each result, and of what stands for it when it is cleared.
+    /// The tokens of each answer, of each result, and of what replaces it when it is cleared.
     rounds: Vec<(usize, usize, usize)>,
     /// How many of the newest results are not cleared.
     keep: usize,
@@ -146,7 +146,7 @@ proptest! {
 fn without_a_cache_a_pass_is_always_due_and_where_reading_is_dear_sooner() {
     let requests_until_due = |read: f64, write: f64| {
         let [read, write] = [read, write].map(|price| Price::new(price).unwrap());
-        // What stands beside the messages is paid for with each request, and lost with no pass.
+        // Everything that is beside the messages is paid for with each request, and lost with no pass.
         let mut rent = Rent::new(Prices { read, write, on_break: Break::Suffix }, 1_000_000);
         rent.came(1000);
         rent.came(9000);
@@ -156,7 +156,7 @@ fn without_a_cache_a_pass_is_always_due_and_where_reading_is_dear_sooner() {
             rent.is_due(Some(RowIndex::new(0)), 1000)
         })
     };
-    // 9000 tokens stay behind a result of 1000: the price is that of 9000 writes without the reads.
+    // 9000 tokens stay after a result of 1000: the price is that of 9000 writes without the reads.
     assert_eq!(requests_until_due(1.0, 1.0), Some(1));
     assert_eq!(requests_until_due(0.5, 1.0), Some(9));
     assert_eq!(requests_until_due(0.1, 1.0), Some(81));

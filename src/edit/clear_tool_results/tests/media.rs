@@ -44,7 +44,7 @@ fn parts(image: &[u8], file: &[u8]) -> [(&'static str, Value); 3] {
     ]
 }
 
-/// A conversation in which a browser gives each of these contents, and the model has read all but the last.
+/// A conversation in which a browser gives each of the contents, and the model has read all but the last.
 fn browser(path: &str, contents: &[Value]) -> Bytes {
     let mut items = vec![json!({"role": "user", "content": "Look."})];
     for (n, content) in contents.iter().enumerate() {
@@ -180,7 +180,7 @@ fn a_mark_for_the_prompt_cache_goes_on_and_a_placeholder_of_the_settings_counts(
     assert!(str::from_utf8(&output).unwrap().contains(part), "{output:?}");
 }
 
-/// Images of 1280 × 800 are 1105 tokens at OpenAI; their base64 is no text.
+/// Images of 1280 × 800 are 1105 tokens at OpenAI; their base64 is not text.
 #[test]
 fn the_trigger_counts_images_by_their_size() {
     let (image, path) = (png(20_000), "/v1/chat/completions");

@@ -61,7 +61,7 @@ fn a_call_that_names_a_cleared_result_is_a_recall() {
         assert_eq!(with_last(arguments.to_string()), recalled, "{arguments}");
     }
     assert_eq!(with_last(json!({"handle": "0".repeat(26)}).to_string()), Regrets::default());
-    // What is longer than a call that reads is not looked at.
+    // Everything that is longer than a call that reads is not looked at.
     let long = |n: usize| with_last(json!({"command": format!("{handle} {}", "x".repeat(n))}).to_string());
     assert_eq!((long(3900), long(4096)), (recalled, Regrets::default()));
 }

@@ -40,7 +40,7 @@ fn what_was_cleared_stays_cleared_when_a_filter_leaves_more_out() {
     check(four, &policy(keys), "u c:1 t:1! c:2 t:2! c:3 t:3! c:4 t:4*2000");
     // Less is sent than the trigger asks for.
     check(&format!("{four} a u"), &policy(keys), "u c:2 t:2! c:3 t:3! c:4 t:4*2000 a u");
-    // What was truncated and has left counts as it was then: with 5000 bytes it would make a pass.
+    // Everything that was truncated and has left counts as it was then: with 5000 bytes it would make a pass.
     let truncated = format!("{keys}\n[truncate_tool_results]\nmax_bytes = 1000");
     check_untouched("u c:1 t:1*1000 c:2 t:2*1000 c:3 t:3*1000 c:4 t:4*1000", &policy(&truncated));
     let long = "u c:1 t:1*5000 c:2 t:2*1000 c:3 t:3*1000 c:4 t:4*1000";
@@ -51,7 +51,7 @@ fn what_was_cleared_stays_cleared_when_a_filter_leaves_more_out() {
 #[test]
 fn the_trigger_holds_for_what_a_filter_has_left() {
     let filter = "\n[filter_tool_calls]\nmax_tool_calls = 1";
-    // One call of two, both, and both out of a message that has text; one is back, as its result has come late.
+    // One call of two, both, and both out of a message that has text; one is back, as its result has arrive late.
     for input in [
         "u c:1^900,2 t:1 t:2*2000 c:3^300 t:3*2000 u c:4 t:4*2000 u a u",
         "u c:1^900,2 t:1 t:2*2000 u C:3^300,4 t:3*2000 t:4 u c:5 t:5*2000 u a u",
@@ -109,7 +109,7 @@ fn a_late_result_counts_by_when_it_came() {
     let late = "u c:1 u c:2 t:2*2000 c:3 t:3*2000 a u t:1*2000 a u";
     check_late(late, &kept(1), "u c:1 t:1*2000 u c:2 t:2! c:3 t:3! a u a u");
     check_late(&format!("{late} c:4 t:4*2000"), &kept(1), "u c:1 t:1! u c:2 t:2! c:3 t:3! a u a u c:4 t:4*2000");
-    // What stood for it does not count any more.
+    // What replaced it does not count any more.
     check_late(
         "u c:1 u c:2 t:2*2000 c:3 t:3*2000 a u t:1*2000",
         &kept(3),
@@ -129,7 +129,7 @@ fn a_late_result_counts_by_when_it_came() {
 #[test]
 fn a_moved_result_is_cleared_where_it_stands() {
     check("u c:1,2 t:1*2000 u t:2*2000 a u", &always("keep = { results = 0 }"), "u c:1,2 t:1! t:2! u a u");
-    // The model has not read it, though it stands before a message of the model now.
+    // The model has not read it, though it precedes a message of the model now.
     let (plan, _) = plan(&body("u c:1 u a t:1*2000"), &always("keep = { results = 0 }"));
     assert_eq!(plan.report.counts(), [("patch", 1)]);
 }

@@ -1,4 +1,4 @@
-//! What is taken for a summary, and what is not.
+//! Texts that are summaries, and texts that are not.
 
 use std::time::{Duration, Instant};
 

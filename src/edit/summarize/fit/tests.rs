@@ -37,7 +37,7 @@ fn what_fits_stays_whole() {
 fn the_middle_is_left_out() {
     // There is room for 80: 20 at the beginning, the rest at the end.
     check_fitted("10 10 10 10 10 10 10 10 10 10 10", 100, "0 1 2 5 6 7 8 9 10");
-    // What the beginning does not use, the end may.
+    // The end may use the room that the beginning does not.
     check_fitted("10 15 10 10 10 10 10 10 10 10 10", 100, "0 1 5 6 7 8 9 10");
     check_fitted("10 5 41 10 10 10 10 10 10 10 10", 100, "0 1 4 5 6 7 8 9 10");
 }

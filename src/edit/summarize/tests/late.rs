@@ -1,4 +1,4 @@
-//! A result that comes when a summary stands for its call already.
+//! A result that comes when a summary replaces its call already.
 
 use super::*;
 

@@ -7,7 +7,7 @@ use crate::{
     tokens::Counter,
 };
 
-/// What is listed behind a summary that has no names.
+/// Returns what is listed after a summary that has no names.
 fn listed(body: &str, language: &str) -> Vec<String> {
     let settings = format!("language = '{language}'\nsummarize.trigger = {{ messages = 4 }}");
     let mut settings: PlanSettings = toml::from_str(&settings).unwrap();

@@ -1,4 +1,4 @@
-//! What the file says about the clock: its last observation, and times in the future.
+//! The clock in the file: its last observation, and times in the future.
 
 use ::redb::{Database, Error, Key, ReadableDatabase, ReadableTable, Value};
 

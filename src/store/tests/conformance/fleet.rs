@@ -121,7 +121,7 @@ async fn a_lease_that_is_not_renewed_ends<S: SharedStore>(Pair { one, other, clo
     assert_eq!(other.look(place(1).root).await.unwrap(), []);
     assert_eq!(other.claim(place(1), claimant(2)).await.unwrap(), Claim::Yours);
     assert_eq!(one.claim(place(1), claimant(1)).await.unwrap(), Claim::Theirs, "it came too late");
-    // What it has made is offered all the same, and used.
+    // Its summary is offered all the same, and used.
     assert_eq!(one.offer_summary(place(1), dense(1, 100)).await.unwrap(), Offered::Stored);
     assert_eq!(other.offer_summary(place(1), dense(2, 100)).await.unwrap(), Offered::Theirs(dense(1, 100)));
     // Given back, it is free at once.

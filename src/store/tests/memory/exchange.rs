@@ -26,7 +26,7 @@ pub(super) struct Claimed {
 }
 
 impl Inner {
-    /// What is known of a beginning besides its summary.
+    /// Returns what is known of a beginning besides its summary.
     fn claimed(&self, beginning: ChainKey, now: Time) -> Option<Claimed> {
         self.exchange.claims.get(&beginning).copied().filter(|claimed| claimed.until > now)
     }
