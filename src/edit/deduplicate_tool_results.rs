@@ -47,7 +47,7 @@ mod runs;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The fewest lines of a run that becomes a pointer. Allowed: 3 or more.
+    /// The fewest lines of a run that becomes a pointer. Allowed: 3 to 10000.
     pub min_lines: usize,
     /// The fewest bytes of such a run.
     pub min_bytes: usize,

@@ -24,7 +24,9 @@ impl fmt::Display for Report {
         if self.unknown_window {
             writeln!(f, "the context window of the model is not known")?;
         }
-        if self.changes.is_empty() {
+        if self.requests_cache {
+            writeln!(f, "cache: request the prompt cache")?;
+        } else if self.changes.is_empty() {
             writeln!(f, "no changes")?;
         }
         self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))?;

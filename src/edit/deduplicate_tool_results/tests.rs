@@ -1,3 +1,5 @@
+//! Pointers to lines that are in sight, in all dialects.
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};

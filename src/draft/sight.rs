@@ -1,0 +1,58 @@
+//! What goes on as it came, and what the body says of prompt caches.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+
+use super::{Draft, ParsedRequest};
+use crate::{
+    conversation::UnitIndex,
+    dialect::{self, strings},
+    payload::{Caller, Fingerprint},
+};
+
+/// The key of how long a mark for the prompt cache asks it to keep a prefix.
+const TTL: &[u8] = b"\"ttl\"";
+
+impl<'a> Draft<'a> {
+    /// Whose conversation it is.
+    pub fn caller(&self) -> Caller {
+        self.context.caller
+    }
+
+    /// Has the request ask for the prompt cache, if it is one of an agent and its dialect has a mark for that.
+    pub fn request_prompt_cache(&mut self) {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let is_of_agent =
+            self.last_answer.is_some() || conversation.tools.is_some_and(|tools| tools.len() > "[]".len());
+        self.requests_cache =
+            is_of_agent && dialect.name() == "messages" && memmem::find(body, dialect::CACHE_MARK).is_none();
+    }
+
+    /// Whether a mark for the prompt cache asks for an hour.
+    pub fn marks_an_hour(&self) -> bool {
+        let is_hour = |at: usize| {
+            let behind = self.request.body.get(at + TTL.len()..).unwrap_or_default().trim_ascii_start();
+            behind.strip_prefix(b":").is_some_and(|value| value.trim_ascii_start().starts_with(br#""1h""#))
+        };
+        memmem::find_iter(self.request.body, TTL).any(is_hour)
+    }
+
+    /// Whether a unit goes on as it came, where it came.
+    pub fn is_in_sight(&self, unit: UnitIndex) -> bool {
+        self.is_in_place(unit) && !self.has_replacements(unit) && !self.has_lost_entries(unit)
+    }
+
+    /// What a unit is known by, as it came.
+    pub fn known_as(&self, unit: UnitIndex) -> Fingerprint {
+        self.fingerprints(unit).unit
+    }
+
+    /// The texts of a result as the client sent them.
+    pub fn result_texts(&self, unit: UnitIndex) -> Vec<Cow<'a, str>> {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let content = conversation.unit(unit).and_then(|unit| unit.content);
+        let texts = content.map(|content| dialect.texts(body, content)).unwrap_or_default();
+        texts.into_iter().filter_map(|text| strings::text(body, text)).collect()
+    }
+}
