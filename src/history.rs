@@ -110,8 +110,9 @@ pub struct Entry {
 }
 
 /// What was done with a request.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Outcome {
     /// It was edited.
     Edited,
@@ -380,13 +381,7 @@ pub fn share_of(share: f64, tokens: u64) -> u64 {
 impl Outcome {
     /// The outcome as one word, for labels.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Edited => "edited",
-            Self::Unedited => "unedited",
-            Self::WouldBeEdited => "would_be_edited",
-            Self::NotUnderstood => "not_understood",
-            Self::Passed => "passed",
-        }
+        self.into()
     }
 }
 

@@ -118,7 +118,7 @@ pub enum Goal {
 }
 
 /// The edits there are, by the names that `edits = [...]` takes.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
 pub enum EditName {
     /// Gives every tool call exactly one result.
@@ -136,13 +136,7 @@ pub enum EditName {
 impl EditName {
     /// All edits, in the order in which they run if nothing else is said: cheap ones first, and first of all what makes
     /// rounds whole.
-    const ALL: [Self; 5] = [
-        Self::PatchToolCalls,
-        Self::FilterToolCalls,
-        Self::TruncateToolResults,
-        Self::ClearToolResults,
-        Self::Summarize,
-    ];
+    const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 }
 
 impl Default for Settings {

@@ -103,12 +103,10 @@ pub struct Settings {
     ///
     /// Example: `"/var/lib/abridge/store.redb"`
     pub path: Option<PathBuf>,
-    /// How long a text is kept after it was last used, by a request or by a recall. Allowed: 1m to 365d.
+    /// How long a text is kept after it was last used, by a request or by a recall. Where the upstream keeps the conversation
+    /// that it was cut out of (`previous_response_id`, `conversation`), it is kept for 30 days at least: what the upstream
+    /// keeps names the text, and no later request does. Allowed: 1m to 365d.
     pub keep_for: Period,
-    /// How long a text is kept at least after its last use if the upstream keeps the conversation that it was cut out of
-    /// (`previous_response_id`, `conversation`): what the upstream keeps names the text, and no later request does.
-    /// Allowed: 1m to 365d.
-    pub keep_for_chained: Period,
     /// The bytes in the file of everything that is kept, compressed: texts, summaries (at most an eighth) and requests
     /// of `[inspect]` (at most an eighth). What would expire first is removed first; what was used in the last
     /// minute is spared. Allowed: 1MiB to 1048576GiB.
@@ -120,15 +118,18 @@ pub struct Settings {
 }
 
 /// What a store is kept in.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreEngine {
     /// A file of this process.
     #[default]
+    #[strum(to_string = "a file")]
     File,
     /// PostgreSQL, or what speaks its protocol. `abridge store init` makes the tables.
+    #[strum(to_string = "PostgreSQL")]
     Postgres,
     /// Redis or Valkey: a server, one that sentinels watch, or a cluster. What it promises depends on its settings.
+    #[strum(to_string = "Redis")]
     Redis,
 }
 
@@ -371,6 +372,9 @@ const SHARE_DIVISOR: u64 = 8;
 /// What was used within this time is not removed to save space: requests that name it may be on their way.
 pub const IN_USE: Duration = Duration::from_mins(1);
 
+/// How long a text is kept at least whose conversation the upstream keeps: as long as OpenAI keeps a response by default.
+const KEEP_CHAINED_FOR: Duration = Duration::from_hours(24 * 30);
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -386,7 +390,6 @@ impl Default for Settings {
             ca_file: None,
             path: None,
             keep_for: Period(Duration::from_hours(24 * 7)),
-            keep_for_chained: Period(Duration::from_hours(24 * 30)),
             max_bytes: ByteSize::mib(4096),
             timeout: Period::secs(10),
         }
@@ -400,7 +403,7 @@ impl Settings {
     fn extra_time(&self, lifetime: Lifetime) -> Duration {
         match lifetime {
             Lifetime::Usual => Duration::ZERO,
-            Lifetime::Chained => self.keep_for_chained.0.saturating_sub(self.keep_for.0),
+            Lifetime::Chained => KEEP_CHAINED_FOR.saturating_sub(self.keep_for.0),
         }
     }
 
@@ -421,16 +424,6 @@ impl Settings {
 }
 
 // === impl StoreEngine ===
-
-impl fmt::Display for StoreEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::File => "a file",
-            Self::Postgres => "PostgreSQL",
-            Self::Redis => "Redis",
-        })
-    }
-}
 
 // === impl Verified ===
 

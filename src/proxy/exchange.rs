@@ -109,7 +109,6 @@ struct EditState {
     tap: Tap,
     report: Option<Box<Report>>,
     dry_run: bool,
-    report_headers: bool,
     understood: bool,
     waits: Waits,
     offloaded_bytes: usize,
@@ -183,7 +182,7 @@ impl Exchange {
     }
 
     /// Sets what the edits did, for the answer's headers and the log.
-    pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
+    pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool) {
         let understood =
             edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic | EngineError::NoMemory));
         let EditedBody { report, waits, offloaded_bytes, segments, basis, lease, .. } = edited;
@@ -192,7 +191,6 @@ impl Exchange {
             tap,
             report,
             dry_run,
-            report_headers,
             understood,
             waits,
             offloaded_bytes,
@@ -437,7 +435,7 @@ impl EditState {
     /// Adds the headers of an edited request, or of one that was sent twice. Other answers stay unchanged.
     fn put_headers(&self, id: RequestId, rescue: Option<RescueKind>, headers: &mut HeaderMap) {
         let edits = self.counts();
-        if !self.report_headers || edits.is_none() && rescue.is_none() {
+        if edits.is_none() && rescue.is_none() {
             return;
         }
         let beyond = self.report.as_deref().and_then(|report| report.beyond_window);

@@ -210,7 +210,7 @@ impl ProxyError {
                 "abridge: the model has read a text that was taken out, and could not be asked again; send the request again, or set recall.via to another way than \"tool\" in the settings".to_owned()
             }
             Self::SocketRefused => {
-                "abridge: requests in a websocket are not edited, so it is refused; send them by POST to the same path, or set [responses] websocket = \"tunnel\" in the settings".to_owned()
+                "abridge: requests in a websocket are not edited, so it is refused; send them by POST to the same path, or send x-abridge: off".to_owned()
             }
             Self::Upstream(error) => format!("abridge: {error}; {}", advice(error)),
         }

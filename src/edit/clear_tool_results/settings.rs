@@ -38,7 +38,10 @@ pub struct Settings {
     /// The fewest tokens that a pass must free; a pass that would free fewer is not made. `"auto"` decides by `[prices]`:
     /// results that may be cleared add up what it costs to read them with each request, and a pass is made when that
     /// reaches what the pass costs, as the prompt cache loses what stands behind it. From four fifths of the model's
-    /// window on a seventh of the trigger is enough, whatever it costs. Where reading costs nothing, `"auto"` is a seventh
+    /// window on a seventh of the trigger is enough, whatever it costs. Behind a pause in which the upstream's prompt cache
+    /// has lost the conversation, a pass is also made from three eighths of the trigger on: all is written to the cache again
+    /// then, so the pass costs nothing. How long a cache keeps a prompt is learnt from the tokens that answers report as
+    /// cached. Without a store, or with one that other processes use too, there are no such passes. Where reading costs nothing, `"auto"` is a seventh
     /// of the trigger, and with `when = "turn"` passes are made from the trigger on only. It needs `frontier = "sticky"`.
     ///
     /// Not set: `"auto"` with `when = "turn"`; with `"any"` a seventh of the least number of tokens at which the trigger
@@ -46,11 +49,6 @@ pub struct Settings {
     ///
     /// Example: `14285`
     pub clear_at_least: Option<AtLeast>,
-    /// Where prices decide, also makes a pass behind a pause in which the upstream's prompt cache has lost the conversation,
-    /// from three eighths of the trigger on: all is written to the cache again then, so the pass costs nothing. How long a
-    /// cache keeps a prompt is learnt from the tokens that answers report as cached. Without a store, or with one that other
-    /// processes use too, there are no such passes.
-    pub cold_passes: bool,
     /// Also replaces the arguments of the calls with `{}`: of all tools, of none, or of the listed tools.
     pub clear_tool_inputs: Inputs,
     /// Tools whose results are never cleared, by name or pattern. They take up places in `keep` all the same.
@@ -124,7 +122,6 @@ impl Default for Settings {
             keep_reads: 10,
             when: None,
             clear_at_least: None,
-            cold_passes: true,
             clear_tool_inputs: Inputs::Whether(false),
             exclude_tools: Vec::new(),
             clear_media: true,
