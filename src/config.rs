@@ -169,7 +169,7 @@ pub struct Config {
     /// What input tokens cost, where an input token that no prompt cache knows costs 1. Built in are the prices of
     /// OpenAI, Anthropic, Gemini and DeepSeek; tokens of models at loopback and private addresses cost nothing to read. Used by
     /// `clear_tool_results.clear_at_least = "auto"`.
-    pub prices: prices::Settings,
+    pub prices: Vec<prices::Settings>,
 }
 
 impl Config {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::dialect::Usage;
+use crate::dialect::{AnswerEnd, Usage};
 use crate::inspect::{self, Changes};
 use crate::plan::Regrets;
 use crate::tokens::factor::Factor;
@@ -124,20 +124,6 @@ pub enum Outcome {
     NotUnderstood,
     /// It was forwarded without being read.
     Passed,
-}
-
-/// How an answer ended.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AnswerEnd {
-    /// Completely.
-    Complete,
-    /// The upstream broke off.
-    Cut,
-    /// The client disconnected.
-    ClientGone,
-    /// There was no answer.
-    Unanswered,
 }
 
 /// Totals of all requests since the start.

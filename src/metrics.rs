@@ -14,12 +14,14 @@ use crate::plan::Report;
 mod exposition;
 pub mod histogram;
 mod models;
+mod tally;
 
 pub use exposition::{Exposition, Labels, TextFormat};
 pub use histogram::{ANSWER_TIMES, TOKEN_COUNTS};
 use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES};
 pub use models::AnswerUsage;
 use models::Models;
+pub use tally::Tally;
 
 /// The metrics. Clones share them.
 #[derive(Clone, Debug)]

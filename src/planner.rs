@@ -75,7 +75,7 @@ pub struct PlanSettings {
     /// What models take, and how they split text, where it is not known otherwise.
     pub models: Vec<models::Settings>,
     /// What tokens cost.
-    pub prices: prices::Settings,
+    pub prices: Vec<prices::Settings>,
     /// The host of the upstream, for its prices; empty if it is not known.
     pub upstream: String,
 }

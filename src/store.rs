@@ -12,7 +12,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::histogram::Snapshot;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
@@ -32,6 +31,7 @@ pub mod shared;
 pub mod tests;
 mod time;
 
+pub use counts::Counts;
 pub use engine::FleetStore;
 pub use error::{Op, StoreError, StoreErrorKind};
 pub use page::{Cursor, Owner, Page, PageQuery};
@@ -104,8 +104,8 @@ pub struct Settings {
     /// Example: `"/var/lib/abridge/store.redb"`
     pub path: Option<PathBuf>,
     /// How long a text is kept after it was last used, by a request or by a recall. Where the upstream keeps the conversation
-    /// that it was cut out of (`previous_response_id`, `conversation`), it is kept for 30 days at least: what the upstream
-    /// keeps names the text, and no later request does. Allowed: 1m to 365d.
+    /// that it was cut out of (`previous_response_id`, `conversation`), it is kept for 30 days at least: the upstream's copy
+    /// names the text, and later requests do not. Allowed: 1m to 365d.
     pub keep_for: Period,
     /// The bytes in the file of everything that is kept, compressed: texts, summaries (at most an eighth) and requests
     /// of `[inspect]` (at most an eighth). What would expire first is removed first; what was used in the last
@@ -225,9 +225,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Statistics of the store and of this process's use of it.
     fn stats(&self) -> StoreFuture<'_, Stats>;
 
-    /// Counters of this process's use of the store, without access to the file.
-    fn counters(&self) -> StoreCounters {
-        StoreCounters::default()
+    /// What this process's use of the store is counted in.
+    fn counts(&self) -> Option<&Counts> {
+        None
     }
 
     /// The path, if the store is a file.
@@ -335,25 +335,6 @@ pub struct Stats {
     pub failures: u64,
     /// Reads of something that is damaged.
     pub damaged: u64,
-}
-
-/// Counters of a store since the process started.
-#[derive(Clone, Debug, Default)]
-pub struct StoreCounters {
-    /// Durable transactions.
-    pub commits: u64,
-    /// Payloads that were written.
-    pub written: u64,
-    /// Their length in bytes.
-    pub written_bytes: u64,
-    /// Payloads that were known to be stored when they were put.
-    pub known: u64,
-    /// Failed operations.
-    pub failures: u64,
-    /// Reads of something that is damaged.
-    pub damaged: u64,
-    /// How long requests waited for payloads that had to be written.
-    pub waits: Snapshot,
 }
 
 /// How many swept payloads are remembered, and for how long.

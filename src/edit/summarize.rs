@@ -201,7 +201,7 @@ impl Summarize {
                     &self.settings,
                     self.language,
                     &frame::FrameInput {
-                        user_texts: originals.user_texts(&self.own_frame()),
+                        user_texts: originals.user_texts(self.own_frame()),
                         skills: originals.skills(self.settings.preserve_skills.as_ref()),
                         transcript: transcript
                             .as_ref()

@@ -47,7 +47,7 @@ enum Value {
     Info,
 }
 
-/// What each metric tells, a line each: its name, a blank, and a sentence.
+/// The help texts of the metrics. A line is a name, a blank, and a sentence.
 const HELP: &str = include_str!("help.txt");
 
 // === impl TextFormat ===

@@ -21,10 +21,8 @@ use super::inspection::PendingInspection;
 use super::prefix_tracker::CacheScope;
 use super::tunnel::Tunnel;
 use crate::body::Lease;
-use crate::dialect::Dialect;
+use crate::dialect::{AnswerEnd, Dialect};
 use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
-use crate::events::AnswerEnd;
-use crate::history;
 use crate::metrics::StreamGuard;
 use crate::plan::{CountedWith, PromptSegment, Received, Report, SentNames};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
@@ -258,7 +256,7 @@ impl Exchange {
 
     /// Handles an upstream that gave no answer.
     pub(super) fn on_send_error(&mut self) {
-        self.account(&TapReport::default(), history::AnswerEnd::Unanswered);
+        self.account(&TapReport::default(), AnswerEnd::Unanswered);
         self.publish_end(AnswerEnd::Unanswered, TapReport::default());
         self.finish_recording(End::Cut);
     }
@@ -417,7 +415,7 @@ impl Drop for Exchange {
     /// Accounts for a request whose client disconnected before the answer: it gets its events, entry and recording, too.
     fn drop(&mut self) {
         if self.answer.is_none() {
-            self.account(&TapReport::default(), history::AnswerEnd::ClientGone);
+            self.account(&TapReport::default(), AnswerEnd::ClientGone);
             self.publish_end(AnswerEnd::ClientGone, TapReport::default());
             self.finish_recording(End::ClientGone);
         }

@@ -1,5 +1,4 @@
-//! A request whose body has been read, and what the policy makes of it: turns, counts, compactions and summaries on request
-//! begin so.
+//! Reads a request, and has the policy edit it. Turns, counts, compactions and summaries on request begin with this.
 
 use std::sync::Arc;
 
@@ -40,13 +39,13 @@ pub(super) struct ReadRequest<'l> {
     pub(super) timer: OverheadTimer,
 }
 
-/// What the policy makes of a request.
+/// A request after the policy has edited it.
 pub(super) struct EditedRequest<'l> {
     pub(super) edited: EditedBody,
-    /// What was planned: the text, or the bytes of a body that could not be decoded.
+    /// The text, or the bytes of a body that could not be decoded.
     pub(super) text: Bytes,
     pub(super) readable: bool,
-    /// What the recalls of the answer are kept under.
+    /// The place that recalls of the answer are kept under.
     pub(super) place: Option<RequestPlace>,
     pub(super) cache: CacheScope,
     /// How a refusal is answered.
@@ -55,12 +54,12 @@ pub(super) struct EditedRequest<'l> {
     pub(super) rules: Arc<EngineConfig>,
 }
 
-/// What a request is edited for.
+/// The purpose of an edit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Purpose {
     /// The model takes a turn.
     Turn,
-    /// Its tokens are counted. As in a dry run nothing is stored or made; what comes out is sent all the same.
+    /// Its tokens are counted. Nothing is stored and no summary is made, as in a dry run, but the edited body is sent.
     Count,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -75,7 +76,7 @@ impl Proxy {
         exposition.counters("abridge_unanswered", labelled("reason", ended));
         exposition.counter("abridge_tokens_before", totals.tokens.before);
         exposition.counter("abridge_tokens_after", totals.tokens.after);
-        exposition.counters("abridge_fail_open", labelled("reason", self.fail_open.counts()));
+        exposition.counters("abridge_fail_open", labelled("reason", self.fail_open.0.counts()));
         let rescues = self
             .rescue_counters
             .counts()
@@ -106,14 +107,16 @@ impl Proxy {
 
     async fn write_store(&self, exposition: &mut Exposition) {
         let Some(store) = self.engine.store() else { return };
-        let work = store.counters();
-        exposition.counter("abridge_store_written", work.written);
-        exposition.counter("abridge_store_written_bytes", work.written_bytes);
-        exposition.counter("abridge_store_known", work.known);
-        exposition.counter("abridge_store_commits", work.commits);
-        exposition.counter("abridge_store_errors", work.failures);
-        exposition.counter("abridge_store_damaged", work.damaged);
-        exposition.times("abridge_store_wait", [(Labels::new(), work.waits)]);
+        if let Some(work) = store.counts() {
+            let n = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            exposition.counter("abridge_store_written", n(&work.written));
+            exposition.counter("abridge_store_written_bytes", n(&work.written_bytes));
+            exposition.counter("abridge_store_known", n(&work.known));
+            exposition.counter("abridge_store_commits", n(&work.commits));
+            exposition.counter("abridge_store_errors", n(&work.failures));
+            exposition.counter("abridge_store_damaged", n(&work.damaged));
+            exposition.times("abridge_store_wait", [(Labels::new(), work.waits.snapshot())]);
+        }
         if let Some(shared) = store.shared() {
             let is_up = u64::from(!store.is_failing());
             exposition.gauge("abridge_store_up", is_up);
@@ -179,6 +182,9 @@ fn label(name: &'static str, value: &str) -> Labels {
     vec![(name, value.to_owned())]
 }
 
-fn labelled<const N: usize>(name: &'static str, counts: [(&'static str, u64); N]) -> [(Labels, u64); N] {
-    counts.map(|(value, n)| (label(name, value), n))
+fn labelled(
+    name: &'static str,
+    counts: impl IntoIterator<Item = (&'static str, u64)>,
+) -> impl Iterator<Item = (Labels, u64)> {
+    counts.into_iter().map(move |(value, n)| (label(name, value), n))
 }

@@ -68,12 +68,12 @@ impl OwnFrame {
     }
 
     /// Whether a text of the user is such a message.
-    pub(super) fn is(&self, text: &str) -> bool {
+    pub(super) fn is(self, text: &str) -> bool {
         text.strip_prefix(&*self.0.lead_in).is_some_and(|rest| rest.ends_with(&*self.0.continuation))
     }
 
     /// What the user says in such a message; none if a text is none.
-    pub(super) fn user_texts<'t>(&self, text: &str) -> Option<Vec<Cow<'t, str>>> {
+    pub(super) fn user_texts<'t>(self, text: &str) -> Option<Vec<Cow<'t, str>>> {
         let ((open, close), (first, last)) = (USER_MESSAGES, ENTRY);
         let (between, section) =
             (format!("{last}\n{first}"), text.split_once(open).and_then(|(_, rest)| rest.rsplit_once(close)));

@@ -24,7 +24,7 @@ use crate::tasks::Tasks;
 use crate::tokens::{self, Counter, Meter};
 
 /// A round has some 510 tokens, of which a pass frees some 430; from 1,500 on one can be cold.
-const POLICY: &str = "prices = { read = 0.1, write = 1.0 }
+const POLICY: &str = "prices = [{ read = 0.1, write = 1.0 }]
     clear_tool_results = { trigger = { tokens = 4000 }, keep = { results = 1 }, keep_reads = 0 }";
 
 /// A process on a store.

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use eventsource_stream::{EventStreamError, Eventsource};
-use futures_util::{Stream, StreamExt, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
@@ -41,18 +39,15 @@ pub(super) enum ReadError {
 /// The longest answer in bytes. A token of a stream takes some three hundred.
 const MAX_BODY: usize = 16 << 20;
 
-/// The longest line of a stream in bytes that is read as it is: the event parser scans all of a line again for every piece
-/// of it. Of a longer one the outline is read, where that loses nothing that the model says.
+/// The longest line of a stream in bytes that is read as it is. Of a longer one the outline is read, where that loses
+/// nothing that the model says.
 const MAX_LINE: usize = 256 << 10;
 
-/// The longest answer in bytes that is no stream.
+/// The longest answer in bytes that is not streamed.
 const MAX_JSON: usize = 4 << 20;
 
 /// The longest summary text in bytes.
 const MAX_TEXT: usize = 1 << 20;
-
-/// The largest piece in bytes that the event parser is given: its time per piece grows faster than the length.
-const MAX_PIECE: usize = 4 << 10;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
@@ -63,25 +58,36 @@ pub(super) async fn read(
     idle_timeout: Duration,
 ) -> Result<Answer, ReadError> {
     let streamed = is_stream(response.headers());
-    let reader = Reader::new(response.into_body(), idle_timeout);
-    if streamed {
-        read_events(pieces(Reader { lines: Some(Lines { line: Line::default(), dialect }), ..reader }), dialect).await
-    } else {
-        read_json(pieces(reader), dialect).await
+    let mut chunks = Chunks { body: response.into_body(), idle_timeout, arrived: 0 };
+    if !streamed {
+        let mut json = Vec::new();
+        while let Some(chunk) = chunks.next().await? {
+            json.extend_from_slice(&chunk);
+            if json.len() > MAX_JSON {
+                return Err(ReadError::TooLong);
+            }
+        }
+        return read_json(json, dialect);
     }
-}
-
-/// Reads at most the first `most` bytes of a body.
-pub(super) async fn read_prefix(body: Incoming, most: usize, idle_timeout: Duration) -> Vec<u8> {
-    let mut pieces = Box::pin(pieces(Reader::new(body, idle_timeout)));
-    let mut bytes = Vec::new();
-    while let Some(Ok(piece)) = pieces.next().await {
-        bytes.extend_from_slice(&piece);
-        if bytes.len() >= most {
-            bytes.truncate(most);
-            break;
+    let mut events = Events::new(dialect);
+    while let Some(chunk) = chunks.next().await? {
+        if events.push(&chunk)? {
+            return Ok(events.answer);
         }
     }
+    events.end()
+}
+
+/// The beginning of a body, for errors: at most `most` bytes, and what came before it broke off.
+pub(super) async fn read_prefix(body: Incoming, most: usize, idle_timeout: Duration) -> Vec<u8> {
+    let mut chunks = Chunks { body, idle_timeout, arrived: 0 };
+    let mut bytes = Vec::new();
+    while bytes.len() < most
+        && let Ok(Some(chunk)) = chunks.next().await
+    {
+        bytes.extend_from_slice(&chunk);
+    }
+    bytes.truncate(most);
     bytes
 }
 
@@ -91,51 +97,20 @@ fn is_stream(headers: &HeaderMap) -> bool {
     kind.get(..EVENTS.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENTS))
 }
 
-async fn read_events(
-    pieces: impl Stream<Item = Result<Bytes, ReadError>>,
-    dialect: &dyn Dialect,
-) -> Result<Answer, ReadError> {
-    // Some servers leave out the empty line behind the last event.
-    let pieces = pieces.chain(stream::iter([Ok(Bytes::from_static(b"\n\n"))]));
-    let mut events = Box::pin(pieces.eventsource());
-    let mut answer = Answer::with_text();
-    while let Some(event) = events.next().await {
-        let event = event.map_err(|error| match error {
-            EventStreamError::Transport(error) => error,
-            EventStreamError::Utf8(_) | EventStreamError::Parser(_) => ReadError::NotText,
-        })?;
-        answer.is_error |= event.event == "error";
-        add(event.data.as_bytes(), dialect, &mut answer)?;
-        if answer.is_error {
-            return Err(ReadError::ErrorEvent(event.data.into_bytes()));
-        }
-        if answer.is_complete {
-            break;
-        }
-    }
-    Ok(answer)
-}
-
-async fn read_json(
-    pieces: impl Stream<Item = Result<Bytes, ReadError>>,
-    dialect: &dyn Dialect,
-) -> Result<Answer, ReadError> {
-    let mut pieces = Box::pin(pieces);
-    let mut json = Vec::new();
-    while let Some(piece) = pieces.next().await {
-        json.extend_from_slice(&piece?);
-        if json.len() > MAX_JSON {
-            return Err(ReadError::TooLong);
-        }
-    }
+fn read_json(json: Vec<u8>, dialect: &dyn Dialect) -> Result<Answer, ReadError> {
+    let text = str::from_utf8(without_bom(&json)).map_err(|_| ReadError::NotText)?;
     let mut answer = Answer { is_complete: true, ..Answer::with_text() };
-    add(&json, dialect, &mut answer)?;
+    add(text.as_bytes(), dialect, &mut answer)?;
     if answer.is_error { Err(ReadError::ErrorEvent(json)) } else { Ok(answer) }
 }
 
+fn without_bom(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(BOM).unwrap_or(bytes)
+}
+
+/// Adds what an event or a whole answer says. A half of a surrogate pair counts as U+FFFD.
 fn add(data: &[u8], dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), ReadError> {
     if let Err(invalid) = dialect.read_answer(data, answer) {
-        // Some servers cut a text in the middle of a surrogate pair.
         let mended = raw::utf8(data).and_then(raw::without_halves).ok_or(invalid)?;
         dialect.read_answer(mended.as_bytes(), answer)?;
     }
@@ -143,180 +118,163 @@ fn add(data: &[u8], dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), Re
     if is_too_long { Err(ReadError::TooLong) } else { Ok(()) }
 }
 
-// === pieces ===
-
-/// A body on its way to the event parser. The parser panics at a byte order mark, hangs at bytes that are not UTF-8,
-/// and is slow on large pieces, so the reader gives it none of these.
-#[derive(Debug)]
-struct Reader<'d> {
+/// The chunks of a body, within [`MAX_BODY`].
+struct Chunks {
     body: Incoming,
     idle_timeout: Duration,
-    /// What bytes pass on their way to `buffer`; none for an answer that has no lines.
-    lines: Option<Lines<'d>>,
-    /// Bytes that were not passed on. They may begin with a part of a character.
-    buffer: Vec<u8>,
-    /// How many bytes came into the buffer in total, and how many arrived.
-    total: usize,
     arrived: usize,
-    ended: bool,
 }
 
-/// Cuts a stream into lines, none of which is too long for the event parser.
-#[derive(Debug)]
-struct Lines<'d> {
-    /// The line that has not ended yet.
-    line: Line,
-    dialect: &'d dyn Dialect,
-}
-
-impl Lines<'_> {
-    /// Adds the lines that end in `bytes` to `buffer`.
-    fn push(&mut self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<(), ReadError> {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.line.push(piece, MAX_LINE).map_err(|_| ReadError::TooLong)?;
-            if piece.ends_with(b"\n") {
-                self.end(buffer)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the line that has ended.
-    fn end(&mut self, buffer: &mut Vec<u8>) -> Result<(), ReadError> {
-        let Ended { bytes, is_outline } = self.line.take();
-        let data = bytes.strip_prefix(b"data:").unwrap_or_default();
-        if is_outline && !self.dialect.may_be_outlined(data) {
-            return Err(ReadError::TooLong);
-        }
-        buffer.extend_from_slice(&bytes);
-        Ok(())
-    }
-}
-
-impl Reader<'_> {
-    fn new(body: Incoming, idle_timeout: Duration) -> Self {
-        Self { body, idle_timeout, lines: None, buffer: Vec::new(), total: 0, arrived: 0, ended: false }
-    }
-
-    /// The next piece: whole characters, at most [`MAX_PIECE`] bytes.
-    async fn piece(&mut self) -> Result<Option<Bytes>, ReadError> {
+impl Chunks {
+    async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         loop {
-            if let Some(piece) = next_piece(&mut self.buffer, self.total, self.ended)? {
-                return Ok(Some(piece));
+            let frame = timeout(self.idle_timeout, self.body.frame()).await;
+            let Some(frame) = frame.map_err(|_| ReadError::Idle(self.idle_timeout))? else { return Ok(None) };
+            let Ok(mut data) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
+            self.arrived += data.remaining();
+            if self.arrived > MAX_BODY {
+                return Err(ReadError::TooLong);
             }
-            if self.ended {
-                return Ok(None);
-            }
-            let frame =
-                timeout(self.idle_timeout, self.body.frame()).await.map_err(|_| ReadError::Idle(self.idle_timeout))?;
-            match frame {
-                None => self.end()?,
-                Some(frame) => {
-                    let Ok(mut data) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
-                    self.add(&data.copy_to_bytes(data.remaining()))?;
-                }
-            }
+            return Ok(Some(data.copy_to_bytes(data.remaining())));
         }
     }
+}
 
-    fn add(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
-        self.arrived += bytes.len();
-        if self.arrived > MAX_BODY {
+/// A stream of events of which more and more is read, as the HTML standard says.
+struct Events<'d> {
+    dialect: &'d dyn Dialect,
+    answer: Answer,
+    line: Line,
+    is_first_line: bool,
+    /// The lines of data of the event that is read, if it has any, and whether it is named an error.
+    data: Option<Vec<u8>>,
+    is_error: bool,
+}
+
+impl<'d> Events<'d> {
+    fn new(dialect: &'d dyn Dialect) -> Self {
+        let (answer, line) = (Answer::with_text(), Line::default());
+        Self { dialect, answer, line, is_first_line: true, data: None, is_error: false }
+    }
+
+    /// Reads what has arrived. True once the answer is complete.
+    fn push(&mut self, chunk: &[u8]) -> Result<bool, ReadError> {
+        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+            self.line.push(piece, MAX_LINE).map_err(|_| ReadError::TooLong)?;
+            if piece.ends_with(b"\n") && self.end_line()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The answer, once the stream has ended. Some servers end it without the empty line after the last event.
+    fn end(mut self) -> Result<Answer, ReadError> {
+        let _is_complete = self.end_line()? || self.end_event()?;
+        Ok(self.answer)
+    }
+
+    fn end_line(&mut self) -> Result<bool, ReadError> {
+        let Ended { bytes, is_outline } = self.line.take();
+        if is_outline && !self.dialect.may_be_outlined(bytes.strip_prefix(b"data:").unwrap_or_default()) {
             return Err(ReadError::TooLong);
         }
-        let before = self.buffer.len();
-        match &mut self.lines {
-            Some(lines) => lines.push(bytes, &mut self.buffer)?,
-            None => self.buffer.extend_from_slice(bytes),
+        let text = if std::mem::take(&mut self.is_first_line) { without_bom(&bytes) } else { &bytes };
+        let text = str::from_utf8(text).map_err(|_| ReadError::NotText)?;
+        let Some(text) = text.strip_suffix('\n') else {
+            self.read_line(text);
+            return Ok(false);
+        };
+        for line in text.strip_suffix('\r').unwrap_or(text).split('\r') {
+            self.read_line(line);
+            if line.is_empty() && self.end_event()? {
+                return Ok(true);
+            }
         }
-        self.total += self.buffer.len() - before;
-        Ok(())
+        Ok(false)
     }
 
-    fn end(&mut self) -> Result<(), ReadError> {
-        self.ended = true;
-        let before = self.buffer.len();
-        self.lines.as_mut().map_or(Ok(()), |lines| lines.end(&mut self.buffer))?;
-        self.total += self.buffer.len() - before;
-        Ok(())
+    /// Reads a line without its end.
+    fn read_line(&mut self, line: &str) {
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match (field, &mut self.data) {
+            ("event", _) => self.is_error = value == "error",
+            ("data", Some(data)) => data.extend([b"\n", value.as_bytes()].concat()),
+            ("data", data) => *data = Some(value.into()),
+            _ => {}
+        }
     }
-}
 
-/// Takes the next piece from `buffer`, which holds the last of `total` bytes.
-fn next_piece(buffer: &mut Vec<u8>, total: usize, ended: bool) -> Result<Option<Bytes>, ReadError> {
-    if buffer.len() == total {
-        if !ended && total < BOM.len() && BOM.starts_with(buffer) {
-            return Ok(None);
-        }
-        if buffer.starts_with(BOM) {
-            buffer.drain(..BOM.len());
-        }
+    /// Reads the event that has ended, if it has data. True once the answer is complete.
+    fn end_event(&mut self) -> Result<bool, ReadError> {
+        let is_error = std::mem::take(&mut self.is_error);
+        let Some(data) = self.data.take().filter(|data| !data.is_empty()) else { return Ok(false) };
+        self.answer.is_error |= is_error;
+        add(&data, self.dialect, &mut self.answer)?;
+        if self.answer.is_error { Err(ReadError::ErrorEvent(data)) } else { Ok(self.answer.is_complete) }
     }
-    let end = buffer.len().min(MAX_PIECE);
-    let part = buffer.get(..end).unwrap_or_default();
-    let whole = match str::from_utf8(part) {
-        Ok(text) => text.len(),
-        Err(error) if error.error_len().is_none() && !(ended && end == buffer.len()) => error.valid_up_to(),
-        Err(_) => return Err(ReadError::NotText),
-    };
-    if whole == 0 {
-        return Ok(None);
-    }
-    Ok(Some(buffer.drain(..whole).collect::<Vec<_>>().into()))
-}
-
-fn pieces(reader: Reader<'_>) -> impl Stream<Item = Result<Bytes, ReadError>> {
-    stream::unfold(Some(reader), |reader| async move {
-        let mut reader = reader?;
-        match reader.piece().await {
-            Ok(piece) => Some((Ok(piece?), Some(reader))),
-            Err(error) => Some((Err(error), None)),
-        }
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect;
 
-    fn text(bytes: &[u8], chunk: usize) -> Result<(String, usize), ReadError> {
-        let (mut buffer, mut total, mut out, mut longest) = (Vec::new(), 0, String::new(), 0);
-        for (n, part) in bytes.chunks(chunk).enumerate() {
-            buffer.extend_from_slice(part);
-            total += part.len();
-            let ended = (n + 1) * chunk >= bytes.len();
-            while let Some(piece) = next_piece(&mut buffer, total, ended)? {
-                longest = longest.max(piece.len());
-                out.push_str(str::from_utf8(&piece).unwrap());
+    /// The text of an answer that comes in chunks of this size, and whether it is complete.
+    fn said(stream: &[u8], chunk: usize) -> Result<(String, bool), ReadError> {
+        let mut events = Events::new(dialect::default());
+        for part in stream.chunks(chunk) {
+            if events.push(part)? {
+                return Ok((events.answer.text.unwrap(), true));
             }
         }
-        Ok((out, longest))
+        let answer = events.end()?;
+        Ok((answer.text.unwrap(), answer.is_complete))
+    }
+
+    fn event(text: &str) -> String {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":{text:?}}}}}]}}")
     }
 
     #[test]
-    fn pieces_are_bounded_and_hold_whole_characters() {
-        let long = "é😀x\n".repeat(5_000);
-        for chunk in [1, 2, 3, 5, 4096, 100_000] {
-            let (read, longest) = text(long.as_bytes(), chunk).unwrap();
-            assert!(read == long && longest <= MAX_PIECE, "chunks of {chunk}");
+    fn events_are_read_however_they_are_cut_and_whatever_ends_their_lines() {
+        let (one, other) = (event("é😀"), event("x"));
+        for end in ["\n", "\r\n"] {
+            let stream = format!(
+                "\u{feff}{one}{end}{end}: a comment{end}id: 1{end}{other}{end}{end}data: [DONE]{end}{end}{one}"
+            );
+            for chunk in [1, 2, 3, 5, 4096] {
+                assert_eq!(said(stream.as_bytes(), chunk).unwrap(), ("é😀x".to_owned(), true), "{end:?} {chunk}");
+            }
         }
+        let [old, rest] = [format!("{one}\r\r{other}\r\rdata: [DONE]\r\r"), format!("{one}\n\n{other}")];
+        assert_eq!(said(format!("{old}\n").as_bytes(), 7).unwrap(), ("é😀x".to_owned(), true));
+        assert_eq!(said(rest.as_bytes(), 7).unwrap(), ("é😀x".to_owned(), false), "an event without an end");
     }
 
     #[test]
-    fn one_byte_order_mark_is_skipped() {
-        for chunk in [1, 2, 3, 9] {
-            assert_eq!(text("\u{feff}data".as_bytes(), chunk).unwrap().0, "data");
-            assert_eq!(text("\u{feff}\u{feff}x".as_bytes(), chunk).unwrap().0, "\u{feff}x");
-        }
-        assert_eq!(text(b"\xef\xbb", 1).map_err(|error| error.to_string()), Err("the answer is not UTF-8".to_owned()));
+    fn an_event_has_all_lines_of_its_data() {
+        let stream = "data: {\"choices\":[{\"delta\":\ndata:{\"content\":\"x\"}}]}\n\n";
+        assert_eq!(said(stream.as_bytes(), 9).unwrap().0, "x");
+        let failed = said(b"event: error\ndata: {\"message\":\"no\"}\n\n", 9).unwrap_err();
+        assert!(matches!(failed, ReadError::ErrorEvent(data) if data == b"{\"message\":\"no\"}"));
+        assert_eq!(said(b"event: error\n\ndata: {}\n\n", 9).unwrap().0, "", "an event without data is none");
     }
 
     #[test]
     fn invalid_utf8_is_an_error() {
-        for bytes in [&b"ab\xff"[..], b"\xc3(", b"ab\xf0\x9f\x98"] {
+        for bytes in [&b"data: ab\xff\n\n"[..], b"data: \xc3(\n", b"data: ab\xf0\x9f\x98", b"\xef\xbb"] {
             for chunk in [1, 2, 9] {
-                assert!(matches!(text(bytes, chunk), Err(ReadError::NotText)), "{bytes:?}");
+                assert!(matches!(said(bytes, chunk), Err(ReadError::NotText)), "{bytes:?}");
             }
         }
+        assert!(matches!(read_json(b"{\"a\":\"\xff\"}".to_vec(), dialect::default()), Err(ReadError::NotText)));
+    }
+
+    #[test]
+    fn a_byte_order_mark_before_json_is_skipped() {
+        let json = "\u{feff}{\"choices\":[{\"message\":{\"content\":\"x\"}}]}";
+        assert_eq!(read_json(json.into(), dialect::default()).unwrap().text.as_deref(), Some("x"));
     }
 }

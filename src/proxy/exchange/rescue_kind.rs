@@ -1,7 +1,7 @@
 //! The forms in which a refused request is sent a second time.
 
 /// The form of the second attempt.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(in crate::proxy) enum RescueKind {
     /// The request was too long, and was shortened.
