@@ -181,10 +181,7 @@ impl<'d> Events<'d> {
         }
         let text = if std::mem::take(&mut self.is_first_line) { without_bom(&bytes) } else { &bytes };
         let text = str::from_utf8(text).map_err(|_| ReadError::NotText)?;
-        let Some(text) = text.strip_suffix('\n') else {
-            self.read_line(text);
-            return Ok(false);
-        };
+        let text = text.strip_suffix('\n').unwrap_or(text);
         for line in text.strip_suffix('\r').unwrap_or(text).split('\r') {
             self.read_line(line);
             if line.is_empty() && self.end_event()? {
@@ -249,7 +246,7 @@ mod tests {
             }
         }
         let [old, rest] = [format!("{one}\r\r{other}\r\rdata: [DONE]\r\r"), format!("{one}\n\n{other}")];
-        assert_eq!(said(format!("{old}\n").as_bytes(), 7).unwrap(), ("é😀x".to_owned(), true));
+        assert_eq!(said(old.as_bytes(), 7).unwrap(), ("é😀x".to_owned(), true));
         assert_eq!(said(rest.as_bytes(), 7).unwrap(), ("é😀x".to_owned(), false), "an event without an end");
     }
 
