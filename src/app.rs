@@ -207,7 +207,6 @@ fn build_live(
         responses: config.responses,
         inspect: config.inspect,
         dry_run: config.dry_run,
-        report_headers: config.report_headers.0,
     })
 }
 
@@ -263,7 +262,7 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
 fn rescue_policy(config: &Config, rules: &EngineConfig) -> Option<RescuePolicy> {
     config.second_try.enabled.then(|| {
         let parts = &rules.planner.settings;
-        RescuePolicy::new(config.second_try, rules.under(parts.shortest()), rules.under(parts.stripping()))
+        RescuePolicy::new(rules.under(parts.shortest()), rules.under(parts.stripping()))
     })
 }
 

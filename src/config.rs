@@ -84,9 +84,6 @@ pub struct Config {
     pub language: Language,
     /// Forwards every request as it came, and only reports what would be edited.
     pub dry_run: bool,
-    /// Adds `x-abridge-…` header fields to the answers to edited requests. `x-abridge-error` on an error of abridge's
-    /// own is always there.
-    pub report_headers: On,
     /// Log lines, on standard error.
     pub log: telemetry::Settings,
     /// The addresses for clients, and the limits of what clients may use. Changes need a restart.
@@ -177,18 +174,7 @@ pub struct Config {
     /// What input tokens cost, where an input token that no prompt cache knows costs 1. Built in are the prices of
     /// OpenAI, Anthropic, Gemini and DeepSeek; tokens of models at loopback and private addresses cost nothing to read. Used by
     /// `clear_tool_results.clear_at_least = "auto"`.
-    pub prices: prices::Settings,
-}
-
-/// A switch that is on unless the settings say otherwise.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct On(pub bool);
-
-impl Default for On {
-    fn default() -> Self {
-        Self(true)
-    }
+    pub prices: Vec<prices::Settings>,
 }
 
 impl Config {

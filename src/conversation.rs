@@ -139,7 +139,8 @@ pub struct Fingerprints {
 }
 
 /// Who speaks in a unit.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Role {
     /// Instructions.
     System,

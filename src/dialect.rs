@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub use self::{
-    answer::{Answer, InvalidAnswer, Stop, Usage, has_value},
+    answer::{Answer, AnswerEnd, InvalidAnswer, Stop, Usage, has_value},
     error::{ParseError, ParseErrorKind},
     forms::{CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, result_name},
     in_band::{Joiner, OwnCall, Passage, RoundCalls},

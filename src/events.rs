@@ -21,7 +21,7 @@ use crate::units::Period;
 mod kinds;
 mod target;
 
-pub use kinds::{AnswerEnd, Counts, Edits, Event, EventKind, Phase};
+pub use kinds::{Counts, Edits, Event, EventKind, Phase};
 pub use target::{WebhookUrl, WebhookUrlError};
 
 /// `[events]` of `proxy.toml`.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::dialect::Usage;
+use crate::dialect::{AnswerEnd, Usage};
 use crate::inspect::{self, Changes};
 use crate::plan::Regrets;
 use crate::tokens::factor::Factor;
@@ -110,8 +110,9 @@ pub struct Entry {
 }
 
 /// What was done with a request.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Outcome {
     /// It was edited.
     Edited,
@@ -123,20 +124,6 @@ pub enum Outcome {
     NotUnderstood,
     /// It was forwarded without being read.
     Passed,
-}
-
-/// How an answer ended.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AnswerEnd {
-    /// Completely.
-    Complete,
-    /// The upstream broke off.
-    Cut,
-    /// The client disconnected.
-    ClientGone,
-    /// There was no answer.
-    Unanswered,
 }
 
 /// Totals of all requests since the start.
@@ -380,13 +367,7 @@ pub fn share_of(share: f64, tokens: u64) -> u64 {
 impl Outcome {
     /// The outcome as one word, for labels.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Edited => "edited",
-            Self::Unedited => "unedited",
-            Self::WouldBeEdited => "would_be_edited",
-            Self::NotUnderstood => "not_understood",
-            Self::Passed => "passed",
-        }
+        self.into()
     }
 }
 

@@ -264,7 +264,7 @@ impl MessagePair {
         let (role, name) = match (self.before, at) {
             (Some(message), _) => (one.role(message), one.name(message)),
             (None, Some(at)) => (other.role(at), other.name(at)),
-            (None, None) => (role_name(Role::Other), None),
+            (None, None) => (Role::Other.into(), None),
         };
         let index = self.before.unwrap_or(self.behind);
         Message { index, at, role: role.into(), name, state, before, after, before_bytes, after_bytes }
@@ -301,7 +301,7 @@ impl<'a> RequestView<'a> {
     }
 
     fn role(&self, message: usize) -> &'static str {
-        role_name(self.units(message).first().map_or(Role::Other, |unit| unit.role))
+        self.units(message).first().map_or(Role::Other, |unit| unit.role).into()
     }
 
     /// The tool that a result is of.
@@ -337,17 +337,6 @@ impl<'a> RequestView<'a> {
 fn plain(json: &[u8]) -> String {
     let json = String::from_utf8_lossy(json);
     raw::string(&json).map_or_else(|| json.to_string(), Cow::into_owned)
-}
-
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::System => "system",
-        Role::Developer => "developer",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::Other => "other",
-    }
 }
 
 #[cfg(test)]

@@ -14,12 +14,14 @@ use crate::plan::Report;
 mod exposition;
 pub mod histogram;
 mod models;
+mod tally;
 
 pub use exposition::{Exposition, Labels, TextFormat};
 pub use histogram::{ANSWER_TIMES, TOKEN_COUNTS};
 use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES};
 pub use models::AnswerUsage;
 use models::Models;
+pub use tally::Tally;
 
 /// The metrics. Clones share them.
 #[derive(Clone, Debug)]
@@ -185,17 +187,9 @@ impl Metrics {
     pub fn write(&self, exposition: &mut Exposition) {
         let Shared { edit, pass, chunks, streams, .. } = &*self.0;
         let way = |name: &str| vec![("way", name.to_owned())];
-        exposition.times(
-            "abridge_added",
-            "Latency that abridge adds before a request is handed to the upstream's pool: from its head on, without the time in which its body is read and without the wait for a summary; the wait for the store is included",
-            [(way("edit"), edit.snapshot()), (way("pass"), pass.snapshot())],
-        );
-        exposition.times(
-            "abridge_chunk",
-            "Time between the arrival of a chunk of an answer from the upstream and its handover to the client's connection; of each answer the first chunk and every 16th behind it",
-            [(Labels::new(), chunks.snapshot())],
-        );
-        exposition.gauge("abridge_streams", "Answers in progress", streams.load(Ordering::Relaxed));
+        exposition.times("abridge_added", [(way("edit"), edit.snapshot()), (way("pass"), pass.snapshot())]);
+        exposition.times("abridge_chunk", [(Labels::new(), chunks.snapshot())]);
+        exposition.gauge("abridge_streams", streams.load(Ordering::Relaxed));
         self.with_counts(|counts| counts.write(exposition));
     }
 
@@ -213,23 +207,14 @@ impl AnswerCounts {
             let labels = |edit: &str, other: &str| vec![("edit", edit.to_owned()), (name, other.to_owned())];
             counts.iter().map(|((edit, other), n)| (labels(edit, other), *n)).collect::<Vec<_>>()
         };
-        exposition.counters(
-            "abridge_changes",
-            "Changes that were made: results inserted, moved and dropped, calls dropped, results truncated and cleared, arguments cleared, messages summarised",
-            pairs(&self.changes, "action"),
-        );
-        exposition.counters("abridge_left_out", "Changes that were not made, by reason", pairs(&self.left_out, "why"));
+        exposition.counters("abridge_changes", pairs(&self.changes, "action"));
+        exposition.counters("abridge_left_out", pairs(&self.left_out, "why"));
         let [repeated, recalled] = self.regrets;
         exposition.counters(
             "abridge_regrets",
-            "Calls that ask for something cleared: repeated have the tool and the arguments of a call whose result is cleared, recalled name what is stored of one",
             [("repeated", repeated), ("recalled", recalled)].map(|(kind, n)| (vec![("kind", kind.to_owned())], n)),
         );
-        exposition.counters(
-            "abridge_beyond_window",
-            "Requests with more tokens than the window of their model, as they went on",
-            [(Vec::new(), self.beyond_window)],
-        );
+        exposition.counters("abridge_beyond_window", [(Vec::new(), self.beyond_window)]);
         let sizes = |of: fn(&SizeTotals) -> [u64; 2]| {
             let each = self.edits.iter().flat_map(move |(edit, totals)| {
                 let labels = |side: &str| vec![("edit", (*edit).to_owned()), ("side", side.to_owned())];
@@ -238,33 +223,17 @@ impl AnswerCounts {
             });
             each.collect::<Vec<_>>()
         };
-        exposition.counters(
-            "abridge_edit_bytes",
-            "Bytes that the changes of each edit took out, and that they put in",
-            sizes(|totals| totals.bytes),
-        );
-        exposition.counters(
-            "abridge_edit_tokens",
-            "The same in tokens, of changes whose tokens were counted",
-            sizes(|totals| totals.tokens),
-        );
+        exposition.counters("abridge_edit_bytes", sizes(|totals| totals.bytes));
+        exposition.counters("abridge_edit_tokens", sizes(|totals| totals.tokens));
         let errors = self.errors.iter().map(|(code, n)| (vec![("code", (*code).to_owned())], *n));
-        exposition.counters("abridge_errors", "Answers of abridge's own, by the code in x-abridge-error", errors);
+        exposition.counters("abridge_errors", errors);
         let sheds = self.sheds.iter().map(|(reason, n)| (vec![("reason", (*reason).to_owned())], *n));
-        exposition.counters(
-            "abridge_shed",
-            "Requests that were shed: too many in flight, or too many bytes of bodies in memory",
-            sheds,
-        );
+        exposition.counters("abridge_shed", sheds);
         let upstreams = self.upstreams.iter().flat_map(|(name, [answered, failed])| {
             let labels = |outcome: &str| vec![("upstream", name.clone()), ("outcome", outcome.to_owned())];
             [(labels("answered"), *answered), (labels("failed"), *failed)]
         });
-        exposition.counters(
-            "abridge_upstream_requests",
-            "Requests that were sent upstream, by upstream and by whether it answered; that of [upstream] is default",
-            upstreams,
-        );
+        exposition.counters("abridge_upstream_requests", upstreams);
         self.models.write(exposition);
     }
 }

@@ -227,8 +227,9 @@ pub struct SkippedChange {
 }
 
 /// Why a change was not made.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum SkipReason {
     /// What is taken out could not be stored.
     NoStore,
@@ -253,17 +254,7 @@ pub enum SkipReason {
 impl SkipReason {
     /// The reason as one word, for labels.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::NoStore => "no_store",
-            Self::NotSmaller => "not_smaller",
-            Self::TooLittle => "too_little",
-            Self::NoSummary => "no_summary",
-            Self::Rewritten => "rewritten",
-            Self::HistoryElsewhere => "history_elsewhere",
-            Self::ServerClears => "server_clears",
-            Self::ServerCompacts => "server_compacts",
-            Self::PrefixBound => "prefix_bound",
-        }
+        self.into()
     }
 }
 

@@ -81,7 +81,7 @@ pub struct PlanSettings {
     /// What models take, and how they split text, where it is not known otherwise.
     pub models: Vec<models::Settings>,
     /// What tokens cost.
-    pub prices: prices::Settings,
+    pub prices: Vec<prices::Settings>,
     /// The host of the upstream, for its prices; empty if it is not known.
     pub upstream: String,
 }
@@ -125,7 +125,7 @@ pub enum Goal {
 }
 
 /// The edits there are, by the names that `edits = [...]` takes.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
 pub enum EditName {
     /// Gives every tool call exactly one result.
@@ -148,15 +148,7 @@ pub enum EditName {
 impl EditName {
     /// All edits, in the order in which they run if nothing else is said: cheap ones first, and first of all what makes
     /// rounds whole.
-    const ALL: [Self; 7] = [
-        Self::PatchToolCalls,
-        Self::FilterToolCalls,
-        Self::TruncateToolResults,
-        Self::ClearToolResults,
-        Self::DeduplicateToolResults,
-        Self::Summarize,
-        Self::RequestPromptCache,
-    ];
+    const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 }
 
 impl Default for Settings {

@@ -2,8 +2,6 @@
 //!
 //! No other code is compiled for one system alone. `docs/platforms.md` says what each has.
 
-use std::fmt;
-
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
@@ -28,11 +26,13 @@ pub enum SignalAction {
 }
 
 /// A limit on open files and connections.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display)]
 pub enum DescriptorLimit {
     /// That of this process.
+    #[strum(to_string = "abridge")]
     Process,
     /// That of the system.
+    #[strum(to_string = "the machine")]
     System,
 }
 
@@ -40,12 +40,3 @@ pub enum DescriptorLimit {
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("abridge has no Unix sockets on this system; allowed: a TCP address such as 127.0.0.1:8787")]
 pub struct NoUnixSocketsError;
-
-impl fmt::Display for DescriptorLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Process => "abridge",
-            Self::System => "the machine",
-        })
-    }
-}

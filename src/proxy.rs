@@ -16,14 +16,12 @@ use crate::admin::{self, RecallHandler};
 use crate::body::peek::PeekableBody;
 use crate::body::{ClientBody, Limits, RequestBody};
 use crate::dialect::{self, Dialect};
-use crate::engine::{EditMode, EditOptions, EditedBody, Engine};
+use crate::engine::{EditedBody, Engine};
 use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::otel;
 use crate::payload::Caller;
-use crate::plan::Plan;
-use crate::planner::SummaryTiming;
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::Tasks;
@@ -52,6 +50,7 @@ mod page_requests;
 mod prefix_tracker;
 mod recording_input;
 mod reload;
+mod request;
 mod respond;
 pub mod responses;
 pub mod scrape;
@@ -80,9 +79,10 @@ use manual_summary::ManualSummary;
 use notices::Notices;
 use prefix_tracker::{CacheScope, PrefixTracker};
 use reload::Reloads;
+use request::{EditedRequest, Purpose, ReadRequest};
 use respond::ProxyError;
 use responses::SocketLog;
-use second_try::{RescueCounters, RescuePolicy, RetryContext, Treatment};
+use second_try::{RescueCounters, RetryContext};
 use send::{request_body, send_request};
 use status::StatsCache;
 use tunnel::Tunnel;
@@ -276,55 +276,18 @@ impl Proxy {
         dialect: &'static dyn Dialect,
         request: Request<ClientBody>,
     ) -> Result<Response<ResponseBody>, ProxyError> {
-        let mut timer = OverheadTimer::start();
-        let (mut parts, body) = request.into_parts();
-        let (admission, body) = self.admit(&parts.headers, body)?;
         let live = self.live.load_full();
-        let dry_run = live.is_dry(&parts.headers);
-
-        let (mut bytes, indexer, caller) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
-        let decoded = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
-        let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
-        let destination = live.destinations.of_body(parts.uri.path(), &parts.headers, dialect, decoded.as_ref()).await;
-        let target = destination.upstream.join(&parts.uri)?;
-        let id = self.ids.next();
-        let turn = decoded.as_ref().filter(|_| !dry_run);
-        let turn = turn.and_then(|text| CompactionTurn::of(live.responses.compact, dialect, &parts, text));
-        if let Some(made) = self.compacted_turn(destination, dialect, turn.as_deref(), id).await {
+        let mut read = self.receive(&live, dialect, request).await?;
+        let turn = read.text.as_ref().filter(|_| !read.dry_run);
+        let turn = turn.and_then(|text| CompactionTurn::of(live.responses.compact, dialect, &read.parts, text));
+        if let Some(made) = self.compacted_turn(read.destination, dialect, turn.as_deref(), read.id).await {
             return made;
         }
-        let puts_back = destination.adds_recall_tool() && !dry_run;
-        let (decoded, place) = if puts_back {
-            Box::pin(self.put_back(dialect, caller, &mut parts.headers, &mut bytes, decoded)).await
-        } else {
-            (decoded, None)
-        };
-        let text = decoded.as_deref().unwrap_or(&bytes).clone();
-        let readable = decoded.is_some();
-        let cache = self.accounting.prefixes.cache_scope(&target, caller);
-        let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
-        let treatment = self.treatment(rescue, dialect, &parts.headers, &text).await;
-        let rules = RescuePolicy::rules(rescue, treatment, &destination.rules);
-        let edited = match decoded {
-            Some(text) if treatment != Treatment::Unedited => {
-                let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
-                let upstream = destination.upstream.name().as_str();
-                let has_expired = |plan: &Plan| self.accounting.has_expired(cache, upstream, plan);
-                let asked = EditOptions {
-                    caller,
-                    upstream,
-                    mode: if dry_run { EditMode::DryRun } else { EditMode::Apply },
-                    when: SummaryTiming::Triggered,
-                    origin: Some(&origin),
-                    has_expired: Some(&has_expired),
-                    strips_now: false,
-                };
-                self.plan(destination, &rules, dialect, &parts, text, asked).await
-            }
-            _ => EditedBody::untouched(bytes.clone()),
-        };
+        let EditedRequest { edited, text, readable, place, cache, rescue, treatment, rules } =
+            self.edited(&mut read, Purpose::Turn).await;
+        let ReadRequest { id, mut parts, bytes, caller, destination, target, dry_run, permit, timer, .. } = read;
 
-        let mut exchange = Exchange::new(id, admission.permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
+        let mut exchange = self.exchange(id, permit, timer);
         exchange.set_conversation(dialect, parts.uri.path(), text.len(), readable, cache);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
         exchange.billing = Some(BillingContext::new(&destination.rules, &parts.headers));
@@ -343,7 +306,7 @@ impl Proxy {
             let way = (dialect, planner.settings.recall.tool, place);
             exchange.recalls = self.recalls_in_band(way, upstream, &mut parts, &edited);
         }
-        exchange.set_edited(edited, dry_run, live.report_headers);
+        exchange.set_edited(edited, dry_run);
         let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if let Some(retry) = retry {
             answer = Box::pin(self.rescue(&live, destination, retry, answer, &mut exchange)).await;
@@ -386,8 +349,7 @@ impl Proxy {
             .upstream;
         let target = upstream.join(&parts.uri)?;
 
-        let mut exchange =
-            Exchange::new(self.ids.next(), admission.permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
+        let mut exchange = self.exchange(self.ids.next(), admission.permit, timer);
         exchange.tunnel = tunnel.map(Box::new);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
         if parts.method == Method::POST

@@ -101,30 +101,7 @@ pub enum Via {
     None,
 }
 
-const SHELL_TOOLS: [&str; 22] = [
-    "bash",
-    "curl",
-    "exec",
-    "exec_command",
-    "execute",
-    "execute_bash",
-    "execute_command",
-    "fetch",
-    "fetch_url",
-    "http_request",
-    "local_shell",
-    "run_bash",
-    "run_command",
-    "run_in_terminal",
-    "run_shell_command",
-    "run_terminal_cmd",
-    "sh",
-    "shell",
-    "terminal",
-    "web_fetch",
-    "webfetch",
-    "container.exec",
-];
+const SHELL_TOOLS: &str = include_str!("recall/shell_tools.txt");
 
 impl Default for Settings {
     fn default() -> Self {
@@ -134,7 +111,7 @@ impl Default for Settings {
             export_dir: None,
             reader_tool: "read_file".to_owned(),
             reader_tools: vec!["read_file".to_owned()],
-            shell_tools: SHELL_TOOLS.map(str::to_owned).to_vec(),
+            shell_tools: SHELL_TOOLS.lines().map(str::to_owned).collect(),
             auth: Auth::default(),
             tool: ToolSettings::default(),
         }

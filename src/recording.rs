@@ -17,10 +17,10 @@
 //! [`Keys::well_known`]: crate::payload::Keys::well_known
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::{fs, slice};
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -30,7 +30,7 @@ use crate::dialect::{self, Form};
 use crate::handler::Answer;
 use crate::payload::{ChainKey, Handles};
 use crate::plan::SentFacts;
-use crate::platform::files::{private_file, private_folder};
+use crate::platform::files::private_file;
 use crate::summary::{Summary, UsedSummary};
 use crate::tokens::factor::Factor;
 
@@ -238,9 +238,10 @@ impl Exchange {
 
     /// Writes the files into `dir`, which must not exist yet. Not atomic: [`Recording::finish`] writes to a temporary
     /// folder and renames it.
+    #[cfg(any(test, feature = "testing"))]
     pub fn write(&self, dir: &Path) -> io::Result<()> {
-        private_folder().create(dir)?;
-        let (rewritten, response) = (self.rewritten.as_ref().map(slice::from_ref), self.response.as_deref());
+        crate::platform::files::private_folder().create(dir)?;
+        let (rewritten, response) = (self.rewritten.as_ref().map(std::slice::from_ref), self.response.as_deref());
         self.meta.write(dir, &self.request, rewritten, response, self.summary.as_ref())?;
         if let Some(text) = &self.policy {
             write_file(dir, "policy.toml", [text])?;

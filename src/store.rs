@@ -12,7 +12,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::histogram::Snapshot;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
@@ -32,6 +31,7 @@ pub mod shared;
 pub mod tests;
 mod time;
 
+pub use counts::Counts;
 pub use engine::FleetStore;
 pub use error::{Op, StoreError, StoreErrorKind};
 pub use page::{Cursor, Owner, Page, PageQuery};
@@ -103,12 +103,10 @@ pub struct Settings {
     ///
     /// Example: `"/var/lib/abridge/store.redb"`
     pub path: Option<PathBuf>,
-    /// How long a text is kept after it was last used, by a request or by a recall. Allowed: 1m to 365d.
+    /// How long a text is kept after it was last used, by a request or by a recall. Where the upstream keeps the conversation
+    /// that it was cut out of (`previous_response_id`, `conversation`), it is kept for 30 days at least: the upstream's copy
+    /// names the text, and later requests do not. Allowed: 1m to 365d.
     pub keep_for: Period,
-    /// How long a text is kept at least after its last use if the upstream keeps the conversation that it was cut out of
-    /// (`previous_response_id`, `conversation`): what the upstream keeps names the text, and no later request does.
-    /// Allowed: 1m to 365d.
-    pub keep_for_chained: Period,
     /// The bytes in the file of everything that is kept, compressed: texts, summaries (at most an eighth) and requests
     /// of `[inspect]` (at most an eighth). What would expire first is removed first; what was used in the last
     /// minute is spared. Allowed: 1MiB to 1048576GiB.
@@ -120,15 +118,18 @@ pub struct Settings {
 }
 
 /// What a store is kept in.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreEngine {
     /// A file of this process.
     #[default]
+    #[strum(to_string = "a file")]
     File,
     /// PostgreSQL, or what speaks its protocol. `abridge store init` makes the tables.
+    #[strum(to_string = "PostgreSQL")]
     Postgres,
     /// Redis or Valkey: a server, one that sentinels watch, or a cluster. What it promises depends on its settings.
+    #[strum(to_string = "Redis")]
     Redis,
 }
 
@@ -224,9 +225,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Statistics of the store and of this process's use of it.
     fn stats(&self) -> StoreFuture<'_, Stats>;
 
-    /// Counters of this process's use of the store, without access to the file.
-    fn counters(&self) -> StoreCounters {
-        StoreCounters::default()
+    /// What this process's use of the store is counted in.
+    fn counts(&self) -> Option<&Counts> {
+        None
     }
 
     /// The path, if the store is a file.
@@ -336,25 +337,6 @@ pub struct Stats {
     pub damaged: u64,
 }
 
-/// Counters of a store since the process started.
-#[derive(Clone, Debug, Default)]
-pub struct StoreCounters {
-    /// Durable transactions.
-    pub commits: u64,
-    /// Payloads that were written.
-    pub written: u64,
-    /// Their length in bytes.
-    pub written_bytes: u64,
-    /// Payloads that were known to be stored when they were put.
-    pub known: u64,
-    /// Failed operations.
-    pub failures: u64,
-    /// Reads of something that is damaged.
-    pub damaged: u64,
-    /// How long requests waited for payloads that had to be written.
-    pub waits: Snapshot,
-}
-
 /// How many swept payloads are remembered, and for how long.
 pub const TOMBSTONES: (u64, Duration) = (100_000, Duration::from_hours(24 * 30));
 
@@ -371,6 +353,9 @@ const SHARE_DIVISOR: u64 = 8;
 /// What was used within this time is not removed to save space: requests that name it may be on their way.
 pub const IN_USE: Duration = Duration::from_mins(1);
 
+/// How long a text is kept at least whose conversation the upstream keeps: as long as OpenAI keeps a response by default.
+const KEEP_CHAINED_FOR: Duration = Duration::from_hours(24 * 30);
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -386,7 +371,6 @@ impl Default for Settings {
             ca_file: None,
             path: None,
             keep_for: Period(Duration::from_hours(24 * 7)),
-            keep_for_chained: Period(Duration::from_hours(24 * 30)),
             max_bytes: ByteSize::mib(4096),
             timeout: Period::secs(10),
         }
@@ -400,7 +384,7 @@ impl Settings {
     fn extra_time(&self, lifetime: Lifetime) -> Duration {
         match lifetime {
             Lifetime::Usual => Duration::ZERO,
-            Lifetime::Chained => self.keep_for_chained.0.saturating_sub(self.keep_for.0),
+            Lifetime::Chained => KEEP_CHAINED_FOR.saturating_sub(self.keep_for.0),
         }
     }
 
@@ -421,16 +405,6 @@ impl Settings {
 }
 
 // === impl StoreEngine ===
-
-impl fmt::Display for StoreEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::File => "a file",
-            Self::Postgres => "PostgreSQL",
-            Self::Redis => "Redis",
-        })
-    }
-}
 
 // === impl Verified ===
 

@@ -149,13 +149,6 @@ impl Meter {
         (self.shared.yield_now)();
     }
 
-    /// Builds the vocabulary that most models have, and those that the settings name, so that no request waits for them.
-    pub fn load(&self) {
-        if self.shared.counter == Counter::Exact {
-            self.shared.models.encodings().for_each(Encoding::load);
-        }
-    }
-
     /// What counts for a request to this model, by the factor of the built-in table. A model that nobody knows has the
     /// encoding of most, and no window.
     pub fn for_model(&self, model: Option<&str>) -> Gauge {

@@ -30,7 +30,6 @@
 //! been written.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,6 +41,7 @@ use tokio::time::timeout;
 
 use super::text;
 use crate::body::{Budget, Lease};
+use crate::metrics::Tally;
 use crate::payload::{Keys, MediaType, Payload, PayloadKey};
 use crate::store::{Owner, Page, Store, StoreError, StoreErrorKind, StoreFuture};
 use crate::tasks::run_blocking;
@@ -86,7 +86,7 @@ pub struct RecallHandler {
     // A search may read many payloads.
     searches: Semaphore,
     store_timeout: Duration,
-    counts: OutcomeCounts,
+    counts: Tally<RecallOutcome>,
     // The settings have a store, and it could not be opened.
     lacks_store: bool,
 }
@@ -114,15 +114,22 @@ pub enum Requester {
     Unauthenticated,
 }
 
-/// The number of answers by outcome.
-#[derive(Debug, Default)]
-struct OutcomeCounts {
-    found: AtomicU64,
-    unknown: AtomicU64,
-    swept: AtomicU64,
-    refused: AtomicU64,
-    damaged: AtomicU64,
-    busy: AtomicU64,
+/// How a recall was answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum RecallOutcome {
+    /// With the payload.
+    Found,
+    /// No payload has the handle.
+    Unknown,
+    /// The payload was removed.
+    Swept,
+    /// The request was not right, or had no credential.
+    Refused,
+    /// The payload is damaged.
+    Damaged,
+    /// Not now.
+    Busy,
 }
 
 /// The bytes of an answer, with the lease and the permit that they hold until they are written.
@@ -145,7 +152,7 @@ impl RecallHandler {
             store_reads: Semaphore::new(MAX_STORE_READS),
             searches: Semaphore::new(1),
             store_timeout,
-            counts: OutcomeCounts::default(),
+            counts: Tally::default(),
             lacks_store: false,
         }
     }
@@ -157,17 +164,8 @@ impl RecallHandler {
     }
 
     /// Each outcome, and its count.
-    pub fn counts(&self) -> [(&'static str, u64); 6] {
-        let OutcomeCounts { found, unknown, swept, refused, damaged, busy } = &self.counts;
-        [
-            ("found", found),
-            ("unknown", unknown),
-            ("swept", swept),
-            ("refused", refused),
-            ("damaged", damaged),
-            ("busy", busy),
-        ]
-        .map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed)))
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.counts.counts()
     }
 
     /// Answers a recall and counts its outcome.
@@ -179,16 +177,14 @@ impl RecallHandler {
         requester: Requester,
     ) -> Response<Full<Bytes>> {
         let response = self.respond(handle, query, store, requester).await;
-        let OutcomeCounts { found, unknown, swept, refused, damaged, busy } = &self.counts;
-        let count = match response.status() {
-            StatusCode::OK => found,
-            StatusCode::NOT_FOUND => unknown,
-            StatusCode::GONE => swept,
-            StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED => refused,
-            StatusCode::INTERNAL_SERVER_ERROR => damaged,
-            _ => busy,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
+        self.counts.count(match response.status() {
+            StatusCode::OK => RecallOutcome::Found,
+            StatusCode::NOT_FOUND => RecallOutcome::Unknown,
+            StatusCode::GONE => RecallOutcome::Swept,
+            StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED => RecallOutcome::Refused,
+            StatusCode::INTERNAL_SERVER_ERROR => RecallOutcome::Damaged,
+            _ => RecallOutcome::Busy,
+        });
         response
     }
 

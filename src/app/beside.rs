@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::running::Running;
@@ -30,7 +31,7 @@ pub async fn serve_beside<T>(
     let (proxy, store) = (Arc::clone(&running.proxy), running.store.clone());
     // Answers that were cut had no reader.
     let _drained = running.drain(GRACE, GRACE).await;
-    let stored = store.map_or(0, |store| store.counters().written);
+    let stored = store.and_then(|store| Some(store.counts()?.written.load(Ordering::Relaxed))).unwrap_or_default();
     let savings = proxy.savings().filter(Savings::has_edits).as_ref().map(Savings::to_string);
     let (totals, summaries) = (proxy.history().totals(), proxy.summaries_made());
     Ok((outcome, RunTotals { totals, savings, stored, summaries }))

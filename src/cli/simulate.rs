@@ -18,7 +18,7 @@ use crate::simulate::{
     sessions,
 };
 use crate::summary::Summary;
-use crate::tokens::models;
+use crate::tokens::{models, prices};
 
 /// The name of the policy in the present settings.
 const PRESENT: &str = "present";
@@ -85,8 +85,9 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
             Config::load(&Sources { file: Some(policy.into()), ..sources.clone() })?
         };
         config.models.splice(0..0, window.clone());
-        config.prices.read = config.prices.read.or(args.cache_read.and_then(Price::as_setting));
-        config.prices.write = config.prices.write.or(args.cache_write.and_then(Price::as_setting));
+        // Where the settings say nothing.
+        let [read, write] = [args.cache_read, args.cache_write].map(|price| price.and_then(Price::as_setting));
+        config.prices.push(prices::Settings { read, write, ..prices::Settings::default() });
         if policy == NONE {
             config.policy.edits.clear();
             config.upstreams.clear();

@@ -27,12 +27,12 @@ pub fn run(
 ) -> anyhow::Result<Exit> {
     let (edited, outcome) = summarize(super::rewrite::read_input(&args.file)?)?;
     match outcome {
-        ManualOutcome::Made => {}
-        ManualOutcome::Nothing => print_error(&anyhow::anyhow!("there is nothing to summarise")),
-        ManualOutcome::Failed(ManualSummaryError::NotUnderstood(error)) => {
+        Ok(true) => {}
+        Ok(false) => print_error(&anyhow::anyhow!("there is nothing to summarise")),
+        Err(ManualSummaryError::NotUnderstood(error)) => {
             print_error(&anyhow::Error::new(error).context("printed unchanged"));
         }
-        ManualOutcome::Failed(none) => return Err(none.into()),
+        Err(none) => return Err(none.into()),
     }
     print(&edited.body)?;
     if let Some(report) = edited.report.filter(|_| args.report) {

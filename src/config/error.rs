@@ -129,7 +129,10 @@ impl ConfigError {
             ConfigErrorKind::NotAChoice { given: None, allowed } => {
                 format!("{value} must be a string; allowed: {}", quoted(allowed))
             }
-            ConfigErrorKind::Type { found, expected } => format!("{value} must be {expected}, and is {found}"),
+            ConfigErrorKind::Type { found, expected } => {
+                let now = removed("", &path).map_or_else(String::new, |now| format!("; {now}"));
+                format!("{value} must be {expected}, and is {found}{now}")
+            }
             ConfigErrorKind::Missing(key) => format!("{subject}{key:?} is missing"),
             ConfigErrorKind::Syntax(message) => format!("not valid TOML: {message}"),
             ConfigErrorKind::Other(message) => format!("{subject}{message}"),

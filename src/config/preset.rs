@@ -24,62 +24,14 @@ pub enum Preset {
     Agno,
 }
 
-const EINO: &str = r#"
-[policy]
-edits = ["patch_tool_calls", "truncate_tool_results", "clear_tool_results", "summarize"]
-[truncate_tool_results]
-max_bytes = 50000
-[clear_tool_results]
-trigger = { tokens = 30000 }
-keep = { rounds = 1 }
-keep_reads = 0
-when = "any"
-clear_at_least = 0
-clear_media = false
-growth_guard = false
-frontier = "sliding"
-[summarize]
-trigger = { tokens = 160000 }
-keep = { rounds = 0 }
-[tokens]
-counter = "estimate"
-"#;
-
-const LANGCHAIN: &str = r#"
-[policy]
-edits = ["patch_tool_calls", "clear_tool_results"]
-[patch_tool_calls]
-orphans = "drop"
-[clear_tool_results]
-trigger = { tokens = 100000 }
-keep = { results = 3 }
-keep_reads = 0
-when = "any"
-clear_at_least = 0
-clear_tool_inputs = false
-placeholder = "[cleared]"
-offload = false
-growth_guard = false
-frontier = "sliding"
-[tokens]
-counter = "estimate"
-"#;
-
-const AGNO: &str = r#"
-[policy]
-edits = ["patch_tool_calls", "filter_tool_calls"]
-[filter_tool_calls]
-max_tool_calls = 3
-"#;
-
 impl Preset {
     /// Lays the user's settings on the preset.
     pub(super) fn apply_under(self, written: LocatedValue) -> Result<LocatedValue, ConfigError> {
         let (name, text) = match self {
             Self::Default => return Ok(written),
-            Self::Eino => ("preset eino", EINO),
-            Self::Langchain => ("preset langchain", LANGCHAIN),
-            Self::Agno => ("preset agno", AGNO),
+            Self::Eino => ("preset eino", include_str!("preset/eino.toml")),
+            Self::Langchain => ("preset langchain", include_str!("preset/langchain.toml")),
+            Self::Agno => ("preset agno", include_str!("preset/agno.toml")),
         };
         let mut settings = LocatedValue::from_file(Path::new(name), text)?;
         settings.overlay(written);

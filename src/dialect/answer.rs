@@ -1,6 +1,7 @@
 //! The answer of an upstream, put together from its events by the dialect that it is written in.
 
 use memchr::memmem;
+use serde::Serialize;
 
 pub use crate::tokens::Usage;
 
@@ -24,6 +25,20 @@ pub struct Answer {
     pub is_error: bool,
     /// Whether the upstream has said that nothing follows.
     pub is_complete: bool,
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerEnd {
+    /// Completely.
+    Complete,
+    /// The upstream broke off or paused too long.
+    Cut,
+    /// The client disconnected.
+    ClientGone,
+    /// The upstream gave no answer.
+    Unanswered,
 }
 
 /// Why a model stopped, as far as that decides whether its answer can be used.

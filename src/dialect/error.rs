@@ -37,31 +37,3 @@ pub enum ParseErrorKind {
     #[error("too many messages or calls")]
     TooMany,
 }
-
-impl ParseErrorKind {
-    /// A short fixed name, for logs and counters.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::NotJson => "not_json",
-            Self::DuplicateKey => "duplicate_key",
-            Self::NotAnObject => "not_an_object",
-            Self::NoMessages => "no_messages",
-            Self::NotAnArray => "not_an_array",
-            Self::IdNotAString => "id_not_a_string",
-            Self::TooMany => "too_many",
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_reason_has_a_name_of_its_own() {
-        use ParseErrorKind::{DuplicateKey, IdNotAString, NoMessages, NotAnArray, NotAnObject, NotJson, TooMany};
-        let kinds = [NotJson, DuplicateKey, NotAnObject, NoMessages, NotAnArray, IdNotAString, TooMany];
-        let names = kinds.map(|kind| format!("{kind:?}").to_lowercase());
-        assert_eq!(kinds.map(|kind| kind.code().replace('_', "")), names);
-    }
-}

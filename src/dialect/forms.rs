@@ -12,8 +12,21 @@ use super::strings;
 use crate::span::Span;
 
 /// A form that an upstream may require.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Eq,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Form {
     /// The arguments of a call are a JSON object, in the type that the dialect has. Other arguments become `{}` and are stored.
     Arguments,
@@ -60,35 +73,11 @@ const EMPTY: &str = r#""(empty)""#;
 
 impl Form {
     /// All of them, in the order in which they are taken.
-    pub const ALL: [Self; 11] = [
-        Self::Arguments,
-        Self::Filled,
-        Self::LeadingSystem,
-        Self::Bridge,
-        Self::UniqueIds,
-        Self::NamedResults,
-        Self::FourCacheMarks,
-        Self::TextOnlyErrors,
-        Self::PairedServerTools,
-        Self::NoItemIds,
-        Self::NewImages,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Its name, as the settings have it.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Arguments => "arguments",
-            Self::Filled => "filled",
-            Self::LeadingSystem => "leading_system",
-            Self::Bridge => "bridge",
-            Self::UniqueIds => "unique_ids",
-            Self::NamedResults => "named_results",
-            Self::FourCacheMarks => "four_cache_marks",
-            Self::TextOnlyErrors => "text_only_errors",
-            Self::PairedServerTools => "paired_server_tools",
-            Self::NoItemIds => "no_item_ids",
-            Self::NewImages => "new_images",
-        }
+        self.into()
     }
 }
 

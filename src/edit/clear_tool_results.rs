@@ -173,7 +173,7 @@ impl ClearToolResults {
         let nearly_full = asks_for_window.then(|| draft.window()).flatten().map(|window| NEARLY_FULL.of(window));
         let keep = self.settings.keep.resolved(draft);
         let is_sticky = self.settings.frontier == Frontier::Sticky;
-        let cold_passes = self.settings.cold_passes && is_sticky && rent.is_some();
+        let cold_passes = is_sticky && rent.is_some();
         (Rules { limits, turn, at_least, nearly_full, prompt_limit: draft.prompt_limit(), cold_passes, keep }, rent)
     }
 

@@ -201,7 +201,7 @@ impl Summarize {
                     &self.settings,
                     self.language,
                     &frame::FrameInput {
-                        user_texts: originals.user_texts(&self.own_frame()),
+                        user_texts: originals.user_texts(self.own_frame()),
                         skills: originals.skills(self.settings.preserve_skills.as_ref()),
                         transcript: transcript
                             .as_ref()
@@ -224,8 +224,8 @@ impl Summarize {
     }
 
     /// What a message looks like that holds a summary.
-    fn own_frame(&self) -> OwnFrame<'_> {
-        OwnFrame::new(&self.settings, self.language)
+    fn own_frame(&self) -> OwnFrame {
+        OwnFrame::new(self.language)
     }
 
     /// How many tokens of the user's own messages are kept.
@@ -338,14 +338,14 @@ impl Scope {
         #[rustfmt::skip]
         let Settings {
             trigger: _, when: _, keep: _, mode: _, timeout: _, cooldown: _, retry: _, failover: _,
-            input, instruction, lead_in, continuation, max_tokens, preserve_user_messages,
+            input, instruction, max_tokens, preserve_user_messages,
             preserve_skills, transcript, model, input_handler, finalize_handler,
         } = settings;
         let recall::Settings { auth: _, tool: _, via, public_url, export_dir, reader_tool, reader_tools, shell_tools } =
             recall;
         // With what settings that were removed had by default, so that summaries stay in use.
         let asked = ("model", input, instruction, None::<&str>, max_tokens, model);
-        let kept = (lead_in, continuation, preserve_user_messages, preserve_skills, transcript);
+        let kept = (None::<&str>, None::<&str>, preserve_user_messages, preserve_skills, transcript);
         let recall = (via, public_url, export_dir, reader_tool, reader_tools, shell_tools);
         let shaping = (SCOPE_VERSION, language, asked, kept, recall);
         let scope = serde_json::to_string(&shaping).unwrap_or_else(|_| format!("{shaping:?}"));

@@ -6,16 +6,8 @@ use crate::dialect::ParseError;
 use crate::edit::summarize::Summarize;
 use crate::plan::{Action, SkipReason, SkippedChange};
 
-/// The outcome of a summary that was requested explicitly.
-#[derive(Clone, Debug)]
-pub enum ManualOutcome {
-    /// The body has the summary.
-    Made,
-    /// There is nothing to summarize; the body has the other edits, if any.
-    Nothing,
-    /// The summary was not made.
-    Failed(ManualSummaryError),
-}
+/// Whether a summary was made; if not, there is nothing to summarise.
+pub type ManualOutcome = Result<bool, ManualSummaryError>;
 
 /// Why an explicitly requested summary was not made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -48,14 +40,6 @@ pub enum ManualSummaryError {
 impl EditedBody {
     /// The outcome of the summary; `has_summarize` says whether the policy contains `summarize`.
     pub fn manual_outcome(&self, has_summarize: bool) -> ManualOutcome {
-        match self.try_manual_outcome(has_summarize) {
-            Ok(true) => ManualOutcome::Made,
-            Ok(false) => ManualOutcome::Nothing,
-            Err(error) => ManualOutcome::Failed(error),
-        }
-    }
-
-    fn try_manual_outcome(&self, has_summarize: bool) -> Result<bool, ManualSummaryError> {
         if let Some(error) = self.parse_error {
             return Err(ManualSummaryError::NotUnderstood(error));
         }

@@ -20,7 +20,8 @@ pub struct Wait {
 }
 
 /// What a request can wait for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum WaitCause {
     /// The store, until the payloads are durable.
     Store,
@@ -56,10 +57,6 @@ impl Waits {
 impl WaitCause {
     /// The cause as one word.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Store => "store",
-            Self::Summary => "summary",
-            Self::Handlers => "handlers",
-        }
+        self.into()
     }
 }

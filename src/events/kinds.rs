@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::dialect::Usage;
+use crate::dialect::{AnswerEnd, Usage};
 use crate::payload::Caller;
 use crate::plan::{Report, Sizes};
 
@@ -113,20 +113,6 @@ pub struct Edits {
 /// The number of changes by the label of the edit, in policy order. An object in JSON.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Counts(pub Vec<(&'static str, usize)>);
-
-/// How an answer ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AnswerEnd {
-    /// Completely.
-    Complete,
-    /// The upstream broke off or paused too long.
-    Cut,
-    /// The client disconnected.
-    ClientGone,
-    /// The upstream gave no answer.
-    Unanswered,
-}
 
 /// The role of a model that is called for a summary.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]

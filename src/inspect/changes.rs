@@ -76,11 +76,11 @@ impl Changes {
     /// What a report says.
     pub fn of(report: &Report) -> Self {
         let changes = report.changes.iter().take(MAX_CHANGES).map(|change| {
-            let (action, message, to) = named(change.action);
+            let (message, to) = places(change.action);
             let mut handles = change.handles.iter().copied();
             ChangeEntry {
                 message,
-                action: action.into(),
+                action: change.action.label().into(),
                 label: change.edit.into(),
                 to,
                 tool: change.tool_name.as_deref().map(short),
@@ -112,21 +112,20 @@ impl Changes {
     }
 }
 
-/// What was done, to which message, and where to.
-fn named(action: Action) -> (&'static str, usize, Option<usize>) {
+/// The message that something was done to, and where it went.
+fn places(action: Action) -> (usize, Option<usize>) {
     match action {
-        Action::Insert { behind } => ("insert", behind, None),
-        Action::InsertText { behind } => ("insert_text", behind, None),
-        Action::Move { message, behind } => ("move", message, Some(behind)),
-        Action::Drop { message } => ("drop", message, None),
-        Action::Strip { message } => ("strip", message, None),
-        Action::Mend { message } => ("mend", message, None),
-        Action::DropCall { message } => ("drop_call", message, None),
-        Action::Truncate { message } => ("truncate", message, None),
-        Action::Deduplicate { message } => ("deduplicate", message, None),
-        Action::Clear { message } => ("clear", message, None),
-        Action::ClearInput { message } => ("clear_input", message, None),
-        Action::Summarize { from, to } => ("summarize", from, Some(to.saturating_sub(1))),
+        Action::Insert { behind } | Action::InsertText { behind } => (behind, None),
+        Action::Move { message, behind } => (message, Some(behind)),
+        Action::Drop { message }
+        | Action::Strip { message }
+        | Action::Mend { message }
+        | Action::DropCall { message }
+        | Action::Truncate { message }
+        | Action::Deduplicate { message }
+        | Action::Clear { message }
+        | Action::ClearInput { message } => (message, None),
+        Action::Summarize { from, to } => (from, Some(to.saturating_sub(1))),
     }
 }
 

@@ -30,7 +30,6 @@ pub struct Exposition(Vec<Family>);
 #[derive(Debug)]
 struct Family {
     name: &'static str,
-    help: &'static str,
     unit: Option<Unit>,
     kind: MetricType,
     samples: Vec<(Labels, Value)>,
@@ -47,6 +46,9 @@ enum Value {
     Histogram(Snapshot),
     Info,
 }
+
+/// The help texts of the metrics. A line is a name, a blank, and a sentence.
+const HELP: &str = include_str!("help.txt");
 
 // === impl TextFormat ===
 
@@ -89,62 +91,51 @@ impl TextFormat {
 
 impl Exposition {
     /// Adds a counter. `_total` is appended to its name.
-    pub fn counter(&mut self, name: &'static str, help: &'static str, n: u64) {
-        self.counters(name, help, [(Labels::new(), n)]);
+    pub fn counter(&mut self, name: &'static str, n: u64) {
+        self.counters(name, [(Labels::new(), n)]);
     }
 
     /// Adds a counter with labels.
-    pub fn counters(&mut self, name: &'static str, help: &'static str, each: impl IntoIterator<Item = (Labels, u64)>) {
+    pub fn counters(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, u64)>) {
         let samples = each.into_iter().map(|(labels, n)| (labels, Value::Counter(n))).collect();
-        self.0.push(Family { name, help, unit: None, kind: MetricType::Counter, samples });
+        self.0.push(Family { name, unit: None, kind: MetricType::Counter, samples });
     }
 
     /// Adds a gauge.
-    pub fn gauge(&mut self, name: &'static str, help: &'static str, n: u64) {
+    pub fn gauge(&mut self, name: &'static str, n: u64) {
         let samples = vec![(Labels::new(), Value::Gauge(n))];
-        self.0.push(Family { name, help, unit: None, kind: MetricType::Gauge, samples });
+        self.0.push(Family { name, unit: None, kind: MetricType::Gauge, samples });
     }
 
     /// Adds a gauge of ratios with labels.
-    pub fn ratios(&mut self, name: &'static str, help: &'static str, each: impl IntoIterator<Item = (Labels, f64)>) {
+    pub fn ratios(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, f64)>) {
         let samples = each.into_iter().map(|(labels, x)| (labels, Value::Ratio(x))).collect();
-        self.0.push(Family { name, help, unit: None, kind: MetricType::Gauge, samples });
+        self.0.push(Family { name, unit: None, kind: MetricType::Gauge, samples });
     }
 
     /// Adds histograms of times. `_seconds` is appended to the name.
-    pub fn times(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        each: impl IntoIterator<Item = (Labels, Snapshot)>,
-    ) {
-        self.histograms(name, help, Some(Unit::Seconds), each);
+    pub fn times(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, Snapshot)>) {
+        self.histograms(name, Some(Unit::Seconds), each);
     }
 
     /// Adds histograms of sizes.
-    pub fn sizes(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        each: impl IntoIterator<Item = (Labels, Snapshot)>,
-    ) {
-        self.histograms(name, help, None, each);
+    pub fn sizes(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, Snapshot)>) {
+        self.histograms(name, None, each);
     }
 
     fn histograms(
         &mut self,
         name: &'static str,
-        help: &'static str,
         unit: Option<Unit>,
         each: impl IntoIterator<Item = (Labels, Snapshot)>,
     ) {
         let samples = each.into_iter().map(|(labels, snapshot)| (labels, Value::Histogram(snapshot))).collect();
-        self.0.push(Family { name, help, unit, kind: MetricType::Histogram, samples });
+        self.0.push(Family { name, unit, kind: MetricType::Histogram, samples });
     }
 
     /// Adds an info metric. `_info` is appended to the name.
-    pub fn info(&mut self, name: &'static str, help: &'static str, labels: Labels) {
-        self.0.push(Family { name, help, unit: None, kind: MetricType::Info, samples: vec![(labels, Value::Info)] });
+    pub fn info(&mut self, name: &'static str, labels: Labels) {
+        self.0.push(Family { name, unit: None, kind: MetricType::Info, samples: vec![(labels, Value::Info)] });
     }
 
     /// The whole text.
@@ -192,8 +183,8 @@ impl Exposition {
 
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for Family { name, help, unit, kind, samples } in &self.0 {
-            let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
+        for Family { name, unit, kind, samples } in &self.0 {
+            let mut family = encoder.encode_descriptor(name, help(name), unit.as_ref(), *kind)?;
             for (labels, value) in samples {
                 match value {
                     Value::Info => family.encode_info(labels)?,
@@ -218,6 +209,10 @@ impl Value {
             Self::Info => Ok(()),
         }
     }
+}
+
+fn help(name: &str) -> &'static str {
+    HELP.lines().filter_map(|line| line.split_once(' ')).find(|(of, _)| *of == name).map_or("", |(_, help)| help)
 }
 
 #[cfg(test)]
@@ -254,21 +249,20 @@ mod tests {
 
     #[test]
     fn the_text_is_openmetrics_or_that_of_prometheus() {
-        let exposition = example();
-        let expected = "# HELP a An \"a\".\n# TYPE a counter\na_total{x=\"q\\\"b\\\\\\n\"} 3\n\
-            # HELP none Not there.\n# TYPE none counter\n\
-            # HELP g A g.\n# TYPE g gauge\ng 7\n\
-            # HELP r An r.\n# TYPE r gauge\nr{x=\"y\"} 1.55\n\
-            # HELP t_seconds Times.\n# TYPE t_seconds histogram\n# UNIT t_seconds seconds\n\
+        let expected = "# HELP abridge_errors Answers of abridge's own, by the code in x-abridge-error\n# TYPE abridge_errors counter\nabridge_errors_total{x=\"q\\\"b\\\\\\n\"} 3\n\
+            # HELP abridge_recalls Answers to recalls by outcome\n# TYPE abridge_recalls counter\n\
+            # HELP abridge_streams Answers in progress\n# TYPE abridge_streams gauge\nabridge_streams 7\n\
+            # HELP r \n# TYPE r gauge\nr{x=\"y\"} 1.55\n\
+            # HELP t_seconds \n# TYPE t_seconds histogram\n# UNIT t_seconds seconds\n\
             t_seconds_sum 2.5\nt_seconds_count 3\nt_seconds_bucket{le=\"0.5\"} 1\nt_seconds_bucket{le=\"+Inf\"} 3\n\
-            # HELP i Words.\n# TYPE i info\ni_info{version=\"1\"} 1\n# EOF\n";
-        assert_eq!(exposition.into_text(TextFormat::OpenMetrics), expected);
+            # HELP abridge This abridge\n# TYPE abridge info\nabridge_info{version=\"1\"} 1\n# EOF\n";
+        assert_eq!(example().into_text(TextFormat::OpenMetrics), expected);
         let expected = expected
-            .replace("P a ", "P a_total ")
-            .replace("E a ", "E a_total ")
-            .replace(" none ", " none_total ")
-            .replace("P i ", "P i_info ")
-            .replace("E i info", "E i_info gauge")
+            .replace("P abridge_errors ", "P abridge_errors_total ")
+            .replace("E abridge_errors ", "E abridge_errors_total ")
+            .replace(" abridge_recalls ", " abridge_recalls_total ")
+            .replace("P abridge ", "P abridge_info ")
+            .replace("E abridge info", "E abridge_info gauge")
             .replace("# UNIT t_seconds seconds\n", "")
             .replace("# EOF\n", "");
         assert_eq!(example().into_text(TextFormat::Prometheus), expected);
@@ -276,13 +270,13 @@ mod tests {
 
     fn example() -> Exposition {
         let mut exposition = Exposition::default();
-        exposition.counters("a", "An \"a\".", [(vec![("x", "q\"b\\\n".to_owned())], 3)]);
-        exposition.counters("none", "Not there.", []);
-        exposition.gauge("g", "A g.", 7);
-        exposition.ratios("r", "An r.", [(vec![("x", "y".to_owned())], 1.55)]);
+        exposition.counters("abridge_errors", [(vec![("x", "q\"b\\\n".to_owned())], 3)]);
+        exposition.counters("abridge_recalls", []);
+        exposition.gauge("abridge_streams", 7);
+        exposition.ratios("r", [(vec![("x", "y".to_owned())], 1.55)]);
         let buckets = vec![(0.5, 1), (f64::INFINITY, 2)];
-        exposition.times("t", "Times.", [(Labels::new(), Snapshot { sum: 2.5, count: 3, buckets })]);
-        exposition.info("i", "Words.", vec![("version", "1".to_owned())]);
+        exposition.times("t", [(Labels::new(), Snapshot { sum: 2.5, count: 3, buckets })]);
+        exposition.info("abridge", vec![("version", "1".to_owned())]);
         exposition
     }
 }

@@ -83,30 +83,21 @@ impl Models {
             let of_type = |kind: &str| [model_labels(name), vec![("gen_ai_token_type", kind.to_owned())]].concat();
             [(of_type("input"), model.input.snapshot()), (of_type("output"), model.output.snapshot())]
         });
-        exposition.sizes("gen_ai_client_token_usage", "Tokens as billed, of each answer that reports them", usage);
+        exposition.sizes("gen_ai_client_token_usage", usage);
         exposition.times(
             "gen_ai_client_operation_duration",
-            "From the sending of a request to the end of its answer, where that has a 2xx status and ended as it should",
             self.0.iter().map(|(name, model)| (model_labels(name), model.duration.snapshot())),
         );
         let billed = self.0.iter().flat_map(|(name, model)| {
             let types = ["input", "cached", "output"].into_iter().zip(model.billed);
             types.map(|(kind, n)| ([model_labels(name), vec![("type", kind.to_owned())]].concat(), n))
         });
-        exposition.counters(
-            "abridge_billed_tokens",
-            "Tokens as billed; those of type cached are among those of type input",
-            billed,
-        );
+        exposition.counters("abridge_billed_tokens", billed);
         let cached = self.0.iter().flat_map(|(name, model)| {
             let sources = [("predicted", model.predicted), ("reported", model.reported)];
             sources.map(|(source, n)| ([model_labels(name), vec![("source", source.to_owned())]].concat(), n))
         });
-        exposition.counters(
-            "abridge_cached_tokens",
-            "Tokens of requests that a prompt cache can have served, because an earlier request began with them, and those that it has served; of requests where both are known",
-            cached,
-        );
+        exposition.counters("abridge_cached_tokens", cached);
     }
 }
 

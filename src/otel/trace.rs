@@ -13,7 +13,8 @@ use opentelemetry_sdk::trace::SdkTracer;
 
 use super::instruments::{Instruments, Measures};
 use super::{EndedRequest, StartedRequest};
-use crate::history::{AnswerEnd, Entry, Outcome};
+use crate::dialect::AnswerEnd;
+use crate::history::{Entry, Outcome};
 
 /// The trace of one request. Everything that is not ended ends when it is dropped.
 #[derive(Debug)]

@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 /// What is done to a message. Messages are named by their index in the array as it came.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Action {
     /// A result that was missing is put in.
     Insert {
@@ -75,20 +76,7 @@ pub enum Action {
 impl Action {
     /// The action as one word, for labels.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Insert { .. } => "insert",
-            Self::InsertText { .. } => "insert_text",
-            Self::Move { .. } => "move",
-            Self::Drop { .. } => "drop",
-            Self::DropCall { .. } => "drop_call",
-            Self::Truncate { .. } => "truncate",
-            Self::Deduplicate { .. } => "deduplicate",
-            Self::Clear { .. } => "clear",
-            Self::ClearInput { .. } => "clear_input",
-            Self::Strip { .. } => "strip",
-            Self::Mend { .. } => "mend",
-            Self::Summarize { .. } => "summarize",
-        }
+        self.into()
     }
 
     /// The same with each message under another index. What a summary stands for keeps its own.

@@ -1,6 +1,5 @@
 //! Who sends a request: a known client, a caller, an operator; and which payloads and events it may read.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,13 +39,16 @@ pub(super) struct WrongTokens {
 }
 
 /// How a text can be read by its handle, as `abridge serve` and `abridge doctor` say it.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, strum::Display)]
 pub enum HandleAccess {
     /// By the handle alone.
+    #[strum(to_string = "by their handle alone (recall.auth = \"handle\")")]
     Handle,
     /// By the handle alone from this machine, as long as one caller sends requests.
+    #[strum(to_string = "by their handle alone while one caller sends requests, else with its credential")]
     OneCaller,
     /// With the credential of the conversation.
+    #[strum(to_string = "with the credential of the conversation")]
     Credential,
 }
 
@@ -58,16 +60,6 @@ impl HandleAccess {
             Auth::Auto if exposure != Exposure::Network && !knows_clients => Self::OneCaller,
             Auth::Auto | Auth::Credential => Self::Credential,
         }
-    }
-}
-
-impl fmt::Display for HandleAccess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Handle => "by their handle alone (recall.auth = \"handle\")",
-            Self::OneCaller => "by their handle alone while one caller sends requests, else with its credential",
-            Self::Credential => "with the credential of the conversation",
-        })
     }
 }
 

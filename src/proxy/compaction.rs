@@ -1,7 +1,6 @@
 //! Requests for a compaction: the client asks for fewer items to go on with, at a path of its own or in a turn. By default
 //! the upstream answers them.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,8 +10,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use memchr::memmem;
 
-use super::exchange::{Exchange, OverheadTimer, RequestId};
-use super::headers::ControlHeader;
+use super::exchange::RequestId;
+use super::request::ReadRequest;
 use super::respond::ProxyError;
 use super::responses::Compact;
 use super::send::request_body;
@@ -44,32 +43,23 @@ impl Proxy {
         request: Request<ClientBody>,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let live = self.live.load_full();
-        let is_dry = live.dry_run || ControlHeader::from_headers(request.headers()) == ControlHeader::DryRun;
-        if live.responses.compact == Compact::Pass || is_dry {
+        if live.responses.compact == Compact::Pass || live.is_dry(request.headers()) {
             return self.pass(request).await;
         }
-        let mut timer = OverheadTimer::start();
-        let (mut parts, body) = request.into_parts();
-        let (admission, body) = self.admit(&parts.headers, body)?;
-        let (mut bytes, indexer, _) = timer.excluding(self.read(&live, &parts.headers, body, &admission)).await?;
-        let decoded = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
-        let decoded = self.restore(dialect, &mut parts.headers, &mut bytes, decoded);
-        let path = parts.uri.path();
-        let destination = live.destinations.of_body(path, &parts.headers, dialect, decoded.as_ref()).await;
-        let id = self.ids.next();
+        let ReadRequest { id, mut parts, bytes, text, destination, target, permit, timer, .. } =
+            self.receive(&live, dialect, request).await?;
         if live.responses.compact == Compact::Answer || destination.lacks_compaction.load(Ordering::Relaxed) {
-            let text = decoded.ok_or(ProxyError::BadEncoding)?;
+            let text = text.ok_or(ProxyError::BadEncoding)?;
             return self.compacted(destination, dialect, &parts, text, id, None).await;
         }
 
         let (upstream, original) = (&destination.upstream, parts.clone());
-        let target = upstream.join(&parts.uri)?;
         let unedited = EditedBody::untouched(bytes.clone());
         let body = request_body(&mut parts.headers, bytes, &unedited, false);
-        let mut exchange = Exchange::new(id, admission.permit, self.tasks.clone(), Arc::clone(&self.accounting), timer);
+        let mut exchange = self.exchange(id, permit, timer);
         let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if MISSING.contains(&answer.status())
-            && let Some(text) = decoded
+            && let Some(text) = text
         {
             let (most, within) = MAX_MISSING;
             answer.body_mut().peek(most, within).await;

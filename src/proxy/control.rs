@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{LiveConfig, Proxy};
 use crate::history::History;
 use crate::ledger::Savings;
-use crate::metrics::Metrics;
 
 impl Proxy {
     /// Replaces the configuration. Running requests keep the old one.
@@ -16,11 +15,6 @@ impl Proxy {
     /// The history of the last requests.
     pub fn history(&self) -> &History {
         &self.accounting.history
-    }
-
-    /// The metrics of all requests.
-    pub fn metrics(&self) -> &Metrics {
-        &self.accounting.metrics
     }
 
     /// The current configuration.

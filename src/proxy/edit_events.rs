@@ -5,10 +5,10 @@ use std::mem;
 use http::StatusCode;
 use tokio::time::Instant;
 
+use crate::dialect::AnswerEnd;
 use crate::engine::EditedBody;
-use crate::events::{AnswerEnd, Edits, Event, EventKind, Events};
+use crate::events::{Edits, Event, EventKind, Events};
 use crate::payload::Caller;
-use crate::relay::End;
 use crate::relay::tap::TapReport;
 
 /// An edited request whose end event is still to be published.
@@ -53,15 +53,5 @@ impl EditEvents {
 
     fn publish(&self, kind: EventKind) {
         self.events.publish(Event { request_id: Some(self.request_id.clone()), caller: Some(self.caller), kind });
-    }
-}
-
-impl From<End> for AnswerEnd {
-    fn from(end: End) -> Self {
-        match end {
-            End::Complete => Self::Complete,
-            End::Cut => Self::Cut,
-            End::ClientGone => Self::ClientGone,
-        }
     }
 }

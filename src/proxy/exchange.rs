@@ -21,10 +21,8 @@ use super::inspection::PendingInspection;
 use super::prefix_tracker::CacheScope;
 use super::tunnel::Tunnel;
 use crate::body::Lease;
-use crate::dialect::Dialect;
+use crate::dialect::{AnswerEnd, Dialect};
 use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
-use crate::events::AnswerEnd;
-use crate::history;
 use crate::metrics::StreamGuard;
 use crate::plan::{CountedWith, PromptSegment, Received, Report, SentNames};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
@@ -109,7 +107,6 @@ struct EditState {
     tap: Tap,
     report: Option<Box<Report>>,
     dry_run: bool,
-    report_headers: bool,
     understood: bool,
     waits: Waits,
     offloaded_bytes: usize,
@@ -183,7 +180,7 @@ impl Exchange {
     }
 
     /// Sets what the edits did, for the answer's headers and the log.
-    pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool, report_headers: bool) {
+    pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool) {
         let understood =
             edited.parse_error.is_none() && !matches!(edited.error, Some(EngineError::Panic | EngineError::NoMemory));
         let EditedBody { report, waits, offloaded_bytes, segments, basis, lease, .. } = edited;
@@ -192,7 +189,6 @@ impl Exchange {
             tap,
             report,
             dry_run,
-            report_headers,
             understood,
             waits,
             offloaded_bytes,
@@ -260,7 +256,7 @@ impl Exchange {
 
     /// Handles an upstream that gave no answer.
     pub(super) fn on_send_error(&mut self) {
-        self.account(&TapReport::default(), history::AnswerEnd::Unanswered);
+        self.account(&TapReport::default(), AnswerEnd::Unanswered);
         self.publish_end(AnswerEnd::Unanswered, TapReport::default());
         self.finish_recording(End::Cut);
     }
@@ -419,7 +415,7 @@ impl Drop for Exchange {
     /// Accounts for a request whose client disconnected before the answer: it gets its events, entry and recording, too.
     fn drop(&mut self) {
         if self.answer.is_none() {
-            self.account(&TapReport::default(), history::AnswerEnd::ClientGone);
+            self.account(&TapReport::default(), AnswerEnd::ClientGone);
             self.publish_end(AnswerEnd::ClientGone, TapReport::default());
             self.finish_recording(End::ClientGone);
         }
@@ -437,7 +433,7 @@ impl EditState {
     /// Adds the headers of an edited request, or of one that was sent twice. Other answers stay unchanged.
     fn put_headers(&self, id: RequestId, rescue: Option<RescueKind>, headers: &mut HeaderMap) {
         let edits = self.counts();
-        if !self.report_headers || edits.is_none() && rescue.is_none() {
+        if edits.is_none() && rescue.is_none() {
             return;
         }
         let beyond = self.report.as_deref().and_then(|report| report.beyond_window);

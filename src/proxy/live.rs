@@ -22,8 +22,6 @@ pub struct LiveConfig {
     pub inspect: inspect::Settings,
     /// Whether edits are reported but not made.
     pub dry_run: bool,
-    /// Whether answers to edited requests get `x-abridge-…` headers.
-    pub report_headers: bool,
 }
 
 // === impl LiveConfig ===

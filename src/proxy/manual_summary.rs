@@ -14,12 +14,13 @@ use http::{Method, Request, Response, Uri};
 use http_body_util::Full;
 
 use super::exchange::{EDITS, REQUEST_ID, TOKENS};
+use super::request::ReadRequest;
 use super::respond::ProxyError;
 use super::{Destination, Proxy, ResponseBody, full_body};
 use crate::admin::SUMMARIZE;
 use crate::body::ClientBody;
 use crate::dialect::{self, Dialect};
-use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
+use crate::engine::manual_summary::ManualSummaryError;
 use crate::engine::{EditOptions, EditedBody};
 use crate::planner::SummaryTiming;
 
@@ -48,18 +49,14 @@ impl Proxy {
     pub(super) async fn summarize(
         &self,
         manual: ManualSummary,
-        request: Request<ClientBody>,
+        mut request: Request<ClientBody>,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let ManualSummary { dialect, target } = manual;
-        let (parts, body) = request.into_parts();
-        let (admission, body) = self.admit(&parts.headers, body)?;
+        *request.uri_mut() = target;
         let live = self.live.load_full();
-
-        let (bytes, indexer, caller) = self.read(&live, &parts.headers, body, &admission).await?;
-        let text = self.decode(&parts.headers, &bytes, indexer, &admission).await?.ok_or(ProxyError::BadEncoding)?;
-        let destination = live.destinations.of_body(target.path(), &parts.headers, dialect, Some(&text)).await;
-        let target = destination.upstream.join(&target)?;
-        let id = self.ids.next();
+        let ReadRequest { id, parts, text, caller, destination, target, permit: _until_the_end, .. } =
+            self.receive(&live, dialect, request).await?;
+        let text = text.ok_or(ProxyError::BadEncoding)?;
         let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
         let upstream = destination.upstream.name().as_str();
         let asked = EditOptions { origin: Some(&origin), ..EditOptions::new(caller, upstream, SummaryTiming::Now) };
@@ -74,10 +71,9 @@ impl Proxy {
 pub(super) fn outcome(edited: &EditedBody, destination: &Destination) -> Result<&'static str, ProxyError> {
     let has_summarize = destination.rules.planner.policy.names().any(|name| name == "summarize");
     match edited.manual_outcome(has_summarize) {
-        ManualOutcome::Made => Ok("made"),
-        ManualOutcome::Nothing => Ok("none"),
-        ManualOutcome::Failed(ManualSummaryError::NotUnderstood(error)) => Err(ProxyError::NotUnderstood(error)),
-        ManualOutcome::Failed(none) => Err(ProxyError::NoSummary(none)),
+        Ok(is_made) => Ok(if is_made { "made" } else { "none" }),
+        Err(ManualSummaryError::NotUnderstood(error)) => Err(ProxyError::NotUnderstood(error)),
+        Err(none) => Err(ProxyError::NoSummary(none)),
     }
 }
 

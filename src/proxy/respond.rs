@@ -96,72 +96,54 @@ pub(super) enum ProxyError {
 
 // === impl ProxyError ===
 
+/// The messages that depend on the code alone. A line is a code, a blank, and a message.
+const MESSAGES: &str = include_str!("respond/messages.txt");
+
 impl ProxyError {
-    /// The HTTP status.
-    pub(super) fn status(&self) -> StatusCode {
+    /// The HTTP status, and the code, for programs: in the body, in `x-abridge-error`, in the log.
+    fn status_and_code(&self) -> (StatusCode, &'static str) {
+        use ManualSummaryError::{Disabled, NoStore, SkippedChange};
+        use UpstreamErrorKind as Kind;
         match self {
-            Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BodyTimeout(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::BodyBroken(_)
-            | Self::Target(_)
-            | Self::BadTransfer
-            | Self::BadEncoding
-            | Self::NotUnderstood(_)
-            | Self::NoSummary(ManualSummaryError::Disabled | ManualSummaryError::NoStore)
-            | Self::NotCompacted(
-                ManualSummaryError::Disabled | ManualSummaryError::NoStore | ManualSummaryError::SkippedChange(_),
-            ) => StatusCode::BAD_REQUEST,
-            Self::NoSummary(_) | Self::NotCompacted(_) | Self::RecallFailed => StatusCode::BAD_GATEWAY,
-            Self::Page(_) => StatusCode::FORBIDDEN,
-            Self::UnknownClient => StatusCode::UNAUTHORIZED,
-            Self::SocketRefused => StatusCode::UPGRADE_REQUIRED,
-            Self::TooManyRequests { .. } | Self::TooManyBytes => StatusCode::SERVICE_UNAVAILABLE,
-            Self::OverShare { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+            Self::BodyTimeout(_) => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
+            Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, "body_broken"),
+            Self::TooManyRequests { .. } | Self::TooManyBytes => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
+            Self::OverShare { .. } => (StatusCode::TOO_MANY_REQUESTS, "over_share"),
+            Self::Target(_) => (StatusCode::BAD_REQUEST, "bad_target"),
+            Self::Page(_) => (StatusCode::FORBIDDEN, "foreign_page"),
+            Self::UnknownClient => (StatusCode::UNAUTHORIZED, "unknown_client"),
+            Self::BadTransfer => (StatusCode::BAD_REQUEST, "bad_transfer_encoding"),
+            Self::BadEncoding => (StatusCode::BAD_REQUEST, "bad_encoding"),
+            Self::NotUnderstood(_) => (StatusCode::BAD_REQUEST, "not_understood"),
+            Self::NoSummary(Disabled | NoStore) => (StatusCode::BAD_REQUEST, "summarize_off"),
+            Self::NoSummary(_) => (StatusCode::BAD_GATEWAY, "not_summarized"),
+            Self::NotCompacted(Disabled | NoStore | SkippedChange(_)) => (StatusCode::BAD_REQUEST, "not_compacted"),
+            Self::NotCompacted(_) => (StatusCode::BAD_GATEWAY, "not_compacted"),
+            Self::RecallFailed => (StatusCode::BAD_GATEWAY, "recall_failed"),
+            Self::SocketRefused => (StatusCode::UPGRADE_REQUIRED, "websocket_refused"),
             Self::Upstream(error) => match error.kind {
-                UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => {
-                    StatusCode::GATEWAY_TIMEOUT
+                Kind::Connect | Kind::Descriptors(_) => (StatusCode::BAD_GATEWAY, "upstream_connect"),
+                Kind::Tls => (StatusCode::BAD_GATEWAY, "upstream_tls"),
+                Kind::ProxyRefusal => (StatusCode::BAD_GATEWAY, "proxy_auth"),
+                Kind::SlowClient => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
+                Kind::ConnectTimeout(_) | Kind::FirstByteTimeout(_) => {
+                    (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout")
                 }
-                UpstreamErrorKind::SlowClient => StatusCode::REQUEST_TIMEOUT,
-                UpstreamErrorKind::Connect
-                | UpstreamErrorKind::Descriptors(_)
-                | UpstreamErrorKind::Tls
-                | UpstreamErrorKind::ProxyRefusal
-                | UpstreamErrorKind::HeadTooLong
-                | UpstreamErrorKind::Malformed
-                | UpstreamErrorKind::Closed => StatusCode::BAD_GATEWAY,
+                Kind::HeadTooLong | Kind::Malformed => (StatusCode::BAD_GATEWAY, "upstream_malformed"),
+                Kind::Closed => (StatusCode::BAD_GATEWAY, "upstream_closed"),
             },
         }
     }
 
-    /// The code, for programs: in the body, in `x-abridge-error`, in the log.
+    /// The HTTP status.
+    pub(super) fn status(&self) -> StatusCode {
+        self.status_and_code().0
+    }
+
+    /// The code.
     pub(super) fn code(&self) -> &'static str {
-        match self {
-            Self::BodyTooLarge { .. } => "body_too_large",
-            Self::BodyTimeout(_) => "body_timeout",
-            Self::BodyBroken(_) => "body_broken",
-            Self::TooManyRequests { .. } | Self::TooManyBytes => "overloaded",
-            Self::OverShare { .. } => "over_share",
-            Self::Target(_) => "bad_target",
-            Self::Page(_) => "foreign_page",
-            Self::UnknownClient => "unknown_client",
-            Self::BadTransfer => "bad_transfer_encoding",
-            Self::BadEncoding => "bad_encoding",
-            Self::NotUnderstood(_) => "not_understood",
-            Self::NoSummary(ManualSummaryError::Disabled | ManualSummaryError::NoStore) => "summarize_off",
-            Self::NoSummary(_) => "not_summarized",
-            Self::NotCompacted(_) => "not_compacted",
-            Self::RecallFailed => "recall_failed",
-            Self::SocketRefused => "websocket_refused",
-            Self::Upstream(error) => match error.kind {
-                UpstreamErrorKind::Connect | UpstreamErrorKind::Descriptors(_) => "upstream_connect",
-                UpstreamErrorKind::Tls => "upstream_tls",
-                UpstreamErrorKind::ProxyRefusal => "proxy_auth",
-                UpstreamErrorKind::SlowClient => "body_timeout",
-                UpstreamErrorKind::ConnectTimeout(_) | UpstreamErrorKind::FirstByteTimeout(_) => "upstream_timeout",
-                UpstreamErrorKind::HeadTooLong | UpstreamErrorKind::Malformed => "upstream_malformed",
-                UpstreamErrorKind::Closed => "upstream_closed",
-            },
-        }
+        self.status_and_code().1
     }
 
     /// The message for the client: what is wrong, where, and what to do.
@@ -170,49 +152,38 @@ impl ProxyError {
             Self::BodyTooLarge { limit, announced, setting } => {
                 let size = announced.map_or_else(String::new, |bytes| format!(" of {bytes} bytes"));
                 let limit = ByteSize(*limit as u64);
-                format!("abridge: the request body{size} is over the limit {setting} = \"{limit}\"; raise it in the settings, or send less")
+                format!("the request body{size} is over the limit {setting} = \"{limit}\"; raise it in the settings, or send less")
             }
             Self::BodyTimeout(error) => {
-                format!("abridge: {error}; server.body_timeout and server.min_body_rate in the settings are the limits")
+                format!("{error}; server.body_timeout and server.min_body_rate in the settings are the limits")
             }
-            Self::BodyBroken(error) => format!("abridge: {error}"),
+            Self::BodyBroken(error) => error.to_string(),
             Self::TooManyRequests { limit } => {
-                format!("abridge: server.max_in_flight = {limit} requests are in flight; try again, or raise it in the settings")
-            }
-            Self::OverShare { .. } => {
-                "abridge: several callers use this abridge, and the requests in flight with this credential have reached limits.caller_share of server.max_in_flight or server.max_buffered; try again when one of them has ended".to_owned()
-            }
-            Self::TooManyBytes => {
-                "abridge: the bytes in memory have reached server.max_buffered; try again, or raise it in the settings".to_owned()
+                format!("server.max_in_flight = {limit} requests are in flight; try again, or raise it in the settings")
             }
             Self::Target(TargetError::NoPath) => {
-                "abridge: the request target has no path; point the client's base URL here, abridge is not a forward proxy".to_owned()
+                "the request target has no path; point the client's base URL here, abridge is not a forward proxy".to_owned()
             }
             Self::Target(TargetError::LeavesBase) => {
-                "abridge: `..` in the request path leads out of the path of upstream.url; write the path without it, or set a shorter upstream.url".to_owned()
+                "`..` in the request path leads out of the path of upstream.url; write the path without it, or set a shorter upstream.url".to_owned()
             }
-            Self::Page(refused) => format!("abridge: {refused}"),
-            Self::UnknownClient => {
-                "abridge: this abridge serves known clients alone; send your token of [clients] in place of a key, or as `x-abridge-client: TOKEN` beside one".to_owned()
-            }
-            Self::BadTransfer => {
-                "abridge: the request body comes in a transfer-encoding that is not \"chunked\" alone; send it in chunks, and declare compression by content-encoding".to_owned()
-            }
-            Self::BadEncoding => {
-                "abridge: the content-encoding of the request body is not one of gzip, deflate, br, zstd, or the body is not valid for it".to_owned()
-            }
-            Self::NotUnderstood(error) => format!("abridge: the request body is not a conversation that can be read: {error}"),
-            Self::NoSummary(none) => format!("abridge: {none}"),
+            Self::Page(refused) => refused.to_string(),
+            Self::NotUnderstood(error) => format!("the request body is not a conversation that can be read: {error}"),
+            Self::NoSummary(none) => none.to_string(),
             Self::NotCompacted(none) => format!(
-                "abridge: the conversation was not compacted: {none}; go on without, or set [responses] compact = \"pass\" in the settings to ask the upstream"
+                "the conversation was not compacted: {none}; go on without, or set [responses] compact = \"pass\" in the settings to ask the upstream"
             ),
-            Self::RecallFailed => {
-                "abridge: the model has read a text that was taken out, and could not be asked again; send the request again, or set recall.via to another way than \"tool\" in the settings".to_owned()
+            Self::OverShare { .. }
+            | Self::TooManyBytes
+            | Self::UnknownClient
+            | Self::BadTransfer
+            | Self::BadEncoding
+            | Self::RecallFailed
+            | Self::SocketRefused => {
+                let of = MESSAGES.lines().filter_map(|line| line.split_once(' ')).find(|(code, _)| *code == self.code());
+                of.map_or_else(String::new, |(_, message)| message.to_owned())
             }
-            Self::SocketRefused => {
-                "abridge: requests in a websocket are not edited, so it is refused; send them by POST to the same path, or set [responses] websocket = \"tunnel\" in the settings".to_owned()
-            }
-            Self::Upstream(error) => format!("abridge: {error}; {}", advice(error)),
+            Self::Upstream(error) => format!("{error}; {}", advice(error)),
         }
     }
 
@@ -231,7 +202,8 @@ impl ProxyError {
 
     /// The body of the answer, in the shape that clients of this dialect read.
     pub(super) fn body(&self, dialect: &dyn Dialect) -> Bytes {
-        let (message, is_client_error) = (self.client_message(), self.status().is_client_error());
+        let message = format!("abridge: {}", self.client_message());
+        let is_client_error = self.status().is_client_error();
         dialect.error_body(&ErrorFields { message: &message, is_client_error, code: self.code() })
     }
 
@@ -305,7 +277,7 @@ mod tests {
             ProxyError::BodyTooLarge { limit: 64 << 20, announced: Some(70_000_000), setting: "server.max_body" };
         assert_eq!(
             error.client_message(),
-            "abridge: the request body of 70000000 bytes is over the limit server.max_body = \"64MiB\"; raise it in the settings, or send less"
+            "the request body of 70000000 bytes is over the limit server.max_body = \"64MiB\"; raise it in the settings, or send less"
         );
         let response = error.to_response(dialect::default());
         assert_eq!(response.status(), 413);

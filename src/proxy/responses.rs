@@ -1,4 +1,5 @@
-//! Upgrades of OpenAI Responses: a turn that goes through a websocket is not edited, so it is refused by default.
+//! Upgrades of OpenAI Responses: a turn that goes through a websocket is not edited, so it is refused where at least one edit is on. With `dry_run`, or with `x-abridge: off` or `dry-run` in the request, it
+//! is tunnelled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,24 +15,10 @@ use crate::upstream::routes::RequestFacts;
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// What becomes of a WebSocket to a path that ends in `/responses`, where at least one edit is on. With `dry_run`,
-    /// or with `x-abridge: off` or `dry-run` in the request, it is always tunnelled.
-    pub websocket: WebSocket,
     /// Who answers requests for a compaction: `POST …/responses/compact`, and turns that end in `compaction_trigger`. An
     /// answer of abridge's own is a summary of the whole conversation, made by the settings of `[summarize]`, as one
     /// message of the user, or as one item `compaction`.
     pub compact: Compact,
-}
-
-/// What becomes of a WebSocket.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WebSocket {
-    /// It is refused with 426, and the client goes on over HTTP, where its requests are edited.
-    #[default]
-    Refuse,
-    /// It is passed on, and no request in it is edited.
-    Tunnel,
 }
 
 /// Who answers requests for a compaction.
@@ -71,10 +58,10 @@ impl SocketLog {
         }
         let follows_policy =
             matches!(ControlHeader::from_headers(request.headers()), ControlHeader::Policy | ControlHeader::Unknown);
-        if live.responses.websocket == WebSocket::Refuse && !live.dry_run && follows_policy {
+        if !live.dry_run && follows_policy {
             if !self.refused.swap(true, Ordering::Relaxed) {
                 tracing::info!(
-                    "a websocket to {PATH} was answered with 426, so that the client goes on over HTTP, where its requests are edited; [responses] websocket = \"tunnel\" lets sockets through, unedited"
+                    "a websocket to {PATH} was answered with 426, so that the client goes on over HTTP, where its requests are edited; x-abridge: off lets a socket through, unedited"
                 );
             }
             return Some(ProxyError::SocketRefused);

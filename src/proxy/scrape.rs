@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -19,9 +20,9 @@ impl Introspection for Proxy {
     fn metrics(&self, format: TextFormat) -> TextFuture<'_> {
         Box::pin(async move {
             let mut exposition = Exposition::default();
-            exposition.info("abridge", "This abridge", label("version", env!("CARGO_PKG_VERSION")));
+            exposition.info("abridge", label("version", env!("CARGO_PKG_VERSION")));
             let settings = label("fingerprint", &self.live.load().fingerprint());
-            exposition.info("abridge_settings", "The settings and the version that edits depend on", settings);
+            exposition.info("abridge_settings", settings);
             self.write_requests(&mut exposition);
             self.write_clients(&mut exposition);
             self.accounting.metrics.write(&mut exposition);
@@ -69,45 +70,25 @@ impl Proxy {
             ("not_understood", totals.requests.not_understood),
             ("passed", totals.requests.passed),
         ];
-        exposition.counters("abridge_requests", "Ended requests by outcome", labelled("outcome", outcomes));
+        exposition.counters("abridge_requests", labelled("outcome", outcomes));
         let ended =
             [("failed", totals.requests.failed), ("shed", totals.requests.shed), ("refused", totals.requests.refused)];
-        exposition.counters(
-            "abridge_unanswered",
-            "Requests answered with an error of abridge itself: the upstream failed, abridge was overloaded, or the request was refused",
-            labelled("reason", ended),
-        );
-        exposition.counter(
-            "abridge_tokens_before",
-            "Tokens of requests before the edits, where they were counted; dry runs excluded",
-            totals.tokens.before,
-        );
-        exposition.counter("abridge_tokens_after", "Tokens of the same requests after the edits", totals.tokens.after);
-        exposition.counters(
-            "abridge_fail_open",
-            "Requests forwarded with fewer edits than configured, by reason",
-            labelled("reason", self.fail_open.counts()),
-        );
+        exposition.counters("abridge_unanswered", labelled("reason", ended));
+        exposition.counter("abridge_tokens_before", totals.tokens.before);
+        exposition.counter("abridge_tokens_after", totals.tokens.after);
+        exposition.counters("abridge_fail_open", labelled("reason", self.fail_open.0.counts()));
         let rescues = self
             .rescue_counters
             .counts()
             .map(|(rescue, outcome, n)| (vec![("rescue", rescue.to_owned()), ("outcome", outcome.to_owned())], n));
-        exposition.counters(
-            "abridge_rescues",
-            "Refusals of the upstream that were retried in another form, by outcome",
-            rescues,
-        );
-        exposition.counters(
-            "abridge_recalls",
-            "Answers to recalls by outcome",
-            labelled("outcome", self.recalls.counts()),
-        );
+        exposition.counters("abridge_rescues", rescues);
+        exposition.counters("abridge_recalls", labelled("outcome", self.recalls.counts()));
     }
 
     fn write_clients(&self, exposition: &mut Exposition) {
         let live = self.live();
         let each = live.clients.counts().map(|(name, n)| (label("client", name), n));
-        exposition.counters("abridge_client_requests", "Requests of the clients of the settings", each);
+        exposition.counters("abridge_client_requests", each);
     }
 
     /// Costs by model, of requests that were sent as edited.
@@ -120,66 +101,44 @@ impl Proxy {
         let of = |cost: fn(&Figures) -> Nanodollars| {
             costs.iter().map(move |(model, figures)| (label("model", model), cost(figures).0 / 1000))
         };
-        exposition.counters(
-            "abridge_cost_microdollars",
-            "What answers and summaries have cost at list price",
-            of(|figures| figures.edited_cost),
-        );
-        exposition.counters(
-            "abridge_unedited_cost_microdollars",
-            "What the same answers would have cost without the edits, as far as that can be told",
-            of(|figures| figures.unedited_cost),
-        );
+        exposition.counters("abridge_cost_microdollars", of(|figures| figures.edited_cost));
+        exposition.counters("abridge_unedited_cost_microdollars", of(|figures| figures.unedited_cost));
     }
 
     async fn write_store(&self, exposition: &mut Exposition) {
         let Some(store) = self.engine.store() else { return };
-        let work = store.counters();
-        exposition.counter("abridge_store_written", "Payloads written", work.written);
-        exposition.counter(
-            "abridge_store_written_bytes",
-            "Bytes of the written payloads before compression",
-            work.written_bytes,
-        );
-        exposition.counter("abridge_store_known", "Payloads that were already stored", work.known);
-        exposition.counter("abridge_store_commits", "Durable transactions", work.commits);
-        exposition.counter("abridge_store_errors", "Failed operations of the store", work.failures);
-        exposition.counter("abridge_store_damaged", "Reads of something stored that is damaged", work.damaged);
-        exposition.times(
-            "abridge_store_wait",
-            "How long a request waited until its payloads were durable; payloads that were already stored are not included",
-            [(Labels::new(), work.waits)],
-        );
+        if let Some(work) = store.counts() {
+            let n = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            exposition.counter("abridge_store_written", n(&work.written));
+            exposition.counter("abridge_store_written_bytes", n(&work.written_bytes));
+            exposition.counter("abridge_store_known", n(&work.known));
+            exposition.counter("abridge_store_commits", n(&work.commits));
+            exposition.counter("abridge_store_errors", n(&work.failures));
+            exposition.counter("abridge_store_damaged", n(&work.damaged));
+            exposition.times("abridge_store_wait", [(Labels::new(), work.waits.snapshot())]);
+        }
         if let Some(shared) = store.shared() {
             let is_up = u64::from(!store.is_failing());
-            exposition.gauge("abridge_store_up", "Whether the store's engine answers", is_up);
+            exposition.gauge("abridge_store_up", is_up);
             let reconnects = shared.epoch().saturating_sub(1);
-            exposition.counter("abridge_store_reconnects", "Connections to the engine after the first", reconnects);
+            exposition.counter("abridge_store_reconnects", reconnects);
         }
         let Ok(stats) = self.stats.get(store, Duration::ZERO).await else { return };
-        exposition.gauge("abridge_store_payloads", "Stored payloads", stats.payloads);
-        exposition.gauge("abridge_store_payload_bytes", "Bytes of the stored payloads", stats.bytes);
-        exposition.gauge(
-            "abridge_store_summaries",
-            "Stored summaries, and token factors of conversations",
-            stats.summaries,
-        );
-        exposition.gauge("abridge_store_file_bytes", "The length of the store's file", stats.file_bytes);
+        exposition.gauge("abridge_store_payloads", stats.payloads);
+        exposition.gauge("abridge_store_payload_bytes", stats.bytes);
+        exposition.gauge("abridge_store_summaries", stats.summaries);
+        exposition.gauge("abridge_store_file_bytes", stats.file_bytes);
     }
 
     fn write_summaries(&self, exposition: &mut Exposition) {
         let counted = self.engine.summary_counts();
         let outcomes = [("made", counted.made), ("failed", counted.failed), ("theirs", counted.theirs)];
-        exposition.counters("abridge_summaries", "Summaries by outcome", labelled("outcome", outcomes));
-        exposition.counter("abridge_summary_calls", "Model calls for summaries", counted.calls);
-        exposition.counter(
-            "abridge_summary_joined",
-            "Requests that waited for a summary started by another request",
-            counted.joined,
-        );
+        exposition.counters("abridge_summaries", labelled("outcome", outcomes));
+        exposition.counter("abridge_summary_calls", counted.calls);
+        exposition.counter("abridge_summary_joined", counted.joined);
         let usage = counted.usage;
         let tokens = [("input", usage.input), ("cached", usage.cached), ("output", usage.output)];
-        exposition.counters("abridge_summary_tokens", "Billed tokens of these calls", labelled("type", tokens));
+        exposition.counters("abridge_summary_tokens", labelled("type", tokens));
     }
 
     fn write_handlers(&self, exposition: &mut Exposition) {
@@ -187,7 +146,7 @@ impl Proxy {
             self.engine.answers().counts().into_iter().map(|(handler, outcome, n)| {
                 (vec![("handler", handler.to_string()), ("outcome", outcome.to_owned())], n)
             });
-        exposition.counters("abridge_handler_calls", "Questions to handlers, by handler and outcome", calls);
+        exposition.counters("abridge_handler_calls", calls);
     }
 
     fn write_factors(&self, exposition: &mut Exposition) {
@@ -195,33 +154,21 @@ impl Proxy {
             let factor = learnt.factor().ratio();
             (vec![("upstream", learnt.upstream), ("model", learnt.model)], factor)
         });
-        exposition.ratios(
-            "abridge_token_factor",
-            "Billed tokens for each one that abridge counts, as learnt from answers; of the models that were billed last",
-            each,
-        );
+        exposition.ratios("abridge_token_factor", each);
     }
 
     fn write_load(&self, exposition: &mut Exposition) {
         let live = self.live();
         let meter = &live.destinations.default().rules.planner.meter;
-        exposition.counter(
-            "abridge_tokenised_bytes",
-            "Bytes whose tokens were counted and not cached, since the settings of tokens changed",
-            meter.n_tokenised(),
-        );
-        exposition.gauge("abridge_in_flight", "Requests in flight, including recalls", self.in_flight() as u64);
-        exposition.gauge(
-            "abridge_buffered_bytes",
-            "Bytes held in memory for clients, of server.max_buffered",
-            self.limits.budget.used() as u64,
-        );
+        exposition.counter("abridge_tokenised_bytes", meter.n_tokenised());
+        exposition.gauge("abridge_in_flight", self.in_flight() as u64);
+        exposition.gauge("abridge_buffered_bytes", self.limits.budget.used() as u64);
         if let Ok(runtime) = Handle::try_current() {
             let tasks = runtime.metrics().num_alive_tasks() as u64;
-            exposition.gauge("abridge_tasks", "Running tasks: connections, their work, and maintenance", tasks);
+            exposition.gauge("abridge_tasks", tasks);
         }
         if let Some(bytes) = resident_memory() {
-            exposition.gauge("process_resident_memory_bytes", "Resident memory of the process", bytes);
+            exposition.gauge("process_resident_memory_bytes", bytes);
         }
     }
 
@@ -235,6 +182,9 @@ fn label(name: &'static str, value: &str) -> Labels {
     vec![(name, value.to_owned())]
 }
 
-fn labelled<const N: usize>(name: &'static str, counts: [(&'static str, u64); N]) -> [(Labels, u64); N] {
-    counts.map(|(value, n)| (label(name, value), n))
+fn labelled(
+    name: &'static str,
+    counts: impl IntoIterator<Item = (&'static str, u64)>,
+) -> impl Iterator<Item = (Labels, u64)> {
+    counts.into_iter().map(move |(value, n)| (label(name, value), n))
 }

@@ -49,17 +49,16 @@ pub struct Settings {
     /// whose `status` is `failed`, all results that the model has read are cleared, and the rest is summarised if that is
     /// not enough and `"summarize"` is in `policy.edits`. When it names one of the forms of `policy.forms`, the request is
     /// brought into that form, and so are all later requests to that upstream.
+    ///
+    /// When the upstream answers an edited request with 400 and names its messages or tool calls, the client's original is
+    /// sent once, and that conversation is not edited for an hour. If it names the model's reasoning, the request is sent
+    /// without the reasoning before each pass, if that makes another one, and so is that conversation for an hour.
     pub enabled: bool,
-    /// When the upstream answers an edited request with 400 and names its messages or tool calls: sends the client's
-    /// original once, and leaves that conversation unedited for an hour. If it names the model's reasoning, the request is
-    /// sent without the reasoning before each pass, if that makes another one, and so is that conversation for an hour.
-    /// Only where `enabled` is true.
-    pub original_on_400: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { enabled: true, original_on_400: true }
+        Self { enabled: true }
     }
 }
 
@@ -68,7 +67,6 @@ impl Default for Settings {
 pub struct RescuePolicy {
     rules: Arc<EngineConfig>,
     stripping: Arc<EngineConfig>,
-    original: bool,
     bypassed: BypassList,
     stripped: BypassList,
     profile: ArcSwapOption<Profile>,
@@ -130,10 +128,10 @@ const SCOPE: &[u8] = b"unedited";
 impl RescuePolicy {
     /// Retries with these rules, which must be those of [`PlanSettings::shortest`](crate::planner::PlanSettings::shortest) and of
     /// [`PlanSettings::stripping`](crate::planner::PlanSettings::stripping).
-    pub fn new(settings: Settings, rules: Arc<EngineConfig>, stripping: Arc<EngineConfig>) -> Self {
+    pub fn new(rules: Arc<EngineConfig>, stripping: Arc<EngineConfig>) -> Self {
         let [bypassed, stripped] = [BypassList::default(), BypassList::default()];
         let profile = ArcSwapOption::empty();
-        Self { rules, stripping, original: settings.original_on_400, bypassed, stripped, profile }
+        Self { rules, stripping, bypassed, stripped, profile }
     }
 
     /// The rules of a conversation that is treated so, which are `usual` ones by default.
@@ -257,7 +255,7 @@ impl Proxy {
                     }
                     _ => None,
                 };
-                let may_be_original = rescue.original && retry.edited && is_refused;
+                let may_be_original = retry.edited && is_refused;
                 let original =
                     || may_be_original.then(|| (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original));
                 match other.or_else(original) {
@@ -303,7 +301,7 @@ impl Proxy {
             recording_input::sent(&retry.parts, text.clone(), &edited, form, planner, false)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, retry.dialect, &text, &edited);
-        exchange.set_edited(edited, false, live.report_headers);
+        exchange.set_edited(edited, false);
         exchange.rescue = Some(by);
         exchange.recalls = recalls;
         self.rescue_counters.count(by, helped, second)

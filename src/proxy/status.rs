@@ -197,9 +197,9 @@ impl Proxy {
             inspect_keep: live.inspect.keep,
             totals: self.accounting.history.totals(),
             savings: self.savings().map(|savings| savings.to_string()),
-            fail_open: by_name(self.fail_open.counts()),
+            fail_open: by_name(self.fail_open.0.counts()),
             summaries: self.engine.summary_counts(),
-            rescues: self.rescue_counters.counts().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).into(),
+            rescues: self.rescue_counters.counts().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).collect(),
             recalls: by_name(self.recalls.counts()),
             regrets: by_name([("repeated", repeated), ("recalled", recalled)]),
             store,
@@ -227,7 +227,7 @@ impl Proxy {
         self.live().destinations.iter().map(of).collect()
     }
 
-    /// A cache, with what its losses cost by `[prices]`.
+    /// A cache, with what its losses cost by `[[prices]]`.
     fn cache_status(&self, account: CacheAccount) -> CacheStatus {
         let live = self.live();
         let named = live.destinations.iter().find(|of| of.upstream.name().as_str() == account.upstream);
@@ -255,8 +255,8 @@ impl Proxy {
     }
 }
 
-fn by_name<const N: usize>(counts: [(&'static str, u64); N]) -> BTreeMap<String, u64> {
-    counts.map(|(name, n)| (name.to_owned(), n)).into()
+fn by_name(counts: impl IntoIterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
+    counts.into_iter().map(|(name, n)| (name.to_owned(), n)).collect()
 }
 
 #[cfg(test)]

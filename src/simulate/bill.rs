@@ -158,7 +158,7 @@ fn scale(number: u64, part: usize, whole: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::prices::{PriceList, Settings};
+    use crate::tokens::prices::PriceList;
 
     fn usage(input: u64, cached: u64, written: u64, written_hour: u64) -> Usage {
         Usage { input, cached, written, written_hour, output: 100 }
@@ -197,7 +197,7 @@ mod tests {
         let step =
             |model: &str| Step { usage: Some(usage(1000, 900, 96, 0)), model: Some(model.into()), ..Step::default() };
         let (steps, was) = ([step("claude-opus-4-5"), step("nobodys-model")], [counted(500, 450), counted(500, 450)]);
-        let rates = KnownRates::new(PriceList::new(&Settings::default(), "api.anthropic.com"));
+        let rates = KnownRates::new(PriceList::new(&[], "api.anthropic.com"));
         let charged = |charge: &dyn Fn(&mut Bill<'_>)| {
             let mut bill = Bill::new(&steps, &was, &rates, 40);
             charge(&mut bill);

@@ -74,6 +74,7 @@ impl SentRequest {
     }
 
     /// The tokens of each message.
+    #[cfg(any(test, feature = "testing"))]
     pub fn message_tokens(&self) -> impl Iterator<Item = usize> {
         self.messages.iter().map(|(_, tokens)| *tokens)
     }

@@ -5,33 +5,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::codec::{Name, Unreadable};
-use super::{Stats, StoreCounters, StoreError};
+use super::{Stats, StoreError};
 use crate::metrics::histogram::{Histogram, OWN_TIMES};
 use crate::payload::Payload;
 
+/// Counts of what this process has done with its store since it started.
 #[derive(Debug)]
-pub(super) struct Counts {
-    pub(super) commits: AtomicU64,
-    pub(super) written: AtomicU64,
-    pub(super) written_bytes: AtomicU64,
-    pub(super) known: AtomicU64,
-    pub(super) recalled: AtomicU64,
-    pub(super) failures: AtomicU64,
-    pub(super) damaged: AtomicU64,
-    /// Whether an operation has failed and no write has succeeded since.
-    pub(super) is_failing: AtomicBool,
-    pub(super) waits: Histogram,
+pub struct Counts {
+    /// Durable transactions.
+    pub commits: AtomicU64,
+    /// Payloads that were written.
+    pub written: AtomicU64,
+    /// Their length in bytes.
+    pub written_bytes: AtomicU64,
+    /// Payloads that were known to be stored when they were put.
+    pub known: AtomicU64,
+    /// Payloads that were recalled.
+    pub recalled: AtomicU64,
+    /// Failed operations.
+    pub failures: AtomicU64,
+    /// Reads of something that is damaged.
+    pub damaged: AtomicU64,
+    /// Whether the last write failed.
+    pub is_failing: AtomicBool,
+    /// How long requests have waited until their payloads were durable.
+    pub waits: Histogram,
 }
 
 impl Counts {
-    /// The counts for metrics.
-    pub(super) fn counters(&self) -> StoreCounters {
-        let Self { commits, written, written_bytes, known, failures, damaged, waits, .. } = self;
-        let [commits, written, written_bytes, known, failures, damaged] =
-            [commits, written, written_bytes, known, failures, damaged].map(|count| count.load(Ordering::Relaxed));
-        StoreCounters { commits, written, written_bytes, known, failures, damaged, waits: waits.snapshot() }
-    }
-
     /// The counts, with totals of what is stored.
     pub(super) fn stats(&self, totals: Stats) -> Stats {
         let Self { commits, written, known, recalled, failures, damaged, .. } = self;

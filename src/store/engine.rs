@@ -22,8 +22,8 @@ use super::known_keys::{self, KnownKeys};
 use super::secret::{Secrets, Texts};
 use super::shared::{Claim, Claimant, Note, NoteGroup, Seen, SharedStore};
 use super::{
-    Clock, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreCounters, StoreEngine, StoreError,
-    StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
+    Clock, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreEngine, StoreError, StoreErrorKind,
+    StoreFuture, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::Tasks;
@@ -428,8 +428,8 @@ impl<E: Engine> Store for EngineStore<E> {
         Box::pin(self.inner.stats())
     }
 
-    fn counters(&self) -> StoreCounters {
-        self.inner.counts().counters()
+    fn counts(&self) -> Option<&Counts> {
+        Some(self.inner.counts())
     }
 
     fn is_failing(&self) -> bool {

@@ -1,7 +1,6 @@
 //! Why an operation of a store failed.
 
 use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 
 use super::codec::Name;
@@ -20,24 +19,31 @@ pub struct StoreError {
 }
 
 /// An operation of a store.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display)]
 pub enum Op {
     /// Open the file.
+    #[strum(to_string = "be opened")]
     Open,
     /// Write payloads or summaries.
+    #[strum(to_string = "keep a payload")]
     Put,
     /// Read.
+    #[strum(to_string = "be read")]
     Get,
     /// Remove what has expired.
+    #[strum(to_string = "be swept")]
     Sweep,
     /// Shrink the file.
+    #[strum(to_string = "be compacted")]
     Compact,
     /// Close the file.
+    #[strum(to_string = "be closed")]
     Close,
 }
 
 /// The kind of a store failure.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum StoreErrorKind {
     /// The file cannot be accessed, or the store is closed; it may work again later.
     Unavailable,
@@ -95,33 +101,9 @@ impl StoreError {
     }
 }
 
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Open => "be opened",
-            Self::Put => "keep a payload",
-            Self::Get => "be read",
-            Self::Sweep => "be swept",
-            Self::Compact => "be compacted",
-            Self::Close => "be closed",
-        })
-    }
-}
-
 impl StoreErrorKind {
     /// The kind as one word, for labels.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Unavailable => "unavailable",
-            Self::Corrupt => "corrupt",
-            Self::Full => "full",
-            Self::Damaged => "damaged",
-        }
-    }
-}
-
-impl fmt::Display for StoreErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
+        self.into()
     }
 }

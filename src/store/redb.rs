@@ -26,7 +26,7 @@ use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
 use super::{
     Clock, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store,
-    StoreCounters, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
+    StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, yield_thread};
@@ -399,8 +399,8 @@ impl Store for RedbStore {
         })
     }
 
-    fn counters(&self) -> StoreCounters {
-        self.shared.counts.counters()
+    fn counts(&self) -> Option<&Counts> {
+        Some(&self.shared.counts)
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {

@@ -92,7 +92,8 @@ pub struct Note {
 }
 
 /// What a note is about.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum NoteKind {
     /// The context window of a model.
     Window,
@@ -107,9 +108,11 @@ pub enum NoteKind {
 }
 
 /// Notes that are read together.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum NoteGroup {
     /// What the processes of a fleet tell each other.
+    #[strum(serialize = "notes")]
     Fleet,
     /// The ledger.
     Ledger,
@@ -126,13 +129,7 @@ impl NoteKind {
 
     /// The kind as it is stored.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Window => "window",
-            Self::Unedited => "unedited",
-            Self::Settings => "settings",
-            Self::Forms => "forms",
-            Self::Ledger => "ledger",
-        }
+        self.into()
     }
 
     /// What it is read with.
@@ -162,9 +159,6 @@ impl NoteGroup {
 
     /// The group as it is stored, where each has a place of its own.
     pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Fleet => "notes",
-            Self::Ledger => "ledger",
-        }
+        self.into()
     }
 }

@@ -145,11 +145,6 @@ impl Models {
         Self { settings: settings.to_vec(), learned: ArcSwap::default(), found }
     }
 
-    /// The encodings that a request may need: that of most models, and those of the settings.
-    pub(super) fn encodings(&self) -> impl Iterator<Item = Encoding> {
-        self.settings.iter().filter_map(|model| model.encoding).chain([Encoding::default()])
-    }
-
     /// What upstreams have said.
     pub(super) fn learned(&self) -> Vec<(Arc<str>, usize)> {
         self.learned.load().iter().map(|(model, window)| (Arc::clone(model), *window)).collect()

@@ -11,10 +11,22 @@ mod dollars;
 
 pub use dollars::{Dollars, KnownRates, Nanodollars, Rates};
 
-/// `[prices]` of `proxy.toml`.
+/// One of the `[[prices]]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
+    /// The models that it is about.
+    ///
+    /// Not set: all models.
+    ///
+    /// Example: `"glm-*"`
+    pub model: Option<Pattern>,
+    /// The hosts of the upstreams that it is about.
+    ///
+    /// Not set: all upstreams.
+    ///
+    /// Example: `"*.example.com"`
+    pub upstream: Option<Pattern>,
     /// A token that is read from the prompt cache. 1 stands for an upstream without a cache, 0 for one whose tokens cost
     /// nothing, as a local model's. Allowed: 0 to 1.
     ///
@@ -44,57 +56,6 @@ pub struct Settings {
     /// What a million tokens of answers cost, in dollars. Allowed: 0 to 10000.
     ///
     /// Not set: what the built-in table says of the model.
-    ///
-    /// Example: `15.0`
-    pub output: Option<Dollars>,
-    /// Other prices for some of the requests. For each key the first table that fits the request and has the key counts.
-    pub of: Vec<Exception>,
-}
-
-/// One of the `[[prices.of]]`.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Exception {
-    /// The models that it is about.
-    ///
-    /// Not set: all models.
-    ///
-    /// Example: `"glm-*"`
-    pub model: Option<Pattern>,
-    /// The hosts of the upstreams that it is about.
-    ///
-    /// Not set: all upstreams.
-    ///
-    /// Example: `"*.example.com"`
-    pub upstream: Option<Pattern>,
-    /// As `prices.read`.
-    ///
-    /// Not set: as `[prices]` says.
-    ///
-    /// Example: `0.1`
-    pub read: Option<Price>,
-    /// As `prices.write`.
-    ///
-    /// Not set: as `[prices]` says.
-    ///
-    /// Example: `1.25`
-    pub write: Option<Price>,
-    /// As `prices.break`.
-    ///
-    /// Not set: as `[prices]` says.
-    ///
-    /// Example: `"all"`
-    #[serde(rename = "break")]
-    pub on_break: Option<Break>,
-    /// As `prices.input`.
-    ///
-    /// Not set: as `[prices]` says.
-    ///
-    /// Example: `3.0`
-    pub input: Option<Dollars>,
-    /// As `prices.output`.
-    ///
-    /// Not set: as `[prices]` says.
     ///
     /// Example: `15.0`
     pub output: Option<Dollars>,
@@ -129,9 +90,8 @@ pub struct Prices {
 /// The prices at one upstream.
 #[derive(Clone, Debug)]
 pub struct PriceList {
-    default: Settings,
-    /// Those that are about this upstream.
-    exceptions: Vec<Exception>,
+    /// The tables that are about this upstream.
+    tables: Vec<Settings>,
     upstream: String,
 }
 
@@ -224,12 +184,11 @@ impl Serialize for Price {
 
 impl PriceList {
     /// The prices at the upstream of this host.
-    pub fn new(settings: &Settings, upstream: &str) -> Self {
+    pub fn new(settings: &[Settings], upstream: &str) -> Self {
         // As the table of models is.
         LazyLock::force(&TABLE);
-        let is_here = |exception: &&Exception| exception.upstream.as_ref().is_none_or(|pattern| pattern.fits(upstream));
-        let exceptions = settings.of.iter().filter(is_here).cloned().collect();
-        Self { default: settings.clone(), exceptions, upstream: upstream.to_owned() }
+        let is_here = |table: &&Settings| table.upstream.as_ref().is_none_or(|pattern| pattern.fits(upstream));
+        Self { tables: settings.iter().filter(is_here).cloned().collect(), upstream: upstream.to_owned() }
     }
 
     /// The host of the upstream.
@@ -240,19 +199,16 @@ impl PriceList {
     /// The prices of a model.
     pub fn of_model(&self, model: Option<&str>) -> Prices {
         let model = model.unwrap_or_default();
-        let set = || self.exceptions_of(model);
         let (read, write) = built_in(model, &self.upstream);
-        let read = set().find_map(|set| set.read).or(self.default.read).unwrap_or(read);
-        Prices {
-            read,
-            write: set().find_map(|set| set.write).or(self.default.write).unwrap_or(write.max(read)),
-            on_break: set().find_map(|set| set.on_break).or(self.default.on_break).unwrap_or_default(),
-        }
+        let read = self.set(model, |table| table.read).unwrap_or(read);
+        let write = self.set(model, |table| table.write).unwrap_or(write).max(read);
+        Prices { read, write, on_break: self.set(model, |table| table.on_break).unwrap_or_default() }
     }
 
-    fn exceptions_of<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a Exception> {
-        let is_of = move |exception: &&Exception| exception.model.as_ref().is_none_or(|pattern| pattern.fits(model));
-        self.exceptions.iter().filter(is_of)
+    /// The key in the first table that is about the model and has it.
+    fn set<T>(&self, model: &str, key: impl Fn(&Settings) -> Option<T>) -> Option<T> {
+        let is_of = |table: &&Settings| table.model.as_ref().is_none_or(|pattern| pattern.fits(model));
+        self.tables.iter().filter(is_of).find_map(key)
     }
 }
 
@@ -284,10 +240,13 @@ fn is_local(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn prices(settings: &str, upstream: &str, model: &str) -> (u32, u32, Break) {
-        let settings: Settings = toml::from_str(settings).unwrap();
+        let settings: Vec<Settings> =
+            toml::from_str::<BTreeMap<String, Vec<Settings>>>(settings).unwrap().remove("prices").unwrap_or_default();
         let Prices { read, write, on_break } = PriceList::new(&settings, upstream).of_model(Some(model));
         (read.0 / 1000, write.0 / 1000, on_break)
     }
@@ -315,14 +274,14 @@ mod tests {
 
     #[test]
     fn for_each_key_the_first_table_that_fits_and_has_it_counts() {
-        let settings = "read = 0.3\n[[of]]\nmodel = 'glm-*'\nwrite = 1.5\n\
-                        [[of]]\nupstream = '*.z.ai'\nread = 0.2\nwrite = 2\nbreak = 'all'";
+        let settings = "[[prices]]\nmodel = 'glm-*'\nwrite = 1.5\n\
+                        [[prices]]\nupstream = '*.z.ai'\nread = 0.2\nwrite = 2\nbreak = 'all'\n[[prices]]\nread = 0.3";
         assert_eq!(prices(settings, "api.z.ai", "glm-5"), (200, 1500, Break::All));
         assert_eq!(prices(settings, "api.z.ai", "other"), (200, 2000, Break::All));
         assert_eq!(prices(settings, "other.example", "glm-5"), (300, 1500, Break::Suffix));
         assert_eq!(prices(settings, "other.example", "other"), (300, 1000, Break::Suffix));
         // Without a cache every token costs what an input token costs.
-        assert_eq!(prices("read = 1", "localhost", ""), (1000, 1000, Break::Suffix));
+        assert_eq!(prices("[[prices]]\nread = 1", "localhost", ""), (1000, 1000, Break::Suffix));
     }
 
     #[test]

@@ -105,8 +105,9 @@ fn hostile() -> Vec<(&'static str, String)> {
 
 #[test]
 fn no_text_makes_counting_slow_or_makes_it_panic() {
-    Encoding::O200kBase.load();
-    Encoding::Cl100kBase.load();
+    for encoding in [Encoding::O200kBase, Encoding::Cl100kBase] {
+        encoding.count("its vocabulary is built before the time is taken");
+    }
     for (name, text) in hostile() {
         for encoding in [Encoding::O200kBase, Encoding::Cl100kBase] {
             let before = thread_time();

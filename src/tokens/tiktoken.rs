@@ -44,11 +44,6 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Builds the vocabulary if it is not built yet.
-    pub(super) fn load(self) {
-        self.vocabulary();
-    }
-
     /// How many tokens a text is: the sum of what `count` returns for each of its pieces.
     pub(super) fn count_pieces(text: &str, count: impl FnMut(&str) -> usize) -> usize {
         pieces(text).map(count).sum()

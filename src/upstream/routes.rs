@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 
 use http::HeaderMap;
 use serde::de::value::MapAccessDeserializer;
@@ -13,7 +12,6 @@ use super::KeyHeader;
 use super::target::{BaseUrl, HeaderName, HeaderValue, is_below};
 use crate::dialect::{self, Dialect};
 use crate::tokens::models::Pattern;
-use crate::units::Period;
 
 pub use self::table::{Routes, model_of};
 
@@ -53,24 +51,6 @@ pub struct Settings {
     ///
     /// Example: `"long"`
     pub policy: Option<String>,
-    /// How long the head of the answer may take, from the end of the request on.
-    ///
-    /// Not set: as in `[upstream]`.
-    ///
-    /// Example: `"15m"`
-    pub first_byte_timeout: Option<Period>,
-    /// How long it may pause in the middle of an answer.
-    ///
-    /// Not set: as in `[upstream]`.
-    ///
-    /// Example: `"10m"`
-    pub idle_timeout: Option<Period>,
-    /// PEM file with roots to trust besides the system's.
-    ///
-    /// Not set: as in `[upstream]`.
-    ///
-    /// Example: `"ca.pem"`
-    pub ca_file: Option<PathBuf>,
     /// The name of the environment variable with the key to send to it in place of what the client sends.
     ///
     /// Not set: the client's own key is passed on; the key of `[upstream]` is never sent to it.
@@ -124,8 +104,9 @@ pub struct RequestCondition {
 }
 
 /// A wire format.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum DialectName {
     /// `/v1/chat/completions`, of OpenAI and compatible servers.
     ChatCompletions,
@@ -170,9 +151,6 @@ impl Settings {
     pub fn over(&self, default: &super::Settings) -> super::Settings {
         super::Settings {
             url: self.url.clone(),
-            first_byte_timeout: self.first_byte_timeout.unwrap_or(default.first_byte_timeout),
-            idle_timeout: self.idle_timeout.unwrap_or(default.idle_timeout),
-            ca_file: self.ca_file.clone().or_else(|| default.ca_file.clone()),
             api_key_env: self.api_key_env.clone(),
             api_key_header: self.key_header(),
             headers: self.headers.0.clone(),
@@ -329,11 +307,7 @@ impl DialectName {
 
     /// The name, as the settings have it.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::ChatCompletions => "chat_completions",
-            Self::Responses => "responses",
-            Self::Messages => "messages",
-        }
+        self.into()
     }
 
     fn path(self) -> &'static str {

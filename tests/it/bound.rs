@@ -199,7 +199,7 @@ fn policy(dice: &mut Dice) -> String {
 /// Has the upstream fail.
 const FAILING: &str = "x-fails: 1";
 
-const COMMON: &str = "tokens = { counter = \"estimate\", ask_upstream = false, calibrate = false }\nprices = { read = 0.1, write = 1.0 }";
+const COMMON: &str = "tokens = { counter = \"estimate\", ask_upstream = false, calibrate = false }\nprices = [{ read = 0.1, write = 1.0 }]";
 
 async fn start(signer: &Signer, store: &Path, policy: &str) -> Abridge {
     let path = store.join("store.redb");

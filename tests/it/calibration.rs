@@ -198,7 +198,7 @@ async fn a_conversation_that_begins_while_nothing_can_be_stored_keeps_the_factor
 #[tokio::test]
 async fn the_status_says_what_a_prompt_cache_has_lost_to_edits_and_to_the_client() {
     let mut scene = Scene::new().await;
-    let abridge = scene.keeping(3).with("prices = { read = 0.1, write = 1.1 }").start().await;
+    let abridge = scene.keeping(3).with("prices = [{ read = 0.1, write = 1.1 }]").start().await;
     scene.sent(&abridge, &conversation("c", 3)).await;
     scene.sent_with(&abridge, &conversation("c", 4), 4600).await;
     let longer = conversation("c", 5);

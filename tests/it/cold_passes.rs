@@ -20,7 +20,7 @@ async fn behind_a_pause_that_caches_do_not_survive_a_pass_is_made_and_replayed()
     let setup = || {
         Setup::before(&scene.upstream)
             .with("tokens = { counter = \"estimate\", ask_upstream = false, calibrate = false }")
-            .with("prices = { read = 0.1, write = 1.0 }")
+            .with("prices = [{ read = 0.1, write = 1.0 }]")
             .with("recall.public_url = \"http://abridge.test\"")
             .with("clear_tool_results = { trigger = { tokens = 16000 }, keep = { results = 1 }, keep_reads = 0 }")
             .with(format!("store.path = \"{}\"", store.path().join("store.redb").display()))

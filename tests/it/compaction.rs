@@ -13,7 +13,10 @@ use crate::support::{Scene, post, request};
 const COMPACT: &str = "/v1/responses/compact";
 const TURN: &str = "/v1/responses";
 const KEY: &str = "authorization: Bearer k";
-const ANSWERS: &str = "responses.compact = \"answer\"\nsummarize.lead_in = \"AN EARLIER SESSION\"\ndeduplicate_tool_results.min_lines = 999";
+/// How the message begins that holds a summary.
+const LEAD_IN: &str = "This session goes on from an earlier one";
+
+const ANSWERS: &str = "responses.compact = \"answer\"\ndeduplicate_tool_results.min_lines = 999";
 
 /// What an upstream that can do it itself answers.
 const THEIRS: &str =
@@ -103,7 +106,7 @@ async fn an_answer_of_abridge_is_one_message_that_stands_for_the_whole_conversat
     let items = output(&reply);
     assert_eq!(items.len(), 1, "{items:?}");
     let text = user_text(&items[0]);
-    assert!(text.starts_with("AN EARLIER SESSION") && text.contains("They counted."), "{text}");
+    assert!(text.starts_with(LEAD_IN) && text.contains("They counted."), "{text}");
     assert!(text.contains("<message>\ncount the lines\n</message>"), "{text}");
     assert_eq!(reply.head.get("x-abridge-summary"), Some("made"));
     // The transcript that it names is there, with all results.
@@ -160,7 +163,7 @@ async fn a_session_goes_on_with_the_compacted_items_and_its_summary_is_no_wish_o
     let items = output(&reply);
     assert_eq!(items.len(), 1);
     let text = user_text(&items[0]);
-    assert_eq!(text.matches("AN EARLIER SESSION").count(), 1, "{text}");
+    assert_eq!(text.matches(LEAD_IN).count(), 1, "{text}");
     assert!(text.contains("<message>\ncount the lines\n</message>\n<message>\nnow sort them\n</message>"), "{text}");
     // Nothing but the summary is not summarised once more.
     let alone = json!({"model": "gpt-4o", "input": [items[0]]});
@@ -299,7 +302,7 @@ async fn a_turn_that_asks_for_a_compaction_gets_one_item_which_is_read_when_it_c
         let mut call = scene.upstream.request().await;
         let sent: Value = serde_json::from_slice(&call.bytes().await).unwrap();
         let text = user_text(&sent["input"][0]);
-        assert!(text.starts_with("AN EARLIER SESSION") && text.contains("They counted."), "{text}");
+        assert!(text.starts_with(LEAD_IN) && text.contains("They counted."), "{text}");
         assert_eq!(sent["input"][1], json!({"role": "user", "content": "go on"}));
         call.answer("200 OK", &["content-type: application/json"], "{}").await;
         scene.client.reply().await;

@@ -314,7 +314,7 @@ proptest! {
     fn below_the_trigger_passes_are_made_where_the_user_has_spoken(
         path in any_path(),
         script in whole(1..16),
-        auto in prop::sample::select(vec!["", "clear_at_least = \"auto\"\n[prices]\nread = 0.5"]),
+        auto in prop::sample::select(vec!["", "clear_at_least = \"auto\"\n[[prices]]\nread = 0.5"]),
     ) {
         const TRIGGER: usize = 6000;
         let policy = format!(

@@ -107,17 +107,6 @@ async fn a_refusal_by_the_upstream_of_an_edited_request_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn report_headers_can_be_switched_off() {
-    let mut scene = Scene::with("report_headers = false").await;
-    scene.client.send(chat(DANGLING)).await;
-    let mut call = scene.upstream.request().await;
-    assert_patched(&call.bytes().await);
-    call.json("{}").await;
-    let reply = scene.client.reply().await;
-    assert!(reply.head.names().iter().all(|name| !name.starts_with("x-abridge")), "{:?}", reply.head);
-}
-
-#[tokio::test]
 async fn one_request_can_switch_the_edits_off() {
     let mut scene = Scene::new().await;
     scene.client.send(post(CHAT, &["X-Abridge: off"], DANGLING)).await;

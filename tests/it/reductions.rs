@@ -37,8 +37,8 @@ pub(crate) const STICKY: [&str; 15] = [
     "[clear_tool_results]\nwhen = 'any'\ntrigger = { messages = 7 }\nkeep = { rounds = 1 }",
     "[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\nwhen = 'any'\ntrigger = [{ messages = 5 }, { tokens = 900 }]\nkeep = { results = 1 }",
     "[clear_tool_results]\ntrigger = { tokens = 1500 }\nwhen = \"turn\"\nkeep = { results = 1 }",
-    "[prices]\nread = 0.4\n[clear_tool_results]\ntrigger = { tokens = 2000 }\nwhen = \"turn\"\nclear_at_least = \"auto\"\nkeep = { rounds = 1 }\nkeep_reads = 2",
-    "[prices]\nread = 0.6\nbreak = \"all\"\n[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 300 }\nclear_at_least = \"auto\"\nclear_tool_inputs = true\nkeep = { results = 1 }",
+    "[[prices]]\nread = 0.4\n[clear_tool_results]\ntrigger = { tokens = 2000 }\nwhen = \"turn\"\nclear_at_least = \"auto\"\nkeep = { rounds = 1 }\nkeep_reads = 2",
+    "[[prices]]\nread = 0.6\nbreak = \"all\"\n[filter_tool_calls]\nmax_tool_calls = 4\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 300 }\nclear_at_least = \"auto\"\nclear_tool_inputs = true\nkeep = { results = 1 }",
 ];
 
 /// Where [`STICKY`] has a policy with a filter and a clear.

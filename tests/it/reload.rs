@@ -145,7 +145,7 @@ async fn what_was_learned_of_models_is_kept_unless_it_may_be_wrong_now() {
     };
     assert!(learn(&mut scene).await);
 
-    for (lines, asks_again) in [("report_headers = false", false), ("tokens.calibrate = false", true), ("", true)] {
+    for (lines, asks_again) in [("inspect.keep = 1", false), ("tokens.calibrate = false", true), ("", true)] {
         let from = scene.abridge.stderr().len();
         scene.abridge.reload_with(lines);
         scene.abridge.says(RELOADED, from).await;

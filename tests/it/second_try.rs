@@ -450,14 +450,11 @@ async fn an_original_that_fails_brings_its_own_answer_back_and_is_not_remembered
 
 #[tokio::test]
 async fn a_refusal_for_the_sequence_comes_back_where_the_original_would_not_help() {
-    let off = "second_try.enabled = true\nsecond_try.original_on_400 = false";
-    for (lines, body) in [(ON, PLAIN), (off, DANGLING)] {
-        let mut scene = Scene::with(lines).await;
-        let mut call = scene.ask(chat(body)).await;
-        refuse(&mut call, BAD, ROLES).await;
-        let reply = scene.client.reply().await;
-        assert_eq!((reply.head.status(), &*reply.body), (400, ROLES.as_bytes()));
-        assert_eq!(reply.head.get("x-abridge-rescue"), None);
-        scene.upstream.no_more();
-    }
+    let mut scene = Scene::with(ON).await;
+    let mut call = scene.ask(chat(PLAIN)).await;
+    refuse(&mut call, BAD, ROLES).await;
+    let reply = scene.client.reply().await;
+    assert_eq!((reply.head.status(), &*reply.body), (400, ROLES.as_bytes()));
+    assert_eq!(reply.head.get("x-abridge-rescue"), None);
+    scene.upstream.no_more();
 }

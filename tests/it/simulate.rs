@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use abridge_proxy::dialect::Usage;
 use abridge_proxy::simulate::sessions::{AnswerChars, estimated_output};
-use abridge_proxy::tokens::prices::{self, PriceList};
+use abridge_proxy::tokens::prices::PriceList;
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -438,7 +438,7 @@ fn recorded_bills_cost_what_a_study_says() {
     let Some(folder) = std::env::var_os("ABRIDGE_USAGE").map(PathBuf::from) else { return };
     let file = fs::read_to_string(folder.join("develop.jsonl")).unwrap();
     let sessions: Vec<serde_json::Value> = file.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let prices = PriceList::new(&prices::Settings::default(), "");
+    let prices = PriceList::new(&[], "");
     let mut paid = std::collections::BTreeMap::<_, f64>::new();
     for session in &sessions {
         let requests = session["requests"].as_array().unwrap();

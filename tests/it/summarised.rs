@@ -31,7 +31,7 @@ const POLICIES: [&str; 6] = [
     "[summarize]\ntrigger = [{ tokens = 800 }, { messages = 12 }]\nkeep = { results = 3 }\nmode = \"background\"",
     "[summarize]\ntrigger = { tokens = 600 }\nkeep = { tokens = 200 }\n[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 300 }\nkeep = { results = 1 }",
     "[summarize]\ntrigger = { messages = 4 }\n[filter_tool_calls]\nmax_tool_calls = 2\n[truncate_tool_results]\nmax_bytes = 300",
-    "language = \"zh\"\n[summarize]\ntrigger = { tokens = 300 }\nlead_in = \"\"\ncontinuation = \"\"",
+    "language = \"zh\"\n[summarize]\ntrigger = { tokens = 300 }",
 ];
 
 fn any_policy() -> impl Strategy<Value = &'static str> {

@@ -155,7 +155,6 @@ async fn wrong_settings_of_an_upstream_are_named() {
         (&format!("{good}\nwhen = {{ path = \"v1\" }}"), "upstreams.when", "a path begins with /"),
         (&format!("{good}\nwhen = {{ dialect = \"gemini\" }}"), "upstreams.when.dialect", "messages"),
         (&format!("{good}\nwhen = {{ header = \"a b\" }}"), "upstreams.when.header", "name: value"),
-        (&format!("{good}\nidle_timeout = \"0s\""), "upstreams.0.idle_timeout", "out of range"),
         (&format!("{good}\nheaders = {{ host = \"h\" }}"), "upstreams.0.headers.host", "abridge sets this header"),
         (&format!("{good}\nheaders = {{ x-a = \"1\", X-A = \"2\" }}"), "x-a", "given twice"),
         (&format!("{good}\napi_key_env = \"sk-1\""), "upstreams.0.api_key_env", "not the name of an environment"),
@@ -407,7 +406,7 @@ async fn errors_have_the_shape_of_the_dialect_of_the_path() {
         }
     };
     let setup = Setup::before(&openai).with("server.max_body = \"1KiB\"").with("server.max_in_flight = 1");
-    let setup = setup.with(tables(&anthropic.origin()) + "\nfirst_byte_timeout = \"200ms\"");
+    let setup = setup.with("upstream.first_byte_timeout = \"200ms\"").with(tables(&anthropic.origin()));
     let abridge = setup.start().await;
     for path in paths {
         if abridge_proxy::dialect::for_path(path).is_some() {

@@ -219,7 +219,7 @@ async fn for_a_stranger_s_handle_the_store_is_not_asked() {
     store.close().await.unwrap();
     assert_eq!((status(names[0], own).await, status(names[0], foreign).await), (503, 404));
     assert_eq!(
-        recalls.counts(),
+        recalls.counts().collect::<Vec<_>>(),
         [("found", 5), ("unknown", 4), ("swept", 0), ("refused", 2), ("damaged", 0), ("busy", 1)]
     );
 }

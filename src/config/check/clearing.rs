@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::config::error::ConfigError;
 use crate::edit::clear_tool_results::{AtLeast, Frontier};
 use crate::edit::trigger::Moment;
-use crate::tokens::prices::{self, Exception, Price};
+use crate::tokens::prices::{self, Price};
 
 impl Checker<'_> {
     pub(super) fn clearing(&self) -> Result<(), ConfigError> {
@@ -38,31 +38,19 @@ impl Checker<'_> {
         self.prices(prices)
     }
 
-    fn prices(&self, prices: &prices::Settings) -> Result<(), ConfigError> {
-        if let Some((key, message)) = check_pair(prices.read, prices.write) {
-            return self.refuse(&["prices", key], message);
-        }
-        for (n, exception) in prices.of.iter().enumerate() {
+    fn prices(&self, prices: &[prices::Settings]) -> Result<(), ConfigError> {
+        for (n, table) in prices.iter().enumerate() {
             let n = n.to_string();
-            if let Some((key, message)) = check_pair(exception.read.or(prices.read), exception.write.or(prices.write)) {
-                return self.refuse(&["prices", "of", &n, key], message);
+            if let Some((key, message)) = check_pair(table.read, table.write) {
+                return self.refuse(&["prices", &n, key], message);
             }
-            if let Some(message) = check_exception(exception) {
-                return self.refuse(&["prices", "of", &n], message);
+            let prices::Settings { model: _, upstream: _, read, write, on_break, input, output } = table;
+            if (read, write, on_break, input, output) == (&None, &None, &None, &None, &None) {
+                let message = "the table sets nothing; allowed: at least one of read, write, break, input and output";
+                return self.refuse(&["prices", &n], message);
             }
         }
         Ok(())
-    }
-}
-
-fn check_exception(exception: &Exception) -> Option<&'static str> {
-    let Exception { model, upstream, read, write, on_break, input, output } = exception;
-    match (model, upstream) {
-        (None, None) => Some("the table fits every request; allowed: model or upstream, or the keys in [prices]"),
-        _ if (read, write, on_break, input, output) == (&None, &None, &None, &None, &None) => {
-            Some("the table sets nothing; allowed: at least one of read, write, break, input and output")
-        }
-        _ => None,
     }
 }
 

@@ -14,11 +14,9 @@ const MAX_REPLICAS: usize = 8;
 impl Checker<'_> {
     pub(super) fn store(&self) -> Result<(), ConfigError> {
         let store = &self.config.store;
-        for (key, period, least) in [
-            ("keep_for", store.keep_for, Period::secs(60)),
-            ("keep_for_chained", store.keep_for_chained, Period::secs(60)),
-            ("timeout", store.timeout, MIN_PERIOD),
-        ] {
+        for (key, period, least) in
+            [("keep_for", store.keep_for, Period::secs(60)), ("timeout", store.timeout, MIN_PERIOD)]
+        {
             self.within(&["store", key], period, least..=MAX_PERIOD)?;
         }
         self.within(&["store", "max_bytes"], store.max_bytes, ByteSize::mib(1)..=ByteSize::mib(1 << 30))?;

@@ -23,22 +23,17 @@ fn what_contradicts_itself_is_refused() {
             "preset = \"eino\"\n[clear_tool_results]\nclear_at_least = \"auto\"",
             "proxy.toml:3:18: clear_tool_results.clear_at_least: \"auto\" needs results that stay cleared, and frontier = \"sliding\" decides anew for each request; allowed: frontier = \"sticky\"",
         ),
-        ("[prices]\nread = 1.5", "proxy.toml:2:8: prices.read: more than a token that no cache knows; allowed: 0 to 1"),
         (
-            "[prices]\nread = 0.5\nwrite = 0.4",
-            "proxy.toml:3:9: prices.write: less than a token that is read costs; allowed: read or more",
+            "[[prices]]\nread = 1.5",
+            "proxy.toml:2:8: prices.0.read: more than a token that no cache knows; allowed: 0 to 1",
         ),
         (
-            "[prices]\nread = 0.5\n[[prices.of]]\nmodel = \"x\"\nwrite = 0.4",
-            "proxy.toml:5:9: prices.of.0.write: less than a token that is read costs; allowed: read or more",
+            "[[prices]]\nread = 0.5\nwrite = 0.4",
+            "proxy.toml:3:9: prices.0.write: less than a token that is read costs; allowed: read or more",
         ),
         (
-            "[[prices.of]]\nread = 0.1",
-            "proxy.toml:1:1: prices.of.0: the table fits every request; allowed: model or upstream, or the keys in [prices]",
-        ),
-        (
-            "[[prices.of]]\nmodel = \"x\"",
-            "proxy.toml:1:1: prices.of.0: the table sets nothing; allowed: at least one of read, write, break, input and output",
+            "[[prices]]\nmodel = \"x\"",
+            "proxy.toml:1:1: prices.0: the table sets nothing; allowed: at least one of read, write, break, input and output",
         ),
         ("[tools.x]\nreads = \"\"", "proxy.toml:2:9: tools.x.reads: empty; allowed: the name of an argument"),
         (
@@ -50,9 +45,9 @@ fn what_contradicts_itself_is_refused() {
 
 #[test]
 fn prices_are_read_from_whole_numbers_too() {
-    let config = file("[prices]\nread = 0\nwrite = 1\n[clear_tool_results]\nclear_at_least = \"auto\"").unwrap();
+    let config = file("[[prices]]\nread = 0\nwrite = 1\n[clear_tool_results]\nclear_at_least = \"auto\"").unwrap();
     assert!(config.to_toml().unwrap().contains("read = 0.0\nwrite = 1.0"));
-    assert!(config.prices.read.is_some_and(Price::is_free));
+    assert!(config.prices[0].read.is_some_and(Price::is_free));
 }
 
 #[test]

@@ -14,7 +14,6 @@ use crate::units::Fraction;
 /// `[clear_tool_results]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
     /// When a pass clears old results: a condition, or a list of conditions of which one must hold. All keys of a
     /// condition must hold (`>=`): `tokens`, `messages` (the length of the array), `fraction` (of the model's context
@@ -35,10 +34,13 @@ pub struct Settings {
     ///
     /// Example: `"any"`
     pub when: Option<Moment>,
-    /// The fewest tokens that a pass must free; a pass that would free fewer is not made. `"auto"` decides by `[prices]`:
+    /// The fewest tokens that a pass must free; a pass that would free fewer is not made. `"auto"` decides by `[[prices]]`:
     /// results that may be cleared add up what it costs to read them with each request, and a pass is made when that
     /// reaches what the pass costs, as the prompt cache loses what stands behind it. From four fifths of the model's
-    /// window on a seventh of the trigger is enough, whatever it costs. Where reading costs nothing, `"auto"` is a seventh
+    /// window on a seventh of the trigger is enough, whatever it costs. After a pause in which the upstream's prompt cache
+    /// has lost the conversation, a pass is also made from three eighths of the trigger on: all is written to the cache again
+    /// then, so the pass costs nothing. How long a cache keeps a prompt is learnt from the tokens that answers report as
+    /// cached. Without a store, or with one that other processes use too, there are no such passes. Where reading costs nothing, `"auto"` is a seventh
     /// of the trigger, and with `when = "turn"` passes are made from the trigger on only. It needs `frontier = "sticky"`.
     ///
     /// Not set: `"auto"` with `when = "turn"`; with `"any"` a seventh of the least number of tokens at which the trigger
@@ -46,11 +48,6 @@ pub struct Settings {
     ///
     /// Example: `14285`
     pub clear_at_least: Option<AtLeast>,
-    /// Where prices decide, also makes a pass behind a pause in which the upstream's prompt cache has lost the conversation,
-    /// from three eighths of the trigger on: all is written to the cache again then, so the pass costs nothing. How long a
-    /// cache keeps a prompt is learnt from the tokens that answers report as cached. Without a store, or with one that other
-    /// processes use too, there are no such passes.
-    pub cold_passes: bool,
     /// Also replaces the arguments of the calls with `{}`: of all tools, of none, or of the listed tools.
     pub clear_tool_inputs: Inputs,
     /// Tools whose results are never cleared, by name or pattern. They take up places in `keep` all the same.
@@ -126,7 +123,6 @@ impl Default for Settings {
             keep_reads: 10,
             when: None,
             clear_at_least: None,
-            cold_passes: true,
             clear_tool_inputs: Inputs::Whether(false),
             exclude_tools: Vec::new(),
             clear_media: true,

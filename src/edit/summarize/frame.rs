@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, collections::HashSet};
 
-use super::instruction::{characters_left_out, messages_left_out, words};
+use super::instruction::{Words, characters_left_out, messages_left_out, words};
 use super::{PreserveSkills, Settings};
 use crate::language::Language;
 use crate::payload::PayloadKey;
@@ -48,10 +48,9 @@ pub fn frame(settings: &Settings, language: Language, said: &FrameInput<'_>) -> 
         let text = format!("{}{handle}{}{how}", words.transcript, words.full_stop);
         text.trim_end().to_owned()
     });
-    let continuation = settings.continuation.as_deref().unwrap_or(&words.continuation).to_owned();
-    let behind: Vec<_> = [skills, transcript, Some(continuation)].into_iter().flatten().collect();
+    let behind: Vec<_> = [skills, transcript, Some(words.continuation.clone())].into_iter().flatten().collect();
     Frame {
-        lead_in: settings.lead_in.as_deref().unwrap_or(&words.lead_in).to_owned(),
+        lead_in: words.lead_in.clone(),
         user_messages: if preserve { user_messages(language, said) } else { None },
         names: UsedNames::default(),
         behind: behind.join("\n\n"),
@@ -61,29 +60,20 @@ pub fn frame(settings: &Settings, language: Language, said: &FrameInput<'_>) -> 
 /// The message that holds a summary, recognised when it comes back: a client may send what it was given, as it does after
 /// it has asked for a compaction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OwnFrame<'a> {
-    lead_in: &'a str,
-    continuation: &'a str,
-}
+pub(super) struct OwnFrame(&'static Words);
 
-impl<'a> OwnFrame<'a> {
-    pub(super) fn new(settings: &'a Settings, language: Language) -> Self {
-        let words = words(language);
-        Self {
-            lead_in: settings.lead_in.as_deref().unwrap_or(&words.lead_in),
-            continuation: settings.continuation.as_deref().unwrap_or(&words.continuation),
-        }
+impl OwnFrame {
+    pub(super) fn new(language: Language) -> Self {
+        Self(words(language))
     }
 
     /// Whether a text of the user is such a message.
-    pub(super) fn is(&self, text: &str) -> bool {
-        let Self { lead_in, continuation } = self;
-        !(lead_in.is_empty() && continuation.is_empty())
-            && text.strip_prefix(lead_in).is_some_and(|rest| rest.ends_with(continuation))
+    pub(super) fn is(self, text: &str) -> bool {
+        text.strip_prefix(&*self.0.lead_in).is_some_and(|rest| rest.ends_with(&*self.0.continuation))
     }
 
     /// What the user says in such a message; none if a text is none.
-    pub(super) fn user_texts<'t>(&self, text: &str) -> Option<Vec<Cow<'t, str>>> {
+    pub(super) fn user_texts<'t>(self, text: &str) -> Option<Vec<Cow<'t, str>>> {
         let ((open, close), (first, last)) = (USER_MESSAGES, ENTRY);
         let (between, section) =
             (format!("{last}\n{first}"), text.split_once(open).and_then(|(_, rest)| rest.rsplit_once(close)));

@@ -23,7 +23,7 @@ pub(super) struct Originals<'a> {
 
 impl<'a> Originals<'a> {
     /// What the user says, from first to last: of a summary that came back as a message, what the user says in that.
-    pub(super) fn user_texts(&self, own: &OwnFrame<'_>) -> Vec<Cow<'a, str>> {
+    pub(super) fn user_texts(&self, own: OwnFrame) -> Vec<Cow<'a, str>> {
         let units = self.units().iter().filter(|unit| unit.role == Role::User);
         let texts = units.filter_map(|unit| self.text(unit));
         texts.flat_map(|text| own.user_texts(&text).unwrap_or_else(|| vec![text])).collect()

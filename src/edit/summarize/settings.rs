@@ -30,18 +30,6 @@ pub struct Settings {
     ///
     /// Example: `"Summarise this conversation."`
     pub instruction: Option<String>,
-    /// The first sentence of the message that holds the summary.
-    ///
-    /// Not set: a text in `language`.
-    ///
-    /// Example: `"This session goes on from an earlier one."`
-    pub lead_in: Option<String>,
-    /// The last sentence of that message, which tells the model to continue.
-    ///
-    /// Not set: a text in `language`.
-    ///
-    /// Example: `"Go on where it stopped."`
-    pub continuation: Option<String>,
     /// The handler of `[handlers]` that rewrites what the model that summarises is given, the messages as JSON lines.
     ///
     /// Not set: it is given the messages.
@@ -184,8 +172,6 @@ impl Default for Settings {
             mode: Mode::Blocking,
             input: PromptMode::Cached,
             instruction: None,
-            lead_in: None,
-            continuation: None,
             input_handler: None,
             finalize_handler: None,
             max_tokens: None,

@@ -108,11 +108,6 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     child
 }
 
-/// Takes all variables from a command but those that no program of the system runs without.
-pub fn clear_environment(command: &mut Command) -> &mut Command {
-    command.env_clear()
-}
-
 /// Waits for the end of a command. Returns its exit code, or 128 and the number of the signal that has ended it. While it is
 /// stopped, this process is stopped as well, so that the shell takes the terminal back. Blocks.
 pub fn wait(child: &mut Child) -> io::Result<u8> {

@@ -15,9 +15,6 @@ use crate::platform::{DescriptorLimit, SignalAction};
 /// The extensions of programs, in the order in which they are tried. What npm installs is a `.cmd`.
 const EXTENSIONS: [&str; 3] = ["exe", "cmd", "bat"];
 
-/// The variable without which no program opens a connection.
-const NEEDED: &str = "SystemRoot";
-
 /// The error of a process that has too many connections, `WSAEMFILE`, and too many files, `ERROR_TOO_MANY_OPEN_FILES`.
 const TOO_MANY: [i32; 2] = [10024, 4];
 
@@ -99,11 +96,6 @@ fn find(program: &Path, folders: &OsStr) -> Option<PathBuf> {
 /// Starts a command.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     command.spawn()
-}
-
-/// Takes all variables from a command but those that no program of the system runs without.
-pub fn clear_environment(command: &mut Command) -> &mut Command {
-    command.env_clear().envs(env::var_os(NEEDED).map(|value| (NEEDED, value)))
 }
 
 /// Waits for the end of a command. Returns its exit code, or 255 for a larger one. Blocks.

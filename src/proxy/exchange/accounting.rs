@@ -8,10 +8,11 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
+use crate::dialect::AnswerEnd;
 use crate::dialect::Dialect;
 use crate::engine::WaitCause;
 use crate::engine::factors::Factors;
-use crate::history::{self, Entry, History, Outcome};
+use crate::history::{Entry, History, Outcome, share_of};
 use crate::inspect::{Changes, short};
 use crate::ledger::Ledger;
 use crate::metrics::{AnswerUsage, Metrics, Route};
@@ -132,7 +133,7 @@ impl Accounting {
 
 impl Exchange {
     /// Adds the exchange to metrics and history. Only the first call has an effect.
-    pub(super) fn account(&mut self, tap_report: &TapReport, end: history::AnswerEnd) {
+    pub(super) fn account(&mut self, tap_report: &TapReport, end: AnswerEnd) {
         let Some(accounting) = self.accounting.take() else { return };
         let way = if self.edit.is_some() { Route::Edit } else { Route::Pass };
         accounting.metrics.observe_added(way, self.added);
@@ -148,7 +149,7 @@ impl Exchange {
                 accounting.metrics.count_beyond_window();
             }
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
-            if is_answer && end == history::AnswerEnd::Complete {
+            if is_answer && end == AnswerEnd::Complete {
                 // The bill of several rounds says nothing of the one request that was planned.
                 if !tap_report.is_joined {
                     self.learn_factor(&accounting.factors, tap_report);
@@ -224,7 +225,7 @@ impl Exchange {
             received_tokens: if edit.dry_run { usage.input } else { report.received_tokens(usage.input) },
             at: self.sent,
             segments: &edit.segments,
-            known: self.prefix_kept.map_or(0, |share| history::share_of(share, tokens)),
+            known: self.prefix_kept.map_or(0, |share| share_of(share, tokens)),
             input: usage.input,
             cached: usage.cached,
         };
@@ -252,7 +253,7 @@ impl Exchange {
     }
 
     /// The history entry; `None` if the request is not a conversation.
-    fn entry(&self, tap_report: &TapReport, end: history::AnswerEnd) -> Option<Entry> {
+    fn entry(&self, tap_report: &TapReport, end: AnswerEnd) -> Option<Entry> {
         let Conversation { path, bytes, readable, .. } = self.conversation.as_ref()?;
         let edit = self.edit.as_ref();
         let report = edit.and_then(|edit| edit.report.as_deref());
@@ -310,7 +311,7 @@ impl EditState {
     }
 }
 
-impl From<End> for history::AnswerEnd {
+impl From<End> for AnswerEnd {
     fn from(end: End) -> Self {
         match end {
             End::Complete => Self::Complete,

@@ -1,9 +1,8 @@
 //! The forms in which a refused request is sent a second time.
 
-use std::fmt;
-
 /// The form of the second attempt.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub(in crate::proxy) enum RescueKind {
     /// The request was too long, and was shortened.
     Overflow,
@@ -13,15 +12,4 @@ pub(in crate::proxy) enum RescueKind {
     Form,
     /// The request was edited, and was sent as the client wrote it.
     Original,
-}
-
-impl fmt::Display for RescueKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Overflow => "overflow",
-            Self::Reasoning => "reasoning",
-            Self::Form => "form",
-            Self::Original => "original",
-        })
-    }
 }

@@ -122,12 +122,8 @@ impl PriceList {
     pub fn dollars(&self, model: Option<&str>) -> Option<Rates> {
         let name = model.unwrap_or_default();
         let known = TABLE.dollars.iter().find(|known| is_family(name, &known.name));
-        let set = || self.exceptions_of(name);
-        let first = |of: fn(&super::Exception) -> Option<Dollars>, default: Option<Dollars>| {
-            set().find_map(of).or(default).map(Dollars::value)
-        };
-        let set_input = first(|set| set.input, self.default.input);
-        let set_output = first(|set| set.output, self.default.output);
+        let set_input = self.set(name, |table| table.input).map(Dollars::value);
+        let set_output = self.set(name, |table| table.output).map(Dollars::value);
         let input = set_input.or(known.map(|known| known.input))?;
         let output = set_output.or(known.map(|known| known.output))?;
         let prices = self.of_model(model);
@@ -197,7 +193,7 @@ mod tests {
     use crate::tokens::prices::Settings;
 
     fn rates(settings: &str, model: &str) -> Option<Rates> {
-        PriceList::new(&toml::from_str::<Settings>(settings).unwrap(), "api.example.com").dollars(Some(model))
+        PriceList::new(&[toml::from_str::<Settings>(settings).unwrap()], "api.example.com").dollars(Some(model))
     }
 
     fn cost(settings: &str, model: &str, usage: Usage) -> String {
@@ -230,7 +226,7 @@ mod tests {
         assert_eq!(rates("", "deepseek-chat"), None);
         assert_eq!(rates("input = 1.0", "nobody-knows"), None, "half of a price is none");
         assert_eq!(cost("input = 1\noutput = 4", "nobody-knows", usage), "4.550000");
-        let settings = "[[of]]\nmodel = 'glm-*'\ninput = 2.0\noutput = 0.5\nread = 0.5\n";
+        let settings = "model = 'glm-*'\ninput = 2.0\noutput = 0.5\nread = 0.5\n";
         assert_eq!(cost(settings, "glm-5", usage), "2.000000");
         assert_eq!(rates(settings, "other"), None);
         // One price that is set holds for any length of request, beside the known one of the other kind.

@@ -1,6 +1,7 @@
 //! Tests of which requests go where.
 
 use super::*;
+use crate::units::Period;
 
 fn holds(when: &str, path: &str, headers: &[(&'static str, &'static str)], model: Option<&str>) -> bool {
     #[derive(Deserialize)]

@@ -164,7 +164,6 @@ impl Victim {
         Setup::to(self.model.url())
             .with(format!("store.path = {:?}", path.to_str().unwrap()))
             .with(format!("summarize.instruction = {INSTRUCTION:?}"))
-            .with(format!("summarize.continuation = {CONTINUATION:?}"))
             .with(SETTINGS)
     }
 
@@ -246,7 +245,7 @@ impl Victim {
 }
 
 /// What a summary's message ends with.
-const CONTINUATION: &str = "now go on.";
+const CONTINUATION: &str = "do not ask again for what it says.";
 
 /// Plays one session after another, as long as there is somebody to play with.
 async fn until_killed(mut wire: Wire, mut talk: Talk) -> Talk {

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// How the message begins that holds a summary, in Chinese.
+const LEAD_IN_ZH: &str = "本会话接续先前一段过长的会话";
+
 #[tokio::test]
 async fn an_edited_beginning_has_a_summary_of_its_own() {
     let upstream = Summarizer::playing([]).await;
@@ -121,17 +124,17 @@ async fn a_summary_begun_under_other_settings_is_not_used_after_a_reload() {
     let mut first = abridge.connect().await;
     first.send(chat(talk("a", 3))).await;
     upstream.asked_for(1).await;
-    abridge.reload_with("summarize.lead_in = \"Another beginning.\"");
+    abridge.reload_with("language = \"zh\"");
     abridge.says("settings reloaded", 0).await;
 
     // It does not wait for the one that is being made.
-    let new = |sent: &str| sent.contains("New words.") && sent.contains("Another beginning.");
+    let new = |sent: &str| sent.contains("New words.") && sent.contains(LEAD_IN_ZH);
     assert_eq!(ask(&abridge, talk("a", 3)).await.head.get("x-abridge-edits"), Some("summary=1"));
     assert!(new(upstream.chats()[0].text()), "{}", upstream.chats()[0].text());
     upstream.go_on();
     assert_eq!(first.reply().await.head.get("x-abridge-edits"), Some("summary=1"));
     let old = upstream.chats()[1].text().to_owned();
-    assert!(old.contains("Old words.") && !old.contains("Another beginning."), "{old}");
+    assert!(old.contains("Old words.") && !old.contains(LEAD_IN_ZH), "{old}");
     ask(&abridge, talk("a", 3)).await;
     assert!(new(upstream.chats()[2].text()));
     assert_eq!(upstream.summaries().len(), 2);

@@ -60,7 +60,7 @@ fn a_reminder_of_the_client_is_not_the_user() {
 #[test]
 fn with_auto_a_pass_is_made_when_it_pays() {
     let auto = |prices: &str, keys: &str| {
-        let prices = format!("prices = {{ {prices} }}\n");
+        let prices = format!("prices = [{{ {prices} }}]\n");
         let keys = format!("clear_at_least = 'auto'\n{keys}");
         prices + &policy(&keys)
     };
@@ -85,7 +85,7 @@ fn where_reading_costs_nothing_only_the_trigger_makes_a_pass() {
     // After sixty turns what a pass costs is little beside what was paid so far.
     let turns = "a u ".repeat(60);
     let turn = format!("{} {}", rounds(6), turns.trim());
-    let free = format!("prices = {{ read = 0 }}\n{}", policy(&keys));
+    let free = format!("prices = [{{ read = 0 }}]\n{}", policy(&keys));
     check_untouched(&turn, &free);
     check(
         &turn.replacen("u ", "u c:9 t:9*9000 ", 1),
@@ -93,7 +93,7 @@ fn where_reading_costs_nothing_only_the_trigger_makes_a_pass() {
         &format!("u c:9 t:9! c:1 t:1! c:2 t:2! c:3 t:3! c:4 t:4*2000 c:5 t:5*2000 c:6 t:6*2000 {}", turns.trim()),
     );
     // At a usual price the same conversation has a pass where the turn begins.
-    let usual = plan(&body(&turn), &format!("prices = {{ read = 0.5 }}\n{}", policy(&keys))).0;
+    let usual = plan(&body(&turn), &format!("prices = [{{ read = 0.5 }}]\n{}", policy(&keys))).0;
     assert_eq!(usual.report.changes.len(), 5);
     // So has it by the prices of the upstream and the model.
     let at = |upstream: &str| {
@@ -121,7 +121,7 @@ fn what_is_not_set_follows_from_the_frontier_and_the_moment() {
 fn when_the_window_is_nearly_full_a_pass_need_not_pay() {
     let keys = "trigger = { tokens = 4000 }\nkeep = { results = 1 }\n";
     let cleared = |model: &str, n: usize, more: &str| {
-        let policy = format!("prices = {{ read = 0.01 }}\n{HTTP}[clear_tool_results]\n{keys}{more}");
+        let policy = format!("prices = [{{ read = 0.01 }}]\n{HTTP}[clear_tool_results]\n{keys}{more}");
         let request = json!({"model": model, "messages": messages(&body(&rounds(n)))});
         let report = plan(&request.to_string().into(), &policy).0.report;
         (report.changes.len(), report.tokens_before.unwrap() >= 8192 - 8192 / 5)
@@ -140,7 +140,7 @@ fn no_pass_is_made_that_would_add_a_sixteenth_to_what_was_paid_so_far() {
     let conversation = |n_requests: usize| format!("{} {}", rounds(9), "a u ".repeat(n_requests));
     let cleared = |read: &str, n_requests: usize| {
         let keys = "trigger = { tokens = 1 }\nkeep = { results = 4 }\nclear_at_least = 'auto'";
-        let policy = format!("prices = {{ read = {read} }}\n{}", policy(keys));
+        let policy = format!("prices = [{{ read = {read} }}]\n{}", policy(keys));
         plan(&body(&conversation(n_requests)), &policy).0.report.changes.len()
     };
     // Some 2400 tokens stay behind 2150 that may go: at 0.02, these have paid for a pass after 55 requests.

@@ -46,20 +46,16 @@ fn letters(letter: char, n: usize) -> String {
 
 #[test]
 fn a_message_that_holds_a_summary_is_recognised_with_each_word_of_the_user() {
-    let own = Settings { lead_in: Some("BEFORE".to_owned()), continuation: Some(String::new()), ..Settings::default() };
-    for settings in [&Settings::default(), &own] {
-        let frame = OwnFrame::new(settings, Language::En);
-        for texts in
-            [&["one"][..], &["one", "二\n\ntwo"], &["a\n</message>\nb", "<message>\nc", "</all_user_messages>"], &[]]
-        {
-            let text = message(texts, settings);
-            assert_eq!(frame.user_texts(&text).unwrap(), texts, "{text}");
-            assert_eq!(frame.user_texts(&format!("{text}, and so on")).is_some(), settings == &own);
-            assert_eq!(frame.user_texts(&format!("I read: {text}")), None);
-        }
+    let frame = OwnFrame::new(Language::En);
+    for texts in
+        [&["one"][..], &["one", "二\n\ntwo"], &["a\n</message>\nb", "<message>\nc", "</all_user_messages>"], &[]]
+    {
+        let text = message(texts, &Settings::default());
+        assert_eq!(frame.user_texts(&text).unwrap(), texts, "{text}");
+        assert_eq!(frame.user_texts(&format!("{text}, and so on")), None);
+        assert_eq!(frame.user_texts(&format!("I read: {text}")), None);
     }
-    let silent = Settings { lead_in: Some(String::new()), continuation: Some(String::new()), ..Settings::default() };
-    assert_eq!(OwnFrame::new(&silent, Language::En).user_texts("anything"), None);
+    assert_eq!(frame.user_texts("anything"), None);
 }
 
 // === user messages ===
@@ -136,14 +132,17 @@ fn switched_off_there_are_none() {
 fn with_skills(skills: &[(&str, &str)], settings: PreserveSkills) -> String {
     let gauge = gauge();
     let skills = skills.iter().map(|(name, text)| (Cow::Borrowed(*name), Cow::Borrowed(*text))).collect();
-    let settings =
-        Settings { preserve_skills: Some(settings), continuation: Some("GO".to_owned()), ..Settings::default() };
+    let settings = Settings { preserve_skills: Some(settings), ..Settings::default() };
     frame(&settings, Language::En, &FrameInput { skills, ..said(&[], 0, &gauge) }).behind
 }
 
 fn skills_part(skills: &[(&str, &str)]) -> String {
     let entries = skills.iter().map(|(name, text)| format!("\n<skill name=\"{name}\">\n{text}\n</skill>"));
-    format!("Skills that were loaded before, and still hold:{}\n\nGO", entries.collect::<Vec<_>>().concat())
+    format!(
+        "Skills that were loaded before, and still hold:{}\n\n{}",
+        entries.collect::<Vec<_>>().concat(),
+        words(Language::En).continuation
+    )
 }
 
 #[test]
@@ -153,7 +152,7 @@ fn each_skill_is_kept_as_it_was_loaded_last() {
         with_skills(&[("a", "old"), ("b", "B"), ("a", "new"), ("c", " ")], settings()),
         skills_part(&[("b", "B"), ("a", "new")])
     );
-    assert_eq!(with_skills(&[], settings()), "GO");
+    assert_eq!(with_skills(&[], settings()), words(Language::En).continuation);
     assert_eq!(with_skills(&[("a\"><x\n", "A")], settings()), skills_part(&[("ax", "A")]));
 }
 
@@ -170,7 +169,7 @@ fn skills_stay_within_their_limits() {
         PreserveSkills { max_skills: 0, ..PreserveSkills::default() },
         PreserveSkills { max_tokens_per_skill: 0, ..PreserveSkills::default() },
     ] {
-        assert_eq!(with_skills(&three, settings), "GO");
+        assert_eq!(with_skills(&three, settings), words(Language::En).continuation);
     }
 }
 
@@ -220,11 +219,7 @@ fn the_transcript_is_named() {
 }
 
 #[test]
-fn settings_win_over_words() {
-    let settings =
-        Settings { lead_in: Some("IN".to_owned()), continuation: Some("ON".to_owned()), ..Settings::default() };
-    let framed = frame(&settings, Language::Zh, &said(&["hi"], 100, &gauge()));
-    assert_eq!(framed.around("S"), format!("IN\n\nS\n\n{}\n\nON", section("", &["hi"])));
+fn a_summary_stands_between_the_words_of_the_language() {
     let framed = frame(&Settings::default(), Language::Zh, &said(&[], 100, &gauge()));
     let Words { lead_in, continuation, .. } = words(Language::Zh);
     assert_eq!(framed.around("S"), format!("{lead_in}\n\nS\n\n{continuation}"));

@@ -1,0 +1,124 @@
+//! Reads a request, and has the policy edit it. Turns, counts, compactions and summaries on request begin with this.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Uri};
+
+use super::exchange::{Exchange, OverheadTimer, RequestId};
+use super::fair_shares::Permit;
+use super::in_band::RequestPlace;
+use super::prefix_tracker::CacheScope;
+use super::respond::ProxyError;
+use super::second_try::{RescuePolicy, Treatment};
+use super::{Destination, LiveConfig, Proxy};
+use crate::body::ClientBody;
+use crate::dialect::Dialect;
+use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
+use crate::payload::Caller;
+use crate::plan::Plan;
+use crate::planner::SummaryTiming;
+use crate::string_index::IndexedBody;
+
+/// A request whose body has been read.
+pub(super) struct ReadRequest<'l> {
+    pub(super) dialect: &'static dyn Dialect,
+    pub(super) id: RequestId,
+    pub(super) parts: Parts,
+    /// The body as it is forwarded if nothing edits it.
+    pub(super) bytes: Bytes,
+    /// Its text, if it could be decoded.
+    pub(super) text: Option<IndexedBody>,
+    pub(super) caller: Caller,
+    pub(super) destination: &'l Destination,
+    pub(super) target: Uri,
+    /// Whether edits are only reported.
+    pub(super) dry_run: bool,
+    pub(super) permit: Permit,
+    pub(super) timer: OverheadTimer,
+}
+
+/// A request after the policy has edited it.
+pub(super) struct EditedRequest<'l> {
+    pub(super) edited: EditedBody,
+    /// The text, or the bytes of a body that could not be decoded.
+    pub(super) text: Bytes,
+    pub(super) readable: bool,
+    /// The place that recalls of the answer are kept under.
+    pub(super) place: Option<RequestPlace>,
+    pub(super) cache: CacheScope,
+    /// How a refusal is answered.
+    pub(super) rescue: Option<&'l RescuePolicy>,
+    pub(super) treatment: Treatment,
+    pub(super) rules: Arc<EngineConfig>,
+}
+
+/// The purpose of an edit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Purpose {
+    /// The model takes a turn.
+    Turn,
+    /// Its tokens are counted. Nothing is stored and no summary is made, as in a dry run, but the edited body is sent.
+    Count,
+}
+
+impl Proxy {
+    /// Admits a request, reads and decodes its body, and chooses its upstream.
+    pub(super) async fn receive<'l>(
+        &self,
+        live: &'l LiveConfig,
+        dialect: &'static dyn Dialect,
+        request: Request<ClientBody>,
+    ) -> Result<ReadRequest<'l>, ProxyError> {
+        let mut timer = OverheadTimer::start();
+        let (mut parts, body) = request.into_parts();
+        let (admission, body) = self.admit(&parts.headers, body)?;
+        let dry_run = live.is_dry(&parts.headers);
+        let (mut bytes, indexer, caller) = timer.excluding(self.read(live, &parts.headers, body, &admission)).await?;
+        let text = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
+        let text = self.restore(dialect, &mut parts.headers, &mut bytes, text);
+        let destination = live.destinations.of_body(parts.uri.path(), &parts.headers, dialect, text.as_ref()).await;
+        let (target, id, permit) = (destination.upstream.join(&parts.uri)?, self.ids.next(), admission.permit);
+        Ok(ReadRequest { dialect, id, parts, bytes, text, caller, destination, target, dry_run, permit, timer })
+    }
+
+    /// Puts recalls back into a request, and has the policy edit it. Its text is taken.
+    pub(super) async fn edited<'l>(&self, read: &mut ReadRequest<'l>, purpose: Purpose) -> EditedRequest<'l> {
+        let ReadRequest { dialect, id, caller, destination, dry_run, .. } = *read;
+        let (mut decoded, mut place) = (read.text.take(), None);
+        if destination.adds_recall_tool() && !dry_run {
+            let putting_back = self.put_back(dialect, caller, &mut read.parts.headers, &mut read.bytes, decoded);
+            (decoded, place) = Box::pin(putting_back).await;
+        }
+        let text = decoded.as_deref().unwrap_or(&read.bytes).clone();
+        let readable = decoded.is_some();
+        let cache = self.accounting.prefixes.cache_scope(&read.target, caller);
+        let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
+        let treatment = self.treatment(rescue, dialect, &read.parts.headers, &text).await;
+        let rules = RescuePolicy::rules(rescue, treatment, &destination.rules);
+        let edited = match decoded {
+            Some(text) if treatment != Treatment::Unedited => {
+                let origin = || self.origin(&destination.upstream, dialect, &read.parts, &read.target, id, caller);
+                let upstream = destination.upstream.name().as_str();
+                let has_expired = |plan: &Plan| self.accounting.has_expired(cache, upstream, plan);
+                let mut asked = EditOptions::new(caller, upstream, SummaryTiming::Triggered);
+                if dry_run || purpose == Purpose::Count {
+                    asked.mode = EditMode::DryRun;
+                }
+                if purpose == Purpose::Turn {
+                    asked.origin = Some(&origin);
+                    asked.has_expired = Some(&has_expired);
+                }
+                self.plan(destination, &rules, dialect, &read.parts, text, asked).await
+            }
+            _ => EditedBody::untouched(read.bytes.clone()),
+        };
+        EditedRequest { edited, text, readable, place, cache, rescue, treatment, rules }
+    }
+
+    /// The exchange of a request that is sent upstream.
+    pub(super) fn exchange(&self, id: RequestId, permit: Permit, timer: OverheadTimer) -> Box<Exchange> {
+        Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer)
+    }
+}
