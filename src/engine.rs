@@ -233,9 +233,7 @@ impl EditedBody {
 
     /// Whether the body differs from the one that came in.
     pub fn changed(&self) -> bool {
-        self.report
-            .as_ref()
-            .is_some_and(|report| !report.changes.is_empty() || report.adds_tool || report.requests_cache)
+        self.report.as_ref().is_some_and(|report| report.has_edits() || report.adds_tool)
     }
 
     /// Whether the tool is added by which the model reads what was taken out.

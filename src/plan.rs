@@ -300,7 +300,13 @@ impl Report {
                 None => counts.push((change.edit, 1)),
             }
         }
+        counts.extend(self.requests_cache.then_some(("cache", 1)));
         counts
+    }
+
+    /// Whether an edit changed something.
+    pub fn has_edits(&self) -> bool {
+        !self.changes.is_empty() || self.requests_cache
     }
 }
 

@@ -182,7 +182,7 @@ fn describe_edits(config: &Config) -> String {
                 let pays = if settings.at_least() == Some(AtLeast::Auto) { ", if that pays" } else { "" };
                 format!("clear old results from {}{pays}", describe_trigger(&settings.trigger, settings.moment()))
             }
-            EditName::DeduplicateToolResults => "point to lines that are in sight already".to_owned(),
+            EditName::DeduplicateToolResults => "point to repeated lines".to_owned(),
             EditName::RequestPromptCache => "ask for prompt caches".to_owned(),
             EditName::Summarize => {
                 let calls = match &config.summarize.model {
@@ -215,7 +215,7 @@ fn describe_condition(condition: &Condition) -> String {
     let messages = condition.messages.map(|n| format!("{} messages", grouped(n)));
     let part = condition.fraction.map(|part| format!("{} % of the window", part.of(100)));
     let all: Vec<_> = [tokens, messages, part].into_iter().flatten().collect();
-    all.join(" and ")
+    all.join(" and ") + if condition.without_window { " where the window is unknown" } else { "" }
 }
 
 /// Where the originals are stored, and for how long.

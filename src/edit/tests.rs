@@ -21,7 +21,7 @@ use crate::{
     handler::NoAnswers,
     payload::Keys,
     plan::{Action, Plan, Sizes},
-    planner::{PlanSettings, Policy},
+    planner::{EditName, PlanSettings, Policy},
     span::splice,
     string_index::StringIndex,
     summary::{NoSummaries, SummaryIndex},
@@ -163,7 +163,12 @@ impl Default for World<'_> {
 
 impl World<'_> {
     pub(super) fn plan(&self, body: &Bytes, policy: &str) -> (Plan, Bytes) {
-        let settings: PlanSettings = toml::from_str(policy).unwrap();
+        let mut settings: PlanSettings = toml::from_str(policy).unwrap();
+        // Texts of these tests are all alike.
+        settings
+            .policy
+            .edits
+            .retain(|edit| *edit != EditName::DeduplicateToolResults || policy.contains("deduplicate"));
         let keys = Keys::new([0; 32]);
         let strings = StringIndex::of_all(body, 61);
         let context = PlanContext {

@@ -28,9 +28,16 @@ fn edits_have_the_names_of_their_tables() {
         "[summarize]\ntrigger = { tokens = 9 }\n[filter_tool_calls]\n[truncate_tool_results]\n[clear_tool_results]",
     );
     let names: Vec<_> = planner.policy.names().collect();
-    let all = ["patch_tool_calls", "truncate_tool_results", "filter_tool_calls", "clear_tool_results", "summarize"];
-    assert!(all.iter().all(|name| names.contains(name)), "{names:?}");
-    assert_eq!(names.len(), all.len(), "{names:?}");
+    let all = [
+        "patch_tool_calls",
+        "filter_tool_calls",
+        "truncate_tool_results",
+        "clear_tool_results",
+        "deduplicate_tool_results",
+        "summarize",
+        "request_prompt_cache",
+    ];
+    assert_eq!(names, all);
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl EditEvents {
         edited: &EditedBody,
         dry_run: bool,
     ) -> Option<Self> {
-        let report = edited.report.as_ref().filter(|report| !report.changes.is_empty())?;
+        let report = edited.report.as_ref().filter(|report| report.has_edits())?;
         let edits = Edits::of(report, dry_run);
         let this = Self { events: events.clone(), request_id, caller, edits, sent: Instant::now() };
         this.publish(EventKind::EditBefore(this.edits.clone()));

@@ -335,8 +335,8 @@ async fn a_compaction_of_the_upstream_goes_back_as_it_is() {
         "data: {{\"type\":\"response.output_item.done\",\"item\":{}}}\n\n",
         r#"{"type": "compaction","encrypted_content":"gAAA"}"#
     );
-    for lines in ["responses.compact = \"auto\"", ""] {
-        let mut scene = Scene::with(lines).await;
+    for lines in ["responses.compact = \"auto\"\n", ""] {
+        let mut scene = Scene::with(&format!("{lines}deduplicate_tool_results.min_lines = 999")).await;
         let turn = triggered(r#","stream":true"#);
         scene.client.send(post(TURN, &[KEY], &turn)).await;
         let mut call = scene.upstream.request().await;

@@ -96,7 +96,8 @@ impl Request<'_> {
         let new = self.items.iter().rev().take_while(|item| !of_model(item));
         for item in new {
             let Item::Result { id, text } = item else { continue };
-            let is_cut = self.changed(id).any(|action| matches!(action, Action::Truncate { .. }));
+            let is_cut =
+                self.changed(id).any(|action| matches!(action, Action::Truncate { .. } | Action::Deduplicate { .. }));
             assert!(self.shows(text) || is_cut, "{id} was not read\n{self}");
             assert!(!self.changed(id).any(|action| matches!(action, Action::Clear { .. })), "{self}");
         }

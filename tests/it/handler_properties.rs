@@ -20,7 +20,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::reductions::{STICKY, message_of, requests, touched};
+use crate::reductions::{STICKY, message_of, requests, taken};
 use crate::support::{
     bodies::elements,
     conversations::{body, damaged, layout, long_steps},
@@ -130,7 +130,7 @@ proptest! {
         for end in requests(&messages) {
             let (plan, output) = rig.plan(&body(&layout, &messages[..end]));
             if let Some((end_before, first, first_output)) = before {
-                prop_assert!(touched(&first).is_subset(&touched(&plan)), "{}\n{}\n{}", policy, first, plan);
+                prop_assert!(taken(&first).is_subset(&taken(&plan)), "{}\n{}\n{}", policy, first, plan);
                 let old = |plan: &Plan| -> Vec<Action> {
                     let actions = plan.report.changes.iter().map(|change| change.action);
                     actions.filter(|action| message_of(*action).is_some_and(|message| message < end_before)).collect()

@@ -25,19 +25,19 @@ use crate::support::{Abridge, OPERATOR, Setup, binary, post, request};
 /// Settings, and the edits that change something under them.
 const POLICIES: [(&str, &[&str]); 11] = [
     // By default nothing is cleared before it has paid for that.
-    ("", &["patch", "truncate"]),
-    ("clear_tool_results.when = 'any'", &["patch", "truncate", "clear"]),
+    ("", &["patch", "truncate", "deduplicate"]),
+    ("clear_tool_results.when = 'any'", &["patch", "truncate", "clear", "deduplicate"]),
     ("preset = \"eino\"", &["patch", "truncate", "clear"]),
     ("preset = \"langchain\"\ntokens.counter = \"estimate\"", &["patch", "clear"]),
     ("preset = \"agno\"\ntokens.counter = \"estimate\"\nfilter_tool_calls.max_tool_calls = 1", &["patch", "filter"]),
     (
         "models = [{ match = \"*\", context_window = 5000 }]\ntokens.counter = \"estimate\"\n\
          clear_tool_results = { when = 'any', trigger = { fraction = 0.02 }, keep = { results = 0 }, clear_tool_inputs = true }",
-        &["patch", "truncate", "clear"],
+        &["patch", "truncate", "clear", "deduplicate"],
     ),
     (
         "tokens.counter = \"estimate\"\nclear_tool_results = { when = 'any', trigger = { tokens = 100 }, keep = { results = 1 } }",
-        &["patch", "truncate", "clear"],
+        &["patch", "truncate", "clear", "deduplicate"],
     ),
     (
         "store.enabled = false\ntokens.counter = \"estimate\"\ntruncate_tool_results.max_bytes = 250\n\

@@ -35,7 +35,7 @@ async fn the_startup_output_has_at_most_eight_lines() {
         (1, "abridge: operators at http://127.0.0.1:"),
         (
             3,
-            "clear old results from 80,000 tokens or 50 % of the window on, sooner where a user's turn begins, if that pays; summarise from 160,000 tokens",
+            "clear old results from 80,000 tokens or 50 % of the window on, sooner where a user's turn begins, if that pays; point to repeated lines; summarise from 80 % of the window or 160,000 tokens where the window is unknown on",
         ),
         (4, "store.redb for 3d after their last use, 4GiB at most"),
         (5, "house-* = 16,000, well-known models by name, others as the upstream's /models says"),

@@ -78,13 +78,22 @@ impl TextLines {
     /// The lines of a text.
     pub(super) fn of(text: &str) -> Self {
         let mut start = 0;
-        let line = |line: &str| {
-            let hash = (!is_pointer(line)).then(|| hash(said(line)));
-            let begins = start;
+        let (mut before, mut lines) = (None, text.split_inclusive('\n').peekable());
+        let mut found = Vec::new();
+        while let Some(line) = lines.next() {
+            let number = number(line).map(|(number, _)| number);
+            let follows = number.is_some() && number == before;
+            before = number.map(|number| number + 1);
+            let mut precedes =
+                || lines.peek().and_then(|next| self::number(next)).is_some_and(|(next, _)| Some(next) == before);
+            let said = match self::number(line).filter(|_| follows || precedes()) {
+                Some((_, said)) => said,
+                None => line.trim_end(),
+            };
+            found.push(Line { hash: (!is_pointer(line)).then(|| hash(said)), start });
             start += line.len();
-            Line { hash, start: begins }
-        };
-        Self { lines: text.split_inclusive('\n').map(line).collect(), len: text.len() }
+        }
+        Self { lines: found.into(), len: text.len() }
     }
 
     /// Whether one of the lines is a pointer.
@@ -98,15 +107,13 @@ impl TextLines {
     }
 }
 
-/// What a line says: no number with an arrow, a colon, a bar or a tab behind it, as tools put before the lines of files, and no
-/// blanks behind it.
-fn said(line: &str) -> &str {
-    let line = line.trim_end();
+/// The number before a line with an arrow, a colon, a bar or a tab behind it, as tools put before the lines of files, and what
+/// the line says. It is one where the next line or the one before is numbered on.
+fn number(line: &str) -> Option<(u32, &str)> {
     let numbered = line.trim_start();
-    let behind = numbered.trim_start_matches(|c: char| c.is_ascii_digit());
-    let is_number = behind.len() < numbered.len();
-    let marks = ['→', ':', '|', '\t'];
-    behind.strip_prefix(marks).filter(|_| is_number).unwrap_or(line)
+    let said = numbered.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number = numbered.strip_suffix(said)?.parse().ok()?;
+    Some((number, said.strip_prefix(['→', ':', '|', '\t'])?.trim_end()))
 }
 
 /// Whether a line is a pointer of ours, which is like no other line.
@@ -136,6 +143,7 @@ mod tests {
             assert_eq!(hashes(same), plain, "{same}");
         }
         assert_ne!(hashes("fn main() {\n  go();\n}\n"), plain, "other blanks before a line");
+        assert_ne!(hashes("7: one\n7: two\n7: three\n"), hashes("8: one\n8: two\n8: three\n"), "no numbers of lines");
         assert_eq!(hashes("[9 lines left out here: lines 1 to 9 of x]\n"), [None]);
         let lines = TextLines::of("a\nbc\n\nd");
         assert_eq!((0..6).map(|line| lines.start(line)).collect::<Vec<_>>(), [0, 2, 5, 6, 7, 7]);

@@ -175,23 +175,26 @@ impl Wanted {
     }
 }
 
-/// The windows of so many lines, each with the number of its first line.
+/// The windows of so many lines, each with the number of its first line; none of those whose lines are all the same, as blank
+/// ones are, which stand anywhere.
 fn windows(lines: &[Line], n: usize) -> impl Iterator<Item = (usize, u64)> {
     const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
     let leaving = (0..n).fold(1_u64, |power, _| power.wrapping_mul(BASE));
     let (mut hash, mut since) = (0_u64, 0);
+    let (mut before, mut n_same) = (None, 0);
     lines.iter().enumerate().filter_map(move |(at, line)| {
         let Some(new) = line.hash else {
             (hash, since) = (0, 0);
             return None;
         };
         since += 1;
+        n_same = if before.replace(new) == Some(new) { n_same + 1 } else { 1 };
         hash = hash.wrapping_mul(BASE).wrapping_add(new.get());
         if since > n {
             let old = lines.get(at - n).and_then(|line| line.hash).map_or(0, std::num::NonZeroU64::get);
             hash = hash.wrapping_sub(old.wrapping_mul(leaving));
         }
-        (since >= n).then(|| (at + 1 - n, hash ^ (hash >> 29)))
+        (since >= n && n_same < n).then(|| (at + 1 - n, hash ^ (hash >> 29)))
     })
 }
 
@@ -359,6 +362,7 @@ mod tests {
         assert_eq!(hashes(&["x", "c", "d", "e"], 3)[1].1, all[2].1);
         assert_ne!(hashes(&["d", "c", "e"], 3)[0].1, all[2].1, "another order");
         assert_eq!(hashes(&["a", "b"], 3), []);
+        assert_eq!(hashes(&["a", "a", "a", "a", "b"], 3).iter().map(|(first, _)| *first).collect::<Vec<_>>(), [2]);
         let pointer = "[4 lines left out here: lines 1 to 4 of x]";
         assert_eq!(hashes(&["a", "b", pointer, "c", "d", "e"], 3), [(3, all[2].1)]);
     }

@@ -166,7 +166,7 @@ impl Default for Settings {
         let tokens = Condition { tokens: Some(160_000), without_window: true, ..Condition::default() };
         let window = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
         Self {
-            trigger: Trigger(vec![tokens, window]),
+            trigger: Trigger(vec![window, tokens]),
             when: Moment::default(),
             keep: Keep::Rounds(1),
             mode: Mode::Blocking,

@@ -45,7 +45,7 @@ impl Exchange {
         }
         let report = edit.report.as_deref();
         let model = report.and_then(|report| report.model.clone()).unwrap_or_default();
-        let edited = report.filter(|report| !report.changes.is_empty());
+        let edited = report.filter(|report| report.has_edits());
         let mut figures = Figures {
             requests: 1,
             edited: u64::from(edited.is_some()),
