@@ -74,6 +74,15 @@ const ENTRY_BYTES: u64 = 256;
 /// So many of the newest messages may be new for what was decided before to be found.
 const MAX_NEW: usize = 32;
 
+/// A longer message, in bytes, has no pointers and is the source of none.
+const MAX_MESSAGE: usize = 1 << 20;
+
+/// Messages behind so many bytes of results and calls have no pointers: no context window takes as much.
+const MAX_TEXTS: usize = 4 << 20;
+
+/// A window of lines begins no run if all but its last line have fewer bytes.
+const LEAST_WINDOW: usize = 24;
+
 /// A cut of fewer bytes is not worth a pointer.
 const LEAST_CUT: usize = 200;
 
@@ -194,7 +203,8 @@ fn windows(lines: &[Line], n: usize) -> impl Iterator<Item = (usize, u64)> {
             let old = lines.get(at - n).and_then(|line| line.hash).map_or(0, std::num::NonZeroU64::get);
             hash = hash.wrapping_sub(old.wrapping_mul(leaving));
         }
-        (since >= n && n_same < n).then(|| (at + 1 - n, hash ^ (hash >> 29)))
+        let first = lines.get((at + 1).saturating_sub(n)).map_or(0, |first| first.start);
+        (since >= n && n_same < n && line.start - first >= LEAST_WINDOW).then(|| (at + 1 - n, hash ^ (hash >> 29)))
     })
 }
 
@@ -215,7 +225,7 @@ impl DeduplicateToolResults {
 
     /// The messages with lines, in order.
     fn items(&self, draft: &Draft<'_>) -> Vec<Item> {
-        let mut beginning = Fingerprint::default();
+        let (mut beginning, mut n_bytes) = (Fingerprint::default(), 0);
         let mut items = Vec::new();
         for (index, unit) in draft.conversation().indexed_units() {
             if !draft.is_in_sight(index) {
@@ -229,7 +239,11 @@ impl DeduplicateToolResults {
                 Role::Tool if !draft.is_for_program(index) => None,
                 _ => continue,
             };
-            if unit.span.len() >= self.settings.min_bytes {
+            if (self.settings.min_bytes..=MAX_MESSAGE).contains(&unit.span.len()) {
+                n_bytes += unit.span.len();
+                if n_bytes > MAX_TEXTS {
+                    break;
+                }
                 items.push(Item { unit: index, calls, known_as, beginning });
             }
         }
@@ -355,13 +369,15 @@ mod tests {
 
     #[test]
     fn windows_are_the_same_wherever_the_lines_stand() {
-        let text = |lines: &[&str]| TextLines::of(&lines.join("\n"));
+        let line = |line: &&str| if line.len() > 1 { (*line).to_owned() } else { format!("a longer line with {line}") };
+        let text = |lines: &[&str]| TextLines::of(&lines.iter().map(line).collect::<Vec<_>>().join("\n"));
         let hashes = |lines: &[&str], n: usize| windows(&text(lines).lines, n).collect::<Vec<_>>();
         let all = hashes(&["a", "b", "c", "d", "e", "f"], 3);
         assert_eq!(all.iter().map(|(first, _)| *first).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert_eq!(hashes(&["x", "c", "d", "e"], 3)[1].1, all[2].1);
         assert_ne!(hashes(&["d", "c", "e"], 3)[0].1, all[2].1, "another order");
         assert_eq!(hashes(&["a", "b"], 3), []);
+        assert_eq!(hashes(&["{{", "}}", "]]"], 3), [], "too short");
         assert_eq!(hashes(&["a", "a", "a", "a", "b"], 3).iter().map(|(first, _)| *first).collect::<Vec<_>>(), [2]);
         let pointer = "[4 lines left out here: lines 1 to 4 of x]";
         assert_eq!(hashes(&["a", "b", pointer, "c", "d", "e"], 3), [(3, all[2].1)]);

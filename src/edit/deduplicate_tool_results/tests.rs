@@ -175,6 +175,26 @@ fn short_runs_and_tools_that_are_excluded_stay() {
     assert!(is_whole(&large[2], &rounds[2]));
 }
 
+#[test]
+fn what_stands_behind_four_mebibytes_has_no_pointers_and_what_stands_before_keeps_them() {
+    let planner = planner_from_toml("policy.edits = ['deduplicate_tool_results']\nrecall.via = 'none'").unwrap();
+    let sent = |rounds: &[Round]| results(PATHS[0], &planned(&planner, PATHS[0], &conversation(PATHS[0], rounds)).1);
+    let other = |n: usize| round("Bash", json!({"command": n}), lines(&format!("other {n}"), 0..3000));
+    let again = |n: usize| round("Read", read(&format!("{n}.rs")), lines("a", 0..30));
+    let mut rounds = vec![again(0), again(1)];
+    rounds.extend((0..10).map(other));
+    rounds.push(again(2));
+    assert!(sent(&rounds)[12].contains("28 lines left out"));
+    rounds.truncate(12);
+    rounds.extend((10..22).map(other));
+    rounds.push(again(2));
+    let n_bytes: usize = rounds.iter().map(|round| round.result.len()).sum();
+    assert!(n_bytes > 4 << 20, "{n_bytes}");
+    let sent = sent(&rounds);
+    assert!(sent[1].contains("28 lines left out"), "{}", sent[1]);
+    assert!(is_whole(&sent[24], &rounds[24]));
+}
+
 /// What a pass clears is put back where a pointer stood for it.
 #[test]
 fn the_text_is_back_where_its_source_is_cleared() {
