@@ -98,6 +98,7 @@ pub struct OffloadedPayload {
 }
 
 /// What was, or would be, done to one request. It holds names and numbers and nothing of what the messages say.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Report {
     /// The model that is asked.

@@ -19,7 +19,7 @@
 //! call that is made again, or that reads a file again, after one with pointers stays whole; so does the read of a file behind an
 //! edit of it that failed.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -116,7 +116,7 @@ impl DeduplicateToolResults {
     /// What the call of a result does with files.
     fn file_use(&self, draft: &Draft<'_>, unit: UnitIndex) -> Option<FileUse> {
         let call = draft.pairing().answered_block(unit)?;
-        let arguments = || draft.arguments(call).map(|arguments| arguments.into_owned());
+        let arguments = || draft.arguments(call).map(Cow::into_owned);
         file_use::of_call(&self.tools, draft.conversation().tool_name(call), arguments)
     }
 
@@ -183,7 +183,7 @@ impl DeduplicateToolResults {
     }
 
     fn file_of(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<String> {
-        let arguments = || draft.arguments(call).map(|arguments| arguments.into_owned());
+        let arguments = || draft.arguments(call).map(Cow::into_owned);
         let path = match file_use::of_call(&self.tools, draft.conversation().tool_name(call), arguments)? {
             FileUse::Read { path, .. } => path,
             FileUse::Edit(paths) => paths.into_iter().next()?,

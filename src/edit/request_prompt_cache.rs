@@ -68,6 +68,8 @@ impl Edit for RequestPromptCache {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_types, reason = "bodies are written here")]
+
     use bytes::Bytes;
     use serde_json::{Value, json};
 
@@ -99,8 +101,8 @@ mod tests {
         let marked =
             json!({"model": "m", "messages": [ask], "tools": [{"name": "t", "cache_control": {"type": "ephemeral"}}]});
         let short = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": tools});
-        let lone = json!({"model": "m", "messages": [ask]});
-        for body in [&marked, &short, &lone] {
+        let question = json!({"model": "m", "messages": [ask]});
+        for body in [&marked, &short, &question] {
             assert_eq!(sent(host, "/v1/messages", body), format!(" {body}"));
         }
         assert_eq!(sent("example.com", "/v1/messages", &with_tools), format!(" {with_tools}"));

@@ -116,11 +116,12 @@ fn clear_too_many(limits: &MediaLimits, images: &mut [Images], n_read: usize, n_
     let bytes = |images: &[Images]| n_bytes.saturating_sub(sum(images, true, |images| images.n_bytes));
     let n_before = sum(images, true, |_| 1);
     let too_many = [count(images) > limits.many, count(images) > limits.images, bytes(images) > limits.body];
-    for n in 0..n_read.min(images.len()) {
-        let leaves = (too_many[0] && images[n].is_large)
-            || (too_many[1] && count(images) > LEFT_IMAGES.of(limits.images))
-            || (too_many[2] && bytes(images) > LEFT_BYTES.of(limits.body));
-        images[n].is_cleared |= leaves && images[n].is_result;
+    let [too_many_at_once, too_many_images, too_many_bytes] = too_many;
+    for n in 0..n_read {
+        let has_too_many = (too_many_images && count(images) > LEFT_IMAGES.of(limits.images))
+            || (too_many_bytes && bytes(images) > LEFT_BYTES.of(limits.body));
+        let Some(oldest) = images.get_mut(n) else { break };
+        oldest.is_cleared |= oldest.is_result && (has_too_many || (too_many_at_once && oldest.is_large));
     }
     sum(images, true, |_| 1) > n_before
 }

@@ -175,12 +175,14 @@ impl Wanted {
 
     fn add(&mut self, window: u64) {
         let (word, bit) = Self::place(window);
-        self.0[word] |= bit;
+        if let Some(word) = self.0.get_mut(word) {
+            *word |= bit;
+        }
     }
 
     fn may_have(&self, window: u64) -> bool {
         let (word, bit) = Self::place(window);
-        self.0[word] & bit != 0
+        self.0.get(word).is_some_and(|word| word & bit != 0)
     }
 }
 
@@ -252,12 +254,12 @@ impl DeduplicateToolResults {
 
     /// The pointers of all results, those of the first `n_known` messages being known.
     fn decide_new(&self, draft: &Draft<'_>, items: &[Item], n_known: usize, known: &[Decided]) -> Vec<Decided> {
-        let least = self.settings.min_lines;
+        let min_lines = self.settings.min_lines;
         let mut wanted = Wanted::new();
         let mut last = 0;
         for (n, item) in items.iter().enumerate().skip(n_known).filter(|(_, item)| item.calls.is_none()) {
             let texts = self.texts(draft, item);
-            let mut windows = texts.iter().flat_map(|text| windows(&text.lines, least)).peekable();
+            let mut windows = texts.iter().flat_map(|text| windows(&text.lines, min_lines)).peekable();
             if windows.peek().is_some() || texts.iter().any(TextLines::has_pointers) {
                 last = n;
             }
@@ -273,7 +275,7 @@ impl DeduplicateToolResults {
             for (text, lines) in texts.iter().enumerate() {
                 for range in Decided::in_sight(of_this, text, lines.lines.len()) {
                     let in_sight = lines.lines.get(range.clone()).unwrap_or_default();
-                    for (at, window) in windows(in_sight, least).filter(|(_, window)| wanted.may_have(*window)) {
+                    for (at, window) in windows(in_sight, min_lines).filter(|(_, window)| wanted.may_have(*window)) {
                         let place = Place { item: n, text, line: range.start + at, end: range.end };
                         index.entry(window).or_insert(place);
                     }
@@ -311,9 +313,9 @@ impl DeduplicateToolResults {
 
     /// The runs of a text that stand elsewhere.
     fn runs(&self, draft: &Draft<'_>, n: usize, text: &TextLines, index: &Index, items: &[Item]) -> Vec<Run> {
-        let least = self.settings.min_lines;
+        let min_lines = self.settings.min_lines;
         let (mut runs, mut from) = (Vec::new(), 0);
-        for (first, window) in windows(&text.lines, least) {
+        for (first, window) in windows(&text.lines, min_lines) {
             let Some(place) = index.get(&window).filter(|_| first >= from) else { continue };
             let Some(item) = items.get(place.item) else { continue };
             let texts = self.texts(draft, item);
@@ -324,7 +326,7 @@ impl DeduplicateToolResults {
                 here.zip(there).take_while(|(here, there)| here.hash.is_some() && here.hash == there.hash).count();
             let last = (first + n_lines).saturating_sub(1);
             let cut = text.start(first + 1)..text.start(last);
-            if n_lines < least
+            if n_lines < min_lines
                 || text.start(last + 1) - text.start(first) < self.settings.min_bytes
                 || cut.len() < LEAST_CUT
             {

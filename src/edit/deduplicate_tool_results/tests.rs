@@ -1,4 +1,5 @@
 //! Pointers to lines that are in sight, in all dialects.
+#![expect(clippy::disallowed_types, reason = "bodies are written here")]
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -25,11 +26,13 @@ fn round(tool: &'static str, arguments: Value, result: impl Into<String>) -> Rou
 
 /// So many lines of a file.
 fn lines(file: &str, n: std::ops::Range<usize>) -> String {
-    n.map(|n| format!("    let value_{n} = compute(\"{file}\", {n}); // what it says, in so many words\n")).collect()
+    let line = |n| format!("    let value_{n} = compute(\"{file}\", {n}); // what it says, in so many words\n");
+    n.map(line).collect::<Vec<_>>().concat()
 }
 
 fn numbered(text: &str) -> String {
-    text.lines().enumerate().map(|(n, line)| format!("{:>6}→{line}\n", n + 1)).collect()
+    let line = |(n, line)| format!("{:>6}→{line}\n", n + 1);
+    text.lines().enumerate().map(line).collect::<Vec<_>>().concat()
 }
 
 /// The items of a conversation with these rounds.

@@ -1,4 +1,5 @@
 //! Images that an upstream takes no more of.
+#![expect(clippy::disallowed_types, reason = "bodies are written here")]
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;

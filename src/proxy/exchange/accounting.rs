@@ -301,7 +301,7 @@ impl EditState {
     }
 
     fn outcome(&self, readable: bool) -> Outcome {
-        let changes = self.report.as_deref().map(|report| report.has_edits());
+        let changes = self.report.as_deref().map(crate::plan::Report::has_edits);
         match changes {
             Some(true) if self.dry_run => Outcome::WouldBeEdited,
             Some(true) => Outcome::Edited,
