@@ -90,7 +90,7 @@ def small_request(calls_with_results, **fields):
         function = {"name": "run_shell", "arguments": json.dumps({"command": f"cargo test -p part_{n}"})}
         messages.append({"role": "assistant", "content": None, "tool_calls": [{"id": f"call_{n}", "type": "function", "function": function}]})
         if n < calls_with_results:
-            text = 'test planner::keeps_the_last_rounds ... ok\nerror[E0308]: expected `"a"`, found `&[u8]`\n' * 4
+            text = f'test planner::keeps_the_last_round{n} ... ok\nerror[E030{n}]: expected `"a"`, found `&[u8]`\n' * 4
             messages.append({"role": "tool", "tool_call_id": f"call_{n}", "content": text})
     parameters = {"type": "object", "properties": {"command": {"type": "string"}}}
     tools = [{"type": "function", "function": {"name": "run_shell", "parameters": parameters}}]

@@ -109,11 +109,13 @@ pub(crate) fn result(id: &str, text: &str) -> Result<String> {
     Ok(format!(r#",{{"role":"tool","tool_call_id":"{id}","content":{}}}"#, quoted(text)?))
 }
 
-/// Log-like text of a half to one and a quarter times `bytes`.
+/// Log-like text of a half to one and a quarter times `bytes`, whose lines are not repeated elsewhere.
 pub(crate) fn log(random: &mut Random, bytes: usize) -> String {
     let wanted = bytes / 2 + random.below(bytes * 3 / 4);
     let mut text = String::with_capacity(wanted + 128);
     while text.len() < wanted {
+        text.push_str(&random.next().to_string());
+        text.push(' ');
         text.push_str(LINES.get(random.below(LINES.len())).copied().unwrap_or_default());
     }
     text
