@@ -34,6 +34,8 @@ const STICKY: &str =
 const AT_ONCE: &str = "clear_tool_results = { when = 'any', trigger = { tokens = 40000 }, keep = { results = 3 }, keep_reads = 0, clear_at_least = 0 }";
 const SLIDING: &str = "clear_tool_results = { trigger = { tokens = 40000 }, keep = { results = 3 }, keep_reads = 0, frontier = \"sliding\" }";
 const NONE: &str = "policy.edits = []";
+/// The edits of the others: pointers change what a trigger is compared with, and have tests of their own.
+const EDITS: &str = "policy.edits = ['patch_tool_calls', 'truncate_tool_results', 'clear_tool_results', 'summarize']\n";
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -211,7 +213,8 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
 }
 
 fn candidate(name: &str, settings: &str) -> Result<PolicyUnderTest, Failed> {
-    Ok(PolicyUnderTest { name: name.to_owned(), planners: Routes::only(Planner::new(toml::from_str(settings)?)) })
+    let settings = if settings == NONE { settings.to_owned() } else { format!("{EDITS}{settings}") };
+    Ok(PolicyUnderTest { name: name.to_owned(), planners: Routes::only(Planner::new(toml::from_str(&settings)?)) })
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
