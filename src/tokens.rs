@@ -2,7 +2,7 @@
 //!
 //! Counting costs some 10 ns a byte, so nothing is counted twice: counts are remembered by the hash of what was counted, and
 //! a conversation that comes again with a new tail costs that tail. The vocabularies are compiled in, and built when the
-//! first text is counted, which takes 0.05 s: count on a thread that may block, or [`Meter::load`] first.
+//! first text is counted, which takes 0.05 s: count on a thread that may block.
 //!
 //! Every count here is an estimate made of published rules; what an upstream reports as usage is the truth to compare with.
 //! One thing is certain, and planners rely on it: **nothing counts more tokens than it has bytes of raw JSON.** So a body
