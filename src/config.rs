@@ -122,13 +122,13 @@ pub struct Config {
     pub truncate_tool_results: truncate_tool_results::Settings,
     /// The edit that replaces old results with placeholders when the conversation is large.
     pub clear_tool_results: clear_tool_results::Settings,
-    /// The edit that points to lines that are in sight already.
+    /// The edit that replaces repeated lines with pointers to them.
     pub deduplicate_tool_results: deduplicate_tool_results::Settings,
     /// The edit that replaces old messages with a summary when the conversation is larger still. A summary is made by a
     /// call to a model, by default the model and the upstream of the request, with the client's key. Leave
     /// `"summarize"` out of `policy.edits` to have no such calls.
     pub summarize: summarize::Settings,
-    /// The edit that asks for the prompt cache.
+    /// The edit that asks Anthropic's API for its automatic prompt cache where a client marks nothing.
     pub request_prompt_cache: request_prompt_cache::Settings,
     /// Settings of single tools, by name or pattern (`*` stands for any characters, `?` for one). They win over the
     /// settings of the edits. A table sets only the keys that it names; for each key, the most specific table that

@@ -256,6 +256,12 @@ pub trait Dialect: Debug + Send + Sync {
     /// client's tools are marked so: servers refuse a mixture. The bytes are always the same.
     fn recall_tool(&self, strict: bool) -> Bytes;
 
+    /// The member of a request that asks the API for its automatic prompt cache, with a comma, and where it goes; none if the
+    /// API has none.
+    fn prompt_cache_request(&self, _body: &[u8]) -> Option<BytesAt> {
+        None
+    }
+
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
 

@@ -23,7 +23,7 @@ use bytes::Bytes;
 
 use crate::conversation::index::index;
 use crate::conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex};
-use crate::dialect::{Dialect, Entries, Switch};
+use crate::dialect::{BytesAt, Dialect, Entries, Switch};
 use crate::language::Language;
 use crate::payload::{ChainKey, PayloadName};
 use crate::plan::{Action, Change, Need, Regrets, Sizes, SkipReason, SkippedChange};
@@ -137,8 +137,8 @@ pub struct Draft<'a> {
     drops: Option<Switch>,
     /// The last model call before which what was sent is another now.
     prefix_changed: UnitIndex,
-    /// Whether a mark is added that asks for the prompt cache.
-    requests_cache: bool,
+    /// The mark that is added to ask for the prompt cache.
+    cache_request: Option<BytesAt>,
     /// The units of the model, for those that ask.
     of_model: OnceCell<Vec<UnitIndex>>,
     /// The units that entries with reasoning have left.
@@ -231,7 +231,7 @@ impl<'a> Draft<'a> {
             reasoning: ReasoningMode::Keep,
             drops: None,
             prefix_changed: UnitIndex::default(),
-            requests_cache: false,
+            cache_request: None,
             of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
             dropped_rows: BTreeMap::new(),

@@ -64,7 +64,7 @@ pub struct PlanSettings {
     pub truncate_tool_results: truncate_tool_results::Settings,
     /// The edit that clears old results.
     pub clear_tool_results: clear_tool_results::Settings,
-    /// The edit that points to lines that are in sight already.
+    /// The edit that replaces repeated lines with pointers to them.
     pub deduplicate_tool_results: deduplicate_tool_results::Settings,
     /// The edit that puts a summary in place of old messages.
     pub summarize: summarize::Settings,
@@ -90,8 +90,7 @@ pub struct PlanSettings {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The edits that run, in this order, each at most once. An edit that is not listed is off. The goal `"careful"` has no
-    /// `"deduplicate_tool_results"`, where this is not set.
+    /// The edits that run, in this order, each at most once. An edit that is not listed is off.
     pub edits: Vec<EditName>,
     /// What `clear_tool_results` aims at: its `trigger`, `keep` and `keep_reads` where they are not set. The
     /// documentation of policies has the figures.
@@ -136,8 +135,8 @@ pub enum EditName {
     TruncateToolResults,
     /// Replaces old results with placeholders.
     ClearToolResults,
-    /// Replaces lines of results that stand in an earlier message with pointers to them. It runs after the edits above,
-    /// wherever it stands in the list.
+    /// Replaces lines of results that an earlier message has with pointers to them. It runs after the edits above, whatever
+    /// its place in the list.
     DeduplicateToolResults,
     /// Replaces old messages with a summary.
     Summarize,
@@ -288,7 +287,7 @@ impl Policy {
                 names.push(name);
             }
         }
-        // It points only to what the others leave.
+        // Pointers lead to messages that the other edits have left as they came.
         if let Some(at) = names.iter().position(|name| *name == EditName::DeduplicateToolResults) {
             let edit = names.remove(at);
             let end = names

@@ -34,7 +34,7 @@ const STICKY: &str =
 const AT_ONCE: &str = "clear_tool_results = { when = 'any', trigger = { tokens = 40000 }, keep = { results = 3 }, keep_reads = 0, clear_at_least = 0 }";
 const SLIDING: &str = "clear_tool_results = { trigger = { tokens = 40000 }, keep = { results = 3 }, keep_reads = 0, frontier = \"sliding\" }";
 const NONE: &str = "policy.edits = []";
-/// The edits of the others: pointers change what a trigger is compared with, and have tests of their own.
+/// The edits of the others: pointers would change the tokens that a trigger is compared with, and are tested elsewhere.
 const EDITS: &str = "policy.edits = ['patch_tool_calls', 'truncate_tool_results', 'clear_tool_results', 'summarize']\n";
 
 fn main() -> ExitCode {

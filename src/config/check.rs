@@ -76,7 +76,7 @@ impl Checker<'_> {
         let tool = &self.config.recall.tool;
         self.within(&["recall", "tool", "rounds"], tool.rounds, 1..=64)?;
         let min_lines = self.config.deduplicate_tool_results.min_lines;
-        self.within(&["deduplicate_tool_results", "min_lines"], min_lines, 3..=10_000)?;
+        self.within(&["deduplicate_tool_results", "min_lines"], min_lines, 0..=10_000)?;
         for (path, size, least, most) in [
             (&["server", "max_body"][..], server.max_body, ByteSize(1), ByteSize::mib(2048)),
             (&["server", "min_body_rate"], server.min_body_rate, ByteSize(0), ByteSize::mib(1024)),

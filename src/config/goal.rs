@@ -9,17 +9,18 @@ use crate::planner::Goal;
 const SETTINGS: [(Goal, &str); 3] = [
     (
         Goal::Careful,
-        r#"
-        policy.edits = ["patch_tool_calls", "filter_tool_calls", "truncate_tool_results", "clear_tool_results", "summarize", "request_prompt_cache"]
+        r"
+        deduplicate_tool_results.min_lines = 0
         [clear_tool_results]
         trigger = [{ tokens = 100000 }, { fraction = 0.5 }]
         keep = { results = 3 }
         keep_reads = 20
-        "#,
+        ",
     ),
     (
         Goal::Balanced,
         r"
+        deduplicate_tool_results.min_lines = 6
         [clear_tool_results]
         trigger = [{ tokens = 80000 }, { fraction = 0.5 }]
         keep = { results = 3 }
@@ -29,6 +30,7 @@ const SETTINGS: [(Goal, &str); 3] = [
     (
         Goal::Thrifty,
         r"
+        deduplicate_tool_results.min_lines = 6
         [clear_tool_results]
         trigger = [{ tokens = 60000 }, { fraction = 0.5 }]
         keep = { results = 3 }

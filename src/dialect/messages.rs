@@ -9,10 +9,11 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use memchr::{memchr, memmem};
 
 use super::{
-    Answer, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner, ParseError,
-    ParseErrorKind, ServerBlock, Stop, Switch,
+    Answer, BytesAt, CACHE_MARK, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
+    ParseError, ParseErrorKind, ServerBlock, Stop, Switch,
     json::{Unsupported, decode, each_object, fields_of},
     strings,
 };
@@ -191,6 +192,12 @@ impl Dialect for Messages {
             [br#"{"role":"assistant","content":["#, &*call.concat(), b"]}"].concat().into(),
             [br#"{"role":"user","content":["#, &*result.concat(), b"]}"].concat().into(),
         ]
+    }
+
+    fn prompt_cache_request(&self, body: &[u8]) -> Option<BytesAt> {
+        let bytes = Bytes::from_static(br#""cache_control":{"type":"ephemeral"},"#);
+        let at = memchr(b'{', body)? + 1;
+        memmem::find(body, CACHE_MARK).is_none().then_some(BytesAt { at, bytes })
     }
 
     fn recall_tool(&self, strict: bool) -> Bytes {

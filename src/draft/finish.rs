@@ -23,8 +23,8 @@ impl Draft<'_> {
         let added_tool = self.added_tool();
         let sent = self.note_sent(&splices, added_tool.is_some());
         let drops = self.drops_reasoning().cloned();
-        let mark = self.requests_cache.then(|| self.mark_at_top()).flatten();
-        for BytesAt { at, bytes } in drops.iter().map(|drops| &drops.insertion).chain(&added_tool).chain(&mark) {
+        let insertions = drops.iter().map(|drops| &drops.insertion).chain(&added_tool).chain(&self.cache_request);
+        for BytesAt { at, bytes } in insertions {
             let behind = splices.partition_point(|splice| splice.span.start < *at);
             splices.insert(behind, Splice { span: Span::empty(*at), with: bytes.clone() });
         }
@@ -55,7 +55,7 @@ impl Draft<'_> {
             unknown_window: self.unknown_window,
             regrets: self.regrets,
             adds_tool: added_tool.is_some(),
-            requests_cache: mark.is_some(),
+            requests_cache: self.cache_request.is_some(),
             lacks_recall: self.lacks_recall(),
             beyond_window: window.filter(|window| tokens_after.is_some_and(|tokens| tokens > *window)),
             blocked_by: self.blocked_by.take(),
@@ -88,12 +88,6 @@ impl Draft<'_> {
         let beta = drops.map(|drops| drops.beta);
         let needs = self.need.take();
         Plan { splices, beta, lifetime, needs, asks, offloads: self.offloads(), segments, basis, report }
-    }
-
-    /// The mark for the prompt cache at the top of the body.
-    fn mark_at_top(&self) -> Option<BytesAt> {
-        let at = memchr::memchr(b'{', self.request.body)? + 1;
-        Some(BytesAt { at, bytes: Bytes::from_static(br#""cache_control":{"type":"ephemeral"},"#) })
     }
 
     /// The index that the element of a unit had as it came.

@@ -1,4 +1,4 @@
-//! What goes on as it came, and what the body says of prompt caches.
+//! The units that are sent as they came, and the marks for prompt caches.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use memchr::memmem;
 use super::{Draft, ParsedRequest};
 use crate::{
     conversation::UnitIndex,
-    dialect::{self, strings},
+    dialect::strings,
     payload::{Caller, Fingerprint},
 };
 
@@ -20,13 +20,12 @@ impl<'a> Draft<'a> {
         self.context.caller
     }
 
-    /// Has the request ask for the prompt cache, if it is one of an agent and its dialect has a mark for that.
+    /// Has the request ask for the prompt cache, if an agent sends it and its API has an automatic one that it does not mark.
     pub fn request_prompt_cache(&mut self) {
         let ParsedRequest { dialect, body, conversation } = self.request;
         let is_of_agent =
             self.last_answer.is_some() || conversation.tools.is_some_and(|tools| tools.len() > "[]".len());
-        self.requests_cache =
-            is_of_agent && dialect.name() == "messages" && memmem::find(body, dialect::CACHE_MARK).is_none();
+        self.cache_request = is_of_agent.then(|| dialect.prompt_cache_request(body)).flatten();
     }
 
     /// Whether a mark for the prompt cache asks for an hour.
@@ -38,13 +37,13 @@ impl<'a> Draft<'a> {
         memmem::find_iter(self.request.body, TTL).any(is_hour)
     }
 
-    /// Whether a unit goes on as it came, where it came.
+    /// Whether a unit is sent as it came, in its place.
     pub fn is_in_sight(&self, unit: UnitIndex) -> bool {
         self.is_in_place(unit) && !self.has_replacements(unit) && !self.has_lost_entries(unit)
     }
 
-    /// What a unit is known by, as it came.
-    pub fn known_as(&self, unit: UnitIndex) -> Fingerprint {
+    /// The fingerprint of a unit as it came.
+    pub fn fingerprint(&self, unit: UnitIndex) -> Fingerprint {
         self.fingerprints(unit).unit
     }
 

@@ -158,12 +158,10 @@ impl ClearToolResults {
     fn rules(&self, draft: &mut Draft<'_>, limits: Limits) -> (Rules, Option<Rent>) {
         let (moment, at_least) = (self.settings.moment(), self.settings.at_least());
         let by_price = at_least == Some(AtLeast::Auto);
-        let prices = by_price.then(|| self.prices.of_model(draft.conversation().model.as_deref()));
+        let model = draft.conversation().model.as_deref();
+        let prices = by_price.then(|| self.prices.of_request(model, draft.marks_an_hour()));
         let prices = prices.filter(|prices| !prices.read.is_free());
-        let rent = prices.map(|prices| {
-            let prices = if draft.marks_an_hour() { prices.for_an_hour() } else { prices };
-            Rent::new(prices, draft.base_tokens())
-        });
+        let rent = prices.map(|prices| Rent::new(prices, draft.base_tokens()));
         let at_least = match at_least {
             Some(AtLeast::Tokens(tokens)) => tokens,
             Some(AtLeast::Auto) | None => limits.least_tokens() / WORTH_A_PASS,
@@ -199,7 +197,7 @@ impl ClearToolResults {
         })
     }
 
-    /// What stands for a text, an image or a file of a tool.
+    /// The placeholder of a text, an image or a file of a tool.
     fn words(&self, text: &ResultText<'_, '_>, tool: &str) -> String {
         let (handle, how) = text.retrieval();
         let bytes = text.len.to_string();

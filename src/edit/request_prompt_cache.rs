@@ -7,13 +7,13 @@
 //!
 //! # When it acts
 //! Where the dialect is Messages, the upstream is one of `hosts`, the request has tools or an answer of the model, 4,096 bytes or
-//! more, and no mark for the prompt cache anywhere. A lone question would pay for writing what nobody reads.
+//! more, and no mark for the prompt cache anywhere. A single question would pay for a cache entry that no request reads.
 //!
 //! # What the model sees
-//! Nothing: the mark is no part of the prompt.
+//! Nothing: the mark is not part of the prompt.
 //!
 //! # What it never touches
-//! Anything else. Where the client marks something itself, nothing is added.
+//! Anything else. If the client marks something itself, nothing is added.
 
 use serde::{Deserialize, Serialize};
 

@@ -164,7 +164,7 @@ impl Default for World<'_> {
 impl World<'_> {
     pub(super) fn plan(&self, body: &Bytes, policy: &str) -> (Plan, Bytes) {
         let mut settings: PlanSettings = toml::from_str(policy).unwrap();
-        // Texts of these tests are all alike.
+        // All texts of the tests are alike.
         settings
             .policy
             .edits

@@ -28,7 +28,7 @@ pub struct Condition {
     /// condition does not hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fraction: Option<Fraction>,
-    /// With `true` the condition holds only where the window of the model is not known.
+    /// With `true` the condition holds only if the context window of the model is unknown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub without_window: bool,
 }

@@ -50,8 +50,8 @@ impl Bookkeeper {
         &self.ledger
     }
 
-    /// Stores the rows that have changed. What is not stored, since the store fails or nobody waits any more, is stored the next
-    /// time.
+    /// Stores the rows that have changed. Rows that are not stored, because the store fails or the caller is cancelled, are stored
+    /// the next time.
     pub async fn save(&self) {
         let Some(store) = &self.store else { return };
         let _saving = self.saving.lock().await;

@@ -39,7 +39,7 @@ pub enum Action {
         /// The message.
         message: usize,
     },
-    /// Lines of a result that stand in an earlier message become a pointer to them.
+    /// Lines of a result that an earlier message has become a pointer to them.
     Deduplicate {
         /// The message.
         message: usize,

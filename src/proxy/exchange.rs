@@ -73,7 +73,7 @@ pub struct Exchange {
     /// The messages to keep for inspection, if any.
     pub(super) pending_inspection: Option<Box<PendingInspection>>,
     id: RequestId,
-    /// What the ledger has to know of the request, if it may be edited.
+    /// The facts of the request for the ledger, if it may be edited.
     pub(super) billing: Option<BillingContext>,
     /// The name of the client, if the settings know it.
     pub(super) client: Option<HeaderValue>,

@@ -119,16 +119,6 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(TABLES_FILE).unw
 /// Where nothing else is known.
 const USUAL: (Price, Price) = (Price(Price::ONE / 10), Price(Price::ONE));
 
-// === impl Prices ===
-
-impl Prices {
-    /// The same where the request asks the cache to keep it for an hour, which costs twice an input token to write.
-    #[must_use]
-    pub fn for_an_hour(self) -> Self {
-        Self { write: self.write.max(Price(2 * Price::ONE)), ..self }
-    }
-}
-
 // === impl Price ===
 
 impl Price {
@@ -198,8 +188,15 @@ impl PriceList {
 
     /// The prices of a model.
     pub fn of_model(&self, model: Option<&str>) -> Prices {
+        self.of_request(model, false)
+    }
+
+    /// The same for a request that asks the cache to keep it for an hour, if `for_an_hour`: to write it costs twice an input
+    /// token where the settings do not say otherwise.
+    pub fn of_request(&self, model: Option<&str>, for_an_hour: bool) -> Prices {
         let model = model.unwrap_or_default();
         let (read, write) = built_in(model, &self.upstream);
+        let write = if for_an_hour { Price(2 * Price::ONE) } else { write };
         let read = self.set(model, |table| table.read).unwrap_or(read);
         let write = self.set(model, |table| table.write).unwrap_or(write).max(read);
         Prices { read, write, on_break: self.set(model, |table| table.on_break).unwrap_or_default() }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::calibration::conversation;
 use crate::metrics::scrape;
-use crate::support::{Abridge, OPERATOR_TOKEN, Setup, Upstream, binary, chat, within};
+use crate::support::{Abridge, OPERATOR_TOKEN, Setup, Upstream, binary, chat, post, within};
 
 /// An upstream with a prompt cache, which bills a token for four bytes.
 struct Scene {
@@ -230,4 +230,35 @@ async fn the_ledger_outlives_the_process_and_is_read_without_one() {
     let stored = savings(&copy, &at, &["--csv", "--by", "client"]);
     assert!(stored.starts_with("name,dry_run,requests,"), "{stored}");
     assert!(stored.contains("\"unknown\",false,16,"), "{stored}");
+}
+
+/// An upstream that caches only what is marked: without the mark of abridge, all of it would be new.
+#[tokio::test]
+async fn a_request_that_was_marked_for_the_cache_would_have_cost_all_of_its_tokens() {
+    let mut scene = Scene::new().await;
+    let abridge = scene.setup().with("request_prompt_cache.hosts = [\"127.0.0.1\"]").start().await;
+    let tools = r#""tools":[{"name":"t","input_schema":{"type":"object"}}]"#;
+    let body = |mark: &str| {
+        let long = "word ".repeat(1000);
+        format!(
+            r#"{{{mark}"model":"claude-sonnet-4-5","max_tokens":9,{tools},"messages":[{{"role":"user","content":"{long}"}}]}}"#
+        )
+    };
+    let mut client = abridge.connect().await;
+    client.send(post("/v1/messages", &[], body(""))).await;
+    let mut call = scene.upstream.request().await;
+    let mark = r#""cache_control":{"type":"ephemeral"},"#;
+    assert_eq!(call.bytes().await, body(mark).as_bytes());
+    let usage =
+        r#"{"input_tokens":100,"cache_read_input_tokens":3000,"cache_creation_input_tokens":900,"output_tokens":10}"#;
+    let answer =
+        format!(r#"{{"type":"message","role":"assistant","content":[],"stop_reason":"end_turn","usage":{usage}}}"#);
+    call.answer("200 OK", &["content-type: application/json", "connection: close"], answer).await;
+    let reply = client.reply().await;
+    assert_eq!((reply.head.status(), reply.head.get("x-abridge-edits")), (200, Some("cache=1")));
+    within("the bill", async { while scrape(&abridge).await.sum("abridge_requests_total") == 0 {} }).await;
+    // $3 a million input tokens, a tenth of it to read and five quarters to write, and $15 a million of the answer.
+    let [cost, unedited] = [100 * 3000 + 3000 * 300 + 900 * 3750 + 10 * 15_000, 4000 * 3000 + 10 * 15_000];
+    let sums = sums(&abridge);
+    assert_eq!((sums.edited, sums.edited_cost, sums.unedited_cost), (1, cost, unedited));
 }

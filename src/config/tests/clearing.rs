@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::edit::clear_tool_results::{AtLeast, Settings};
 use crate::edit::keep::Keep;
 use crate::edit::trigger::Moment;
-use crate::planner::Goal;
+use crate::planner::{EditName, Goal};
 use crate::tokens::prices::Price;
 
 fn clearing(text: &str) -> Settings {
@@ -71,6 +71,21 @@ fn a_goal_sets_what_the_settings_leave_open() {
     )]);
 }
 
+/// A goal switches pointers, and no edit that the settings have left out.
+#[test]
+fn a_goal_does_not_change_which_edits_run() {
+    let text = "policy.edits = [\"patch_tool_calls\"]\npolicy.goal = \"careful\"\n\
+                [policies.near.policy]\ngoal = \"balanced\"\n[policies.far.policy]\ngoal = \"careful\"";
+    let config = file(text).unwrap();
+    for (policy, min_lines) in [(None, 0), (Some("near"), 6), (Some("far"), 0)] {
+        let config = policy.map_or_else(|| config.clone(), |name| config.under_policy(name).unwrap());
+        assert_eq!(config.deduplicate_tool_results.min_lines, min_lines, "{policy:?}");
+        assert_eq!(config.policy.edits, [EditName::PatchToolCalls], "{policy:?}");
+    }
+    let own = file("policy.goal = \"careful\"\ndeduplicate_tool_results.min_lines = 9").unwrap();
+    assert_eq!(own.deduplicate_tool_results.min_lines, 9);
+}
+
 #[test]
 fn a_policy_of_an_upstream_has_a_goal_of_its_own() {
     let text = "[clear_tool_results]\nkeep = { results = 5 }\n[policies.far.policy]\ngoal = \"careful\"\n\
@@ -99,6 +114,6 @@ fn what_slides_and_what_presets_say_is_what_it_was() {
         let settings = clearing(&format!("preset = \"{preset}\""));
         assert_eq!((settings.keep_reads, settings.when), (0, Some(Moment::Any)), "{preset}");
     }
-    assert!(!file("preset = \"agno\"").unwrap().policy.edits.contains(&crate::planner::EditName::ClearToolResults));
+    assert!(!file("preset = \"agno\"").unwrap().policy.edits.contains(&EditName::ClearToolResults));
     assert_eq!(Config::default().clear_tool_results, clearing(""));
 }

@@ -1,8 +1,8 @@
-//! Images that an upstream takes no more of: the oldest ones in results are cleared, whether the trigger holds or not.
+//! Keeps a request within the images and bytes that its host accepts, whether the trigger holds or not.
 //!
-//! Hosts refuse a request with more images than they take, or with more bytes, whatever its tokens. What leaves is found by
-//! replay of the messages alone: at each model call, what was too much is cleared down to a part of the limit, so that the next
-//! images change nothing. Images of the user count and stay; so does what the model had not read.
+//! Hosts refuse a request with too many images or bytes, whatever its tokens. The oldest images in results are cleared: at
+//! each model call at which there are too many, down to a part of the limit, so that the next images change nothing. That is
+//! decided by replay of the messages alone. Images of the user count and stay, and so do images that the model has not read.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,14 @@ use crate::{
     dialect::media::{self, MediaPart},
     draft::{Draft, ReplaceOptions, TextCut},
     plan::Action,
+    span::Span,
     tokens::{image::Dimensions, models::MediaLimits},
 };
 
-/// What is left of the images where there were too many.
+/// The part of the limit that is left of too many images.
 const LEFT_IMAGES: Part = Part(1, 2);
 
-/// What is left of the bytes where there were too many.
+/// The part of the limit that is left of too many bytes.
 const LEFT_BYTES: Part = Part(3, 4);
 
 /// The images of a message.
@@ -29,28 +30,44 @@ struct Images {
     unit: UnitIndex,
     n: usize,
     n_bytes: usize,
+    /// Whether one of them is too large to be one of many.
     is_large: bool,
-    is_result: bool,
+    /// Whether they are in a result that may be cleared.
+    may_clear: bool,
     is_cleared: bool,
+}
+
+/// The images of a conversation as it grows. Each is looked at a few times, however many model calls there are.
+#[derive(Debug)]
+struct Walk<'l> {
+    limits: &'l MediaLimits,
+    images: Vec<Images>,
+    /// How many have come, and how many the model has read.
+    n_came: usize,
+    n_read: usize,
+    /// The images that have come and are not cleared.
+    n_images: usize,
+    n_bytes_cleared: usize,
+    /// The first that has not been considered: of all, and of the large ones.
+    oldest: usize,
+    oldest_large: usize,
 }
 
 impl ClearToolResults {
     /// Clears the oldest images in results where the upstream would refuse them.
     pub(super) fn fit_media(&self, draft: &mut Draft<'_>) {
         let Some(limits) = self.media_limits.filter(|limits| may_exceed(limits, draft.body())) else { return };
-        let mut images = self.images(draft, limits.side);
-        let (conversation, n_bytes) = (draft.conversation(), draft.body().len());
-        let mut read_until = UnitIndex::default();
+        let conversation = draft.conversation();
+        let start = conversation.elements.first().map_or(0, |element| element.span.start);
+        let end = conversation.elements.last().map_or(0, |element| element.span.end);
+        let mut walk = Walk::new(limits, self.images(draft, limits.side));
         for model_call in conversation.model_calls() {
-            let n_came = images.partition_point(|images| images.unit < model_call);
-            let n_read = images.partition_point(|images| images.unit < read_until);
-            let n_bytes = conversation.unit(model_call).map_or(n_bytes, |unit| unit.span.start);
-            if clear_too_many(limits, images.get_mut(..n_came).unwrap_or_default(), n_read, n_bytes) {
+            let n_bytes = conversation.unit(model_call).map_or(end, |unit| unit.span.start).saturating_sub(start);
+            if walk.model_call(model_call, n_bytes) {
                 draft.prefix_changes(model_call);
             }
-            read_until = model_call;
         }
-        for Images { unit, .. } in images.into_iter().filter(|images| images.is_cleared) {
+        for Images { unit, .. } in walk.images.into_iter().filter(|images| images.is_cleared) {
             self.clear_media(draft, unit);
         }
     }
@@ -62,27 +79,23 @@ impl ClearToolResults {
             let data = str::from_utf8(part.data.of(body)).ok();
             data.and_then(Dimensions::in_string).is_some_and(|of| of.width.max(of.height) > side)
         };
-        let images = |unit, parts: Vec<MediaPart<'_>>, is_result| Images {
-            unit,
-            n: parts.len(),
-            n_bytes: parts.iter().map(|part| part.span.len()).sum(),
-            is_large: parts.iter().any(is_large),
-            is_result,
-            is_cleared: false,
+        let images = |unit, content: Span, may_clear| {
+            let parts = media::parts(body, content);
+            let n_bytes = parts.iter().map(|part| part.span.len()).sum();
+            let is_large = parts.iter().any(is_large);
+            (content.start, Images { unit, n: parts.len(), n_bytes, is_large, may_clear, is_cleared: false })
         };
-        let of_results =
-            conversation.indexed_units().filter(|(_, unit)| unit.role == Role::Tool).map(|(index, unit)| {
-                let call = draft.pairing().answered_block(index);
-                let is_result = self.clears(call.map_or("", |call| conversation.tool_name(call)));
-                let parts = unit.content.map(|content| media::parts(body, content)).unwrap_or_default();
-                (unit.span.start, images(index, parts, is_result))
-            });
-        let of_others = conversation.elements.iter().filter_map(|element| {
-            let content = media::content(body, element.span)?;
-            Some((content.start, images(element.units.start, media::parts(body, content), false)))
+        let of_elements = conversation
+            .elements
+            .iter()
+            .filter_map(|element| Some(images(element.units.start, media::content(body, element.span)?, false)));
+        let results = conversation.indexed_units().filter(|(_, unit)| unit.role == Role::Tool);
+        let of_results = results.filter_map(|(index, unit)| {
+            let call = draft.pairing().answered_block(index);
+            Some(images(index, unit.content?, self.clears(call.map_or("", |call| conversation.tool_name(call)))))
         });
-        // A message that is one result is found both ways, and has its images once.
-        let found: BTreeMap<_, _> = of_others.chain(of_results).map(|(_, images)| (images.unit, images)).collect();
+        // Where a result is an element, its content is found both ways.
+        let found: BTreeMap<_, _> = of_elements.chain(of_results).collect();
         found.into_values().filter(|images| images.n > 0).collect()
     }
 
@@ -101,27 +114,49 @@ impl ClearToolResults {
     }
 }
 
+impl<'l> Walk<'l> {
+    fn new(limits: &'l MediaLimits, images: Vec<Images>) -> Self {
+        Self { limits, images, n_came: 0, n_read: 0, n_images: 0, n_bytes_cleared: 0, oldest: 0, oldest_large: 0 }
+    }
+
+    /// The model is called with the messages before a place, which have `n_bytes`. Returns whether some are cleared for that.
+    fn model_call(&mut self, place: UnitIndex, n_bytes: usize) -> bool {
+        self.n_read = self.n_came;
+        while let Some(images) = self.images.get(self.n_came).filter(|images| images.unit < place) {
+            self.n_images += images.n;
+            self.n_came += 1;
+        }
+        let MediaLimits { images: most, many, body, .. } = *self.limits;
+        let n_bytes_cleared = self.n_bytes_cleared;
+        if self.n_images > many {
+            while self.oldest_large < self.n_read {
+                self.clear(self.oldest_large, |images| images.is_large);
+                self.oldest_large += 1;
+            }
+        }
+        let too_many = self.n_images > most;
+        let too_long = n_bytes - self.n_bytes_cleared > body;
+        while self.oldest < self.n_read
+            && ((too_many && self.n_images > LEFT_IMAGES.of(most))
+                || (too_long && n_bytes - self.n_bytes_cleared > LEFT_BYTES.of(body)))
+        {
+            self.clear(self.oldest, |_| true);
+            self.oldest += 1;
+        }
+        self.n_bytes_cleared > n_bytes_cleared
+    }
+
+    fn clear(&mut self, n: usize, which: impl Fn(&Images) -> bool) {
+        let may_clear = |images: &&mut Images| images.may_clear && !images.is_cleared && which(images);
+        if let Some(images) = self.images.get_mut(n).filter(may_clear) {
+            images.is_cleared = true;
+            self.n_images -= images.n;
+            self.n_bytes_cleared += images.n_bytes;
+        }
+    }
+}
+
 /// Whether a body may have more than the upstream takes.
 fn may_exceed(limits: &MediaLimits, body: &[u8]) -> bool {
     body.len() > limits.body || memmem::find_iter(body, b"\"image").nth(limits.many).is_some()
-}
-
-/// Marks those to clear at a model call for which the first `n_read` have been read, and to which `n_bytes` go; whether there
-/// were any.
-fn clear_too_many(limits: &MediaLimits, images: &mut [Images], n_read: usize, n_bytes: usize) -> bool {
-    let sum = |images: &[Images], is_cleared: bool, of: fn(&Images) -> usize| -> usize {
-        images.iter().filter(|images| images.is_cleared == is_cleared).map(of).sum()
-    };
-    let count = |images: &[Images]| sum(images, false, |images| images.n);
-    let bytes = |images: &[Images]| n_bytes.saturating_sub(sum(images, true, |images| images.n_bytes));
-    let n_before = sum(images, true, |_| 1);
-    let too_many = [count(images) > limits.many, count(images) > limits.images, bytes(images) > limits.body];
-    let [too_many_at_once, too_many_images, too_many_bytes] = too_many;
-    for n in 0..n_read {
-        let has_too_many = (too_many_images && count(images) > LEFT_IMAGES.of(limits.images))
-            || (too_many_bytes && bytes(images) > LEFT_BYTES.of(limits.body));
-        let Some(oldest) = images.get_mut(n) else { break };
-        oldest.is_cleared |= oldest.is_result && (has_too_many || (too_many_at_once && oldest.is_large));
-    }
-    sum(images, true, |_| 1) > n_before
 }

@@ -9,6 +9,8 @@ use crate::payload::{Caller, Fingerprint};
 /// The lines of one text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct TextLines {
+    /// Which call of the message has the text in its arguments; 0 in a result.
+    pub(super) call: usize,
     pub(super) lines: Box<[Line]>,
     /// The bytes of the text.
     pub(super) len: usize,
@@ -17,9 +19,9 @@ pub(super) struct TextLines {
 /// A line of a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Line {
-    /// What it says, without a number before it and blanks behind it; none of a line that is like no other.
+    /// The hash of its text without a line number and trailing blanks; none of a pointer, which equals no other line.
     pub(super) hash: Option<NonZeroU64>,
-    /// Where it begins.
+    /// The byte at which it begins.
     pub(super) start: usize,
 }
 
@@ -57,14 +59,14 @@ impl fmt::Debug for LineCache {
 }
 
 impl LineCache {
-    /// The lines of what is known by a fingerprint, which `read` reads if they are not remembered.
+    /// The lines of the message with this fingerprint. `read` reads them if they are not cached.
     pub(super) fn of(
         &self,
         caller: Caller,
-        known_as: Fingerprint,
+        message: Fingerprint,
         read: impl FnOnce() -> Vec<TextLines>,
     ) -> Arc<[TextLines]> {
-        let key = (caller, known_as);
+        let key = (caller, message);
         if let Some(known) = self.0.get(&key) {
             return known;
         }
@@ -93,7 +95,7 @@ impl TextLines {
             found.push(Line { hash: (!is_pointer(line)).then(|| hash(said)), start });
             start += line.len();
         }
-        Self { lines: found.into(), len: text.len() }
+        Self { call: 0, lines: found.into(), len: text.len() }
     }
 
     /// Whether one of the lines is a pointer.
@@ -101,14 +103,14 @@ impl TextLines {
         self.lines.iter().any(|line| line.hash.is_none())
     }
 
-    /// Where a line begins; behind the last one, the end.
+    /// The byte at which a line begins; after the last one, the length of the text.
     pub(super) fn start(&self, line: usize) -> usize {
         self.lines.get(line).map_or(self.len, |line| line.start)
     }
 }
 
-/// The number before a line with an arrow, a colon, a bar or a tab behind it, as tools put before the lines of files, and what
-/// the line says. It is one where the next line or the one before is numbered on.
+/// The number that a tool puts before a line of a file, with an arrow, a colon, a bar or a tab after it, and the rest of the
+/// line. It is a line number only if the line before or after has the adjacent one.
 fn number(line: &str) -> Option<(u32, &str)> {
     let numbered = line.trim_start();
     let said = numbered.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -116,7 +118,7 @@ fn number(line: &str) -> Option<(u32, &str)> {
     Some((number, said.strip_prefix(['→', ':', '|', '\t'])?.trim_end()))
 }
 
-/// Whether a line is a pointer of ours, which is like no other line.
+/// Whether a line is a pointer.
 fn is_pointer(line: &str) -> bool {
     line.starts_with('[') && (line.contains(" lines left out here: lines ") || line.starts_with("[此处省略 "))
 }
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_compared_by_what_they_say() {
+    fn lines_are_compared_without_numbers_and_trailing_blanks() {
         let hashes = |text: &str| TextLines::of(text).lines.iter().map(|line| line.hash).collect::<Vec<_>>();
         let plain = hashes("fn main() {\n    go();\n}\n");
         for same in [

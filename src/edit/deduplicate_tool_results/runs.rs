@@ -1,10 +1,15 @@
-//! Which runs of lines stand in an earlier text.
+//! Finds runs of lines that an earlier text has.
 //!
-//! What is decided for a message depends on the messages before it alone, so what was decided for the beginning of a
-//! conversation is remembered, and only what has come since is decided. Of the texts before, only those lines are indexed
-//! that may be the beginning of a run in a new text.
+//! The pointers of a result depend on the messages before it alone. So those of the beginning of a conversation are cached, and
+//! only results that came since are searched. Of earlier texts, only those windows of lines are indexed that a new text may have.
 
-use std::{collections::HashMap, fmt, hash::BuildHasherDefault, ops::Range, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    hash::BuildHasherDefault,
+    ops::Range,
+    sync::Arc,
+};
 
 use quick_cache::{Weighter, sync::Cache};
 use rustc_hash::FxHasher;
@@ -14,50 +19,39 @@ use super::{
     lines::{Line, TextLines},
 };
 use crate::{
-    conversation::{BlockIndex, Role, UnitIndex},
+    conversation::{BlockIndex, Role, Unit, UnitIndex},
     draft::Draft,
+    edit::file_use::FileUse,
     payload::{Caller, Fingerprint},
     raw::{self, Fields},
 };
 
 /// The pointers of one result.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Decided {
+pub(super) struct Pointers {
     pub(super) unit: UnitIndex,
+    /// In the order of the texts.
     pub(super) runs: Vec<Run>,
-    /// What its call is known by.
+    /// The call that the result answers, by its tool and arguments.
     call: Fingerprint,
-    /// The file that was read.
+    /// The file that it reads.
     file: Option<String>,
 }
 
-/// Lines that stand elsewhere.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// Lines that are left out, because an earlier text has them: a run without its first and last line.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Run {
-    /// Which text of the result has them.
+    /// The text of the result that has them.
     pub(super) text: usize,
-    /// The bytes of those between the first and the last line.
-    pub(super) cut: Range<usize>,
-    /// How many lines these are.
-    pub(super) n_lines: usize,
-    /// The lines of the text that stay whole there: the run without its first and last line.
     lines: Range<usize>,
-    /// Where they stand.
-    pub(super) source: Source,
+    /// Their bytes.
+    pub(super) cut: Range<usize>,
+    /// The pointer, without its end.
+    pub(super) words: String,
 }
 
-/// Where lines stand.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Source {
-    pub(super) unit: UnitIndex,
-    /// The call whose arguments have them, if no result does.
-    pub(super) call: Option<BlockIndex>,
-    /// The first of them, from 0 on.
-    pub(super) line: usize,
-}
-
-/// What was decided for the beginnings of conversations.
-pub(super) struct DecisionCache(Cache<(Caller, Fingerprint), Arc<[Decided]>, Weight>);
+/// The pointers of the beginnings of conversations.
+pub(super) struct PointerCache(Cache<(Caller, Fingerprint), Arc<[Pointers]>, Weight>);
 
 #[derive(Clone, Debug)]
 struct Weight;
@@ -68,109 +62,108 @@ const MAX_BYTES: u64 = 2 << 20;
 /// The expected number of entries, which decides into how many shards the cache is split.
 const EXPECTED_ENTRIES: usize = 256;
 
-/// The bytes of an entry beside its runs.
+/// The bytes of an entry besides its runs.
 const ENTRY_BYTES: u64 = 256;
 
-/// So many of the newest messages may be new for what was decided before to be found.
+/// If more messages than these are new, all results are searched.
 const MAX_NEW: usize = 32;
 
-/// A longer message, in bytes, has no pointers and is the source of none.
+/// A longer message, in bytes, has no pointers, and none leads to it.
 const MAX_MESSAGE: usize = 1 << 20;
 
-/// Messages behind so many bytes of results and calls have no pointers: no context window takes as much.
+/// Messages after so many bytes of results and calls have no pointers: no context window takes as much.
 const MAX_TEXTS: usize = 4 << 20;
 
-/// A window of lines begins no run if all but its last line have fewer bytes.
+/// The fewest bytes of a window of lines without its last line.
 const LEAST_WINDOW: usize = 24;
 
-/// A cut of fewer bytes is not worth a pointer.
+/// The fewest bytes that a pointer replaces.
 const LEAST_CUT: usize = 200;
 
-/// A message with lines.
+/// How many results before a read are checked for an edit that failed.
+const MAX_BACK: usize = 64;
+
+/// A result or a message with calls, whose lines are compared.
 #[derive(Debug)]
-struct Item {
+struct Message {
     unit: UnitIndex,
-    /// The calls whose arguments they are; none for a result.
+    /// The calls whose arguments are compared; none for a result.
     calls: Option<Range<BlockIndex>>,
-    known_as: Fingerprint,
-    /// What the conversation is known by up to here.
+    fingerprint: Fingerprint,
+    /// That of the conversation up to here.
     beginning: Fingerprint,
 }
 
-/// The windows of lines that are looked for, as a set that may have more.
+/// The windows of new texts, as a Bloom filter of one hash.
 #[derive(Debug)]
-struct Wanted(Box<[u64; WANTED_WORDS]>);
+struct WindowFilter(Box<[u64; FILTER_WORDS]>);
 
-const WANTED_WORDS: usize = 1024;
+const FILTER_WORDS: usize = 1024;
 
-/// Where windows of lines stand first.
-type Index = HashMap<u64, Place, BuildHasherDefault<FxHasher>>;
+/// The first occurrence of each window.
+type Index = HashMap<u64, Occurrence, BuildHasherDefault<FxHasher>>;
 
-/// A place in a text.
+/// An occurrence of a window in a text.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    item: usize,
+struct Occurrence {
+    message: usize,
     text: usize,
+    /// Its first line, and how many lines the model sees before that.
     line: usize,
-    /// Behind the last line that is in sight from here on.
+    n_shown: usize,
+    /// The end of the lines that are sent from there on.
     end: usize,
 }
 
-impl Weighter<(Caller, Fingerprint), Arc<[Decided]>> for Weight {
-    fn weight(&self, _: &(Caller, Fingerprint), decided: &Arc<[Decided]>) -> u64 {
-        let bytes = |decided: &Decided| size_of::<Decided>() + decided.runs.len() * size_of::<Run>() + 64;
-        ENTRY_BYTES + decided.iter().map(bytes).sum::<usize>() as u64
+/// The search for the pointers of one request.
+#[derive(Debug)]
+struct Search<'s, 'd> {
+    edit: &'s DeduplicateToolResults,
+    draft: &'s Draft<'d>,
+    messages: &'s [Message],
+    texts: Vec<Arc<[TextLines]>>,
+    index: Index,
+    /// The calls and files of results with pointers.
+    calls: HashSet<Fingerprint>,
+    files: HashSet<String>,
+    /// The use that calls make of files, by their results.
+    file_uses: HashMap<UnitIndex, CheckedUse>,
+}
+
+/// The use that a call makes of files, and whether its result says that it failed.
+#[derive(Clone, Debug)]
+struct CheckedUse {
+    file_use: Option<FileUse>,
+    failed: bool,
+}
+
+impl Weighter<(Caller, Fingerprint), Arc<[Pointers]>> for Weight {
+    fn weight(&self, _: &(Caller, Fingerprint), pointers: &Arc<[Pointers]>) -> u64 {
+        let of_run = |run: &Run| size_of::<Run>() + run.words.len();
+        let bytes = |pointers: &Pointers| size_of::<Pointers>() + 64 + pointers.runs.iter().map(of_run).sum::<usize>();
+        ENTRY_BYTES + pointers.iter().map(bytes).sum::<usize>() as u64
     }
 }
 
-impl Default for DecisionCache {
+impl Default for PointerCache {
     fn default() -> Self {
         Self(Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight))
     }
 }
 
-impl fmt::Debug for DecisionCache {
+impl fmt::Debug for PointerCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DecisionCache").field("n", &self.0.len()).finish_non_exhaustive()
+        f.debug_struct("PointerCache").field("n", &self.0.len()).finish_non_exhaustive()
     }
 }
 
-impl Decided {
-    /// What the pointers are known by.
-    pub(super) fn fingerprint(&self) -> Fingerprint {
-        self.runs.iter().fold(Fingerprint::default(), |known, run| {
-            let Source { unit, call, line } = run.source;
-            let call = call.map_or(usize::MAX, BlockIndex::get);
-            known
-                .then(Fingerprint::of_numbers(run.cut.start, run.cut.end))
-                .then(Fingerprint::of_numbers(unit.get(), line))
-                .then(Fingerprint::of_numbers(call, run.text))
-        })
-    }
-
-    /// The lines of one of its texts that are in sight.
-    fn in_sight(decided: Option<&Self>, text: usize, n_lines: usize) -> Vec<Range<usize>> {
-        let mut start = 0;
-        let runs = decided.into_iter().flat_map(|decided| &decided.runs).filter(|run| run.text == text);
-        let mut ranges: Vec<_> = runs
-            .map(|run| {
-                let range = start..run.lines.start;
-                start = run.lines.end;
-                range
-            })
-            .collect();
-        ranges.push(start..n_lines);
-        ranges
-    }
-}
-
-impl Wanted {
+impl WindowFilter {
     fn new() -> Self {
-        Self(Box::new([0; WANTED_WORDS]))
+        Self(Box::new([0; FILTER_WORDS]))
     }
 
     fn place(window: u64) -> (usize, u64) {
-        (usize::try_from(window >> 6).unwrap_or_default() % WANTED_WORDS, 1 << (window % 64))
+        (usize::try_from(window >> 6).unwrap_or_default() % FILTER_WORDS, 1 << (window % 64))
     }
 
     fn add(&mut self, window: u64) {
@@ -186,8 +179,8 @@ impl Wanted {
     }
 }
 
-/// The windows of so many lines, each with the number of its first line; none of those whose lines are all the same, as blank
-/// ones are, which stand anywhere.
+/// The hash of each window of `n` lines, with the number of its first line. Windows with a pointer, those of equal lines, such as
+/// blank ones, and very short ones are left out.
 fn windows(lines: &[Line], n: usize) -> impl Iterator<Item = (usize, u64)> {
     const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
     let leaving = (0..n).fold(1_u64, |power, _| power.wrapping_mul(BASE));
@@ -212,157 +205,242 @@ fn windows(lines: &[Line], n: usize) -> impl Iterator<Item = (usize, u64)> {
 
 impl DeduplicateToolResults {
     /// The pointers of all results.
-    pub(super) fn decide(&self, draft: &Draft<'_>) -> Arc<[Decided]> {
-        let items = self.items(draft);
+    pub(super) fn pointers(&self, draft: &Draft<'_>) -> Arc<[Pointers]> {
+        let messages = self.messages(draft);
         let caller = draft.caller();
-        let remembered =
-            |n: usize| self.decisions.0.get(&(caller, items.get(n)?.beginning)).map(|known| (n + 1, known));
-        let newest = items.len().saturating_sub(MAX_NEW)..items.len();
-        let (n_known, known) = newest.rev().find_map(remembered).unwrap_or_else(|| (0, Arc::new([])));
-        let Some(last) = items.last().filter(|_| n_known < items.len()) else { return known };
-        let decided: Arc<[Decided]> = self.decide_new(draft, &items, n_known, &known).into();
-        self.decisions.0.insert((caller, last.beginning), Arc::clone(&decided));
-        decided
+        let cached =
+            |n: usize| self.cache.0.get(&(caller, messages.get(n)?.beginning)).map(|pointers| (n + 1, pointers));
+        let newest = messages.len().saturating_sub(MAX_NEW)..messages.len();
+        let (n_known, known) = newest.rev().find_map(cached).unwrap_or_else(|| (0, Arc::new([])));
+        let Some(last) = messages.last().filter(|_| n_known < messages.len()) else { return known };
+        let may_have = |text: &TextLines| text.lines.len() >= self.settings.min_lines || text.has_pointers();
+        let is_searched =
+            |message: &Message| message.calls.is_none() && self.texts(draft, message).iter().any(may_have);
+        let searched = messages.iter().enumerate().skip(n_known).rfind(|(_, message)| is_searched(message));
+        let pointers = match searched.and_then(|(n, _)| messages.get(..=n)) {
+            Some(messages) => Search::new(self, draft, messages).run(n_known, &known).into(),
+            None => known,
+        };
+        self.cache.0.insert((caller, last.beginning), Arc::clone(&pointers));
+        pointers
     }
 
-    /// The messages with lines, in order.
-    fn items(&self, draft: &Draft<'_>) -> Vec<Item> {
-        let (mut beginning, mut n_bytes) = (Fingerprint::default(), 0);
-        let mut items = Vec::new();
-        for (index, unit) in draft.conversation().indexed_units() {
-            if !draft.is_in_sight(index) {
-                beginning = beginning.then(Fingerprint::default());
-                continue;
-            }
-            let known_as = draft.known_as(index);
-            beginning = beginning.then(known_as);
-            let calls = match unit.role {
-                Role::Assistant if !unit.blocks.is_empty() => Some(unit.blocks.clone()),
-                Role::Tool if !draft.is_for_program(index) => None,
-                _ => continue,
+    /// The messages whose lines are compared, in order; none if there is nothing to compare.
+    fn messages(&self, draft: &Draft<'_>) -> Vec<Message> {
+        let lengths = self.settings.min_bytes..=MAX_MESSAGE;
+        let has_lines = |(index, unit): &(UnitIndex, &Unit)| {
+            let may_have = match unit.role {
+                Role::Assistant => !unit.blocks.is_empty(),
+                Role::Tool => !draft.is_for_program(*index),
+                _ => false,
             };
-            if (self.settings.min_bytes..=MAX_MESSAGE).contains(&unit.span.len()) {
+            may_have && lengths.contains(&unit.span.len()) && draft.is_in_sight(*index)
+        };
+        let units = || draft.conversation().indexed_units();
+        if units().filter(has_lines).nth(1).is_none() {
+            return Vec::new();
+        }
+        let (mut beginning, mut n_bytes, mut messages) = (Fingerprint::default(), 0, Vec::new());
+        for (index, unit) in units() {
+            let is_sent = draft.is_in_sight(index);
+            let fingerprint = if is_sent { draft.fingerprint(index) } else { Fingerprint::default() };
+            beginning = beginning.then(fingerprint);
+            if has_lines(&(index, unit)) {
                 n_bytes += unit.span.len();
                 if n_bytes > MAX_TEXTS {
                     break;
                 }
-                items.push(Item { unit: index, calls, known_as, beginning });
+                let calls = (unit.role == Role::Assistant).then(|| unit.blocks.clone());
+                messages.push(Message { unit: index, calls, fingerprint, beginning });
             }
         }
-        items
-    }
-
-    /// The pointers of all results, those of the first `n_known` messages being known.
-    fn decide_new(&self, draft: &Draft<'_>, items: &[Item], n_known: usize, known: &[Decided]) -> Vec<Decided> {
-        let min_lines = self.settings.min_lines;
-        let mut wanted = Wanted::new();
-        let mut last = 0;
-        for (n, item) in items.iter().enumerate().skip(n_known).filter(|(_, item)| item.calls.is_none()) {
-            let texts = self.texts(draft, item);
-            let mut windows = texts.iter().flat_map(|text| windows(&text.lines, min_lines)).peekable();
-            if windows.peek().is_some() || texts.iter().any(TextLines::has_pointers) {
-                last = n;
-            }
-            windows.for_each(|(_, window)| wanted.add(window));
-        }
-        let (mut decided, mut index) = (known.to_vec(), Index::default());
-        for (n, item) in items.iter().enumerate().take(last + 1) {
-            let texts = self.texts(draft, item);
-            if n >= n_known && item.calls.is_none() {
-                decided.extend(self.decide_one(draft, item, &texts, &index, items, &decided));
-            }
-            let of_this = decided.iter().rev().find(|decided| decided.unit == item.unit);
-            for (text, lines) in texts.iter().enumerate() {
-                for range in Decided::in_sight(of_this, text, lines.lines.len()) {
-                    let in_sight = lines.lines.get(range.clone()).unwrap_or_default();
-                    for (at, window) in windows(in_sight, min_lines).filter(|(_, window)| wanted.may_have(*window)) {
-                        let place = Place { item: n, text, line: range.start + at, end: range.end };
-                        index.entry(window).or_insert(place);
-                    }
-                }
-            }
-        }
-        decided
-    }
-
-    /// The pointers of a result, if it has any.
-    fn decide_one(
-        &self,
-        draft: &Draft<'_>,
-        item: &Item,
-        texts: &[TextLines],
-        index: &Index,
-        items: &[Item],
-        decided: &[Decided],
-    ) -> Option<Decided> {
-        // One whose pointers have come back to us gets no others, and counts as one that has them.
-        let has_pointers = texts.iter().any(TextLines::has_pointers);
-        let find = |(n, text): (usize, &TextLines)| self.runs(draft, n, text, index, items);
-        let runs: Vec<_> = texts.iter().enumerate().filter(|_| !has_pointers).flat_map(find).collect();
-        if (runs.is_empty() && !has_pointers) || !self.may_have_pointers(draft, item.unit) {
-            return None;
-        }
-        let (call, file) = self.asks_for(draft, item.unit);
-        let is_same = |other: &Decided| other.call == call || (file.is_some() && other.file == file);
-        let follows_failure = || file.as_deref().is_some_and(|file| self.follows_failure(draft, item.unit, file));
-        if decided.iter().any(is_same) || follows_failure() {
-            return None;
-        }
-        Some(Decided { unit: item.unit, runs, call, file })
-    }
-
-    /// The runs of a text that stand elsewhere.
-    fn runs(&self, draft: &Draft<'_>, n: usize, text: &TextLines, index: &Index, items: &[Item]) -> Vec<Run> {
-        let min_lines = self.settings.min_lines;
-        let (mut runs, mut from) = (Vec::new(), 0);
-        for (first, window) in windows(&text.lines, min_lines) {
-            let Some(place) = index.get(&window).filter(|_| first >= from) else { continue };
-            let Some(item) = items.get(place.item) else { continue };
-            let texts = self.texts(draft, item);
-            let there =
-                texts.get(place.text).and_then(|text| text.lines.get(place.line..place.end)).unwrap_or_default();
-            let here = text.lines.get(first..).unwrap_or_default().iter();
-            let n_lines =
-                here.zip(there).take_while(|(here, there)| here.hash.is_some() && here.hash == there.hash).count();
-            let last = (first + n_lines).saturating_sub(1);
-            let cut = text.start(first + 1)..text.start(last);
-            if n_lines < min_lines
-                || text.start(last + 1) - text.start(first) < self.settings.min_bytes
-                || cut.len() < LEAST_CUT
-            {
-                continue;
-            }
-            let call = item.calls.as_ref().and_then(|calls| call_of_text(draft, calls, place.text));
-            let source = Source { unit: item.unit, call, line: place.line + 1 };
-            runs.push(Run { text: n, cut, n_lines: last - first - 1, lines: first + 1..last, source });
-            from = last;
-        }
-        runs
+        messages
     }
 
     /// The texts of a message, each with its lines.
-    fn texts(&self, draft: &Draft<'_>, item: &Item) -> Arc<[TextLines]> {
-        self.lines.of(draft.caller(), item.known_as, || match &item.calls {
-            None => draft.result_texts(item.unit).iter().map(|text| TextLines::of(text)).collect(),
-            Some(calls) => BlockIndex::each(calls).flat_map(|call| written(draft, call)).collect(),
+    fn texts(&self, draft: &Draft<'_>, message: &Message) -> Arc<[TextLines]> {
+        self.lines.of(draft.caller(), message.fingerprint, || match &message.calls {
+            None => draft.result_texts(message.unit).iter().map(|text| TextLines::of(text)).collect(),
+            Some(calls) => BlockIndex::each(calls).enumerate().flat_map(|(n, call)| written(draft, call, n)).collect(),
         })
     }
 }
 
-/// The call among these that has the text of this number.
-fn call_of_text(draft: &Draft<'_>, calls: &Range<BlockIndex>, text: usize) -> Option<BlockIndex> {
-    let mut n_before = 0;
-    BlockIndex::each(calls).find(|call| {
-        n_before += written(draft, *call).len();
-        text < n_before
-    })
+impl<'s, 'd> Search<'s, 'd> {
+    fn new(edit: &'s DeduplicateToolResults, draft: &'s Draft<'d>, messages: &'s [Message]) -> Self {
+        Self {
+            edit,
+            draft,
+            messages,
+            texts: messages.iter().map(|message| edit.texts(draft, message)).collect(),
+            index: Index::default(),
+            calls: HashSet::new(),
+            files: HashSet::new(),
+            file_uses: HashMap::new(),
+        }
+    }
+
+    /// The pointers of all results, where those of the first `n_known` messages are known.
+    fn run(mut self, n_known: usize, known: &[Pointers]) -> Vec<Pointers> {
+        let filter = self.filter(n_known);
+        let mut all = Vec::with_capacity(known.len());
+        let mut known = known.iter().peekable();
+        for (n, message) in self.messages.iter().enumerate() {
+            let pointers = if n < n_known {
+                known.next_if(|pointers| pointers.unit == message.unit).cloned()
+            } else {
+                self.pointers_of(n, message)
+            };
+            if let Some(pointers) = &pointers {
+                self.calls.insert(pointers.call);
+                self.files.extend(pointers.file.clone());
+            }
+            self.add_to_index(n, pointers.as_ref().map_or(&[], |pointers| &pointers.runs), &filter);
+            all.extend(pointers);
+        }
+        all
+    }
+
+    /// The windows of the results that are searched.
+    fn filter(&self, n_known: usize) -> WindowFilter {
+        let mut filter = WindowFilter::new();
+        let new = self.messages.iter().zip(&self.texts).skip(n_known).filter(|(message, _)| message.calls.is_none());
+        for text in new.flat_map(|(_, texts)| texts.iter()) {
+            windows(&text.lines, self.edit.settings.min_lines).for_each(|(_, window)| filter.add(window));
+        }
+        filter
+    }
+
+    /// Adds the lines of a message that are sent.
+    fn add_to_index(&mut self, message: usize, runs: &[Run], filter: &WindowFilter) {
+        let Self { index, texts, edit, .. } = self;
+        for (text, TextLines { lines, .. }) in texts.get(message).into_iter().flat_map(|texts| texts.iter()).enumerate()
+        {
+            for (range, n_shown) in sent_ranges(runs.iter().filter(|run| run.text == text), lines.len()) {
+                let sent = lines.get(range.clone()).unwrap_or_default();
+                for (at, window) in windows(sent, edit.settings.min_lines) {
+                    if filter.may_have(window) {
+                        let (line, n_shown, end) = (range.start + at, n_shown + at, range.end);
+                        index.entry(window).or_insert(Occurrence { message, text, line, n_shown, end });
+                    }
+                }
+            }
+        }
+    }
+
+    /// The pointers of a result, if it gets any. One that came with pointers gets no others, but counts as one with pointers.
+    fn pointers_of(&mut self, n: usize, message: &Message) -> Option<Pointers> {
+        let texts = self.texts.get(n).filter(|_| message.calls.is_none())?;
+        let has_pointers = texts.iter().any(TextLines::has_pointers);
+        let runs = if has_pointers { Vec::new() } else { self.runs(texts) };
+        if (runs.is_empty() && !has_pointers) || !self.edit.may_have_pointers(self.draft, message.unit) {
+            return None;
+        }
+        let call = self.draft.pairing().answered_block(message.unit)?;
+        let tool = Fingerprint::of(self.draft.conversation().tool_name(call).as_bytes());
+        let arguments = self.draft.arguments(call).unwrap_or_default();
+        let call = tool.then(Fingerprint::of(arguments.as_bytes()));
+        let file = match self.checked_use(message.unit).file_use {
+            Some(FileUse::Read { path, .. }) => Some(path),
+            _ => None,
+        };
+        let is_repeated = self.calls.contains(&call) || file.as_ref().is_some_and(|file| self.files.contains(file));
+        if is_repeated || file.as_deref().is_some_and(|file| self.follows_failure(message.unit, file)) {
+            return None;
+        }
+        Some(Pointers { unit: message.unit, runs, call, file })
+    }
+
+    /// The runs that earlier texts have.
+    fn runs(&self, texts: &[TextLines]) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for (n, text) in texts.iter().enumerate() {
+            let mut from = 0;
+            for (first, window) in windows(&text.lines, self.edit.settings.min_lines) {
+                let occurrence = self.index.get(&window).filter(|_| first >= from);
+                if let Some(run) = occurrence.and_then(|occurrence| self.run_at(n, text, first, *occurrence)) {
+                    from = run.lines.end;
+                    runs.push(run);
+                }
+            }
+        }
+        runs
+    }
+
+    /// The run that begins with a line and an occurrence of its window, if it is long enough.
+    fn run_at(&self, n: usize, text: &TextLines, first: usize, occurrence: Occurrence) -> Option<Run> {
+        let source = self.texts.get(occurrence.message)?.get(occurrence.text)?;
+        let there = source.lines.get(occurrence.line..occurrence.end)?;
+        let here = text.lines.get(first..)?.iter();
+        let n_lines =
+            here.zip(there).take_while(|(here, there)| here.hash.is_some() && here.hash == there.hash).count();
+        let settings = &self.edit.settings;
+        let lines = first + 1..(first + n_lines).checked_sub(1)?;
+        let cut = text.start(lines.start)..text.start(lines.end);
+        let n_bytes = text.start(first + n_lines) - text.start(first);
+        if n_lines < settings.min_lines || n_bytes < settings.min_bytes || cut.len() < LEAST_CUT {
+            return None; // the hashes of windows may collide
+        }
+        let message = self.messages.get(occurrence.message)?;
+        let written_by = message.calls.as_ref().map(|calls| calls.start.plus(source.call));
+        let call = written_by.or_else(|| self.draft.pairing().answered_block(message.unit))?;
+        // The first of the lines that are left out, from 1 on.
+        let from = occurrence.n_shown + 2;
+        let words = self.edit.words(self.draft, call, written_by.is_some(), from..from + lines.len());
+        Some(Run { text: n, lines, cut, words })
+    }
+
+    /// Whether an edit of the file has failed since the file was last read before this result.
+    fn follows_failure(&mut self, unit: UnitIndex, file: &str) -> bool {
+        let is_result =
+            |unit: &UnitIndex| self.draft.conversation().unit(*unit).is_some_and(|unit| unit.role == Role::Tool);
+        let earlier: Vec<_> =
+            UnitIndex::each(&(UnitIndex::default()..unit)).rev().filter(is_result).take(MAX_BACK).collect();
+        for earlier in earlier {
+            match self.checked_use(earlier) {
+                CheckedUse { file_use: Some(FileUse::Read { path, .. }), .. } if path == file => return false,
+                CheckedUse { file_use: Some(FileUse::Edit(paths)), failed: true }
+                    if paths.iter().any(|path| path == file) =>
+                {
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// The use that the call of a result makes of files, determined once.
+    fn checked_use(&mut self, unit: UnitIndex) -> CheckedUse {
+        let (edit, draft) = (self.edit, self.draft);
+        let check = || {
+            let call = draft.pairing().answered_block(unit);
+            let file_use = call.and_then(|call| edit.file_use(draft, call));
+            let failed = matches!(file_use, Some(FileUse::Edit(_))) && super::says_failure(draft, unit);
+            CheckedUse { file_use, failed }
+        };
+        self.file_uses.entry(unit).or_insert_with(check).clone()
+    }
 }
 
-/// The texts that the arguments of a call have.
-fn written(draft: &Draft<'_>, call: BlockIndex) -> Vec<TextLines> {
+/// The ranges of lines of a text that are sent, each with the number of lines that the model sees before it. A pointer is a line.
+fn sent_ranges<'r>(runs: impl Iterator<Item = &'r Run>, n_lines: usize) -> Vec<(Range<usize>, usize)> {
+    let (mut start, mut n_shown, mut ranges) = (0, 0, Vec::new());
+    for Run { lines, .. } in runs {
+        ranges.push((start..lines.start, n_shown));
+        n_shown += lines.start - start + 1;
+        start = lines.end;
+    }
+    ranges.push((start..n_lines, n_shown));
+    ranges
+}
+
+/// The texts in the arguments of a call, which is the call `n` of its message.
+fn written(draft: &Draft<'_>, call: BlockIndex, n: usize) -> Vec<TextLines> {
     let Some(arguments) = draft.arguments(call) else { return Vec::new() };
-    let Some(fields) = Fields::of(&arguments) else { return vec![TextLines::of(&arguments)] };
-    fields.iter().filter_map(|(_, value)| raw::string(value)).map(|text| TextLines::of(&text)).collect()
+    let lines = |text: &str| TextLines { call: n, ..TextLines::of(text) };
+    let Some(fields) = Fields::of(&arguments) else { return vec![lines(&arguments)] };
+    fields.iter().filter_map(|(_, value)| raw::string(value)).map(|text| lines(&text)).collect()
 }
 
 #[cfg(test)]

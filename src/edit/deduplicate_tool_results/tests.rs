@@ -72,7 +72,7 @@ fn planned(planner: &Planner, path: &str, items: &[Value]) -> (Plan, Vec<Value>,
     (plan, value[array].as_array().unwrap().clone(), sent)
 }
 
-/// What the model reads of each result.
+/// The text of each result.
 fn results(path: &str, items: &[Value]) -> Vec<String> {
     let text = |item: &Value| match path {
         "/v1/messages" => item["content"][0]["content"].as_str().map(str::to_owned),
@@ -82,7 +82,7 @@ fn results(path: &str, items: &[Value]) -> Vec<String> {
     items.iter().filter_map(text).collect()
 }
 
-/// What is sent of the results of these rounds, in each dialect the same.
+/// The results of the rounds as they are sent, which is the same in each dialect.
 fn sent(policy: &str, rounds: &[Round]) -> Vec<String> {
     let of = |path: &&str| {
         let planner = planner_from_toml(&format!("{POLICY}{policy}")).unwrap();
@@ -160,6 +160,41 @@ fn the_read_behind_an_edit_that_failed_stays_whole() {
 }
 
 #[test]
+fn pointers_count_the_lines_that_the_model_sees() {
+    let (a, b) = (lines("a", 0..30), lines("b", 0..30));
+    let rounds = [
+        round("Read", read("a.rs"), a.clone()),
+        round("Bash", json!({"command": "cat a.rs b.rs"}), a + &b),
+        round("Bash", json!({"command": "cat b.rs"}), b),
+    ];
+    let sent = sent("", &rounds);
+    // The second result is sent as 30 lines fewer 27.
+    assert!(sent[2].contains("[28 lines left out here: lines 5 to 32 of the result of Bash above say"), "{}", sent[2]);
+}
+
+#[test]
+fn a_careful_policy_has_no_pointers() {
+    let file = lines("h", 0..30);
+    let rounds = [round("Read", read("h.rs"), file.clone()), round("Bash", json!({"command": "x"}), file)];
+    let sent = sent("deduplicate_tool_results.min_lines = 0", &rounds);
+    assert!(is_whole(&sent[1], &rounds[1]));
+}
+
+/// The same result in two conversations of one caller leads to the call of each.
+#[test]
+fn a_pointer_names_the_call_of_its_own_conversation() {
+    let file = lines("g", 0..30);
+    let planner = planner_from_toml(POLICY).unwrap();
+    for (tool, path) in [("Read", "one.rs"), ("Read", "two.rs"), ("Fetch", "one.rs")] {
+        let rounds = [round(tool, read(path), file.clone()), round("Bash", json!({"command": "x"}), file.clone())];
+        let items = planned(&planner, PATHS[0], &conversation(PATHS[0], &rounds)).1;
+        let pointer = results(PATHS[0], &items).remove(1);
+        assert!(pointer.contains(&format!("of the result of {tool}")), "{pointer}");
+        assert_eq!(pointer.contains(path), tool == "Read", "{pointer}");
+    }
+}
+
+#[test]
 fn short_runs_and_tools_that_are_excluded_stay() {
     let file = lines("e", 0..30);
     let rounds = [
@@ -198,7 +233,7 @@ fn what_stands_behind_four_mebibytes_has_no_pointers_and_what_stands_before_keep
     assert!(is_whole(&sent[24], &rounds[24]));
 }
 
-/// What a pass clears is put back where a pointer stood for it.
+/// A clearing puts the text back in place of the pointers to it.
 #[test]
 fn the_text_is_back_where_its_source_is_cleared() {
     let file = lines("f", 0..40);
@@ -217,7 +252,7 @@ fn the_text_is_back_where_its_source_is_cleared() {
     assert!(is_whole(&sent[3], &rounds[3]), "{}", sent[3]);
 }
 
-/// A text of blocks that may stand in others, too.
+/// A text of blocks that other texts may have.
 fn blocks() -> impl Strategy<Value = String> {
     let block = (0..6_u8, 0..30_usize, 1..25_usize, any::<bool>());
     prop::collection::vec(block, 1..5).prop_map(|blocks| {
@@ -229,7 +264,8 @@ fn blocks() -> impl Strategy<Value = String> {
     })
 }
 
-fn rounds() -> impl Strategy<Value = Vec<Round>> {
+/// Rounds, each with the number of rounds after which its result arrives.
+fn rounds() -> impl Strategy<Value = Vec<(Round, usize)>> {
     let tool = prop::sample::select(vec!["Read", "Bash", "Write", "Edit"]);
     let one = (tool, 0..5_u8, blocks(), any::<bool>()).prop_map(|(tool, name, text, fails)| match tool {
         "Write" => round(tool, json!({"file_path": format!("{name}.rs"), "content": text}), "ok"),
@@ -237,41 +273,121 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
         "Edit" => round(tool, json!({"file_path": format!("{name}.rs")}), "ok"),
         _ => round(tool, json!({"file_path": format!("{name}.rs")}), text),
     });
-    prop::collection::vec(one, 1..14)
+    prop::collection::vec((one, prop_oneof![6 => Just(0_usize), 1 => 1..3_usize]), 1..14)
+}
+
+/// The requests of a session: a late result follows a message of the user and perhaps other rounds.
+fn requests(path: &str, rounds: &[(Round, usize)]) -> Vec<Vec<Value>> {
+    let all: Vec<_> = rounds.iter().map(|(round, _)| round.clone()).collect();
+    let whole = conversation(path, &all);
+    let (mut items, mut late, mut requests) = (vec![whole[0].clone()], Vec::<(usize, Value)>::new(), Vec::new());
+    for (n, (_, delay)) in rounds.iter().enumerate() {
+        let [call, result] = [whole[1 + 2 * n].clone(), whole[2 + 2 * n].clone()];
+        items.push(call);
+        if *delay == 0 {
+            items.push(result);
+        } else {
+            late.push((n + delay, result));
+            items.push(json!({"role": "user", "content": "Go on."}));
+        }
+        let (due, waiting) = late.into_iter().partition(|(at, _)| *at <= n);
+        late = waiting;
+        items.extend(due.into_iter().map(|(_, result): (usize, Value)| result));
+        requests.push(items.clone());
+    }
+    requests
+}
+
+/// A line without its number.
+fn said(line: &str) -> &str {
+    let behind = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
+    behind.strip_prefix('→').unwrap_or(line).trim_end()
+}
+
+/// Whether each pointer leads to the lines that it replaces: `sent` are the texts that the model sees, in order, and `came` the
+/// result, of which the last of them is left.
+fn leads_to_its_lines(sent: &[Vec<String>], came: &str) -> Result<(), String> {
+    let (text, earlier) = sent.split_last().unwrap();
+    let came: Vec<_> = came.lines().collect();
+    let mut at = 0;
+    for line in text {
+        if !line.contains(" lines left out here: lines ") {
+            assert_eq!(came.get(at), Some(&line.as_str()));
+            at += 1;
+            continue;
+        }
+        let numbers: Vec<usize> = line.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+        let [n, from, to] = numbers[..3] else { return Err(line.clone()) };
+        let is_there = earlier.iter().any(|earlier| {
+            let there = earlier.get(from - 1..to).unwrap_or_default().iter().map(|line| said(line));
+            there.eq(came[at..at + n].iter().map(|line| said(line)))
+        });
+        if !is_there || to + 1 - from != n {
+            return Err(format!("{line}\n{earlier:#?}"));
+        }
+        at += n;
+    }
+    Ok(())
+}
+
+/// The texts that the model sees up to each result, in order: results, and what calls write.
+fn seen(path: &str, items: &[Value]) -> Vec<(Vec<Vec<String>>, String)> {
+    let (mut texts, mut seen) = (Vec::<Vec<String>>::new(), Vec::new());
+    let split = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    for item in items {
+        let written = match path {
+            "/v1/messages" => item["content"][0]["input"]["content"].as_str().map(str::to_owned),
+            "/v1/responses" => item["arguments"].as_str().map(str::to_owned),
+            _ => item["tool_calls"][0]["function"]["arguments"].as_str().map(str::to_owned),
+        };
+        let written = written.map(|json| match serde_json::from_str::<Value>(&json) {
+            Ok(arguments) => arguments["content"].as_str().unwrap_or_default().to_owned(),
+            Err(_) => json,
+        });
+        texts.extend(written.as_deref().map(split));
+        if let Some(text) = results(path, std::slice::from_ref(item)).first() {
+            texts.push(split(text));
+            let id = [&item["content"][0]["tool_use_id"], &item["call_id"], &item["tool_call_id"]];
+            seen.push((texts.clone(), id.iter().find_map(|id| id.as_str()).unwrap().to_owned()));
+        }
+    }
+    seen
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn the_same_history_gives_the_same_bytes_and_nothing_is_lost(rounds in rounds(), keep in 0..4_usize) {
+    fn pointers_are_true_and_the_same_in_every_process_and_nothing_is_lost(rounds in rounds(), keep in 0..4_usize) {
         let clear = format!("[clear_tool_results]\ntrigger = {{ tokens = 3000 }}\nkeep = {{ results = {keep} }}\nwhen = 'any'");
-        for (policy, clears) in [(String::new(), false), (clear, true)] {
-            for path in PATHS {
-                let planner = planner_from_toml(&format!("{POLICY}{policy}")).unwrap();
-                let mut before: Vec<Value> = Vec::new();
-                for n in 1..=rounds.len() {
-                    let items = conversation(path, &rounds[..n]);
-                    let (plan, sent, bytes) = planned(&planner, path, &items);
-                    // Another process, which has seen nothing of it, decides the same.
-                    let anew = planner_from_toml(&format!("{POLICY}{policy}")).unwrap();
-                    prop_assert_eq!(&planned(&anew, path, &items).1, &sent);
-                    let is_cleared = plan.report.changes.iter().any(|change| change.edit == "clear");
-                    if !clears || !is_cleared {
-                        prop_assert_eq!(&sent[..before.len()], &before[..], "{}", path);
-                    }
-                    // Every line that is left out stands in sight, or the whole text is stored.
-                    let stored: Vec<_> = plan.offloads.iter().map(|offload| offload.payload.bytes()).collect();
-                    for (text, round) in results(path, &sent).iter().zip(&rounds) {
-                        let edited = text != &round.result;
-                        prop_assert!(!edited || stored.iter().any(|stored| *stored == round.result.as_bytes()), "{}", text);
-                    }
-                    // What is sent needs no edit.
-                    let again = planner.plan(dialect::for_path(path).unwrap(), &bytes).unwrap();
-                    let edits: Vec<_> = again.report.changes.iter().filter(|change| change.edit == "deduplicate").collect();
-                    prop_assert!(clears || edits.is_empty(), "{:?}\n{:#?}", edits, sent);
-                    before = sent;
+        let policies = [(String::new(), true), (clear, false)];
+        let is_late = rounds.iter().any(|(_, delay)| *delay > 0);
+        for ((policy, keeps_all), path) in policies.iter().flat_map(|policy| PATHS.map(|path| (policy, path))) {
+            let policy = format!("{POLICY}{policy}");
+            let planner = planner_from_toml(&policy).unwrap();
+            let mut before: Vec<Value> = Vec::new();
+            for items in requests(path, &rounds) {
+                let (plan, sent, bytes) = planned(&planner, path, &items);
+                // Another process, which has seen nothing of it, decides the same.
+                let anew = planner_from_toml(&policy).unwrap();
+                prop_assert_eq!(&planned(&anew, path, &items).1, &sent);
+                if *keeps_all && !is_late {
+                    prop_assert_eq!(&sent[..before.len()], &before[..], "{}", path);
                 }
+                let stored: Vec<_> = plan.offloads.iter().map(|offload| offload.payload.bytes()).collect();
+                for (texts, id) in seen(path, &sent) {
+                    let n: usize = id.trim_start_matches('c').parse().unwrap();
+                    let (came, text) = (&rounds[n].0.result, texts.last().unwrap().join("\n"));
+                    if text.contains(" lines left out here: lines ") {
+                        prop_assert!(stored.iter().any(|stored| *stored == came.as_bytes()), "{}", text);
+                        prop_assert_eq!(leads_to_its_lines(&texts, came), Ok(()), "{} {}", path, plan);
+                    }
+                }
+                // A request that was edited gets no more pointers, except in a late result that was moved (decision 11).
+                let again = planner.plan(dialect::for_path(path).unwrap(), &bytes).unwrap();
+                let more = again.report.changes.iter().any(|change| change.edit == "deduplicate");
+                prop_assert!(!keeps_all || is_late || !more, "{}", again);
+                before = sent;
             }
         }
     }

@@ -1,5 +1,7 @@
-//! Images that an upstream takes no more of.
+//! Requests keep within the images that their host accepts.
 #![expect(clippy::disallowed_types, reason = "bodies are written here")]
+
+use std::time::Instant;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -20,7 +22,7 @@ fn png(side: u32, n: usize) -> String {
     STANDARD.encode(bytes)
 }
 
-/// What a request of each dialect has for a call whose result is an image and a text.
+/// A call and its result, an image and a text, in the dialect of a path.
 fn round(path: &str, n: usize, data: &str) -> Vec<Value> {
     let (id, url) = (format!("c{n}"), format!("data:image/png;base64,{data}"));
     match path {
@@ -49,7 +51,7 @@ fn round(path: &str, n: usize, data: &str) -> Vec<Value> {
     }
 }
 
-/// What is sent at each model call of a session with these images, one a call.
+/// The messages of each request of a session in which each call returns one of the images.
 fn sent(path: &str, images: &[String]) -> Vec<Value> {
     let planner = planner_from_toml(SETTINGS).unwrap();
     let array = if path == "/v1/responses" { "input" } else { "messages" };
@@ -102,4 +104,44 @@ fn large_images_leave_where_there_are_more_than_twenty() {
         assert_eq!(counts[..20], (1..=20).collect::<Vec<_>>(), "{path}");
         assert_eq!(counts[20..], [18, 19, 20, 21, 22, 22, 23, 24, 25, 26], "{path}");
     }
+}
+
+/// Images of the user count, also beside a result.
+#[test]
+fn images_beside_results_count_and_stay() {
+    let planner = planner_from_toml(SETTINGS).unwrap();
+    let mut messages = vec![json!({"role": "user", "content": "Go."})];
+    for n in 0..60 {
+        let [call, mut result] = <[Value; 2]>::try_from(round("/v1/messages", n, &png(64, n))).unwrap();
+        let source = json!({"type": "base64", "media_type": "image/png", "data": png(64, 1000 + n)});
+        result["content"].as_array_mut().unwrap().push(json!({"type": "image", "source": source}));
+        messages.extend([call, result]);
+        let bytes = Bytes::from(json!({"model": "m", "max_tokens": 9, "messages": messages}).to_string());
+        let plan = planner.plan(dialect::for_path("/v1/messages").unwrap(), &bytes).unwrap();
+        let sent: Value = serde_json::from_slice(&splice(&bytes, &plan.splices).concat()).unwrap();
+        assert_eq!(plan.report.changes.is_empty(), n < 50, "{n}");
+        assert!(n_images(&sent) <= 100, "{n}");
+        assert!((0..=n).all(|n| sent.to_string().contains(&png(64, 1000 + n))), "those of the user stay");
+    }
+}
+
+#[test]
+fn any_number_of_images_takes_linear_time() {
+    let time = |n: usize| {
+        let planner = planner_from_toml(SETTINGS).unwrap();
+        let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}});
+        let rounds = (0..n).flat_map(|n| {
+            let call =
+                json!({"id": format!("c{n}"), "type": "function", "function": {"name": "shoot", "arguments": "{}"}});
+            let result = json!({"role": "tool", "tool_call_id": format!("c{n}"), "content": [image]});
+            [json!({"role": "assistant", "content": null, "tool_calls": [call]}), result]
+        });
+        let bytes = Bytes::from(json!({"model": "m", "messages": rounds.collect::<Vec<_>>()}).to_string());
+        let began = Instant::now();
+        let plan = planner.plan(dialect::default(), &bytes).unwrap();
+        assert!(plan.report.counts().iter().any(|(edit, _)| *edit == "clear"), "{plan}");
+        began.elapsed()
+    };
+    let (few, many) = (time(2_000), time(16_000));
+    assert!(many < few * 32, "{few:?} {many:?}");
 }

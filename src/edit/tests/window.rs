@@ -13,7 +13,7 @@ type Round = (Vec<usize>, bool);
 const WINDOWS: [usize; 3] = [8192, 16_384, 32_768];
 
 fn planner(window: usize, keys: &str) -> Planner {
-    // Texts of these sessions are all alike.
+    // All texts of the sessions are alike.
     let alike = "deduplicate_tool_results.min_lines = 10000\n";
     planner_from_toml(&format!("{HTTP}{alike}{}{keys}", model(window))).unwrap()
 }

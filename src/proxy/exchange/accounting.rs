@@ -8,15 +8,14 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
-use crate::dialect::AnswerEnd;
-use crate::dialect::Dialect;
+use crate::dialect::{AnswerEnd, Dialect};
 use crate::engine::WaitCause;
 use crate::engine::factors::Factors;
 use crate::history::{Entry, History, Outcome, share_of};
 use crate::inspect::{Changes, short};
 use crate::ledger::Ledger;
 use crate::metrics::{AnswerUsage, Metrics, Route};
-use crate::plan::Plan;
+use crate::plan::{Plan, Report};
 use crate::proxy::cache_ledger::{Billed, CacheLedger, EarlierRequest};
 use crate::proxy::inspection::PendingInspection;
 use crate::proxy::notices::Notices;
@@ -268,7 +267,7 @@ impl Exchange {
             path: short(path),
             upstream: self.upstream.to_string(),
             outcome: edit.map_or(Outcome::Passed, |edit| edit.outcome(*readable)),
-            edits: report.map(crate::plan::Report::counts).unwrap_or_default(),
+            edits: report.map(Report::counts).unwrap_or_default(),
             messages: report.map_or(0, |report| report.messages_before),
             bytes_before: report.map_or(*bytes, |report| report.bytes_before),
             bytes_after: report.map_or(*bytes, |report| report.bytes_after),
@@ -301,7 +300,7 @@ impl EditState {
     }
 
     fn outcome(&self, readable: bool) -> Outcome {
-        let changes = self.report.as_deref().map(crate::plan::Report::has_edits);
+        let changes = self.report.as_deref().map(Report::has_edits);
         match changes {
             Some(true) if self.dry_run => Outcome::WouldBeEdited,
             Some(true) => Outcome::Edited,

@@ -86,8 +86,8 @@ impl Exchange {
     }
 }
 
-/// The usage of an edited request without its edits, or of one of a dry run with them. `share` of the request with its edits is
-/// what an earlier one began with, with the edits of that.
+/// The usage of an edited request without its edits, or of a request of a dry run with them. `share` is the part of the edited
+/// request that an earlier edited request has in common with it.
 fn unsent_usage(
     edit: &EditState,
     report: &Report,
@@ -99,12 +99,9 @@ fn unsent_usage(
     // Of several rounds, which only edits have made necessary, the request without edits would have had one.
     let sent = report.tokens_after.filter(|_| is_joined).map_or(billed.input, |tokens| tokens as u64);
     if report.requests_cache && !edit.dry_run {
-        // Nobody else has asked for the cache.
-        return Usage {
-            written: 0,
-            written_hour: 0,
-            ..billed.of_input(sent).with_input(report.received_tokens(sent), 0)
-        };
+        // No one else has asked for the cache. The mark itself has no tokens.
+        let input = if report.changes.is_empty() { sent } else { report.received_tokens(sent) };
+        return Usage { written: 0, written_hour: 0, ..billed.with_input(input, 0) };
     }
     let received_shared = earlier.map(|earlier| earlier.received);
     let edited_shared = |edited: u64| share.map(|share| share_of(share, edited));

@@ -1,4 +1,4 @@
-//! How much of images hosts take in one request.
+//! The images and bytes that hosts accept in one request.
 
 use std::sync::LazyLock;
 
@@ -6,17 +6,17 @@ use serde::Deserialize;
 
 use super::{Pattern, known};
 
-/// How much of images a host takes in one request.
+/// The images and bytes that a host accepts in one request.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 pub struct MediaLimits {
     host: Pattern,
     /// The most images.
     pub images: usize,
-    /// Of more images than these, none has a longer side than `side`.
+    /// From more images than these on, `side` holds.
     pub many: usize,
-    /// In pixels.
+    /// The longest side of an image, in pixels.
     pub side: usize,
-    /// The most bytes of the whole body.
+    /// The most bytes of the body.
     pub body: usize,
 }
 
