@@ -244,6 +244,11 @@ pub trait Dialect: Debug + Send + Sync {
         None
     }
 
+    /// The text of an entry with reasoning; none if it has none that can be read.
+    fn reasoning_text(&self, _body: &[u8], _entry: Span) -> Option<Span> {
+        None
+    }
+
     /// The switch that has the server drop reasoning that does not fit its prefix. None if the API has none.
     fn drop_reasoning(&self, _request: &[u8]) -> Option<Switch> {
         None

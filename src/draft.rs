@@ -67,7 +67,7 @@ pub use calibration::{Calibration, FactorIndex};
 pub use cold_passes::{ColdPassIndex, ColdPasses};
 pub use context::{LookUp, Offload, PlanContext, SummaryTiming};
 pub use prefix_keys::{AppliedSummary, PrefixKeys};
-pub use reasoning::ReasoningMode;
+pub use reasoning::{EndedTurns, ReasoningMode};
 pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
 pub use rows::{Row, RowElement};
 pub use sent::{Replayed, Sent, SentIndex};
@@ -134,6 +134,7 @@ pub struct Draft<'a> {
     barriers: OnceCell<Vec<UnitIndex>>,
     /// What becomes of reasoning that is bound to its prefix, and what has the upstream drop it.
     reasoning: ReasoningMode,
+    ended_turns: EndedTurns,
     drops: Option<Switch>,
     /// The last model call before which what was sent is another now.
     prefix_changed: UnitIndex,
@@ -143,6 +144,8 @@ pub struct Draft<'a> {
     of_model: OnceCell<Vec<UnitIndex>>,
     /// The units that entries with reasoning have left.
     stripped: BTreeSet<UnitIndex>,
+    /// The reasoning of ended turns that was left out.
+    ended_reasoning: Vec<(Span, PayloadName)>,
     /// The rows that were dropped with their calls, by the first model call without them.
     dropped_rows: BTreeMap<UnitIndex, Vec<Row>>,
     /// The results that no request has had, as they answer no call, and what of each is stored.
@@ -229,11 +232,13 @@ impl<'a> Draft<'a> {
             bound_turns: OnceCell::new(),
             barriers: OnceCell::new(),
             reasoning: ReasoningMode::Keep,
+            ended_turns: EndedTurns::Keep,
             drops: None,
             prefix_changed: UnitIndex::default(),
             cache_request: None,
             of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
+            ended_reasoning: Vec::new(),
             dropped_rows: BTreeMap::new(),
             orphans: BTreeMap::new(),
             replacements: BTreeMap::new(),

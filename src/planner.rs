@@ -408,7 +408,7 @@ impl Policy {
             if let Some(prefix_keys) = prefix_keys.clone() {
                 draft.apply_summary(Summarize::LABEL, whole, prefix_keys);
             }
-            draft.bind_reasoning(self.reasoning.of(whole), strips_now);
+            draft.bind_reasoning(&self.reasoning, whole, strips_now);
             draft.set_leaving(leaving);
             for edit in &self.edits {
                 context.meter.yield_now();

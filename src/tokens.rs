@@ -15,7 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use self::{estimate::Estimate, factor::Factor, memo::Memo, models::Models, tiktoken::Encoding};
+use self::{
+    estimate::Estimate,
+    factor::Factor,
+    memo::Memo,
+    models::{Models, Reasoning},
+    tiktoken::Encoding,
+};
 use crate::payload::Fingerprint;
 
 pub use self::memo::Subject;
@@ -121,6 +127,7 @@ pub struct Gauge {
     /// How many tokens are billed for each one that is counted.
     factor: Factor,
     window: Option<usize>,
+    reasoning: Reasoning,
 }
 
 // === impl Meter ===
@@ -153,9 +160,9 @@ impl Meter {
     /// encoding of most, and no window.
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
         let name = model.unwrap_or_default();
-        let models::Model { window, encoding, token_factor: factor } = self.model(name);
+        let models::Model { window, encoding, token_factor: factor, reasoning } = self.model(name);
         let window = window.map(|window| window.value);
-        Gauge { shared: Arc::clone(&self.shared), encoding: encoding.value, factor, window }
+        Gauge { shared: Arc::clone(&self.shared), encoding: encoding.value, factor, window, reasoning }
     }
 
     /// How many tokens this model takes, prompt and answer together, if that is known.
@@ -206,6 +213,16 @@ impl Gauge {
     /// How many tokens the model takes, prompt and answer together, if that is known. It is never guessed.
     pub fn window(&self) -> Option<usize> {
         self.window
+    }
+
+    /// What is known of the model's reasoning.
+    pub fn reasoning(&self) -> Reasoning {
+        self.reasoning
+    }
+
+    /// The tokens of so many bytes that only their maker can read.
+    pub fn sealed(&self, n_bytes: usize) -> usize {
+        (n_bytes * 10).div_ceil(self.reasoning.sealed.max(1))
     }
 
     /// The tokens of a plain text.
@@ -284,9 +301,10 @@ impl Gauge {
     }
 
     fn under_factor(&self, fingerprint: Fingerprint) -> Fingerprint {
+        let sealed = self.reasoning.sealed;
         match self.factor {
-            Factor::ONE => fingerprint,
-            others => fingerprint.then(Fingerprint::of_numbers(others.per_hundred(), 0)),
+            Factor::ONE if sealed == Reasoning::default().sealed => fingerprint,
+            factor => fingerprint.then(Fingerprint::of_numbers(factor.per_hundred(), sealed)),
         }
     }
 }

@@ -105,7 +105,7 @@ impl Listing {
 
 impl ModelDetails<'_> {
     fn to_text(&self) -> String {
-        let Model { window, encoding, token_factor } = &self.known;
+        let Model { window, encoding, token_factor, .. } = &self.known;
         let window = window.map_or_else(
             || "unknown".to_owned(),
             |window| format!("{} tokens ({})", grouped(window.value), window.source),

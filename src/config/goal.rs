@@ -35,6 +35,8 @@ const SETTINGS: [(Goal, &str); 3] = [
         trigger = [{ tokens = 60000 }, { fraction = 0.5 }]
         keep = { results = 3 }
         keep_reads = 0
+        [reasoning]
+        ended_turns = 'clear'
         ",
     ),
 ];

@@ -179,6 +179,11 @@ impl Dialect for Messages {
         tokens::count_content(gauge, &lossy(raw))
     }
 
+    fn reasoning_text(&self, body: &[u8], entry: Span) -> Option<Span> {
+        let [text] = fields_of(body, entry, [b"thinking"]).ok()?;
+        text.filter(|text| text.of(body).starts_with(b"\""))
+    }
+
     fn drop_reasoning(&self, request: &[u8]) -> Option<Switch> {
         thinking::drop_mismatches(request)
     }

@@ -330,7 +330,7 @@ impl Draft<'_> {
         let unread_start = self.unread_start();
         let replaced =
             self.replacements.into_values().filter_map(|replacement| Some((replacement.source, replacement.stored?)));
-        let stored = replaced.chain(self.orphans.into_values().flatten());
+        let stored = replaced.chain(self.orphans.into_values().flatten()).chain(self.ended_reasoning);
         let new = stored.filter(|(_, name)| seen.insert(name.key));
         let raw = |Span { start, end }| self.request.body.slice(start..end);
         new.map(|(source, PayloadName { key, stored_len, media, .. })| OffloadedPayload {

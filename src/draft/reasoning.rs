@@ -9,10 +9,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::replacement::Replacement;
-use super::{Draft, Leaving, ParsedRequest};
+use super::{Draft, Leaving, Offload, ParsedRequest};
 use crate::conversation::{Conversation, Role, UnitIndex};
 use crate::dialect::Switch;
+use crate::payload::{Fingerprint, PayloadKey};
 use crate::plan::{Action, Change, Sizes};
+use crate::span::Span;
 use crate::tokens::models::Pattern;
 
 /// `[reasoning]` of `proxy.toml`.
@@ -29,6 +31,21 @@ pub struct Settings {
     ///
     /// Example: `["claude-opus-6*"]`
     pub models: Vec<Pattern>,
+    /// What becomes of the reasoning of ended turns when `clear_tool_results` clears: `"keep"`, or `"clear"`, which leaves it
+    /// out and stores its text. Only of models whose maker lets a client leave it out and bills it as input, and not if it is
+    /// bound. `policy.goal = "thrifty"` sets `"clear"`.
+    pub ended_turns: EndedTurns,
+}
+
+/// What becomes of the reasoning of ended turns when results are cleared.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EndedTurns {
+    /// It stays.
+    #[default]
+    Keep,
+    /// It is left out, and its text is stored.
+    Clear,
 }
 
 /// What becomes of reasoning that is bound to its prefix, when an edit would change that.
@@ -48,14 +65,14 @@ pub enum ReasoningMode {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { bound: ReasoningMode::Strip, models: Vec::new() }
+        Self { bound: ReasoningMode::Strip, models: Vec::new(), ended_turns: EndedTurns::Keep }
     }
 }
 
 impl Settings {
     /// Reasoning of every model is left out before each pass.
     pub fn strip_always() -> Self {
-        Self { bound: ReasoningMode::Strip, models: vec![Pattern::any()] }
+        Self { models: vec![Pattern::any()], ..Self::default() }
     }
 
     /// What becomes of the reasoning in a conversation.
@@ -73,10 +90,11 @@ const LABEL: &str = "reasoning";
 const MIN_FREE: usize = 10;
 
 impl Draft<'_> {
-    /// Sets what becomes of reasoning that is bound to its prefix.
-    /// With `strips_now`, all so far leaves.
-    pub fn bind_reasoning(&mut self, reasoning: ReasoningMode, strips_now: bool) {
+    /// Sets what becomes of the reasoning in a conversation. With `strips_now`, all that is bound leaves.
+    pub fn bind_reasoning(&mut self, settings: &Settings, conversation: &Conversation<'_>, strips_now: bool) {
         let ParsedRequest { dialect, body, .. } = self.request;
+        let reasoning = settings.of(conversation);
+        self.ended_turns = settings.ended_turns;
         self.drops = if reasoning == ReasoningMode::DropBlock { dialect.drop_reasoning(body) } else { None };
         let is_left = reasoning == ReasoningMode::DropBlock && self.drops.is_none();
         self.reasoning = if is_left { ReasoningMode::Strip } else { reasoning };
@@ -105,6 +123,45 @@ impl Draft<'_> {
         let new = || before.iter().rev().take_while(|unit| unit.role != Role::Assistant);
         let begins_turn = new().all(|unit| unit.role != Role::Tool);
         begins_turn || self.window().is_some_and(|window| tokens >= window - window / MIN_FREE)
+    }
+
+    /// Whether reasoning of ended turns leaves when results are cleared.
+    pub fn clears_ended_reasoning(&self) -> bool {
+        let is_wanted = self.ended_turns == EndedTurns::Clear && !self.is_bound();
+        is_wanted && self.context.offload == Offload::Possible && self.gauge().reasoning().ended_turns
+    }
+
+    /// The tokens of the reasoning of a unit; none if it has none that can leave.
+    pub fn reasoning_tokens(&self, unit: UnitIndex) -> Option<usize> {
+        let (gauge, ParsedRequest { dialect, body, .. }) = (self.gauge(), self.request);
+        let reasoning = self.reasoning_of(unit)?;
+        let tokens = |span: &Span| {
+            let json = span.of(body);
+            dialect.known_element_tokens(gauge, Fingerprint::of(json), || json)
+        };
+        Some(reasoning.iter().map(tokens).sum())
+    }
+
+    /// Leaves out the reasoning of all units before one, and stores its texts.
+    pub fn leave_reasoning_out(&mut self, end: UnitIndex) {
+        let ParsedRequest { dialect, body, .. } = self.request;
+        for unit in UnitIndex::each(&(self.first_editable..end)) {
+            let Some(reasoning) = self.reasoning_of(unit) else { continue };
+            let texts = reasoning.iter().filter_map(|entry| dialect.reasoning_text(body, *entry));
+            let texts = texts.filter_map(|text| self.source_text(text, || Fingerprint::of(text.of(body))));
+            let texts: Vec<_> = texts.filter(|text| text.name.len > 0).map(|text| (text.source, text.name)).collect();
+            let handles = texts.iter().map(|(_, name)| name.key).collect();
+            if self.strip(unit, handles) {
+                self.ended_reasoning.extend(texts);
+            }
+        }
+    }
+
+    /// The entries of a unit that are reasoning and can leave.
+    fn reasoning_of(&self, unit: UnitIndex) -> Option<Vec<Span>> {
+        let of = self.request.conversation.unit(unit).filter(|of| of.flags.thinks && self.is_in_place(unit))?;
+        let reasoning = self.entries(of.element)?.reasoning.clone();
+        (unit >= self.first_editable && !reasoning.is_empty()).then_some(reasoning)
     }
 
     /// Notes that what was sent before a model call has changed.
@@ -136,7 +193,7 @@ impl Draft<'_> {
         let thinking: Vec<_> = units.filter(|(_, unit)| unit.flags.thinks).map(|(index, _)| index).collect();
         for unit in thinking {
             if self.is_in_place(unit) {
-                self.strip(unit);
+                self.strip(unit, Vec::new());
             }
         }
     }
@@ -159,9 +216,10 @@ impl Draft<'_> {
         }
     }
 
-    fn strip(&mut self, unit: UnitIndex) {
+    /// Leaves the reasoning of a unit out, whose texts have these handles. False if it stays.
+    fn strip(&mut self, unit: UnitIndex, handles: Vec<PayloadKey>) -> bool {
         let conversation = self.request.conversation;
-        let Some(of) = conversation.unit(unit) else { return };
+        let Some(of) = conversation.unit(unit) else { return false };
         let entries = self.entries(of.element);
         let reasoning: usize = match &entries {
             Some(entries) => entries.reasoning.iter().map(|span| span.len()).sum(),
@@ -171,11 +229,11 @@ impl Draft<'_> {
         let is_whole_unit = is_all && of.blocks.is_empty() && !of.flags.speaks;
         if is_whole_unit && self.leaving == Leaving::Allowed {
             if !self.take(unit) {
-                return;
+                return false;
             }
             self.unname_rest_of_turn(unit);
         } else if is_all {
-            return;
+            return false;
         } else {
             self.stripped.insert(unit);
         }
@@ -188,8 +246,9 @@ impl Draft<'_> {
             tool_name: None,
             bytes: Sizes { before: reasoning, after: 0 },
             tokens: None,
-            handles: Vec::new(),
+            handles,
             why: None,
         });
+        true
     }
 }

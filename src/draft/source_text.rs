@@ -237,7 +237,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The text at a span, known by `fingerprint`; none if the string encodes none.
-    fn source_text(&self, span: Span, fingerprint: impl FnOnce() -> Fingerprint) -> Option<SourceText<'a>> {
+    pub(super) fn source_text(&self, span: Span, fingerprint: impl FnOnce() -> Fingerprint) -> Option<SourceText<'a>> {
         let ParsedRequest { body, .. } = self.request;
         let text = OnceCell::new();
         let read = || {

@@ -23,6 +23,8 @@ pub struct Tally<'t, 'd> {
     callers: HashMap<UnitIndex, DroppedCalls>,
     /// How many units of each element are there, where that has more than one.
     elements: HashMap<RowElement, usize>,
+    /// The tokens of the reasoning that has left units.
+    reasoning: HashMap<UnitIndex, usize>,
 }
 
 /// A row that has been added, and its size.
@@ -55,6 +57,7 @@ impl<'t, 'd> Tally<'t, 'd> {
             rows: Vec::new(),
             callers: HashMap::new(),
             elements: HashMap::new(),
+            reasoning: HashMap::new(),
         }
     }
 
@@ -113,6 +116,14 @@ impl<'t, 'd> Tally<'t, 'd> {
         if let Some(tracked) = self.rows.get_mut(number.get()) {
             tracked.freed += tokens;
             self.tokens = self.tokens.saturating_sub(tokens);
+        }
+    }
+
+    /// Takes it that a unit is without its reasoning from here on.
+    pub fn leave_reasoning_out(&mut self, number: RowIndex, tokens: usize) {
+        self.shrink(number, tokens);
+        if let Some(unit) = self.row(number).and_then(|row| row.unit) {
+            self.reasoning.insert(unit, tokens);
         }
     }
 
@@ -187,7 +198,11 @@ impl<'t, 'd> Tally<'t, 'd> {
             return None;
         }
         let all = if self.counts { self.draft.original_tokens(units.clone()) } else { 0 };
-        Some((all.saturating_sub(left.tokens), ElementIndex::numbers(&conversation.elements_of(units.clone())).len()))
+        let reasoning: usize = UnitIndex::each(units).filter_map(|unit| self.reasoning.get(&unit)).sum();
+        Some((
+            all.saturating_sub(left.tokens + reasoning),
+            ElementIndex::numbers(&conversation.elements_of(units.clone())).len(),
+        ))
     }
 
     fn call_tokens(&self, call: BlockIndex) -> usize {

@@ -71,19 +71,39 @@ impl Draft<'_> {
     /// user's own, and neither a tool result nor a reminder that a client puts among the user's words. What the model is to
     /// continue does not count.
     pub fn begins_user_turn(&self, model_call: UnitIndex) -> bool {
-        let ParsedRequest { dialect, body, conversation } = self.request;
-        let is_reminder = |unit: &Unit| {
+        let before = self.request.conversation.unit_range(&(UnitIndex::default()..model_call)).iter().rev();
+        let mut new = before.skip_while(|unit| unit.role == Role::Assistant);
+        new.find_map(|unit| self.speaker(unit)) == Some(Role::User)
+    }
+
+    /// Where the user's turn begins in which a model call is: its first unit of the user, or the first of all in the first turn.
+    /// What the user says beside results begins no turn.
+    pub fn turn_start(&self, model_call: UnitIndex) -> UnitIndex {
+        let said = |unit: &UnitIndex| self.request.conversation.unit(*unit).and_then(|unit| self.speaker(unit));
+        let mut later = None;
+        for unit in UnitIndex::each(&(UnitIndex::default()..model_call)).rev() {
+            match (said(&unit), later) {
+                (Some(Role::Assistant), Some(user)) => return user,
+                (Some(Role::User), _) => later = Some(unit),
+                (Some(_), _) => later = None,
+                (None, _) => {}
+            }
+        }
+        UnitIndex::default()
+    }
+
+    /// The role of what the user, the model or a tool says; none of reminders and instructions.
+    fn speaker(&self, unit: &Unit) -> Option<Role> {
+        let ParsedRequest { dialect, body, .. } = self.request;
+        let is_reminder = || {
             let texts = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
             texts.first().is_some_and(|text| text.of(body).starts_with(REMINDER))
         };
-        let before = conversation.unit_range(&(UnitIndex::default()..model_call)).iter().rev();
-        let mut new = before.skip_while(|unit| unit.role == Role::Assistant);
-        let newest = new.find(|unit| match unit.role {
-            Role::Tool | Role::Assistant => true,
-            Role::User => !is_reminder(unit),
-            Role::System | Role::Developer | Role::Other => false,
-        });
-        newest.is_some_and(|unit| unit.role == Role::User)
+        match unit.role {
+            Role::Tool | Role::Assistant => Some(unit.role),
+            Role::User => (!is_reminder()).then_some(Role::User),
+            Role::System | Role::Developer | Role::Other => None,
+        }
     }
 
     /// The insertions of moved results, and of results for calls.

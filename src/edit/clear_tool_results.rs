@@ -3,7 +3,8 @@
 //! # What it does
 //! When the `trigger` holds, all results behind the frontier but the newest, which `keep` spares, are cleared: each text
 //! becomes a `placeholder`, and the text that the client sent is stored. With `clear_media`, so do images, files and sound.
-//! If `clear_tool_inputs` says so, the arguments of the calls become `{}`. A pass that would free less than `clear_at_least`
+//! If `clear_tool_inputs` says so, the arguments of the calls become `{}`, and if `reasoning.ended_turns` does, the reasoning of
+//! the turns that have ended is left out with a pass that is made anyway. A pass that would free less than `clear_at_least`
 //! tokens is not made. Where that is not set, a sticky frontier waits for a seventh of what the trigger asks for: the texts
 //! and arguments that are never cleared may reach the trigger alone, and then each new result would make a pass. With
 //! `"auto"` a pass is made when it pays, by the prices of tokens.
@@ -318,6 +319,9 @@ impl ClearToolResults {
         let (rules, rent) = self.rules(draft, limits);
         let ClearedResults { cleared, too_little, passes, cold_at, regrets } =
             Replay::new(self, draft, &rules, rent).run();
+        if let Some(last) = passes.last().filter(|_| draft.clears_ended_reasoning()) {
+            draft.leave_reasoning_out(draft.turn_start(last.model_call));
+        }
         for pass in passes {
             match (self.settings.spares_nothing(), pass.is_remembered) {
                 (true, _) => draft.pass_made(SentFact::ClearedAll, pass.model_call),

@@ -15,9 +15,10 @@
 //! read all of it. Lines are counted as the model sees them.
 //!
 //! # What it never touches
-//! Results of `exclude_tools`, recalls, results for programs, and texts that another edit has written. The result of a call that
-//! is made again, or that reads a file again, after one with pointers stays whole, and so is the read of a file after an edit of
-//! it that failed.
+//! Results of `exclude_tools`, recalls, results for programs, and texts that another edit has written. The read of a file after an
+//! edit of it that failed stays whole. So does a result that asks again for what a pointer stands for, and every later one of its
+//! call and file: that of a call that is made again, or of a read that has lines again that were left out of an earlier read of
+//! the file, unless the file was edited in between.
 
 use std::{borrow::Cow, mem, ops::Range};
 
@@ -209,7 +210,7 @@ impl Edit for DeduplicateToolResults {
         if self.settings.min_lines == 0 || !draft.can_store() {
             return;
         }
-        for pointers in self.pointers(draft).iter() {
+        for pointers in self.pointers(draft).iter().filter(|pointers| !pointers.runs.is_empty()) {
             self.point(draft, pointers);
         }
     }

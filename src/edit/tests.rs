@@ -28,6 +28,7 @@ use crate::{
     tokens::{self, Counter, Meter, REQUEST_OVERHEAD},
 };
 
+mod ended_reasoning;
 mod forms;
 mod item_types;
 mod media_limits;

@@ -27,6 +27,7 @@ mod pattern;
 
 pub use hosts::MediaLimits;
 pub(super) use known::FILE as TABLES_FILE;
+pub use known::Reasoning;
 pub use listing::{LocalServer, next_page_after, num_ctx, windows_in};
 pub use pattern::Pattern;
 
@@ -83,6 +84,8 @@ pub struct Model {
     pub encoding: Sourced<Encoding>,
     /// What the built-in table says that its tokens are billed as.
     pub token_factor: Factor,
+    /// What is known of its reasoning.
+    pub reasoning: Reasoning,
 }
 
 /// A value, and who says so.
@@ -178,6 +181,7 @@ impl Models {
                 .or(Source::BuiltIn.says(window)),
             encoding,
             token_factor: if is_told { Factor::ONE } else { known::factor(&bare) },
+            reasoning: known::reasoning(&bare),
         };
         if name.len() <= MAX_FOUND_NAME {
             self.found.insert(name.into(), model);

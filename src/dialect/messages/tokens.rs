@@ -1,8 +1,8 @@
 //! The tokens of one message or one block, read where it lies.
 //!
 //! Anthropic publishes no tokenizer for Claude 3 and later. What stands here was measured on sessions of Claude Code, of which
-//! each step was billed (2026-11): a step has 55 to 80 tokens beside its texts, and a signature of thinking is a token for 4.6
-//! bytes. How many tokens a text has is the gauge's matter, which knows the model.
+//! each step was billed (2026-11): a step has 55 to 80 tokens beside its texts, and a signature of thinking is a token for
+//! 3.5 to 4.6 bytes, by the model. How many tokens a text has is the gauge's matter, which knows the model.
 //!
 //! | what | tokens |
 //! |---|---|
@@ -91,18 +91,18 @@ fn block(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
             CALL + text("name") + fields.get("input").map_or(0, |input| gauge.text(&compact(input)))
         }
         Some("tool_result") => RESULT + fields.get("content").map_or(0, |json| content(gauge, json, depth)),
-        Some("thinking") => sealed(fields.get("signature")).unwrap_or_else(|| text("thinking")),
-        Some("redacted_thinking") => sealed(fields.get("data")).unwrap_or_default(),
+        Some("thinking") => sealed(gauge, fields.get("signature")).unwrap_or_else(|| text("thinking")),
+        Some("redacted_thinking") => sealed(gauge, fields.get("data")).unwrap_or_default(),
         Some("image") => image(fields),
         Some("document") => text("title") + text("context") + document(gauge, fields, depth),
         _ => opaque(gauge, fields, depth),
     }
 }
 
-/// The tokens of a value that only its maker can read: 4.6 bytes each. None if it is empty, or no string.
-fn sealed(json: Option<&str>) -> Option<usize> {
+/// The tokens of a value that only its maker can read. None if it is empty, or no string.
+fn sealed(gauge: &Gauge, json: Option<&str>) -> Option<usize> {
     let length = json.filter(|json| json.starts_with('"'))?.len().saturating_sub(2);
-    (length > 0).then(|| (length * 10).div_ceil(46))
+    (length > 0).then(|| gauge.sealed(length))
 }
 
 fn image(fields: &Fields<'_>) -> usize {
@@ -124,7 +124,7 @@ fn document(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
 /// All that is in a block of another kind.
 fn opaque(gauge: &Gauge, fields: &Fields<'_>, depth: usize) -> usize {
     let read = fields.iter().filter(|(key, _)| !UNREAD.contains(key));
-    let value = |(key, json): (&str, &str)| match sealed(Some(json)) {
+    let value = |(key, json): (&str, &str)| match sealed(gauge, Some(json)) {
         Some(tokens) if key.starts_with("encrypted_") || matches!(key, "signature" | "data") => tokens,
         _ => within(gauge, json, depth),
     };

@@ -32,6 +32,8 @@ pub(super) struct Rent {
     tokens: Sums,
     /// How many messages the last request had.
     n_sent: usize,
+    /// How many messages the request before it had.
+    n_before: usize,
     /// The tokens beside the messages.
     base: usize,
     /// The cost of the requests so far without passes, and the additions and savings of passes.
@@ -57,6 +59,7 @@ impl Rent {
             paid: 0,
             tokens: Sums::default(),
             n_sent: 0,
+            n_before: 0,
             base,
             unedited: 0,
             added: 0,
@@ -96,15 +99,28 @@ impl Rent {
         let unedited = read.of(base_sent + sent + self.n_cleared).saturating_add(write.of(new));
         self.unedited = self.unedited.saturating_add(unedited);
         self.saved = self.saved.saturating_add(read.of(self.n_cleared));
+        self.n_before = n_sent;
         let Some(first) = first else { return false };
+        self.price = self.price_at(first, freed);
+        self.paid = self.paid.saturating_add(read.of(freed));
+        let added = self.added.saturating_add(self.price).saturating_sub(self.saved);
+        self.paid >= self.price && added <= self.unedited / MOST_ADDED
+    }
+
+    /// The pass that is being made also frees so many tokens from the message of a number on.
+    pub(super) fn breaks_at(&mut self, number: RowIndex, freed: usize) {
+        self.price = self.price.max(self.price_at(number, freed));
+    }
+
+    /// The price of a pass that frees so many tokens, from the message of a number on.
+    fn price_at(&self, first: RowIndex, freed: usize) -> u64 {
+        let Prices { read, write, .. } = self.prices;
+        let sent = self.tokens.before(self.n_before);
         let broken = match self.prices.on_break {
             Break::Suffix => sent.saturating_sub(self.tokens.before(first.get())),
             Break::All => self.base + sent,
         };
-        self.price = write.above(read).of(broken.saturating_sub(freed));
-        self.paid = self.paid.saturating_add(read.of(freed));
-        let added = self.added.saturating_add(self.price).saturating_sub(self.saved);
-        self.paid >= self.price && added <= self.unedited / MOST_ADDED
+        write.above(read).of(broken.saturating_sub(freed))
     }
 
     /// The pass was made.

@@ -44,6 +44,9 @@ pub(super) struct Replay<'r, 'd> {
     waiting: VecDeque<RowIndex>,
     /// File reads, where some of them are kept.
     reads: Option<Reads>,
+    /// The messages with reasoning, if that of ended turns leaves with a pass.
+    thoughts: VecDeque<Thought>,
+    clears_reasoning: bool,
     /// The results that may be cleared now and were not, because they free too little.
     ready: BTreeMap<RowIndex, Clearing>,
     /// How many tokens that would free.
@@ -73,6 +76,14 @@ pub(super) struct ClearedResults {
     pub(super) cold_at: Option<UnitIndex>,
     /// The calls that ask for something cleared.
     pub(super) regrets: Regrets,
+}
+
+/// A message with reasoning.
+#[derive(Clone, Copy, Debug)]
+struct Thought {
+    number: RowIndex,
+    unit: UnitIndex,
+    tokens: usize,
 }
 
 /// A pass that has cleared something.
@@ -119,6 +130,8 @@ impl<'r, 'd> Replay<'r, 'd> {
             newest: KeepWindow::new(keep),
             waiting: VecDeque::new(),
             reads: Some(edit.settings.keep_reads).filter(|most| *most > 0).map(Reads::new),
+            thoughts: VecDeque::new(),
+            clears_reasoning: draft.clears_ended_reasoning(),
             ready: BTreeMap::new(),
             ready_frees: 0,
             cleared: Vec::new(),
@@ -175,6 +188,10 @@ impl<'r, 'd> Replay<'r, 'd> {
     fn came(&mut self, number: RowIndex, row: &Row) {
         if row.role == Role::Assistant {
             self.read = Some(number);
+            let unit = row.unit.filter(|_| self.clears_reasoning);
+            let thought =
+                unit.and_then(|unit| Some(Thought { number, unit, tokens: self.draft.reasoning_tokens(unit)? }));
+            self.thoughts.extend(thought);
         }
         let counted = WindowItem { number, tokens: self.tally.tokens_of(number), is_here: true };
         if let Some(rent) = &mut self.rent {
@@ -323,7 +340,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
     }
 
-    /// Clears what is ready.
+    /// Clears what is ready, and the reasoning of ended turns.
     fn pass(&mut self, pass: MadePass, settle: impl FnOnce(&mut Rent)) {
         let n_cleared = self.cleared.len();
         self.n_came_then = self.tally.n_came();
@@ -340,10 +357,30 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.cleared.push((number, clearing));
         }
         if self.cleared.len() > n_cleared {
+            self.leave_reasoning_out(pass.model_call);
             self.passes.push(pass);
         }
         if let Some(rent) = &mut self.rent {
             settle(rent);
+        }
+    }
+
+    /// Leaves out the reasoning of the turns that had ended at a model call.
+    fn leave_reasoning_out(&mut self, model_call: UnitIndex) {
+        if self.thoughts.is_empty() {
+            return;
+        }
+        let start = self.draft.turn_start(model_call);
+        let ended: Vec<_> = iter::from_fn(|| self.thoughts.pop_front_if(|thought| thought.unit < start)).collect();
+        let freed = ended.iter().map(|thought| thought.tokens).sum();
+        if let (Some(rent), Some(first)) = (&mut self.rent, ended.first()) {
+            rent.breaks_at(first.number, freed);
+        }
+        for Thought { number, tokens, .. } in ended {
+            self.tally.leave_reasoning_out(number, tokens);
+            if let Some(rent) = &mut self.rent {
+                rent.clear(number, tokens);
+            }
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) struct Pointers {
     call: Fingerprint,
     /// The file that it reads.
     file: Option<String>,
+    /// Whether it asks again for what pointers stand for: it is whole, and so are all later results of its call and file.
+    asks_again: bool,
 }
 
 /// Lines that are left out, because an earlier text has them: a run without its first and last line.
@@ -83,6 +85,9 @@ const LEAST_CUT: usize = 200;
 /// How many results before a read are checked for an edit that failed.
 const MAX_BACK: usize = 64;
 
+/// How many adjacent lines that were left out of a read of a file make another read of it one that asks for them again.
+const ASKED_AGAIN: usize = 3;
+
 /// A result or a message with calls, whose lines are compared.
 #[derive(Debug)]
 struct Message {
@@ -125,9 +130,28 @@ struct Search<'s, 'd> {
     index: Index,
     /// The calls and files of results with pointers.
     calls: HashSet<Fingerprint>,
-    files: HashSet<String>,
+    files: HashMap<String, LeftOut>,
+    /// The calls and files that were asked for again.
+    whole_calls: HashSet<Fingerprint>,
+    whole_files: HashSet<String>,
     /// The use that calls make of files, by their results.
     file_uses: HashMap<UnitIndex, CheckedUse>,
+}
+
+/// The lines of a file that pointers stand for.
+#[derive(Debug, Default)]
+struct LeftOut {
+    /// The results whose pointers have not been added to the windows, by message, with their runs.
+    new: Vec<(usize, Vec<Run>)>,
+    windows: HashSet<u64, BuildHasherDefault<FxHasher>>,
+}
+
+/// What has happened to a file since it was last read.
+#[derive(Clone, Copy, Debug, Default)]
+struct SinceRead {
+    changed: bool,
+    /// Whether an edit of it has failed.
+    failed: bool,
 }
 
 /// The use that a call makes of files, and whether its result says that it failed.
@@ -275,7 +299,9 @@ impl<'s, 'd> Search<'s, 'd> {
             texts: messages.iter().map(|message| edit.texts(draft, message)).collect(),
             index: Index::default(),
             calls: HashSet::new(),
-            files: HashSet::new(),
+            files: HashMap::new(),
+            whole_calls: HashSet::new(),
+            whole_files: HashSet::new(),
             file_uses: HashMap::new(),
         }
     }
@@ -292,13 +318,26 @@ impl<'s, 'd> Search<'s, 'd> {
                 self.pointers_of(n, message)
             };
             if let Some(pointers) = &pointers {
-                self.calls.insert(pointers.call);
-                self.files.extend(pointers.file.clone());
+                self.note(n, pointers);
             }
             self.add_to_index(n, pointers.as_ref().map_or(&[], |pointers| &pointers.runs), &filter);
             all.extend(pointers);
         }
         all
+    }
+
+    /// Notes the call and the file of a result with pointers, or of one that asks again for what they stand for.
+    fn note(&mut self, n: usize, pointers: &Pointers) {
+        let Pointers { runs, call, file, asks_again, .. } = pointers.clone();
+        if asks_again {
+            self.whole_calls.insert(call);
+            self.whole_files.extend(file);
+            return;
+        }
+        self.calls.insert(call);
+        if let Some(file) = file {
+            self.files.entry(file).or_default().new.push((n, runs));
+        }
     }
 
     /// The windows of the results that are searched.
@@ -344,11 +383,31 @@ impl<'s, 'd> Search<'s, 'd> {
             Some(FileUse::Read { path, .. }) => Some(path),
             _ => None,
         };
-        let is_repeated = self.calls.contains(&call) || file.as_ref().is_some_and(|file| self.files.contains(file));
-        if is_repeated || file.as_deref().is_some_and(|file| self.follows_failure(message.unit, file)) {
+        let since = file.as_deref().map_or_else(SinceRead::default, |file| self.since_read(message.unit, file));
+        let is_whole =
+            self.whole_calls.contains(&call) || file.as_ref().is_some_and(|file| self.whole_files.contains(file));
+        if is_whole || since.failed {
             return None;
         }
-        Some(Pointers { unit: message.unit, runs, call, file })
+        let asks_again = !since.changed
+            && (self.calls.contains(&call) || file.as_deref().is_some_and(|file| self.has_left_out(file, n)));
+        let runs = if asks_again { Vec::new() } else { runs };
+        Some(Pointers { unit: message.unit, runs, call, file, asks_again })
+    }
+
+    /// Whether a message has lines of a file that pointers stand for.
+    fn has_left_out(&mut self, file: &str, n: usize) -> bool {
+        let Self { texts, files, .. } = self;
+        let Some(LeftOut { new, windows: left_out }) = files.get_mut(file) else { return false };
+        for (message, runs) in new.drain(..) {
+            for run in runs {
+                let text = texts.get(message).and_then(|texts| texts.get(run.text));
+                let lines = text.and_then(|text| text.lines.get(run.lines)).unwrap_or_default();
+                left_out.extend(windows(lines, ASKED_AGAIN).map(|(_, window)| window));
+            }
+        }
+        let texts = texts.get(n).into_iter().flat_map(|texts| texts.iter());
+        texts.flat_map(|text| windows(&text.lines, ASKED_AGAIN)).any(|(_, window)| left_out.contains(&window))
     }
 
     /// The runs that earlier texts have.
@@ -390,24 +449,26 @@ impl<'s, 'd> Search<'s, 'd> {
         Some(Run { text: n, lines, cut, words })
     }
 
-    /// Whether an edit of the file has failed since the file was last read before this result.
-    fn follows_failure(&mut self, unit: UnitIndex, file: &str) -> bool {
+    /// What has happened to a file since it was last read before this result.
+    fn since_read(&mut self, unit: UnitIndex, file: &str) -> SinceRead {
         let is_result =
             |unit: &UnitIndex| self.draft.conversation().unit(*unit).is_some_and(|unit| unit.role == Role::Tool);
         let earlier: Vec<_> =
             UnitIndex::each(&(UnitIndex::default()..unit)).rev().filter(is_result).take(MAX_BACK).collect();
+        let mut since = SinceRead::default();
         for earlier in earlier {
             match self.checked_use(earlier) {
-                CheckedUse { file_use: Some(FileUse::Read { path, .. }), .. } if path == file => return false,
-                CheckedUse { file_use: Some(FileUse::Edit(paths)), failed: true }
+                CheckedUse { file_use: Some(FileUse::Read { path, .. }), .. } if path == file => break,
+                CheckedUse { file_use: Some(FileUse::Edit(paths)), failed }
                     if paths.iter().any(|path| path == file) =>
                 {
-                    return true;
+                    since.failed |= failed;
+                    since.changed |= !failed;
                 }
                 _ => {}
             }
         }
-        false
+        since
     }
 
     /// The use that the call of a result makes of files, determined once.

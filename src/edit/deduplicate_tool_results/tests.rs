@@ -148,6 +148,25 @@ fn what_is_asked_for_again_stays_whole() {
     assert!(is_whole(&sent[3], &rounds[3]) && is_whole(&sent[4], &rounds[4]));
 }
 
+/// Only a read of lines that were left out asks for them again, and an edit of the file is a reason to read them.
+#[test]
+fn another_part_of_a_file_and_a_read_behind_an_edit_have_pointers() {
+    let file = lines("k", 0..60);
+    let part = |range: std::ops::Range<usize>| {
+        let arguments = json!({"file_path": "k.rs", "offset": range.start, "limit": range.len()});
+        round("Read", arguments, lines("k", range))
+    };
+    let edit = || round("Edit", json!({"file_path": "k.rs", "old_string": "x", "new_string": "y"}), "Updated.");
+    let search = || round("Grep", json!({"pattern": "k"}), file.clone());
+    let pointed =
+        |rounds: &[Round]| sent("", rounds).iter().map(|sent| sent.contains("lines left out here")).collect::<Vec<_>>();
+    assert_eq!(pointed(&[search(), part(2..20), part(30..50)]), [false, true, true]);
+    assert_eq!(pointed(&[search(), part(2..20), part(19..50)]), [false, true, true], "one line that is a bound");
+    assert_eq!(pointed(&[search(), part(2..20), part(15..50)]), [false, true, false], "lines that were left out");
+    assert_eq!(pointed(&[search(), part(2..20), part(15..50), part(51..60)]), [false, true, false, false], "then none");
+    assert_eq!(pointed(&[search(), part(2..20), edit(), part(2..20), part(2..21)]), [false, true, false, true, false]);
+}
+
 #[test]
 fn the_read_behind_an_edit_that_failed_stays_whole() {
     let file = lines("d", 0..30);

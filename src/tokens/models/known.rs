@@ -3,7 +3,7 @@
 use std::iter;
 use std::sync::LazyLock;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::names;
 use crate::tokens::factor::Factor;
@@ -17,6 +17,7 @@ pub(in crate::tokens) const FILE: &str = include_str!("../../../assets/models.to
 pub(super) struct Tables {
     pub(super) models: Vec<Known>,
     billed: Vec<Billed>,
+    reasoning: Vec<ReasoningOf>,
 }
 
 /// The table of some models.
@@ -37,6 +38,30 @@ struct Billed {
     factor: Factor,
 }
 
+/// What is known of the reasoning of a model.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Reasoning {
+    /// How many tenths of a byte of what only its maker can read are a token.
+    pub sealed: usize,
+    /// Whether the model reads that of ended turns, it is billed, and it may be left out.
+    pub ended_turns: bool,
+}
+
+/// The reasoning of some models.
+#[derive(Deserialize)]
+struct ReasoningOf {
+    name: String,
+    #[serde(flatten)]
+    reasoning: Reasoning,
+}
+
+impl Default for Reasoning {
+    fn default() -> Self {
+        Self { sealed: 46, ended_turns: false }
+    }
+}
+
 /// A test reads the file.
 pub(super) static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(FILE).unwrap_or_default());
 
@@ -46,6 +71,14 @@ pub(super) fn factor(bare: &str) -> Factor {
     let of = |name: &str| TABLES.billed.iter().find(|known| fits(&known.name, name));
     let found = iter::successors(Some(name.as_str()), |name| names::without_vendor(name)).find_map(of);
     found.map_or(Factor::ONE, |known| known.factor)
+}
+
+/// What is known of the reasoning of a model, given its bare name.
+pub(super) fn reasoning(bare: &str) -> Reasoning {
+    let name = names::canonical(bare);
+    let of = |name: &str| TABLES.reasoning.iter().find(|known| fits(&known.name, name));
+    let found = iter::successors(Some(name.as_str()), |name| names::without_vendor(name)).find_map(of);
+    found.map_or_else(Reasoning::default, |known| known.reasoning)
 }
 
 /// What is known of a model, given its bare name. A line about the model at one vendor wins over one about the model.
