@@ -102,9 +102,8 @@ pub struct Config {
     /// Further upstreams, each for some of the requests; `[upstream]` is for all others. Two agents with different APIs
     /// can so use one abridge.
     pub upstreams: Vec<routes::Settings>,
-    /// Other settings of the edits, for the upstreams that name them in `policy`: tables `policy`, `patch_tool_calls`,
-    /// `filter_tool_calls`, `truncate_tool_results`, `clear_tool_results`, `summarize` and `tools` below a name, with the
-    /// keys that they set. For all other keys the settings of the top level hold.
+    /// Other settings of the edits, for the upstreams that name them in `policy`: `policy`, `reasoning`, `tools` and
+    /// the tables of edits below a name, with the keys that they set. For all other keys the settings of the top level hold.
     ///
     /// Example: `{ long = { clear_tool_results = { trigger = { tokens = 400000 } } } }`
     pub policies: policies::Policies,

@@ -15,6 +15,8 @@ const SETTINGS: [(Goal, &str); 3] = [
         trigger = [{ tokens = 100000 }, { fraction = 0.5 }]
         keep = { results = 3 }
         keep_reads = 20
+        [reasoning]
+        ended_turns = 'keep'
         ",
     ),
     (
@@ -25,6 +27,8 @@ const SETTINGS: [(Goal, &str); 3] = [
         trigger = [{ tokens = 80000 }, { fraction = 0.5 }]
         keep = { results = 3 }
         keep_reads = 10
+        [reasoning]
+        ended_turns = 'keep'
         ",
     ),
     (

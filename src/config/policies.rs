@@ -19,13 +19,16 @@ use crate::upstream::routes::{self, Routes};
 pub struct Policies(BTreeMap<String, String>);
 
 /// The tables that a policy may have.
-const TABLES: [&str; 7] = [
+const TABLES: [&str; 10] = [
     "policy",
     "patch_tool_calls",
     "filter_tool_calls",
     "truncate_tool_results",
     "clear_tool_results",
+    "deduplicate_tool_results",
     "summarize",
+    "request_prompt_cache",
+    "reasoning",
     "tools",
 ];
 

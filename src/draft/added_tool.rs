@@ -4,7 +4,7 @@
 //! stored: what is cleared stays cleared, so the tools of a conversation change once. Where reasoning is bound to all before
 //! it, tools included, it is there from the first request on.
 
-use super::Draft;
+use super::{Draft, replacement::Replacement};
 use crate::{
     dialect::{BytesAt, has_value},
     recall::{RetrievalMethod, Via},
@@ -14,15 +14,20 @@ use crate::{
 impl Draft<'_> {
     /// The tool and its place, if something that was taken out is read with it, or may be.
     pub(super) fn added_tool(&self) -> Option<BytesAt> {
-        let is_named = self.replacements.values().any(|replacement| replacement.stored.is_some())
-            || self.applied().is_some_and(|applied| applied.summary.transcript.is_some());
-        if !(is_named || self.is_bound())
-            || !matches!(self.retrieval_method(), RetrievalMethod::Tool { is_added: true, .. })
-        {
+        let is_named = || {
+            self.replacements.values().any(Replacement::names_stored)
+                || self.applied().is_some_and(|applied| applied.summary.transcript.is_some())
+        };
+        if !self.may_add_tool() || !(self.is_bound() || is_named()) {
             return None;
         }
         let (at, strict) = self.end_of_tools()?;
         Some(BytesAt { at, bytes: [b",", &*self.request.dialect.recall_tool(strict)].concat().into() })
+    }
+
+    /// Whether what was taken out is read with a tool that is added to the client's.
+    pub fn may_add_tool(&self) -> bool {
+        matches!(self.retrieval_method(), RetrievalMethod::Tool { is_added: true, .. })
     }
 
     /// Whether the request offers tools, none of which could read a text back, although the settings ask for a way. A request

@@ -51,6 +51,12 @@ impl Replacement {
         Splice { span: Span { start: start + head, end: end - tail }, with: words.clone() }
     }
 
+    /// Whether the model can read what was there by the handle that is there now.
+    pub(super) fn names_stored(&self) -> bool {
+        let words = std::str::from_utf8(&self.with.words).unwrap_or_default();
+        self.stored.is_some_and(|name| words.contains(&name.key.to_string()))
+    }
+
     /// Returns what the value says that is there now, if that is a string.
     pub(super) fn text(&self, body: &[u8]) -> String {
         let json = self.with.joined(self.span.of(body));

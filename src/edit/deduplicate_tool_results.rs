@@ -16,9 +16,8 @@
 //!
 //! # What it never touches
 //! Results of `exclude_tools`, recalls, results for programs, and texts that another edit has written. The read of a file after an
-//! edit of it that failed stays whole. So does a result that asks again for what a pointer stands for, and every later one of its
-//! call and file: that of a call that is made again, or of a read that has lines again that were left out of an earlier read of
-//! the file, unless the file was edited in between.
+//! edit of it that failed stays whole, and so does the result of a call that is made again after a result with pointers, and every
+//! later one of it. Lines of a file that one read of it has left out are never left out of another. An edit of the file ends that.
 
 use std::{borrow::Cow, mem, ops::Range};
 
@@ -42,6 +41,7 @@ use crate::{
 
 mod lines;
 mod runs;
+mod windows;
 
 /// `[deduplicate_tool_results]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -175,8 +175,8 @@ impl DeduplicateToolResults {
     fn cut(&self, draft: &Draft<'_>, runs: &[Run], n: usize, text: &ResultText<'_, '_>) -> Option<TextCut> {
         let runs = || runs.iter().filter(|run| run.text == n);
         let (first, last) = (runs().next()?, runs().next_back()?);
-        // The first pointer says how to read the whole text.
-        let mut how = if draft.lacks_way() { "" } else { text.retrieval().1 };
+        // The first pointer says how to read the whole text, unless a tool would be added for what is in sight.
+        let mut how = if draft.lacks_way() || draft.may_add_tool() { "" } else { text.retrieval().1 };
         let (mut words, mut at) = (String::new(), first.cut.start);
         for run in runs() {
             words += text.text().get(at..run.cut.start)?;

@@ -2,6 +2,7 @@
 
 use super::{check, file};
 use crate::config::Config;
+use crate::draft::EndedTurns;
 use crate::edit::clear_tool_results::{AtLeast, Settings};
 use crate::edit::keep::Keep;
 use crate::edit::trigger::Moment;
@@ -84,6 +85,19 @@ fn a_goal_does_not_change_which_edits_run() {
     }
     let own = file("policy.goal = \"careful\"\ndeduplicate_tool_results.min_lines = 9").unwrap();
     assert_eq!(own.deduplicate_tool_results.min_lines, 9);
+}
+
+/// Only a thrifty policy takes reasoning of ended turns, also beside others.
+#[test]
+fn a_goal_says_what_becomes_of_reasoning() {
+    let text = "policy.goal = \"thrifty\"\n[policies.near.policy]\ngoal = \"balanced\"\n\
+                [policies.own.policy]\ngoal = \"thrifty\"\n[policies.own.reasoning]\nended_turns = \"keep\"";
+    let config = file(text).unwrap();
+    assert_eq!(Config::default().reasoning.ended_turns, EndedTurns::Keep);
+    assert_eq!(config.reasoning.ended_turns, EndedTurns::Clear);
+    for policy in ["near", "own"] {
+        assert_eq!(config.under_policy(policy).unwrap().reasoning.ended_turns, EndedTurns::Keep, "{policy}");
+    }
 }
 
 #[test]

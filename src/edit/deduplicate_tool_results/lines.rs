@@ -1,6 +1,6 @@
 //! The lines of texts, each known by a hash, which is remembered by the content of the text.
 
-use std::{fmt, num::NonZeroU64, sync::Arc};
+use std::{fmt, num::NonZeroU64, ops::Range, sync::Arc};
 
 use quick_cache::{Weighter, sync::Cache};
 
@@ -19,7 +19,7 @@ pub(super) struct TextLines {
 /// A line of a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Line {
-    /// The hash of its text without a line number and trailing blanks; none of a pointer, which equals no other line.
+    /// The hash of its text without a line number and trailing blanks; none of a line that equals no other, such as a pointer.
     pub(super) hash: Option<NonZeroU64>,
     /// The byte at which it begins.
     pub(super) start: usize,
@@ -101,6 +101,13 @@ impl TextLines {
     /// Whether one of the lines is a pointer.
     pub(super) fn has_pointers(&self) -> bool {
         self.lines.iter().any(|line| line.hash.is_none())
+    }
+
+    /// Makes lines equal no others.
+    pub(super) fn forget(&mut self, lines: Range<usize>) {
+        for line in self.lines.get_mut(lines).into_iter().flatten() {
+            line.hash = None;
+        }
     }
 
     /// The byte at which a line begins; after the last one, the length of the text.

@@ -16,7 +16,8 @@ use rustc_hash::FxHasher;
 
 use super::{
     DeduplicateToolResults,
-    lines::{Line, TextLines},
+    lines::TextLines,
+    windows::{WindowFilter, windows},
 };
 use crate::{
     conversation::{BlockIndex, Role, Unit, UnitIndex},
@@ -36,7 +37,7 @@ pub(super) struct Pointers {
     call: Fingerprint,
     /// The file that it reads.
     file: Option<String>,
-    /// Whether it asks again for what pointers stand for: it is whole, and so are all later results of its call and file.
+    /// Whether its call asks again for a result with pointers: it is whole, and so are all later results of the call.
     asks_again: bool,
 }
 
@@ -76,16 +77,13 @@ const MAX_MESSAGE: usize = 1 << 20;
 /// Messages after so many bytes of results and calls have no pointers: no context window takes as much.
 const MAX_TEXTS: usize = 4 << 20;
 
-/// The fewest bytes of a window of lines without its last line.
-const LEAST_WINDOW: usize = 24;
-
 /// The fewest bytes that a pointer replaces.
 const LEAST_CUT: usize = 200;
 
 /// How many results before a read are checked for an edit that failed.
 const MAX_BACK: usize = 64;
 
-/// How many adjacent lines that were left out of a read of a file make another read of it one that asks for them again.
+/// How many adjacent lines of a file that were left out of one read are not left out of another.
 const ASKED_AGAIN: usize = 3;
 
 /// A result or a message with calls, whose lines are compared.
@@ -98,12 +96,6 @@ struct Message {
     /// That of the conversation up to here.
     beginning: Fingerprint,
 }
-
-/// The windows of new texts, as a Bloom filter of one hash.
-#[derive(Debug)]
-struct WindowFilter(Box<[u64; FILTER_WORDS]>);
-
-const FILTER_WORDS: usize = 1024;
 
 /// The first occurrence of each window.
 type Index = HashMap<u64, Occurrence, BuildHasherDefault<FxHasher>>;
@@ -131,9 +123,8 @@ struct Search<'s, 'd> {
     /// The calls and files of results with pointers.
     calls: HashSet<Fingerprint>,
     files: HashMap<String, LeftOut>,
-    /// The calls and files that were asked for again.
-    whole_calls: HashSet<Fingerprint>,
-    whole_files: HashSet<String>,
+    /// The calls that have asked for such a result again.
+    whole: HashSet<Fingerprint>,
     /// The use that calls make of files, by their results.
     file_uses: HashMap<UnitIndex, CheckedUse>,
 }
@@ -179,52 +170,6 @@ impl fmt::Debug for PointerCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PointerCache").field("n", &self.0.len()).finish_non_exhaustive()
     }
-}
-
-impl WindowFilter {
-    fn new() -> Self {
-        Self(Box::new([0; FILTER_WORDS]))
-    }
-
-    fn place(window: u64) -> (usize, u64) {
-        (usize::try_from(window >> 6).unwrap_or_default() % FILTER_WORDS, 1 << (window % 64))
-    }
-
-    fn add(&mut self, window: u64) {
-        let (word, bit) = Self::place(window);
-        if let Some(word) = self.0.get_mut(word) {
-            *word |= bit;
-        }
-    }
-
-    fn may_have(&self, window: u64) -> bool {
-        let (word, bit) = Self::place(window);
-        self.0.get(word).is_some_and(|word| word & bit != 0)
-    }
-}
-
-/// The hash of each window of `n` lines, with the number of its first line. Windows with a pointer, those of equal lines, such as
-/// blank ones, and very short ones are left out.
-fn windows(lines: &[Line], n: usize) -> impl Iterator<Item = (usize, u64)> {
-    const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
-    let leaving = (0..n).fold(1_u64, |power, _| power.wrapping_mul(BASE));
-    let (mut hash, mut since) = (0_u64, 0);
-    let (mut before, mut n_same) = (None, 0);
-    lines.iter().enumerate().filter_map(move |(at, line)| {
-        let Some(new) = line.hash else {
-            (hash, since) = (0, 0);
-            return None;
-        };
-        since += 1;
-        n_same = if before.replace(new) == Some(new) { n_same + 1 } else { 1 };
-        hash = hash.wrapping_mul(BASE).wrapping_add(new.get());
-        if since > n {
-            let old = lines.get(at - n).and_then(|line| line.hash).map_or(0, std::num::NonZeroU64::get);
-            hash = hash.wrapping_sub(old.wrapping_mul(leaving));
-        }
-        let first = lines.get((at + 1).saturating_sub(n)).map_or(0, |first| first.start);
-        (since >= n && n_same < n && line.start - first >= LEAST_WINDOW).then(|| (at + 1 - n, hash ^ (hash >> 29)))
-    })
 }
 
 impl DeduplicateToolResults {
@@ -300,8 +245,7 @@ impl<'s, 'd> Search<'s, 'd> {
             index: Index::default(),
             calls: HashSet::new(),
             files: HashMap::new(),
-            whole_calls: HashSet::new(),
-            whole_files: HashSet::new(),
+            whole: HashSet::new(),
             file_uses: HashMap::new(),
         }
     }
@@ -326,12 +270,11 @@ impl<'s, 'd> Search<'s, 'd> {
         all
     }
 
-    /// Notes the call and the file of a result with pointers, or of one that asks again for what they stand for.
+    /// Notes the call and the file of a result with pointers, or the call that asks for it again.
     fn note(&mut self, n: usize, pointers: &Pointers) {
         let Pointers { runs, call, file, asks_again, .. } = pointers.clone();
         if asks_again {
-            self.whole_calls.insert(call);
-            self.whole_files.extend(file);
+            self.whole.insert(call);
             return;
         }
         self.calls.insert(call);
@@ -384,21 +327,24 @@ impl<'s, 'd> Search<'s, 'd> {
             _ => None,
         };
         let since = file.as_deref().map_or_else(SinceRead::default, |file| self.since_read(message.unit, file));
-        let is_whole =
-            self.whole_calls.contains(&call) || file.as_ref().is_some_and(|file| self.whole_files.contains(file));
-        if is_whole || since.failed {
+        if self.whole.contains(&call) || since.failed {
             return None;
         }
-        let asks_again = !since.changed
-            && (self.calls.contains(&call) || file.as_deref().is_some_and(|file| self.has_left_out(file, n)));
-        let runs = if asks_again { Vec::new() } else { runs };
-        Some(Pointers { unit: message.unit, runs, call, file, asks_again })
+        let asks_again = !since.changed && self.calls.contains(&call);
+        let file_read = file.as_deref().filter(|_| !since.changed);
+        let runs = match file_read.and_then(|file| self.without_left_out(file, n)) {
+            _ if asks_again => Vec::new(),
+            Some(texts) => self.runs(&texts),
+            None => runs,
+        };
+        let has_some = asks_again || has_pointers || !runs.is_empty();
+        has_some.then_some(Pointers { unit: message.unit, runs, call, file, asks_again })
     }
 
-    /// Whether a message has lines of a file that pointers stand for.
-    fn has_left_out(&mut self, file: &str, n: usize) -> bool {
+    /// The texts of a read of a file without the lines that were left out of earlier reads; none if it has none of them.
+    fn without_left_out(&mut self, file: &str, n: usize) -> Option<Vec<TextLines>> {
         let Self { texts, files, .. } = self;
-        let Some(LeftOut { new, windows: left_out }) = files.get_mut(file) else { return false };
+        let LeftOut { new, windows: left_out } = files.get_mut(file)?;
         for (message, runs) in new.drain(..) {
             for run in runs {
                 let text = texts.get(message).and_then(|texts| texts.get(run.text));
@@ -406,8 +352,15 @@ impl<'s, 'd> Search<'s, 'd> {
                 left_out.extend(windows(lines, ASKED_AGAIN).map(|(_, window)| window));
             }
         }
-        let texts = texts.get(n).into_iter().flat_map(|texts| texts.iter());
-        texts.flat_map(|text| windows(&text.lines, ASKED_AGAIN)).any(|(_, window)| left_out.contains(&window))
+        let mut without = texts.get(n)?.to_vec();
+        let mut has_some = false;
+        for text in &mut without {
+            let found: Vec<_> =
+                windows(&text.lines, ASKED_AGAIN).filter(|(_, window)| left_out.contains(window)).collect();
+            has_some |= !found.is_empty();
+            found.into_iter().for_each(|(first, _)| text.forget(first..first + ASKED_AGAIN));
+        }
+        has_some.then_some(without)
     }
 
     /// The runs that earlier texts have.
@@ -502,25 +455,4 @@ fn written(draft: &Draft<'_>, call: BlockIndex, n: usize) -> Vec<TextLines> {
     let lines = |text: &str| TextLines { call: n, ..TextLines::of(text) };
     let Some(fields) = Fields::of(&arguments) else { return vec![lines(&arguments)] };
     fields.iter().filter_map(|(_, value)| raw::string(value)).map(|text| lines(&text)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_are_the_same_wherever_the_lines_stand() {
-        let line = |line: &&str| if line.len() > 1 { (*line).to_owned() } else { format!("a longer line with {line}") };
-        let text = |lines: &[&str]| TextLines::of(&lines.iter().map(line).collect::<Vec<_>>().join("\n"));
-        let hashes = |lines: &[&str], n: usize| windows(&text(lines).lines, n).collect::<Vec<_>>();
-        let all = hashes(&["a", "b", "c", "d", "e", "f"], 3);
-        assert_eq!(all.iter().map(|(first, _)| *first).collect::<Vec<_>>(), [0, 1, 2, 3]);
-        assert_eq!(hashes(&["x", "c", "d", "e"], 3)[1].1, all[2].1);
-        assert_ne!(hashes(&["d", "c", "e"], 3)[0].1, all[2].1, "another order");
-        assert_eq!(hashes(&["a", "b"], 3), []);
-        assert_eq!(hashes(&["{{", "}}", "]]"], 3), [], "too short");
-        assert_eq!(hashes(&["a", "a", "a", "a", "b"], 3).iter().map(|(first, _)| *first).collect::<Vec<_>>(), [2]);
-        let pointer = "[4 lines left out here: lines 1 to 4 of x]";
-        assert_eq!(hashes(&["a", "b", pointer, "c", "d", "e"], 3), [(3, all[2].1)]);
-    }
 }

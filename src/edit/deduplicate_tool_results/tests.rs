@@ -148,7 +148,7 @@ fn what_is_asked_for_again_stays_whole() {
     assert!(is_whole(&sent[3], &rounds[3]) && is_whole(&sent[4], &rounds[4]));
 }
 
-/// Only a read of lines that were left out asks for them again, and an edit of the file is a reason to read them.
+/// Lines of a file are left out once, and again after an edit of it.
 #[test]
 fn another_part_of_a_file_and_a_read_behind_an_edit_have_pointers() {
     let file = lines("k", 0..60);
@@ -158,13 +158,20 @@ fn another_part_of_a_file_and_a_read_behind_an_edit_have_pointers() {
     };
     let edit = || round("Edit", json!({"file_path": "k.rs", "old_string": "x", "new_string": "y"}), "Updated.");
     let search = || round("Grep", json!({"pattern": "k"}), file.clone());
-    let pointed =
-        |rounds: &[Round]| sent("", rounds).iter().map(|sent| sent.contains("lines left out here")).collect::<Vec<_>>();
-    assert_eq!(pointed(&[search(), part(2..20), part(30..50)]), [false, true, true]);
-    assert_eq!(pointed(&[search(), part(2..20), part(19..50)]), [false, true, true], "one line that is a bound");
-    assert_eq!(pointed(&[search(), part(2..20), part(15..50)]), [false, true, false], "lines that were left out");
-    assert_eq!(pointed(&[search(), part(2..20), part(15..50), part(51..60)]), [false, true, false, false], "then none");
-    assert_eq!(pointed(&[search(), part(2..20), edit(), part(2..20), part(2..21)]), [false, true, false, true, false]);
+    let n_left_out = |rounds: &[Round]| {
+        let n = |sent: &String| {
+            let (_, rest) = sent.split_once('[')?;
+            rest.split_once(" lines left out here")?.0.parse::<usize>().ok()
+        };
+        sent("", rounds).iter().map(n).collect::<Vec<_>>()
+    };
+    assert_eq!(n_left_out(&[search(), part(2..20), part(30..50)]), [None, Some(16), Some(18)]);
+    assert_eq!(n_left_out(&[search(), part(2..20), part(3..19)]), [None, Some(16), None]);
+    // Lines 3 to 18 were left out, so only those from 19 on are.
+    assert_eq!(n_left_out(&[search(), part(2..20), part(15..50)]), [None, Some(16), Some(29)]);
+    assert_eq!(n_left_out(&[search(), part(2..20), part(15..50), part(4..49)]), [None, Some(16), Some(29), None]);
+    let again = [search(), part(2..20), edit(), part(2..20), part(2..20), part(2..20), edit(), part(2..20)];
+    assert_eq!(n_left_out(&again), [None, Some(16), None, Some(16), None, None, None, None]);
 }
 
 #[test]
