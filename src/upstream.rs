@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
+use std::io;
 
 use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, UPGRADE};
 use http::{Request, Response, StatusCode, Uri};
@@ -102,7 +102,8 @@ pub enum KeyHeader {
 }
 
 /// The name of an upstream: that of a `[[upstreams]]` table, or none for `[upstream]`.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, derive_more::Display, Eq, PartialEq)]
+#[display("{}", self.as_str())]
 pub struct UpstreamName(Option<Arc<str>>);
 
 pub use target::{HeaderName, HeaderValue};
@@ -462,12 +463,6 @@ impl UpstreamName {
     /// The beginning of a message about it; empty for `[upstream]`.
     fn prefix(&self) -> String {
         self.0.as_ref().map(|name| format!("upstream {name:?}: ")).unwrap_or_default()
-    }
-}
-
-impl fmt::Display for UpstreamName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -1,6 +1,5 @@
 //! The state of one request and its answer while they are relayed: for headers, the log line, metrics and the recording.
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::sync::Arc;
@@ -125,7 +124,8 @@ struct AnswerHead {
 }
 
 /// The id of one request of this process. It cannot be guessed from another one.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq)]
+#[display("req_{_0:016x}")]
 pub(super) struct RequestId(u64);
 
 /// Generates request ids.
@@ -475,12 +475,6 @@ impl RequestIds {
     /// An id that this process has not used before.
     pub(super) fn next(&self) -> RequestId {
         RequestId(self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed)))
-    }
-}
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "req_{:016x}", self.0)
     }
 }
 

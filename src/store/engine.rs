@@ -6,7 +6,6 @@
 //! `keep_for` left.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,6 +71,8 @@ pub enum EngineClock {
 
 /// A store in an engine.
 #[expect(private_bounds, reason = "the engines are the store's own")]
+#[derive(derive_more::Debug)]
+#[debug("{}({:?})", E::NAME, self.state())]
 pub struct EngineStore<E: Engine> {
     inner: Arc<Inner<E>>,
     jobs: mpsc::Sender<Job>,
@@ -268,12 +269,6 @@ impl<E: Engine> FleetStore for EngineStore<E> {
 
     fn state(&self) -> Result<(), EngineError> {
         self.inner.engine.links().writes.state()
-    }
-}
-
-impl<E: Engine> fmt::Debug for EngineStore<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(E::NAME).field("state", &self.state()).finish_non_exhaustive()
     }
 }
 

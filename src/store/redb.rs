@@ -8,7 +8,6 @@
 //! everything after a failed write until it is reopened.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,6 +61,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const MAX_READERS: usize = 8;
 
 /// A store in one file.
+#[derive(derive_more::Debug)]
+#[debug("RedbStore({:?})", shared.path)]
 pub struct RedbStore {
     secret: Zeroizing<Secret>,
     jobs: mpsc::Sender<Job>,
@@ -219,12 +220,6 @@ impl RedbStore {
             }
             other => other,
         }
-    }
-}
-
-impl fmt::Debug for RedbStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedbStore").field("path", &self.shared.path).finish_non_exhaustive()
     }
 }
 

@@ -24,8 +24,9 @@ use tower_service::Service;
 use super::HttpVersion;
 use super::stream::{Stream, UpstreamStream};
 
-/// The proxies that the environment names, as curl reads them.
-#[derive(Clone, Default, Eq, PartialEq)]
+/// The proxies that the environment names, as curl reads them. Their URLs may hold passwords and are not printed.
+#[derive(Clone, Default, derive_more::Debug, Eq, PartialEq)]
+#[debug("Proxies")]
 pub struct Proxies {
     /// `ALL_PROXY`.
     pub all: Option<String>,
@@ -233,18 +234,6 @@ impl Proxies {
             .no(text(&self.no))
             .build();
         matcher.intercept(uri)
-    }
-}
-
-impl std::fmt::Debug for Proxies {
-    /// Shows which are set, without their URLs, which may hold passwords.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Proxies")
-            .field("all", &self.all.is_some())
-            .field("http", &self.http.is_some())
-            .field("https", &self.https.is_some())
-            .field("no", &self.no)
-            .finish()
     }
 }
 
