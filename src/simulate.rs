@@ -27,8 +27,8 @@
 //! with the request before, 1 for the rest. Their output is not.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::io;
+use std::path::PathBuf;
 
 use serde::Serialize;
 

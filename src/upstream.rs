@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use std::io;
 
 use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, UPGRADE};
 use http::{Request, Response, StatusCode, Uri};

@@ -3,7 +3,6 @@
 //! So whoever has the same messages in the same order has the same names, and one that differs shares only those of what comes
 //! before it. What a message is known by is the dialect's business: see [`crate::dialect::Dialect::fields`].
 
-
 use super::{Caller, Fingerprint, Keys};
 
 /// Names the beginnings of one conversation, message by message.

@@ -4,25 +4,22 @@ use std::error::Error as StdError;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
-use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::RootCertStore;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
 use super::HttpVersion;
-use super::stream::{Stream, UpstreamStream};
+use super::stream::{Io, Stream};
+use crate::roots::{self, RootsError};
 
 /// The proxies that the environment names, as curl reads them. Their URLs may hold passwords and are not printed.
 #[derive(Clone, Default, derive_more::Debug, Eq, PartialEq)]
@@ -44,25 +41,9 @@ pub enum ConnectorError {
     /// The scheme of the proxy is not supported.
     #[error("the proxy {0} is not supported; allowed are http:// and socks5://")]
     Proxy(Uri),
-    /// A file with roots could not be read, or holds none.
-    #[error("no certificate could be read from {}", path.display())]
-    Roots {
-        /// The file.
-        path: Box<Path>,
-        /// The cause; `None` if the file holds no certificate.
-        source: Option<rustls::pki_types::pem::Error>,
-    },
-    /// A certificate is not valid.
-    #[error("a certificate in {} is not valid", path.display())]
-    Root {
-        /// The file.
-        path: Box<Path>,
-        /// The cause.
-        source: rustls::Error,
-    },
-    /// The TLS library rejected its default configuration.
-    #[error("TLS could not be set up")]
-    Tls(#[source] rustls::Error),
+    /// TLS could not be set up.
+    #[error(transparent)]
+    Roots(#[from] RootsError),
 }
 
 /// The proxy before the upstream wants to know who asks, and was not told, or not what it accepts: it answers 407.
@@ -125,7 +106,9 @@ impl Connector {
             None => Dialer::Direct(dial),
             Some(proxy) => Dialer::via(proxy, base, dial)?,
         };
-        let builder = HttpsConnectorBuilder::new().with_tls_config(tls_config(base, ca_file)?).https_or_http();
+        // The system's roots are read only for an https upstream, because that is the longest part of the start.
+        let roots = if base.scheme_str() == Some("https") { system_roots() } else { RootCertStore::empty() };
+        let builder = HttpsConnectorBuilder::new().with_tls_config(roots::tls_with(roots, ca_file)?).https_or_http();
         let https = match version {
             HttpVersion::Http11 => builder.enable_http1().wrap_connector(dial),
             HttpVersion::Http2 => builder.enable_http2().wrap_connector(dial),
@@ -135,7 +118,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = UpstreamStream;
+    type Response = Box<dyn Io>;
     type Error = BoxError;
     type Future = BoxFuture<Self::Response>;
 
@@ -148,7 +131,11 @@ impl Service<Uri> for Connector {
         let within = self.within;
         Box::pin(async move {
             let connected = tokio::time::timeout(within, connecting).await.map_err(|_| ConnectTimeout(within))?;
-            connected.map(UpstreamStream::from)
+            // A plain connection does not reserve the kilobyte that the state of TLS takes.
+            connected.map(|stream| match stream {
+                MaybeHttpsStream::Http(stream) => Box::new(stream) as Box<dyn Io>,
+                with_tls @ MaybeHttpsStream::Https(_) => Box::new(with_tls),
+            })
         })
     }
 }
@@ -239,37 +226,12 @@ impl Proxies {
 
 // === TLS ===
 
-fn tls_config(base: &Uri, ca_file: Option<&Path>) -> Result<ClientConfig, ConnectorError> {
-    // The system's roots are read only for an https upstream, because that is the longest part of the start.
-    let mut roots = if base.scheme_str() == Some("https") { system_roots() } else { RootCertStore::empty() };
-    if let Some(path) = ca_file {
-        add_roots_from_file(&mut roots, path)?;
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(ConnectorError::Tls)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(config)
-}
-
 /// Variables by which other programs are told of roots. Whoever has set one for an agent need not name the file again.
 const OTHERS_ROOTS: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"];
 
-/// The number of roots that the system has.
-pub fn n_system_roots() -> usize {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    roots.len()
-}
-
-/// The system's roots, or Mozilla's where the system has none, as in a bare container; and those that variables name.
+/// The system's roots, and those that variables name.
 fn system_roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() {
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    }
+    let mut roots = roots::of_system_or_mozilla();
     for name in OTHERS_ROOTS {
         // Read here, as `rustls_native_certs` reads `SSL_CERT_FILE`.
         let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) else { continue };
@@ -285,17 +247,4 @@ fn system_roots() -> RootCertStore {
         }
     }
     roots
-}
-
-fn add_roots_from_file(roots: &mut RootCertStore, path: &Path) -> Result<(), ConnectorError> {
-    let unreadable = |source| ConnectorError::Roots { path: path.into(), source };
-    let certificates: Vec<_> =
-        CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|source| unreadable(Some(source)))?;
-    if certificates.is_empty() {
-        return Err(unreadable(None));
-    }
-    for certificate in certificates {
-        roots.add(certificate).map_err(|source| ConnectorError::Root { path: path.into(), source })?;
-    }
-    Ok(())
 }
