@@ -276,7 +276,6 @@ pub struct Verified {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct PayloadInfo {
     /// Its key.
-    #[serde(serialize_with = "as_text")]
     pub key: PayloadKey,
     /// Its length in bytes.
     pub bytes: u64,
@@ -424,7 +423,3 @@ impl Verified {
 }
 
 // === helpers ===
-
-fn as_text<S: serde::Serializer>(key: &PayloadKey, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(key)
-}

@@ -27,7 +27,6 @@ pub mod probe;
 pub mod progress;
 pub mod refusal;
 pub mod routes;
-pub mod stream;
 pub mod target;
 
 use connect::{ConnectTimeout, Connector, ConnectorError, Proxies, ProxyRefusal};

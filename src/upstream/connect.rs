@@ -8,9 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
+use hyper::rt::{Read, Write};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use rustls::RootCertStore;
@@ -18,7 +19,7 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 
 use super::HttpVersion;
-use super::stream::{Io, Stream};
+use crate::gather_writes::GatherWrites;
 use crate::roots::{self, RootsError};
 
 /// The proxies that the environment names, as curl reads them. Their URLs may hold passwords and are not printed.
@@ -50,6 +51,20 @@ pub enum ConnectorError {
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the proxy answers 407")]
 pub struct ProxyRefusal;
+
+/// A connection, perhaps without its TLS.
+type Stream = GatherWrites<TokioIo<TcpStream>>;
+
+/// A connection that is ready for requests, as hyper takes it.
+pub trait Io: Read + Write + Connection + Send + Unpin {}
+
+impl<T: Read + Write + Connection + Send + Unpin> Io for T {}
+
+impl Connection for Box<dyn Io> {
+    fn connected(&self) -> Connected {
+        (**self).connected()
+    }
+}
 
 type TunnelError = <Tunnel<HttpConnector> as Service<Uri>>::Error;
 
@@ -182,18 +197,18 @@ impl Service<Uri> for Dialer {
     fn call(&mut self, uri: Uri) -> Self::Future {
         fn stream<E: Into<BoxError>>(
             dialling: impl Future<Output = Result<TokioIo<TcpStream>, E>> + Send + 'static,
-            forwarded: bool,
+            gather: fn(TokioIo<TcpStream>) -> Stream,
         ) -> BoxFuture<Stream> {
-            Box::pin(async move { dialling.await.map(|tcp| Stream::new(tcp, forwarded)).map_err(Into::into) })
+            Box::pin(async move { dialling.await.map(gather).map_err(Into::into) })
         }
         match self {
-            Self::Direct(dial) => stream(dial.call(uri), false),
-            Self::Forward { proxy, dial } => stream(dial.call(proxy.clone()), true),
+            Self::Direct(dial) => stream(dial.call(uri), GatherWrites::new),
+            Self::Forward { proxy, dial } => stream(dial.call(proxy.clone()), GatherWrites::to_proxy),
             Self::Tunnel(dial) => {
                 let dialling = dial.call(uri);
-                stream(async move { dialling.await.map_err(tunnel_error) }, false)
+                stream(async move { dialling.await.map_err(tunnel_error) }, GatherWrites::new)
             }
-            Self::Socks(dial) => stream(dial.call(uri), false),
+            Self::Socks(dial) => stream(dial.call(uri), GatherWrites::new),
         }
     }
 }
