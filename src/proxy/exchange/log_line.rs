@@ -47,9 +47,8 @@ impl LogLine<'_> {
         let mut offloaded = Some(self.offloaded_bytes).filter(|n| *n > 0);
         for (label, verb, noun, stores) in COUNTED {
             // The result of a filtered call is dropped with it, and is not counted again.
-            let is_counted = |change: &&Change| {
-                change.action.label() == label && !(label == "drop" && change.edit == "filter")
-            };
+            let is_counted =
+                |change: &&Change| change.action.label() == label && !(label == "drop" && change.edit == "filter");
             let n: usize = report.changes.iter().filter(is_counted).map(|change| n_items(change.action)).sum();
             if n == 0 {
                 continue;
