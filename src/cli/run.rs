@@ -82,7 +82,7 @@ pub fn run(
         if args.keep || config.store.path.is_some() || config.store.engine != StoreEngine::File {
             match serve(&config, &environment, &mut agent).await {
                 Err(error) if matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) => {
-                    print_error(&error.context("this run has a store of its own"))
+                    print_error(&error.context("this run has a store of its own"));
                 }
                 served => return served,
             }
