@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io, thread};
+use std::{io, thread};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -108,7 +108,7 @@ impl EngineConfig {
 }
 
 /// How one request is to be edited.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, derive_more::Debug)]
 pub struct EditOptions<'a> {
     /// The caller that sends the request.
     pub caller: Caller,
@@ -119,8 +119,10 @@ pub struct EditOptions<'a> {
     /// When a summary is made.
     pub when: SummaryTiming,
     /// Builds the origin of a summary call. `None`: no summary is made.
+    #[debug(skip)]
     pub origin: Option<&'a (dyn Fn() -> SummaryOrigin + Sync)>,
     /// Whether the prompt cache has lost the conversation of a plan. `None`: it is not known.
+    #[debug(skip)]
     pub has_expired: Option<&'a (dyn Fn(&Plan) -> bool + Sync)>,
     /// Whether all bound reasoning so far is left out, as the upstream has refused it.
     pub strips_now: bool,
@@ -130,17 +132,6 @@ impl<'a> EditOptions<'a> {
     /// A request whose edits are applied and whose cache is not known; no summary is made for it unless it gets an origin.
     pub fn new(caller: Caller, upstream: &'a str, when: SummaryTiming) -> Self {
         Self { caller, upstream, mode: EditMode::Apply, when, origin: None, has_expired: None, strips_now: false }
-    }
-}
-
-impl fmt::Debug for EditOptions<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { caller, mode, when, .. } = self;
-        f.debug_struct("EditOptions")
-            .field("caller", caller)
-            .field("mode", mode)
-            .field("when", when)
-            .finish_non_exhaustive()
     }
 }
 

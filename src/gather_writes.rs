@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 
 /// A longer piece is written from its place.
 const COPIED_UP_TO: usize = 4096;
@@ -13,7 +14,11 @@ const COPIED_UP_TO: usize = 4096;
 /// A TCP connection whose short writes are gathered. A call of `writev` with two buffers takes 0.2 µs longer than copying both
 /// into one and calling `send` (2 KB over loopback: 6.0 and 5.8 µs).
 #[derive(Debug)]
-pub struct GatherWrites<T>(T);
+pub struct GatherWrites<T> {
+    io: T,
+    /// Whether it leads to a proxy that takes requests in absolute form.
+    forwarded: bool,
+}
 
 thread_local! {
     /// One for all connections of a thread: it is empty between two writes.
@@ -23,36 +28,42 @@ thread_local! {
 impl<T> GatherWrites<T> {
     /// Gathers the short writes to `io`.
     pub fn new(io: T) -> Self {
-        Self(io)
+        Self { io, forwarded: false }
     }
 
-    /// The connection.
-    pub fn get_ref(&self) -> &T {
-        &self.0
+    /// Gathers the short writes to a proxy that takes requests in absolute form.
+    pub fn to_proxy(io: T) -> Self {
+        Self { io, forwarded: true }
+    }
+}
+
+impl<T: Connection> Connection for GatherWrites<T> {
+    fn connected(&self) -> Connected {
+        self.io.connected().proxy(self.forwarded)
     }
 }
 
 impl<T: Read + Unpin> Read for GatherWrites<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_read(cx, buffer)
+        Pin::new(&mut self.get_mut().io).poll_read(cx, buffer)
     }
 }
 
 impl<T: Write + Unpin> Write for GatherWrites<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
+        Pin::new(&mut self.get_mut().io).poll_write(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+        Pin::new(&mut self.get_mut().io).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.io.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -60,7 +71,7 @@ impl<T: Write + Unpin> Write for GatherWrites<T> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let io = Pin::new(&mut self.get_mut().0);
+        let io = Pin::new(&mut self.get_mut().io);
         match slices {
             [slice] => io.poll_write(cx, slice),
             _ if slices.iter().map(|slice| slice.len()).sum::<usize>() > COPIED_UP_TO => {

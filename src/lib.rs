@@ -58,6 +58,7 @@ pub mod recall;
 pub mod recording;
 pub mod relay;
 pub mod replay;
+pub mod roots;
 pub mod server;
 pub mod simulate;
 pub mod span;

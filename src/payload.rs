@@ -45,7 +45,8 @@ const NAME_SLOTS: usize = 32_768;
 const OLD_NAME_SLOTS: usize = 16;
 
 /// The secret of a store, which all hashes are keyed with. Clones share the names that they remember.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Keys(***)")]
 pub struct Keys {
     secret: Zeroizing<[u8; 32]>,
     names: Arc<NameCache>,
@@ -101,7 +102,8 @@ pub enum Lifetime {
 pub struct Caller([u8; HASH_LEN]);
 
 /// The name of a payload. It prints as its handle.
-#[derive(Clone, Copy, Eq, Ord, PartialOrd)]
+#[derive(Clone, Copy, derive_more::Debug, Eq, Ord, PartialOrd)]
+#[debug("{self}")]
 pub struct PayloadKey([u8; HASH_LEN]);
 
 /// The text is not a handle.
@@ -249,12 +251,6 @@ impl Keys {
     }
 }
 
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Keys(***)")
-    }
-}
-
 impl<'t> From<&'t str> for DecodedValue<'t> {
     fn from(text: &'t str) -> Self {
         Self { len: text.len(), stored: text.as_bytes(), media: None }
@@ -297,12 +293,6 @@ impl fmt::Display for PayloadKey {
             *digit = DIGITS.get(value).copied().unwrap_or_default();
         }
         f.write_str(str::from_utf8(&handle).unwrap_or_default())
-    }
-}
-
-impl fmt::Debug for PayloadKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

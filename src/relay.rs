@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::body::peek::PeekableBody;
+use crate::dialect::AnswerEnd;
 
 pub(crate) mod event_splitter;
 pub(crate) mod outline;
@@ -19,18 +20,7 @@ pub trait Observe: Send {
     /// A chunk is relayed.
     fn on_data(&mut self, chunk: &Bytes);
     /// The body has ended. Its last bytes may not have been written to the client yet.
-    fn on_end(self, end: End);
-}
-
-/// How a relayed body ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum End {
-    /// The upstream finished it.
-    Complete,
-    /// The upstream broke off or paused too long; the client's connection is closed, too.
-    Cut,
-    /// The client disconnected; the upstream's request is cancelled.
-    ClientGone,
+    fn on_end(self, end: AnswerEnd);
 }
 
 /// Why a body could not be relayed to its end.
@@ -65,13 +55,13 @@ pin_project_lite::pin_project! {
     impl<O: Observe> PinnedDrop for Relay<O> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            let end = if this.body.is_end_stream() { End::Complete } else { End::ClientGone };
+            let end = if this.body.is_end_stream() { AnswerEnd::Complete } else { AnswerEnd::ClientGone };
             notify_end(this.observer, end);
         }
     }
 }
 
-fn notify_end<O: Observe>(observer: &mut Option<O>, end: End) {
+fn notify_end<O: Observe>(observer: &mut Option<O>, end: AnswerEnd) {
     if let Some(observer) = observer.take() {
         observer.on_end(end);
     }
@@ -102,7 +92,7 @@ impl<O: Observe> Body for Relay<O> {
                 }
                 deadline.reset(due);
             }
-            notify_end(this.observer, End::Cut);
+            notify_end(this.observer, AnswerEnd::Cut);
             return Poll::Ready(Some(Err(RelayError::Paused(*this.idle))));
         };
         *this.waiting_since = None;
@@ -114,11 +104,11 @@ impl<O: Observe> Body for Relay<O> {
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
-                notify_end(this.observer, End::Cut);
+                notify_end(this.observer, AnswerEnd::Cut);
                 Some(Err(RelayError::Broken(error)))
             }
             None => {
-                notify_end(this.observer, End::Complete);
+                notify_end(this.observer, AnswerEnd::Complete);
                 None
             }
         })

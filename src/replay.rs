@@ -58,14 +58,16 @@ pub struct ReplayedExchange {
 }
 
 /// How the present body compares with the recorded one.
-#[derive(Debug, Eq, PartialEq, Serialize)]
+#[derive(Debug, derive_more::Display, Eq, PartialEq, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum Comparison {
     /// Both are equal.
+    #[display("same")]
     Same,
     /// They differ.
     Different(Difference),
     /// The folder could not be read.
+    #[display("unreadable: {why}")]
     Unreadable {
         /// The reason, with its causes.
         why: String,
@@ -73,7 +75,8 @@ pub enum Comparison {
 }
 
 /// The first difference of two bodies.
-#[derive(Debug, Eq, PartialEq, Serialize)]
+#[derive(Debug, derive_more::Display, Eq, PartialEq, Serialize)]
+#[display("DIFFERENT at byte {at}\n    recorded: {recorded}\n    now:      {now}")]
 pub struct Difference {
     /// The offset of the first byte that differs.
     pub at: usize,
@@ -84,7 +87,8 @@ pub struct Difference {
 }
 
 /// The totals of a replay.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, derive_more::Display, Eq, PartialEq, Serialize)]
+#[display("{} replayed: {same} same, {different} different, {unreadable} unreadable", same + different + unreadable)]
 pub struct Totals {
     /// Exchanges whose body is the same.
     pub same: usize,
@@ -147,28 +151,7 @@ impl Totals {
     }
 }
 
-impl fmt::Display for Totals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { same, different, unreadable } = self;
-        write!(
-            f,
-            "{} replayed: {same} same, {different} different, {unreadable} unreadable",
-            same + different + unreadable
-        )
-    }
-}
-
 // === impl Comparison ===
-
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Same => f.write_str("same"),
-            Self::Different(difference) => difference.fmt(f),
-            Self::Unreadable { why } => write!(f, "unreadable: {why}"),
-        }
-    }
-}
 
 // === impl Difference ===
 
@@ -180,13 +163,6 @@ impl Difference {
         }
         let common = recorded.iter().zip(now).take_while(|(a, b)| a == b).count();
         Some(Self { at: common, recorded: excerpt(recorded, common), now: excerpt(now, common) })
-    }
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, recorded, now } = self;
-        write!(f, "DIFFERENT at byte {at}\n    recorded: {recorded}\n    now:      {now}")
     }
 }
 

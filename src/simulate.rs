@@ -27,8 +27,8 @@
 //! with the request before, 1 for the rest. Their output is not.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
-use std::{fmt, io};
 
 use serde::Serialize;
 
@@ -80,7 +80,7 @@ pub struct TranscriptSelection {
 }
 
 /// What all policies are compared under.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, derive_more::Debug)]
 pub struct Conditions<'a> {
     /// The prices of cached tokens.
     pub prices: Prices,
@@ -89,6 +89,7 @@ pub struct Conditions<'a> {
     /// Whether faults are also counted with the results of another session.
     pub noise: Noise,
     /// Is told of what has been played.
+    #[debug(skip)]
     pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
 }
 
@@ -190,15 +191,6 @@ pub struct UnreadableFile {
     pub name: String,
     /// The reason, with its causes.
     pub why: String,
-}
-
-impl fmt::Debug for Conditions<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { prices, summary_source, noise, progress: _ } = self;
-        let mut debug = f.debug_struct("Conditions");
-        debug.field("prices", prices).field("summary_source", summary_source).field("noise", noise);
-        debug.finish_non_exhaustive()
-    }
 }
 
 // === impl UnreadableFile ===

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -136,94 +137,93 @@ pub enum StoreEngine {
 /// A store of payloads and summaries, used by many requests at once.
 ///
 /// If a future is dropped before it has ended, its operation is done completely or not at all.
+#[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Stores all payloads, or none. When it returns, they survive a crash of the process and of the machine. Payloads
     /// that are stored already count as used now, and are kept for the longer one of their lifetime and this one.
-    fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()>;
+    async fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError>;
 
     /// The payload with its type, which counts as used now; `None` if it is not stored.
-    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>>;
+    async fn load(&self, key: PayloadKey) -> Result<Option<Payload>, StoreError>;
 
     /// The bytes of the payload, which counts as used now; `None` if it is not stored.
-    fn get(&self, key: PayloadKey) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(async move { Ok(self.load(key).await?.map(|payload| payload.bytes())) })
+    async fn get(&self, key: PayloadKey) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.load(key).await?.map(|payload| payload.bytes()))
     }
 
     /// Whether a payload was stored and has been swept. This is remembered for a limited time: see [`TOMBSTONES`].
-    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool>;
+    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError>;
 
     /// Notes that payloads are used now; keys that are not stored are ignored. Written to the file later.
-    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()>;
+    async fn touch(&self, keys: Vec<PayloadKey>) -> Result<(), StoreError>;
 
     /// Stores the summary of a beginning of a conversation, or another fact about it that is not to change, unless there is one. When it returns, the summary survives a
     /// crash.
-    fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered>;
+    async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Offered, StoreError>;
 
     /// The summary, which counts as used now; `None` if it is not stored.
-    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>>;
+    async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError>;
 
     /// The summary as [`Self::summary`] gives it, for who can make it anew: a damaged one is removed and counts as none.
-    fn whole_summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(async move {
-            match self.summary(beginning).await {
-                Err(error) if error.kind == StoreErrorKind::Damaged => {
-                    self.remove_damaged_summary(beginning).await?;
-                    Ok(None)
-                }
-                other => other,
+    async fn whole_summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
+        match self.summary(beginning).await {
+            Err(error) if error.kind == StoreErrorKind::Damaged => {
+                self.remove_damaged_summary(beginning).await?;
+                Ok(None)
             }
-        })
+            other => other,
+        }
     }
 
     /// Removes the summary of a beginning if it is damaged, where an offer does not replace it anyway.
-    fn remove_damaged_summary(&self, _beginning: ChainKey) -> StoreFuture<'_, ()> {
-        Box::pin(async { Ok(()) })
+    async fn remove_damaged_summary(&self, _beginning: ChainKey) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// All beginnings that have a summary.
-    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>>;
+    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError>;
 
     /// Notes that summaries are used now. Written to the file later.
-    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()>;
+    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Result<(), StoreError>;
 
     /// Stores what `[inspect]` shows of a request. Of all requests the last `most` are kept, within
     /// [`MAX_INSPECTED_BYTES`] and their share of the store.
-    fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()>;
+    async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> Result<(), StoreError>;
 
     /// What was stored of the request with this id.
-    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>>;
+    async fn inspected(&self, id: String) -> Result<Option<Bytes>, StoreError>;
 
     /// Removes what was stored of requests, except of the last `most`.
-    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()>;
+    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError>;
 
     /// Stores a note for `keep`, replacing the one with the same kind and key.
-    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()>;
+    async fn note(&self, note: Note, keep: Duration) -> Result<(), StoreError>;
 
     /// The notes of a group that have not expired, the last written first where processes share the store.
-    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>>;
+    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError>;
 
     /// Removes what was unused for longer than its lifetime, and what would expire first of what exceeds `max_bytes`.
     /// Trusts the clock, as an operator asks for it.
-    fn sweep(&self) -> StoreFuture<'_, SweepResult>;
+    async fn sweep(&self) -> Result<SweepResult, StoreError>;
 
     /// Periodic maintenance: writes pending uses, sweeps, and compacts a file that is mostly free space. A jump of the
     /// clock since the last call is not trusted at once.
-    fn maintain(&self) -> StoreFuture<'_, ()>;
+    async fn maintain(&self) -> Result<(), StoreError>;
 
     /// Makes the file as small as possible. Blocks all reads and writes meanwhile.
-    fn compact(&self) -> StoreFuture<'_, ()>;
+    async fn compact(&self) -> Result<(), StoreError>;
 
     /// At most `most` payloads, the last used first.
-    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>>;
+    async fn list(&self, most: usize) -> Result<Vec<PayloadInfo>, StoreError>;
 
     /// One page of payloads, the last used first. They do not count as used.
-    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page>;
+    async fn page(&self, query: PageQuery) -> Result<Page, StoreError>;
 
     /// Reads everything that is stored, and checks it. Nothing counts as used.
-    fn verify(&self) -> StoreFuture<'_, Verified>;
+    async fn verify(&self) -> Result<Verified, StoreError>;
 
     /// Statistics of the store and of this process's use of it.
-    fn stats(&self) -> StoreFuture<'_, Stats>;
+    async fn stats(&self) -> Result<Stats, StoreError>;
 
     /// What this process's use of the store is counted in.
     fn counts(&self) -> Option<&Counts> {
@@ -251,7 +251,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Writes pending uses and closes the file. Later operations fail.
-    fn close(&self) -> StoreFuture<'_, ()>;
+    async fn close(&self) -> Result<(), StoreError>;
 }
 
 /// The future of a store operation.
@@ -276,7 +276,6 @@ pub struct Verified {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct PayloadInfo {
     /// Its key.
-    #[serde(serialize_with = "as_text")]
     pub key: PayloadKey,
     /// Its length in bytes.
     pub bytes: u64,
@@ -424,7 +423,3 @@ impl Verified {
 }
 
 // === helpers ===
-
-fn as_text<S: serde::Serializer>(key: &PayloadKey, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(key)
-}

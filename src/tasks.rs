@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::platform::process::lower_thread_priority;
@@ -27,6 +28,16 @@ impl Tasks {
         if let Ok(runtime) = Handle::try_current() {
             self.0.spawn_on(task, &runtime);
         }
+    }
+
+    /// Starts a task that is stopped when the returned guard is dropped.
+    pub fn spawn_guarded(&self, task: impl Future<Output = ()> + Send + 'static) -> DropGuard {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        self.spawn(async move {
+            stopped.run_until_cancelled(task).await;
+        });
+        stop.drop_guard()
     }
 
     /// The number of running tasks.

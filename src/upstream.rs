@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
 
 use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, UPGRADE};
 use http::{Request, Response, StatusCode, Uri};
@@ -27,7 +27,6 @@ pub mod probe;
 pub mod progress;
 pub mod refusal;
 pub mod routes;
-pub mod stream;
 pub mod target;
 
 use connect::{ConnectTimeout, Connector, ConnectorError, Proxies, ProxyRefusal};
@@ -102,7 +101,8 @@ pub enum KeyHeader {
 }
 
 /// The name of an upstream: that of a `[[upstreams]]` table, or none for `[upstream]`.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, derive_more::Display, Eq, PartialEq)]
+#[display("{}", self.as_str())]
 pub struct UpstreamName(Option<Arc<str>>);
 
 pub use target::{HeaderName, HeaderValue};
@@ -462,12 +462,6 @@ impl UpstreamName {
     /// The beginning of a message about it; empty for `[upstream]`.
     fn prefix(&self) -> String {
         self.0.as_ref().map(|name| format!("upstream {name:?}: ")).unwrap_or_default()
-    }
-}
-
-impl fmt::Display for UpstreamName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -31,7 +31,7 @@ const FLOORS: [&[&str]; 16] = [
     &["planner"],
     // The I/O line: below it nothing waits, and nothing asks the world.
     &["platform"],
-    &["body", "events", "gather_writes", "history", "ledger", "metrics", "recording", "tasks", "telemetry"],
+    &["body", "events", "gather_writes", "history", "ledger", "metrics", "recording", "roots", "tasks", "telemetry"],
     &["relay", "store", "upstream"],
     &["admin", "engine", "otel", "webhook"],
     &["proxy", "replay", "simulate"],

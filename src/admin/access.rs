@@ -283,7 +283,7 @@ impl Access {
             Exposure::Unix | Exposure::Network => return true,
         };
         let is_own = |host: &str| {
-            is_loopback(host) || self.is_configured_host(host) || (!on_loopback && is_address(host_name(host)))
+            is_loopback(host) || self.is_configured_host(host) || (!on_loopback && address(host_name(host)).is_some())
         };
         // A browser always sends a host; a request without one is a program's, such as a health check in HTTP/1.0.
         requested_hosts(request).all(|host| host.is_some_and(is_own))
@@ -358,11 +358,6 @@ fn is_loopback(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address(name).is_some_and(|address| address.to_canonical().is_loopback())
 }
 
-/// Whether a host without a port is an IP address: no name server can make that resolve to another one.
-fn is_address(name: &str) -> bool {
-    address(name).is_some()
-}
-
 fn address(name: &str) -> Option<IpAddr> {
     name.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
@@ -379,7 +374,7 @@ fn host_name(host: &str) -> &str {
 impl Exposure {
     /// The exposure of a TCP address.
     pub fn of(address: SocketAddr) -> Self {
-        if is_loopback_address(address) { Self::Loopback } else { Self::Network }
+        if address.ip().to_canonical().is_loopback() { Self::Loopback } else { Self::Network }
     }
 }
 
@@ -390,10 +385,6 @@ impl ListenerRole {
             Self::Clients(exposure) | Self::Operators(exposure) => exposure,
         }
     }
-}
-
-fn is_loopback_address(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
 }
 
 // === impl AccessError ===

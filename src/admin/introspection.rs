@@ -178,7 +178,7 @@ async fn payloads(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     let query = PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text, owner: None };
     match state.recalls.search(store.page(query), &state.requester).await {
         Ok(paged) => json(StatusCode::OK, to_json(&PayloadList::of(paged))),
-        Err(why) => text_line(StatusCode::SERVICE_UNAVAILABLE, &why),
+        Err(why) => super::text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }
 
@@ -235,10 +235,6 @@ fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = text(status, body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
-}
-
-fn text_line(status: StatusCode, sentence: &str) -> Response<Full<Bytes>> {
-    text(status, format!("{sentence}\n"))
 }
 
 fn bad_request(sentence: &'static str) -> Response<Full<Bytes>> {

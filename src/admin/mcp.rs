@@ -42,6 +42,8 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 const INSTRUCTIONS: &str = "Reads back what abridge, a proxy in front of the model, has taken out of this conversation to keep it short: old or long results of tools. A notice in the conversation names the handle of each.";
 
 /// The server.
+#[derive(derive_more::Debug)]
+#[debug("McpServer")]
 pub struct McpServer(StreamableHttpService<Handler, NeverSessionManager>);
 
 /// Answers the messages of one request.
@@ -79,12 +81,6 @@ impl Default for McpServer {
             .disable_allowed_hosts()
             .disable_allowed_origins();
         Self(StreamableHttpService::new(|| Ok(Handler), Arc::default(), config))
-    }
-}
-
-impl fmt::Debug for McpServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("McpServer").finish_non_exhaustive()
     }
 }
 

@@ -149,12 +149,12 @@ impl Running {
 // === addresses ===
 
 fn listeners(addresses: &[Address]) -> anyhow::Result<Vec<Listener>> {
-    let bind = |address| Listener::bind(address).with_context(|| listen_error(address));
+    let bind = |address| {
+        Listener::bind(address).with_context(|| {
+            format!("cannot listen on {address}; is another abridge running there? --listen takes another address")
+        })
+    };
     addresses.iter().map(bind).collect()
-}
-
-fn listen_error(address: &Address) -> String {
-    format!("cannot listen on {address}; is another abridge running there? --listen takes another address")
 }
 
 // === webhook ===

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::time::Duration;
 
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
 use crate::config::{Config, Environment, Secret, TokenFile, clients};
 use crate::dialect;
@@ -100,10 +100,8 @@ pub(super) fn spawn_probes(
 }
 
 fn spawn_probe(upstream: Upstream, settings: Settings, tasks: &Tasks, output: StartupOutput) -> DropGuard {
-    let stop = CancellationToken::new();
-    let stopped = stop.clone();
-    tasks.spawn(async move {
-        let Some(probed) = stopped.run_until_cancelled(Probe::run(&upstream, PROBE_TIMEOUT)).await else { return };
+    tasks.spawn_guarded(async move {
+        let probed = Probe::run(&upstream, PROBE_TIMEOUT).await;
         let seen = probed.outcome.describe(&probed.url, &upstream);
         let fix = probed.outcome.advice(&settings, upstream.name());
         match (output, fix) {
@@ -118,8 +116,7 @@ fn spawn_probe(upstream: Upstream, settings: Settings, tasks: &Tasks, output: St
                 tracing::warn!(upstream = %upstream.name(), seen, fix, "the upstream is not well");
             }
         }
-    });
-    stop.drop_guard()
+    })
 }
 
 // === contents of the lines ===

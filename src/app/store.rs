@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
 use crate::config::{Config, Environment, NoStorePathError};
 use crate::engine::export;
@@ -77,18 +77,12 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
 
 /// Spawns the task that stores the ledger. It stops when the returned guard is dropped.
 pub(super) fn save_ledger(proxy: Arc<Proxy>, tasks: &Tasks) -> DropGuard {
-    let stop = CancellationToken::new();
-    let stopped = stop.clone();
-    tasks.spawn(async move {
-        let keeping = async {
-            loop {
-                sleep(LEDGER_INTERVAL).await;
-                proxy.save_ledger().await;
-            }
-        };
-        stopped.run_until_cancelled(keeping).await;
-    });
-    stop.drop_guard()
+    tasks.spawn_guarded(async move {
+        loop {
+            sleep(LEDGER_INTERVAL).await;
+            proxy.save_ledger().await;
+        }
+    })
 }
 
 /// Spawns the task that maintains the store and sweeps exported files. It stops when the returned guard is dropped.
@@ -98,25 +92,19 @@ pub(super) fn maintain(
     settings: store::Settings,
     tasks: &Tasks,
 ) -> DropGuard {
-    let stop = CancellationToken::new();
-    let stopped = stop.clone();
-    tasks.spawn(async move {
-        let keeping = async {
-            let pause = EXPORT_SWEEP_INTERVAL.min(settings.keep_for.0 / 8);
-            let mut swept: Option<Instant> = None;
-            loop {
-                // A failure has been reported by the store, and the next run tries again.
-                let _maintained = store.maintain().await;
-                if swept.is_none_or(|swept| swept.elapsed() >= pause) {
-                    swept = Some(Instant::now());
-                    sweep_exports(&proxy, &settings).await;
-                }
-                sleep(MAINTENANCE_INTERVAL).await;
+    tasks.spawn_guarded(async move {
+        let pause = EXPORT_SWEEP_INTERVAL.min(settings.keep_for.0 / 8);
+        let mut swept: Option<Instant> = None;
+        loop {
+            // A failure has been reported by the store, and the next run tries again.
+            let _maintained = store.maintain().await;
+            if swept.is_none_or(|swept| swept.elapsed() >= pause) {
+                swept = Some(Instant::now());
+                sweep_exports(&proxy, &settings).await;
             }
-        };
-        stopped.run_until_cancelled(keeping).await;
-    });
-    stop.drop_guard()
+            sleep(MAINTENANCE_INTERVAL).await;
+        }
+    })
 }
 
 /// Removes exported files by the same limits as stored payloads.

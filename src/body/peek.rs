@@ -1,7 +1,6 @@
 //! Answer bodies: those that can be read in advance and are still relayed unchanged, and those that abridge makes.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -31,8 +30,10 @@ pub struct PeekableBody {
 }
 
 /// Where the frames after the peeked ones come from.
+#[derive(derive_more::Debug)]
 enum Rest {
     Upstream(Incoming),
+    #[debug("Made")]
     Made(Frames),
     Nothing,
 }
@@ -146,16 +147,6 @@ impl Body for Rest {
             Self::Made(_) => SizeHint::default(),
             Self::Nothing => SizeHint::with_exact(0),
         }
-    }
-}
-
-impl fmt::Debug for Rest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Upstream(_) => "Upstream",
-            Self::Made(_) => "Made",
-            Self::Nothing => "Nothing",
-        })
     }
 }
 

@@ -27,7 +27,8 @@ pub(super) struct RunningProxy {
     address: RemoteAddress,
     /// The address as error messages show it.
     name: String,
-    tls: bool,
+    /// Whether the listener needs TLS, which this client does not support.
+    pub(super) tls: bool,
     token: Option<Secret>,
     /// The flag that names another address, for error messages.
     flag: &'static str,
@@ -153,19 +154,9 @@ impl RunningProxy {
         }
     }
 
-    /// Whether the listener needs TLS, which this client does not support.
-    pub(super) fn uses_tls(&self) -> bool {
-        self.tls
-    }
-
     /// The address, for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Connects and disconnects.
-    pub(super) fn check_connect(&self) -> Result<(), ClientError> {
-        self.connect().map(drop)
     }
 
     /// Sends a GET request and reads the response.
@@ -216,7 +207,7 @@ impl RunningProxy {
         })
     }
 
-    fn connect(&self) -> Result<Box<dyn Stream>, ClientError> {
+    pub(super) fn connect(&self) -> Result<Box<dyn Stream>, ClientError> {
         let connected: io::Result<Box<dyn Stream>> = match &self.address {
             RemoteAddress::Tcp(address, _) => TcpStream::connect_timeout(address, STEP_TIMEOUT).and_then(|stream| {
                 stream.set_read_timeout(Some(STEP_TIMEOUT))?;
@@ -236,7 +227,7 @@ impl RunningProxy {
     }
 }
 
-trait Stream: Read + Write {}
+pub(super) trait Stream: Read + Write {}
 
 impl<S: Read + Write> Stream for S {}
 

@@ -36,8 +36,8 @@ pub(super) fn answers(address: &Address, config: &Config) -> bool {
 }
 
 fn ask(proxy: &RunningProxy) -> Result<(), ClientError> {
-    if proxy.uses_tls() {
-        return proxy.check_connect();
+    if proxy.tls {
+        return proxy.connect().map(drop);
     }
     let answer = proxy.get(PATH)?;
     if answer.status == 200 {

@@ -81,7 +81,9 @@ pub fn run(
         let mut agent = AgentCommand { command: args.command, client, variables, signals, record: args.record };
         if args.keep || config.store.path.is_some() || config.store.engine != StoreEngine::File {
             match serve(&config, &environment, &mut agent).await {
-                Err(error) if is_in_use(&error) => print_error(&error.context("this run has a store of its own")),
+                Err(error) if matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) => {
+                    print_error(&error.context("this run has a store of its own"));
+                }
                 served => return served,
             }
         }
@@ -128,10 +130,6 @@ fn report_not_started(program: &OsStr, error: io::Error) -> u8 {
     }
     print_error(&anyhow::Error::new(error).context(format!("cannot run {program:?}")));
     NOT_RUNNABLE
-}
-
-fn is_in_use(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(OpenError::InUse { .. }))
 }
 
 // === impl AgentCommand ===

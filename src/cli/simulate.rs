@@ -75,7 +75,9 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     config: &Config,
     summarizer: impl FnOnce() -> anyhow::Result<D>,
 ) -> anyhow::Result<Exit> {
-    let window = args.window.map(window_for_all_models).transpose()?;
+    // A window for every model, which overrides all other sources.
+    let window = |window| toml::from_str(&format!("match = \"*\"\ncontext_window = {window}")).context("--window");
+    let window: Option<models::Settings> = args.window.map(window).transpose()?;
     let mut candidates: Vec<PolicyUnderTest> = Vec::new();
     for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
         let named = config.policies.names().find(|name| name == policy && ![PRESENT, NONE].contains(name));
@@ -146,11 +148,6 @@ fn progress_bar(json: bool) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} requests, {eta} left");
     let bar = ProgressBar::with_draw_target(Some(0), target);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// A window for every model, which overrides all other sources.
-fn window_for_all_models(window: NonZeroUsize) -> anyhow::Result<models::Settings> {
-    toml::from_str(&format!("match = \"*\"\ncontext_window = {window}")).context("--window")
 }
 
 /// The names of the policies: the file stems, or the whole paths where stems are equal.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -28,7 +27,8 @@ const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5"
 const MIN_TOKEN_BYTES: usize = 16;
 
 /// The environment variables of a process, read once.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, derive_more::Debug)]
+#[debug("Variables({} of them)", _0.len())]
 pub struct Variables(BTreeMap<String, Variable>);
 
 /// The value of a variable. It is overwritten when it is dropped, as it may be a key.
@@ -63,7 +63,8 @@ pub struct Environment {
 
 /// A text that is never printed, and that is overwritten when its last clone is dropped. All clones and the headers
 /// made from it share one buffer.
-#[derive(Clone, Eq, PartialEq)]
+#[derive(Clone, derive_more::Debug, Eq, PartialEq)]
+#[debug("***")]
 pub struct Secret(Bytes);
 
 /// The prefix in that buffer, so that a header needs no second buffer.
@@ -143,12 +144,6 @@ impl<N: Into<String>, V: Into<OsString>> FromIterator<(N, V)> for Variables {
 impl Drop for Variable {
     fn drop(&mut self) {
         std::mem::take(&mut self.0).into_encoded_bytes().zeroize();
-    }
-}
-
-impl fmt::Debug for Variables {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Variables({} of them)", self.0.len())
     }
 }
 
@@ -324,12 +319,6 @@ impl Secret {
             _ if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Self::new(text)),
             _ => Err(wrong("holds a blank, a line break or another character that is in no key")),
         }
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
     }
 }
 

@@ -21,9 +21,10 @@ struct ErrorDetails {
 }
 
 /// The place where a value was written.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, derive_more::Display, Eq, PartialEq)]
 pub(super) enum SourceLocation {
     /// A line and a column, in characters, of a file.
+    #[display("{name}:{line}:{column}")]
     File { name: Arc<str>, line: usize, column: usize },
     /// A file as a whole.
     WholeFile(Arc<str>),
@@ -198,16 +199,6 @@ impl ConfigErrorKind {
 }
 
 // === impl SourceLocation ===
-
-impl fmt::Display for SourceLocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { name, line, column } => write!(f, "{name}:{line}:{column}"),
-            Self::WholeFile(name) | Self::Variable(name) => f.write_str(name),
-            Self::Flag(name) => f.write_str(name),
-        }
-    }
-}
 
 // === helpers ===
 

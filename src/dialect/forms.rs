@@ -1,7 +1,6 @@
 //! Forms that some upstreams require of a conversation, and the values that each form replaces.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -22,6 +21,7 @@ use crate::span::Span;
     PartialEq,
     PartialOrd,
     Serialize,
+    strum::Display,
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
@@ -78,12 +78,6 @@ impl Form {
     /// Its name, as the settings have it.
     pub fn name(self) -> &'static str {
         self.into()
-    }
-}
-
-impl fmt::Display for Form {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -22,22 +22,17 @@ pub(super) struct DiskBreakers {
 
 /// Why payloads are not durable. [`EngineError`](super::EngineError) and [`SummaryError`](super::error::SummaryError) say
 /// what that means.
-#[derive(Debug)]
+#[derive(Debug, derive_more::From)]
 pub(super) enum PersistError {
     /// The store refused them.
     Store(StoreError),
     /// A disk did not answer in time.
+    #[from]
     Breaker(BreakerError),
     /// They could not be written to `recall.export_dir`.
     Export(io::Error),
     /// The runtime no longer runs blocking tasks because the process is shutting down.
     ShuttingDown,
-}
-
-impl From<BreakerError> for PersistError {
-    fn from(error: BreakerError) -> Self {
-        Self::Breaker(error)
-    }
 }
 
 // === impl DiskBreakers ===

@@ -284,7 +284,7 @@ impl Summaries {
     /// Forgets that a summary is being made, if `flight` is the one that makes it.
     pub(super) fn abandon(&self, beginning: ChainKey, flight: &Arc<Flight>) {
         self.change(|statuses| {
-            if statuses.get(&beginning).is_some_and(|status| status.is_flight(flight)) {
+            if matches!(statuses.get(&beginning), Some(Status::InFlight(other)) if Arc::ptr_eq(other, flight)) {
                 statuses.remove(&beginning);
             }
         });
@@ -379,12 +379,6 @@ fn claim_of(status: Option<&Status>, now: Instant) -> Option<Claim> {
         Status::CoolingDown(until) | Status::Unreadable(until) if *until > now => Some(Claim::CoolingDown),
         Status::Stored | Status::Unreadable(_) => Some(Claim::Stored),
         Status::CoolingDown(_) | Status::Elsewhere(_) => None,
-    }
-}
-
-impl Status {
-    fn is_flight(&self, flight: &Arc<Flight>) -> bool {
-        matches!(self, Self::InFlight(other) if Arc::ptr_eq(other, flight))
     }
 }
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// An `http://` or `https://` URL with a host, and perhaps a path and a query, but without user information. Path and
 /// query may hold a secret, so only the host is ever printed.
-#[derive(Clone, Eq, PartialEq)]
+#[derive(Clone, derive_more::Debug, Eq, PartialEq)]
+#[debug("WebhookUrl({self})")]
 pub struct WebhookUrl(Uri);
 
 /// A URL that cannot be read. The URL is not part of the message, as it may hold a secret.
@@ -48,12 +49,6 @@ impl fmt::Display for WebhookUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_bare = self.0.path_and_query().is_none_or(|path| path == "/");
         write!(f, "{}{}", self.origin(), if is_bare { "/" } else { "/***" })
-    }
-}
-
-impl fmt::Debug for WebhookUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WebhookUrl({self})")
     }
 }
 

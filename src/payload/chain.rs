@@ -3,8 +3,6 @@
 //! So whoever has the same messages in the same order has the same names, and one that differs shares only those of what comes
 //! before it. What a message is known by is the dialect's business: see [`crate::dialect::Dialect::fields`].
 
-use std::fmt;
-
 use super::{Caller, Fingerprint, Keys};
 
 /// Names the beginnings of one conversation, message by message.
@@ -16,7 +14,8 @@ pub struct Chain {
 }
 
 /// The name of a beginning.
-#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, derive_more::Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[debug("ChainKey({:032x})", u128::from_be_bytes(*_0))]
 pub struct ChainKey([u8; 16]);
 
 /// Where the summary of a beginning is found by all who send the conversation.
@@ -72,12 +71,6 @@ impl<'de> serde::Deserialize<'de> for ChainKey {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let digits = <std::borrow::Cow<'de, str>>::deserialize(from)?;
         u128::from_str_radix(&digits, 16).map(|key| Self(key.to_be_bytes())).map_err(serde::de::Error::custom)
-    }
-}
-
-impl fmt::Debug for ChainKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ChainKey({:032x})", u128::from_be_bytes(self.0))
     }
 }
 

@@ -4,7 +4,6 @@
 //! outside sees a hash or the seed. It is no cryptographic one: where it matters whose bytes they were, the caller is part
 //! of a key beside it.
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
@@ -52,17 +51,13 @@ impl Fingerprint {
 }
 
 /// Hashes bytes that come one part after the other, to the [`Fingerprint`] of all of them.
+#[derive(derive_more::Debug)]
+#[debug("Fingerprinter")]
 pub struct Fingerprinter(Xxh3);
 
 impl Default for Fingerprinter {
     fn default() -> Self {
         Self(Xxh3::with_seed(*SEED))
-    }
-}
-
-impl fmt::Debug for Fingerprinter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fingerprinter").finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,5 @@
 //! The state of one request and its answer while they are relayed: for headers, the log line, metrics and the recording.
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::sync::Arc;
@@ -26,8 +25,8 @@ use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
 use crate::metrics::StreamGuard;
 use crate::plan::{CountedWith, PromptSegment, Received, Report, SentNames};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
+use crate::relay::Observe;
 use crate::relay::tap::{Tap, TapReport};
-use crate::relay::{End, Observe};
 use crate::tasks::{Tasks, run_blocking};
 use crate::tokens::factor::Factor;
 use crate::upstream::UpstreamName;
@@ -125,7 +124,8 @@ struct AnswerHead {
 }
 
 /// The id of one request of this process. It cannot be guessed from another one.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq)]
+#[display("req_{_0:016x}")]
 pub(super) struct RequestId(u64);
 
 /// Generates request ids.
@@ -258,7 +258,7 @@ impl Exchange {
     pub(super) fn on_send_error(&mut self) {
         self.account(&TapReport::default(), AnswerEnd::Unanswered);
         self.publish_end(AnswerEnd::Unanswered, TapReport::default());
-        self.finish_recording(End::Cut);
+        self.finish_recording(AnswerEnd::Unanswered);
     }
 
     /// Switches to another protocol: returns the head of the answer, and joins the two connections in a task.
@@ -281,7 +281,7 @@ impl Exchange {
     }
 
     /// Logs one line per request: at info if it was edited and is no mere count, else at debug. Never content, never a key.
-    fn log(&self, tap_report: &TapReport, end: End) {
+    fn log(&self, tap_report: &TapReport, end: AnswerEnd) {
         let Some(AnswerHead { status, after, bytes }) = self.answer else { return };
         let (status, first_byte_ms) = (status.as_u16(), millis(after));
         let client = self.client.as_ref().and_then(|name| name.to_str().ok());
@@ -345,14 +345,14 @@ impl Exchange {
     }
 
     /// Everything that is done after the last frame of the answer.
-    fn finish(mut self: Box<Self>, end: End) {
+    fn finish(mut self: Box<Self>, end: AnswerEnd) {
         self.in_flight = None;
         self.prefix_kept = self.known_prefix_share();
         let tap_report = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
-        self.publish_end(end.into(), tap_report.clone());
+        self.publish_end(end, tap_report.clone());
         self.finish_recording(end);
         self.log(&tap_report, end);
-        self.account(&tap_report, end.into());
+        self.account(&tap_report, end);
     }
 
     fn publish_end(&mut self, end: AnswerEnd, tap_report: TapReport) {
@@ -362,12 +362,12 @@ impl Exchange {
     }
 
     /// Writes the recording in a task, so that no request waits for the disk.
-    fn finish_recording(&mut self, end: End) {
+    fn finish_recording(&mut self, end: AnswerEnd) {
         let Some(recording) = self.recording.take() else { return };
         let ended = match end {
-            End::Complete => ResponseEnd::Complete,
-            End::Cut => ResponseEnd::UpstreamCut,
-            End::ClientGone => ResponseEnd::ClientGone,
+            AnswerEnd::Complete => ResponseEnd::Complete,
+            AnswerEnd::Cut | AnswerEnd::Unanswered => ResponseEnd::UpstreamCut,
+            AnswerEnd::ClientGone => ResponseEnd::ClientGone,
         };
         let id = self.id;
         self.tasks.spawn(async move {
@@ -398,12 +398,12 @@ impl Observe for Box<Exchange> {
         }
     }
 
-    fn on_end(mut self, end: End) {
+    fn on_end(mut self, end: AnswerEnd) {
         self.streaming = None;
         self.ended = Some(Instant::now());
         let needs_finish = self.edit.is_some() || self.conversation.is_some() || self.recording.is_some();
         if !needs_finish && !tracing::enabled!(Level::DEBUG) {
-            return self.account(&TapReport::default(), end.into());
+            return self.account(&TapReport::default(), end);
         }
         // The last bytes may not have been written to the socket yet; the task keeps this work from delaying them.
         let tasks = self.tasks.clone();
@@ -417,7 +417,7 @@ impl Drop for Exchange {
         if self.answer.is_none() {
             self.account(&TapReport::default(), AnswerEnd::ClientGone);
             self.publish_end(AnswerEnd::ClientGone, TapReport::default());
-            self.finish_recording(End::ClientGone);
+            self.finish_recording(AnswerEnd::ClientGone);
         }
     }
 }
@@ -475,12 +475,6 @@ impl RequestIds {
     /// An id that this process has not used before.
     pub(super) fn next(&self) -> RequestId {
         RequestId(self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed)))
-    }
-}
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "req_{:016x}", self.0)
     }
 }
 

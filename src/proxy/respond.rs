@@ -8,7 +8,7 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTE
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
-use super::responses;
+use super::headers;
 use crate::admin::access::AccessError;
 use crate::body::BodyError;
 use crate::dialect::{Dialect, ErrorFields, ParseError};
@@ -220,7 +220,8 @@ impl ProxyError {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if matches!(self, Self::SocketRefused) {
-            responses::set_wanted_protocol(headers);
+            // RFC 9110, section 15.5.22: the protocol to use instead.
+            headers::set_upgrade(headers, HeaderValue::from_static("HTTP/1.1"));
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::header::{HeaderMap, HeaderValue};
+use http::header::HeaderMap;
 use http::{Method, Request};
 use serde::{Deserialize, Serialize};
 
@@ -83,11 +83,6 @@ fn asks_for_websocket(headers: &HeaderMap) -> bool {
     let mut names = protocol.iter().flat_map(headers::names);
     names
         .any(|name| name.split(|byte| *byte == b'/').next().is_some_and(|name| name.eq_ignore_ascii_case(b"websocket")))
-}
-
-/// Sets the fields that RFC 9110, section 15.5.22, wants in a 426: the protocol to use instead.
-pub(super) fn set_wanted_protocol(headers: &mut HeaderMap) {
-    headers::set_upgrade(headers, HeaderValue::from_static("HTTP/1.1"));
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::conversation::Element;
 use crate::dialect::{Dialect, Form, OpeningEvents};
-use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
+use crate::engine::{EditOptions, EditedBody, EngineConfig};
 use crate::payload::ChainKey;
 use crate::plan::Report;
 use crate::planner::SummaryTiming;
@@ -322,15 +322,7 @@ impl Proxy {
         let target = upstream.join(&retry.parts.uri).ok()?;
         let origin = || self.origin(upstream, retry.dialect, &retry.parts, &target, exchange.id(), caller);
         let edit = |when, origin| {
-            let asked = EditOptions {
-                caller,
-                upstream: upstream.name().as_str(),
-                mode: EditMode::Apply,
-                when,
-                origin,
-                has_expired: None,
-                strips_now: false,
-            };
+            let asked = EditOptions { origin, ..EditOptions::new(caller, upstream.name().as_str(), when) };
             self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)
         };
         // Clearing comes first because it costs no call; a summary is made only if that is not enough.
@@ -357,8 +349,7 @@ impl Proxy {
         strips_now: bool,
     ) -> Option<EditedBody> {
         let caller = self.caller(&retry.parts.headers);
-        let (mode, when) = (EditMode::Apply, SummaryTiming::Triggered);
-        let asked = EditOptions { caller, upstream, mode, when, origin: None, has_expired: None, strips_now };
+        let asked = EditOptions { strips_now, ..EditOptions::new(caller, upstream, SummaryTiming::Triggered) };
         let edited = self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked).await;
         retry.is_another(&edited).then_some(edited)
     }

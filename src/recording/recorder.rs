@@ -174,18 +174,14 @@ impl Recording {
             let named = self.answers.iter().map(|used| (used.key(&replayed, name), (*used.answer).clone()));
             inputs.answers = named.collect();
         }
-        let unfinished = self.create_unfinished()?;
+        // Its name is hidden.
+        let unfinished = self.first_free(".tmp-", |path| private_folder().create(path))?;
         let written = self.write_into(&unfinished).and_then(|()| self.publish(&unfinished));
         if written.is_err() {
             // Removing the folder may fail as well; the first error is the one that is returned.
             let _ = fs::remove_dir_all(&unfinished);
         }
         written
-    }
-
-    /// Creates the temporary folder, whose name is hidden.
-    fn create_unfinished(&self) -> io::Result<PathBuf> {
-        self.first_free(".tmp-", |path| private_folder().create(path))
     }
 
     fn write_into(&self, dir: &Path) -> io::Result<()> {

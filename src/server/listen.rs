@@ -17,11 +17,12 @@ use crate::platform::sockets::{self, UnixListener, UnixStream};
 pub struct Addresses(pub Vec<Address>);
 
 /// A listening address.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, derive_more::Display, Eq, PartialEq)]
 pub enum Address {
     /// `127.0.0.1:8787`, `[::1]:8787`, `localhost:8787`.
     Tcp(SocketAddr),
     /// `unix:/run/abridge.sock`.
+    #[display("unix:{}", _0.display())]
     Unix(PathBuf),
 }
 
@@ -127,15 +128,6 @@ impl FromStr for Address {
             return Ok(Self::Tcp(SocketAddr::from(([127, 0, 0, 1], port))));
         }
         text.parse().map(Self::Tcp).map_err(|_| AddressError)
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
     }
 }
 

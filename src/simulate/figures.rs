@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use crate::tokens::prices;
 
 /// The counts of some requests.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, derive_more::Add, Eq, PartialEq, Serialize)]
 pub struct Figures {
     /// The number of requests.
     pub requests: usize,
@@ -114,23 +114,10 @@ impl Figures {
 
     /// The sum of two.
     pub(super) fn plus(&self, other: &Self) -> Self {
-        Self {
-            requests: self.requests + other.requests,
-            tokens_sent: self.tokens_sent + other.tokens_sent,
-            largest_request: self.largest_request.max(other.largest_request),
-            beyond_window: self.beyond_window + other.beyond_window,
-            window_unknown: self.window_unknown + other.window_unknown,
-            tokens_cached: self.tokens_cached + other.tokens_cached,
-            tokens_written: self.tokens_written + other.tokens_written,
-            cost: self.cost.saturating_add(other.cost),
-            frontier_moves: self.frontier_moves + other.frontier_moves,
-            results_cleared: self.results_cleared + other.results_cleared,
-            results_truncated: self.results_truncated + other.results_truncated,
-            bytes_offloaded: self.bytes_offloaded + other.bytes_offloaded,
-            summaries: self.summaries + other.summaries,
-            summary_tokens: self.summary_tokens + other.summary_tokens,
-            summary_tokens_cached: self.summary_tokens_cached + other.summary_tokens_cached,
-        }
+        let largest_request = self.largest_request.max(other.largest_request);
+        let cost = self.cost.saturating_add(other.cost);
+        let counts = |figures: &Self| Self { cost: 0, ..*figures };
+        Self { largest_request, cost, ..counts(self) + counts(other) }
     }
 }
 

@@ -28,14 +28,14 @@ pub(super) struct Player<'a> {
     cleared: BTreeSet<usize>,
     truncated: BTreeSet<usize>,
     offloaded: BTreeMap<PayloadKey, usize>,
-    before: Option<SentRequest>,
+    pub(super) before: Option<SentRequest>,
     /// Each request, as it was sent.
     sent: Vec<Counted>,
     /// The calls for summaries since the last request.
-    summary_calls: Vec<SummaryCall>,
+    pub(super) summary_calls: Vec<SummaryCall>,
     /// The requests at which the prompt cache had expired, by their numbers of messages.
     cold: Vec<usize>,
-    has_edited: bool,
+    pub(super) has_edited: bool,
 }
 
 /// The outcome of a session.
@@ -89,24 +89,9 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Whether a request was edited.
-    pub(super) fn has_edited(&self) -> bool {
-        self.has_edited
-    }
-
-    /// The body of the last request, as it was sent.
-    pub(super) fn last_body(&self) -> Option<Bytes> {
-        self.before.as_ref().map(|sent| sent.body().clone())
-    }
-
     /// The last request, as it was sent.
     pub(super) fn last_sent(&self) -> Counted {
         self.sent.last().copied().unwrap_or_default()
-    }
-
-    /// The calls for summaries since this was last asked.
-    pub(super) fn take_summary_calls(&mut self) -> Vec<SummaryCall> {
-        std::mem::take(&mut self.summary_calls)
     }
 
     /// Edits a request and sends it.

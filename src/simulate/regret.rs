@@ -122,11 +122,6 @@ struct Recalls {
 // === impl Regret ===
 
 impl Regret {
-    /// The same as the only segment.
-    pub(super) fn of_one_segment(self) -> Self {
-        Self { worst_segment: self.percent_with_recalls(), ..self }
-    }
-
     /// The sums, without the list.
     pub(super) fn total<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         let mut total = Self::default();
@@ -204,10 +199,11 @@ pub(super) fn measure(
             player.play(segment, request, &recalls.inserted)?;
         }
         let player = recalling.as_mut().unwrap_or(&mut plain);
-        player.take_summary_calls().into_iter().for_each(|call| bill.add_summary_call(request, call));
+        player.summary_calls.drain(..).for_each(|call| bill.add_summary_call(request, call));
         bill.add(request, player.last_sent());
         // While nothing was edited, all is in sight.
-        let (true, Some(sent)) = (player.has_edited(), player.last_body()) else { continue };
+        let (true, Some(sent)) = (player.has_edited, &player.before) else { continue };
+        let sent = sent.body().clone();
         (n_known..n).for_each(|element| watch.push(anatomy.element(element), anatomy.pieces(element)));
         n_known = n;
         let Some(answer) = anatomy.conversation.elements.get(n) else { continue };

@@ -315,7 +315,8 @@ fn play_segments(
         let measured = regret::measure(segment, measure, &mut bill)?;
         figures = figures.plus(&measured.figures);
         dollars = bill::sum([dollars, bill.dollars]);
-        let mut of_segment = Regret { cost_unedited: *cost, ..measured.regret }.of_one_segment();
+        let mut of_segment = Regret { cost_unedited: *cost, ..measured.regret };
+        of_segment.worst_segment = of_segment.percent_with_recalls();
         of_segment.list.iter_mut().for_each(|fault| fault.request += tokens.len());
         regret.add(of_segment);
         tokens.extend(measured.sent.iter().map(|sent| sent.tokens));

@@ -19,7 +19,7 @@ use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::{Transcript, TranscriptError};
 
@@ -36,15 +36,21 @@ mod pi;
 mod time;
 
 /// The agents whose sessions are read.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub enum Agent {
     /// Claude Code.
+    #[display("Claude Code")]
+    #[serde(rename = "Claude Code")]
     ClaudeCode,
     /// Codex.
     Codex,
     /// pi.
+    #[display("pi")]
+    #[serde(rename = "pi")]
     Pi,
     /// Gemini CLI.
+    #[display("Gemini CLI")]
+    #[serde(rename = "Gemini CLI")]
     Gemini,
     /// Cline.
     Cline,
@@ -73,17 +79,6 @@ const SNIFFED_DOCUMENT: u64 = 1 << 10;
 // === impl Agent ===
 
 impl Agent {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ClaudeCode => "Claude Code",
-            Self::Codex => "Codex",
-            Self::Pi => "pi",
-            Self::Gemini => "Gemini CLI",
-            Self::Cline => "Cline",
-        }
-    }
-
     /// The agent that has written a file; `None` if it is not a session that is known.
     pub(super) fn of_file(path: &Path) -> Option<Self> {
         if path.file_name()? == CLINE_FILE {
@@ -132,12 +127,6 @@ impl Head<'_> {
             (Some("user" | "assistant" | "system"), Some(_), _, Some(_)) => Some(Agent::ClaudeCode),
             _ => None,
         }
-    }
-}
-
-impl Serialize for Agent {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.name())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Makes and caches the summaries of a simulated session.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use super::TranscriptError;
@@ -16,11 +15,12 @@ use crate::summary::{Prompt, Summary, SummaryState};
 use crate::tokens::Gauge;
 
 /// The source of summaries in a simulation.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, derive_more::Debug)]
 pub enum SummarySource<'a> {
     /// No model: a text of about so many tokens replaces each summary, within the usual frame.
     StandIn(usize),
     /// A model, whose calls may fail.
+    #[debug("Model")]
     Model(&'a (dyn Fn(SummaryJob) -> Option<Arc<Summary>> + Sync)),
 }
 
@@ -90,13 +90,4 @@ fn measure_call(
     let sent = SentRequest::new(body, gauge, before)?;
     let shared = before.map_or(0, |before| sent.shared_prefix(before).tokens);
     Ok(SummaryCall { tokens: sent.tokens(), shared })
-}
-
-impl fmt::Debug for SummarySource<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::StandIn(tokens) => f.debug_tuple("StandIn").field(tokens).finish(),
-            Self::Model(_) => f.write_str("Model"),
-        }
-    }
 }

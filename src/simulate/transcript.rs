@@ -162,7 +162,8 @@ impl Transcript {
         let conversation = dialect.parse(&self.body)?;
         let leading = conversation.elements_of(UnitIndex::default()..conversation.first_editable()).end.get();
         let is_cut = |&n: &usize| {
-            n > leading && is_compaction(dialect, &self.body, &conversation, n) && !self.is_first_request(n)
+            let is_in_first = self.request_lengths.first().is_some_and(|&first| n < first);
+            n > leading && is_compaction(dialect, &self.body, &conversation, n) && !is_in_first
         };
         let cuts: Vec<usize> = (0..self.message_ends.len()).filter(is_cut).collect();
         if cuts.is_empty() {
@@ -176,10 +177,6 @@ impl Transcript {
             Ok(Self { before, ..Self::new(body, None)? })
         });
         segments.collect()
-    }
-
-    fn is_first_request(&self, message: usize) -> bool {
-        self.request_lengths.first().is_some_and(|&n| message < n)
     }
 
     /// The body with the instructions and some of the messages.

@@ -106,7 +106,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, sessions, days, paid, saved, faults, answers, most, least, lines_skipped } = self;
         let count = |n: usize, what: &str| format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" });
-        let agents = sessions.iter().map(|(agent, n)| format!("{} of {}", grouped(*n), agent.name()));
+        let agents = sessions.iter().map(|(agent, n)| format!("{} of {agent}", grouped(*n)));
         let agents = agents.collect::<Vec<_>>().join(", ");
         let n_sessions = count(sessions.values().sum(), "session");
         let requests = count(paid.requests, "request");

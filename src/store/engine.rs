@@ -6,12 +6,11 @@
 //! `keep_for` left.
 
 use std::collections::HashSet;
-use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};
@@ -23,7 +22,7 @@ use super::secret::{Secrets, Texts};
 use super::shared::{Claim, Claimant, Note, NoteGroup, Seen, SharedStore};
 use super::{
     Clock, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreEngine, StoreError, StoreErrorKind,
-    StoreFuture, SweepResult, Time, Verified,
+    SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::Tasks;
@@ -72,12 +71,15 @@ pub enum EngineClock {
 
 /// A store in an engine.
 #[expect(private_bounds, reason = "the engines are the store's own")]
+#[derive(derive_more::Debug)]
+#[debug("{}({:?})", E::NAME, self.state())]
 pub struct EngineStore<E: Engine> {
     inner: Arc<Inner<E>>,
     jobs: mpsc::Sender<Job>,
 }
 
 /// A store in some engine.
+#[async_trait]
 pub trait FleetStore: SharedStore {
     /// What the engine is called.
     fn engine(&self) -> &'static str;
@@ -86,7 +88,7 @@ pub trait FleetStore: SharedStore {
     fn secret(&self) -> Option<[u8; 32]>;
 
     /// What the engine promises of what it has confirmed, in words.
-    fn promise(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>>;
+    async fn promise(&self) -> String;
 
     /// Why there is no connection, if there is none.
     fn state(&self) -> Result<(), EngineError>;
@@ -250,6 +252,7 @@ impl<E: Engine> EngineStore<E> {
     }
 }
 
+#[async_trait]
 impl<E: Engine> FleetStore for EngineStore<E> {
     fn engine(&self) -> &'static str {
         E::NAME
@@ -259,21 +262,13 @@ impl<E: Engine> FleetStore for EngineStore<E> {
         self.inner.identity.secret()
     }
 
-    fn promise(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
-        Box::pin(async {
-            let promise = self.inner.engine.promise().await;
-            if self.inner.seal.is_on() { format!("{promise}; texts are encrypted there") } else { promise }
-        })
+    async fn promise(&self) -> String {
+        let promise = self.inner.engine.promise().await;
+        if self.inner.seal.is_on() { format!("{promise}; texts are encrypted there") } else { promise }
     }
 
     fn state(&self) -> Result<(), EngineError> {
         self.inner.engine.links().writes.state()
-    }
-}
-
-impl<E: Engine> fmt::Debug for EngineStore<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(E::NAME).field("state", &self.state()).finish_non_exhaustive()
     }
 }
 
@@ -296,136 +291,121 @@ impl<E: Engine> Inner<E> {
     }
 }
 
+#[async_trait]
 impl<E: Engine> Store for EngineStore<E> {
-    fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
-        Box::pin(self.put_unknown(payloads, lifetime, LARGE))
+    async fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError> {
+        self.put_unknown(payloads, lifetime, LARGE).await
     }
 
-    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
-        Box::pin(async move {
-            let Some(Found { row, body, is_stale }) = self.inner.find(key).await? else { return Ok(None) };
-            let decoded = self.inner.decode_payload(key, &body);
-            if decoded.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Damaged) {
-                self.inner.note_damage(key).await;
+    async fn load(&self, key: PayloadKey) -> Result<Option<Payload>, StoreError> {
+        let Some(Found { row, body, is_stale }) = self.inner.find(key).await? else { return Ok(None) };
+        let decoded = self.inner.decode_payload(key, &body);
+        if decoded.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Damaged) {
+            self.inner.note_damage(key).await;
+        }
+        let Some(payload) = decoded? else { return Ok(None) };
+        self.inner.counts().recalled.fetch_add(1, Ordering::Relaxed);
+        if is_stale {
+            // The payload is returned even if its use cannot be noted.
+            let _noted = self.inner.engine.touch(&[row]).await;
+        }
+        Ok(Some(payload))
+    }
+
+    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
+        self.inner.was_swept(key).await
+    }
+
+    async fn touch(&self, keys: Vec<PayloadKey>) -> Result<(), StoreError> {
+        let unknown = self.inner.unknown(keys).await;
+        let rows: Vec<_> = unknown.into_iter().flat_map(|key| self.inner.seal.rows(key)).collect();
+        if rows.is_empty() { Ok(()) } else { self.inner.engine.touch(&rows).await }
+    }
+
+    async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Offered, StoreError> {
+        let name = Name::of_summary(place.beginning);
+        let body = self.inner.encode(name, summary).await?;
+        loop {
+            let Some(theirs) = self.inner.engine.offer(place, &body).await? else { return Ok(Offered::Stored) };
+            if self.inner.open(name, &theirs) != Err(Unreadable::Damaged) {
+                return Ok(Offered::Theirs(self.inner.decode_value(name, &theirs)?));
             }
-            let Some(payload) = decoded? else { return Ok(None) };
-            self.inner.counts().recalled.fetch_add(1, Ordering::Relaxed);
-            if is_stale {
-                // The payload is returned even if its use cannot be noted.
-                let _noted = self.inner.engine.touch(&[row]).await;
-            }
-            Ok(Some(payload))
-        })
+            self.inner.engine.remove_summary(place.beginning, &theirs).await?;
+        }
     }
 
-    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {
-        Box::pin(self.inner.was_swept(key))
+    async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
+        self.inner.summary(beginning).await
     }
 
-    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let unknown = self.inner.unknown(keys).await;
-            let rows: Vec<_> = unknown.into_iter().flat_map(|key| self.inner.seal.rows(key)).collect();
-            if rows.is_empty() { Ok(()) } else { self.inner.engine.touch(&rows).await }
-        })
+    async fn remove_damaged_summary(&self, beginning: ChainKey) -> Result<(), StoreError> {
+        let Some((body, _)) = self.inner.engine.summary(beginning).await? else { return Ok(()) };
+        if self.inner.open(Name::of_summary(beginning), &body) == Err(Unreadable::Damaged) {
+            self.inner.engine.remove_summary(beginning, &body).await?;
+        }
+        Ok(())
     }
 
-    fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
-        Box::pin(async move {
-            let name = Name::of_summary(place.beginning);
-            let body = self.inner.encode(name, summary).await?;
-            loop {
-                let Some(theirs) = self.inner.engine.offer(place, &body).await? else { return Ok(Offered::Stored) };
-                if self.inner.open(name, &theirs) != Err(Unreadable::Damaged) {
-                    return Ok(Offered::Theirs(self.inner.decode_value(name, &theirs)?));
-                }
-                self.inner.engine.remove_summary(place.beginning, &theirs).await?;
-            }
-        })
+    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
+        self.inner.engine.summaries().await
     }
 
-    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(self.inner.summary(beginning))
+    async fn verify(&self) -> Result<Verified, StoreError> {
+        self.inner.verify().await
     }
 
-    fn remove_damaged_summary(&self, beginning: ChainKey) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let Some((body, _)) = self.inner.engine.summary(beginning).await? else { return Ok(()) };
-            if self.inner.open(Name::of_summary(beginning), &body) == Err(Unreadable::Damaged) {
-                self.inner.engine.remove_summary(beginning, &body).await?;
-            }
-            Ok(())
-        })
+    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Result<(), StoreError> {
+        self.inner.engine.touch_summaries(&beginnings).await
     }
 
-    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
-        Box::pin(self.inner.engine.summaries())
+    async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> Result<(), StoreError> {
+        let body = self.inner.encode(Name::of_inspected(&id), seen).await?;
+        self.inner.engine.put_inspected(&id, &body).await?;
+        self.inner.engine.trim_inspected(most).await
     }
 
-    fn verify(&self) -> StoreFuture<'_, Verified> {
-        Box::pin(self.inner.verify())
+    async fn inspected(&self, id: String) -> Result<Option<Bytes>, StoreError> {
+        let Some(body) = self.inner.engine.inspected(&id).await? else { return Ok(None) };
+        self.inner.decode_value(Name::of_inspected(&id), &body).map(Some)
     }
 
-    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.inner.engine.touch_summaries(&beginnings).await })
+    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
+        self.inner.engine.trim_inspected(most).await
     }
 
-    fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let body = self.inner.encode(Name::of_inspected(&id), seen).await?;
-            self.inner.engine.put_inspected(&id, &body).await?;
-            self.inner.engine.trim_inspected(most).await
-        })
+    async fn note(&self, note: Note, keep: Duration) -> Result<(), StoreError> {
+        self.inner.engine.note(self.inner.seal_note(note)?, keep).await
     }
 
-    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(async move {
-            let Some(body) = self.inner.engine.inspected(&id).await? else { return Ok(None) };
-            self.inner.decode_value(Name::of_inspected(&id), &body).map(Some)
-        })
+    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
+        let notes = self.inner.engine.notes(group).await?;
+        Ok(notes.into_iter().filter_map(|note| self.inner.open_note(note)).collect())
     }
 
-    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
-        Box::pin(self.inner.engine.trim_inspected(most))
+    async fn sweep(&self) -> Result<SweepResult, StoreError> {
+        self.inner.sweep_all().await
     }
 
-    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
-        Box::pin(async move { self.inner.engine.note(self.inner.seal_note(note)?, keep).await })
-    }
-
-    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>> {
-        Box::pin(async move {
-            let notes = self.inner.engine.notes(group).await?;
-            Ok(notes.into_iter().filter_map(|note| self.inner.open_note(note)).collect())
-        })
-    }
-
-    fn sweep(&self) -> StoreFuture<'_, SweepResult> {
-        Box::pin(self.inner.sweep_all())
-    }
-
-    fn maintain(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.inner.maintain())
+    async fn maintain(&self) -> Result<(), StoreError> {
+        self.inner.maintain().await
     }
 
     /// The engine does that by itself.
-    fn compact(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async { Ok(()) })
+    async fn compact(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
-    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {
-        Box::pin(async move {
-            let listed = self.inner.list(&PageQuery::default(), most).await?;
-            Ok(listed.into_iter().map(|(_, info)| info).collect())
-        })
+    async fn list(&self, most: usize) -> Result<Vec<PayloadInfo>, StoreError> {
+        let listed = self.inner.list(&PageQuery::default(), most).await?;
+        Ok(listed.into_iter().map(|(_, info)| info).collect())
     }
 
-    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
-        Box::pin(self.inner.page(query))
+    async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
+        self.inner.page(query).await
     }
 
-    fn stats(&self) -> StoreFuture<'_, Stats> {
-        Box::pin(self.inner.stats())
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        self.inner.stats().await
     }
 
     fn counts(&self) -> Option<&Counts> {
@@ -440,29 +420,28 @@ impl<E: Engine> Store for EngineStore<E> {
         Some(self)
     }
 
-    fn close(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async {
-            self.inner.engine.links().close();
-            Ok(())
-        })
+    async fn close(&self) -> Result<(), StoreError> {
+        self.inner.engine.links().close();
+        Ok(())
     }
 }
 
+#[async_trait]
 impl<E: Engine> SharedStore for EngineStore<E> {
-    fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
-        Box::pin(self.put_unknown(payloads, lifetime, 0))
+    async fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError> {
+        self.put_unknown(payloads, lifetime, 0).await
     }
 
-    fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>> {
-        Box::pin(self.inner.engine.look(root))
+    async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError> {
+        self.inner.engine.look(root).await
     }
 
-    fn claim(&self, place: Place, claimant: Claimant) -> StoreFuture<'_, Claim> {
-        Box::pin(self.inner.engine.claim(place, claimant))
+    async fn claim(&self, place: Place, claimant: Claimant) -> Result<Claim, StoreError> {
+        self.inner.engine.claim(place, claimant).await
     }
 
-    fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreFuture<'_, ()> {
-        Box::pin(self.inner.engine.release(place, claimant, not_before))
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError> {
+        self.inner.engine.release(place, claimant, not_before).await
     }
 
     fn epoch(&self) -> u64 {

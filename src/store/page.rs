@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -46,7 +45,8 @@ pub struct Page {
 }
 
 /// A place in the list of payloads that is sorted by last use, and then by what the store has them under.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq)]
+#[display("{}-{row}", used.0)]
 pub struct Cursor {
     used: Time,
     row: PayloadKey,
@@ -149,12 +149,6 @@ impl Cursor {
     /// When the payload before was last used, and what the store has it under.
     pub(super) fn place(self) -> (Time, PayloadKey) {
         (self.used, self.row)
-    }
-}
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.used.0, self.row)
     }
 }
 

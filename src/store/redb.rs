@@ -8,7 +8,6 @@
 //! everything after a failed write until it is reopened.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ::redb::{Database, Error};
+use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
 use super::{
     Clock, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store,
-    StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
+    StoreError, StoreErrorKind, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, yield_thread};
@@ -62,6 +62,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const MAX_READERS: usize = 8;
 
 /// A store in one file.
+#[derive(derive_more::Debug)]
+#[debug("RedbStore({:?})", shared.path)]
 pub struct RedbStore {
     secret: Zeroizing<Secret>,
     jobs: mpsc::Sender<Job>,
@@ -222,158 +224,137 @@ impl RedbStore {
     }
 }
 
-impl fmt::Debug for RedbStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedbStore").field("path", &self.shared.path).finish_non_exhaustive()
-    }
-}
-
+#[async_trait]
 impl Store for RedbStore {
-    fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let missing = self.shared.missing(payloads, lifetime).await;
-            if missing.is_empty() {
-                return Ok(());
-            }
-            let began = Instant::now();
-            let payloads = encode_all(missing, lifetime).await?;
-            let kept = self.submit(Op::Put, |reply| Job::Put { payloads, reply }).await;
-            self.shared.counts.waits.observe_time(began.elapsed());
-            kept
-        })
+    async fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError> {
+        let missing = self.shared.missing(payloads, lifetime).await;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let payloads = encode_all(missing, lifetime).await?;
+        let kept = self.submit(Op::Put, |reply| Job::Put { payloads, reply }).await;
+        self.shared.counts.waits.observe_time(began.elapsed());
+        kept
     }
 
-    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
-        Box::pin(async move {
-            let Some(stored) = self.read(move |db| tables::get(db, key)).await? else { return Ok(None) };
-            let payload = self.shared.counts.payload(Name::of_payload(key), stored);
-            if payload.is_err() {
-                // The next put writes it anew.
-                self.shared.known.lock().await.forget(key);
-            }
-            let Some(payload) = payload? else { return Ok(None) };
-            self.shared.counts.recalled.fetch_add(1, Ordering::Relaxed);
-            // The payload is returned even if its use cannot be noted.
-            let _noted = self.touch(vec![key]).await;
-            Ok(Some(payload))
-        })
+    async fn load(&self, key: PayloadKey) -> Result<Option<Payload>, StoreError> {
+        let Some(stored) = self.read(move |db| tables::get(db, key)).await? else { return Ok(None) };
+        let payload = self.shared.counts.payload(Name::of_payload(key), stored);
+        if payload.is_err() {
+            // The next put writes it anew.
+            self.shared.known.lock().await.forget(key);
+        }
+        let Some(payload) = payload? else { return Ok(None) };
+        self.shared.counts.recalled.fetch_add(1, Ordering::Relaxed);
+        // The payload is returned even if its use cannot be noted.
+        let _noted = self.touch(vec![key]).await;
+        Ok(Some(payload))
     }
 
-    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {
-        Box::pin(self.read(move |db| tables::was_swept(db, key)))
+    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
+        self.read(move |db| tables::was_swept(db, key)).await
     }
 
-    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let unknown: Vec<_> = {
-                let mut known = self.shared.known.lock().await;
-                let now = self.shared.clock.now();
-                keys.into_iter().filter(|key| !known.touch(*key, Lifetime::Usual, now)).collect()
-            };
-            if unknown.is_empty() {
-                return Ok(());
-            }
-            self.run(Op::Put, move |writer| writer.touch(&unknown)).await
-        })
+    async fn touch(&self, keys: Vec<PayloadKey>) -> Result<(), StoreError> {
+        let unknown: Vec<_> = {
+            let mut known = self.shared.known.lock().await;
+            let now = self.shared.clock.now();
+            keys.into_iter().filter(|key| !known.touch(*key, Lifetime::Usual, now)).collect()
+        };
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        self.run(Op::Put, move |writer| writer.touch(&unknown)).await
     }
 
-    fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
-        Box::pin(async move {
-            let encoded = encode(Name::of_summary(beginning), summary).await?;
-            let offer = move |writer: &mut Writer, reply: Reply<Offered>| {
-                send_reply(reply, writer.offer_summary(beginning, &encoded));
-                writer.sweep_if_crowded();
-            };
-            self.submit(Op::Put, |reply| Job::Run(Box::new(move |writer: &mut Writer| offer(writer, reply)))).await
-        })
+    async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> Result<Offered, StoreError> {
+        let encoded = encode(Name::of_summary(beginning), summary).await?;
+        let offer = move |writer: &mut Writer, reply: Reply<Offered>| {
+            send_reply(reply, writer.offer_summary(beginning, &encoded));
+            writer.sweep_if_crowded();
+        };
+        self.submit(Op::Put, |reply| Job::Run(Box::new(move |writer: &mut Writer| offer(writer, reply)))).await
     }
 
-    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(async move {
-            let Some(stored) = self.read(move |db| tables::summary(db, beginning)).await? else { return Ok(None) };
-            let summary = self.shared.counts.value(Name::of_summary(beginning), stored)?;
-            self.touch_summaries(vec![beginning]).await?;
-            Ok(Some(summary))
-        })
+    async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
+        let Some(stored) = self.read(move |db| tables::summary(db, beginning)).await? else { return Ok(None) };
+        let summary = self.shared.counts.value(Name::of_summary(beginning), stored)?;
+        self.touch_summaries(vec![beginning]).await?;
+        Ok(Some(summary))
     }
 
-    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
-        Box::pin(self.read(|db| {
+    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
+        self.read(|db| {
             let mut all = Vec::new();
             tables::for_each_summary(db, |beginning, _, _| all.push(beginning))?;
             Ok(all)
-        }))
-    }
-
-    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let mut used = self.shared.summaries_used.lock().await;
-            let now = self.shared.clock.now();
-            for beginning in beginnings {
-                // Beyond this limit, summaries expire a little early.
-                if used.len() < MAX_SUMMARIES || used.contains_key(&beginning) {
-                    used.insert(beginning, now);
-                }
-            }
-            Ok(())
         })
+        .await
     }
 
-    fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let encoded = encode(Name::of_inspected(&id), seen).await?;
-            self.run(Op::Put, move |writer| writer.put_inspected(&id, &encoded, most)).await
-        })
-    }
-
-    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(async move {
-            let found = self.read(move |db| tables::inspected(db, &id)).await?;
-            found.map(|(name, stored)| self.shared.counts.value(name, stored)).transpose()
-        })
-    }
-
-    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
-        Box::pin(self.run(Op::Sweep, move |writer| writer.trim_inspected(most)))
-    }
-
-    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
-        Box::pin(self.run(Op::Put, move |writer| writer.note(&note, keep)))
-    }
-
-    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>> {
+    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Result<(), StoreError> {
+        let mut used = self.shared.summaries_used.lock().await;
         let now = self.shared.clock.now();
-        Box::pin(self.read(move |db| tables::notes::all(db, group, now)))
+        for beginning in beginnings {
+            // Beyond this limit, summaries expire a little early.
+            if used.len() < MAX_SUMMARIES || used.contains_key(&beginning) {
+                used.insert(beginning, now);
+            }
+        }
+        Ok(())
     }
 
-    fn sweep(&self) -> StoreFuture<'_, SweepResult> {
-        Box::pin(self.run(Op::Sweep, Writer::sweep_now))
+    async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> Result<(), StoreError> {
+        let encoded = encode(Name::of_inspected(&id), seen).await?;
+        self.run(Op::Put, move |writer| writer.put_inspected(&id, &encoded, most)).await
     }
 
-    fn maintain(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.run(Op::Sweep, Writer::maintain))
+    async fn inspected(&self, id: String) -> Result<Option<Bytes>, StoreError> {
+        let found = self.read(move |db| tables::inspected(db, &id)).await?;
+        found.map(|(name, stored)| self.shared.counts.value(name, stored)).transpose()
     }
 
-    fn compact(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.run(Op::Compact, Writer::compact))
+    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
+        self.run(Op::Sweep, move |writer| writer.trim_inspected(most)).await
     }
 
-    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {
-        Box::pin(async move {
-            let mut entries = self.read(entries).await?;
-            entries.sort_by_key(|entry| (std::cmp::Reverse(entry.used), entry.key));
-            entries.truncate(most);
-            Ok(entries)
-        })
+    async fn note(&self, note: Note, keep: Duration) -> Result<(), StoreError> {
+        self.run(Op::Put, move |writer| writer.note(&note, keep)).await
     }
 
-    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
-        Box::pin(self.read(move |db| {
+    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
+        let now = self.shared.clock.now();
+        self.read(move |db| tables::notes::all(db, group, now)).await
+    }
+
+    async fn sweep(&self) -> Result<SweepResult, StoreError> {
+        self.run(Op::Sweep, Writer::sweep_now).await
+    }
+
+    async fn maintain(&self) -> Result<(), StoreError> {
+        self.run(Op::Sweep, Writer::maintain).await
+    }
+
+    async fn compact(&self) -> Result<(), StoreError> {
+        self.run(Op::Compact, Writer::compact).await
+    }
+
+    async fn list(&self, most: usize) -> Result<Vec<PayloadInfo>, StoreError> {
+        let mut entries = self.read(entries).await?;
+        entries.sort_by_key(|entry| (std::cmp::Reverse(entry.used), entry.key));
+        entries.truncate(most);
+        Ok(entries)
+    }
+
+    async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
+        self.read(move |db| {
             let mut scan = query.scan();
             tables::for_each_payload(db, |entry| _ = scan.visit(entry.key, entry))?;
             // A damaged payload is not found.
             scan.finish(|key| Ok(tables::get(db, key)?.and_then(Result::ok).map(|payload| payload.bytes())))
-        }))
+        })
+        .await
     }
 
     fn path(&self) -> Option<&Path> {
@@ -388,28 +369,24 @@ impl Store for RedbStore {
         self.shared.counts.is_failing.load(Ordering::Relaxed)
     }
 
-    fn verify(&self) -> StoreFuture<'_, Verified> {
-        Box::pin(self.read(tables::check::verify))
+    async fn verify(&self) -> Result<Verified, StoreError> {
+        self.read(tables::check::verify).await
     }
 
-    fn stats(&self) -> StoreFuture<'_, Stats> {
-        Box::pin(async move {
-            let totals = self.read(tables::totals).await?;
-            Ok(self.shared.counts.stats(Stats { file_bytes: self.shared.file_len(), ..totals }))
-        })
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        let totals = self.read(tables::totals).await?;
+        Ok(self.shared.counts.stats(Stats { file_bytes: self.shared.file_len(), ..totals }))
     }
 
     fn counts(&self) -> Option<&Counts> {
         Some(&self.shared.counts)
     }
 
-    fn close(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let Some(writer) = self.writer.lock().await.take() else { return Ok(()) };
-            let closed_well = self.submit(Op::Close, |reply| Job::Close { reply }).await;
-            run_blocking(move || writer.join()).await.map_err(|_| closed(Op::Close))?.map_err(|_| closed(Op::Close))?;
-            closed_well
-        })
+    async fn close(&self) -> Result<(), StoreError> {
+        let Some(writer) = self.writer.lock().await.take() else { return Ok(()) };
+        let closed_well = self.submit(Op::Close, |reply| Job::Close { reply }).await;
+        run_blocking(move || writer.join()).await.map_err(|_| closed(Op::Close))?.map_err(|_| closed(Op::Close))?;
+        closed_well
     }
 }
 

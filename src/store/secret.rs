@@ -3,7 +3,8 @@
 use zeroize::Zeroizing;
 
 /// The secrets of the settings.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, derive_more::Debug)]
+#[debug("Secrets(***)")]
 pub struct Secrets {
     current: Option<Zeroizing<[u8; 32]>>,
     old: Vec<Zeroizing<[u8; 32]>>,
@@ -40,12 +41,6 @@ impl Secrets {
     /// The secrets that were replaced.
     pub fn old(&self) -> impl Iterator<Item = &[u8; 32]> {
         self.old.iter().map(|secret| &**secret)
-    }
-}
-
-impl std::fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secrets(***)")
     }
 }
 

@@ -3,26 +3,28 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Store, StoreFuture};
+use super::{Store, StoreError};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 
 /// A store that several processes use at once. All times are those of the engine's clock.
+#[async_trait]
 pub trait SharedStore: Store {
     /// Stores payloads as [`Store::put`] does. Another process has likely stored them, so the engine is asked for those that
     /// this process does not know, and only what is missing is sent.
-    fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()>;
+    async fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError>;
 
     /// What is known of the summaries of one conversation: the last used, [`MAX_SEEN`] at most.
-    fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>>;
+    async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError>;
 
     /// Claims the making of a summary for [`Claimant::lease`]. The same claimant may claim again, to renew its lease.
-    fn claim(&self, place: Place, claimant: Claimant) -> StoreFuture<'_, Claim>;
+    async fn claim(&self, place: Place, claimant: Claimant) -> Result<Claim, StoreError>;
 
     /// Gives a claim back. With `not_before`, nobody gets it until that time has passed. A claim that another claimant
     /// has by now is left alone.
-    fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreFuture<'_, ()>;
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError>;
 
     /// How often the engine was connected to.
     fn epoch(&self) -> u64;

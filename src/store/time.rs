@@ -1,6 +1,5 @@
 //! Seconds since 1970, and who tells them.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,8 @@ use serde::Serialize;
 pub struct Time(pub u64);
 
 /// A source of the current time: the system's, or a test's.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Clock")]
 pub struct Clock(Arc<dyn Fn() -> Time + Send + Sync>);
 
 // === impl Time, Clock ===
@@ -44,12 +44,6 @@ impl Clock {
     /// The current time.
     pub fn now(&self) -> Time {
         (self.0)()
-    }
-}
-
-impl fmt::Debug for Clock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clock")
     }
 }
 

@@ -2,13 +2,13 @@
 //! of its answers have shown.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Billed tokens for 100 that are counted: a multiple of 5 from 50 to 400.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[display("{:.2}", self.ratio())]
 pub struct Factor(u16);
 
 /// One answer: the counts of its request, the factor, and the bill.
@@ -87,12 +87,6 @@ impl Factor {
     /// The factor as a number.
     pub fn ratio(self) -> f64 {
         f64::from(self.0) / 100.0
-    }
-}
-
-impl fmt::Display for Factor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2}", self.ratio())
     }
 }
 

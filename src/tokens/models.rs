@@ -5,7 +5,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
     sync::{Arc, LazyLock},
 };
 
@@ -98,14 +97,16 @@ pub struct Sourced<T> {
 }
 
 /// Who says something of a model.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, strum::Display, strum::IntoStaticStr)]
 #[serde(into = "&'static str")]
+#[strum(serialize_all = "lowercase")]
 pub enum Source {
     /// The `[[models]]` of the settings.
     Settings,
     /// The upstream, in its listing or when it refused a request.
     Upstream,
     /// The table that is compiled in.
+    #[strum(serialize = "built in")]
     BuiltIn,
     /// Nobody: it is what most models have.
     Default,
@@ -234,23 +235,6 @@ impl Models {
 impl Source {
     fn says<T>(self, value: Option<T>) -> Option<Sourced<T>> {
         Some(Sourced { value: value?, source: self })
-    }
-}
-
-impl From<Source> for &'static str {
-    fn from(source: Source) -> Self {
-        match source {
-            Source::Settings => "settings",
-            Source::Upstream => "upstream",
-            Source::BuiltIn => "built in",
-            Source::Default => "default",
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad((*self).into())
     }
 }
 

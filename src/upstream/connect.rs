@@ -4,28 +4,27 @@ use std::error::Error as StdError;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper::rt::{Read, Write};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
-use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::RootCertStore;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
 use super::HttpVersion;
-use super::stream::{Stream, UpstreamStream};
+use crate::gather_writes::GatherWrites;
+use crate::roots::{self, RootsError};
 
-/// The proxies that the environment names, as curl reads them.
-#[derive(Clone, Default, Eq, PartialEq)]
+/// The proxies that the environment names, as curl reads them. Their URLs may hold passwords and are not printed.
+#[derive(Clone, Default, derive_more::Debug, Eq, PartialEq)]
+#[debug("Proxies")]
 pub struct Proxies {
     /// `ALL_PROXY`.
     pub all: Option<String>,
@@ -43,31 +42,29 @@ pub enum ConnectorError {
     /// The scheme of the proxy is not supported.
     #[error("the proxy {0} is not supported; allowed are http:// and socks5://")]
     Proxy(Uri),
-    /// A file with roots could not be read, or holds none.
-    #[error("no certificate could be read from {}", path.display())]
-    Roots {
-        /// The file.
-        path: Box<Path>,
-        /// The cause; `None` if the file holds no certificate.
-        source: Option<rustls::pki_types::pem::Error>,
-    },
-    /// A certificate is not valid.
-    #[error("a certificate in {} is not valid", path.display())]
-    Root {
-        /// The file.
-        path: Box<Path>,
-        /// The cause.
-        source: rustls::Error,
-    },
-    /// The TLS library rejected its default configuration.
-    #[error("TLS could not be set up")]
-    Tls(#[source] rustls::Error),
+    /// TLS could not be set up.
+    #[error(transparent)]
+    Roots(#[from] RootsError),
 }
 
 /// The proxy before the upstream wants to know who asks, and was not told, or not what it accepts: it answers 407.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the proxy answers 407")]
 pub struct ProxyRefusal;
+
+/// A connection, perhaps without its TLS.
+type Stream = GatherWrites<TokioIo<TcpStream>>;
+
+/// A connection that is ready for requests, as hyper takes it.
+pub trait Io: Read + Write + Connection + Send + Unpin {}
+
+impl<T: Read + Write + Connection + Send + Unpin> Io for T {}
+
+impl Connection for Box<dyn Io> {
+    fn connected(&self) -> Connected {
+        (**self).connected()
+    }
+}
 
 type TunnelError = <Tunnel<HttpConnector> as Service<Uri>>::Error;
 
@@ -124,7 +121,9 @@ impl Connector {
             None => Dialer::Direct(dial),
             Some(proxy) => Dialer::via(proxy, base, dial)?,
         };
-        let builder = HttpsConnectorBuilder::new().with_tls_config(tls_config(base, ca_file)?).https_or_http();
+        // The system's roots are read only for an https upstream, because that is the longest part of the start.
+        let roots = if base.scheme_str() == Some("https") { system_roots() } else { RootCertStore::empty() };
+        let builder = HttpsConnectorBuilder::new().with_tls_config(roots::tls_with(roots, ca_file)?).https_or_http();
         let https = match version {
             HttpVersion::Http11 => builder.enable_http1().wrap_connector(dial),
             HttpVersion::Http2 => builder.enable_http2().wrap_connector(dial),
@@ -134,7 +133,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = UpstreamStream;
+    type Response = Box<dyn Io>;
     type Error = BoxError;
     type Future = BoxFuture<Self::Response>;
 
@@ -147,7 +146,11 @@ impl Service<Uri> for Connector {
         let within = self.within;
         Box::pin(async move {
             let connected = tokio::time::timeout(within, connecting).await.map_err(|_| ConnectTimeout(within))?;
-            connected.map(UpstreamStream::from)
+            // A plain connection does not reserve the kilobyte that the state of TLS takes.
+            connected.map(|stream| match stream {
+                MaybeHttpsStream::Http(stream) => Box::new(stream) as Box<dyn Io>,
+                with_tls @ MaybeHttpsStream::Https(_) => Box::new(with_tls),
+            })
         })
     }
 }
@@ -194,18 +197,18 @@ impl Service<Uri> for Dialer {
     fn call(&mut self, uri: Uri) -> Self::Future {
         fn stream<E: Into<BoxError>>(
             dialling: impl Future<Output = Result<TokioIo<TcpStream>, E>> + Send + 'static,
-            forwarded: bool,
+            gather: fn(TokioIo<TcpStream>) -> Stream,
         ) -> BoxFuture<Stream> {
-            Box::pin(async move { dialling.await.map(|tcp| Stream::new(tcp, forwarded)).map_err(Into::into) })
+            Box::pin(async move { dialling.await.map(gather).map_err(Into::into) })
         }
         match self {
-            Self::Direct(dial) => stream(dial.call(uri), false),
-            Self::Forward { proxy, dial } => stream(dial.call(proxy.clone()), true),
+            Self::Direct(dial) => stream(dial.call(uri), GatherWrites::new),
+            Self::Forward { proxy, dial } => stream(dial.call(proxy.clone()), GatherWrites::to_proxy),
             Self::Tunnel(dial) => {
                 let dialling = dial.call(uri);
-                stream(async move { dialling.await.map_err(tunnel_error) }, false)
+                stream(async move { dialling.await.map_err(tunnel_error) }, GatherWrites::new)
             }
-            Self::Socks(dial) => stream(dial.call(uri), false),
+            Self::Socks(dial) => stream(dial.call(uri), GatherWrites::new),
         }
     }
 }
@@ -236,51 +239,14 @@ impl Proxies {
     }
 }
 
-impl std::fmt::Debug for Proxies {
-    /// Shows which are set, without their URLs, which may hold passwords.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Proxies")
-            .field("all", &self.all.is_some())
-            .field("http", &self.http.is_some())
-            .field("https", &self.https.is_some())
-            .field("no", &self.no)
-            .finish()
-    }
-}
-
 // === TLS ===
-
-fn tls_config(base: &Uri, ca_file: Option<&Path>) -> Result<ClientConfig, ConnectorError> {
-    // The system's roots are read only for an https upstream, because that is the longest part of the start.
-    let mut roots = if base.scheme_str() == Some("https") { system_roots() } else { RootCertStore::empty() };
-    if let Some(path) = ca_file {
-        add_roots_from_file(&mut roots, path)?;
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(ConnectorError::Tls)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(config)
-}
 
 /// Variables by which other programs are told of roots. Whoever has set one for an agent need not name the file again.
 const OTHERS_ROOTS: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"];
 
-/// The number of roots that the system has.
-pub fn n_system_roots() -> usize {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    roots.len()
-}
-
-/// The system's roots, or Mozilla's where the system has none, as in a bare container; and those that variables name.
+/// The system's roots, and those that variables name.
 fn system_roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() {
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    }
+    let mut roots = roots::of_system_or_mozilla();
     for name in OTHERS_ROOTS {
         // Read here, as `rustls_native_certs` reads `SSL_CERT_FILE`.
         let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) else { continue };
@@ -296,17 +262,4 @@ fn system_roots() -> RootCertStore {
         }
     }
     roots
-}
-
-fn add_roots_from_file(roots: &mut RootCertStore, path: &Path) -> Result<(), ConnectorError> {
-    let unreadable = |source| ConnectorError::Roots { path: path.into(), source };
-    let certificates: Vec<_> =
-        CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|source| unreadable(Some(source)))?;
-    if certificates.is_empty() {
-        return Err(unreadable(None));
-    }
-    for certificate in certificates {
-        roots.add(certificate).map_err(|source| ConnectorError::Root { path: path.into(), source })?;
-    }
-    Ok(())
 }

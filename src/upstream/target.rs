@@ -1,7 +1,6 @@
 //! The upstream's base URL, and how a client's path is joined to it.
 
 use std::cmp::Ordering;
-use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -11,7 +10,7 @@ use http::uri::PathAndQuery;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The base URL of an upstream: `http://` or `https://`, a host, and perhaps a path; no query and no user.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, derive_more::Display, Eq, PartialEq)]
 pub struct BaseUrl(Uri);
 
 /// Why a URL could not be read.
@@ -26,7 +25,8 @@ pub struct BaseUrlError;
 pub struct HeaderName(http::HeaderName);
 
 /// A header's value, which may be a secret: it is never printed.
-#[derive(Clone, Eq, PartialEq)]
+#[derive(Clone, derive_more::Debug, Eq, PartialEq)]
+#[debug("***")]
 pub struct HeaderValue(http::HeaderValue);
 
 /// A request target cannot be joined to the upstream's URL.
@@ -168,12 +168,6 @@ impl FromStr for BaseUrl {
     }
 }
 
-impl fmt::Display for BaseUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 impl<'de> Deserialize<'de> for BaseUrl {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
@@ -237,12 +231,6 @@ impl HeaderValue {
     /// The value, marked sensitive.
     pub fn to_http(&self) -> http::HeaderValue {
         self.0.clone()
-    }
-}
-
-impl fmt::Debug for HeaderValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
     }
 }
 

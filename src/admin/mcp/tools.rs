@@ -10,7 +10,6 @@
 //! request shows the credential of.
 #![expect(clippy::disallowed_types, reason = "the arguments of these tools, which are read here and go nowhere else")]
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -19,6 +18,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt, Full};
 use memchr::memmem;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rmcp::model::{ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
@@ -150,7 +150,7 @@ impl Session {
     async fn payload_entry(&self, payload: &PayloadInfo, text: Option<&str>) -> String {
         let mut entry = format!("{} ({} bytes)\n", payload.key, payload.bytes);
         let query = match text {
-            Some(text) => format!("grep={}", percent_encoded(text)),
+            Some(text) => format!("grep={}", utf8_percent_encode(text, NON_ALPHANUMERIC)),
             None => format!("offset=0&limit={MAX_LINE_BYTES}"),
         };
         let (handle, store) = (payload.key.to_string(), self.store.as_deref());
@@ -229,7 +229,7 @@ fn excerpt<'a>(line: &'a str, text: &str) -> &'a str {
 fn query(arguments: &JsonObject) -> String {
     let selected = ["lines", "grep", "offset", "limit"].into_iter().filter_map(|name| {
         let value = argument(arguments, name)?;
-        Some(format!("{name}={}", percent_encoded(&value)))
+        Some(format!("{name}={}", utf8_percent_encode(&value, NON_ALPHANUMERIC)))
     });
     selected.collect::<Vec<_>>().join("&")
 }
@@ -241,17 +241,4 @@ fn argument(arguments: &JsonObject, name: &str) -> Option<String> {
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     }
-}
-
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || byte == b'-' {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _written = write!(encoded, "%{byte:02x}");
-        }
-    }
-    encoded
 }

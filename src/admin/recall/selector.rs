@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use memchr::{memchr_iter, memmem};
+use percent_encoding::percent_decode_str;
 
 use crate::payload::Payload;
 use crate::raw;
@@ -199,20 +200,5 @@ fn line_range(text: &str) -> Option<(usize, usize)> {
 
 /// Decodes `%20` and `+`. Invalid escapes stay unchanged.
 pub(in crate::admin) fn percent_decoded(text: &str) -> Vec<u8> {
-    let mut rest = text.as_bytes();
-    let mut decoded = Vec::with_capacity(rest.len());
-    while let Some((byte, behind)) = rest.split_first() {
-        rest = behind;
-        let escaped = behind.first_chunk::<2>().filter(|_| *byte == b'%').and_then(|digits| hex(*digits));
-        if escaped.is_some() {
-            rest = behind.get(2..).unwrap_or_default();
-        }
-        decoded.push(escaped.unwrap_or(if *byte == b'+' { b' ' } else { *byte }));
-    }
-    decoded
-}
-
-fn hex(digits: [u8; 2]) -> Option<u8> {
-    let digits = str::from_utf8(&digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
-    u8::from_str_radix(digits, 16).ok()
+    percent_decode_str(&text.replace('+', " ")).collect()
 }

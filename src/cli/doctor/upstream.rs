@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::Findings;
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment};
+use crate::roots;
 use crate::store::Clock;
 use crate::units::day_of_date;
 use crate::upstream::Upstream;
-use crate::upstream::connect::n_system_roots;
 use crate::upstream::probe::{Probe, ProbeOutcome};
 
 /// The timeout of each step.
@@ -51,7 +51,7 @@ fn check_roots(findings: &mut Findings, clients: &[Client]) {
     if clients.iter().all(|client| client.settings.url.uri().scheme_str() != Some("https")) {
         return findings.ok("roots", "not needed: the upstream is asked without TLS");
     }
-    match n_system_roots() {
+    match roots::of_system().len() {
         0 => {
             let said = "the system has no root certificates; Mozilla's are taken, as they were when abridge was built";
             findings.warn("roots", said, "install ca-certificates, or name a file in upstream.ca_file");

@@ -327,7 +327,9 @@ impl<'a> ViewBuilder<'a> {
             }
             Class::Result { kind, plain } => {
                 // That of a local shell has the id of the call as its own.
-                let own = item.id.filter(|_| self.text(item.kind).is_ok_and(|name| names_itself(name.as_deref())));
+                let own = item.id.filter(|_| {
+                    self.text(item.kind).is_ok_and(|name| name.as_deref() == Some("local_shell_call_output"))
+                });
                 let call_id = self.call_id(kind, item.call_id.or(own))?;
                 let may_leave = plain && !call_id.text.is_empty();
                 BlockKind::ToolResult { call_id, may_leave }
@@ -435,10 +437,6 @@ fn role_named(name: &str) -> Role {
         Role::Tool => Role::Other,
         role => role,
     }
-}
-
-fn names_itself(kind: Option<&str>) -> bool {
-    kind == Some("local_shell_call_output")
 }
 
 fn is_empty(array: &[u8]) -> bool {

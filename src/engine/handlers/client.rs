@@ -81,11 +81,6 @@ pub(super) enum PostError {
     TooLong(usize),
 }
 
-/// The longest body of an answer with a text of so many bytes: each of them escaped, and what stands around it.
-fn longest_body(most_bytes: usize) -> usize {
-    6 * most_bytes.max(MAX_ANSWER) + 4096
-}
-
 // === impl HandlerUrl ===
 
 impl FromStr for HandlerUrl {
@@ -148,7 +143,8 @@ impl HandlerClient {
 
     /// Posts a question, and reads the answer, whose text has at most so many bytes.
     pub(super) async fn post(&self, json: Bytes, most_bytes: usize) -> Result<Bytes, PostError> {
-        let most = longest_body(most_bytes);
+        // Each byte of the text may be escaped, and something stands around it.
+        let most = 6 * most_bytes.max(MAX_ANSWER) + 4096;
         match &self.target {
             Target::Http(client, uri) => {
                 let sent = client.send(self.request(uri.clone(), json)).await;

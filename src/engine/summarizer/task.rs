@@ -48,10 +48,12 @@ pub(super) struct CountedSummary {
 }
 
 /// Why a model is not called any more.
+#[derive(derive_more::From)]
 enum CandidateError {
     /// No request waits for the summary.
     Abandoned,
     /// A call failed, and no retry is left.
+    #[from]
     Failed(CallError),
 }
 
@@ -333,12 +335,6 @@ impl Drop for Attempt<'_> {
         if !self.is_published {
             self.publish(Some("the call was cancelled or took too long".to_owned()));
         }
-    }
-}
-
-impl From<CallError> for CandidateError {
-    fn from(error: CallError) -> Self {
-        Self::Failed(error)
     }
 }
 

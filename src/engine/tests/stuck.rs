@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::tests::memory::MemoryStore;
 use crate::store::{
-    self, Clock, Note, NoteGroup, Offered, Page, PageQuery, PayloadInfo, Stats, Store, StoreFuture, SweepResult,
+    self, Clock, Note, NoteGroup, Offered, Page, PageQuery, PayloadInfo, Stats, Store, StoreError, SweepResult,
     Verified,
 };
 
@@ -26,88 +27,89 @@ impl Stuck {
     }
 }
 
+#[async_trait]
 impl Store for Stuck {
-    fn put(&self, _: Vec<(PayloadKey, Payload)>, _: Lifetime) -> StoreFuture<'_, ()> {
-        Box::pin(std::future::pending())
+    async fn put(&self, _: Vec<(PayloadKey, Payload)>, _: Lifetime) -> Result<(), StoreError> {
+        std::future::pending().await
     }
 
-    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
-        self.0.load(key)
+    async fn load(&self, key: PayloadKey) -> Result<Option<Payload>, StoreError> {
+        self.0.load(key).await
     }
 
-    fn verify(&self) -> StoreFuture<'_, Verified> {
-        self.0.verify()
+    async fn verify(&self) -> Result<Verified, StoreError> {
+        self.0.verify().await
     }
 
-    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {
-        self.0.was_swept(key)
+    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
+        self.0.was_swept(key).await
     }
 
-    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()> {
-        self.0.touch(keys)
+    async fn touch(&self, keys: Vec<PayloadKey>) -> Result<(), StoreError> {
+        self.0.touch(keys).await
     }
 
-    fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
-        if self.answers() { self.0.offer_summary(place, summary) } else { Box::pin(std::future::pending()) }
+    async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Offered, StoreError> {
+        if self.answers() { self.0.offer_summary(place, summary) } else { Box::pin(std::future::pending()) }.await
     }
 
-    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
-        if self.answers() { self.0.summary(beginning) } else { Box::pin(std::future::pending()) }
+    async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
+        if self.answers() { self.0.summary(beginning) } else { Box::pin(std::future::pending()) }.await
     }
 
-    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
-        Box::pin(std::future::pending())
+    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
+        std::future::pending().await
     }
 
-    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()> {
-        self.0.touch_summaries(beginnings)
+    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Result<(), StoreError> {
+        self.0.touch_summaries(beginnings).await
     }
 
-    fn put_inspected(&self, _: String, _: Bytes, _: usize) -> StoreFuture<'_, ()> {
-        Box::pin(std::future::pending())
+    async fn put_inspected(&self, _: String, _: Bytes, _: usize) -> Result<(), StoreError> {
+        std::future::pending().await
     }
 
-    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
-        self.0.inspected(id)
+    async fn inspected(&self, id: String) -> Result<Option<Bytes>, StoreError> {
+        self.0.inspected(id).await
     }
 
-    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
-        self.0.trim_inspected(most)
+    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
+        self.0.trim_inspected(most).await
     }
 
-    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
-        self.0.note(note, keep)
+    async fn note(&self, note: Note, keep: Duration) -> Result<(), StoreError> {
+        self.0.note(note, keep).await
     }
 
-    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>> {
-        self.0.notes(group)
+    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
+        self.0.notes(group).await
     }
 
-    fn sweep(&self) -> StoreFuture<'_, SweepResult> {
-        self.0.sweep()
+    async fn sweep(&self) -> Result<SweepResult, StoreError> {
+        self.0.sweep().await
     }
 
-    fn maintain(&self) -> StoreFuture<'_, ()> {
-        self.0.maintain()
+    async fn maintain(&self) -> Result<(), StoreError> {
+        self.0.maintain().await
     }
 
-    fn compact(&self) -> StoreFuture<'_, ()> {
-        self.0.compact()
+    async fn compact(&self) -> Result<(), StoreError> {
+        self.0.compact().await
     }
 
-    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {
-        self.0.list(most)
+    async fn list(&self, most: usize) -> Result<Vec<PayloadInfo>, StoreError> {
+        self.0.list(most).await
     }
 
-    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
-        self.0.page(query)
+    async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
+        self.0.page(query).await
     }
 
-    fn stats(&self) -> StoreFuture<'_, Stats> {
-        self.0.stats()
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        self.0.stats().await
     }
 
-    fn close(&self) -> StoreFuture<'_, ()> {
-        self.0.close()
+    async fn close(&self) -> Result<(), StoreError> {
+        self.0.close().await
     }
 }

@@ -22,7 +22,6 @@ use crate::proxy::notices::Notices;
 use crate::proxy::notices::stalls::Stalls;
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
 use crate::proxy::respond::ProxyError;
-use crate::relay::End;
 use crate::relay::tap::TapReport;
 use crate::tokens::factor::{Bill, Factor};
 
@@ -306,16 +305,6 @@ impl EditState {
             Some(true) => Outcome::Edited,
             None if !(readable && self.understood) => Outcome::NotUnderstood,
             Some(false) | None => Outcome::Unedited,
-        }
-    }
-}
-
-impl From<End> for AnswerEnd {
-    fn from(end: End) -> Self {
-        match end {
-            End::Complete => Self::Complete,
-            End::Cut => Self::Cut,
-            End::ClientGone => Self::ClientGone,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::RequestId;
-use crate::plan::{Action, Report};
+use crate::plan::{Action, Change, Report};
 use crate::units::grouped;
 
 /// The values that the message shows.
@@ -19,33 +19,19 @@ pub(super) struct LogLine<'a> {
     pub(super) prefix_kept: Option<f64>,
 }
 
-/// Each kind of edit, with the verb and the noun that the message uses.
-const EDIT_KINDS: [(EditKind, &str, &str); 10] = [
-    (EditKind::Summarise, "summarised", "message"),
-    (EditKind::Clear, "cleared", "result"),
-    (EditKind::ClearInput, "cleared the arguments of", "call"),
-    (EditKind::Truncate, "truncated", "result"),
-    (EditKind::Deduplicate, "deduplicated", "result"),
-    (EditKind::DropCall, "filtered", "call"),
-    (EditKind::Insert, "patched", "dangling call"),
-    (EditKind::Move, "moved", "result"),
-    (EditKind::Drop, "dropped", "result"),
-    (EditKind::Mend, "mended", "value"),
+/// Each action that the message counts by its label, with the verb and the noun that it uses, and whether it stores texts.
+const COUNTED: [(&str, &str, &str, bool); 10] = [
+    ("summarize", "summarised", "message", false),
+    ("clear", "cleared", "result", true),
+    ("clear_input", "cleared the arguments of", "call", true),
+    ("truncate", "truncated", "result", true),
+    ("deduplicate", "deduplicated", "result", true),
+    ("drop_call", "filtered", "call", false),
+    ("insert", "patched", "dangling call", false),
+    ("move", "moved", "result", false),
+    ("drop", "dropped", "result", false),
+    ("mend", "mended", "value", false),
 ];
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum EditKind {
-    Summarise,
-    Clear,
-    ClearInput,
-    Truncate,
-    Deduplicate,
-    DropCall,
-    Insert,
-    Move,
-    Drop,
-    Mend,
-}
 
 impl LogLine<'_> {
     /// `chat 3f2a  48,900→8,800 tok  cleared 12 results (offloaded 31 kB)  0.8 ms  prefix kept 71 %`
@@ -59,16 +45,16 @@ impl LogLine<'_> {
             _ => format!("{}→{}", bytes(report.bytes_before), bytes(report.bytes_after)),
         });
         let mut offloaded = Some(self.offloaded_bytes).filter(|n| *n > 0);
-        for (kind, verb, noun) in EDIT_KINDS {
-            let n: usize = report.changes.iter().map(|change| count_of(change.action, kind, change.edit)).sum();
+        for (label, verb, noun, stores) in COUNTED {
+            // The result of a filtered call is dropped with it, and is not counted again.
+            let is_counted =
+                |change: &&Change| change.action.label() == label && !(label == "drop" && change.edit == "filter");
+            let n: usize = report.changes.iter().filter(is_counted).map(|change| n_items(change.action)).sum();
             if n == 0 {
                 continue;
             }
             let mut part = format!("{verb} {} {noun}{}", grouped(n), if n == 1 { "" } else { "s" });
-            if let Some(n) = offloaded.take_if(|_| {
-                use EditKind::{Clear, ClearInput, Deduplicate, Truncate};
-                matches!(kind, Clear | ClearInput | Truncate | Deduplicate)
-            }) {
+            if let Some(n) = offloaded.take_if(|_| stores) {
                 // Writing to a String cannot fail.
                 let _written = write!(part, " (offloaded {})", bytes(n));
             }
@@ -87,23 +73,9 @@ impl LogLine<'_> {
     }
 }
 
-/// How many items of this kind a change counts for: the messages that it summarises, otherwise 1 or 0.
-fn count_of(action: Action, kind: EditKind, edit: &str) -> usize {
-    let matches = match action {
-        Action::Insert { .. } => kind == EditKind::Insert,
-        Action::Move { .. } => kind == EditKind::Move,
-        // The result of a filtered call is dropped with it, and is not counted again.
-        Action::Drop { .. } => kind == EditKind::Drop && edit != "filter",
-        Action::DropCall { .. } => kind == EditKind::DropCall,
-        Action::Truncate { .. } => kind == EditKind::Truncate,
-        Action::Clear { .. } => kind == EditKind::Clear,
-        Action::ClearInput { .. } => kind == EditKind::ClearInput,
-        Action::Deduplicate { .. } => kind == EditKind::Deduplicate,
-        Action::InsertText { .. } | Action::Strip { .. } => false,
-        Action::Mend { .. } => kind == EditKind::Mend,
-        Action::Summarize { from, to } => return if kind == EditKind::Summarise { to.saturating_sub(from) } else { 0 },
-    };
-    usize::from(matches)
+/// How many items a change counts for: the messages that it summarises, otherwise 1.
+fn n_items(action: Action) -> usize {
+    if let Action::Summarize { from, to } = action { to.saturating_sub(from) } else { 1 }
 }
 
 /// `31 kB`
@@ -120,7 +92,7 @@ fn bytes(n: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Change, Sizes};
+    use crate::plan::Sizes;
 
     fn change(edit: &'static str, action: Action) -> Change {
         let (bytes, handles) = (Sizes::default(), Vec::new());

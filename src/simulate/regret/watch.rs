@@ -102,7 +102,7 @@ impl Watch {
     /// The faults that an answer to this view would have had, the newest owner first.
     pub(super) fn faults(&self, view: &View, needed: &[Needed]) -> Vec<Fault> {
         let mut owners: BTreeMap<At, Vec<&Needed>> = BTreeMap::new();
-        for unit in needed.iter().filter(|unit| self.may_be_missed(view, unit)) {
+        for unit in needed.iter().filter(|unit| !self.is_in_sight(view, unit)) {
             for at in self.occurrences.get(&unit.hash).into_iter().flatten() {
                 owners.entry(*at).or_default().push(unit);
             }
@@ -128,11 +128,6 @@ impl Watch {
             Some(Owner { piece, needed })
         });
         cover(owners).len()
-    }
-
-    /// Whether a unit is in the history and is not in sight.
-    fn may_be_missed(&self, view: &View, unit: &Needed) -> bool {
-        self.occurrences.contains_key(&unit.hash) && !self.is_in_sight(view, unit)
     }
 
     /// Whether a unit is in sight, or is so common that it says nothing.

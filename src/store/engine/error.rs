@@ -1,9 +1,9 @@
 //! Why an engine could not be used.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::roots::RootsError;
 use crate::store::StoreErrorKind;
 use crate::units::Period;
 
@@ -100,8 +100,8 @@ pub enum OpenError {
     #[error(transparent)]
     Url(#[from] UrlError),
     /// TLS could not be set up.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
+    #[error("TLS to the store could not be set up; store.ca_file names certificates")]
+    Tls(#[from] RootsError),
     /// The engine could not be used.
     #[error("the store cannot be opened")]
     Engine(#[from] EngineError),
@@ -122,22 +122,6 @@ pub enum UrlError {
     /// It names no host.
     #[error("the URL of the store names no host; allowed: {0}")]
     NoHost(&'static str),
-}
-
-/// Why TLS could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// The roots could not be read.
-    #[error("no certificate could be read from store.ca_file, {}", path.display())]
-    Roots {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: Option<rustls::pki_types::pem::Error>,
-    },
-    /// A root is not valid, or the library rejects its own defaults.
-    #[error("TLS to the store could not be set up")]
-    Library(#[from] rustls::Error),
 }
 
 // === impl EngineError ===

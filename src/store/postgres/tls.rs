@@ -3,13 +3,11 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
-use tokio_rustls::client;
 
 use crate::store::engine::tls::Tls;
 
@@ -19,11 +17,13 @@ pub(in crate::store) struct ToHost {
     name: ServerName<'static>,
 }
 
-/// A TLS stream.
-pub(in crate::store) struct Stream(Box<client::TlsStream<Socket>>);
+/// What tokio-postgres asks of a stream.
+pub(in crate::store) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 impl MakeTlsConnect<Socket> for Tls {
-    type Stream = Stream;
+    type Stream = Box<dyn Io>;
     type TlsConnect = ToHost;
     type Error = InvalidDnsNameError;
 
@@ -33,37 +33,17 @@ impl MakeTlsConnect<Socket> for Tls {
 }
 
 impl TlsConnect<Socket> for ToHost {
-    type Stream = Stream;
+    type Stream = Box<dyn Io>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
-        Box::pin(async move { Ok(Stream(Box::new(self.tls.encrypt(self.name, socket).await?))) })
+        Box::pin(async move { Ok(Box::new(self.tls.encrypt(self.name, socket).await?) as Self::Stream) })
     }
 }
 
-impl TlsStream for Stream {
+impl TlsStream for Box<dyn Io> {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(cx, to)
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write(cx, from)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(cx)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
@@ -116,8 +117,9 @@ impl MemoryStore {
     }
 }
 
+#[async_trait]
 impl Store for MemoryStore {
-    fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
+    async fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
             for (key, payload) in payloads {
                 inner.swept.remove(&key);
@@ -135,27 +137,26 @@ impl Store for MemoryStore {
             }
             inner.stats.commits += 1;
         })
+        .await
     }
 
-    fn load(&self, key: PayloadKey) -> StoreFuture<'_, Option<Payload>> {
-        Box::pin(async move {
-            let name = Name::of_payload(key);
-            let read = |inner: &mut Inner, now| {
-                let row = inner.rows.get_mut(&key)?;
-                row.used = now;
-                inner.stats.recalled += 1;
-                Some(decode(&name, &row.frame))
-            };
-            let read = self.with_lock(Op::Get, read).await?;
-            read.map_or(Ok(None), |read| self.counts.payload(name, read))
-        })
+    async fn load(&self, key: PayloadKey) -> Result<Option<Payload>, StoreError> {
+        let name = Name::of_payload(key);
+        let read = |inner: &mut Inner, now| {
+            let row = inner.rows.get_mut(&key)?;
+            row.used = now;
+            inner.stats.recalled += 1;
+            Some(decode(&name, &row.frame))
+        };
+        let read = self.with_lock(Op::Get, read).await?;
+        read.map_or(Ok(None), |read| self.counts.payload(name, read))
     }
 
-    fn was_swept(&self, key: PayloadKey) -> StoreFuture<'_, bool> {
-        self.with_lock(Op::Get, move |inner, _| inner.swept.contains_key(&key))
+    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
+        self.with_lock(Op::Get, move |inner, _| inner.swept.contains_key(&key)).await
     }
 
-    fn touch(&self, keys: Vec<PayloadKey>) -> StoreFuture<'_, ()> {
+    async fn touch(&self, keys: Vec<PayloadKey>) -> Result<(), StoreError> {
         self.with_lock(Op::Get, |inner, now| {
             for key in keys {
                 if let Some(row) = inner.rows.get_mut(&key) {
@@ -163,9 +164,10 @@ impl Store for MemoryStore {
                 }
             }
         })
+        .await
     }
 
-    fn offer_summary(&self, place: Place, summary: Bytes) -> StoreFuture<'_, Offered> {
+    async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Offered, StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
             let name = Name::of_summary(place.beginning);
             if let Some((theirs, _)) = inner.summaries.get(&place.beginning)
@@ -179,26 +181,25 @@ impl Store for MemoryStore {
             inner.stats.commits += 1;
             Offered::Stored
         })
+        .await
     }
 
-    fn summary(&self, beginning: ChainKey) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(async move {
-            let name = Name::of_summary(beginning);
-            let read = |inner: &mut Inner, now| {
-                let (summary, used) = inner.summaries.get_mut(&beginning)?;
-                *used = now;
-                Some(decode(&name, summary))
-            };
-            let read = self.with_lock(Op::Get, read).await?;
-            read.map(|read| self.counts.value(name, read)).transpose()
-        })
+    async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
+        let name = Name::of_summary(beginning);
+        let read = |inner: &mut Inner, now| {
+            let (summary, used) = inner.summaries.get_mut(&beginning)?;
+            *used = now;
+            Some(decode(&name, summary))
+        };
+        let read = self.with_lock(Op::Get, read).await?;
+        read.map(|read| self.counts.value(name, read)).transpose()
     }
 
-    fn summaries(&self) -> StoreFuture<'_, Vec<ChainKey>> {
-        self.with_lock(Op::Get, |inner, _| inner.summaries.keys().copied().collect())
+    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
+        self.with_lock(Op::Get, |inner, _| inner.summaries.keys().copied().collect()).await
     }
 
-    fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreFuture<'_, ()> {
+    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Result<(), StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
             for beginning in beginnings {
                 if let Some((_, used)) = inner.summaries.get_mut(&beginning) {
@@ -206,77 +207,82 @@ impl Store for MemoryStore {
                 }
             }
         })
+        .await
     }
 
-    fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreFuture<'_, ()> {
+    async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> Result<(), StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
             let frame = Encoded::new(&Name::of_inspected(&id), seen).to_vec().into();
             inner.inspected.push((id, frame, now));
             inner.trim_inspected(&self.settings, now, most);
             inner.stats.commits += 1;
         })
+        .await
     }
 
-    fn inspected(&self, id: String) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(async move {
-            let name = Name::of_inspected(&id);
-            let read = |inner: &mut Inner, _| {
-                let (_, seen, _) = inner.inspected.iter().rev().find(|(of, ..)| *of == id)?;
-                Some(decode(&name, seen))
-            };
-            let read = self.with_lock(Op::Get, read).await?;
-            read.map(|read| self.counts.value(name, read)).transpose()
-        })
+    async fn inspected(&self, id: String) -> Result<Option<Bytes>, StoreError> {
+        let name = Name::of_inspected(&id);
+        let read = |inner: &mut Inner, _| {
+            let (_, seen, _) = inner.inspected.iter().rev().find(|(of, ..)| *of == id)?;
+            Some(decode(&name, seen))
+        };
+        let read = self.with_lock(Op::Get, read).await?;
+        read.map(|read| self.counts.value(name, read)).transpose()
     }
 
-    fn trim_inspected(&self, most: usize) -> StoreFuture<'_, ()> {
-        self.with_lock(Op::Sweep, move |inner, now| inner.trim_inspected(&self.settings, now, most))
+    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
+        self.with_lock(Op::Sweep, move |inner, now| inner.trim_inspected(&self.settings, now, most)).await
     }
 
-    fn note(&self, note: Note, keep: Duration) -> StoreFuture<'_, ()> {
+    async fn note(&self, note: Note, keep: Duration) -> Result<(), StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
             let notes = &mut inner.exchange.notes;
             notes.retain(|(other, until)| *until > now && (other.kind, other.key) != (note.kind, note.key));
             notes.push((note, now.later(keep)));
         })
+        .await
     }
 
-    fn notes(&self, group: NoteGroup) -> StoreFuture<'_, Vec<Note>> {
+    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
         self.with_lock(Op::Get, move |inner, now| {
             let notes =
                 inner.exchange.notes.iter().rev().filter(|(note, until)| *until > now && note.kind.group() == group);
             notes.take(group.most()).map(|(note, _)| note.clone()).collect()
         })
+        .await
     }
 
-    fn sweep(&self) -> StoreFuture<'_, SweepResult> {
+    async fn sweep(&self) -> Result<SweepResult, StoreError> {
         self.with_lock(Op::Sweep, |inner, now| {
             inner.expiry.trust(now);
             inner.sweep(&self.settings, now)
         })
+        .await
     }
 
-    fn maintain(&self) -> StoreFuture<'_, ()> {
+    async fn maintain(&self) -> Result<(), StoreError> {
         self.with_lock(Op::Sweep, |inner, now| {
             inner.expiry.observe(now);
             inner.sweep(&self.settings, now);
         })
+        .await
     }
 
-    fn compact(&self) -> StoreFuture<'_, ()> {
-        self.with_lock(Op::Compact, |inner, _| inner.rows.shrink_to_fit())
+    async fn compact(&self) -> Result<(), StoreError> {
+        self.with_lock(Op::Compact, |inner, _| inner.rows.shrink_to_fit()).await
     }
 
-    fn list(&self, most: usize) -> StoreFuture<'_, Vec<PayloadInfo>> {
+    async fn list(&self, most: usize) -> Result<Vec<PayloadInfo>, StoreError> {
         self.with_lock(Op::Get, move |inner, _| {
             let mut entries: Vec<_> = inner.rows.iter().map(|(key, row)| row.entry(*key)).collect();
             entries.sort_by_key(|entry| (std::cmp::Reverse(entry.used), entry.key));
             entries.truncate(most);
             entries
         })
+        .await
     }
 
-    fn page(&self, query: PageQuery) -> StoreFuture<'_, Page> {
+    async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
         self.with_lock(Op::Get, move |inner, _| {
             let mut scan = query.scan();
             inner.rows.iter().for_each(|(key, row)| _ = scan.visit(*key, row.entry(*key)));
@@ -287,9 +293,10 @@ impl Store for MemoryStore {
             };
             scan.finish(read).unwrap_or_else(|never| match never {})
         })
+        .await
     }
 
-    fn verify(&self) -> StoreFuture<'_, Verified> {
+    async fn verify(&self) -> Result<Verified, StoreError> {
         self.with_lock(Op::Get, |inner, _| {
             let mut verified = Verified::default();
             for (key, row) in &inner.rows {
@@ -306,9 +313,10 @@ impl Store for MemoryStore {
             }
             verified
         })
+        .await
     }
 
-    fn stats(&self) -> StoreFuture<'_, Stats> {
+    async fn stats(&self) -> Result<Stats, StoreError> {
         self.with_lock(Op::Get, |inner, _| Stats {
             payloads: inner.rows.len() as u64,
             bytes: inner.rows.values().map(|row| row.bytes).sum(),
@@ -321,11 +329,12 @@ impl Store for MemoryStore {
             tombstones: inner.swept.len() as u64,
             ..inner.stats
         })
+        .await
     }
 
-    fn close(&self) -> StoreFuture<'_, ()> {
+    async fn close(&self) -> Result<(), StoreError> {
         self.closed.store(true, Ordering::Relaxed);
-        Box::pin(async { Ok(()) })
+        async { Ok(()) }.await
     }
 
     fn shared(&self) -> Option<&dyn SharedStore> {

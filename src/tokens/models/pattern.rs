@@ -1,6 +1,6 @@
 //! Patterns of names.
 
-use std::{fmt, str::Chars, sync::Arc};
+use std::{str::Chars, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
@@ -8,7 +8,8 @@ use crate::wildcard;
 
 /// A name or a pattern of names: `*` matches any characters, `?` one, `[ab]` and `{a,b}` one of the listed.
 /// Letter case does not matter.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, derive_more::Display, Eq, PartialEq)]
+#[display("{text}")]
 pub struct Pattern {
     text: Arc<str>,
     /// The patterns without braces that it represents.
@@ -92,12 +93,6 @@ impl<'de> Deserialize<'de> for Pattern {
         let text = String::deserialize(from)?;
         Self::parse(&text)
             .map_err(|error| D::Error::custom(format_args!("{text:?} is not a pattern such as \"gpt-4o*\": {error}")))
-    }
-}
-
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use super::{Inner, MemoryStore};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, Seen, SeenState, SharedStore};
-use crate::store::{Op, Store as _, StoreFuture, Time};
+use crate::store::{Op, Store as _, StoreError, Time};
 
 /// Claims, and notes.
 #[derive(Debug, Default)]
@@ -42,12 +44,13 @@ impl Inner {
     }
 }
 
+#[async_trait]
 impl SharedStore for MemoryStore {
-    fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> StoreFuture<'_, ()> {
-        self.put(payloads, lifetime)
+    async fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError> {
+        self.put(payloads, lifetime).await
     }
 
-    fn look(&self, root: ChainKey) -> StoreFuture<'_, Vec<Seen>> {
+    async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError> {
         self.with_lock(Op::Get, move |inner, now| {
             let of_root = inner.exchange.roots.iter().filter(|(_, other)| **other == root);
             let mut seen: Vec<_> = of_root.filter_map(|(beginning, _)| inner.seen(*beginning, now)).collect();
@@ -56,9 +59,10 @@ impl SharedStore for MemoryStore {
             seen.truncate(MAX_SEEN);
             seen
         })
+        .await
     }
 
-    fn claim(&self, place: Place, claimant: Claimant) -> StoreFuture<'_, Claim> {
+    async fn claim(&self, place: Place, claimant: Claimant) -> Result<Claim, StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
             let Place { root, beginning } = place;
             if inner.summaries.contains_key(&beginning) {
@@ -74,9 +78,10 @@ impl SharedStore for MemoryStore {
             inner.exchange.roots.insert(beginning, root);
             Claim::Yours
         })
+        .await
     }
 
-    fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreFuture<'_, ()> {
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
             let claims = &mut inner.exchange.claims;
             if claims.get(&place.beginning).is_none_or(|claimed| claimed.token != Some(claimant.token)) {
@@ -85,6 +90,7 @@ impl SharedStore for MemoryStore {
             let until = now.later(not_before.unwrap_or_default());
             claims.insert(place.beginning, Claimed { token: None, until });
         })
+        .await
     }
 
     fn epoch(&self) -> u64 {
