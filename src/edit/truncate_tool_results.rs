@@ -347,7 +347,11 @@ impl Edit for TruncateToolResults {
 
     fn apply(&self, draft: &mut Draft<'_>) {
         let least = self.least_bytes();
-        let shares: BTreeMap<_, _> = batch::shares(draft, |unit| self.cut_rule(draft, unit, tool_of(draft, unit)));
+        // What came together is not known where calls are missing.
+        let shares: BTreeMap<_, _> = match draft.edits_in_place() {
+            true => BTreeMap::new(),
+            false => batch::shares(draft, |unit| self.cut_rule(draft, unit, tool_of(draft, unit))),
+        };
         let conversation = draft.conversation();
         for block in &conversation.blocks {
             let share = shares.get(&block.unit).copied();

@@ -198,7 +198,7 @@ fn line_range(text: &str) -> Option<(usize, usize)> {
 }
 
 /// Decodes `%20` and `+`. Invalid escapes stay unchanged.
-pub(in crate::admin) fn percent_decoded(text: &str) -> Vec<u8> {
+pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
     let mut rest = text.as_bytes();
     let mut decoded = Vec::with_capacity(rest.len());
     while let Some((byte, behind)) = rest.split_first() {

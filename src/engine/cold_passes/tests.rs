@@ -54,7 +54,7 @@ impl Process {
         let has_expired = |_: &Plan| is_cold;
         let has_expired = Some(&has_expired as &(dyn Fn(&Plan) -> bool + Sync));
         let options =
-            EditOptions { caller, upstream: "default", mode, when, origin: None, has_expired, strips_now: false };
+            EditOptions { caller, upstream: "default", mode, when, origin: None, has_expired, strips_now: false, in_place: None };
         let chat = dialect::for_path("/v1/chat/completions").unwrap();
         self.engine.edit_body(&self.config, chat, body.clone(), options).await
     }
