@@ -22,8 +22,8 @@ pub mod mcp;
 mod page;
 mod recall;
 
-pub use recall::{RecallHandler, Requester};
 pub(crate) use recall::percent_decoded;
+pub use recall::{RecallHandler, Requester};
 
 /// The state that the answers depend on besides the request.
 #[derive(Clone, Debug)]

@@ -131,7 +131,16 @@ pub struct EditOptions<'a> {
 impl<'a> EditOptions<'a> {
     /// A request whose edits are applied and whose cache is not known; no summary is made for it unless it gets an origin.
     pub fn new(caller: Caller, upstream: &'a str, when: SummaryTiming) -> Self {
-        Self { caller, upstream, mode: EditMode::Apply, when, origin: None, has_expired: None, strips_now: false, in_place: None }
+        Self {
+            caller,
+            upstream,
+            mode: EditMode::Apply,
+            when,
+            origin: None,
+            has_expired: None,
+            strips_now: false,
+            in_place: None,
+        }
     }
 }
 

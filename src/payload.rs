@@ -480,7 +480,9 @@ mod tests {
         assert_eq!(keys.of_hash(ann, &hash), Some(key));
         assert_ne!(keys.of_hash(bob, &hash), Some(key));
         assert_ne!(keys.of_hash(bob, &hash), Some(keys.payload(bob, b"x")));
-        for wrong in ["", &hash[1..], &hash.to_uppercase().replace(|c: char| c.is_ascii_digit(), "A"), &format!("{hash}0")] {
+        for wrong in
+            ["", &hash[1..], &hash.to_uppercase().replace(|c: char| c.is_ascii_digit(), "A"), &format!("{hash}0")]
+        {
             assert_eq!(keys.of_hash(ann, wrong), None, "{wrong}");
         }
         let text = format!("a hash={hash}). hash={hash}0 {hash} hash=é hash={hash}");

@@ -108,7 +108,8 @@ impl Checker<'_> {
         if prefix.is_empty() || (is_path && !is_own) {
             return Ok(());
         }
-        let allowed = "allowed: nothing, or a path that begins with \"/\" and does not end with one, not below /abridge";
+        let allowed =
+            "allowed: nothing, or a path that begins with \"/\" and does not end with one, not below /abridge";
         self.refuse(&["compress", "prefix"], format!("{prefix:?} is not such a path; {allowed}"))
     }
 

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use super::exchange::BillingContext;
 use super::fair_shares::Admission;
 use super::headers::{self, ControlHeader};
-use super::prefix_tracker::CacheScope;
 use super::request::ReadRequest;
 use super::respond::ProxyError;
 use super::{Destination, Proxy, ResponseBody, full_body};
@@ -137,7 +136,7 @@ impl Proxy {
     async fn compress(&self, request: Request<ClientBody>) -> Result<Response<Full<Bytes>>, ProxyError> {
         let live = self.live.load_full();
         let read = self.receive(&live, dialect::default(), request).await?;
-        let ReadRequest { id, mut parts, text, destination, dry_run, permit, timer, .. } = read;
+        let ReadRequest { id, mut parts, text, destination, target, dry_run, permit, timer, .. } = read;
         let text = text.ok_or(ProxyError::BadEncoding)?;
         let asked = text.clone();
         let asked = run_blocking(move || Ask::read(&asked)).await.unwrap_or_else(|_| Err("it cannot be read".into()));
@@ -145,8 +144,9 @@ impl Proxy {
         let caller = self.engine.caller(Some(&tenant(&parts.headers, ask.session.as_deref())));
         let (outcome, edited) = self.shortened(&ask, &parts.headers, (destination, caller, dry_run), &text).await;
 
+        let cache = self.accounting.prefixes.cache_scope(&target, caller);
         let mut exchange = self.exchange(id, permit, timer);
-        exchange.set_conversation(ask.dialect, parts.uri.path(), text.len(), true, CacheScope::default());
+        exchange.set_conversation(ask.dialect, parts.uri.path(), text.len(), true, cache);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
         exchange.billing = Some(BillingContext::new(&destination.rules, &parts.headers));
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);

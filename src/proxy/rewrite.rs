@@ -39,10 +39,7 @@ pub(super) fn is_path(path: &str) -> bool {
 
 impl Proxy {
     /// Answers with the body that would be sent.
-    pub(super) async fn rewrite(
-        &self,
-        mut request: Request<ClientBody>,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    pub(super) async fn rewrite(&self, mut request: Request<ClientBody>) -> Result<Response<ResponseBody>, ProxyError> {
         let live = self.live.load_full();
         let is_reported = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "report=true"));
         let behind = request.uri().path().strip_prefix(REWRITE).unwrap_or_default().to_owned();

@@ -359,7 +359,8 @@ impl Proxy {
     ) -> Option<EditedBody> {
         let caller = self.caller(&retry.parts.headers);
         let (mode, when) = (EditMode::Apply, SummaryTiming::Triggered);
-        let asked = EditOptions { caller, upstream, mode, when, origin: None, has_expired: None, strips_now, in_place: None };
+        let asked =
+            EditOptions { caller, upstream, mode, when, origin: None, has_expired: None, strips_now, in_place: None };
         let edited = self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked).await;
         retry.is_another(&edited).then_some(edited)
     }
