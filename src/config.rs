@@ -163,7 +163,7 @@ pub struct Config {
     pub inspect: inspect::Settings,
     /// A second try of a request that the upstream refuses, before the client sees anything. There is never a third.
     pub second_try: second_try::Settings,
-    /// The door for gateways that call a compressor, such as LiteLLM and Kong.
+    /// The door for gateways that call a compressor, such as `LiteLLM` and Kong.
     pub compress: door::Settings,
     /// What concerns OpenAI Responses alone.
     pub responses: responses::Settings,

@@ -348,9 +348,10 @@ impl Edit for TruncateToolResults {
     fn apply(&self, draft: &mut Draft<'_>) {
         let least = self.least_bytes();
         // What came together is not known where calls are missing.
-        let shares: BTreeMap<_, _> = match draft.edits_in_place() {
-            true => BTreeMap::new(),
-            false => batch::shares(draft, |unit| self.cut_rule(draft, unit, tool_of(draft, unit))),
+        let shares: BTreeMap<_, _> = if draft.edits_in_place() {
+            BTreeMap::new()
+        } else {
+            batch::shares(draft, |unit| self.cut_rule(draft, unit, tool_of(draft, unit)))
         };
         let conversation = draft.conversation();
         for block in &conversation.blocks {

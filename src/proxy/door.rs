@@ -234,8 +234,9 @@ impl Proxy {
         let credential = tenant(&parts.headers, ask.session_id.as_deref());
         let requester = Requester::caller(self.engine.keys(), &credential);
         let found = self.recalls.by_hash(&ask.hash, self.engine.store(), requester).await;
-        let (head, body) = found.into_parts();
-        let content = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let (head, mut body) = found.into_parts();
+        // It is one piece.
+        let content = body.frame().await.and_then(|frame| frame.ok()?.into_data().ok()).unwrap_or_default();
         let written = answer::original(&ask.hash, head.status, &head.headers, &content);
         let lease = self.limits.budget.lease(written.1.len()).ok_or(ProxyError::TooManyBytes)?;
         let mut response = json(written.0, lease.hold(written.1));
@@ -251,7 +252,9 @@ pub(super) fn place_token<B>(request: &mut Request<B>) {
     let headers = request.headers_mut();
     if let Some(token) = headers.remove(PROXY_TOKEN).filter(|_| !headers.contains_key(AUTHORIZATION)) {
         let bearer = HeaderValue::from_bytes(&[b"Bearer ", token.as_bytes()].concat());
-        bearer.into_iter().for_each(|bearer| drop(headers.insert(AUTHORIZATION, bearer)));
+        if let Ok(bearer) = bearer {
+            headers.insert(AUTHORIZATION, bearer);
+        }
     }
 }
 

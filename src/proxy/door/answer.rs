@@ -59,8 +59,10 @@ struct Told<'a> {
 #[derive(Serialize)]
 struct Original<'a> {
     hash: &'a str,
-    original_content: Content<'a>,
-    original_tokens: usize,
+    #[serde(rename = "original_content")]
+    content: Content<'a>,
+    #[serde(rename = "original_tokens")]
+    tokens: usize,
     tool_name: Option<&'a str>,
 }
 
@@ -107,7 +109,7 @@ pub(super) fn write(
         tokens_before,
         tokens_after,
         tokens_saved: tokens_before.saturating_sub(tokens_after),
-        compression_ratio: if tokens_before == 0 { 1.0 } else { tokens_after as f64 / tokens_before as f64 },
+        compression_ratio: ratio(tokens_after, tokens_before),
         transforms_applied: counts.into_iter().map(|(label, _)| label).collect(),
         ccr_hashes: hashes_in(messages.get()).collect(),
         compression_skipped: outcome.skipped.is_some(),
@@ -117,20 +119,24 @@ pub(super) fn write(
     serde_json::to_vec(&answer).ok()
 }
 
+#[expect(clippy::cast_precision_loss, reason = "no body has so many tokens")]
+fn ratio(after: usize, before: usize) -> f64 {
+    if before == 0 { 1.0 } else { after as f64 / before as f64 }
+}
+
 /// The answer to a request for an original that a recall has answered like this.
 pub(super) fn original(hash: &str, status: StatusCode, headers: &HeaderMap, content: &Bytes) -> (StatusCode, Vec<u8>) {
     let text = str::from_utf8(content).ok();
     let is_json = headers.get(CONTENT_TYPE).is_some_and(|of| of == "application/json");
     let json = text.filter(|_| is_json).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
-    let original_content = match (json, text) {
+    let found = match (json, text) {
         (Some(json), _) => Some(Content::Json(json)),
         (None, Some(text)) => Some(Content::Text(text)),
         (None, None) => None,
     };
-    match (status, original_content) {
-        (StatusCode::OK, Some(original_content)) => {
-            let original_tokens = content.len() / BYTES_PER_TOKEN;
-            let answer = Original { hash, original_content, original_tokens, tool_name: None };
+    match (status, found) {
+        (StatusCode::OK, Some(found)) => {
+            let answer = Original { hash, content: found, tokens: content.len() / BYTES_PER_TOKEN, tool_name: None };
             (status, serde_json::to_vec(&answer).unwrap_or_default())
         }
         (StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::GONE, _) => {

@@ -99,8 +99,6 @@ impl RetrieveAsk {
 /// The rows of an array of objects.
 pub(super) fn rows_of(rows: &RawValue) -> Result<Vec<&RawValue>, String> {
     let rows: Vec<&RawValue> = serde_json::from_str(rows.get()).map_err(|_| "`messages` is not an array".to_owned())?;
-    match rows.iter().all(|row| row.get().starts_with('{')) {
-        true => Ok(rows),
-        false => Err("a message is not an object".to_owned()),
-    }
+    let are_objects = rows.iter().all(|row| row.get().starts_with('{'));
+    are_objects.then_some(rows).ok_or_else(|| "a message is not an object".to_owned())
 }
