@@ -17,11 +17,13 @@ use cache::Cache;
 pub(crate) mod cache;
 mod chain;
 mod fingerprint;
+mod hash;
 pub mod media;
 mod value;
 
 pub use chain::{Chain, ChainKey, Place};
 pub use fingerprint::{Fingerprint, Fingerprinter};
+pub use hash::{HASH_MARK, hashes_in};
 pub use media::MediaType;
 pub use value::Payload;
 
@@ -86,9 +88,6 @@ pub struct DecodedValue<'t> {
     pub media: Option<MediaType>,
 }
 
-/// What precedes a hash in a text.
-pub const HASH_MARK: &str = "hash=";
-
 /// How long a payload is kept after its last use.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Lifetime {
@@ -115,24 +114,6 @@ pub struct InvalidHandle;
 /// The handles in a text, in order: its words that are one.
 pub fn handles_in(text: &str) -> impl DoubleEndedIterator<Item = PayloadKey> {
     text.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(|word| word.parse().ok())
-}
-
-/// The hashes in a text, in order: its words of 24 lower-case hexadecimal digits after [`HASH_MARK`].
-pub fn hashes_in(text: &str) -> impl Iterator<Item = &str> {
-    text.split(HASH_MARK).skip(1).filter_map(|after| {
-        let end = after.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(after.len());
-        after.get(..end).filter(|word| content_of(word).is_some())
-    })
-}
-
-/// The part of a name that a hash writes.
-fn content_of(hash: &str) -> Option<[u8; CONTENT_LEN]> {
-    let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
-    if hash.len() != 2 * CONTENT_LEN || !hash.bytes().all(is_digit) {
-        return None;
-    }
-    let number = u128::from_str_radix(hash, 16).ok()?;
-    number.to_be_bytes().last_chunk().copied()
 }
 
 // === impl Caller ===
@@ -199,14 +180,6 @@ impl Keys {
     /// all names, and asks no store.
     pub fn may_be_of(&self, caller: Caller, key: PayloadKey) -> bool {
         self.marked(caller, key.0) == key
-    }
-
-    /// The name of a payload of `caller` by its hash; none if the text is not one. It asks no store: the rest of a name
-    /// follows from its content and the caller.
-    pub fn of_hash(&self, caller: Caller, hash: &str) -> Option<PayloadKey> {
-        let mut name = [0; HASH_LEN];
-        name.first_chunk_mut().map(|content: &mut [u8; CONTENT_LEN]| content_of(hash).map(|of| *content = of))??;
-        Some(self.marked(caller, name))
     }
 
     /// A name that ends in what says whose it is.
@@ -296,12 +269,6 @@ impl PayloadKey {
     /// The key as a store keeps it.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
-    }
-
-    /// The 24 hexadecimal digits by which gateways ask for the payload: the part of the name that is of the content.
-    pub fn hash(&self) -> String {
-        let number = u128::from_be_bytes(self.0) >> (8 * (HASH_LEN - CONTENT_LEN));
-        format!("{number:0digits$x}", digits = 2 * CONTENT_LEN)
     }
 
     /// The key that a store has kept.
@@ -470,27 +437,6 @@ mod tests {
             wrong[other] ^= if one == other { 2 } else { 1 };
             assert_ne!(PayloadKey::from_bytes(wrong), PayloadKey::from_bytes(key), "{one} {other}");
         }
-    }
-
-    #[test]
-    fn a_hash_names_the_payload_of_one_caller_alone() {
-        let keys = keys();
-        let (ann, bob) = (keys.caller(b"ann"), keys.caller(b"bob"));
-        let key = keys.payload(ann, b"x");
-        let hash = key.hash();
-        assert_eq!(keys.of_hash(ann, &hash), Some(key));
-        assert_ne!(keys.of_hash(bob, &hash), Some(key));
-        assert_ne!(keys.of_hash(bob, &hash), Some(keys.payload(bob, b"x")));
-        for wrong in [
-            "",
-            hash.get(1..).unwrap(),
-            &hash.to_uppercase().replace(|c: char| c.is_ascii_digit(), "A"),
-            &format!("{hash}0"),
-        ] {
-            assert_eq!(keys.of_hash(ann, wrong), None, "{wrong}");
-        }
-        let text = format!("a hash={hash}). hash={hash}0 {hash} hash=é hash={hash}");
-        assert_eq!(hashes_in(&text).collect::<Vec<_>>(), [hash.as_str(), &hash]);
     }
 
     #[test]

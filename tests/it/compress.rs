@@ -1,4 +1,4 @@
-//! The door for gateways: `POST /v1/compress`, `/v1/retrieve`; and `POST /abridge/rewrite`.
+//! The door for gateways: `POST /v1/compress` and `/v1/retrieve`.
 #![expect(clippy::disallowed_types, reason = "what gateways say, made and read here")]
 
 use std::collections::BTreeSet;
@@ -11,11 +11,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::support::bodies::DANGLING;
-use crate::support::offloads::{long_text, with_results};
+use crate::support::offloads::long_text;
 use crate::support::scripts::{Item, Script, body, whole, with_gaps};
 use crate::support::wire::Reply;
-use crate::support::{Abridge, OPERATOR, Setup, Upstream, Wire, converse, post, request};
+use crate::support::{Abridge, OPERATOR, Setup, Upstream, Wire, post, request};
 
 const ON: &str = "compress.enabled = true";
 const COMPRESS: &str = "/v1/compress";
@@ -48,6 +47,17 @@ impl Answer {
         self.rows().concat()
     }
 }
+
+/// Bodies that are not requests.
+const BAD: &str = r#"{
+[]
+{}
+{"messages":1}
+{"messages":null}
+{"messages":[1]}
+{"messages":[],"messages":[]}
+{"messages":[],"config":{"mode":"x"}}
+{"messages":[],"config":{"frozen_message_count":-1}}"#;
 
 async fn serving(lines: &str) -> Abridge {
     Setup::to("http://127.0.0.1:9/v1").with(ON).with(lines).start().await
@@ -240,19 +250,8 @@ async fn what_a_gateway_asks_for_is_kept_to() {
 async fn what_is_not_a_request_is_refused_in_the_shape_of_the_contract() {
     let abridge = serving("server.max_body = \"4KiB\"").await;
     let long = format!("\"{}\"", "s".repeat(257));
-    for body in [
-        "",
-        "{",
-        "[]",
-        "{}",
-        "{\"messages\":1}",
-        "{\"messages\":null}",
-        "{\"messages\":[1]}",
-        "{\"messages\":[],\"messages\":[]}",
-        "{\"messages\":[],\"config\":{\"mode\":\"x\"}}",
-        "{\"messages\":[],\"config\":{\"frozen_message_count\":-1}}",
-        &format!("{{\"messages\":[],\"config\":{{\"session_id\":{long}}}}}"),
-    ] {
+    let session = format!("{{\"messages\":[],\"config\":{{\"session_id\":{long}}}}}");
+    for body in BAD.lines().chain(["", &session]) {
         let reply = ask(abridge.address(), post(COMPRESS, &[KEY], body)).await;
         let said: Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!(
@@ -504,33 +503,4 @@ async fn generated_conversations_keep_their_rows_and_lose_nothing() {
         let fields = [fields[0].as_str(), fields[1].as_str()];
         assert_eq!(&answer(at, &fields, body).await.text(), text);
     }
-}
-
-// === POST /abridge/rewrite ===
-
-#[tokio::test]
-async fn a_body_is_rewritten_to_what_would_be_sent() {
-    let mut upstream = Upstream::start().await;
-    let abridge = Setup::before(&upstream).with(EAGER).start().await;
-    let at = abridge.address();
-    let client = "authorization: Bearer sk-client";
-    for body in [DANGLING.to_owned(), with_results(&[long_text(1), long_text(2)])] {
-        let fields = [OPERATOR, "x-abridge-authorization: Bearer sk-client"];
-        let rewritten = ask(at, post("/abridge/rewrite", &fields, &body)).await;
-        assert_eq!(rewritten.head.status(), 200);
-        assert!(rewritten.head.get("x-abridge-edits").is_some_and(|edits| !edits.is_empty()));
-        let by_path = ask(at, post("/abridge/rewrite/v1/chat/completions", &fields, &body)).await;
-        let sent = converse(at, &mut upstream, client, &body).await;
-        assert_eq!([&rewritten.body[..], &by_path.body[..]], [&sent[..]; 2]);
-        let reported = ask(at, post("/abridge/rewrite?report=true", &fields, &body)).await;
-        let text = String::from_utf8(reported.body.to_vec()).unwrap();
-        assert!(text.starts_with(&format!("{{\"body\":{},\"report\":{{", String::from_utf8(sent).unwrap())), "{text}");
-    }
-    for (method, fields, status) in [("POST", &["x: 1"][..], 401), ("GET", &[OPERATOR], 405)] {
-        let reply = ask(at, request(method, "/abridge/rewrite", &[fields, &["content-length: 0"]].concat())).await;
-        assert_eq!(reply.head.status(), status, "{method}");
-    }
-    let other = ask(at, post("/abridge/rewrite", &[OPERATOR], "{ \"model\": 1 }")).await;
-    assert_eq!((other.head.status(), &other.body[..]), (200, &b"{ \"model\": 1 }"[..]));
-    upstream.no_more();
 }
