@@ -111,8 +111,6 @@ fn rows_of(body: &[u8], key: &str) -> Vec<String> {
     body[key].as_array().unwrap().iter().map(Value::to_string).collect()
 }
 
-// === texts and originals ===
-
 #[tokio::test]
 async fn results_without_calls_are_shortened_in_place_and_read_back_by_their_hash() {
     let abridge = serving("").await;
@@ -291,8 +289,6 @@ async fn an_overload_is_503_and_says_when_to_try_again() {
     upstream.no_more();
 }
 
-// === who is served, and where ===
-
 #[tokio::test]
 async fn tenants_of_one_gateway_read_nothing_of_each_other() {
     let abridge = serving("").await;
@@ -385,8 +381,6 @@ async fn no_key_and_no_text_is_logged_and_the_history_has_the_request() {
     let log = abridge.stderr().join("\n");
     assert!(!log.contains("sk-secret-key") && !log.contains("a-secret-text") && !status.contains("a-secret-text"));
 }
-
-// === stability ===
 
 fn start(store: &Path, lines: &str) -> Setup {
     let path = format!("store.path = {:?}", store.join("store.redb").display().to_string());

@@ -41,11 +41,11 @@ pub(super) struct Body<'b> {
     pub(super) messages: Option<&'b RawValue>,
     #[serde(borrow)]
     pub(super) input: Option<&'b RawValue>,
-    config: Option<Config>,
+    config: Option<Wishes>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Config {
+struct Wishes {
     mode: Option<String>,
     session_id: Option<String>,
     frozen_message_count: Option<usize>,
@@ -62,7 +62,7 @@ impl Ask {
     /// Reads a body; the error says why it is not a request.
     pub(super) fn read(body: &[u8]) -> Result<Self, String> {
         let read: Body<'_> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-        let Config { mode, session_id, frozen_message_count } = read.config.unwrap_or_default();
+        let Wishes { mode, session_id, frozen_message_count } = read.config.unwrap_or_default();
         let is_input = read.messages.is_none();
         let rows = read.messages.or(read.input).ok_or("`messages` is missing")?;
         // The `input` of Responses may be one text.
