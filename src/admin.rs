@@ -22,6 +22,7 @@ pub mod mcp;
 mod page;
 mod recall;
 
+pub(crate) use recall::percent_decoded;
 pub use recall::{RecallHandler, Requester};
 
 /// The state that the answers depend on besides the request.
@@ -73,8 +74,11 @@ pub const SUMMARIZE: &str = "/abridge/summarize";
 /// The path that reloads the settings. The proxy answers it, because the settings are read by the app.
 pub const RELOAD: &str = "/abridge/reload";
 
+/// The path that rewrites a body. The proxy answers it, because it edits as for an upstream.
+pub const REWRITE: &str = "/abridge/rewrite";
+
 /// The list of paths, for unknown ones.
-const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/ledger, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/reload and POST /abridge/mcp\n";
+const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/ledger, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/rewrite, POST /abridge/reload and POST /abridge/mcp\n";
 
 /// Whether abridge answers a path itself and never forwards it.
 pub fn is_admin_path(path: &str) -> bool {
@@ -94,7 +98,7 @@ pub async fn answer(method: &Method, uri: &Uri, headers: &HeaderMap, state: Stat
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    if matches!(path, SUMMARIZE | RELOAD) {
+    if matches!(path, SUMMARIZE | RELOAD | REWRITE) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;

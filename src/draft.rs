@@ -312,6 +312,19 @@ impl<'a> Draft<'a> {
         self.leaving = leaving;
     }
 
+    /// Has edits change texts alone, and none of the first `n_frozen` messages: nothing leaves its place.
+    pub fn edit_in_place(&mut self, n_frozen: usize) {
+        let units = self.request.conversation.indexed_units();
+        let frozen = units.filter(|(_, unit)| unit.element.get() < n_frozen).last().map(|(index, _)| index.next());
+        self.first_editable = self.first_editable.max(frozen.unwrap_or_default());
+        self.leaving = Leaving::Forbidden;
+    }
+
+    /// Whether texts alone are edited, of messages whose neighbours may be missing.
+    pub fn edits_in_place(&self) -> bool {
+        self.context.in_place.is_some()
+    }
+
     // === what edits decide about whole messages and calls ===
 
     /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form. Its

@@ -126,12 +126,23 @@ pub struct EditOptions<'a> {
     pub has_expired: Option<&'a (dyn Fn(&Plan) -> bool + Sync)>,
     /// Whether all bound reasoning so far is left out, as the upstream has refused it.
     pub strips_now: bool,
+    /// Set if texts alone may change, to how many messages at the beginning stay as they are.
+    pub in_place: Option<usize>,
 }
 
 impl<'a> EditOptions<'a> {
     /// A request whose edits are applied and whose cache is not known; no summary is made for it unless it gets an origin.
     pub fn new(caller: Caller, upstream: &'a str, when: SummaryTiming) -> Self {
-        Self { caller, upstream, mode: EditMode::Apply, when, origin: None, has_expired: None, strips_now: false }
+        Self {
+            caller,
+            upstream,
+            mode: EditMode::Apply,
+            when,
+            origin: None,
+            has_expired: None,
+            strips_now: false,
+            in_place: None,
+        }
     }
 }
 

@@ -17,11 +17,13 @@ use cache::Cache;
 pub(crate) mod cache;
 mod chain;
 mod fingerprint;
+mod hash;
 pub mod media;
 mod value;
 
 pub use chain::{Chain, ChainKey, Place};
 pub use fingerprint::{Fingerprint, Fingerprinter};
+pub use hash::{HASH_MARK, hashes_in};
 pub use media::MediaType;
 pub use value::Payload;
 

@@ -10,10 +10,13 @@ use self::{uncounted::counts_from, verified::VerifiedMessages};
 use crate::{
     conversation::{Conversation, Fold},
     dialect::{Dialect, Form, ParseError},
-    draft::{Draft, Leaving, ParsedRequest, PrefixKeys, reasoning},
+    draft::{
+        Draft, Leaving, ParsedRequest, PrefixKeys,
+        reasoning::{self, ReasoningMode},
+    },
     edit::{
         Edit, Language,
-        clear_tool_results::{self, AtLeast, ClearToolResults, Frontier},
+        clear_tool_results::{self, AtLeast, ClearToolResults, Frontier, Inputs},
         deduplicate_tool_results::{self, DeduplicateToolResults},
         filter_tool_calls::{self, FilterToolCalls},
         keep::Keep,
@@ -28,7 +31,7 @@ use crate::{
     handler::{self, AnswerFault, HandlerAsk, NoAnswers},
     payload::{Caller, Keys},
     plan::Plan,
-    recall,
+    recall::{self, Via},
     string_index::StringIndex,
     summary::{NoSummaries, SummaryIndex},
     tokens::{
@@ -222,6 +225,33 @@ impl PlanSettings {
         settings
     }
 
+    /// The same settings, for a part of a conversation whose texts alone may change: what is taken out is read `via` that way,
+    /// which each new text names.
+    #[must_use]
+    pub fn in_place(&self, via: Via) -> Self {
+        let mut settings = self.clone();
+        settings.policy.forms.clear();
+        settings.policy.edits.retain(|edit| matches!(edit, EditName::TruncateToolResults | EditName::ClearToolResults));
+        settings.recall.via = via;
+        settings.reasoning.bound = ReasoningMode::Withhold;
+        let clear = &mut settings.clear_tool_results;
+        (clear.clear_media, clear.clear_tool_inputs, clear.offload) = (false, Inputs::Whether(false), true);
+        for text in [&mut clear.placeholder, &mut settings.truncate_tool_results.notice] {
+            text.take_if(|text| !text.contains("{how}"));
+        }
+        settings
+    }
+
+    /// The same settings, with the edit that repairs sequences alone.
+    #[must_use]
+    pub fn repairing(&self) -> Self {
+        let mut settings = self.clone();
+        settings.policy.forms.clear();
+        settings.policy.edits = vec![EditName::PatchToolCalls];
+        settings.patch_tool_calls.handler = None;
+        settings
+    }
+
     /// The same settings, but for reasoning: whatever the model, passes leave out what stands before them.
     #[must_use]
     pub fn stripping(&self) -> Self {
@@ -263,6 +293,7 @@ impl Planner {
             cold_passes: ColdPasses::At(&[]),
             sent: Sent::Assumed,
             strips_now: false,
+            in_place: None,
             answers: &NoAnswers,
         }
     }
@@ -410,6 +441,9 @@ impl Policy {
             }
             draft.bind_reasoning(&self.reasoning, whole, strips_now);
             draft.set_leaving(leaving);
+            if let Some(n_frozen) = context.in_place {
+                draft.edit_in_place(n_frozen);
+            }
             for edit in &self.edits {
                 context.meter.yield_now();
                 edit.apply(&mut draft);

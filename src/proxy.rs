@@ -36,6 +36,7 @@ mod compaction;
 mod control;
 mod counting;
 mod destinations;
+pub mod door;
 mod edit_events;
 mod exchange;
 mod fail_open;
@@ -53,6 +54,7 @@ mod reload;
 mod request;
 mod respond;
 pub mod responses;
+mod rewrite;
 pub mod scrape;
 pub mod second_try;
 mod send;
@@ -67,6 +69,7 @@ use cache_ledger::CacheLedger;
 use callers_seen::CallersSeen;
 use compaction::CompactionTurn;
 pub use destinations::{Destination, Destinations};
+use door::DoorPath;
 use edit_events::EditEvents;
 pub use exchange::Exchange;
 use exchange::{Accounting, BillingContext, OverheadTimer, RequestId, RequestIds};
@@ -147,6 +150,10 @@ enum Route {
     Mcp,
     /// To abridge itself, to reload the settings.
     Reload,
+    /// To abridge itself, from a gateway.
+    Gateway(DoorPath),
+    /// To abridge itself, to be rewritten.
+    Rewrite,
     /// To abridge itself, for a manual summary.
     Summarize(ManualSummary),
     /// Through the edits.
@@ -218,23 +225,38 @@ impl Proxy {
     ///
     /// The future is moved before it runs, so what few requests wait for is boxed, here and in `edit`.
     pub async fn handle(&self, mut request: Request<ClientBody>, connection: ConnectionInfo) -> Response<ResponseBody> {
+        let live = self.live.load();
+        let gateway = live.compress.path(&request);
+        let is_gateway = gateway.is_some();
         let is_admin = matches!(connection.listener_role, ListenerRole::Operators(_))
             || admin::is_admin_path(request.uri().path());
-        let live = self.live.load();
-        if is_admin && let Err(error) = live.access.check(&request, connection) {
+        let allowed = match is_gateway {
+            true => live.access.check_gateway(&request, connection, live.clients.are_required()),
+            false if is_admin => live.access.check(&request, connection),
+            false => Ok(()),
+        };
+        if let Err(error) = allowed {
             drop(live);
             return Box::pin(self.refuse(error, &request, connection)).await.map(full_body);
+        }
+        if is_gateway {
+            door::place_token(&mut request);
         }
         let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
         let known = Self::identify(&live, &mut request, connection);
         drop(live);
-        let answer = match route(&request) {
+        let answer = match gateway.map_or_else(|| route(&request), Route::Gateway) {
             Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass
                 if let Some(error) = self.page_error(&request, connection) =>
             {
                 Err(self.reject(request, ProxyError::Page(error)))
             }
-            Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass | Route::Summarize(_)
+            Route::Edit(_)
+            | Route::Count(_)
+            | Route::Compact(_)
+            | Route::Pass
+            | Route::Summarize(_)
+            | Route::Gateway(_)
                 if let Err(error) = known =>
             {
                 Err(self.reject(request, error))
@@ -250,6 +272,8 @@ impl Proxy {
             Route::Events => Ok(self.serve_events(&request).map(Either::Right)),
             Route::Mcp => Ok(Box::pin(self.serve_mcp(request, connection)).await.map(full_body)),
             Route::Reload => Ok(Box::pin(self.answer_reload()).await.map(full_body)),
+            Route::Gateway(path) => Box::pin(self.serve_gateway(path, request)).await,
+            Route::Rewrite => Box::pin(self.rewrite(request)).await,
             Route::Summarize(manual) => Box::pin(self.summarize(manual, request)).await,
             Route::Edit(dialect) => self.edit(dialect, request).await,
             Route::Count(dialect) => Box::pin(self.count(dialect, request)).await,
@@ -262,9 +286,10 @@ impl Proxy {
         let mut answer = answer.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), error = %error.chain(), "answered with an error of abridge itself");
             self.accounting.failed(&error);
-            error.to_response(dialect).map(full_body)
+            let answer = if is_gateway { error.to_gateway() } else { error.to_response(dialect) };
+            answer.map(full_body)
         });
-        if is_admin {
+        if is_admin || is_gateway {
             access::set_security_headers(&mut answer);
         }
         answer
@@ -384,6 +409,9 @@ fn route(request: &Request<ClientBody>) -> Route {
     }
     if path == admin::RELOAD && request.method() == Method::POST {
         return Route::Reload;
+    }
+    if rewrite::is_path(path) && request.method() == Method::POST {
+        return Route::Rewrite;
     }
     if admin::is_admin_path(path) {
         return ManualSummary::from_request(request).map_or(Route::Admin, Route::Summarize);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     language::Language,
-    payload::{HANDLE_LEN, MediaType, PayloadKey, handles_in},
+    payload::{HANDLE_LEN, HASH_MARK, MediaType, PayloadKey, handles_in, hashes_in},
     units::{ByteSize, Period},
 };
 
@@ -99,6 +99,9 @@ pub enum Via {
     File,
     /// No way: notices do not say how to read the text.
     None,
+    /// The tool of a gateway, which asks abridge by a hash. Only requests of gateways have it.
+    #[serde(skip)]
+    Retrieve,
 }
 
 const SHELL_TOOLS: &str = include_str!("recall/shell_tools.txt");
@@ -146,6 +149,8 @@ pub enum RetrievalMethod<'a> {
         /// The tool that reads it.
         tool: &'a str,
     },
+    /// A call of [`RETRIEVE_TOOL`], which a gateway adds and answers.
+    Retrieve,
     /// There is no way.
     Unavailable,
 }
@@ -168,6 +173,7 @@ impl Settings {
         let found = || recall().or_else(file).or_else(|| self.http().filter(|_| shell()));
         let retrieval_method = match self.via {
             Via::None => None,
+            Via::Retrieve => Some(RetrievalMethod::Retrieve),
             Via::Mcp => recall(),
             Via::Http => self.http(),
             Via::File => self.file(),
@@ -192,6 +198,7 @@ impl Settings {
         let recall = || Some(RetrievalMethod::Tool { name: "mcp__abridge__recall".to_owned(), is_added: false });
         let ways = match self.via {
             Via::None => vec![],
+            Via::Retrieve => vec![Some(RetrievalMethod::Retrieve)],
             Via::Mcp | Via::Tool => vec![recall()],
             Via::Http => vec![self.http()],
             Via::File => vec![self.file()],
@@ -206,7 +213,7 @@ impl Settings {
 
     /// Whether the method depends on the tools that a request offers.
     pub fn depends_on_tools(&self) -> bool {
-        !matches!(self.via, Via::Http | Via::File | Via::None)
+        !matches!(self.via, Via::Http | Via::File | Via::None | Via::Retrieve)
     }
 
     /// Whether requests may get the tool that abridge answers itself.
@@ -218,7 +225,8 @@ impl Settings {
     pub fn is_recall_call(&self, tool: &str, arguments: &str) -> bool {
         // In Responses, the call of a tool in a namespace has the last part of its name alone.
         let has_handle = || handles_in(arguments).next().is_some();
-        self.is_named_in(arguments) || ((tool == RECALL_TOOL || is_recall_tool(tool)) && has_handle())
+        let is_retrieved = || self.via == Via::Retrieve && tool.ends_with(RETRIEVE_TOOL);
+        is_retrieved() || self.is_named_in(arguments) || ((tool == RECALL_TOOL || is_recall_tool(tool)) && has_handle())
     }
 
     /// Whether the arguments of a call name a payload of ours so that it is got back.
@@ -241,6 +249,9 @@ pub const RECALL_TOOL: &str = "recall";
 
 /// The tool that abridge adds to requests.
 pub const ADDED_TOOL: &str = "abridge_recall";
+
+/// The tool that gateways add to requests, by the name that they give it.
+pub const RETRIEVE_TOOL: &str = "headroom_retrieve";
 
 /// The description of both tools for the model.
 pub const TOOL_DESCRIPTION: &str = "Reads a text that was taken out of the conversation, by the handle that the notice in its place names. Without a selection it returns the first 20000 bytes. Select a part with one of: lines, grep, offset and limit.";
@@ -271,6 +282,12 @@ impl RetrievalMethod<'_> {
         let end = media.extension();
         match (self, language) {
             (Self::Unavailable, _) => String::new(),
+            (Self::Retrieve, Language::En) => {
+                format!("Read it with {RETRIEVE_TOOL} ({HASH_MARK}{}).", handle.hash())
+            }
+            (Self::Retrieve, Language::Zh) => {
+                format!("读取方式：用 {RETRIEVE_TOOL} 读取（{HASH_MARK}{}）。", handle.hash())
+            }
             (Self::Tool { name, .. }, Language::En) if media != MediaType::Text => {
                 format!("Read it with {name} (handle={handle}).")
             }
@@ -315,7 +332,7 @@ pub fn may_be_words(text: &str) -> bool {
     let is_lost = [Language::En, Language::Zh].into_iter().any(|language| text == lost_words(language));
     is_lost
         || AROUND.iter().any(|(begin, end)| text.starts_with(begin) && text.ends_with(*end))
-            && handles_in(text).count() == 1
+            && handles_in(text).count() + hashes_in(text).count() == 1
 }
 
 #[cfg(test)]
@@ -388,6 +405,19 @@ mod tests {
         }
         assert!(!settings.is_recall_call("bash", &arguments));
         assert!(settings.is_recall_call("bash", &format!("curl http://h/abridge/recall/{handle}")));
+    }
+
+    #[test]
+    fn gateways_are_asked_by_the_hash_in_words_that_are_known_again() {
+        let settings = Settings { via: Via::Retrieve, ..Settings::default() };
+        let key = PayloadKey::from_bytes([0xAB; 16]);
+        for language in [Language::En, Language::Zh] {
+            let words = settings.retrieval_method::<&str>(&[]).words(language, key, MediaType::Text);
+            assert!(words.contains("headroom_retrieve") && words.contains(&format!("hash={}", "ab".repeat(12))));
+            assert!(may_be_words(&words), "{words}");
+        }
+        assert!(settings.is_recall_call("headroom_retrieve", "{}") && !settings.is_recall_call("bash", "{}"));
+        assert!(!Settings::default().is_recall_call("headroom_retrieve", "{}"));
     }
 
     #[test]

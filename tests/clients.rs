@@ -30,6 +30,8 @@ mod it {
 
 #[path = "clients/agents.rs"]
 mod agents; // Codex and Claude Code
+#[path = "clients/gateways.rs"]
+mod gateways; // LiteLLM's guardrail, which calls abridge
 #[path = "clients/in_band.rs"]
 mod in_band; // agents whose model reads what was cleared with the tool that abridge adds
 #[path = "clients/model.rs"]
@@ -145,6 +147,7 @@ fn main() -> ExitCode {
             passed &= answered;
         }
         passed &= in_band::all(&folder).await;
+        passed &= gateways::all(&folder).await;
         passed &= agents::all(&folder).await;
         passed &= run_command::all(&folder).await;
         if !passed {

@@ -147,6 +147,11 @@ pub enum AccessError {
         "this path is for operators, and other machines can reach this address; use a loopback address or a Unix socket of server.listen, or the address in `[admin] listen`"
     )]
     Address,
+    /// Other machines can reach the address, and no clients are known.
+    #[error(
+        "other machines can reach this address, and gateways there are served only if they are known; give them a token in [clients], or use a loopback address or a Unix socket of server.listen"
+    )]
+    Gateway,
     /// A proxy forwarded the request, so it may come from another machine.
     #[error(
         "a proxy forwarded this request, so it may come from another machine; send the operators' token, as `authorization: Bearer TOKEN`"
@@ -222,6 +227,22 @@ impl Access {
                 }
             }
             PathClass::Callers | PathClass::Numbers | PathClass::Operators => Err(AccessError::Token),
+        }
+    }
+
+    /// Checks a request of a gateway for the door of `[compress]`. Other machines are served if their clients are known.
+    pub fn check_gateway<B>(
+        &self,
+        request: &Request<B>,
+        connection: ConnectionInfo,
+        knows_clients: bool,
+    ) -> Result<(), AccessError> {
+        match connection.listener_role {
+            ListenerRole::Operators(_) => Err(AccessError::NotAdminPath),
+            _ if !self.has_allowed_host(request, connection) => Err(AccessError::Host),
+            _ if !is_same_origin(request) => Err(AccessError::Origin),
+            ListenerRole::Clients(Exposure::Network) if !knows_clients => Err(AccessError::Gateway),
+            ListenerRole::Clients(_) => Ok(()),
         }
     }
 
@@ -396,7 +417,7 @@ impl AccessError {
             Self::Host | Self::Origin | Self::Page | Self::Address | Self::Forwarded => StatusCode::FORBIDDEN,
             Self::Token => StatusCode::UNAUTHORIZED,
             Self::TooManyTokens => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotAdminPath | Self::Paid => StatusCode::NOT_FOUND,
+            Self::NotAdminPath | Self::Paid | Self::Gateway => StatusCode::NOT_FOUND,
         };
         let mut response = text(status, format!("{self}\n"));
         if self == Self::Token {

@@ -50,7 +50,7 @@ use crate::units::Period;
 mod media;
 mod selector;
 
-pub(super) use selector::percent_decoded;
+pub(crate) use selector::percent_decoded;
 use selector::{Selection, Selector};
 
 /// From this length on, in bytes, a payload is searched on a blocking thread.
@@ -243,6 +243,20 @@ impl RecallHandler {
             headers.insert(RANGE, range);
         }
         response
+    }
+
+    /// Answers a recall of the whole payload that a caller's hash names.
+    pub async fn by_hash(&self, hash: &str, store: Option<&dyn Store>, requester: Requester) -> Response<Full<Bytes>> {
+        let named = |owner: &Owner| owner.keys.of_hash(owner.caller, hash);
+        let keys: Vec<_> = requester.owners().iter().flatten().filter_map(named).collect();
+        let mut answer = RecallError::Unknown.to_response();
+        for key in keys {
+            answer = self.answer(&key.to_string(), "", store, requester.clone()).await;
+            if !matches!(answer.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
+                break;
+            }
+        }
+        answer
     }
 
     /// Waits for a search of the store, within the limits of recalls.

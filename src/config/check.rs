@@ -4,12 +4,13 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use http::uri::Authority;
+use http::uri::{Authority, PathAndQuery};
 
 use super::Config;
 use super::error::ConfigError;
 use super::value::LocatedValue;
 use crate::admin::access::Exposure;
+use crate::admin::is_admin_path;
 use crate::edit::tools::Truncate;
 use crate::platform::sockets;
 use crate::recall;
@@ -37,6 +38,7 @@ pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), Confi
     checker.upstreams()?;
     checker.store()?;
     checker.inspect()?;
+    checker.compress()?;
     checker.policy()?;
     checker.placeholders()?;
     checker.truncation()?;
@@ -97,6 +99,18 @@ impl Checker<'_> {
             return Err(self.error_at_any(&[&["server", "max_body"], &["server", "max_buffered"]], message));
         }
         Ok(())
+    }
+
+    fn compress(&self) -> Result<(), ConfigError> {
+        let prefix = &self.config.compress.prefix;
+        let is_path = prefix.starts_with('/') && !prefix.ends_with('/') && prefix.parse::<PathAndQuery>().is_ok();
+        let is_own = is_admin_path(prefix) || prefix.contains(['?', '#']);
+        if prefix.is_empty() || (is_path && !is_own) {
+            return Ok(());
+        }
+        let allowed =
+            "allowed: nothing, or a path that begins with \"/\" and does not end with one, not below /abridge";
+        self.refuse(&["compress", "prefix"], format!("{prefix:?} is not such a path; {allowed}"))
     }
 
     fn times(&self) -> Result<(), ConfigError> {

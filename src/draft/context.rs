@@ -34,6 +34,8 @@ pub struct PlanContext<'a> {
     pub sent: Sent<'a>,
     /// Whether all bound reasoning is left out because the upstream has refused it.
     pub strips_now: bool,
+    /// Set if texts alone may change, to how many messages at the beginning stay as they are.
+    pub in_place: Option<usize>,
     /// The answers of handlers.
     pub answers: &'a dyn AnswerIndex,
 }

@@ -108,7 +108,9 @@ impl<'t> ResultText<'t, '_> {
     pub fn retrieval(&self) -> (&str, &str) {
         let PayloadName { key, media, .. } = self.source.name;
         let how = || self.draft.retrieval_words(key, media.unwrap_or(MediaType::Text));
-        let words = || self.is_stored.then(|| (key.to_string(), how()));
+        let by_hash = self.draft.is_read_by_hash();
+        let name = || if by_hash { key.hash() } else { key.to_string() };
+        let words = || self.is_stored.then(|| (name(), how()));
         let (handle, how) = self.retrieval.get_or_init(|| words().unwrap_or_default());
         (handle, how)
     }

@@ -12,6 +12,7 @@ use crate::{
     conversation::{Conversation, ElementIndex, UnitIndex},
     payload::{ChainKey, MediaType, PayloadKey},
     plan::{Action, Change, Need, Sizes},
+    recall::Via,
     span::Span,
     summary::NoSummaries,
 };
@@ -113,6 +114,11 @@ impl<'a> Draft<'a> {
             return crate::recall::lost_words(self.language).to_owned();
         }
         self.retrieval_method().words(self.language, key, media)
+    }
+
+    /// Whether texts name what was taken out by its hash.
+    pub(super) fn is_read_by_hash(&self) -> bool {
+        self.recall.via == Via::Retrieve
     }
 
     /// Whether something can be stored.

@@ -55,6 +55,7 @@ fn draft_after<T>(
         cold_passes: ColdPasses::At(&[]),
         sent,
         strips_now: false,
+        in_place: None,
         answers: &NoAnswers,
     };
     let recall = recall::Settings::default();

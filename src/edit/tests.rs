@@ -185,6 +185,7 @@ impl World<'_> {
             cold_passes: ColdPasses::At(self.cold),
             sent: Sent::Assumed,
             strips_now: false,
+            in_place: None,
             answers: &NoAnswers,
         };
         let plan = Policy::new(&settings).plan(dialect(), body, &context).unwrap();

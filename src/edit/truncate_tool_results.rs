@@ -347,7 +347,12 @@ impl Edit for TruncateToolResults {
 
     fn apply(&self, draft: &mut Draft<'_>) {
         let least = self.least_bytes();
-        let shares: BTreeMap<_, _> = batch::shares(draft, |unit| self.cut_rule(draft, unit, tool_of(draft, unit)));
+        // What came together is not known where calls are missing.
+        let shares: BTreeMap<_, _> = if draft.edits_in_place() {
+            BTreeMap::new()
+        } else {
+            batch::shares(draft, |unit| self.cut_rule(draft, unit, tool_of(draft, unit)))
+        };
         let conversation = draft.conversation();
         for block in &conversation.blocks {
             let share = shares.get(&block.unit).copied();

@@ -324,7 +324,7 @@ impl<'a> Planning<'a> {
         self.lease.shrink_to(0);
         let needed = most_to_plan(&self.body);
         let (config, dialect, body) = (Arc::clone(self.config), self.dialect, self.body.clone());
-        let EditOptions { caller, when, strips_now, .. } = self.options;
+        let EditOptions { caller, when, strips_now, in_place, .. } = self.options;
         let look_up = self.look_up;
         let can_store = self.engine.store.is_some() && self.store_error.is_none();
         let offload = if can_store { Offload::Possible } else { Offload::Impossible };
@@ -354,6 +354,7 @@ impl<'a> Planning<'a> {
                 cold_passes,
                 sent: Sent::Remembered(&*sent),
                 strips_now,
+                in_place,
                 answers: &answers,
                 ..context
             };

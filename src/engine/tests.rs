@@ -66,6 +66,7 @@ fn options(caller: Caller, mode: EditMode) -> EditOptions<'static> {
         origin: None,
         has_expired: None,
         strips_now: false,
+        in_place: None,
     }
 }
 

@@ -102,7 +102,7 @@ impl Proxy {
         });
         let answer = answer.ok_or(ProxyError::NotCompacted(ManualSummaryError::Unknown))?;
         tracing::info!(request_id = name, summary, "compacted a conversation");
-        let mut answer = manual_summary::answer(answer, &edited, summary, &name);
+        let mut answer = manual_summary::answer(answer, &edited, Some(summary), &name);
         if trigger.is_some_and(|trigger| trigger.streams) {
             answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         }

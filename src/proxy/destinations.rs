@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use http::HeaderMap;
 
 use super::WindowDiscovery;
+use super::door::DoorRules;
 use super::second_try::RescuePolicy;
 use crate::dialect::Dialect;
 use crate::engine::EngineConfig;
@@ -28,6 +29,8 @@ pub struct Destination {
     pub windows: WindowDiscovery,
     /// How requests that the upstream refuses are sent once more; `None` if `[second_try]` is off.
     pub rescue: Option<RescuePolicy>,
+    /// How messages of gateways are edited; `None` if `[compress]` is off.
+    pub door: Option<DoorRules>,
     /// Whether it has been found out that the upstream answers no requests for a compaction.
     pub lacks_compaction: AtomicBool,
 }

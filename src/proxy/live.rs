@@ -1,6 +1,6 @@
 //! The configuration that a reload can replace while the proxy runs.
 
-use super::{Destinations, responses};
+use super::{Destinations, door, responses};
 use crate::admin::access::Access;
 use crate::admin::clients::Clients;
 use crate::{inspect, recall};
@@ -18,6 +18,8 @@ pub struct LiveConfig {
     pub clients: Clients,
     /// What becomes of websockets that would carry conversations.
     pub responses: responses::Settings,
+    /// Whether gateways are served, and where.
+    pub compress: door::Settings,
     /// How many edited requests keep their messages for inspection.
     pub inspect: inspect::Settings,
     /// Whether edits are reported but not made.

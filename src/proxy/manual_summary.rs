@@ -63,7 +63,7 @@ impl Proxy {
         let edited = self.plan(destination, &destination.rules, dialect, &parts, text, asked).await;
         let summary = outcome(&edited, destination)?;
         tracing::info!(request_id = %id, summary, "summarised on request");
-        Ok(answer(edited.body.concat(), &edited, summary, &id.to_string()).map(full_body))
+        Ok(answer(edited.body.concat(), &edited, Some(summary), &id.to_string()).map(full_body))
     }
 }
 
@@ -81,13 +81,15 @@ pub(super) fn outcome(edited: &EditedBody, destination: &Destination) -> Result<
 pub(super) fn answer(
     body: impl Into<Bytes>,
     edited: &EditedBody,
-    summary: &'static str,
+    summary: Option<&'static str>,
     id: &str,
 ) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(SUMMARY, HeaderValue::from_static(summary));
+    if let Some(summary) = summary {
+        headers.insert(SUMMARY, HeaderValue::from_static(summary));
+    }
     let report = edited.report.as_ref();
     let edits = report.map(super::exchange::counts).filter(|edits| !edits.is_empty());
     for (name, value) in

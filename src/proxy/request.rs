@@ -59,6 +59,8 @@ pub(super) struct EditedRequest<'l> {
 pub(super) enum Purpose {
     /// The model takes a turn.
     Turn,
+    /// The edited body is answered. What it takes out is stored; no model is called.
+    Rewrite,
     /// Its tokens are counted. Nothing is stored and no summary is made, as in a dry run, but the edited body is sent.
     Count,
 }
@@ -108,6 +110,8 @@ impl Proxy {
                 }
                 if purpose == Purpose::Turn {
                     asked.origin = Some(&origin);
+                }
+                if purpose != Purpose::Count {
                     asked.has_expired = Some(&has_expired);
                 }
                 self.plan(destination, &rules, dialect, &read.parts, text, asked).await

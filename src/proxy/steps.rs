@@ -149,6 +149,16 @@ impl Proxy {
     ) -> EditedBody {
         self.accounting.notices.stalls.teach(&rules.planner.meter);
         let edited = self.engine.edit_body(rules, dialect, text, asked).await;
+        self.count_failure(&edited);
+        if let Some(report) = &edited.report {
+            let Destination { upstream, rules, windows, .. } = destination;
+            windows.fetch_if_needed(report, rules, upstream, parts, &self.tasks);
+        }
+        edited
+    }
+
+    /// Counts why a body was not edited, or not by all edits.
+    pub(super) fn count_failure(&self, edited: &EditedBody) {
         match (&edited.parse_error, &edited.error) {
             (Some(error), _) => self.fail_open.count(FailOpenReason::NotUnderstood, error),
             (None, Some(error @ EngineError::Panic)) => self.fail_open.count(FailOpenReason::Bug, error),
@@ -156,11 +166,6 @@ impl Proxy {
             (None, Some(error)) => self.fail_open.count(FailOpenReason::NotStored, error),
             (None, None) => {}
         }
-        if let Some(report) = &edited.report {
-            let Destination { upstream, rules, windows, .. } = destination;
-            windows.fetch_if_needed(report, rules, upstream, parts, &self.tasks);
-        }
-        edited
     }
 
     /// Identifies the caller by the request's credential.

@@ -8,7 +8,7 @@ set -eu
 
 packages="openai==3.52.0 openai@7.55.0 anthropic==2.12.0 @anthropic-ai/sdk@1.12.0 mcp==2.3.0"
 agents="@openai/codex@0.169.0 @anthropic-ai/claude-code@2.1.197"
-others="langchain-openai==1.7.3 langchain-anthropic==1.7.7 litellm==1.109.1 pydantic-ai-slim==2.68.0 openai-agents==0.24.0 aider-chat==0.86.2 ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/anthropic@4.0.105 opencode-ai@1.18.33"
+others="langchain-openai==1.7.3 langchain-anthropic==1.7.7 litellm==1.109.1 fastapi==0.165.0 orjson==3.13.0 pydantic-ai-slim==2.68.0 openai-agents==0.24.0 aider-chat==0.86.2 ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/anthropic@4.0.105 opencode-ai@1.18.33"
 
 dir=${1:?usage: install.sh DIR [agents|all|newest]}
 mkdir -p "$dir"
@@ -62,11 +62,12 @@ python pydantic-ai 'pydantic-ai-slim[openai,anthropic]==2.68.0'
 python agents openai-agents==0.24.0
 python aider aider-chat==0.86.2
 # Malicious releases of litellm were published in 2026: take no other version unseen. It asks for a certifi that some mirrors
-# do not have yet, so its requirements are overruled in that.
+# do not have yet, so its requirements are overruled in that. Its guardrails need fastapi and orjson; the whole proxy,
+# litellm[proxy], asks for a version of litellm-proxy-extras that some mirrors do not have.
 python uv uv==0.13.9
 echo 'certifi>=2026' >"$dir/certifi.txt"
 "$dir/uv/bin/uv" venv --quiet --allow-existing "$dir/litellm"
-"$dir/uv/bin/uv" pip install --quiet --python "$dir/litellm/bin/python" --override "$dir/certifi.txt" litellm==1.109.1
+"$dir/uv/bin/uv" pip install --quiet --python "$dir/litellm/bin/python" --override "$dir/certifi.txt" litellm==1.109.1 fastapi==0.165.0 orjson==3.13.0
 node --ignore-scripts ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/anthropic@4.0.105
 # Likewise.
 node opencode-ai@1.18.33

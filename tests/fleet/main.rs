@@ -28,6 +28,7 @@ mod encrypted; // TLS to the engine
 mod engine; // PostgreSQL and Redis, started and stopped
 mod failover; // a primary is killed, and its standby promoted
 mod faults; // an engine that refuses, hangs, is killed, is full or has lost what it had
+mod gateways; // LiteLLM and others, which call either of two processes
 mod identity; // whose tables they are
 mod relay; // delays what passes between processes and an engine, or holds it back
 mod replicas; // two processes behave as one

@@ -19,6 +19,7 @@ mod cancellation; // a client that disconnects cancels the upstream request
 mod chaos; // everything misbehaves together
 mod cold_passes; // passes behind a pause in which the prompt cache has expired
 mod compaction; // conversations that clients ask to have compacted
+mod compress; // the door for gateways
 mod config; // settings, and the commands that need no upstream
 mod damage; // a store that is damaged, in use, or cannot be made
 mod demo; // `abridge demo`
@@ -64,6 +65,7 @@ mod reload; // settings reloaded at SIGHUP
 mod responses; // paths of OpenAI Responses
 mod responses_streams; // refusals in the first events of a stream
 mod rewrite; // what `abridge rewrite` prints is what `abridge serve` sends
+mod rewrite_path; // POST /abridge/rewrite
 mod run; // `abridge run`
 mod run_left; // what `abridge run` leaves, and where it sends requests
 mod second_try; // a second attempt of a refused request

@@ -158,6 +158,7 @@ fn plan(settings: &PlanSettings, meter: &Meter, body: &Bytes) -> (Plan, Bytes) {
         cold_passes: ColdPasses::At(&[]),
         sent: Sent::Assumed,
         strips_now: false,
+        in_place: None,
         answers: &NoAnswers,
     };
     let plan = Policy::new(settings).plan(dialect(), body, &context).unwrap();

@@ -199,6 +199,6 @@ fn line_range(text: &str) -> Option<(usize, usize)> {
 }
 
 /// Decodes `%20` and `+`. Invalid escapes stay unchanged.
-pub(in crate::admin) fn percent_decoded(text: &str) -> Vec<u8> {
+pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
     percent_decode_str(&text.replace('+', " ")).collect()
 }

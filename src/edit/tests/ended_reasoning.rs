@@ -178,7 +178,8 @@ fn what_has_left_does_not_count() {
 #[test]
 fn a_long_turn_of_a_model_with_bound_reasoning_is_cleared() {
     let (messages, requests) = session(&[Turn { results: vec![16_000; 44], with_results: false }]);
-    let settings = "recall = { via = 'http', public_url = 'http://h' }\nclear_tool_results.trigger = { tokens = 70000 }";
+    let settings =
+        "recall = { via = 'http', public_url = 'http://h' }\nclear_tool_results.trigger = { tokens = 70000 }";
     let largest = |model: &str, thinking: &Value| {
         let planner = planner_from_toml(settings).unwrap();
         let tokens = |n: &usize| {

@@ -53,8 +53,16 @@ impl Process {
         let (caller, when) = (self.engine.caller(None), SummaryTiming::Triggered);
         let has_expired = |_: &Plan| is_cold;
         let has_expired = Some(&has_expired as &(dyn Fn(&Plan) -> bool + Sync));
-        let options =
-            EditOptions { caller, upstream: "default", mode, when, origin: None, has_expired, strips_now: false };
+        let options = EditOptions {
+            caller,
+            upstream: "default",
+            mode,
+            when,
+            origin: None,
+            has_expired,
+            strips_now: false,
+            in_place: None,
+        };
         let chat = dialect::for_path("/v1/chat/completions").unwrap();
         self.engine.edit_body(&self.config, chat, body.clone(), options).await
     }

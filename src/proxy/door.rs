@@ -1,0 +1,293 @@
+//! The door for gateways that call a compressor: `POST {prefix}/v1/compress` shortens texts of messages in place, and
+//! `GET {prefix}/v1/retrieve/{hash}` gives the originals back.
+//!
+//! A gateway may send a part of a conversation, so rows without their calls are data: as many rows come back as were sent, in
+//! their order. Only `truncate_tool_results` and `clear_tool_results` act. What fails here answers 200 with the messages as
+//! they came.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use serde::{Deserialize, Serialize};
+
+use super::exchange::BillingContext;
+use super::fair_shares::Admission;
+use super::headers::{self, ControlHeader};
+use super::request::ReadRequest;
+use super::respond::ProxyError;
+use super::{Destination, Proxy, ResponseBody, full_body};
+use crate::admin::Requester;
+use crate::body::{ClientBody, Limits};
+use crate::dialect;
+use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
+use crate::payload::Caller;
+use crate::planner::SummaryTiming;
+use crate::recall::{Auth, Via};
+use crate::string_index::IndexedBody;
+use crate::tasks::run_blocking;
+use crate::upstream::UpstreamName;
+use crate::{dialect::AnswerEnd, relay::Observe};
+
+mod answer;
+mod ask;
+
+use answer::{Outcome, Rows};
+use ask::{Ask, Mode, RetrieveAsk};
+
+/// `[compress]` of `proxy.toml`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Serves `POST /v1/compress` and `GET /v1/retrieve/{hash}` to gateways that call a compressor. On an address that other
+    /// machines can reach, they are served only to known clients (`[clients]`).
+    pub enabled: bool,
+    /// The path before both. Allowed: nothing, or a path that begins with `/` and does not end with one.
+    ///
+    /// Example: `"/gateway"`
+    pub prefix: String,
+}
+
+/// The edits of the door for one upstream's requests.
+#[derive(Debug)]
+pub struct DoorRules {
+    /// What is taken out is read by its hash.
+    by_hash: Arc<EngineConfig>,
+    /// What is taken out is read as the settings say; `None` if that needs tools of the request or its credential.
+    by_settings: Option<Arc<EngineConfig>>,
+    /// What a proxied request would have repaired.
+    repairs: Arc<EngineConfig>,
+}
+
+/// A request of a gateway.
+pub(super) enum DoorPath {
+    Compress,
+    /// The original with this hash, or with the one that the body names.
+    Retrieve(Option<String>),
+}
+
+/// Tells the tenants of a gateway apart.
+const AFFINITY: HeaderName = HeaderName::from_static("x-headroom-affinity");
+/// Asks for the messages as they are.
+const BYPASS: HeaderName = HeaderName::from_static("x-headroom-bypass");
+/// The key of a gateway, where `authorization` has none.
+const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-headroom-proxy-token");
+
+/// How this door is called where upstreams are named.
+const NAME: &str = "compress";
+
+/// The most bytes of a request for an original.
+const MAX_RETRIEVE_ASK: usize = 4 << 10;
+
+// === impl Settings ===
+
+impl Settings {
+    /// The request that this is; `None` if the door does not serve it.
+    pub(super) fn path<B>(&self, request: &Request<B>) -> Option<DoorPath> {
+        let path = request.uri().path().strip_prefix(&self.prefix).filter(|_| self.enabled)?;
+        match (request.method().as_str(), path) {
+            ("POST", "/v1/compress") => Some(DoorPath::Compress),
+            ("POST", "/v1/retrieve") => Some(DoorPath::Retrieve(None)),
+            ("GET", _) => Some(DoorPath::Retrieve(Some(path.strip_prefix("/v1/retrieve/")?.to_owned()))),
+            _ => None,
+        }
+    }
+}
+
+// === impl DoorRules ===
+
+impl DoorRules {
+    /// The rules for the requests that `rules` are for.
+    pub fn new(rules: &EngineConfig, auth: Auth) -> Self {
+        let settings = &rules.planner.settings;
+        let recall = &settings.recall;
+        // Gateways do not say which tools the request offers, and the agent does not have their key.
+        let is_readable = match recall.via {
+            Via::File => recall.export_dir.is_some(),
+            Via::Http => recall.public_url.is_some() && auth == Auth::Handle,
+            _ => false,
+        };
+        Self {
+            by_hash: rules.under(settings.in_place(Via::Retrieve)),
+            by_settings: is_readable.then(|| rules.under(settings.in_place(recall.via))),
+            repairs: rules.under(settings.repairing()),
+        }
+    }
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// Serves a request of a gateway.
+    pub(super) async fn serve_gateway(
+        &self,
+        path: DoorPath,
+        request: Request<ClientBody>,
+    ) -> Result<Response<ResponseBody>, ProxyError> {
+        match path {
+            DoorPath::Compress => self.compress(request).await.map(|answer| answer.map(full_body)),
+            DoorPath::Retrieve(hash) => self.retrieve(hash, request).await.map(|answer| answer.map(full_body)),
+        }
+    }
+
+    /// Shortens the texts of messages, and answers with all of them.
+    async fn compress(&self, request: Request<ClientBody>) -> Result<Response<Full<Bytes>>, ProxyError> {
+        let live = self.live.load_full();
+        let read = self.receive(&live, dialect::default(), request).await?;
+        let ReadRequest { id, mut parts, text, destination, target, dry_run, permit, timer, .. } = read;
+        let text = text.ok_or(ProxyError::BadEncoding)?;
+        let asked = text.clone();
+        let asked = run_blocking(move || Ask::read(&asked)).await.unwrap_or_else(|_| Err("it cannot be read".into()));
+        let ask = asked.map_err(ProxyError::BadAsk)?;
+        let caller = self.engine.caller(Some(&tenant(&parts.headers, ask.session.as_deref())));
+        let (outcome, edited) = self.shortened(&ask, &parts.headers, (destination, caller, dry_run), &text).await;
+
+        let cache = self.accounting.prefixes.cache_scope(&target, caller);
+        let mut exchange = self.exchange(id, permit, timer);
+        exchange.set_conversation(ask.dialect, parts.uri.path(), text.len(), true, cache);
+        exchange.client = parts.headers.get(headers::CLIENT).cloned();
+        exchange.billing = Some(BillingContext::new(&destination.rules, &parts.headers));
+        exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
+        exchange.pending_inspection = self.inspector.capture(live.inspect.keep, ask.dialect, &text, &edited);
+        exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
+        // The edited body, the answer, and the text of its rows are held at a time.
+        let lease = self.limits.budget.lease(3 * text.len()).ok_or(ProxyError::TooManyBytes)?;
+        let request_id = id.to_string();
+        let report = edited.report.clone();
+        let body = edited.body.clone();
+        let written = run_blocking(move || {
+            let rows = Rows { sent: &text, edited: &body.concat(), is_input: ask.is_input };
+            answer::write(&rows, report.as_ref(), &outcome, &request_id)
+        });
+        let written = written.await.ok().flatten().ok_or(ProxyError::BadAsk("its messages cannot be read".into()))?;
+        exchange.set_edited(edited, dry_run);
+        exchange.mark_sent(&UpstreamName::of_a_route(NAME));
+        let mut response = json(StatusCode::OK, lease.hold(written));
+        exchange.on_answer_head(&mut response);
+        exchange.on_end(AnswerEnd::Complete);
+        Ok(response)
+    }
+
+    /// Has the texts shortened, unless there is a reason not to.
+    async fn shortened(
+        &self,
+        ask: &Ask,
+        headers: &HeaderMap,
+        (destination, caller, dry_run): (&Destination, Caller, bool),
+        text: &IndexedBody,
+    ) -> (Outcome, EditedBody) {
+        let untouched = || EditedBody::untouched(Bytes::clone(text));
+        let is_bypassed = headers.get(BYPASS).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
+            || ControlHeader::from_headers(headers) == ControlHeader::Off;
+        let Some(door) = destination.door.as_ref().filter(|_| !is_bypassed) else {
+            return (Outcome::skipped("bypass"), untouched());
+        };
+        let rules = match ask.mode {
+            Mode::ByHash => Some(&door.by_hash),
+            Mode::Other => door.by_settings.as_ref(),
+        };
+        if ask.n_rows == 0 {
+            return (Outcome::default(), untouched());
+        }
+        let Some(rules) = rules else { return (Outcome::skipped("no_way_to_read_back"), untouched()) };
+        if self.engine.store().is_none() {
+            return (Outcome::skipped("no_store"), untouched());
+        }
+        let mode = if dry_run { EditMode::DryRun } else { EditMode::Apply };
+        let upstream = destination.upstream.name().as_str();
+        let asked = EditOptions { mode, ..EditOptions::new(caller, upstream, SummaryTiming::Triggered) };
+        let in_place = EditOptions { in_place: Some(ask.n_frozen), ..asked };
+        let edited = self.engine.edit_body(rules, ask.dialect, text.clone(), in_place).await;
+        self.count_failure(&edited);
+        let repairs = EditOptions { mode: EditMode::DryRun, ..asked };
+        let repairs = self.engine.edit_body(&door.repairs, ask.dialect, text.clone(), repairs).await;
+        let repairs = repairs.report.map(|report| report.changes).unwrap_or_default();
+        let skipped = match (&edited.parse_error, &edited.error) {
+            (Some(_), _) => Some("not_understood"),
+            (None, Some(_)) => Some("failed"),
+            (None, None) if dry_run => Some("dry_run"),
+            (None, None) => None,
+        };
+        (Outcome { skipped, repairs }, edited)
+    }
+
+    /// Answers with the original that a hash stands for.
+    async fn retrieve(
+        &self,
+        hash: Option<String>,
+        request: Request<ClientBody>,
+    ) -> Result<Response<Full<Bytes>>, ProxyError> {
+        let live = self.live.load_full();
+        let (parts, body) = request.into_parts();
+        let ask = if let Some(hash) = hash {
+            RetrieveAsk::of_query(hash, parts.uri.query().unwrap_or_default())
+        } else {
+            let (Admission { permit: _until_read, limits }, body) = self.admit(&parts.headers, body)?;
+            let limits = Limits { max_body: MAX_RETRIEVE_ASK, ..limits };
+            let asked = crate::body::read_watched(body, &limits, |_| {}).await;
+            let asked = asked.map_err(|_| ProxyError::BadAsk("it is too long or broken".into()))?;
+            serde_json::from_slice(&asked).map_err(|error| ProxyError::BadAsk(error.to_string()))?
+        };
+        drop(live);
+        let credential = tenant(&parts.headers, ask.session_id.as_deref());
+        let requester = Requester::caller(self.engine.keys(), &credential);
+        let found = self.recalls.by_hash(&ask.hash, self.engine.store(), requester).await;
+        let (head, mut body) = found.into_parts();
+        // It is one piece.
+        let content = body.frame().await.and_then(|frame| frame.ok()?.into_data().ok()).unwrap_or_default();
+        let written = answer::original(&ask.hash, head.status, &head.headers, &content);
+        let lease = self.limits.budget.lease(written.1.len()).ok_or(ProxyError::TooManyBytes)?;
+        let mut response = json(written.0, lease.hold(written.1));
+        if let Some(seconds) = head.headers.get(http::header::RETRY_AFTER) {
+            response.headers_mut().insert(http::header::RETRY_AFTER, seconds.clone());
+        }
+        Ok(response)
+    }
+}
+
+/// Has Kong's key stand where those of other gateways do.
+pub(super) fn place_token<B>(request: &mut Request<B>) {
+    let headers = request.headers_mut();
+    if let Some(token) = headers.remove(PROXY_TOKEN).filter(|_| !headers.contains_key(AUTHORIZATION)) {
+        let bearer = HeaderValue::from_bytes(&[b"Bearer ", token.as_bytes()].concat());
+        if let Ok(bearer) = bearer {
+            headers.insert(AUTHORIZATION, bearer);
+        }
+    }
+}
+
+/// What tells apart whose conversation it is: the gateway's credential, and what it says of the tenant, if anything.
+fn tenant(headers: &HeaderMap, session: Option<&str>) -> Vec<u8> {
+    let credential = headers::credential(headers).unwrap_or_default();
+    let affinity = headers.get(AFFINITY).map(HeaderValue::as_bytes).filter(|affinity| !affinity.is_empty());
+    match affinity.or(session.map(str::as_bytes)) {
+        // No header field has the byte 0.
+        Some(tenant) => [NAME.as_bytes(), credential, tenant].join(&0),
+        None => credential.to_owned(),
+    }
+}
+
+fn json(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+impl ProxyError {
+    /// The answer to a gateway.
+    pub(super) fn to_gateway(&self) -> Response<Full<Bytes>> {
+        let (head, _) = self.to_response(dialect::default()).into_parts();
+        let status = match self.status() {
+            StatusCode::TOO_MANY_REQUESTS => StatusCode::SERVICE_UNAVAILABLE,
+            status => status,
+        };
+        let kind = if status == StatusCode::BAD_REQUEST { "invalid_request" } else { self.code() };
+        let body = answer::error(kind, &format!("abridge: {}", self.client_message()));
+        let mut response = Response::from_parts(head, Full::from(body));
+        *response.status_mut() = status;
+        response
+    }
+}

@@ -1,0 +1,152 @@
+//! What a gateway is answered.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::ask::{Body, rows_of};
+use crate::payload::hashes_in;
+use crate::plan::{Change, Report};
+
+/// Where nothing counts tokens, so many bytes are one.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// What became of a request, besides its messages.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Why the messages come back as they came.
+    pub(super) skipped: Option<&'static str>,
+    /// What a proxied request would have repaired.
+    pub(super) repairs: Vec<Change>,
+}
+
+/// The body as it came, and as it was edited.
+pub(super) struct Rows<'b> {
+    pub(super) sent: &'b [u8],
+    pub(super) edited: &'b [u8],
+    pub(super) is_input: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    messages: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<&'a RawValue>,
+    tokens_before: usize,
+    tokens_after: usize,
+    tokens_saved: usize,
+    compression_ratio: f64,
+    transforms_applied: Vec<&'a str>,
+    ccr_hashes: BTreeSet<&'a str>,
+    compression_skipped: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skip_reason: Option<&'a str>,
+    abridge: Told<'a>,
+}
+
+/// What the field `abridge` says.
+#[derive(Serialize)]
+struct Told<'a> {
+    request_id: &'a str,
+    report: Option<&'a Report>,
+    repairs: &'a [Change],
+}
+
+#[derive(Serialize)]
+struct Original<'a> {
+    hash: &'a str,
+    #[serde(rename = "original_content")]
+    content: Content<'a>,
+    #[serde(rename = "original_tokens")]
+    tokens: usize,
+    tool_name: Option<&'a str>,
+}
+
+/// A text, or the JSON string of one that is not Unicode.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(&'a str),
+    Json(&'a RawValue),
+}
+
+impl Outcome {
+    pub(super) fn skipped(why: &'static str) -> Self {
+        Self { skipped: Some(why), ..Self::default() }
+    }
+}
+
+/// The body of the answer. It has as many rows as came: if the edited ones are fewer or more, they are those that came. None if
+/// the body that came cannot be read.
+pub(super) fn write(
+    Rows { sent, edited, is_input }: &Rows<'_>,
+    report: Option<&Report>,
+    outcome: &Outcome,
+    request_id: &str,
+) -> Option<Vec<u8>> {
+    let rows = |body| {
+        let body: Body<'_> = serde_json::from_slice(body).ok()?;
+        body.messages.or(body.input)
+    };
+    let (before, after) = (rows(sent)?, rows(edited));
+    let n_rows = |rows: &RawValue| rows_of(rows).ok().map(|rows| rows.len());
+    let is_dry = outcome.skipped.is_some();
+    let messages = after.filter(|after| !is_dry && n_rows(after) == n_rows(before)).unwrap_or(before);
+    let is_kept = std::ptr::eq(messages, before);
+    let measured = report.and_then(|report| report.tokens_before.zip(report.tokens_after));
+    let estimated = || (before.get().len() / BYTES_PER_TOKEN, messages.get().len() / BYTES_PER_TOKEN);
+    let (tokens_before, tokens_after) = measured.unwrap_or_else(estimated);
+    let tokens_after = if is_kept { tokens_before } else { tokens_after };
+    let counts = report.filter(|_| !is_kept).map(Report::counts).unwrap_or_default();
+    let empty: Box<RawValue> = RawValue::from_string("[]".to_owned()).ok()?;
+    let answer = Answer {
+        messages: if n_rows(messages).is_some() { messages } else { &empty },
+        input: is_input.then_some(messages),
+        tokens_before,
+        tokens_after,
+        tokens_saved: tokens_before.saturating_sub(tokens_after),
+        compression_ratio: ratio(tokens_after, tokens_before),
+        transforms_applied: counts.into_iter().map(|(label, _)| label).collect(),
+        ccr_hashes: hashes_in(messages.get()).collect(),
+        compression_skipped: outcome.skipped.is_some(),
+        skip_reason: outcome.skipped,
+        abridge: Told { request_id, report, repairs: &outcome.repairs },
+    };
+    serde_json::to_vec(&answer).ok()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no body has so many tokens")]
+fn ratio(after: usize, before: usize) -> f64 {
+    if before == 0 { 1.0 } else { after as f64 / before as f64 }
+}
+
+/// The answer to a request for an original that a recall has answered like this.
+pub(super) fn original(hash: &str, status: StatusCode, headers: &HeaderMap, content: &Bytes) -> (StatusCode, Vec<u8>) {
+    let text = str::from_utf8(content).ok();
+    let is_json = headers.get(CONTENT_TYPE).is_some_and(|of| of == "application/json");
+    let json = text.filter(|_| is_json).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
+    let found = match (json, text) {
+        (Some(json), _) => Some(Content::Json(json)),
+        (None, Some(text)) => Some(Content::Text(text)),
+        (None, None) => None,
+    };
+    match (status, found) {
+        (StatusCode::OK, Some(found)) => {
+            let answer = Original { hash, content: found, tokens: content.len() / BYTES_PER_TOKEN, tool_name: None };
+            (status, serde_json::to_vec(&answer).unwrap_or_default())
+        }
+        (StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::GONE, _) => {
+            (StatusCode::NOT_FOUND, error("not_found", "no original has this hash, or it has expired"))
+        }
+        _ => (status, error("not_retrieved", text.unwrap_or_default().trim_end())),
+    }
+}
+
+/// The body of an error.
+pub(super) fn error(kind: &str, message: &str) -> Vec<u8> {
+    serde_json::json!({ "error": { "type": kind, "message": message } }).to_string().into_bytes()
+}
