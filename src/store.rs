@@ -421,5 +421,3 @@ impl Verified {
         }
     }
 }
-
-// === helpers ===

@@ -21,15 +21,15 @@ use super::respond::ProxyError;
 use super::{Destination, Proxy, ResponseBody, full_body};
 use crate::admin::Requester;
 use crate::body::{ClientBody, Limits};
-use crate::dialect;
+use crate::dialect::{self, AnswerEnd};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::payload::Caller;
 use crate::planner::SummaryTiming;
 use crate::recall::{Auth, Via};
+use crate::relay::Observe;
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::upstream::UpstreamName;
-use crate::{dialect::AnswerEnd, relay::Observe};
 
 mod answer;
 mod ask;
@@ -219,7 +219,6 @@ impl Proxy {
         hash: Option<String>,
         request: Request<ClientBody>,
     ) -> Result<Response<Full<Bytes>>, ProxyError> {
-        let live = self.live.load_full();
         let (parts, body) = request.into_parts();
         let ask = if let Some(hash) = hash {
             RetrieveAsk::of_query(hash, parts.uri.query().unwrap_or_default())
@@ -230,7 +229,6 @@ impl Proxy {
             let asked = asked.map_err(|_| ProxyError::BadAsk("it is too long or broken".into()))?;
             serde_json::from_slice(&asked).map_err(|error| ProxyError::BadAsk(error.to_string()))?
         };
-        drop(live);
         let credential = tenant(&parts.headers, ask.session_id.as_deref());
         let requester = Requester::caller(self.engine.keys(), &credential);
         let found = self.recalls.by_hash(&ask.hash, self.engine.store(), requester).await;
