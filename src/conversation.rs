@@ -65,8 +65,6 @@ pub struct Traits {
     pub is_kept: bool,
     /// The reasoning in it is bound to what stands before it.
     pub binds_reasoning: bool,
-    /// The turn that is open needs the reasoning that it began with.
-    pub needs_reasoning: bool,
     /// The server summarises the conversation itself.
     pub compacts_itself: bool,
     /// The server clears tool results itself.

@@ -22,7 +22,7 @@ use crate::tokens::models::Pattern;
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// What becomes of reasoning that is bound to its prefix when an edit changes that: `"strip"` leaves it out before each
-    /// pass, and filters and summaries wait for the beginning of a user's turn; `"keep"` leaves the decision to the upstream; `"withhold"`
+    /// pass, and passes wait for the beginning of a user's turn; `"keep"` leaves the decision to the upstream; `"withhold"`
     /// makes no pass; `"drop_block"` makes passes at once and, from then on, has Anthropic's API drop what does not fit, by
     /// `thinking.block_binding` and a name in `anthropic-beta`. It is `"strip"` where that cannot be added: in other dialects,
     /// and in requests without `thinking`, or with their own `block_binding`.
@@ -54,7 +54,7 @@ pub enum EndedTurns {
 pub enum ReasoningMode {
     /// It stays: nothing is bound, or the upstream is to decide.
     Keep,
-    /// It is left out before each pass.
+    /// It is left out before each pass. Passes wait for the beginning of a user's turn.
     Strip,
     /// It stays, and the upstream is told to drop what does not fit.
     #[serde(rename = "drop_block")]
@@ -113,13 +113,8 @@ impl Draft<'_> {
         self.reasoning == ReasoningMode::Strip
     }
 
-    /// Whether results may be cleared at a model call with a request of so many tokens. Within a round of tool calls that takes
-    /// away what the model is thinking just now: it thinks again, except where the API refuses a round without its reasoning.
-    pub fn may_clear(&self, model_call: UnitIndex, tokens: usize) -> bool {
-        !self.request.conversation.traits.needs_reasoning || self.may_pass(model_call, tokens)
-    }
-
-    /// Whether another pass may be made at a model call with a request of so many tokens: not within a round of tool calls.
+    /// Whether a pass may be made at a model call with a request of so many tokens. Within a round of tool calls it would
+    /// take away what the model is thinking just now.
     pub fn may_pass(&self, model_call: UnitIndex, tokens: usize) -> bool {
         if !self.strips_reasoning() || self.strips_now() {
             return true;

@@ -18,13 +18,6 @@ pub(super) fn is_bound(model: &str) -> bool {
     known.into_iter().any(|rest| ends_there(rest) || rest.starts_with('-'))
 }
 
-/// Whether a request has a budget for thinking (`"type": "enabled"`): the API refuses an open turn without its thinking then.
-pub(super) fn is_needed(body: &[u8], thinking: Span) -> bool {
-    let of_object = thinking.of(body).starts_with(b"{");
-    let [kind] = if of_object { fields_of(body, thinking, [b"type"]).unwrap_or_default() } else { [None] };
-    kind.is_some_and(|kind| kind.of(body) == b"\"enabled\"")
-}
-
 /// Whether a request asks the API to drop thinking that does not fit, so that none has to be left out before it is sent.
 pub(super) fn drops_blocks(body: &[u8], thinking: Span) -> bool {
     let member = |object: Span, key: &'static [u8]| fields_of(body, object, [key]).ok().and_then(|[value]| value);
@@ -66,15 +59,6 @@ mod tests {
         }
         for model in ["claude-opus-5", "claude-opus-5-50", "claude-opus-4-5", "claude-sonnet-5", "opus-5-5", "m", ""] {
             assert!(!is_bound(model), "{model}");
-        }
-    }
-
-    #[test]
-    fn a_budget_needs_the_thinking_of_the_open_turn() {
-        let needs = |thinking: &str| is_needed(thinking.as_bytes(), Span { start: 0, end: thinking.len() });
-        assert!(needs(r#"{"type":"enabled","budget_tokens":1024}"#));
-        for thinking in [r#"{"type":"adaptive"}"#, r#"{"type":"disabled"}"#, "{}", "7", "\"enabled\""] {
-            assert!(!needs(thinking), "{thinking}");
         }
     }
 

@@ -201,7 +201,6 @@ impl<'a> View<'a> {
         let binds = conversation.model.as_deref().is_some_and(thinking::is_bound);
         let drops = said(beside.thinking).is_some_and(|thinking| thinking::drops_blocks(body, thinking));
         conversation.traits.binds_reasoning = binds && !drops;
-        conversation.traits.needs_reasoning = said(beside.thinking).is_some_and(|span| thinking::is_needed(body, span));
         beside.history.apply(conversation);
         loading::mark(conversation, body);
         leave_duplicates(conversation);

@@ -172,28 +172,3 @@ fn what_has_left_does_not_count() {
     let counted = planned(&planner_from_toml("policy.edits = ['patch_tool_calls', 'clear_tool_results']\nclear_tool_results = { trigger = { tokens = 1 }, keep = { results = 99 } }").unwrap(), MODEL, &sent).0;
     assert_eq!(plan.report.tokens_after, counted.report.tokens_before);
 }
-
-/// A turn of 44 calls, at a trigger of 70,000 tokens: the reasoning that is bound to results leaves with them, and the model
-/// thinks again. Where the API needs the reasoning of the open turn, clearings wait.
-#[test]
-fn a_long_turn_of_a_model_with_bound_reasoning_is_cleared() {
-    let (messages, requests) = session(&[Turn { results: vec![16_000; 44], with_results: false }]);
-    let settings =
-        "recall = { via = 'http', public_url = 'http://h' }\nclear_tool_results.trigger = { tokens = 70000 }";
-    let largest = |model: &str, thinking: &Value| {
-        let planner = planner_from_toml(settings).unwrap();
-        let tokens = |n: &usize| {
-            let body = json!({"model": model, "max_tokens": 9, "thinking": thinking, "messages": messages[..*n]});
-            let bytes = Bytes::from(body.to_string());
-            let plan = planner.plan(dialect::for_path("/v1/messages").unwrap(), &bytes).unwrap();
-            plan.report.tokens_after.unwrap_or_default()
-        };
-        requests.iter().map(tokens).max().unwrap()
-    };
-    let adaptive = json!({"type": "adaptive"});
-    let [free, bound] = ["claude-sonnet-5", "claude-opus-5-5"].map(|model| largest(model, &adaptive));
-    // Opus 5.5 reads at half the price of Sonnet 5, so its clearings pay later.
-    assert!(free < 120_000 && bound < 170_000, "{free}, {bound}");
-    let waiting = largest("claude-opus-5-5", &json!({"type": "enabled", "budget_tokens": 4096}));
-    assert!(waiting > 200_000, "{waiting}");
-}
