@@ -358,7 +358,9 @@ impl<'s, 'd> Search<'s, 'd> {
             let found: Vec<_> =
                 windows(&text.lines, ASKED_AGAIN).filter(|(_, window)| left_out.contains(window)).collect();
             has_some |= !found.is_empty();
-            found.into_iter().for_each(|(first, _)| text.forget(first..first + ASKED_AGAIN));
+            for (first, _) in found {
+                text.forget(first..first + ASKED_AGAIN);
+            }
         }
         has_some.then_some(without)
     }

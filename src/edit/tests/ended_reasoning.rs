@@ -111,7 +111,7 @@ proptest! {
             let start = turn_start(came);
             prop_assert_eq!(n_thoughts(&sent[start..]), n_thoughts(&came[start..]), "the running turn keeps its own");
             // What stays is a run to the end, which begins no earlier than before.
-            let [there, stays, stayed] = [came, &sent, &before].map(|messages| places(messages));
+            let [there, stays, stayed] = [came, &sent, &before].map(places);
             prop_assert_eq!(&stays, &there[n_left..]);
             prop_assert!(stayed.first() <= stays.first() || stays.is_empty());
             let is_pass = n_left > n_left_before || n_cleared(&sent) > n_cleared(&before);
