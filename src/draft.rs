@@ -134,8 +134,9 @@ pub struct Draft<'a> {
     barriers: OnceCell<Vec<UnitIndex>>,
     /// What becomes of reasoning that is bound to its prefix, and what has the upstream drop it.
     reasoning: ReasoningMode,
-    ended_turns: EndedTurns,
     drops: Option<Switch>,
+    /// What becomes of the reasoning of ended turns when results are cleared.
+    ended_turns: EndedTurns,
     /// The last model call before which what was sent is another now.
     prefix_changed: UnitIndex,
     /// The mark that is added to ask for the prompt cache.
@@ -144,7 +145,7 @@ pub struct Draft<'a> {
     of_model: OnceCell<Vec<UnitIndex>>,
     /// The units that entries with reasoning have left.
     stripped: BTreeSet<UnitIndex>,
-    /// The reasoning of ended turns that was left out.
+    /// The texts of the reasoning of ended turns that was left out.
     ended_reasoning: Vec<(Span, PayloadName)>,
     /// The rows that were dropped with their calls, by the first model call without them.
     dropped_rows: BTreeMap<UnitIndex, Vec<Row>>,
@@ -232,8 +233,8 @@ impl<'a> Draft<'a> {
             bound_turns: OnceCell::new(),
             barriers: OnceCell::new(),
             reasoning: ReasoningMode::Keep,
-            ended_turns: EndedTurns::Keep,
             drops: None,
+            ended_turns: EndedTurns::Keep,
             prefix_changed: UnitIndex::default(),
             cache_request: None,
             of_model: OnceCell::new(),

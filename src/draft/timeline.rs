@@ -76,24 +76,8 @@ impl Draft<'_> {
         new.find_map(|unit| self.speaker(unit)) == Some(Role::User)
     }
 
-    /// Where the user's turn begins in which a model call is: its first unit of the user, or the first of all in the first turn.
-    /// What the user says beside results begins no turn.
-    pub fn turn_start(&self, model_call: UnitIndex) -> UnitIndex {
-        let said = |unit: &UnitIndex| self.request.conversation.unit(*unit).and_then(|unit| self.speaker(unit));
-        let mut later = None;
-        for unit in UnitIndex::each(&(UnitIndex::default()..model_call)).rev() {
-            match (said(&unit), later) {
-                (Some(Role::Assistant), Some(user)) => return user,
-                (Some(Role::User), _) => later = Some(unit),
-                (Some(_), _) => later = None,
-                (None, _) => {}
-            }
-        }
-        UnitIndex::default()
-    }
-
-    /// The role of what the user, the model or a tool says; none of reminders and instructions.
-    fn speaker(&self, unit: &Unit) -> Option<Role> {
+    /// The role of a unit of the user, the model or a tool; none of reminders and instructions.
+    pub fn speaker(&self, unit: &Unit) -> Option<Role> {
         let ParsedRequest { dialect, body, .. } = self.request;
         let is_reminder = || {
             let texts = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();

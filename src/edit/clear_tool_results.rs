@@ -59,6 +59,7 @@ use crate::tokens::{models::MediaLimits, prices::PriceList};
 
 pub use self::settings::{AtLeast, Frontier, Inputs, Settings};
 
+mod ended_turns;
 mod media;
 mod reads;
 mod regrets;
@@ -317,11 +318,9 @@ impl ClearToolResults {
             return draft.skip_change(self.label(), None, why);
         }
         let (rules, rent) = self.rules(draft, limits);
-        let ClearedResults { cleared, too_little, passes, cold_at, regrets } =
+        let ClearedResults { cleared, reasoning_left, too_little, passes, cold_at, regrets } =
             Replay::new(self, draft, &rules, rent).run();
-        if let Some(last) = passes.last().filter(|_| draft.clears_ended_reasoning()) {
-            draft.leave_reasoning_out(draft.turn_start(last.model_call));
-        }
+        draft.leave_reasoning_out(reasoning_left);
         for pass in passes {
             match (self.settings.spares_nothing(), pass.is_remembered) {
                 (true, _) => draft.pass_made(SentFact::ClearedAll, pass.model_call),

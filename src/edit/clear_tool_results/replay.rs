@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
+use super::ended_turns::{EndedTurns, Reasoning};
 use super::reads::Reads;
 use super::regrets::RegretWatch;
 use super::rent::Rent;
@@ -44,9 +45,8 @@ pub(super) struct Replay<'r, 'd> {
     waiting: VecDeque<RowIndex>,
     /// File reads, where some of them are kept.
     reads: Option<Reads>,
-    /// The messages with reasoning, if that of ended turns leaves with a pass.
-    thoughts: VecDeque<Thought>,
-    clears_reasoning: bool,
+    /// The reasoning of ended turns, if it leaves with a pass.
+    ended_turns: Option<EndedTurns>,
     /// The results that may be cleared now and were not, because they free too little.
     ready: BTreeMap<RowIndex, Clearing>,
     /// How many tokens that would free.
@@ -68,6 +68,8 @@ pub(super) struct Replay<'r, 'd> {
 pub(super) struct ClearedResults {
     /// The units that are cleared.
     pub(super) cleared: Vec<(UnitIndex, Clearing)>,
+    /// The unit before which all reasoning leaves.
+    pub(super) reasoning_left: UnitIndex,
     /// Whether the last pass was not made because it would have freed too little.
     pub(super) too_little: bool,
     /// The passes that have cleared something.
@@ -76,14 +78,6 @@ pub(super) struct ClearedResults {
     pub(super) cold_at: Option<UnitIndex>,
     /// The calls that ask for something cleared.
     pub(super) regrets: Regrets,
-}
-
-/// A message with reasoning.
-#[derive(Clone, Copy, Debug)]
-struct Thought {
-    number: RowIndex,
-    unit: UnitIndex,
-    tokens: usize,
 }
 
 /// A pass that has cleared something.
@@ -130,8 +124,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             newest: KeepWindow::new(keep),
             waiting: VecDeque::new(),
             reads: Some(edit.settings.keep_reads).filter(|most| *most > 0).map(Reads::new),
-            thoughts: VecDeque::new(),
-            clears_reasoning: draft.clears_ended_reasoning(),
+            ended_turns: draft.clears_ended_reasoning().then(EndedTurns::default),
             ready: BTreeMap::new(),
             ready_frees: 0,
             cleared: Vec::new(),
@@ -179,19 +172,20 @@ impl<'r, 'd> Replay<'r, 'd> {
                 TimelineEvent::ModelCall(place) => self.model_call(place, n >= first_call),
             }
         }
-        let Self { tally, cleared, too_little, passes, cold_at, regrets, .. } = self;
+        let Self { tally, cleared, too_little, passes, cold_at, regrets, ended_turns, .. } = self;
         let unit = |number| tally.row(number).filter(|_| tally.is_here(number))?.unit;
         let cleared = cleared.into_iter().filter_map(|(number, clearing)| Some((unit(number)?, clearing)));
-        ClearedResults { cleared: cleared.collect(), too_little, passes, cold_at, regrets: regrets.found }
+        let reasoning_left = ended_turns.map(|turns| turns.left).unwrap_or_default();
+        let regrets = regrets.found;
+        ClearedResults { cleared: cleared.collect(), reasoning_left, too_little, passes, cold_at, regrets }
     }
 
     fn came(&mut self, number: RowIndex, row: &Row) {
         if row.role == Role::Assistant {
             self.read = Some(number);
-            let unit = row.unit.filter(|_| self.clears_reasoning);
-            let thought =
-                unit.and_then(|unit| Some(Thought { number, unit, tokens: self.draft.reasoning_tokens(unit)? }));
-            self.thoughts.extend(thought);
+        }
+        if let (Some(turns), Some(unit)) = (&mut self.ended_turns, row.unit) {
+            turns.came(self.draft, number, unit);
         }
         let counted = WindowItem { number, tokens: self.tally.tokens_of(number), is_here: true };
         if let Some(rent) = &mut self.rent {
@@ -357,7 +351,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.cleared.push((number, clearing));
         }
         if self.cleared.len() > n_cleared {
-            self.leave_reasoning_out(pass.model_call);
+            self.leave_reasoning_out();
             self.passes.push(pass);
         }
         if let Some(rent) = &mut self.rent {
@@ -365,18 +359,14 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
     }
 
-    /// Leaves out the reasoning of the turns that had ended at a model call.
-    fn leave_reasoning_out(&mut self, model_call: UnitIndex) {
-        if self.thoughts.is_empty() {
-            return;
-        }
-        let start = self.draft.turn_start(model_call);
-        let ended: Vec<_> = iter::from_fn(|| self.thoughts.pop_front_if(|thought| thought.unit < start)).collect();
-        let freed = ended.iter().map(|thought| thought.tokens).sum();
+    /// Leaves out the reasoning of the turns that have ended.
+    fn leave_reasoning_out(&mut self) {
+        let ended = self.ended_turns.as_mut().map(EndedTurns::leave).unwrap_or_default();
+        let freed = ended.iter().map(|reasoning| reasoning.tokens).sum();
         if let (Some(rent), Some(first)) = (&mut self.rent, ended.first()) {
             rent.breaks_at(first.number, freed);
         }
-        for Thought { number, tokens, .. } in ended {
+        for Reasoning { number, tokens, .. } in ended {
             self.tally.leave_reasoning_out(number, tokens);
             if let Some(rent) = &mut self.rent {
                 rent.clear(number, tokens);

@@ -20,8 +20,7 @@ const POLICY: &str = "policy.edits = ['patch_tool_calls', 'clear_tool_results']\
 
 const MODEL: &str = "claude-opus-4-6";
 
-/// What the user says in a turn, and the bytes of the results of its rounds. In `with_results` the user says something beside
-/// the first of them.
+/// A turn: the bytes of the results of its rounds, and whether the user adds a text to the first of them.
 #[derive(Clone, Debug)]
 struct Turn {
     results: Vec<usize>,

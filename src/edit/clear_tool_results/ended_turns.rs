@@ -1,0 +1,48 @@
+//! The reasoning that leaves with a pass: that of the turns that have ended by then.
+
+use std::{collections::VecDeque, iter};
+
+use crate::{
+    conversation::{Role, UnitIndex},
+    draft::{Draft, RowIndex},
+};
+
+/// The turns of a conversation as it grows, and their reasoning.
+#[derive(Debug, Default)]
+pub(super) struct EndedTurns {
+    /// The reasoning that has not left, in order.
+    waiting: VecDeque<Reasoning>,
+    /// The beginning of the running turn: the first message of the user after one of the model. A message of the user beside
+    /// tool results begins no turn.
+    running: UnitIndex,
+    last_speaker: Option<Role>,
+    /// The unit before which all reasoning has left.
+    pub(super) left: UnitIndex,
+}
+
+/// The reasoning of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reasoning {
+    pub(super) number: RowIndex,
+    unit: UnitIndex,
+    pub(super) tokens: usize,
+}
+
+impl EndedTurns {
+    /// A message came.
+    pub(super) fn came(&mut self, draft: &Draft<'_>, number: RowIndex, unit: UnitIndex) {
+        let Some(speaker) = draft.conversation().unit(unit).and_then(|unit| draft.speaker(unit)) else { return };
+        if speaker == Role::User && self.last_speaker == Some(Role::Assistant) {
+            self.running = unit;
+        }
+        self.last_speaker = Some(speaker);
+        let tokens = if speaker == Role::Assistant { draft.reasoning_tokens(unit) } else { None };
+        self.waiting.extend(tokens.map(|tokens| Reasoning { number, unit, tokens }));
+    }
+
+    /// Takes out the reasoning of the turns that have ended.
+    pub(super) fn leave(&mut self) -> Vec<Reasoning> {
+        self.left = self.running;
+        iter::from_fn(|| self.waiting.pop_front_if(|reasoning| reasoning.unit < self.left)).collect()
+    }
+}
