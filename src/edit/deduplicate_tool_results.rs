@@ -16,8 +16,8 @@
 //!
 //! # What it never touches
 //! Results of `exclude_tools`, recalls, results for programs, and texts that another edit has written. The read of a file after an
-//! edit of it that failed stays whole, and so does the result of a call that is made again after a result with pointers, and every
-//! later one of it. Lines of a file that one read of it has left out are never left out of another. An edit of the file ends that.
+//! edit of it that failed stays whole. If a call is made again after a result with pointers, its results stay whole from then on.
+//! Lines that were left out of one read of a file are not left out of another, until the file is edited.
 
 use std::{borrow::Cow, mem, ops::Range};
 

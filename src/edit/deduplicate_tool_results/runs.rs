@@ -80,11 +80,11 @@ const MAX_TEXTS: usize = 4 << 20;
 /// The fewest bytes that a pointer replaces.
 const LEAST_CUT: usize = 200;
 
-/// How many results before a read are checked for an edit that failed.
+/// How many results before a read are checked for edits of its file.
 const MAX_BACK: usize = 64;
 
 /// How many adjacent lines of a file that were left out of one read are not left out of another.
-const ASKED_AGAIN: usize = 3;
+const READ_AGAIN: usize = 3;
 
 /// A result or a message with calls, whose lines are compared.
 #[derive(Debug)]
@@ -120,24 +120,32 @@ struct Search<'s, 'd> {
     messages: &'s [Message],
     texts: Vec<Arc<[TextLines]>>,
     index: Index,
-    /// The calls and files of results with pointers.
+    /// The calls whose results have pointers, and those of them that were made again.
     calls: HashSet<Fingerprint>,
-    files: HashMap<String, LeftOut>,
-    /// The calls that have asked for such a result again.
-    whole: HashSet<Fingerprint>,
+    repeated_calls: HashSet<Fingerprint>,
+    /// The lines that pointers have left out of reads, by file.
+    left_out: HashMap<String, LeftOut>,
     /// The use that calls make of files, by their results.
     file_uses: HashMap<UnitIndex, CheckedUse>,
 }
 
-/// The lines of a file that pointers stand for.
+/// The lines of a file that were left out of reads.
 #[derive(Debug, Default)]
 struct LeftOut {
-    /// The results whose pointers have not been added to the windows, by message, with their runs.
-    new: Vec<(usize, Vec<Run>)>,
+    /// Those that are not among the windows yet.
+    new: Vec<LinesOf>,
     windows: HashSet<u64, BuildHasherDefault<FxHasher>>,
 }
 
-/// What has happened to a file since it was last read.
+/// Lines of a text of a message.
+#[derive(Clone, Debug)]
+struct LinesOf {
+    message: usize,
+    text: usize,
+    lines: Range<usize>,
+}
+
+/// The edits of a file since it was last read.
 #[derive(Clone, Copy, Debug, Default)]
 struct SinceRead {
     changed: bool,
@@ -244,8 +252,8 @@ impl<'s, 'd> Search<'s, 'd> {
             texts: messages.iter().map(|message| edit.texts(draft, message)).collect(),
             index: Index::default(),
             calls: HashSet::new(),
-            files: HashMap::new(),
-            whole: HashSet::new(),
+            repeated_calls: HashSet::new(),
+            left_out: HashMap::new(),
             file_uses: HashMap::new(),
         }
     }
@@ -272,14 +280,15 @@ impl<'s, 'd> Search<'s, 'd> {
 
     /// Notes the call and the file of a result with pointers, or the call that asks for it again.
     fn note(&mut self, n: usize, pointers: &Pointers) {
-        let Pointers { runs, call, file, asks_again, .. } = pointers.clone();
-        if asks_again {
-            self.whole.insert(call);
+        let Pointers { runs, call, file, asks_again, .. } = pointers;
+        if *asks_again {
+            self.repeated_calls.insert(*call);
             return;
         }
-        self.calls.insert(call);
+        self.calls.insert(*call);
         if let Some(file) = file {
-            self.files.entry(file).or_default().new.push((n, runs));
+            let lines = |run: &Run| LinesOf { message: n, text: run.text, lines: run.lines.clone() };
+            self.left_out.entry(file.clone()).or_default().new.extend(runs.iter().map(lines));
         }
     }
 
@@ -327,7 +336,7 @@ impl<'s, 'd> Search<'s, 'd> {
             _ => None,
         };
         let since = file.as_deref().map_or_else(SinceRead::default, |file| self.since_read(message.unit, file));
-        if self.whole.contains(&call) || since.failed {
+        if self.repeated_calls.contains(&call) || since.failed {
             return None;
         }
         let asks_again = !since.changed && self.calls.contains(&call);
@@ -343,23 +352,21 @@ impl<'s, 'd> Search<'s, 'd> {
 
     /// The texts of a read of a file without the lines that were left out of earlier reads; none if it has none of them.
     fn without_left_out(&mut self, file: &str, n: usize) -> Option<Vec<TextLines>> {
-        let Self { texts, files, .. } = self;
-        let LeftOut { new, windows: left_out } = files.get_mut(file)?;
-        for (message, runs) in new.drain(..) {
-            for run in runs {
-                let text = texts.get(message).and_then(|texts| texts.get(run.text));
-                let lines = text.and_then(|text| text.lines.get(run.lines)).unwrap_or_default();
-                left_out.extend(windows(lines, ASKED_AGAIN).map(|(_, window)| window));
-            }
+        let Self { texts, left_out, .. } = self;
+        let LeftOut { new, windows: left_out } = left_out.get_mut(file)?;
+        for LinesOf { message, text, lines } in new.drain(..) {
+            let text = texts.get(message).and_then(|texts| texts.get(text));
+            let lines = text.and_then(|text| text.lines.get(lines)).unwrap_or_default();
+            left_out.extend(windows(lines, READ_AGAIN).map(|(_, window)| window));
         }
         let mut without = texts.get(n)?.to_vec();
         let mut has_some = false;
         for text in &mut without {
             let found: Vec<_> =
-                windows(&text.lines, ASKED_AGAIN).filter(|(_, window)| left_out.contains(window)).collect();
+                windows(&text.lines, READ_AGAIN).filter(|(_, window)| left_out.contains(window)).collect();
             has_some |= !found.is_empty();
             for (first, _) in found {
-                text.forget(first..first + ASKED_AGAIN);
+                text.forget(first..first + READ_AGAIN);
             }
         }
         has_some.then_some(without)
@@ -404,7 +411,7 @@ impl<'s, 'd> Search<'s, 'd> {
         Some(Run { text: n, lines, cut, words })
     }
 
-    /// What has happened to a file since it was last read before this result.
+    /// The edits of a file since it was last read before this result.
     fn since_read(&mut self, unit: UnitIndex, file: &str) -> SinceRead {
         let is_result =
             |unit: &UnitIndex| self.draft.conversation().unit(*unit).is_some_and(|unit| unit.role == Role::Tool);
