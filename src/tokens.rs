@@ -215,7 +215,7 @@ impl Gauge {
         self.window
     }
 
-    /// What is known of the model's reasoning.
+    /// The properties of the model's reasoning.
     pub fn reasoning(&self) -> Reasoning {
         self.reasoning
     }

@@ -83,7 +83,7 @@ pub struct Model {
     pub encoding: Sourced<Encoding>,
     /// What the built-in table says that its tokens are billed as.
     pub token_factor: Factor,
-    /// What is known of its reasoning.
+    /// The properties of its reasoning.
     pub reasoning: Reasoning,
 }
 

@@ -38,13 +38,13 @@ struct Billed {
     factor: Factor,
 }
 
-/// What is known of the reasoning of a model.
+/// The properties of a model's reasoning.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Reasoning {
-    /// How many tenths of a byte of what only its maker can read are a token.
+    /// The tenths of a byte of sealed reasoning, which only its maker can read, that are billed as one token.
     pub sealed: usize,
-    /// Whether the model reads that of ended turns, it is billed, and it may be left out.
+    /// Whether reasoning of ended turns is read by the model, billed, and may be left out.
     pub ended_turns: bool,
 }
 
@@ -67,24 +67,17 @@ pub(super) static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(FIL
 
 /// Returns what the tokens of a model are billed as, given its bare name.
 pub(super) fn factor(bare: &str) -> Factor {
-    let name = names::canonical(bare);
-    let of = |name: &str| TABLES.billed.iter().find(|known| fits(&known.name, name));
-    let found = iter::successors(Some(name.as_str()), |name| names::without_vendor(name)).find_map(of);
-    found.map_or(Factor::ONE, |known| known.factor)
+    first(bare, &TABLES.billed, |known| &known.name).map_or(Factor::ONE, |known| known.factor)
 }
 
-/// What is known of the reasoning of a model, given its bare name.
+/// The properties of a model's reasoning, given its bare name.
 pub(super) fn reasoning(bare: &str) -> Reasoning {
-    let name = names::canonical(bare);
-    let of = |name: &str| TABLES.reasoning.iter().find(|known| fits(&known.name, name));
-    let found = iter::successors(Some(name.as_str()), |name| names::without_vendor(name)).find_map(of);
-    found.map_or_else(Reasoning::default, |known| known.reasoning)
+    first(bare, &TABLES.reasoning, |known| &known.name).map_or_else(Reasoning::default, |known| known.reasoning)
 }
 
-/// What is known of a model, given its bare name. A line about the model at one vendor wins over one about the model.
+/// The line of a model, given its bare name.
 pub(super) fn find(bare: &str) -> Option<&'static Known> {
-    let name = names::canonical(bare);
-    iter::successors(Some(name.as_str()), |name| names::without_vendor(name)).find_map(line)
+    first(bare, &TABLES.models, |known| &known.name)
 }
 
 /// Whether a model belongs to a family, given its bare name.
@@ -93,8 +86,11 @@ pub(super) fn is_family(bare: &str, family: &str) -> bool {
     iter::successors(Some(name.as_str()), |name| names::without_vendor(name)).any(|name| fits(family, name))
 }
 
-fn line(name: &str) -> Option<&'static Known> {
-    TABLES.models.iter().find(|known| fits(&known.name, name))
+/// The first line that fits a model. A line about the model at one vendor wins over one about the model.
+fn first<'t, T>(bare: &str, lines: &'t [T], name: fn(&T) -> &str) -> Option<&'t T> {
+    let canonical = names::canonical(bare);
+    let line = |model: &str| lines.iter().find(|line| fits(name(line), model));
+    iter::successors(Some(canonical.as_str()), |name| names::without_vendor(name)).find_map(line)
 }
 
 fn fits(pattern: &str, name: &str) -> bool {
