@@ -58,16 +58,7 @@ fn engine() -> (Engine, Arc<MemoryStore>) {
 }
 
 fn options(caller: Caller, mode: EditMode) -> EditOptions<'static> {
-    EditOptions {
-        caller,
-        upstream: "default",
-        mode,
-        when: SummaryTiming::Triggered,
-        origin: None,
-        has_expired: None,
-        strips_now: false,
-        in_place: None,
-    }
+    EditOptions { mode, ..EditOptions::new(caller, "default", SummaryTiming::Triggered) }
 }
 
 /// A text that is truncated by default.

@@ -50,19 +50,10 @@ impl Process {
     }
 
     async fn edit(&self, body: &Bytes, mode: EditMode, is_cold: bool) -> EditedBody {
-        let (caller, when) = (self.engine.caller(None), SummaryTiming::Triggered);
         let has_expired = |_: &Plan| is_cold;
         let has_expired = Some(&has_expired as &(dyn Fn(&Plan) -> bool + Sync));
-        let options = EditOptions {
-            caller,
-            upstream: "default",
-            mode,
-            when,
-            origin: None,
-            has_expired,
-            strips_now: false,
-            in_place: None,
-        };
+        let options = EditOptions::new(self.engine.caller(None), "default", SummaryTiming::Triggered);
+        let options = EditOptions { mode, has_expired, ..options };
         let chat = dialect::for_path("/v1/chat/completions").unwrap();
         self.engine.edit_body(&self.config, chat, body.clone(), options).await
     }

@@ -65,17 +65,8 @@ impl Process {
 
     /// Returns what is sent, and the factor that it was counted with.
     async fn edit(&self, body: &Bytes, mode: EditMode) -> (Bytes, Option<f64>) {
-        let (caller, when) = (self.engine.caller(None), SummaryTiming::Triggered);
-        let options = EditOptions {
-            caller,
-            upstream: "default",
-            mode,
-            when,
-            origin: None,
-            has_expired: None,
-            strips_now: false,
-            in_place: None,
-        };
+        let options = EditOptions::new(self.engine.caller(None), "default", SummaryTiming::Triggered);
+        let options = EditOptions { mode, ..options };
         let chat = dialect::for_path("/v1/chat/completions").unwrap();
         let edited = self.engine.edit_body(&self.config, chat, body.clone(), options).await;
         (edited.body.concat().into(), edited.basis.counted.map(|counted| counted.factor.ratio()))
