@@ -20,7 +20,7 @@ use crate::engine::summarizer::Endpoints;
 use crate::payload::Keys;
 use crate::platform::SignalAction;
 use crate::platform::process::ProxySignals;
-use crate::proxy::door::DoorRules;
+use crate::proxy::compress::CompressRules;
 use crate::proxy::second_try::RescuePolicy;
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};
 use crate::server::DrainOutcome;
@@ -248,7 +248,7 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
     let destination = |upstream, rules: Arc<EngineConfig>| Destination {
         upstream,
         rescue: rescue_policy(config, &rules),
-        door: config.compress.enabled.then(|| DoorRules::new(&rules, config.recall.auth)),
+        compress: config.compress.enabled.then(|| CompressRules::new(&rules, config.recall.auth)),
         rules,
         windows: WindowDiscovery::new(&config.tokens),
         lacks_compaction: AtomicBool::new(false),

@@ -31,7 +31,7 @@ use crate::handler;
 use crate::payload::Keys;
 use crate::planner::{Offload, Planner};
 use crate::platform::files::{HOME, NO_STATE_FOLDER};
-use crate::proxy::{HandleAccess, door, fair_shares, responses, second_try};
+use crate::proxy::{HandleAccess, compress, fair_shares, responses, second_try};
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
 use crate::tokens::{Meter, models, prices};
@@ -162,8 +162,8 @@ pub struct Config {
     pub inspect: inspect::Settings,
     /// A second try of a request that the upstream refuses, before the client sees anything. There is never a third.
     pub second_try: second_try::Settings,
-    /// The door for gateways that call a compressor, such as `LiteLLM` and Kong.
-    pub compress: door::Settings,
+    /// `/v1/compress` and `/v1/retrieve` for gateways that call a compressor, such as `LiteLLM` and Kong.
+    pub compress: compress::Settings,
     /// What concerns OpenAI Responses alone.
     pub responses: responses::Settings,
     /// How tokens are counted, and where the context windows of models come from.

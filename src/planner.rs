@@ -95,8 +95,8 @@ pub struct PlanSettings {
 pub struct Settings {
     /// The edits that run, in this order, each at most once. An edit that is not listed is off.
     pub edits: Vec<EditName>,
-    /// What `clear_tool_results` aims at: its `trigger`, `keep` and `keep_reads` where they are not set. The
-    /// documentation of policies has the figures.
+    /// Where they are not set, it sets `trigger`, `keep` and `keep_reads` of `clear_tool_results`, whether
+    /// `deduplicate_tool_results` makes pointers, and `reasoning.ended_turns`. The documentation of policies has the figures.
     pub goal: Goal,
     /// Forms that are applied to every request, after all edits. `"arguments"`: arguments of a call that are not a JSON
     /// object become `{}` and are stored. `"filled"`: an empty text becomes `(empty)`. `"leading_system"`: instructions after
@@ -225,8 +225,8 @@ impl PlanSettings {
         settings
     }
 
-    /// The same settings, for a part of a conversation whose texts alone may change: what is taken out is read `via` that way,
-    /// which each new text names.
+    /// The same settings for edits of texts alone, in a part of a conversation. Each new text says how to read the original
+    /// `via` that way.
     #[must_use]
     pub fn in_place(&self, via: Via) -> Self {
         let mut settings = self.clone();

@@ -33,10 +33,10 @@ mod authorization;
 pub(crate) mod cache_ledger;
 mod callers_seen;
 mod compaction;
+pub mod compress;
 mod control;
 mod counting;
 mod destinations;
-pub mod door;
 mod edit_events;
 mod exchange;
 mod fail_open;
@@ -68,8 +68,8 @@ use authorization::WrongTokens;
 use cache_ledger::CacheLedger;
 use callers_seen::CallersSeen;
 use compaction::CompactionTurn;
+use compress::GatewayRequest;
 pub use destinations::{Destination, Destinations};
-use door::DoorPath;
 use edit_events::EditEvents;
 pub use exchange::Exchange;
 use exchange::{Accounting, BillingContext, OverheadTimer, RequestId, RequestIds};
@@ -151,7 +151,7 @@ enum Route {
     /// To abridge itself, to reload the settings.
     Reload,
     /// To abridge itself, from a gateway.
-    Gateway(DoorPath),
+    Gateway(GatewayRequest),
     /// To abridge itself, to be rewritten.
     Rewrite,
     /// To abridge itself, for a manual summary.
@@ -240,7 +240,7 @@ impl Proxy {
             return Box::pin(self.refuse(error, &request, connection)).await.map(full_body);
         }
         if is_gateway {
-            door::place_token(&mut request);
+            compress::place_token(&mut request);
         }
         let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
         let known = Self::identify(&live, &mut request, connection);

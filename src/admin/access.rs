@@ -230,7 +230,7 @@ impl Access {
         }
     }
 
-    /// Checks a request of a gateway for the door of `[compress]`. Other machines are served if their clients are known.
+    /// Checks a gateway's request, which `[compress]` serves. Other machines are served if their clients are known.
     pub fn check_gateway<B>(
         &self,
         request: &Request<B>,

@@ -198,8 +198,6 @@ impl ConfigErrorKind {
     }
 }
 
-// === impl SourceLocation ===
-
 // === helpers ===
 
 fn type_name(found: &Unexpected<'_>) -> &'static str {

@@ -4,7 +4,7 @@
 
 use super::{CONTENT_LEN, Caller, HASH_LEN, Keys, PayloadKey};
 
-/// What precedes a hash in a text.
+/// The word before a hash in a text.
 pub const HASH_MARK: &str = "hash=";
 
 /// The hashes in a text, in order: its words of 24 lower-case hexadecimal digits after [`HASH_MARK`].

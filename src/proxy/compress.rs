@@ -1,9 +1,9 @@
-//! The door for gateways that call a compressor: `POST {prefix}/v1/compress` shortens texts of messages in place, and
-//! `GET {prefix}/v1/retrieve/{hash}` gives the originals back.
+//! Serves gateways that call a compressor: `POST {prefix}/v1/compress` shortens texts of messages in place, and
+//! `GET {prefix}/v1/retrieve/{hash}` returns the originals.
 //!
-//! A gateway may send a part of a conversation, so rows without their calls are data: as many rows come back as were sent, in
-//! their order. Only `truncate_tool_results` and `clear_tool_results` act. What fails here answers 200 with the messages as
-//! they came.
+//! A gateway may send a part of a conversation, so results without their calls are data. The answer has as many rows as the
+//! request, in the same order. Only `truncate_tool_results` and `clear_tool_results` run. If editing fails, the answer is 200
+//! with the messages of the request.
 
 use std::sync::Arc;
 
@@ -18,12 +18,11 @@ use super::fair_shares::Admission;
 use super::headers::{self, ControlHeader};
 use super::request::ReadRequest;
 use super::respond::ProxyError;
-use super::{Destination, Proxy, ResponseBody, full_body};
+use super::{Proxy, ResponseBody, full_body};
 use crate::admin::Requester;
 use crate::body::{ClientBody, Limits};
 use crate::dialect::{self, AnswerEnd};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
-use crate::payload::Caller;
 use crate::planner::SummaryTiming;
 use crate::recall::{Auth, Via};
 use crate::relay::Observe;
@@ -32,10 +31,10 @@ use crate::tasks::run_blocking;
 use crate::upstream::UpstreamName;
 
 mod answer;
-mod ask;
+mod request;
 
 use answer::{Outcome, Rows};
-use ask::{Ask, Mode, RetrieveAsk};
+use request::{CompressRequest, Readback, RetrieveRequest};
 
 /// `[compress]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -50,19 +49,19 @@ pub struct Settings {
     pub prefix: String,
 }
 
-/// The edits of the door for one upstream's requests.
+/// The edits of gateways' requests, under the settings of one upstream.
 #[derive(Debug)]
-pub struct DoorRules {
-    /// What is taken out is read by its hash.
+pub struct CompressRules {
+    /// For gateways that read originals by hash.
     by_hash: Arc<EngineConfig>,
-    /// What is taken out is read as the settings say; `None` if that needs tools of the request or its credential.
+    /// For agents that read originals as the settings say; `None` if that needs tools of the request or its credential.
     by_settings: Option<Arc<EngineConfig>>,
-    /// What a proxied request would have repaired.
+    /// Finds the repairs that a proxied request would get.
     repairs: Arc<EngineConfig>,
 }
 
 /// A request of a gateway.
-pub(super) enum DoorPath {
+pub(super) enum GatewayRequest {
     Compress,
     /// The original with this hash, or with the one that the body names.
     Retrieve(Option<String>),
@@ -75,30 +74,30 @@ const BYPASS: HeaderName = HeaderName::from_static("x-headroom-bypass");
 /// The key of a gateway, where `authorization` has none.
 const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-headroom-proxy-token");
 
-/// How this door is called where upstreams are named.
+/// The name of the upstream in the history, the log and metrics.
 const NAME: &str = "compress";
 
 /// The most bytes of a request for an original.
-const MAX_RETRIEVE_ASK: usize = 4 << 10;
+const MAX_RETRIEVE_REQUEST: usize = 4 << 10;
 
 // === impl Settings ===
 
 impl Settings {
-    /// The request that this is; `None` if the door does not serve it.
-    pub(super) fn path<B>(&self, request: &Request<B>) -> Option<DoorPath> {
+    /// The gateway's request; `None` if it is another one.
+    pub(super) fn path<B>(&self, request: &Request<B>) -> Option<GatewayRequest> {
         let path = request.uri().path().strip_prefix(&self.prefix).filter(|_| self.enabled)?;
         match (request.method().as_str(), path) {
-            ("POST", "/v1/compress") => Some(DoorPath::Compress),
-            ("POST", "/v1/retrieve") => Some(DoorPath::Retrieve(None)),
-            ("GET", _) => Some(DoorPath::Retrieve(Some(path.strip_prefix("/v1/retrieve/")?.to_owned()))),
+            ("POST", "/v1/compress") => Some(GatewayRequest::Compress),
+            ("POST", "/v1/retrieve") => Some(GatewayRequest::Retrieve(None)),
+            ("GET", _) => Some(GatewayRequest::Retrieve(Some(path.strip_prefix("/v1/retrieve/")?.to_owned()))),
             _ => None,
         }
     }
 }
 
-// === impl DoorRules ===
+// === impl CompressRules ===
 
-impl DoorRules {
+impl CompressRules {
     /// The rules for the requests that `rules` are for.
     pub fn new(rules: &EngineConfig, auth: Auth) -> Self {
         let settings = &rules.planner.settings;
@@ -123,12 +122,12 @@ impl Proxy {
     /// Serves a request of a gateway.
     pub(super) async fn serve_gateway(
         &self,
-        path: DoorPath,
+        path: GatewayRequest,
         request: Request<ClientBody>,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         match path {
-            DoorPath::Compress => self.compress(request).await.map(|answer| answer.map(full_body)),
-            DoorPath::Retrieve(hash) => self.retrieve(hash, request).await.map(|answer| answer.map(full_body)),
+            GatewayRequest::Compress => self.compress(request).await.map(|answer| answer.map(full_body)),
+            GatewayRequest::Retrieve(hash) => self.retrieve(hash, request).await.map(|answer| answer.map(full_body)),
         }
     }
 
@@ -138,19 +137,24 @@ impl Proxy {
         let read = self.receive(&live, dialect::default(), request).await?;
         let ReadRequest { id, mut parts, text, destination, target, dry_run, permit, timer, .. } = read;
         let text = text.ok_or(ProxyError::BadEncoding)?;
-        let asked = text.clone();
-        let asked = run_blocking(move || Ask::read(&asked)).await.unwrap_or_else(|_| Err("it cannot be read".into()));
-        let ask = asked.map_err(ProxyError::BadAsk)?;
-        let caller = self.engine.caller(Some(&tenant(&parts.headers, ask.session.as_deref())));
-        let (outcome, edited) = self.shortened(&ask, &parts.headers, (destination, caller, dry_run), &text).await;
+        let body = text.clone();
+        let request = run_blocking(move || CompressRequest::read(&body)).await;
+        let request =
+            request.unwrap_or_else(|_| Err("it cannot be read".into())).map_err(ProxyError::InvalidRequest)?;
+        let caller = self.engine.caller(Some(&tenant(&parts.headers, request.session.as_deref())));
+        let mode = if dry_run { EditMode::DryRun } else { EditMode::Apply };
+        let upstream = destination.upstream.name().as_str();
+        let options = EditOptions { mode, ..EditOptions::new(caller, upstream, SummaryTiming::Triggered) };
+        let rules = destination.compress.as_ref().filter(|_| !is_bypassed(&parts.headers));
+        let (outcome, edited) = self.shortened(&request, rules, options, &text).await;
 
         let cache = self.accounting.prefixes.cache_scope(&target, caller);
         let mut exchange = self.exchange(id, permit, timer);
-        exchange.set_conversation(ask.dialect, parts.uri.path(), text.len(), true, cache);
+        exchange.set_conversation(request.dialect, parts.uri.path(), text.len(), true, cache);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
         exchange.billing = Some(BillingContext::new(&destination.rules, &parts.headers));
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
-        exchange.pending_inspection = self.inspector.capture(live.inspect.keep, ask.dialect, &text, &edited);
+        exchange.pending_inspection = self.inspector.capture(live.inspect.keep, request.dialect, &text, &edited);
         exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
         // The edited body, the answer, and the text of its rows are held at a time.
         let lease = self.limits.budget.lease(3 * text.len()).ok_or(ProxyError::TooManyBytes)?;
@@ -158,10 +162,11 @@ impl Proxy {
         let report = edited.report.clone();
         let body = edited.body.clone();
         let written = run_blocking(move || {
-            let rows = Rows { sent: &text, edited: &body.concat(), is_input: ask.is_input };
+            let rows = Rows { sent: &text, edited: &body.concat(), is_input: request.is_input };
             answer::write(&rows, report.as_ref(), &outcome, &request_id)
         });
-        let written = written.await.ok().flatten().ok_or(ProxyError::BadAsk("its messages cannot be read".into()))?;
+        let written =
+            written.await.ok().flatten().ok_or(ProxyError::InvalidRequest("its messages cannot be read".into()))?;
         exchange.set_edited(edited, dry_run);
         exchange.mark_sent(&UpstreamName::of_a_route(NAME));
         let mut response = json(StatusCode::OK, lease.hold(written));
@@ -170,39 +175,33 @@ impl Proxy {
         Ok(response)
     }
 
-    /// Has the texts shortened, unless there is a reason not to.
+    /// Shortens the texts, unless there is a reason not to.
     async fn shortened(
         &self,
-        ask: &Ask,
-        headers: &HeaderMap,
-        (destination, caller, dry_run): (&Destination, Caller, bool),
+        request: &CompressRequest,
+        rules: Option<&CompressRules>,
+        options: EditOptions<'_>,
         text: &IndexedBody,
     ) -> (Outcome, EditedBody) {
         let untouched = || EditedBody::untouched(Bytes::clone(text));
-        let is_bypassed = headers.get(BYPASS).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
-            || ControlHeader::from_headers(headers) == ControlHeader::Off;
-        let Some(door) = destination.door.as_ref().filter(|_| !is_bypassed) else {
-            return (Outcome::skipped("bypass"), untouched());
-        };
-        let rules = match ask.mode {
-            Mode::ByHash => Some(&door.by_hash),
-            Mode::Other => door.by_settings.as_ref(),
-        };
-        if ask.n_rows == 0 {
+        let Some(rules) = rules else { return (Outcome::skipped("bypass"), untouched()) };
+        if request.n_rows == 0 {
             return (Outcome::default(), untouched());
         }
-        let Some(rules) = rules else { return (Outcome::skipped("no_way_to_read_back"), untouched()) };
+        let in_place = match request.readback {
+            Readback::ByHash => Some(&rules.by_hash),
+            Readback::BySettings => rules.by_settings.as_ref(),
+        };
+        let Some(in_place) = in_place else { return (Outcome::skipped("no_way_to_read_back"), untouched()) };
         if self.engine.store().is_none() {
             return (Outcome::skipped("no_store"), untouched());
         }
-        let mode = if dry_run { EditMode::DryRun } else { EditMode::Apply };
-        let upstream = destination.upstream.name().as_str();
-        let asked = EditOptions { mode, ..EditOptions::new(caller, upstream, SummaryTiming::Triggered) };
-        let in_place = EditOptions { in_place: Some(ask.n_frozen), ..asked };
-        let edited = self.engine.edit_body(rules, ask.dialect, text.clone(), in_place).await;
+        let dry_run = options.mode == EditMode::DryRun;
+        let repairs = EditOptions { mode: EditMode::DryRun, ..options };
+        let options = EditOptions { in_place: Some(request.n_frozen), ..options };
+        let edited = self.engine.edit_body(in_place, request.dialect, text.clone(), options).await;
         self.count_failure(&edited);
-        let repairs = EditOptions { mode: EditMode::DryRun, ..asked };
-        let repairs = self.engine.edit_body(&door.repairs, ask.dialect, text.clone(), repairs).await;
+        let repairs = self.engine.edit_body(&rules.repairs, request.dialect, text.clone(), repairs).await;
         let repairs = repairs.report.map(|report| report.changes).unwrap_or_default();
         let skipped = match (&edited.parse_error, &edited.error) {
             (Some(_), _) => Some("not_understood"),
@@ -213,29 +212,29 @@ impl Proxy {
         (Outcome { skipped, repairs }, edited)
     }
 
-    /// Answers with the original that a hash stands for.
+    /// Answers with the original of a hash.
     async fn retrieve(
         &self,
         hash: Option<String>,
         request: Request<ClientBody>,
     ) -> Result<Response<Full<Bytes>>, ProxyError> {
         let (parts, body) = request.into_parts();
-        let ask = if let Some(hash) = hash {
-            RetrieveAsk::of_query(hash, parts.uri.query().unwrap_or_default())
+        let request = if let Some(hash) = hash {
+            RetrieveRequest::of_query(hash, parts.uri.query().unwrap_or_default())
         } else {
             let (Admission { permit: _until_read, limits }, body) = self.admit(&parts.headers, body)?;
-            let limits = Limits { max_body: MAX_RETRIEVE_ASK, ..limits };
-            let asked = crate::body::read_watched(body, &limits, |_| {}).await;
-            let asked = asked.map_err(|_| ProxyError::BadAsk("it is too long or broken".into()))?;
-            serde_json::from_slice(&asked).map_err(|error| ProxyError::BadAsk(error.to_string()))?
+            let limits = Limits { max_body: MAX_RETRIEVE_REQUEST, ..limits };
+            let read = crate::body::read_watched(body, &limits, |_| {}).await;
+            let read = read.map_err(|_| ProxyError::InvalidRequest("it is too long or broken".into()))?;
+            serde_json::from_slice(&read).map_err(|error| ProxyError::InvalidRequest(error.to_string()))?
         };
-        let credential = tenant(&parts.headers, ask.session_id.as_deref());
+        let credential = tenant(&parts.headers, request.session_id.as_deref());
         let requester = Requester::caller(self.engine.keys(), &credential);
-        let found = self.recalls.by_hash(&ask.hash, self.engine.store(), requester).await;
+        let found = self.recalls.by_hash(&request.hash, self.engine.store(), requester).await;
         let (head, mut body) = found.into_parts();
         // It is one piece.
         let content = body.frame().await.and_then(|frame| frame.ok()?.into_data().ok()).unwrap_or_default();
-        let written = answer::original(&ask.hash, head.status, &head.headers, &content);
+        let written = answer::original(&request.hash, head.status, &head.headers, &content);
         let lease = self.limits.budget.lease(written.1.len()).ok_or(ProxyError::TooManyBytes)?;
         let mut response = json(written.0, lease.hold(written.1));
         if let Some(seconds) = head.headers.get(http::header::RETRY_AFTER) {
@@ -245,7 +244,13 @@ impl Proxy {
     }
 }
 
-/// Has Kong's key stand where those of other gateways do.
+/// Whether a gateway asks for its messages as they are.
+fn is_bypassed(headers: &HeaderMap) -> bool {
+    headers.get(BYPASS).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
+        || ControlHeader::from_headers(headers) == ControlHeader::Off
+}
+
+/// Moves Kong's key to `authorization`, which other gateways use.
 pub(super) fn place_token<B>(request: &mut Request<B>) {
     let headers = request.headers_mut();
     if let Some(token) = headers.remove(PROXY_TOKEN).filter(|_| !headers.contains_key(AUTHORIZATION)) {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use http::HeaderMap;
 
 use super::WindowDiscovery;
-use super::door::DoorRules;
+use super::compress::CompressRules;
 use super::second_try::RescuePolicy;
 use crate::dialect::Dialect;
 use crate::engine::EngineConfig;
@@ -30,7 +30,7 @@ pub struct Destination {
     /// How requests that the upstream refuses are sent once more; `None` if `[second_try]` is off.
     pub rescue: Option<RescuePolicy>,
     /// How messages of gateways are edited; `None` if `[compress]` is off.
-    pub door: Option<DoorRules>,
+    pub compress: Option<CompressRules>,
     /// Whether it has been found out that the upstream answers no requests for a compaction.
     pub lacks_compaction: AtomicBool,
 }

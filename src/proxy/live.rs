@@ -1,6 +1,6 @@
 //! The configuration that a reload can replace while the proxy runs.
 
-use super::{Destinations, door, responses};
+use super::{Destinations, compress, responses};
 use crate::admin::access::Access;
 use crate::admin::clients::Clients;
 use crate::{inspect, recall};
@@ -19,7 +19,7 @@ pub struct LiveConfig {
     /// What becomes of websockets that would carry conversations.
     pub responses: responses::Settings,
     /// Whether gateways are served, and where.
-    pub compress: door::Settings,
+    pub compress: compress::Settings,
     /// How many edited requests keep their messages for inspection.
     pub inspect: inspect::Settings,
     /// Whether edits are reported but not made.

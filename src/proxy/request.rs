@@ -59,7 +59,7 @@ pub(super) struct EditedRequest<'l> {
 pub(super) enum Purpose {
     /// The model takes a turn.
     Turn,
-    /// The edited body is answered. What it takes out is stored; no model is called.
+    /// The edited body is the answer. Originals are stored; no model is called.
     Rewrite,
     /// Its tokens are counted. Nothing is stored and no summary is made, as in a dry run, but the edited body is sent.
     Count,

@@ -73,7 +73,7 @@ pub(super) enum ProxyError {
     BadTransfer,
     /// The body is not a request of a gateway.
     #[error("the request body is not a request: {0}")]
-    BadAsk(String),
+    InvalidRequest(String),
     /// The content coding of a body to summarise is unsupported or broken.
     #[error("the content-encoding of the request body cannot be decoded")]
     BadEncoding,
@@ -118,7 +118,7 @@ impl ProxyError {
             Self::UnknownClient => (StatusCode::UNAUTHORIZED, "unknown_client"),
             Self::BadTransfer => (StatusCode::BAD_REQUEST, "bad_transfer_encoding"),
             Self::BadEncoding => (StatusCode::BAD_REQUEST, "bad_encoding"),
-            Self::BadAsk(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
+            Self::InvalidRequest(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
             Self::NotUnderstood(_) => (StatusCode::BAD_REQUEST, "not_understood"),
             Self::NoSummary(Disabled | NoStore) => (StatusCode::BAD_REQUEST, "summarize_off"),
             Self::NoSummary(_) => (StatusCode::BAD_GATEWAY, "not_summarized"),
@@ -173,7 +173,7 @@ impl ProxyError {
             }
             Self::Page(refused) => refused.to_string(),
             Self::NotUnderstood(error) => format!("the request body is not a conversation that can be read: {error}"),
-            Self::BadAsk(_) => self.to_string(),
+            Self::InvalidRequest(_) => self.to_string(),
             Self::NoSummary(none) => none.to_string(),
             Self::NotCompacted(none) => format!(
                 "the conversation was not compacted: {none}; go on without, or set [responses] compact = \"pass\" in the settings to ask the upstream"

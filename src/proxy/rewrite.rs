@@ -45,7 +45,7 @@ impl Proxy {
         let behind = request.uri().path().strip_prefix(REWRITE).unwrap_or_default().to_owned();
         let path = if behind.is_empty() { dialect::default().path() } else { &behind };
         let dialect = dialect::for_path(path).unwrap_or(dialect::default());
-        *request.uri_mut() = path.parse().map_err(|_| ProxyError::BadAsk("its path is not a path".into()))?;
+        *request.uri_mut() = path.parse().map_err(|_| ProxyError::InvalidRequest("its path is not a path".into()))?;
         let headers = request.headers_mut();
         headers.remove(AUTHORIZATION);
         if let Some(authorization) = headers.remove(CLIENT_AUTHORIZATION) {

@@ -1,4 +1,4 @@
-//! The door for gateways: `POST /v1/compress` and `/v1/retrieve`.
+//! Gateways call `POST /v1/compress` and `/v1/retrieve`.
 #![expect(clippy::disallowed_types, reason = "what gateways say, made and read here")]
 
 use std::collections::BTreeSet;

@@ -19,7 +19,7 @@ mod cancellation; // a client that disconnects cancels the upstream request
 mod chaos; // everything misbehaves together
 mod cold_passes; // passes behind a pause in which the prompt cache has expired
 mod compaction; // conversations that clients ask to have compacted
-mod compress; // the door for gateways
+mod compress; // gateways
 mod config; // settings, and the commands that need no upstream
 mod damage; // a store that is damaged, in use, or cannot be made
 mod demo; // `abridge demo`

@@ -1,4 +1,4 @@
-//! What a gateway is answered.
+//! The answers to gateways.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::ask::{Body, rows_of};
+use super::request::{Body, rows_of};
 use crate::payload::hashes_in;
 use crate::plan::{Change, Report};
 
 /// Where nothing counts tokens, so many bytes are one.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// What became of a request, besides its messages.
+/// The result of a request, besides its messages.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Why the messages come back as they came.
+    /// Why the messages were not edited.
     pub(super) skipped: Option<&'static str>,
-    /// What a proxied request would have repaired.
+    /// The repairs that a proxied request would get.
     pub(super) repairs: Vec<Change>,
 }
 
@@ -45,12 +45,12 @@ struct Answer<'a> {
     compression_skipped: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     skip_reason: Option<&'a str>,
-    abridge: Told<'a>,
+    abridge: Details<'a>,
 }
 
-/// What the field `abridge` says.
+/// The field `abridge`.
 #[derive(Serialize)]
-struct Told<'a> {
+struct Details<'a> {
     request_id: &'a str,
     report: Option<&'a Report>,
     repairs: &'a [Change],
@@ -114,7 +114,7 @@ pub(super) fn write(
         ccr_hashes: hashes_in(messages.get()).collect(),
         compression_skipped: outcome.skipped.is_some(),
         skip_reason: outcome.skipped,
-        abridge: Told { request_id, report, repairs: &outcome.repairs },
+        abridge: Details { request_id, report, repairs: &outcome.repairs },
     };
     serde_json::to_vec(&answer).ok()
 }

@@ -1,4 +1,4 @@
-//! What a gateway asks for.
+//! The requests of gateways.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -9,14 +9,14 @@ use crate::dialect::{self, Dialect};
 /// The most characters of a session's name.
 const MAX_SESSION: usize = 256;
 
-/// Modes that are known and that nothing of ours corresponds to.
+/// Modes of other compressors, for which the settings decide.
 const OTHER_MODES: [&str; 2] = ["lossy_inline", "lossless_then_lossy"];
 
-/// What is to be shortened, and how.
+/// A request to shorten messages.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct CompressRequest {
     pub(super) dialect: &'static dyn Dialect,
-    pub(super) mode: Mode,
+    pub(super) readback: Readback,
     pub(super) session: Option<String>,
     /// So many rows at the beginning stay as they are.
     pub(super) n_frozen: usize,
@@ -25,27 +25,27 @@ pub(super) struct Ask {
     pub(super) is_input: bool,
 }
 
-/// How what is taken out is read.
+/// How the model reads originals.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Mode {
+pub(super) enum Readback {
     /// By its hash, with the tool that the gateway adds.
     ByHash,
-    /// Not by the gateway.
-    Other,
+    /// As the settings say, without the gateway.
+    BySettings,
 }
 
-/// The body, as far as it is not left to the dialect.
+/// The fields of the body that no dialect reads, and its messages as they are written.
 #[derive(Debug, Deserialize)]
 pub(super) struct Body<'b> {
     #[serde(borrow)]
     pub(super) messages: Option<&'b RawValue>,
     #[serde(borrow)]
     pub(super) input: Option<&'b RawValue>,
-    config: Option<Wishes>,
+    config: Option<RequestConfig>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Wishes {
+struct RequestConfig {
     mode: Option<String>,
     session_id: Option<String>,
     frozen_message_count: Option<usize>,
@@ -53,24 +53,24 @@ struct Wishes {
 
 /// A request for an original.
 #[derive(Debug, Deserialize)]
-pub(super) struct RetrieveAsk {
+pub(super) struct RetrieveRequest {
     pub(super) hash: String,
     pub(super) session_id: Option<String>,
 }
 
-impl Ask {
+impl CompressRequest {
     /// Reads a body; the error says why it is not a request.
     pub(super) fn read(body: &[u8]) -> Result<Self, String> {
         let read: Body<'_> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-        let Wishes { mode, session_id, frozen_message_count } = read.config.unwrap_or_default();
+        let RequestConfig { mode, session_id, frozen_message_count } = read.config.unwrap_or_default();
         let is_input = read.messages.is_none();
         let rows = read.messages.or(read.input).ok_or("`messages` is missing")?;
         // The `input` of Responses may be one text.
         let n_rows = if is_input && rows.get().starts_with('"') { 0 } else { rows_of(rows)?.len() };
-        let mode = match mode.as_deref() {
-            Some("ccr") => Mode::ByHash,
-            None => Mode::Other,
-            Some(mode) if OTHER_MODES.contains(&mode) => Mode::Other,
+        let readback = match mode.as_deref() {
+            Some("ccr") => Readback::ByHash,
+            None => Readback::BySettings,
+            Some(mode) if OTHER_MODES.contains(&mode) => Readback::BySettings,
             Some(_) => return Err("`config.mode` is not known; leave it out, or ask for \"ccr\"".to_owned()),
         };
         if session_id.as_ref().is_some_and(|session| session.chars().count() > MAX_SESSION) {
@@ -78,7 +78,7 @@ impl Ask {
         }
         Ok(Self {
             dialect: dialect::of_body(body),
-            mode,
+            readback,
             session: session_id.filter(|session| !session.is_empty()),
             n_frozen: frozen_message_count.unwrap_or_default(),
             n_rows,
@@ -87,7 +87,7 @@ impl Ask {
     }
 }
 
-impl RetrieveAsk {
+impl RetrieveRequest {
     /// The request for this hash with a query, in which the session may be.
     pub(super) fn of_query(hash: String, query: &str) -> Self {
         let session = query.split('&').find_map(|part| part.strip_prefix("session_id="));
