@@ -77,6 +77,8 @@ pub struct TranscriptSelection {
     pub limit: Option<usize>,
     /// The model for transcripts that name none.
     pub model: Option<String>,
+    /// Whether all of the prompt cache expires after five minutes, also where an hour was asked for.
+    pub five_minute_caches: bool,
 }
 
 /// What all policies are compared under.

@@ -177,7 +177,7 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
         candidate("sticky", STICKY)?,
         candidate("at once", AT_ONCE)?,
     ];
-    let choice = TranscriptSelection { paths: vec![folder], limit: Some(10), model: None };
+    let choice = TranscriptSelection { paths: vec![folder], limit: Some(10), ..TranscriptSelection::default() };
     let simulation = Simulation::run(&choice, &candidates, &Conditions::default());
     let mut wrong = Vec::new();
     let mut totals = [0; 4];

@@ -54,6 +54,9 @@ pub struct Args {
     /// The price of a token written to the prompt cache, in uncached input tokens [default: 1.0]
     #[arg(long, value_name = "PRICE")]
     cache_write: Option<Price>,
+    /// Count every prompt cache as one of five minutes, also where a session asked for an hour
+    #[arg(long)]
+    five_minute_caches: bool,
     /// The length of the text that replaces a summary, in tokens; with --upstream, the upstream makes the summaries
     #[arg(long, value_name = "TOKENS", default_value = "1500")]
     summary_tokens: usize,
@@ -108,7 +111,8 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         print_warning("found no sessions of Claude Code, Codex, pi, Gemini CLI or Cline; name files or a folder");
         return Ok(Exit::NoInput);
     }
-    let selection = TranscriptSelection { paths, limit: args.limit, model: args.model };
+    let Args { limit, model, five_minute_caches, .. } = args;
+    let selection = TranscriptSelection { paths, limit, model, five_minute_caches };
     let usual = Prices::default();
     let prices = Prices {
         cache_read: args.cache_read.unwrap_or(usual.cache_read),

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::sessions::{Agent, CLINE_FILE, IsElsewhere, Session};
+use super::sessions::{Agent, CLINE_FILE, IsElsewhere, Session, usage};
 use super::{Transcript, TranscriptError, UnreadableFile};
 use crate::dialect;
 
@@ -22,6 +22,8 @@ pub(super) enum Kind {
     File,
     Recording,
     Session(Agent),
+    /// A line of the file that the path is in.
+    Usage(usage::Place),
 }
 
 /// A source that was found, read.
@@ -33,11 +35,26 @@ pub(super) struct Source {
     pub(super) skipped: usize,
 }
 
+impl Kind {
+    /// The agent whose session it is.
+    pub(super) fn agent(self) -> Option<Agent> {
+        match self {
+            Self::Session(agent) | Self::Usage(usage::Place { agent, .. }) => Some(agent),
+            Self::File | Self::Recording => None,
+        }
+    }
+}
+
 impl FoundTranscript {
     pub(super) fn read(&self, model: Option<&str>, is_elsewhere: IsElsewhere<'_>) -> Result<Source, TranscriptError> {
         match self.kind {
             Kind::Session(agent) => {
                 let Session { transcripts: segments, skipped } = Session::read(&self.path, agent, is_elsewhere)?;
+                Ok(Source { segments, skipped })
+            }
+            Kind::Usage(place) => {
+                let file = self.path.parent().unwrap_or(&self.path);
+                let Session { transcripts: segments, skipped } = usage::read(file, place)?;
                 Ok(Source { segments, skipped })
             }
             Kind::File | Kind::Recording => {
@@ -73,6 +90,11 @@ fn collect(path: &Path, found: &mut Vec<FoundTranscript>) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     let add = |path: &Path, n_bytes, kind| FoundTranscript { path: path.to_owned(), n_bytes, kind };
     if metadata.is_file() {
+        if let Some(places) = usage::places(path) {
+            let sessions = places.into_iter();
+            found.extend(sessions.map(|(id, place)| add(&path.join(id), place.n_bytes, Kind::Usage(place))));
+            return Ok(());
+        }
         let kind = Agent::of_file(path).map_or(Kind::File, Kind::Session);
         found.push(add(path, metadata.len(), kind));
         return Ok(());
@@ -89,8 +111,8 @@ fn collect(path: &Path, found: &mut Vec<FoundTranscript>) -> io::Result<()> {
         let entry = entry?;
         let (kind, inside) = (entry.file_type()?, entry.path());
         let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        let is_text =
-            |extension: &OsStr| extension == "json" || (extension == "jsonl" && Agent::of_file(&inside).is_some());
+        let is_session = || Agent::of_file(&inside).is_some() || usage::places(&inside).is_some();
+        let is_text = |extension: &OsStr| extension == "json" || (extension == "jsonl" && is_session());
         let wanted = kind.is_dir() || (kind.is_file() && inside.extension().is_some_and(is_text));
         if wanted && !hidden {
             collect(&inside, found)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{panic, thread};
 
 use super::bill::{self, Bill, Counted, Paid};
-use super::discover::{self, FoundTranscript, Kind};
+use super::discover::{self, FoundTranscript};
 use super::figures::RequestFigures;
 use super::regret::{self, Measure, Placebo};
 use super::sent_request::SentRequest;
@@ -23,7 +23,7 @@ struct Run<'a> {
     found: &'a [FoundTranscript],
     /// The file that each request belongs to which is in several: its index in `found`, by the name of the request.
     owners: &'a HashMap<u64, usize>,
-    model: Option<&'a str>,
+    selection: &'a TranscriptSelection,
     candidates: &'a [PolicyUnderTest],
     conditions: &'a Conditions<'a>,
     next: AtomicUsize,
@@ -66,14 +66,13 @@ impl Simulation {
         let Readable { found, n_requests, names } = Readable::of(selection, &mut unreadable);
         let owners = owners(&names);
         let (next, n_played) = Default::default();
-        let model = selection.model.as_deref();
-        let run = Run { found: &found, owners: &owners, model, candidates, conditions, next, n_played, n_requests };
+        let run = Run { found: &found, owners: &owners, selection, candidates, conditions, next, n_played, n_requests };
         let mut transcripts = Vec::new();
         for (found, played) in found.iter().zip(run.play_all()) {
             match played {
                 Ok(played) => transcripts.push(played),
                 // All its requests are counted in another file.
-                Err(TranscriptError::Empty) if matches!(found.kind, Kind::Session(_)) => {}
+                Err(TranscriptError::Empty) if found.kind.agent().is_some() => {}
                 Err(error) => unreadable.push(UnreadableFile::new(name_of(&found.path), &error)),
             }
         }
@@ -119,7 +118,7 @@ impl Readable {
                     readable.found.push(found);
                 }
                 // A session in which no model was asked.
-                Err(TranscriptError::Empty) if matches!(found.kind, Kind::Session(_)) => {}
+                Err(TranscriptError::Empty) if found.kind.agent().is_some() => {}
                 Err(error) => unreadable.push(UnreadableFile::new(name_of(&found.path), &error)),
             }
         }
@@ -168,7 +167,11 @@ impl Run<'_> {
 
     fn play(&self, n: usize, found: &FoundTranscript) -> Result<TranscriptResult, TranscriptError> {
         let is_elsewhere = |name: u64| self.owners.get(&name).is_some_and(|owner| *owner != n);
-        let source = found.read(self.model, &is_elsewhere)?;
+        let model = self.selection.model.as_deref();
+        let mut source = found.read(model, &is_elsewhere)?;
+        if self.selection.five_minute_caches {
+            source.segments = source.segments.into_iter().map(Transcript::with_five_minute_caches).collect();
+        }
         let lines_skipped = source.skipped;
         let placebo = self.placebo(n)?;
         let Some(first) = source.segments.first().cloned() else { return Err(TranscriptError::Empty) };
@@ -196,10 +199,7 @@ impl Run<'_> {
         let days = segments.iter().flat_map(Transcript::steps).filter_map(|step| Some(step.at? / 86_400));
         Ok(TranscriptResult {
             name: name_of(&found.path),
-            agent: match found.kind {
-                Kind::Session(agent) => Some(agent),
-                Kind::File | Kind::Recording => None,
-            },
+            agent: found.kind.agent(),
             model: first.model().map(str::to_owned),
             messages: segments.iter().map(Transcript::n_messages).sum(),
             segments: segments.len(),
@@ -215,7 +215,7 @@ impl Run<'_> {
         let other = (n + 1) % self.found.len().max(1);
         let wanted = self.conditions.noise == Noise::Placebo && other != n;
         let Some(found) = self.found.get(other).filter(|_| wanted) else { return Ok(None) };
-        let segments = found.read(self.model, &|_| false)?.segments;
+        let segments = found.read(self.selection.model.as_deref(), &|_| false)?.segments;
         Placebo::of(&segments).map(Some)
     }
 

@@ -34,6 +34,7 @@ mod lines;
 mod messages;
 mod pi;
 mod time;
+pub(super) mod usage;
 
 /// The agents whose sessions are read.
 #[derive(Clone, Copy, Debug, derive_more::Display, Eq, Ord, PartialEq, PartialOrd, Serialize)]

@@ -17,6 +17,9 @@ use crate::upstream::routes::Routes;
 /// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
+/// What [`Transcript::padded`] replaces.
+const EMPTY: &str = r#""""#;
+
 /// How a message of the user begins that an agent has put in place of everything before it. Claude Code's.
 const COMPACTION_OPENINGS: [&str; 1] = ["This session is being continued from a previous conversation"];
 
@@ -107,15 +110,43 @@ impl Transcript {
         Self { padding_at, windows, upstream: host.map(str::to_owned), ..self }
     }
 
-    /// The same with instructions of so many words, which replace those and the tools that the file does not have.
+    /// The same with instructions of so many words, which replace those and the tools that the file does not have. In
+    /// Messages they have a mark for the prompt cache, with the lifetime that was billed.
     pub(super) fn padded(&self, n_words: usize) -> Self {
         if n_words == 0 {
             return self.clone();
         }
         let (head, tail) = self.body.split_at(self.padding_at.min(self.body.len()));
-        let padding = "word ".repeat(n_words);
-        let message_ends = self.message_ends.iter().map(|end| end + padding.len()).collect();
+        let mut padding = format!("\"{}\"", "word ".repeat(n_words));
+        let is_of_an_hour = |step: &Step| step.usage.is_some_and(|usage| usage.written_hour > 0);
+        if head.ends_with(br#""system":"#) {
+            let ttl = if self.steps.iter().any(is_of_an_hour) { r#","ttl":"1h""# } else { "" };
+            let mark = format!(r#""cache_control":{{"type":"ephemeral"{ttl}}}"#);
+            padding = format!(r#"[{{"type":"text","text":{padding},{mark}}}]"#);
+        }
+        let message_ends = self.message_ends.iter().map(|end| end - EMPTY.len() + padding.len()).collect();
+        let tail = tail.get(EMPTY.len()..).unwrap_or_default();
         Self { body: [head, padding.as_bytes(), tail].concat().into(), message_ends, ..self.clone() }
+    }
+
+    /// The same as if every entry of the prompt cache lived for five minutes: after a longer pause no more is found than the
+    /// conversation always finds.
+    pub(super) fn with_five_minute_caches(mut self) -> Self {
+        const LIFETIME: i64 = 310;
+        let always = self.steps.iter().filter_map(|step| Some(step.usage?.cached)).min().unwrap_or_default();
+        let has_hour_marks = self.steps.iter().any(|step| step.usage.is_some_and(|usage| usage.written_hour > 0));
+        let mut before = None;
+        for step in self.steps.iter_mut().filter(|_| has_hour_marks) {
+            let pause = step.at.zip(before).map_or(0, |(now, before)| now - before);
+            before = step.at.or(before);
+            let Some(usage) = &mut step.usage else { continue };
+            usage.written_hour = 0;
+            if pause > LIFETIME {
+                usage.written += usage.cached.saturating_sub(always);
+                usage.cached = usage.cached.min(always);
+            }
+        }
+        self
     }
 
     /// Of a session, its requests; empty for any other transcript.

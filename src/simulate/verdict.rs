@@ -22,6 +22,12 @@ pub struct Verdict {
     pub paid: Paid,
     /// The savings under the policy, in billionths of a dollar; negative if it would have cost more.
     pub saved: i64,
+    /// The part that would have been saved of the median session, in percent.
+    pub median: f64,
+    /// The number of sessions that would have cost more.
+    pub dearer: usize,
+    /// The largest part that a session of a dollar or more would have cost more, in percent.
+    pub worst: f64,
     /// The texts that the model would have had to ask for again.
     pub faults: usize,
     /// The number of answers in which it could have.
@@ -45,6 +51,9 @@ pub struct SessionVerdict {
     pub saved: i64,
 }
 
+/// Sessions of less are too small for a percentage, in billionths of a dollar.
+const DOLLAR: u64 = 1_000_000_000;
+
 /// The number of sessions that are named.
 const N_NAMED: usize = 3;
 
@@ -54,13 +63,6 @@ pub(super) const PRIVATE: &str = "The files were only read. Nothing of them has 
 /// Billionths of a dollar, more or less than nothing.
 #[derive(Clone, Copy, Debug)]
 struct Change(i64);
-
-/// A part of an amount, in percent.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    part: i64,
-    whole: Nanodollars,
-}
 
 // === impl Verdict ===
 
@@ -81,6 +83,9 @@ impl Verdict {
         });
         let mut verdicts: Vec<_> = verdicts.filter(|verdict| verdict.paid.0 > 0).collect();
         verdicts.sort_by_key(|verdict| -verdict.saved);
+        let mut parts: Vec<_> = verdicts.iter().map(SessionVerdict::percent).collect();
+        parts.sort_by(f64::total_cmp);
+        let large = verdicts.iter().filter(|verdict| verdict.paid.0 >= DOLLAR);
         let most = verdicts.iter().take(N_NAMED).filter(|verdict| verdict.saved > 0).cloned().collect();
         let least = verdicts.iter().skip(N_NAMED).rev().take(N_NAMED).cloned().collect();
         Some(Self {
@@ -89,6 +94,9 @@ impl Verdict {
             days: billed().flat_map(|played| &played.days).collect::<BTreeSet<_>>().len(),
             paid: billed().fold(Paid::default(), |sum, played| sum.plus(played.paid)),
             saved: verdicts.iter().map(|verdict| verdict.saved).sum(),
+            median: parts.get(parts.len() / 2).copied().unwrap_or_default(),
+            dearer: verdicts.iter().filter(|verdict| verdict.saved < 0).count(),
+            worst: large.map(|verdict| -verdict.percent()).fold(0.0, f64::max),
             faults: runs().map(|(_, run)| run.regret.faults).sum(),
             answers: runs().map(|(_, run)| run.regret.answers).sum(),
             most,
@@ -98,13 +106,26 @@ impl Verdict {
     }
 }
 
+impl SessionVerdict {
+    fn percent(&self) -> f64 {
+        percent(self.saved, self.paid)
+    }
+}
+
+/// A part of an amount, in percent.
+#[expect(clippy::cast_precision_loss, reason = "a few digits are printed")]
+fn percent(part: i64, whole: Nanodollars) -> f64 {
+    if whole.0 == 0 { 0.0 } else { 100.0 * part as f64 / whole.0 as f64 }
+}
+
 fn saved(paid: Nanodollars, cost: Nanodollars) -> i64 {
     i64::try_from(paid.0).unwrap_or(i64::MAX) - i64::try_from(cost.0).unwrap_or(i64::MAX)
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, sessions, days, paid, saved, faults, answers, most, least, lines_skipped } = self;
+        let Self { policy, sessions, days, paid, saved, median, dearer, worst, .. } = self;
+        let Self { faults, answers, most, least, lines_skipped, .. } = self;
         let count = |n: usize, what: &str| format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" });
         let agents = sessions.iter().map(|(agent, n)| format!("{} of {agent}", grouped(*n)));
         let agents = agents.collect::<Vec<_>>().join(", ");
@@ -113,13 +134,16 @@ impl fmt::Display for Verdict {
         writeln!(f, "{n_sessions} ({agents}) on {}: {requests}", count(*days, "day"))?;
         let whole = paid.dollars;
         writeln!(f, "paid, at list prices:            {:>10}", whole.to_string())?;
-        let part = Part { part: *saved, whole };
-        writeln!(f, "{:33}{:>10}  {part}", format!("would be saved by {policy}:"), Change(*saved))?;
+        let part = percent(*saved, whole);
+        writeln!(f, "{:33}{:>10}  {part:.1} %", format!("would be saved by {policy}:"), Change(*saved))?;
+        writeln!(f, "of the median session:           {median:>8.1} %")?;
+        let dearest = format!("the worst of $1 or more by {worst:.1} %");
+        writeln!(f, "sessions that would cost more:   {:>10}  {dearest}", grouped(*dearer))?;
         let rate = super::regret::percent(*faults as u64, (*answers).max(1) as u64);
         writeln!(f, "texts asked for again:           {:>10}  {rate:.2} in 100 answers", grouped(*faults))?;
         for (what, verdicts) in [("most", most), ("least", least)] {
-            for SessionVerdict { name, paid, saved } in verdicts {
-                let (part, paid) = (Part { part: *saved, whole: *paid }, paid.to_string());
+            for verdict @ SessionVerdict { name, paid, saved } in verdicts {
+                let (part, paid) = (format!("{:.1} %", verdict.percent()), paid.to_string());
                 writeln!(f, "  {what:5} saved: {:>10} of {paid:>10}  {part:>8}  {name}", Change(*saved))?;
             }
         }
@@ -137,13 +161,5 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let amount = Nanodollars(self.0.unsigned_abs());
         f.pad(&if self.0 < 0 { format!("-{amount}") } else { amount.to_string() })
-    }
-}
-
-impl fmt::Display for Part {
-    #[expect(clippy::cast_precision_loss, reason = "a few digits are printed")]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = if self.whole.0 == 0 { 0.0 } else { 100.0 * self.part as f64 / self.whole.0 as f64 };
-        f.pad(&format!("{percent:.1} %"))
     }
 }

@@ -166,9 +166,9 @@ impl<'a> Builder<'a> {
             Wire::Messages => ("system", "messages"),
             Wire::Responses => ("instructions", "input"),
         };
-        let before_padding = format!(r#"{{"model":{name},"{beside}":""#);
+        let before_padding = format!(r#"{{"model":{name},"{beside}":"#);
         let padding_at = before_padding.len();
-        let head = format!(r#"{before_padding}","{array}":["#);
+        let head = format!(r#"{before_padding}"","{array}":["#);
         let ends = self.ends.iter().map(|end| end + head.len()).collect();
         let body = [head.as_bytes(), &self.elements, b"]}"].concat();
         let largest = self.steps.iter().filter_map(|step| step.usage).map(|usage| usage.input).max();
