@@ -33,10 +33,9 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use it::support::{Scene, conversations, post, scripts};
-use rules::{Rule, VENDORS, Vendor};
+use strict_rules::{Rule, VENDORS, Vendor};
 
-#[path = "strict/rules.rs"]
-mod rules;
+mod strict_rules;
 #[expect(dead_code, unused_imports, reason = "it serves the integration tests, too")]
 mod it {
     pub(crate) mod support;
@@ -142,7 +141,7 @@ async fn everything(vendor: &'static Vendor) -> Result<(), Failed> {
     for (name, body) in &bodies {
         let outcome = ask(&mut scene, vendor, body).await;
         if let Some((rule, _)) = outcome.refused.first() {
-            *first.entry(*rule).or_insert(0) += 1;
+            first.entry(*rule).or_insert_with(Vec::new).push(name.rsplit('/').next().unwrap_or_default());
         }
         if outcome.status != 200 {
             wrong.push(format!("{name}: {:?}\n  {}", outcome.refused, start_of(&outcome.sent)));
@@ -156,7 +155,7 @@ async fn everything(vendor: &'static Vendor) -> Result<(), Failed> {
         }
         sent.push((name, outcome.sent));
     }
-    say(&format!("{}: {} requests; refused in the first try {first:?}", vendor.name, bodies.len()));
+    say(&format!("{}: {} requests; those refused in the first try: {first:?}", vendor.name, bodies.len()));
     if wrong.is_empty() { judged(vendor, &sent) } else { Err(format!("{}\n{}", wrong.len(), wrong.join("\n")).into()) }
 }
 
@@ -173,7 +172,9 @@ fn bodies(vendor: &Vendor) -> Result<Vec<(String, Bytes)>, Failed> {
     for folder in find_exchanges(&fixtures)? {
         let meta: Value = serde_json::from_slice(&fs::read(folder.join("meta.json"))?)?;
         let path = meta["path"].as_str().unwrap_or_default();
-        if path.split('?').next().and_then(dialect::for_path).is_some_and(|of| of.name() == dialect.name()) && !folder.ends_with(DEAD) {
+        if path.split('?').next().and_then(dialect::for_path).is_some_and(|of| of.name() == dialect.name())
+            && !folder.ends_with(DEAD)
+        {
             bodies.push((folder.display().to_string(), fs::read(folder.join("request.json"))?.into()));
         }
     }
@@ -238,12 +239,8 @@ fn judged(vendor: &Vendor, sent: &[(&String, Bytes)]) -> Result<(), Failed> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/strict.py");
     let input = tempfile::NamedTempFile::new()?;
     fs::write(input.path(), lines)?;
-    let output = Command::new(python)
-        .arg(script)
-        .arg(vendor.name)
-        .stdin(input.reopen()?)
-        .stderr(Stdio::inherit())
-        .output()?;
+    let output =
+        Command::new(python).arg(script).arg(vendor.name).stdin(input.reopen()?).stderr(Stdio::inherit()).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     say(&format!("{}: {}", vendor.name, text.trim_end()));
     if output.status.success() { Ok(()) } else { Err(text.into()) }

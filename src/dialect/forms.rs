@@ -103,7 +103,11 @@ impl Form {
             Form::TextOnlyErrors,
             Form::PairedServerTools,
         ];
-        Self::ALL.iter().copied().filter(|form| *form == self || likely.contains(form) || VALID.contains(form)).collect()
+        Self::ALL
+            .iter()
+            .copied()
+            .filter(|form| *form == self || likely.contains(form) || VALID.contains(form))
+            .collect()
     }
 }
 

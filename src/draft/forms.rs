@@ -40,7 +40,7 @@ impl Draft<'_> {
                 Form::Arguments => self.mend_arguments(),
                 Form::Filled | Form::LeadingSystem => self.mend_elements(*form),
                 Form::Bridge if forms.contains(&Form::Alternating) => {}
-                Form::Bridge | Form::Alternating => self.bridge(*form, forms.contains(&Form::LeadingSystem)),
+                Form::Bridge | Form::Alternating => self.bridge(forms),
                 Form::UniqueIds => {
                     if !forms.contains(&Form::NineIds) {
                         self.rename_calls(is_portable, numbered);
@@ -244,10 +244,8 @@ impl Draft<'_> {
     /// Makes the replacements that the dialect names for each element.
     fn mend_elements(&mut self, form: Form) {
         let conversation = self.request.conversation;
-        for element in &conversation.elements {
-            let first = element.units.start;
-            let leads = first < self.first_editable;
-            if (leads && form == Form::LeadingSystem)
+        for (n, element) in conversation.elements.iter().enumerate() {
+            if (n == 0 && form == Form::LeadingSystem)
                 || !UnitIndex::each(&element.units).any(|unit| self.is_in_place(unit))
             {
                 continue;
@@ -258,28 +256,37 @@ impl Draft<'_> {
         }
     }
 
-    /// Inserts an answer of the model between results and a message of the user, or instructions, if `leads_system` gives
-    /// them the role of the user. If texts have to alternate, also between two of the user, and a text of the user between two
-    /// of the model.
-    fn bridge(&mut self, form: Form, leads_system: bool) {
+    /// Inserts an answer of the model between results and a message of the user, which later instructions may become. If texts
+    /// have to alternate, it is inserted between two of the user, and a text of the user between two of the model.
+    fn bridge(&mut self, forms: &[Form]) {
+        let [bridges, alternates, leads_system] =
+            [Form::Bridge, Form::Alternating, Form::LeadingSystem].map(|form| forms.contains(&form));
         let Some(bridge) = self.request.dialect.bridge() else { return };
         let go_on = self.request.dialect.render_user_message(GO_ON);
         let is_result = |insertion: &&Insertion| !insertion.gone && !matches!(insertion.what, Inserted::Text { .. });
         let with_results: BTreeSet<_> = self.insertions.iter().filter(is_result).map(|result| result.behind).collect();
         let is_of_user =
             |role: Role| role == Role::User || (leads_system && matches!(role, Role::System | Role::Developer));
-        let alternates = form == Form::Alternating;
-        // Who said the last text, and the unit after which another one can be put.
-        let (mut last, mut before, mut ends_in_result) = (None, None, false);
+        // The unit with the last text, and whether it is the user's. The first text has to be.
+        let mut last = None;
+        let (mut before, mut ends_in_result) = (None, false);
         let mut places: Vec<(UnitIndex, &Bytes)> = Vec::new();
         for (index, unit) in self.request.conversation.indexed_units() {
             if self.is_in_place(index) {
-                let calls = self.request.conversation.blocks_of(unit).iter().any(|block| matches!(block.kind, BlockKind::ToolCall { .. }));
-                let by_user = is_of_user(unit.role);
+                let calls = self
+                    .request
+                    .conversation
+                    .blocks_of(unit)
+                    .iter()
+                    .any(|block| matches!(block.kind, BlockKind::ToolCall { .. }));
+                let by_user = is_of_user(unit.role) && (before.is_some() || unit.role == Role::User);
+                last = last.or(before.filter(|_| alternates).map(|before| (before, false)));
                 let again = alternates && last.is_some_and(|(_, by)| by);
-                if by_user && (ends_in_result || again) {
+                if by_user && ((bridges && ends_in_result) || again) {
                     places.extend(before.map(|before| (before, &bridge)));
-                } else if let Some((said, false)) = last.filter(|_| alternates && unit.role == Role::Assistant && !calls) {
+                } else if let Some((said, false)) =
+                    last.filter(|_| alternates && unit.role == Role::Assistant && !calls)
+                {
                     places.push((said, &go_on));
                 }
                 if by_user || (unit.role == Role::Assistant && !calls) {
@@ -293,7 +300,12 @@ impl Draft<'_> {
             ends_in_result |= with_results.contains(&index);
             before = Some(index);
         }
-        let first = self.first_editable;
+        // Nothing is put into a beginning that a summary stands for.
+        let first = if self.first_editable > self.request.conversation.first_editable() {
+            self.first_editable
+        } else {
+            UnitIndex::default()
+        };
         for (behind, what) in places.into_iter().filter(|(place, _)| *place >= first) {
             self.insert_message(LABEL, behind, what.clone());
         }
