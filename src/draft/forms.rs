@@ -341,7 +341,8 @@ impl Draft<'_> {
         for (n, call) in pairing.calls.iter().enumerate() {
             let Some(id) = conversation.block(call.block).map(id_of) else { continue };
             let is_new = met.insert(&id.text);
-            let Some(raw) = id.raw.filter(|_| !id.text.is_empty() && !(is_new && valid(&id.text))) else { continue };
+            let is_right = is_new && valid(&id.text) || id.text.is_empty() && !results.contains_key(&CallIndex::new(n));
+            let Some(raw) = id.raw.filter(|_| !is_right) else { continue };
             let number = last.entry(make(&id.text, 0)).or_insert(usize::from(!is_new));
             let another = loop {
                 *number += 1;
@@ -396,7 +397,8 @@ impl Draft<'_> {
 
 /// Whether every upstream accepts an id, except those that require nine letters and digits.
 fn is_portable(id: &str) -> bool {
-    id.len() <= LONGEST_ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    (1..=LONGEST_ID).contains(&id.len())
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
 /// An id that every upstream accepts.
