@@ -226,24 +226,35 @@ fn joined(vendor: &Vendor) -> Result<Vec<(String, Bytes)>, Failed> {
 
 /// Has programs of others look at what went to a vendor of Chat Completions, where they are installed.
 fn judged(vendor: &Vendor, sent: &[(&String, Bytes)]) -> Result<(), Failed> {
-    let python = env::var_os("ABRIDGE_CLIENTS").map(|folder| PathBuf::from(folder).join("strict/bin/python"));
-    let Some(python) = python.filter(|python| python.exists()) else {
-        say(&format!("{}: NOT RUN: mistral-common and chat templates", vendor.name));
-        return Ok(());
-    };
     let lines: String = sent
         .iter()
         .filter_map(|(name, body)| Some(json!({"name": name, "body": serde_json::from_slice::<Value>(body).ok()?})))
         .map(|line| format!("{line}\n"))
         .collect();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/strict.py");
     let input = tempfile::NamedTempFile::new()?;
     fs::write(input.path(), lines)?;
-    let output =
-        Command::new(python).arg(script).arg(vendor.name).stdin(input.reopen()?).stderr(Stdio::inherit()).output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    say(&format!("{}: {}", vendor.name, text.trim_end()));
-    if output.status.success() { Ok(()) } else { Err(text.into()) }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/strict.py");
+    let judges: &[&str] = match vendor.name {
+        "mistral" => &["strict", "strict-older"],
+        "qwen-template" | "openai" => &["strict"],
+        _ => &[],
+    };
+    for judge in judges {
+        let python = env::var_os("ABRIDGE_CLIENTS").map(|folder| PathBuf::from(folder).join(judge).join("bin/python"));
+        let Some(python) = python.filter(|python| python.exists()) else {
+            say(&format!("{}: NOT RUN: the judge {judge} of tests/clients/install.sh", vendor.name));
+            continue;
+        };
+        let mut command = Command::new(python);
+        command.arg(&script).arg(vendor.name).stdin(input.reopen()?).stderr(Stdio::inherit());
+        let output = command.output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            return Err(text.into());
+        }
+        say(&format!("{}: {}", vendor.name, text.trim_end()));
+    }
+    Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "a test binary without a harness of its own tells what it ran")]

@@ -6,6 +6,7 @@ package `trl` are rendered as servers render them. Says how many were judged, an
 
 import importlib.metadata
 import importlib.resources
+import inspect
 import json
 import sys
 
@@ -16,19 +17,24 @@ def mistral():
 
     names = ["MistralRequestValidatorV5", "MistralRequestValidatorV7", "MistralRequestValidatorV11", "MistralRequestValidatorV13"]
     known = [getattr(validator, name) for name in names if hasattr(validator, name)]
+    # Older versions ask whether the last message is to be continued.
+    more = [False] * (len(inspect.signature(known[0].validate_messages).parameters) - 2)
     judges = [judge(mode=validator.ValidationMode.serving) for judge in known]
 
     def judge(body):
+        ids = [call.get("id") for message in body["messages"] for call in message.get("tool_calls") or []]
+        if not all(ids) or not body["messages"] or body["messages"][0]["role"] not in ("system", "user"):
+            return None  # nothing is put before the first message, and a missing result has the id of its call
         try:
             request = ChatCompletionRequest.from_openai(messages=body["messages"], model="m")
         except Exception as error:  # what the types of mistral-common do not have is no order of messages
             return None if "validation error" in str(error) or isinstance(error, (AttributeError, KeyError, TypeError, ValueError)) else error
         for judge in judges:
             try:
-                judge.validate_messages(request.messages)
+                judge.validate_messages(request.messages, *more)
             except Exception as error:
                 # What the models do not take, and requests that end with the model, are no matter of form.
-                return None if any(words in str(error) for words in ("content chunk types", "Expected last role", "at least one message", "must start with", "Function name was")) else error
+                return None if any(words in str(error) for words in ("content chunk types", "Expected last role", "at least one message", "Function name was", "audio chunks")) else error
         return ""
 
     return judge, "mistral-common " + importlib.metadata.version("mistral-common")
