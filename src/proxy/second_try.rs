@@ -273,7 +273,7 @@ impl Proxy {
         };
         let mut parts = retry.parts.clone();
         let body = request_body(&mut parts.headers, retry.bytes.clone(), &edited, false);
-        let way = (retry.dialect, rescue.rules.planner.settings.recall.tool, None);
+        let way = (retry.dialect, &rescue.rules.planner, None);
         let recalls = self.recalls_in_band(way, upstream, &mut parts, &edited);
         let second = send_request(upstream, Request::from_parts(parts, body), target, None).await;
         let Ok(mut second) = second else { return self.rescue_counters.count(by, false, first) };
