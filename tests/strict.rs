@@ -193,7 +193,7 @@ fn bodies(vendor: &Vendor) -> Result<Vec<(String, Bytes)>, Failed> {
     let mut runner = TestRunner::deterministic();
     let mut generated = |n: usize| -> Bytes {
         let script = scripts::with_gaps(1..12).new_tree(&mut runner).unwrap().current();
-        if n % 2 == 0 && vendor.elements() == "messages" && vendor.path != "/v1/messages" {
+        if n.is_multiple_of(2) && vendor.elements() == "messages" && vendor.path != "/v1/messages" {
             let messages = conversations::damaged().new_tree(&mut runner).unwrap().current();
             let layout = conversations::layout().new_tree(&mut runner).unwrap().current();
             return conversations::body(&layout, &messages);
@@ -226,13 +226,13 @@ fn joined(vendor: &Vendor) -> Result<Vec<(String, Bytes)>, Failed> {
 
 /// Has programs of others look at what went to a vendor of Chat Completions, where they are installed.
 fn judged(vendor: &Vendor, sent: &[(&String, Bytes)]) -> Result<(), Failed> {
-    let lines: String = sent
+    let lines: Vec<_> = sent
         .iter()
         .filter_map(|(name, body)| Some(json!({"name": name, "body": serde_json::from_slice::<Value>(body).ok()?})))
-        .map(|line| format!("{line}\n"))
+        .map(|line| line.to_string())
         .collect();
     let input = tempfile::NamedTempFile::new()?;
-    fs::write(input.path(), lines)?;
+    fs::write(input.path(), lines.join("\n"))?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/strict.py");
     let judges: &[&str] = match vendor.name {
         "mistral" => &["strict", "strict-older"],

@@ -90,11 +90,6 @@ impl Form {
     /// The forms that an upstream gets that asks for this one: also those that every upstream accepts, as a strict one is likely
     /// to ask for them next, and the others of those upstreams that alone ask for this one.
     pub fn with_likely(self) -> Vec<Self> {
-        let likely: &[Self] = match self {
-            Self::Bridge | Self::NineIds => &[Self::Bridge, Self::NineIds, Self::LeadingSystem],
-            Self::Alternating => &[Self::LeadingSystem],
-            _ => &[],
-        };
         const VALID: [Form; 6] = [
             Form::Arguments,
             Form::Filled,
@@ -103,6 +98,11 @@ impl Form {
             Form::TextOnlyErrors,
             Form::PairedServerTools,
         ];
+        let likely: &[Self] = match self {
+            Self::Bridge | Self::NineIds => &[Self::Bridge, Self::NineIds, Self::LeadingSystem],
+            Self::Alternating => &[Self::LeadingSystem],
+            _ => &[],
+        };
         Self::ALL
             .iter()
             .copied()

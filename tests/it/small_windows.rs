@@ -191,7 +191,7 @@ fn result_of(api: Api, body: &Value, id: &str) -> String {
     let elements = body[api.elements()].as_array().unwrap();
     let inner = elements.iter().flat_map(|element| element["content"].as_array().into_iter().flatten());
     let is_of = |entry: &&Value| ["tool_call_id", "tool_use_id", "call_id"].iter().any(|key| entry[*key] == id);
-    let result = elements.iter().chain(inner).filter(is_of).next_back().unwrap();
+    let result = elements.iter().chain(inner).rfind(is_of).unwrap();
     let content = if api == Api::Responses { &result["output"] } else { &result["content"] };
     content.as_str().or(content[0]["text"].as_str()).unwrap().to_owned()
 }

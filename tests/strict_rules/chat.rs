@@ -17,8 +17,7 @@ pub(super) const MISTRAL: &[Rule] = &[
         fixture: r#"[{"role":"user","content":"Go."},{"role":"assistant","content":"","tool_calls":[{"id":"abcdefgh1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"abcdefgh1","content":"x"},{"role":"user","content":"On."}]"#,
         fault: |messages| {
             let may_follow = |before: &str, role: &str| match before {
-                "system" => role != "tool",
-                "user" => role != "tool",
+                "system" | "user" => role != "tool",
                 "assistant" => role != "system",
                 "tool" => matches!(role, "assistant" | "tool"),
                 _ => true,

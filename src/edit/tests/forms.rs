@@ -125,7 +125,7 @@ fn ids_that_not_every_upstream_accepts_and_repeated_ids_of_items_are_replaced() 
     let formed = formed("/v1/responses", &body);
     let items = formed["input"].as_array().unwrap();
     let ids: Vec<_> = items.iter().filter_map(|item| item["call_id"].as_str()).collect();
-    let of_long = format!("{}_1", &long[..32]);
+    let of_long = format!("{}_1", "x".repeat(32));
     assert_eq!(ids, ["a_b_1", "a_b_1", &of_long, &of_long]);
     let of_items: Vec<_> = items.iter().filter_map(|item| item["id"].as_str()).collect();
     assert_eq!(of_items, ["rs", "fc"]);
