@@ -99,15 +99,19 @@ pub struct Settings {
     /// `deduplicate_tool_results` makes pointers, and `reasoning.ended_turns`. The documentation of policies has the figures.
     pub goal: Goal,
     /// Forms that are applied to every request, after all edits. `"arguments"`: arguments of a call that are not a JSON
-    /// object become `{}` and are stored. `"filled"`: an empty text becomes `(empty)`. `"leading_system"`: instructions after
-    /// the beginning get the role `user`. `"bridge"`: the model says `OK.` between results and a message of the user (Chat
-    /// Completions). `"unique_ids"`: a repeated id of a call is replaced. `"named_results"`: results of Chat Completions get
-    /// the name of their tool. `"four_cache_marks"`: of more than four marks for the prompt cache, the first ones of the
-    /// conversation are removed. `"text_only_errors"`: images in results that report an error become a text and are stored.
-    /// `"paired_server_tools"`: a call that the server answers itself, if its result is missing, and such a result without
-    /// its call become a text and are stored. `"no_item_ids"`: items of Responses in turns without reasoning lose their ids.
-    /// `"new_images"`: images, files and sound in messages of the user that the model has answered become a text and are
-    /// stored. `[second_try]` learns from refusals which forms an upstream requires.
+    /// object become `{}` and are stored. `"filled"`: an empty or blank text becomes `(empty)`. `"leading_system"`:
+    /// instructions after the first message get the role `user`. `"bridge"`: the model says `OK.` between results and a
+    /// message of the user (Chat Completions). `"alternating"`: also between two messages of the user, and the user says
+    /// `Go on.` between two texts of the model. `"unique_ids"`: an id of a call that is repeated, longer than 40 bytes, or has
+    /// other characters than letters, digits, `_` and `-` is replaced; a repeated id of an item is removed. `"nine_ids"`: ids
+    /// of calls that are not nine letters and digits are replaced. `"named_results"`: results of Chat Completions get the name
+    /// of their tool. `"four_cache_marks"`: of more than four marks for the prompt cache, the first ones of the conversation
+    /// are removed; after a mark of five minutes, marks of an hour become such marks. `"text_only_errors"`: images in results
+    /// that report an error become a text and are stored. `"paired_server_tools"`: a call that the server answers itself, if
+    /// its result is missing, and such a result without its call become a text and are stored. `"no_item_ids"`: items of
+    /// Responses in turns without reasoning lose their ids. `"new_images"`: images, files and sound in messages of the user
+    /// that the model has answered become a text and are stored. `[second_try]` learns from refusals which forms an upstream
+    /// requires.
     ///
     /// Example: `["filled"]`
     pub forms: Vec<Form>,

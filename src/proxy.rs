@@ -328,7 +328,7 @@ impl Proxy {
         let body = request_body(&mut parts.headers, bytes, &edited, dry_run);
         let upstream = &destination.upstream;
         if !dry_run {
-            let way = (dialect, planner.settings.recall.tool, place);
+            let way = (dialect, planner, place);
             exchange.recalls = self.recalls_in_band(way, upstream, &mut parts, &edited);
         }
         exchange.set_edited(edited, dry_run);

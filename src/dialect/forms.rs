@@ -30,17 +30,24 @@ use crate::span::Span;
 pub enum Form {
     /// The arguments of a call are a JSON object, in the type that the dialect has. Other arguments become `{}` and are stored.
     Arguments,
-    /// No text is empty. An empty text becomes `(empty)`, and an empty list of calls `null`.
+    /// No text is empty or white space. Such a text becomes `(empty)`, and an empty list of calls `null`.
     Filled,
     /// Instructions are at the beginning. Later ones get the role of the user.
     LeadingSystem,
     /// A message of the user follows the model. After results, the model says `OK.` first.
     Bridge,
-    /// Ids of calls are unique. A later call with the same id gets a new one, and so does its result.
+    /// Texts of the user and of the model alternate. Between two of the user, the model says `OK.`, and between two of the model
+    /// the user says `Go on.`
+    Alternating,
+    /// Ids are unique, and those of calls have at most 40 letters, digits, `_` and `-`. Another call gets a new one, and so does
+    /// its result; another item has none.
     UniqueIds,
+    /// Ids of calls have nine letters and digits. Other ids are replaced, and so are those of the results.
+    NineIds,
     /// Each result has the name of the tool, where the dialect has a member for it.
     NamedResults,
-    /// At most four marks for the prompt cache. The first ones of the conversation leave.
+    /// At most four marks for the prompt cache, those of an hour first. The first ones of the conversation leave, and after one of
+    /// five minutes, the others have five minutes too.
     FourCacheMarks,
     /// A result that reports an error has texts alone. Images in it become a text and are stored.
     TextOnlyErrors,
@@ -78,6 +85,29 @@ impl Form {
     /// Its name, as the settings have it.
     pub fn name(self) -> &'static str {
         self.into()
+    }
+
+    /// The forms that an upstream gets that asks for this one: also those that every upstream accepts, as a strict one is likely
+    /// to ask for them next, and the others of those upstreams that alone ask for this one.
+    pub fn with_likely(self) -> Vec<Self> {
+        const VALID: [Form; 6] = [
+            Form::Arguments,
+            Form::Filled,
+            Form::UniqueIds,
+            Form::FourCacheMarks,
+            Form::TextOnlyErrors,
+            Form::PairedServerTools,
+        ];
+        let likely: &[Self] = match self {
+            Self::Bridge | Self::NineIds => &[Self::Bridge, Self::NineIds, Self::LeadingSystem],
+            Self::Alternating => &[Self::LeadingSystem],
+            _ => &[],
+        };
+        Self::ALL
+            .iter()
+            .copied()
+            .filter(|form| *form == self || likely.contains(form) || VALID.contains(form))
+            .collect()
     }
 }
 
@@ -135,14 +165,14 @@ pub(super) fn filled(
     if role.is_none() {
         return Ok(Vec::new());
     }
-    let is_nothing = |value: Span| matches!(value.of(body), b"null" | b"[]" | br#""""#);
+    let is_nothing = |value: Span| matches!(value.of(body), b"null" | b"[]") || strings::is_blank(value.of(body));
     let no_calls = calls.filter(|calls| calls.of(body) == b"[]").map(|calls| (calls, "null"));
     let mut replacements: Vec<FormReplacement> = no_calls.into_iter().collect();
     let calls_nothing = calls.is_none_or(is_nothing);
     match content {
         Some(content) if is_nothing(content) => replacements.extend(calls_nothing.then_some((content, EMPTY))),
         Some(content) => {
-            let empty = texts(content).into_iter().filter(|text| text.of(body) == br#""""#);
+            let empty = texts(content).into_iter().filter(|text| strings::is_blank(text.of(body)));
             replacements.extend(empty.map(|text| (text, EMPTY)));
         }
         None if calls_nothing => {

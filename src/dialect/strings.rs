@@ -28,6 +28,12 @@ pub fn is_object(text: &str) -> bool {
     text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
+/// Whether a JSON value is a string that is empty or has white space alone.
+pub fn is_blank(json: &[u8]) -> bool {
+    let may_be = json.starts_with(b"\"") && json.iter().all(|byte| b"\" \\nrt".contains(byte));
+    may_be && text(json, Span { start: 0, end: json.len() }).is_some_and(|text| text.trim().is_empty())
+}
+
 /// The text of a string, the JSON of any other value. Arguments of calls are either.
 pub fn text_or_json(body: &[u8], value: Span) -> Option<Cow<'_, str>> {
     text(body, value).or_else(|| raw::utf8(value.of(body)).map(Cow::Borrowed))

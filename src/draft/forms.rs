@@ -20,11 +20,17 @@ use crate::{
     span::{Span, Splice, joined, splice},
 };
 
+/// What the user says between two texts of the model.
+const GO_ON: &str = "Go on.";
+
 /// The label of the changes that a form makes.
 const LABEL: &str = "form";
 
-/// The longest beginning of an id that another id is made of, in bytes: ids may have 64.
-const LONGEST_START: usize = 48;
+/// The longest id of a call that every upstream accepts: OpenAI's Chat Completions has the lowest limit.
+const LONGEST_ID: usize = 40;
+
+/// The longest beginning of an id that another id is made of.
+const LONGEST_START: usize = 32;
 
 impl Draft<'_> {
     /// Brings the request into these forms.
@@ -33,8 +39,15 @@ impl Draft<'_> {
             match form {
                 Form::Arguments => self.mend_arguments(),
                 Form::Filled | Form::LeadingSystem => self.mend_elements(*form),
-                Form::Bridge => self.bridge_results(forms.contains(&Form::LeadingSystem)),
-                Form::UniqueIds => self.rename_calls(),
+                Form::Bridge if forms.contains(&Form::Alternating) => {}
+                Form::Bridge | Form::Alternating => self.bridge(forms),
+                Form::UniqueIds => {
+                    if !forms.contains(&Form::NineIds) {
+                        self.rename_calls(is_portable, numbered);
+                    }
+                    self.drop_repeated_ids();
+                }
+                Form::NineIds => self.rename_calls(is_nine, nine),
                 Form::NamedResults => self.name_results(),
                 Form::FourCacheMarks => self.drop_marks(),
                 Form::TextOnlyErrors => self.clear_images(self.contents_of_errors()),
@@ -99,15 +112,30 @@ impl Draft<'_> {
         UnitIndex::each(&units).find(holds).unwrap_or(units.start)
     }
 
-    /// Takes marks for the prompt cache off, from the beginning of the conversation on, until there are four.
+    /// Takes marks for the prompt cache off, from the beginning of the conversation on, until there are four. After a mark of
+    /// five minutes, those of an hour become such marks.
     fn drop_marks(&mut self) {
+        const HOUR: &[u8] = b"\"1h\"";
         let ParsedRequest { body, conversation, .. } = self.request;
         let n_marks = memmem::find_iter(body, dialect::CACHE_MARK).count();
         let mut too_many = n_marks.saturating_sub(dialect::MAX_CACHE_MARKS);
+        let before = conversation.tools.iter().chain(&conversation.instructions);
+        let mut before = before.flat_map(|part| dialect::cache_marks(body, *part));
+        let mut is_short = before.any(|mark| memmem::find(mark.of(body), HOUR).is_none());
         for element in &conversation.elements {
             for mark in dialect::cache_marks(body, element.span) {
-                if too_many > 0 && self.replace_value(self.unit_at(mark), mark, Bytes::new()) {
+                let unit = self.unit_at(mark);
+                if too_many > 0 && self.replace_value(unit, mark, Bytes::new()) {
                     too_many -= 1;
+                    continue;
+                }
+                match memmem::find(mark.of(body), HOUR) {
+                    Some(at) if is_short => {
+                        let hour = Span { start: mark.start + at, end: mark.start + at + HOUR.len() };
+                        self.replace_value(unit, hour, Bytes::from_static(b"\"5m\""));
+                    }
+                    Some(_) => {}
+                    None => is_short = true,
                 }
             }
         }
@@ -216,10 +244,8 @@ impl Draft<'_> {
     /// Makes the replacements that the dialect names for each element.
     fn mend_elements(&mut self, form: Form) {
         let conversation = self.request.conversation;
-        for element in &conversation.elements {
-            let first = element.units.start;
-            let leads = first < self.first_editable;
-            if (leads && form == Form::LeadingSystem)
+        for (n, element) in conversation.elements.iter().enumerate() {
+            if (n == 0 && form == Form::LeadingSystem)
                 || !UnitIndex::each(&element.units).any(|unit| self.is_in_place(unit))
             {
                 continue;
@@ -230,31 +256,75 @@ impl Draft<'_> {
         }
     }
 
-    /// Inserts an answer of the model between results and a message of the user, or instructions, if `leads_system` gives
-    /// them the role of the user.
-    fn bridge_results(&mut self, leads_system: bool) {
+    /// Inserts an answer of the model between results and a message of the user, which later instructions may become. If texts
+    /// have to alternate, it is inserted between two of the user, and a text of the user between two of the model.
+    fn bridge(&mut self, forms: &[Form]) {
+        let [bridges, alternates, leads_system] =
+            [Form::Bridge, Form::Alternating, Form::LeadingSystem].map(|form| forms.contains(&form));
         let Some(bridge) = self.request.dialect.bridge() else { return };
+        let go_on = self.request.dialect.render_user_message(GO_ON);
         let is_result = |insertion: &&Insertion| !insertion.gone && !matches!(insertion.what, Inserted::Text { .. });
         let with_results: BTreeSet<_> = self.insertions.iter().filter(is_result).map(|result| result.behind).collect();
         let is_of_user =
             |role: Role| role == Role::User || (leads_system && matches!(role, Role::System | Role::Developer));
-        let (mut before, mut ends_in_result, mut places) = (None, false, Vec::new());
+        // The unit with the last text, and whether it is the user's. The first text has to be.
+        let mut last = None;
+        let (mut before, mut ends_in_result) = (None, false);
+        let mut places: Vec<(UnitIndex, &Bytes)> = Vec::new();
         for (index, unit) in self.request.conversation.indexed_units() {
             if self.is_in_place(index) {
-                places.extend(before.filter(|_| ends_in_result && is_of_user(unit.role)));
+                let calls = self
+                    .request
+                    .conversation
+                    .blocks_of(unit)
+                    .iter()
+                    .any(|block| matches!(block.kind, BlockKind::ToolCall { .. }));
+                let by_user = is_of_user(unit.role) && (before.is_some() || unit.role == Role::User);
+                last = last.or(before.filter(|_| alternates).map(|before| (before, false)));
+                let again = alternates && last.is_some_and(|(_, by)| by);
+                if by_user && ((bridges && ends_in_result) || again) {
+                    places.extend(before.map(|before| (before, &bridge)));
+                } else if let Some((said, false)) =
+                    last.filter(|_| alternates && unit.role == Role::Assistant && !calls)
+                {
+                    places.push((said, &go_on));
+                }
+                if by_user || (unit.role == Role::Assistant && !calls) {
+                    last = Some((index, by_user));
+                }
                 ends_in_result = unit.role == Role::Tool;
+            }
+            if self.texts.contains(&index) {
+                last = Some((index, true));
             }
             ends_in_result |= with_results.contains(&index);
             before = Some(index);
         }
-        let first = self.first_editable;
-        for behind in places.into_iter().filter(|place| *place >= first) {
-            self.insert_message(LABEL, behind, bridge.clone());
+        // Nothing is put into a beginning that a summary stands for.
+        let first = if self.first_editable > self.request.conversation.first_editable() {
+            self.first_editable
+        } else {
+            UnitIndex::default()
+        };
+        for (behind, what) in places.into_iter().filter(|(place, _)| *place >= first) {
+            self.insert_message(LABEL, behind, what.clone());
         }
     }
 
-    /// Gives a new id to each call whose id an earlier call has, and to its result.
-    fn rename_calls(&mut self) {
+    /// Takes the ids off items whose id an earlier item has.
+    fn drop_repeated_ids(&mut self) {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let mut met = BTreeSet::new();
+        for (index, unit) in conversation.indexed_units() {
+            let id = dialect.name_beside_reasoning(body, unit.span);
+            let Some(id) = id.filter(|id| !met.insert(id.of(body).trim_ascii_end())) else { continue };
+            self.replace_value(index, id, Bytes::new());
+        }
+    }
+
+    /// Gives a new id to each call whose id an earlier call has or is not a `valid` one, and to its result. `make` makes an id of
+    /// the beginning of the old one and a number.
+    fn rename_calls(&mut self, valid: fn(&str) -> bool, make: fn(&str, usize) -> String) {
         let (conversation, pairing) = (self.request.conversation, self.pairing());
         let mut taken: BTreeSet<String> =
             conversation.blocks.iter().map(|block| id_of(block).text.clone().into_owned()).collect();
@@ -265,17 +335,18 @@ impl Draft<'_> {
             }
         }
         let mut met = BTreeSet::new();
-        // The last number after each beginning of an id.
-        let mut last: BTreeMap<&str, usize> = BTreeMap::new();
+        // The last number of the ids that are made of one beginning.
+        let mut last: BTreeMap<String, usize> = BTreeMap::new();
         let mut renamed = BTreeMap::new();
         for (n, call) in pairing.calls.iter().enumerate() {
             let Some(id) = conversation.block(call.block).map(id_of) else { continue };
-            let Some(raw) = id.raw.filter(|_| !id.text.is_empty() && !met.insert(&id.text)) else { continue };
-            let start = id.text.get(..id.text.floor_char_boundary(LONGEST_START)).unwrap_or_default();
-            let number = last.entry(start).or_insert(1);
+            let is_new = met.insert(&id.text);
+            let is_right = is_new && valid(&id.text) || id.text.is_empty() && !results.contains_key(&CallIndex::new(n));
+            let Some(raw) = id.raw.filter(|_| !is_right) else { continue };
+            let number = last.entry(make(&id.text, 0)).or_insert(usize::from(!is_new));
             let another = loop {
                 *number += 1;
-                let another = format!("{start}_{number}");
+                let another = make(&id.text, *number);
                 if taken.insert(another.clone()) {
                     break another;
                 }
@@ -322,6 +393,29 @@ impl Draft<'_> {
         self.replacements.insert(span.start, Replacement::whole(span, with, change));
         true
     }
+}
+
+/// Whether every upstream accepts an id, except those that require nine letters and digits.
+fn is_portable(id: &str) -> bool {
+    (1..=LONGEST_ID).contains(&id.len())
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+/// An id that every upstream accepts.
+fn numbered(id: &str, number: usize) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let start: String = id.chars().take(LONGEST_START).map(plain).collect();
+    format!("{start}_{number}")
+}
+
+/// Whether an id has nine letters and digits.
+fn is_nine(id: &str) -> bool {
+    id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// An id of nine letters and digits.
+fn nine(id: &str, number: usize) -> String {
+    blake3::hash(format!("{number} {id}").as_bytes()).to_hex().chars().take(9).collect()
 }
 
 /// The id of a call, or of the call that a result answers.

@@ -26,6 +26,8 @@ use crate::body::peek::PeekableBody;
 use crate::body::{Budget, Lease, RequestBody};
 use crate::dialect::{Dialect, Joiner, OwnCall, RoundCalls};
 use crate::engine::EditedBody;
+use crate::plan::Report;
+use crate::planner::Planner;
 use crate::recall::ToolSettings;
 use crate::span::joined;
 use crate::upstream::Upstream;
@@ -55,6 +57,8 @@ pub(super) struct InBandRecalls {
     place: Option<RequestPlace>,
     n_rounds: usize,
     began: Option<Instant>,
+    // How many bytes may be read until the window of the model is full; none if the window is unknown.
+    room: Option<usize>,
 }
 
 /// Why there is no other round.
@@ -71,6 +75,18 @@ const MAX_CALLS: usize = 16;
 /// The longest that an upstream which is busy may ask to wait before a round is sent again.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
+/// The fewest bytes of a text that are read.
+const LEAST_READ: usize = 256;
+
+/// The bytes of a call and its result besides arguments and text.
+const CALL_BYTES: usize = 200;
+
+/// The bytes of a token of dense text.
+const TOKEN_BYTES: usize = 2;
+
+/// The part of the window that is left for the answer.
+const ANSWER_PART: usize = 8;
+
 const NO_MORE: &str = "There is no more to read in this answer (recall.tool in abridge's settings); go on without.";
 const NOT_READ: &str = "The text could not be read; go on without.";
 
@@ -79,7 +95,7 @@ impl Proxy {
     /// so that it can be read.
     pub(super) fn recalls_in_band(
         &self,
-        (dialect, settings, place): (&'static dyn Dialect, ToolSettings, Option<RequestPlace>),
+        (dialect, planner, place): (&'static dyn Dialect, &Planner, Option<RequestPlace>),
         upstream: &Upstream,
         parts: &mut Parts,
         edited: &EditedBody,
@@ -97,7 +113,8 @@ impl Proxy {
         };
         Some(Box::new(InBandRecalls {
             dialect,
-            settings,
+            settings: planner.settings.recall.tool,
+            room: room(planner, edited.report.as_ref()?),
             session,
             upstream: upstream.clone(),
             target: upstream.join(&parts.uri).ok()?,
@@ -223,11 +240,14 @@ impl InBandRecalls {
         let is_over = self.n_rounds >= self.settings.rounds || began.elapsed() >= self.settings.timeout.0;
         let mut results = Vec::with_capacity(calls.len());
         for (n, call) in calls.iter().enumerate() {
-            results.push(if is_over || n >= MAX_CALLS {
+            let room = self.room.unwrap_or(usize::MAX);
+            results.push(if is_over || n >= MAX_CALLS || room < LEAST_READ {
                 NO_MORE.to_owned()
             } else {
-                self.session.recall_text(&call.arguments).await
+                self.session.recall_text(&call.arguments, room).await
             });
+            let n_bytes = CALL_BYTES + call.arguments.len() + results.last().map_or(0, String::len);
+            self.room = self.room.map(|room| room.saturating_sub(n_bytes));
         }
         results
     }
@@ -312,6 +332,13 @@ impl InBandRecalls {
         let body: Vec<u8> = self.body.concat();
         serde_json::from_slice(&body).is_ok_and(|asked: Asked| asked.stream == Some(true))
     }
+}
+
+/// How many bytes a request has room for.
+fn room(planner: &Planner, report: &Report) -> Option<usize> {
+    let window = planner.meter.for_model(report.model.as_deref()).window()?;
+    let sent = report.tokens_after.unwrap_or(report.bytes_after / TOKEN_BYTES);
+    Some(window.saturating_sub(sent + window / ANSWER_PART) * TOKEN_BYTES)
 }
 
 fn with_body(answer: Response<PeekableBody>, body: Bytes) -> Response<PeekableBody> {

@@ -153,12 +153,18 @@ impl RescuePolicy {
     /// Has requests, which are edited by the `usual` rules, take these forms too: another process, or an earlier one, has learnt
     /// that the upstream asks for them.
     pub fn require(&self, forms: &[Form], usual: &EngineConfig) {
-        let known = self.forms();
-        let missing = forms.iter().filter(|form| !known.contains(form));
-        let forms: Vec<_> = known.iter().chain(missing).copied().collect();
-        if forms.len() > known.len() {
+        let n_known = self.forms().len();
+        let forms = self.forms_with(forms);
+        if forms.len() > n_known {
             self.profile.store(Some(Arc::new(self.with_forms(forms, usual))));
         }
+    }
+
+    /// The forms that the upstream has asked for, and these.
+    fn forms_with(&self, forms: &[Form]) -> Vec<Form> {
+        let known = self.forms();
+        let missing = forms.iter().filter(|form| !known.contains(form));
+        known.iter().chain(missing).copied().collect()
     }
 
     /// What requests become whose upstream asks for these forms.
@@ -247,7 +253,7 @@ impl Proxy {
                         stripped.map(|stripped| (stripped, RescueKind::Reasoning))
                     }
                     Refusal::Form(form) if !rescue.forms().contains(&form) => {
-                        let forms = [rescue.forms(), vec![form]].concat();
+                        let forms = rescue.forms_with(&form.with_likely());
                         let profile = rescue.with_forms(forms, &destination.rules);
                         let mended = self.other_form(name, &profile.rules, &retry, false).await;
                         learnt = mended.is_some().then_some((form, profile));
@@ -267,7 +273,7 @@ impl Proxy {
         };
         let mut parts = retry.parts.clone();
         let body = request_body(&mut parts.headers, retry.bytes.clone(), &edited, false);
-        let way = (retry.dialect, rescue.rules.planner.settings.recall.tool, None);
+        let way = (retry.dialect, &rescue.rules.planner, None);
         let recalls = self.recalls_in_band(way, upstream, &mut parts, &edited);
         let second = send_request(upstream, Request::from_parts(parts, body), target, None).await;
         let Ok(mut second) = second else { return self.rescue_counters.count(by, false, first) };

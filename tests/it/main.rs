@@ -74,6 +74,7 @@ mod service; // `abridge service`
 mod setup; // `abridge setup`
 mod shutdown; // drain, and the second signal
 mod simulate; // `abridge simulate`
+mod small_windows; // whole sessions at small context windows
 mod smuggling; // requests that could be read in two ways
 mod start; // startup output and the probe
 mod store_crash; // the store after a kill

@@ -89,7 +89,7 @@ impl Session {
     /// Calls a tool. An error is for the model to read.
     pub(super) async fn call(&self, tool: &str, arguments: &JsonObject) -> Result<ContentBlock, String> {
         let text = match tool {
-            RECALL_TOOL => return self.recall(arguments).await,
+            RECALL_TOOL => return self.recall(arguments, MAX_TEXT_BYTES).await,
             "search" => Some(argument(arguments, "text").ok_or("search takes text: what to find")?),
             "list" => None,
             _ => return Err("there are recall, search and list".to_owned()),
@@ -97,19 +97,20 @@ impl Session {
         self.payloads(text).await.map(ContentBlock::text)
     }
 
-    /// The answer to a call of the tool that abridge has added. Images and sound are for the MCP server.
-    pub async fn recall_text(&self, arguments: &str) -> String {
+    /// The answer to a call of the tool that abridge has added, with so many bytes of the text at `most`. Images and sound are
+    /// for the MCP server.
+    pub async fn recall_text(&self, arguments: &str, most: usize) -> String {
         let Ok(arguments) = serde_json::from_str(arguments) else {
             return "the arguments are not a JSON object".to_owned();
         };
-        match self.recall(&arguments).await {
+        match self.recall(&arguments, most).await {
             Ok(ContentBlock::Text(found)) => found.text,
             Ok(_) => "this is no text; this tool reads texts only".to_owned(),
             Err(why) => why,
         }
     }
 
-    async fn recall(&self, arguments: &JsonObject) -> Result<ContentBlock, String> {
+    async fn recall(&self, arguments: &JsonObject, most: usize) -> Result<ContentBlock, String> {
         let named = argument(arguments, "handle").ok_or("recall takes handle: 26 digits and letters, from a notice")?;
         // A model may pass the whole URL of a notice.
         let handle = handles_in(&named).next_back().map(|handle| handle.to_string());
@@ -125,7 +126,7 @@ impl Session {
         if header("content-disposition").is_some() {
             return media(header("content-type").unwrap_or_default(), &body);
         }
-        let most = if query.is_empty() { DEFAULT_LIMIT } else { MAX_TEXT_BYTES };
+        let most = most.min(if query.is_empty() { DEFAULT_LIMIT } else { MAX_TEXT_BYTES });
         let place = header(RANGE.as_str()).and_then(|range| range.split_once('-')?.0.parse().ok());
         Ok(ContentBlock::text(with_range(&body, most, place, header(SIZE.as_str()).unwrap_or("?"))))
     }

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::{dialect, dialect::Form, replay::planner_from_toml, span::splice};
 
-/// The body that is sent, brought into all forms.
+/// The body that is sent, brought into all forms, except those that take the place of another one.
 fn formed(path: &str, body: &Value) -> Value {
-    with_forms("[]", path, body)
+    with_forms("[]", &[Form::Alternating, Form::NineIds], path, body)
 }
 
 /// The same after these edits.
-fn with_forms(edits: &str, path: &str, body: &Value) -> Value {
-    let forms: Vec<_> = Form::ALL.iter().map(|form| form.name()).collect();
+fn with_forms(edits: &str, without: &[Form], path: &str, body: &Value) -> Value {
+    let forms: Vec<_> = Form::ALL.iter().filter(|form| !without.contains(form)).map(|form| form.name()).collect();
     let planner = planner_from_toml(&format!("policy.edits = {edits}\npolicy.forms = {forms:?}\n")).unwrap();
     let dialect = dialect::for_path(path).unwrap();
     let apply = |body: Bytes| {
@@ -35,7 +35,7 @@ fn with_forms(edits: &str, path: &str, body: &Value) -> Value {
 fn what_is_in_the_form_stays() {
     let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": " {\"a\": 1} "}});
     let chat = json!({"messages": [
-        {"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, {"role": "user", "content": "u"},
+        {"role": "system", "content": "s"}, {"role": "user", "content": "u"},
         {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "name": "f", "tool_call_id": "c", "content": "t"},
         {"role": "assistant", "content": "a"}, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
     ]});
@@ -88,6 +88,59 @@ fn what_is_not_in_the_form_is_brought_into_it() {
     assert_eq!(formed["input"][0]["content"][0]["text"], "(empty)");
     assert_eq!((&formed["input"][1]["arguments"], &formed["input"][1]["call_id"]), (&json!("{\"a\":1}"), &json!("c")));
     assert_eq!((&formed["input"][2]["arguments"], &formed["input"][2]["call_id"]), (&json!("{}"), &json!("c_2")));
+}
+
+#[test]
+fn new_ids_and_texts_between_texts_stay_when_the_conversation_grows() {
+    let call = |id: &str| json!({"role": "assistant", "content": null, "tool_calls": [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}}]});
+    let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "t"});
+    let said = |role: &str| json!({"role": role, "content": "x"});
+    let mut messages = vec![said("system"), said("system"), said("assistant"), said("user"), said("user")];
+    for id in ["call_1", "functions.f:0", "call_1", "abcdefgh1"] {
+        messages.extend([call(id), result(id), said("user"), said("assistant"), said("assistant"), said("user")]);
+    }
+    let formed = |n: usize| with_forms("[]", &[], "/v1/chat/completions", &json!({"messages": messages[..n]}));
+    let whole = formed(messages.len());
+    let whole = whole["messages"].as_array().unwrap();
+    for n in (5..messages.len()).filter(|n| messages[n - 1]["role"] == "user") {
+        let part = formed(n);
+        assert!(whole.starts_with(part["messages"].as_array().unwrap()), "{n}: {part}");
+    }
+    let ids: HashSet<_> = whole.iter().filter_map(|message| message["tool_call_id"].as_str()).collect();
+    assert_eq!(ids.len(), 4);
+    assert!(ids.contains("abcdefgh1") && ids.iter().all(|id| id.len() == 9), "{ids:?}");
+    let roles: Vec<_> = whole.iter().take(8).map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user", "assistant", "user", "assistant", "tool"]);
+}
+
+#[test]
+fn ids_that_not_every_upstream_accepts_and_repeated_ids_of_items_are_replaced() {
+    let item = |call: &str, id: &str| json!({"type": "function_call", "id": id, "call_id": call, "name": "f", "arguments": "{}"});
+    let output = |call: &str| json!({"type": "function_call_output", "call_id": call, "output": "t"});
+    let long = "x".repeat(41);
+    let think = |id: &str| json!({"type": "reasoning", "id": id, "summary": [], "encrypted_content": "e"});
+    let body = json!({"input": [
+        {"role": "user", "content": "u"}, think("rs"), item("a:b", "fc"), output("a:b"), think("rs"), item(&long, "fc"), output(&long),
+    ]});
+    let formed = formed("/v1/responses", &body);
+    let items = formed["input"].as_array().unwrap();
+    let ids: Vec<_> = items.iter().filter_map(|item| item["call_id"].as_str()).collect();
+    let of_long = format!("{}_1", "x".repeat(32));
+    assert_eq!(ids, ["a_b_1", "a_b_1", &of_long, &of_long]);
+    let of_items: Vec<_> = items.iter().filter_map(|item| item["id"].as_str()).collect();
+    assert_eq!(of_items, ["rs", "fc"]);
+}
+
+#[test]
+fn marks_of_an_hour_are_shortened_after_shorter_ones() {
+    let marked = |ttl: &str| json!({"type": "text", "text": "t", "cache_control": {"type": "ephemeral", "ttl": ttl}});
+    let ttls = |system: &str| {
+        let body = json!({"max_tokens": 9, "system": [marked(system)], "messages": [{"role": "user", "content": [marked("1h"), marked("5m"), marked("1h")]}]});
+        let content = formed("/v1/messages", &body)["messages"][0]["content"].clone();
+        (0..3).map(|n| content[n]["cache_control"]["ttl"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ttls("1h"), ["1h", "5m", "5m"]);
+    assert_eq!(ttls("5m"), ["5m", "5m", "5m"]);
 }
 
 #[test]
@@ -179,9 +232,12 @@ proptest! {
             1..8,
         ),
     ) {
-        let formed = with_forms("[\"patch_tool_calls\"]", "/v1/chat/completions", &conversation(&steps));
-        let messages = formed["messages"].as_array().unwrap();
-        prop_assert_eq!(fault(messages), None, "{}", formed);
+        let superset = [Form::Alternating, Form::NineIds];
+        for without in [&[], &superset[..]] {
+            let formed = with_forms("[\"patch_tool_calls\"]", without, "/v1/chat/completions", &conversation(&steps));
+            let messages = formed["messages"].as_array().unwrap();
+            prop_assert_eq!(fault(messages), None, "{}", formed);
+        }
     }
 }
 

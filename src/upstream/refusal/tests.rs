@@ -213,10 +213,6 @@ const SEQUENCES: &[(&str, &str)] = &[
         r#"{"error":{"message":"<400> InternalError.Algo.InvalidParameter: An assistant message with \"tool_calls\" must be followed by tool messages responding to each \"tool_call_id\". The following tool_call_ids did not have response messages: message[532].role","type":"invalid_request_error","param":null,"code":"invalid_parameter_error"}}"#,
     ),
     (
-        "vLLM and others with a strict template; huggingface/text-generation-inference#3198",
-        r#"{"object":"error","message":"Conversation roles must alternate user/assistant/user/assistant/...","type":"BadRequestError","param":null,"code":400}"#,
-    ),
-    (
         "Mistral; mistralai/mistral-common, src/mistral_common/protocol/instruct/validator.py",
         r#"{"object":"error","message":"Not the same number of function calls and responses","type":"invalid_request_error","param":null,"code":"3230"}"#,
     ),
@@ -240,7 +236,6 @@ const ITEM_SEQUENCES: &[&str] = &[
     "No tool output found for custom tool call call_1.",
     "No tool output found for apply patch call call_1.",
     "No tool call found for function call output with call_id call_1.",
-    "Duplicate item found with id msg_1. Remove duplicate items from your input and try again.",
 ];
 
 /// Refusals for thinking, as Anthropic's documentation and reports of its clients have them.
