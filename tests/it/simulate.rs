@@ -5,9 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use abridge_proxy::dialect::Usage;
-use abridge_proxy::simulate::sessions::{AnswerChars, estimated_output};
-use abridge_proxy::tokens::prices::PriceList;
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -433,43 +430,39 @@ fn the_sessions_of_a_user_are_found_and_what_was_paid_comes_first() {
     }
 }
 
+/// What `simulate` says of a file or folder with usage, as JSON.
+fn simulated_usage(path: &Path, args: &[&str]) -> serde_json::Value {
+    let output = Command::new(binary()).arg("simulate").arg(path).args(args).arg("--json").output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 #[test]
-fn recorded_bills_cost_what_a_study_says() {
+fn usage_without_texts_is_played() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/usage/example.jsonl");
+    let billed = simulated_usage(&file, &[]);
+    let verdict = &billed["verdict"];
+    assert_eq!(verdict["sessions"], serde_json::json!({"Claude Code": 1, "Codex": 1}));
+    assert_eq!(verdict["paid"]["requests"], 8);
+    // Opus 4.5 is $5 a million, 10 for writing for an hour, 6.25 for five minutes, 0.5 for reading, 25 for output; GPT-5.4
+    // $2.5, 0.25 and 15. In billionths of a dollar.
+    let codex = (8000 + 2400) * 2500 + (2048 + 10_000) * 250 + (90 + 60) * 15_000;
+    let agent = 4 * 5000 + 3000 * 6250 + 700 * 25_000;
+    let main = |cached: u64, hour: u64, short: u64| {
+        39 * 5000 + cached * 500 + hour * 10_000 + short * 6250 + 700 * 25_000 + codex + agent
+    };
+    assert_eq!(verdict["paid"]["dollars"], main(129_600, 41_490, 0));
+    // After twenty minutes, no more is cached than the 9,000 tokens of each request.
+    let short = simulated_usage(&file, &["--five-minute-caches"]);
+    assert_eq!(short["verdict"]["paid"]["dollars"], main(129_600 - 41_350, 0, 41_490 + 41_350));
+    // The file is read a second time: a pointer to its lines is shorter.
+    assert!(verdict["saved"].as_i64().unwrap() > 0, "{verdict}");
+}
+
+#[test]
+fn recorded_usage_costs_what_a_study_says() {
     let Some(folder) = std::env::var_os("ABRIDGE_USAGE").map(PathBuf::from) else { return };
-    let file = fs::read_to_string(folder.join("develop.jsonl")).unwrap();
-    let sessions: Vec<serde_json::Value> = file.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let prices = PriceList::new(&[], "");
-    let mut paid = std::collections::BTreeMap::<_, f64>::new();
-    for session in &sessions {
-        let requests = session["requests"].as_array().unwrap();
-        let entries = session["entries"].as_array().unwrap();
-        let number = |value: &serde_json::Value| value.as_u64().unwrap();
-        let mut add = |request: &serde_json::Value, output: u64| {
-            let [input, cached, short, hour] = [1, 2, 3, 4].map(|field| number(&request[field]));
-            let (input, written) = (input + cached + short + hour, short + hour);
-            let usage = Usage { input, cached, written, written_hour: hour, output: output.max(number(&request[5])) };
-            let model = session["models"][usize::try_from(number(&request[9])).unwrap()].as_str();
-            let cost = prices.dollars(model).unwrap().cost(&usage).dollars();
-            *paid.entry(session["client"].as_str().unwrap()).or_default() += cost;
-        };
-        for (n, request) in requests.iter().enumerate() {
-            let place = |request: &serde_json::Value| usize::try_from(number(&request[12])).unwrap();
-            let end = requests.get(n + 1).map_or(entries.len(), place);
-            let chars = |kind: &str, field: usize| -> usize {
-                let of_kind = entries[place(request)..end.max(place(request))].iter().filter(|entry| entry[0] == kind);
-                let chars = of_kind.map(|entry| entry[field].as_u64().or_else(|| entry[field].as_str()?.parse().ok()));
-                chars.map(|chars| usize::try_from(chars.unwrap_or_default()).unwrap()).sum()
-            };
-            let chars = AnswerChars { text: chars("t", 1), arguments: chars("a", 1), signatures: chars("k", 2) };
-            add(request, if number(&request[11]) == 1 { 0 } else { estimated_output(chars) });
-        }
-        for request in session["sidechains"].as_array().unwrap().iter().flat_map(|chain| chain.as_array().unwrap()) {
-            let chars = usize::try_from(number(&request[14])).unwrap();
-            add(request, AnswerChars { text: chars, ..AnswerChars::default() }.of_agent());
-        }
-    }
-    for (client, expected) in [("claude-code", 1482.24), ("codex", 120.14)] {
-        let error = (paid[client] / expected - 1.0).abs();
-        assert!(error < 0.003, "{client} cost {}, and not {expected}", paid[client]);
-    }
+    let paid = simulated_usage(&folder.join("develop.jsonl"), &["--policy", "none"]);
+    let dollars = paid["totals"][0]["dollars"].as_f64().unwrap() / 1e9;
+    assert!((dollars / (1482.24 + 120.14) - 1.0).abs() < 0.003, "{dollars}");
 }

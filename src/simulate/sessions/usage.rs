@@ -312,7 +312,7 @@ fn own_line(seed: u64) -> String {
     let mut line = format!("{seed:x}");
     for _ in 0..8 {
         line.push(' ');
-        line.push_str(WORDS[(bits >> 60) as usize]);
+        line.extend(WORDS.get((bits >> 60) as usize).copied());
         bits = bits.rotate_left(4);
     }
     line.push('\n');
