@@ -63,6 +63,8 @@ pub struct Traits {
     pub history_elsewhere: bool,
     /// The server keeps this request under a name by which a later one continues it.
     pub is_kept: bool,
+    /// The answer comes in frames in which no call of the model can be answered.
+    pub is_answer_framed: bool,
     /// The reasoning in it is bound to what stands before it.
     pub binds_reasoning: bool,
     /// The server summarises the conversation itself.

@@ -22,7 +22,7 @@ pub use self::{
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
     types::{
         AnsweredInWords, BytesAt, CallInput, Compaction, CompactionTrigger, Emptied, Entries, ErrorFields, Exchange,
-        Field, OpenCalls, OpeningEvents, Switch,
+        Field, OpenCalls, OpeningEvents, PathFacts, Switch,
     },
 };
 
@@ -53,7 +53,8 @@ mod types;
 /// |---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` |
 /// | `compacting_path`, `compacted` | none | `/responses/compact` | none |
-/// | `counting_path` | none | `/responses/input_tokens` | `/messages/count_tokens` |
+/// | `counting_paths` | none | `/responses/input_tokens` | `/messages/count_tokens` |
+/// | `path_facts`, `unframed` | Azure's deployments | none | Vertex AI, Bedrock |
 /// | `key_field`, `version_field` | `authorization` | `authorization` | `x-api-key`, `anthropic-version` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` |
@@ -95,8 +96,18 @@ pub trait Dialect: Debug + Send + Sync {
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str>;
 
     /// How the paths of requests end that only ask how many tokens a request has: `/messages/count_tokens`. Their bodies
-    /// are read and edited as those of requests are. None if there are no such requests.
-    fn counting_path(&self) -> Option<&'static str> {
+    /// are read and edited as those of requests are.
+    fn counting_paths(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Returns what a path of this dialect says of a request besides.
+    fn path_facts(&self, _path: &str) -> PathFacts {
+        PathFacts::default()
+    }
+
+    /// The path at which an answer comes as a whole that comes in frames of AWS's event stream at this one; none if it does not.
+    fn unframed<'p>(&self, _path: &'p str) -> Option<&'p str> {
         None
     }
 

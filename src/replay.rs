@@ -16,6 +16,7 @@ use crate::payload::Keys;
 use crate::planner::{Calibration, ColdPasses, Offload, PlanContext, Planner, Sent};
 use crate::recording::{Exchange, PlanInputs, ReadError, RequestForm};
 use crate::span::{joined, splice};
+use crate::string_index::IndexedBody;
 use crate::summary::{NoSummaries, SummaryState, UsedSummary};
 use crate::tokens::Meter;
 use crate::upstream::routes::Routes;
@@ -268,7 +269,10 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
     let cold_passes = ColdPasses::At(&cold_passes);
     let strips_now = sent.strips_now;
     let sent = if sent.is_empty() { Sent::Assumed } else { Sent::Recorded(&sent) };
-    let context = PlanContext { calibration, cold_passes, sent, strips_now, ..planner.anonymous(&NoSummaries) };
+    let indexed = IndexedBody::from(body.clone()).at(dialect.path_facts(exchange.meta.path_only()));
+    let strings = indexed.strings();
+    let context =
+        PlanContext { strings, calibration, cold_passes, sent, strips_now, ..planner.anonymous(&NoSummaries) };
     let mut summaries = HashMap::new();
     if let Some(UsedSummary { end, summary }) = &exchange.summary {
         let name = planner.policy.beginning(dialect, body, &context, *end);

@@ -1,4 +1,5 @@
-//! Where the long strings of a body are, and their hashes, found chunk by chunk while the body arrives. The reader passes such
+//! Where the long strings of a body are, and their hashes, found chunk by chunk while the body arrives; and what the path of its
+//! request says. The reader passes such
 //! strings by their places. The hash serves where a content or a text is one such string; a content that is an array is
 //! hashed as a whole, later.
 //!
@@ -9,6 +10,7 @@ use std::{ops::Deref, sync::Arc};
 
 use bytes::Bytes;
 
+use crate::dialect::PathFacts;
 use crate::payload::{Fingerprint, Fingerprinter};
 use crate::raw::find_quote;
 use crate::span::Span;
@@ -16,9 +18,12 @@ use crate::span::Span;
 /// Shorter strings are not indexed: their ends are found as quickly.
 const LONG: usize = 4 << 10;
 
-/// The long strings of a body, in order.
-#[derive(Debug, Default)]
-pub struct StringIndex(Vec<LongString>);
+/// The long strings of a body, in order, and what the path says that it was sent to.
+#[derive(Clone, Debug, Default)]
+pub struct StringIndex {
+    strings: Vec<LongString>,
+    path: PathFacts,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct LongString {
@@ -58,7 +63,7 @@ pub struct StringIndexer {
 
 impl StringIndex {
     /// An index without strings.
-    pub const EMPTY: &'static Self = &Self(Vec::new());
+    pub const EMPTY: &'static Self = &Self { strings: Vec::new(), path: PathFacts { model: None, is_framed: false } };
 
     /// The long string that begins here, with both quotes.
     pub fn starting(&self, at: usize) -> Option<Span> {
@@ -71,8 +76,13 @@ impl StringIndex {
     }
 
     fn find(&self, at: usize) -> Option<&LongString> {
-        let found = self.0.binary_search_by_key(&at, |string| string.span.start).ok()?;
-        self.0.get(found)
+        let found = self.strings.binary_search_by_key(&at, |string| string.span.start).ok()?;
+        self.strings.get(found)
+    }
+
+    /// Returns what the path says.
+    pub fn path(&self) -> &PathFacts {
+        &self.path
     }
 }
 
@@ -81,7 +91,16 @@ impl StringIndex {
 impl IndexedBody {
     /// A body with the index of its strings.
     pub fn new(bytes: Bytes, strings: StringIndex) -> Self {
-        Self { bytes, strings: (!strings.0.is_empty()).then(|| strings.into()) }
+        Self { bytes, strings: (!strings.strings.is_empty()).then(|| strings.into()) }
+    }
+
+    /// The same, sent to a path that says this.
+    #[must_use]
+    pub fn at(mut self, path: PathFacts) -> Self {
+        if path != PathFacts::default() {
+            Arc::make_mut(self.strings.get_or_insert_default()).path = path;
+        }
+        self
     }
 
     /// Returns what is known of its long strings.
@@ -154,7 +173,7 @@ impl StringIndexer {
 
     /// The index of all chunks.
     pub fn finish(self) -> StringIndex {
-        StringIndex(self.found)
+        StringIndex { strings: self.found, path: PathFacts::default() }
     }
 }
 

@@ -3,10 +3,11 @@
 use std::{borrow::Cow, cell::OnceCell};
 
 use bytes::Bytes;
+use percent_encoding::percent_decode_str;
 
 use super::{
     Answer, AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
-    OpenCalls, ParseError, ParseErrorKind, Stop, forms, json::Unsupported, strings,
+    OpenCalls, ParseError, ParseErrorKind, PathFacts, Stop, forms, json::Unsupported, strings,
 };
 use crate::{
     conversation::{BlockIndex, CallId, Conversation, Flags, Role, Traits, Unit},
@@ -48,6 +49,12 @@ impl Dialect for ChatCompletions {
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         path.strip_suffix("/chat/completions")
+    }
+
+    fn path_facts(&self, path: &str) -> PathFacts {
+        let deployment = self.base_path(path).and_then(|base| base.rsplit_once("/deployments/"));
+        let model = deployment.map(|(_, name)| percent_decode_str(name).decode_utf8_lossy().into());
+        PathFacts { model, is_framed: false }
     }
 
     fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {

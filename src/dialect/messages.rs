@@ -9,11 +9,12 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use hosts::HostedPath;
 use memchr::{memchr, memmem};
 
 use super::{
     Answer, BytesAt, CACHE_MARK, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
-    ParseError, ParseErrorKind, ServerBlock, Stop, Switch,
+    ParseError, ParseErrorKind, PathFacts, ServerBlock, Stop, Switch,
     json::{Unsupported, decode, each_object, fields_of},
     strings,
 };
@@ -30,6 +31,7 @@ use crate::{
 mod answer;
 mod canonical;
 mod error;
+mod hosts;
 mod in_band;
 mod loading;
 mod parts;
@@ -65,8 +67,8 @@ impl Dialect for Messages {
         "/v1/messages"
     }
 
-    fn counting_path(&self) -> Option<&'static str> {
-        Some("/messages/count_tokens")
+    fn counting_paths(&self) -> &'static [&'static str] {
+        &["/messages/count_tokens", hosts::COUNTING]
     }
 
     fn key_field(&self) -> &'static str {
@@ -79,9 +81,17 @@ impl Dialect for Messages {
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         // SDKs append it to a base URL with `/v1` or without. Other APIs have it after an id: `/threads/ID/messages`.
-        let base = path.strip_suffix("/messages")?;
+        let Some(base) = path.strip_suffix("/messages") else { return HostedPath::of(path).map(|hosted| hosted.base) };
         let of_id = base.rsplit('/').nth(1);
         (!of_id.is_some_and(|of| OTHER_PLACES.contains(&of))).then_some(base)
+    }
+
+    fn path_facts(&self, path: &str) -> PathFacts {
+        HostedPath::of(path).map(|hosted| hosted.facts()).unwrap_or_default()
+    }
+
+    fn unframed<'p>(&self, path: &'p str) -> Option<&'p str> {
+        hosts::unframed(path)
     }
 
     fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
@@ -202,7 +212,9 @@ impl Dialect for Messages {
     fn prompt_cache_request(&self, body: &[u8]) -> Option<BytesAt> {
         let bytes = Bytes::from_static(br#""cache_control":{"type":"ephemeral"},"#);
         let at = memchr(b'{', body)? + 1;
-        memmem::find(body, CACHE_MARK).is_none().then_some(BytesAt { at, bytes })
+        // Vertex AI and Bedrock know marks at blocks alone (November 2026).
+        let is_hosted = || memmem::find(body, b"\"anthropic_version\"").is_some();
+        (memmem::find(body, CACHE_MARK).is_none() && !is_hosted()).then_some(BytesAt { at, bytes })
     }
 
     fn recall_tool(&self, strict: bool) -> Bytes {

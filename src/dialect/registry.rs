@@ -14,7 +14,7 @@ pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
 
 /// The dialect of requests at `path` (without the query) that only count tokens, if there is one.
 pub fn for_counting_path(path: &str) -> Option<&'static dyn Dialect> {
-    ALL.into_iter().find(|dialect| dialect.counting_path().is_some_and(|end| path.ends_with(end)))
+    ALL.into_iter().find(|dialect| dialect.counting_paths().iter().any(|end| path.ends_with(end)))
 }
 
 /// The dialect of requests at `path` (without the query) that ask for a compaction, if there is one.

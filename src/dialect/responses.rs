@@ -65,8 +65,8 @@ impl Dialect for Responses {
         path.strip_suffix("/responses")
     }
 
-    fn counting_path(&self) -> Option<&'static str> {
-        Some("/responses/input_tokens")
+    fn counting_paths(&self) -> &'static [&'static str] {
+        &["/responses/input_tokens"]
     }
 
     fn compacting_path(&self) -> Option<&'static str> {

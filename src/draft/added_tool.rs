@@ -48,7 +48,8 @@ impl Draft<'_> {
 
     /// Where a tool can be added: after the last one of the client; and whether those are marked `strict`, with the value
     /// `true` (a parameter of that name has a schema). None if it has none, or if the server has more of the conversation than
-    /// abridge could continue, or keeps it: a later request would continue from a call that its client has not seen.
+    /// abridge could continue, or keeps it: a later request would continue from a call that its client has not seen; or if the
+    /// answer comes in frames.
     pub(super) fn end_of_tools(&self) -> Option<(usize, bool)> {
         let conversation = self.request.conversation;
         let traits = conversation.traits;
@@ -56,8 +57,8 @@ impl Draft<'_> {
         let is_leading =
             |tools: &&Span| conversation.unit(self.first_editable).is_none_or(|first| tools.start < first.span.start);
         let leading = conversation.more_tools.iter().take_while(is_leading);
-        let mut tools =
-            conversation.tools.iter().chain(leading).filter(|_| !traits.history_elsewhere && !traits.is_kept);
+        let is_out_of_reach = traits.history_elsewhere || traits.is_kept || traits.is_answer_framed;
+        let mut tools = conversation.tools.iter().chain(leading).filter(|_| !is_out_of_reach);
         let end = |tools: &Span| {
             let inside = tools.of(self.request.body).strip_prefix(b"[")?.strip_suffix(b"]")?.trim_ascii_end();
             (!inside.is_empty()).then_some((tools.start + 1 + inside.len(), has_value(inside, b"\"strict\"", b't')))

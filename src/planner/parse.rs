@@ -1,9 +1,11 @@
 //! Reads the body of a request that is planned.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use crate::conversation::Conversation;
-use crate::dialect::{Dialect, ParseError};
+use crate::dialect::{Dialect, ParseError, PathFacts};
 use crate::draft::PlanContext;
 
 /// The conversation in a body. Everything that was hashed of it while it arrived is not hashed again.
@@ -12,7 +14,10 @@ pub(super) fn parse<'a>(
     body: &'a Bytes,
     context: &PlanContext<'a>,
 ) -> Result<Conversation<'a>, ParseError> {
-    let conversation = dialect.parse_indexed(body, context.strings)?;
+    let mut conversation = dialect.parse_indexed(body, context.strings)?;
+    let PathFacts { model, is_framed } = context.strings.path();
+    conversation.model = conversation.model.or(model.as_deref().map(Cow::Borrowed));
+    conversation.traits.is_answer_framed = *is_framed;
     for unit in &conversation.units {
         if let Some(content) = unit.content.and_then(|content| context.strings.fingerprint(content)) {
             unit.set_content_fingerprint(body, content);

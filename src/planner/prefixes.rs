@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::parse::parse;
 use super::{LOOK_UP_FROM, Policy};
 use crate::conversation::ElementIndex;
 use crate::dialect::Dialect;
@@ -17,7 +18,7 @@ impl Policy {
         context: &PlanContext<'_>,
         end: usize,
     ) -> Option<ChainKey> {
-        let conversation = dialect.parse(body).ok()?;
+        let conversation = parse(dialect, body, context).ok()?;
         let request = ParsedRequest { dialect, body, conversation: &conversation };
         let scope = self.summarize.as_ref()?.scope().of_model(conversation.model.as_deref());
         PrefixKeys::of(request, context, &scope).name(ElementIndex::new(end))

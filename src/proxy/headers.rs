@@ -16,6 +16,9 @@ pub(super) const API_KEY: HeaderName = HeaderName::from_static("api-key");
 /// The header by which a known client shows its token beside a key, and in which abridge then notes the client's name.
 pub(super) const CLIENT: HeaderName = HeaderName::from_static("x-abridge-client");
 
+/// How `authorization` begins in a request with AWS Signature Version 4.
+const SIGNED: &[u8] = b"AWS4-HMAC-SHA256";
+
 /// The value of the header `x-abridge`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ControlHeader {
@@ -62,7 +65,14 @@ pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
         [CLIENT, AUTHORIZATION, API_KEY, X_API_KEY]
     };
     let shown = order.map(|name| headers.get(name).map(HeaderValue::as_bytes));
-    shown.into_iter().flatten().find(|credential| !credential.is_empty())
+    let shown = shown.into_iter().flatten().find(|credential| !credential.is_empty())?;
+    // A signature is of one request: the caller is the access key.
+    if shown.starts_with(SIGNED) { shown.split(|byte| *byte == b'/').next() } else { Some(shown) }
+}
+
+/// Whether a request has a signature of AWS over its address and its body.
+pub(super) fn is_signed(headers: &HeaderMap) -> bool {
+    headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(SIGNED))
 }
 
 /// Prepares a client's header fields for the upstream.

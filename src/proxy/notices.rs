@@ -22,12 +22,22 @@ const MOST_TYPES: usize = 16;
 pub(super) struct Notices {
     lacks_recall: AtomicBool,
     beyond_window: AtomicBool,
+    signed: AtomicBool,
     blocking_types: Mutex<BTreeSet<String>>,
     /// Upstreams that cut prompts.
     pub(super) stalls: Stalls,
 }
 
 impl Notices {
+    /// Logs that a request is sent as it came, because AWS would refuse another body under its signature.
+    pub(super) fn note_signed(&self) {
+        if !self.signed.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "requests with AWS Signature Version 4 are sent as they came, and Bedrock refuses them, as the signature names abridge's address: use a bearer key (AWS_BEARER_TOKEN_BEDROCK), or set upstream.api_key_env and start Claude Code with CLAUDE_CODE_SKIP_BEDROCK_AUTH=1"
+            );
+        }
+    }
+
     /// Logs what is new in a report.
     pub(super) fn note(&self, report: &Report) {
         if report.lacks_recall && !self.lacks_recall.swap(true, Ordering::Relaxed) {

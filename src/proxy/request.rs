@@ -8,6 +8,7 @@ use http::{Request, Uri};
 
 use super::exchange::{Exchange, OverheadTimer, RequestId};
 use super::fair_shares::Permit;
+use super::headers;
 use super::in_band::RequestPlace;
 use super::prefix_tracker::CacheScope;
 use super::respond::ProxyError;
@@ -80,6 +81,7 @@ impl Proxy {
         let (mut bytes, indexer, caller) = timer.excluding(self.read(live, &parts.headers, body, &admission)).await?;
         let text = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
         let text = self.restore(dialect, &mut parts.headers, &mut bytes, text);
+        let text = text.map(|text| text.at(dialect.path_facts(parts.uri.path())));
         let destination = live.destinations.of_body(parts.uri.path(), &parts.headers, dialect, text.as_ref()).await;
         let (target, id, permit) = (destination.upstream.join(&parts.uri)?, self.ids.next(), admission.permit);
         Ok(ReadRequest { dialect, id, parts, bytes, text, caller, destination, target, dry_run, permit, timer })
@@ -99,8 +101,12 @@ impl Proxy {
         let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
         let treatment = self.treatment(rescue, dialect, &read.parts.headers, &text).await;
         let rules = RescuePolicy::rules(rescue, treatment, &destination.rules);
+        let is_signed = headers::is_signed(&read.parts.headers) && !destination.upstream.has_key();
+        if is_signed {
+            self.accounting.notices.note_signed();
+        }
         let edited = match decoded {
-            Some(text) if treatment != Treatment::Unedited => {
+            Some(text) if treatment != Treatment::Unedited && !is_signed => {
                 let origin = || self.origin(&destination.upstream, dialect, &read.parts, &read.target, id, caller);
                 let upstream = destination.upstream.name().as_str();
                 let has_expired = |plan: &Plan| self.accounting.has_expired(cache, upstream, plan);

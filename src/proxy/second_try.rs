@@ -32,6 +32,7 @@ use crate::payload::ChainKey;
 use crate::plan::Report;
 use crate::planner::SummaryTiming;
 use crate::recording::RequestForm;
+use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::upstream::Upstream;
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
@@ -100,7 +101,7 @@ pub(super) struct RetryContext {
     parts: Parts,
     // The body as received, and the decoded body.
     bytes: Bytes,
-    text: Bytes,
+    text: IndexedBody,
     // Whether the first attempt was edited, and its size.
     edited: bool,
     n_bytes_sent: usize,
@@ -294,7 +295,7 @@ impl Proxy {
         let profile = rescue.profile.load_full();
         let shortest = profile.as_ref().map_or(&rescue.rules, |profile| &profile.shortest);
         let rules = Arc::clone(learnt.as_ref().map_or(shortest, |(_, profile)| &profile.rules));
-        let (text, planner) = (retry.text, &rules.planner);
+        let (text, planner) = (retry.text.bytes, &rules.planner);
         if let Some((form, profile)) = learnt.filter(|_| helped) {
             tracing::warn!(
                 upstream = upstream.name().as_str(),
@@ -434,7 +435,7 @@ impl RetryContext {
             n_bytes_sent: report.map_or(text.len(), |report| report.bytes_after),
             n_tokens_sent: report.and_then(|report| report.tokens_after),
             n_changes_sent: report.map_or(0, |report| report.changes.len()),
-            text,
+            text: IndexedBody::from(text).at(dialect.path_facts(parts.uri.path())),
         }
     }
 

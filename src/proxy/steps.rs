@@ -213,7 +213,7 @@ impl Proxy {
             request_id: Some(id.to_string()),
             caller,
             dialect,
-            target: target.clone(),
+            target: unframed(dialect, target).unwrap_or_else(|| target.clone()),
             headers,
             upstream: upstream.clone(),
             budget: self.limits.budget.clone(),
@@ -236,4 +236,10 @@ impl From<BodyError> for ProxyError {
             BodyError::Broken(_) => Self::BodyBroken(error),
         }
     }
+}
+
+/// The place at which an answer comes as a whole that comes in frames at this one.
+fn unframed(dialect: &dyn Dialect, target: &Uri) -> Option<Uri> {
+    let path = dialect.unframed(target.path())?;
+    target.to_string().replacen(target.path(), path, 1).parse().ok()
 }

@@ -156,7 +156,9 @@ fn millis(time: Duration) -> u64 {
 /// `GET /models` next to the path that the client posts to, with the client's credential.
 fn models_request(upstream: &Upstream, parts: &Parts) -> Option<ModelsRequest> {
     let path = parts.uri.path();
-    let folder = dialect::for_path(path)?.base_path(path)?;
+    let dialect = dialect::for_path(path)?;
+    // Where the path names the model, there is no list of models beside it.
+    let folder = dialect.base_path(path).filter(|_| dialect.path_facts(path).model.is_none())?;
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;
     let mut request = ModelsRequest::new(upstream.join(&path).ok()?);

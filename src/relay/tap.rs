@@ -1,13 +1,19 @@
 //! The tap: reads usage and stop reason from a relayed answer, for logs and metrics. It never changes the answer.
 //!
 //! Server-sent events are scanned line by line, and only lines in which the dialect recognises a report are parsed. A JSON
-//! answer is one long line. The bytes that the tap carries from chunk to chunk are bounded. Of a longer line it carries the
+//! answer is one long line, and so is the event in a frame of AWS's event stream, as Bedrock sends it: the lengths of the frame
+//! and of its headers (four bytes each), a checksum of both, the headers, the payload, and a checksum of all. The bytes that the tap carries from chunk to chunk are bounded. Of a longer line it carries the
 //! outline; if that is too long as well, it switches itself off.
 
-use bytes::Bytes;
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use memchr::memchr;
+use serde::Deserialize;
 
 use super::outline::Line;
 use crate::body::encoding::ContentEncoding;
@@ -34,14 +40,29 @@ pub struct Tap {
     dialect: Option<&'static dyn Dialect>,
     // The line that has not ended yet, or its outline.
     carry: Line,
+    // The frame that has not ended yet.
+    frames: BytesMut,
     answer: Answer,
     overflowed: bool,
 }
+
+/// The payload of a frame.
+#[derive(Deserialize)]
+struct Payload<'a> {
+    #[serde(borrow)]
+    bytes: Cow<'a, str>,
+}
+
+/// The bytes of a frame before its headers, those behind its payload, and both.
+const PRELUDE: usize = 12;
+const CHECKSUM: usize = 4;
+const FRAME: usize = PRELUDE + CHECKSUM;
 
 /// The format of an answer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Format {
     Events,
+    Frames,
     Json,
     #[default]
     Off,
@@ -63,6 +84,8 @@ impl Tap {
         let is = |name: &[u8]| kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
         let format = if is(b"text/event-stream") {
             Format::Events
+        } else if is(b"application/vnd.amazon.eventstream") {
+            Format::Frames
         } else if is(b"application/json") {
             Format::Json
         } else {
@@ -75,6 +98,7 @@ impl Tap {
     pub fn watch(&mut self, chunk: &Bytes) {
         match self.format {
             Format::Events => self.read_events(chunk),
+            Format::Frames => self.read_frames(chunk),
             Format::Json => _ = self.append(chunk),
             Format::Off => {}
         }
@@ -86,7 +110,7 @@ impl Tap {
         match self.format {
             Format::Events => self.read_line(&rest),
             Format::Json => self.read_json(&rest),
-            Format::Off => {}
+            Format::Frames | Format::Off => {}
         }
         let Self { answer: Answer { stop_reason, usage, is_joined, .. }, overflowed, .. } = self;
         TapReport { stop_reason: stop_reason.as_deref().map(sanitized), usage, is_joined, overflowed }
@@ -104,6 +128,26 @@ impl Tap {
             }
         }
         self.append(chunk);
+    }
+
+    fn read_frames(&mut self, chunk: &[u8]) {
+        self.frames.extend_from_slice(chunk);
+        while let Some((lengths, _)) = self.frames.split_first_chunk::<8>() {
+            let [length, headers] =
+                [0, 4].map(|at| lengths.iter().skip(at).take(4).fold(0, |n, b| n << 8 | usize::from(*b)));
+            if !(FRAME..=MAX_CARRY).contains(&length) || headers > length - FRAME {
+                (self.format, self.overflowed, self.frames) = (Format::Off, true, BytesMut::new());
+                return;
+            }
+            let Some(frame) = self.frames.get(..length) else { return };
+            let payload = frame.get(PRELUDE + headers..length - CHECKSUM).unwrap_or_default();
+            let event =
+                serde_json::from_slice(payload).ok().and_then(|Payload { bytes }| BASE64_STANDARD.decode(&*bytes).ok());
+            if let Some(event) = event.filter(|event| self.dialect.is_some_and(|dialect| dialect.reports(event))) {
+                self.read_json(&event);
+            }
+            self.frames.advance(length);
+        }
     }
 
     /// One line of an event stream.

@@ -21,7 +21,8 @@ use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
 static SHAPING: LazyLock<HashSet<&str>> = LazyLock::new(|| include_str!("summary/shaping.txt").lines().collect());
 
 /// Keys of a client's request that say who asks and where it goes. They stay in every request to the client's own model.
-const ROUTING: [&str; 4] = ["metadata", "service_tier", "inference_geo", "speed"];
+const ROUTING: [&str; 6] =
+    ["metadata", "service_tier", "inference_geo", "speed", "anthropic_version", "anthropic_beta"];
 
 /// How the texts begin in which Claude Code and its SDK name themselves, as of Claude Code 2.1.331.
 const IDENTITIES: [&str; 2] =

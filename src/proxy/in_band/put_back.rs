@@ -76,7 +76,8 @@ impl Proxy {
         let text = lease.hold(joined(splice(&place.text, &splices)));
         bytes.clone_from(&text);
         headers.remove(CONTENT_ENCODING);
-        (Some(text.into()), Some(place))
+        let path = place.text.strings().path().clone();
+        (Some(IndexedBody::from(text).at(path)), Some(place))
     }
 }
 

@@ -49,13 +49,16 @@ impl<T> Routes<T> {
 
     /// That of a request of which the header fields are not known: only the path, or no path but that of its dialect.
     pub fn find_without_headers(&self, path: Option<&str>, dialect: &dyn Dialect, body: &[u8]) -> &T {
-        let model = if self.ask_for_the_model() { model_of(dialect, body, StringIndex::EMPTY) } else { None };
         let path = path.unwrap_or_else(|| dialect.path());
+        let of_body = || model_of(dialect, body, StringIndex::EMPTY);
+        let model = if self.ask_for_the_model() { of_body() } else { None };
+        let model = model.map(Box::from).or_else(|| dialect.path_facts(path).model);
         self.find(&RequestFacts { path, headers: &HeaderMap::new(), model: model.as_deref() })
     }
 }
 
 /// The model that a body asks for; none if the body cannot be parsed.
 pub fn model_of(dialect: &dyn Dialect, body: &[u8], strings: &StringIndex) -> Option<String> {
-    dialect.parse_indexed(body, strings).ok()?.model.map(Cow::into_owned)
+    let model = dialect.parse_indexed(body, strings).ok()?.model;
+    model.map(Cow::into_owned).or_else(|| strings.path().model.as_deref().map(str::to_owned))
 }
