@@ -217,6 +217,33 @@ mod tests {
         }
     }
 
+    /// A frame of AWS's event stream around an event.
+    fn frame(event: &str) -> Vec<u8> {
+        let payload = format!(r#"{{"bytes":"{}"}}"#, BASE64_STANDARD.encode(event));
+        let length = |n: usize| u32::try_from(n).unwrap().to_be_bytes();
+        [&length(FRAME + 3 + payload.len())[..], &length(3), &[0; 4], b"abc", payload.as_bytes(), &[0; 4]].concat()
+    }
+
+    #[test]
+    fn frames_are_read_at_any_chunk_boundary() {
+        let kind = "application/vnd.amazon.eventstream";
+        let frames = STREAM.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
+        let frames = frames.flat_map(|event| frame(str::from_utf8(event).unwrap())).collect::<Vec<_>>();
+        let expected = watch("text/event-stream", &[STREAM]);
+        let bytes: Vec<&[u8]> = frames.chunks(1).collect();
+        assert_eq!(watch(kind, &bytes), expected);
+        for cut in 0..frames.len() {
+            let (head, tail) = frames.split_at(cut);
+            assert_eq!(watch(kind, &[head, tail]), expected, "cut at {cut}");
+        }
+        // Lengths that cannot be, and a frame beyond the limit.
+        let off = TapReport { overflowed: true, ..TapReport::default() };
+        for lengths in [[15, 0], [20, 5], [u32::MAX, 0], [MAX_CARRY as u32 + 1, 0]] {
+            let frame = lengths.map(u32::to_be_bytes).concat();
+            assert_eq!(watch(kind, &[&frame, &frames]), off, "{lengths:?}");
+        }
+    }
+
     #[test]
     fn a_json_answer_is_read() {
         let answer = br#"{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":null}}"#;

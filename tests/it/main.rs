@@ -37,6 +37,7 @@ mod handlers; // programs of users that say what stands in place of a text
 mod header_settings; // settings that become a header are one line
 mod history_elsewhere; // requests that have the newest messages only
 mod hostile; // invalid and extreme request bodies
+mod hosts; // Claude at Vertex AI and Bedrock, and Azure's deployments
 mod in_band; // calls of the tool that abridge adds
 mod injection; // texts that imitate those of abridge
 mod inspect; // `abridge status`, `diff` and `show`, and what is kept for them

@@ -20,6 +20,8 @@ pub(super) struct Client {
     // None if it has no base URL, or if the settings of abridge name the upstream.
     openai: Option<BaseUrl>,
     anthropic: Option<BaseUrl>,
+    // The variable that names the latter.
+    anthropic_variable: &'static str,
 }
 
 /// The clients that need more than the usual variables.
@@ -43,6 +45,16 @@ enum SettingsUrl {
     NotNamed,
 }
 
+/// The base URL of Anthropic's clients.
+const BASE_URL: &str = "ANTHROPIC_BASE_URL";
+
+/// The switches by which Claude Code asks for Claude at another host, and the variables with the base URL there.
+const HOSTS: [(&str, &str); 3] = [
+    ("CLAUDE_CODE_USE_BEDROCK", "ANTHROPIC_BEDROCK_BASE_URL"),
+    ("CLAUDE_CODE_USE_VERTEX", "ANTHROPIC_VERTEX_BASE_URL"),
+    ("CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_FOUNDRY_BASE_URL"),
+];
+
 /// The variables that lead a client's requests to a proxy.
 const PROXIES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
 
@@ -54,11 +66,12 @@ impl Client {
         let mut client = Self {
             kind: Kind::Other,
             openai: variables.base_url(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])?,
-            anthropic: variables.base_url(&["ANTHROPIC_BASE_URL"])?,
+            anthropic: variables.base_url(&[BASE_URL])?,
+            anthropic_variable: BASE_URL,
         };
         match Path::new(program).file_stem().and_then(OsStr::to_str) {
             Some("codex") => client.read_codex(variables),
-            Some("claude") => client.read_claude(variables),
+            Some("claude") => client.read_claude(variables)?,
             Some("opencode") => client.kind = Kind::Opencode,
             Some("goose") => {
                 client.kind = Kind::Goose;
@@ -101,7 +114,7 @@ impl Client {
             _ => vec![
                 ("OPENAI_BASE_URL", openai.clone()),
                 ("OPENAI_API_BASE", openai),
-                ("ANTHROPIC_BASE_URL", anthropic),
+                (self.anthropic_variable, anthropic),
             ],
         }
     }
@@ -111,7 +124,7 @@ impl Client {
         match &self.kind {
             Kind::Codex(Some(key)) => vec!["-c".to_owned(), format!("{key}={:?}", self.openai_base(url))],
             Kind::ClaudeCode(SettingsUrl::Named) => {
-                let env = format!("{{\"env\":{{\"ANTHROPIC_BASE_URL\":{:?}}}}}", self.anthropic_base(url));
+                let env = format!("{{\"env\":{{{:?}:{:?}}}}}", self.anthropic_variable, self.anthropic_base(url));
                 vec!["--settings".to_owned(), env]
             }
             _ => Vec::new(),
@@ -141,20 +154,45 @@ impl Client {
         (self.kind, self.openai) = (Kind::Codex(key), url.and_then(|url| url.get_ref().parse().ok()));
     }
 
-    fn read_claude(&mut self, variables: &Variables) {
+    fn read_claude(&mut self, variables: &Variables) -> Result<(), ConfigError> {
         let of_user = folder(variables, "CLAUDE_CONFIG_DIR", ".claude").map(|folder| folder.join("settings.json"));
         // The first one wins.
         let of_project = [".claude/settings.local.json", ".claude/settings.json"].map(PathBuf::from);
-        let named = of_project
-            .into_iter()
-            .chain(of_user)
-            .find_map(|path| jsonc::get(&read_text(&path).ok()?, &["env", "ANTHROPIC_BASE_URL"])?.parse().ok());
+        let texts: Vec<_> = of_project.into_iter().chain(of_user).filter_map(|path| read_text(&path).ok()).collect();
+        let in_settings = |name: &str| texts.iter().find_map(|text| jsonc::get(text, &["env", name]));
+        let value = |name: &'static str| {
+            let set = || variables.first_set(&[name]).ok().flatten().map(|(_, value)| value.to_owned());
+            in_settings(name).or_else(set)
+        };
+        let is_on = |name| value(name).is_some_and(|value| !matches!(&*value, "0" | "false"));
+        if let Some((_, variable)) = HOSTS.into_iter().find(|(switch, _)| is_on(switch)) {
+            let url = variables.base_url(&[variable])?;
+            (self.anthropic_variable, self.anthropic) = (variable, url.or_else(|| host(variable, value)?.parse().ok()));
+        }
+        let named = in_settings(self.anthropic_variable).and_then(|url| url.parse().ok());
         let is_named = if named.is_some() { SettingsUrl::Named } else { SettingsUrl::NotNamed };
         (self.kind, self.anthropic) = (Kind::ClaudeCode(is_named), named.or(self.anthropic.take()));
+        Ok(())
     }
 }
 
 // === helpers ===
+
+/// The base URL that Claude Code has where a variable does not name one, from its region (the SDKs of Anthropic, 2.14.0).
+fn host(variable: &str, value: impl Fn(&'static str) -> Option<String>) -> Option<String> {
+    match variable {
+        "ANTHROPIC_BEDROCK_BASE_URL" => {
+            let region = value("AWS_REGION").unwrap_or_else(|| "us-east-1".to_owned());
+            Some(format!("https://bedrock-runtime.{region}.amazonaws.com"))
+        }
+        "ANTHROPIC_VERTEX_BASE_URL" => Some(match &*value("CLOUD_ML_REGION")? {
+            "global" => "https://aiplatform.googleapis.com/v1".to_owned(),
+            region @ ("us" | "eu") => format!("https://aiplatform.{region}.rep.googleapis.com/v1"),
+            region => format!("https://{region}-aiplatform.googleapis.com/v1"),
+        }),
+        _ => None,
+    }
+}
 
 /// The variables with which a client speaks to abridge directly, where a proxy is set.
 pub(super) fn direct(variables: &Variables) -> Result<Vec<(&'static str, String)>, ConfigError> {

@@ -1,6 +1,7 @@
 //! Which dialect a path and a body are in.
 
 use super::*;
+use crate::dialect::PathFacts;
 
 #[test]
 fn chat_completions_under_any_prefix() {
@@ -42,6 +43,37 @@ fn messages_under_any_prefix_but_an_id() {
     for path in others {
         assert!(for_path(path).is_none(), "{path}");
     }
+}
+
+#[test]
+fn messages_at_vertex_ai_and_bedrock() {
+    let vertex = "/v1/projects/p/locations/global/publishers/anthropic/models/";
+    for (path, model, unframed) in [
+        (format!("{vertex}claude-opus-4-5@20251101:rawPredict"), "claude-opus-4-5@20251101", None),
+        (format!("{vertex}claude-opus-4-5%4020251101:streamRawPredict"), "claude-opus-4-5@20251101", None),
+        ("/model/eu.anthropic.claude-haiku-4-5-v1:0/invoke".to_owned(), "eu.anthropic.claude-haiku-4-5-v1:0", None),
+        (
+            "/bedrock/model/arn%3Aaws%3Abedrock%3Aeu-west-1%3A1%3Aapplication-inference-profile%2Fx/invoke-with-response-stream".to_owned(),
+            "arn:aws:bedrock:eu-west-1:1:application-inference-profile/x",
+            Some("/bedrock/model/arn%3Aaws%3Abedrock%3Aeu-west-1%3A1%3Aapplication-inference-profile%2Fx/invoke"),
+        ),
+    ] {
+        let dialect = for_path(&path).unwrap();
+        let facts = PathFacts { model: Some(model.into()), is_framed: unframed.is_some() };
+        assert_eq!((dialect.name(), dialect.path_facts(&path), dialect.unframed(&path)), ("messages", facts, unframed));
+    }
+    let counting = format!("{vertex}count-tokens:rawPredict");
+    assert!(for_path(&counting).is_none());
+    assert_eq!(for_counting_path(&counting).map(Dialect::name), Some("messages"));
+    let gemini = vertex.replace("anthropic", "google") + "gemini-3-pro:streamGenerateContent";
+    for other in
+        [&*gemini, "/model/meta.llama3-70b-instruct-v1:0/invoke", "/model/x/invoke", "/model/anthropic.claude/converse"]
+    {
+        assert!(for_path(other).is_none(), "{other}");
+    }
+    let azure = "/openai/deployments/our%20gpt/chat/completions";
+    assert_eq!(for_path(azure).unwrap().path_facts(azure).model.as_deref(), Some("our gpt"));
+    assert_eq!(for_path("/v1/messages").unwrap().path_facts("/v1/messages"), PathFacts::default());
 }
 
 #[test]

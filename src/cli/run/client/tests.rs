@@ -76,6 +76,27 @@ fn claude_code_has_an_argument_where_its_settings_name_a_base_url() {
 }
 
 #[test]
+fn claude_code_keeps_the_host_that_it_asks_for() {
+    let bedrock = client("claude", &[("CLAUDE_CODE_USE_BEDROCK", "1"), ("AWS_REGION", "eu-west-1")], &[]);
+    assert_eq!(upstreams(&bedrock).last().unwrap(), "anthropic=https://bedrock-runtime.eu-west-1.amazonaws.com/");
+    assert_eq!(bedrock.variables(URL).last().unwrap(), &("ANTHROPIC_BEDROCK_BASE_URL", URL.to_owned()));
+    for (region, expected) in [
+        ("us-east5", "https://us-east5-aiplatform.googleapis.com/v1"),
+        ("global", "https://aiplatform.googleapis.com/v1"),
+        ("eu", "https://aiplatform.eu.rep.googleapis.com/v1"),
+    ] {
+        let settings = format!(r#"{{"env":{{"CLAUDE_CODE_USE_VERTEX":"1","CLOUD_ML_REGION":"{region}"}}}}"#);
+        let vertex = client("claude", &[], &[(".claude/settings.json", &settings)]);
+        assert_eq!(upstreams(&vertex).last().unwrap(), &format!("anthropic={expected}"));
+        assert_eq!(vertex.variables(URL).last().unwrap(), &("ANTHROPIC_VERTEX_BASE_URL", format!("{URL}/v1")));
+    }
+    let foundry = [("CLAUDE_CODE_USE_FOUNDRY", "1"), ("ANTHROPIC_FOUNDRY_BASE_URL", "https://r.example/anthropic")];
+    let foundry = client("claude", &foundry, &[]);
+    assert_eq!(upstreams(&foundry).last().unwrap(), "anthropic=https://r.example/anthropic");
+    assert_eq!(foundry.variables(URL).last().unwrap(), &("ANTHROPIC_FOUNDRY_BASE_URL", format!("{URL}/anthropic")));
+}
+
+#[test]
 fn opencode_and_goose_have_base_urls_of_their_own_form() {
     let opencode = client("opencode", &[], &[]).variables(URL);
     assert_eq!(opencode.last().unwrap(), &("ANTHROPIC_BASE_URL", "http://127.0.0.1:9/v1".to_owned()));
