@@ -32,6 +32,8 @@ mod it {
 mod agents; // Codex and Claude Code
 #[path = "clients/gateways.rs"]
 mod gateways; // LiteLLM's guardrail, which calls abridge
+#[path = "clients/hosts.rs"]
+mod hosts; // Vertex AI, Bedrock and Azure
 #[path = "clients/in_band.rs"]
 mod in_band; // agents whose model reads what was cleared with the tool that abridge adds
 #[path = "clients/model.rs"]
@@ -148,6 +150,7 @@ fn main() -> ExitCode {
         }
         passed &= in_band::all(&folder).await;
         passed &= gateways::all(&folder).await;
+        passed &= hosts::all(&folder).await;
         passed &= agents::all(&folder).await;
         passed &= run_command::all(&folder).await;
         if !passed {

@@ -5,7 +5,7 @@ use super::*;
 fn index(body: &str, chunk: usize, hashes: bool) -> Vec<(Span, Option<Fingerprint>)> {
     let mut indexer = StringIndexer::new(hashes);
     body.as_bytes().chunks(chunk).for_each(|chunk| indexer.push(chunk));
-    indexer.finish().0.into_iter().map(|LongString { span, fingerprint }| (span, fingerprint)).collect()
+    indexer.finish().strings.into_iter().map(|LongString { span, fingerprint }| (span, fingerprint)).collect()
 }
 
 #[test]

@@ -6,7 +6,7 @@
 # The versions are pinned, so that a failure is ours and not a new release's. The test itself needs no network.
 set -eu
 
-packages="mistral-common==1.13.1,1.8.5 trl==1.16.0 openai==3.52.0 openai@7.55.0 anthropic==2.12.0 @anthropic-ai/sdk@1.12.0 mcp==2.3.0"
+packages="anthropic[bedrock,vertex]==2.12.0 mistral-common==1.13.1,1.8.5 trl==1.16.0 openai==3.52.0 openai@7.55.0 anthropic==2.12.0 @anthropic-ai/sdk@1.12.0 mcp==2.3.0"
 agents="@openai/codex@0.169.0 @anthropic-ai/claude-code@2.1.197"
 others="langchain-openai==1.7.3 langchain-anthropic==1.7.7 litellm==1.109.1 fastapi==0.165.0 orjson==3.13.0 pydantic-ai-slim==2.68.0 openai-agents==0.24.0 aider-chat==0.86.2 ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/anthropic@4.0.105 opencode-ai@1.18.33"
 
@@ -28,6 +28,7 @@ node() {
 
 if [ "$(cat "$dir/installed" 2>/dev/null)" != "$packages" ]; then
     python venv openai==3.52.0 anthropic==2.12.0 mcp==2.3.0
+    python hosts "anthropic[bedrock,vertex]==2.12.0" openai==3.52.0
     python strict mistral-common==1.13.1 jinja2==3.1.6
     python strict --no-deps trl==1.16.0
     python strict-older mistral-common==1.8.5

@@ -119,11 +119,12 @@ fn padding_makes_instructions_longer_and_moves_all_behind() {
     let session = read("claude_code/-home-me-work/11111111.jsonl", Agent::ClaudeCode);
     let plain = &session.transcripts[0];
     let padded = plain.padded(3);
-    assert!(
-        padded.body().starts_with(br#"{"model":"claude-opus-4-5-20251101","system":"word word word ","messages":[{"#)
-    );
+    let start = r#"{"model":"claude-opus-4-5-20251101","system":"#;
+    // An hour was billed.
+    let system = r#"[{"type":"text","text":"word word word ","cache_control":{"type":"ephemeral","ttl":"1h"}}]"#;
+    assert!(padded.body().starts_with(format!(r#"{start}{system},"messages":[{{"#).as_bytes()));
     let ends = |transcript: &Transcript| transcript.requests().map(|body| body.len()).collect::<Vec<_>>();
-    assert_eq!(ends(&padded), ends(plain).iter().map(|len| len + 15).collect::<Vec<_>>());
+    assert_eq!(ends(&padded), ends(plain).iter().map(|len| len - 2 + system.len()).collect::<Vec<_>>());
 }
 
 #[test]
