@@ -8,7 +8,7 @@ use crate::{
     conversation::{CallId, Conversation},
     raw::{compact, lossy},
     span::Span,
-    string_index::StringIndex,
+    string_index::{PathFacts, StringIndex},
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
 };
@@ -22,7 +22,7 @@ pub use self::{
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
     types::{
         AnsweredInWords, BytesAt, CallInput, Compaction, CompactionTrigger, Emptied, Entries, ErrorFields, Exchange,
-        Field, OpenCalls, OpeningEvents, PathFacts, Switch,
+        Field, OpenCalls, OpeningEvents, Switch,
     },
 };
 

@@ -10,7 +10,6 @@ use std::{ops::Deref, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::dialect::PathFacts;
 use crate::payload::{Fingerprint, Fingerprinter};
 use crate::raw::find_quote;
 use crate::span::Span;
@@ -23,6 +22,15 @@ const LONG: usize = 4 << 10;
 pub struct StringIndex {
     strings: Vec<LongString>,
     path: PathFacts,
+}
+
+/// What the path of a request says of it besides its dialect.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct PathFacts {
+    /// The model, where the path names one.
+    pub model: Option<Box<str>>,
+    /// Whether the answer comes in frames of AWS's event stream, in which no call of the model can be answered.
+    pub is_framed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -7,14 +7,14 @@ use percent_encoding::percent_decode_str;
 
 use super::{
     Answer, AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
-    OpenCalls, ParseError, ParseErrorKind, PathFacts, Stop, forms, json::Unsupported, strings,
+    OpenCalls, ParseError, ParseErrorKind, Stop, forms, json::Unsupported, strings,
 };
 use crate::{
     conversation::{BlockIndex, CallId, Conversation, Flags, Role, Traits, Unit},
     raw::lossy,
     recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
-    string_index::StringIndex,
+    string_index::{PathFacts, StringIndex},
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
 };

@@ -14,7 +14,7 @@ use memchr::{memchr, memmem};
 
 use super::{
     Answer, BytesAt, CACHE_MARK, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
-    ParseError, ParseErrorKind, PathFacts, ServerBlock, Stop, Switch,
+    ParseError, ParseErrorKind, ServerBlock, Stop, Switch,
     json::{Unsupported, decode, each_object, fields_of},
     strings,
 };
@@ -23,7 +23,7 @@ use crate::{
     raw::lossy,
     recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
-    string_index::StringIndex,
+    string_index::{PathFacts, StringIndex},
     summary::{Prompt, SummaryInput},
     tokens::Gauge,
 };

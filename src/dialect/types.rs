@@ -179,12 +179,3 @@ pub enum Emptied {
     /// It leaves.
     Leaves,
 }
-
-/// What the path of a request says of it besides its dialect.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct PathFacts {
-    /// The model, where the path names one.
-    pub model: Option<Box<str>>,
-    /// Whether the answer comes in frames of AWS's event stream, in which no call of the model can be answered.
-    pub is_framed: bool,
-}

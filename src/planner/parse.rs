@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::conversation::Conversation;
-use crate::dialect::{Dialect, ParseError, PathFacts};
+use crate::dialect::{Dialect, ParseError};
 use crate::draft::PlanContext;
+use crate::string_index::PathFacts;
 
 /// The conversation in a body. Everything that was hashed of it while it arrived is not hashed again.
 pub(super) fn parse<'a>(

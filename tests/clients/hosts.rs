@@ -41,7 +41,7 @@ async fn converse(mut wire: Wire) {
 
 async fn answer(wire: &mut Wire, head: &Head, body: &[u8]) {
     let has = |part: &str| memmem::find(body, part.as_bytes()).is_some();
-    if has("\"toolu_a\"") && !has("\"tool_use_id\":\"toolu_a\"") || has("\"model\":\"claude") {
+    if has("\"toolu_a\"") && !has("\"tool_use_id\":\"toolu_a\"") {
         return refuse(wire, "400 Bad Request", "").await;
     }
     let path = head.target().split('?').next().unwrap();

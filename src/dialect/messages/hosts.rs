@@ -3,7 +3,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use crate::dialect::PathFacts;
+use crate::string_index::PathFacts;
 
 /// A path of one of the two.
 pub(super) struct HostedPath<'p> {

@@ -1,7 +1,7 @@
 //! Which dialect a path and a body are in.
 
 use super::*;
-use crate::dialect::PathFacts;
+use crate::string_index::PathFacts;
 
 #[test]
 fn chat_completions_under_any_prefix() {
