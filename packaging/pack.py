@@ -173,6 +173,34 @@ def npm_launcher(out):
     npm_package(out, CRATE["name"], fields, [launcher, readme])
 
 
+# Where Debian has the completions of each shell.
+COMPLETIONS = {
+    "bash": "usr/share/bash-completion/completions/abridge",
+    "zsh": "usr/share/zsh/vendor-completions/_abridge",
+    "fish": "usr/share/fish/vendor_completions.d/abridge.fish",
+}
+
+
+def written_by(binary, program):
+    """The man pages and completions, which the program writes itself where this machine can run it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, program)
+        path.write_bytes(binary)
+        path.chmod(0o755)
+        pages = pathlib.Path(folder, "man")
+        pages.mkdir()
+        try:
+            subprocess.run([path, "man", pages], check=True)
+            scripts = {to: subprocess.run([path, "completions", shell], check=True, stdout=subprocess.PIPE).stdout
+                       for shell, to in COMPLETIONS.items()}
+        except OSError:
+            print("NOT PACKED: man pages and completions, as this machine cannot run the program")
+            return []
+        manual = [(f"usr/share/man/man1/{page.name}.gz", gzip.compress(page.read_bytes(), 9, mtime=0), 0o644)
+                  for page in sorted(pages.iterdir())]
+        return manual + [(to, script, 0o644) for to, script in scripts.items()]
+
+
 def debian(out, triple, binary, program):
     architecture = PLATFORMS[triple][4]
     if not architecture:
@@ -191,6 +219,7 @@ def debian(out, triple, binary, program):
         (f"{share}/examples/proxy.toml.example", (ROOT / "proxy.toml.example").read_bytes(), 0o644),
         (f"{share}/changelog.gz", gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), 9, mtime=0), 0o644),
         (f"{share}/copyright", b"\n".join((ROOT / name).read_bytes() for name in LICENCES), 0o644),
+        *written_by(binary, program),
     ]
     control = f"""\
 Package: {CRATE["name"]}

@@ -19,7 +19,7 @@ pub mod clients;
 pub mod events;
 mod introspection;
 pub mod mcp;
-mod page;
+pub mod page;
 mod recall;
 
 pub(crate) use recall::percent_decoded;

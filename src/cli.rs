@@ -1,7 +1,7 @@
 //! The command line: arguments, help texts, exit codes, and one submodule per command. `serve` runs in [`crate::app`].
 
 use std::io::{self, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -26,9 +26,11 @@ pub mod demo;
 pub mod diff;
 pub mod doctor;
 mod escape;
+pub mod explain;
 pub mod health;
 pub mod mcp;
 pub mod models;
+pub mod overview;
 pub mod replay;
 pub mod rewrite;
 pub mod run;
@@ -86,6 +88,9 @@ pub enum Command {
     Simulate(simulate::Args),
     /// Check the settings and print those in effect, with secrets masked.
     CheckConfig,
+    /// Print what a setting does, its values and its default.
+    #[command(after_help = include_str!("cli/help/explain.txt"))]
+    Explain(explain::Args),
     /// Check everything that abridge depends on and suggest a fix for each fault: exit code 0 if there is none, else 1.
     #[command(after_help = include_str!("cli/help/doctor.txt"))]
     Doctor(doctor::Args),
@@ -110,6 +115,18 @@ pub enum Command {
     /// Print what the edits changed in a request, message by message; reads it from a running proxy.
     #[command(after_help = include_str!("cli/help/diff.txt"))]
     Diff(diff::Args),
+    /// Print a script that completes abridge's arguments in a shell.
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write a man page for each command into a folder, for packages.
+    #[command(hide = true)]
+    Man {
+        /// The folder
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// List, print, sweep, compact or copy the contents of the store. No proxy may have the file of a store open.
     #[command(subcommand, after_help = include_str!("cli/help/store.txt"))]
     Store(store::Command),
@@ -196,6 +213,11 @@ impl Cli {
         if self.settings.config.is_some() { ReplayPolicy::Explicit } else { ReplayPolicy::Fallback }
     }
 
+    /// Whether there is neither a subcommand nor a flag.
+    pub fn is_alone(&self) -> bool {
+        self.command.is_none() && !self.settings.is_any_given() && self.serve.record.is_none()
+    }
+
     /// The subcommand; `serve` by default.
     pub fn command(self) -> Command {
         match self.command {
@@ -226,6 +248,21 @@ impl Cli {
     fn command_for_errors(message: &str) -> clap::Error {
         <Self as CommandFactory>::command().error(clap::error::ErrorKind::ArgumentConflict, message)
     }
+}
+
+/// Prints the script of a shell.
+pub fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut <Cli as CommandFactory>::command(), "abridge", &mut script);
+    print([String::from_utf8(script)?])?;
+    Ok(Exit::Ok)
+}
+
+/// Writes the man pages into a folder that is there.
+pub fn write_man_pages(folder: &Path) -> anyhow::Result<Exit> {
+    clap_mangen::generate_to(<Cli as CommandFactory>::command(), folder)
+        .with_context(|| format!("cannot write to {}", folder.display()))?;
+    Ok(Exit::Ok)
 }
 
 // === impl SettingsArgs ===

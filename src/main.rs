@@ -1,6 +1,6 @@
 //! The `abridge` binary: parses the command line, loads the settings, runs the command, and maps errors to exit codes.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
@@ -38,6 +38,10 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // `doctor` reports load errors itself, and `demo` ignores the settings; all others fail on them.
     let config = Config::load(&sources);
     let replay_policy = cli.replay_policy();
+    if cli.is_alone() && io::stdout().is_terminal() && io::stderr().is_terminal() {
+        // A failed write cannot be reported anywhere.
+        let _ = io::stderr().write_all(cli::overview::overview(&sources.variables).as_bytes());
+    }
     let command = cli.command();
     // `serve` logs them, and `demo` ignores the settings.
     if let (false, Ok(config)) = (matches!(command, Command::Serve(_) | Command::Demo(_)), &config) {
@@ -65,6 +69,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 Ok(move |effect| summarizer.summarize(effect))
             })
         }
+        Command::Explain(args) => cli::explain::run(&args),
+        Command::Completions { shell } => cli::print_completions(shell),
+        Command::Man { folder } => cli::write_man_pages(&folder),
         Command::CheckConfig => cli::check_config::run(&sources, &config?),
         Command::Models(args) => cli::models::run(&args, &sources, &config?),
         Command::Store(command) => cli::store::run(&command, &sources, &config?),

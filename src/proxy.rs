@@ -225,6 +225,11 @@ impl Proxy {
     ///
     /// The future is moved before it runs, so what few requests wait for is boxed, here and in `edit`.
     pub async fn handle(&self, mut request: Request<ClientBody>, connection: ConnectionInfo) -> Response<ResponseBody> {
+        if let Some(to_page) = admin::page::for_browser(&request) {
+            let mut answer = to_page.map(full_body);
+            access::set_security_headers(&mut answer);
+            return answer;
+        }
         let live = self.live.load();
         let gateway = live.compress.path(&request);
         let is_gateway = gateway.is_some();

@@ -165,6 +165,10 @@ fn the_deb_keeps_changed_settings_and_leaves_nothing_when_it_is_purged() {
     let settings = folder.path().join("etc/abridge/proxy.toml");
     succeed(abridge().args(["check-config", "--config"]).arg(&settings));
     systemd_finds_no_fault(folder.path());
+    for path in ["man/man1/abridge.1.gz", "man/man1/abridge-simulate.1.gz", "bash-completion/completions/abridge"] {
+        let file = folder.path().join("usr/share").join(path);
+        assert!(file.metadata().is_ok_and(|file| file.len() > 500), "{file:?}");
+    }
 
     if !geteuid().is_root() {
         eprintln!("NOT RUN: dpkg installs as root alone");

@@ -7,8 +7,8 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
-use http::{Response, StatusCode};
+use http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
 use super::text;
@@ -45,9 +45,16 @@ pub(super) fn is_path(path: &str) -> bool {
     [PATH, SHORT_PATH].contains(&path)
 }
 
+/// Leads a browser that asks for `/` to the page; none for any other request.
+pub fn for_browser<B>(request: &Request<B>) -> Option<Response<Full<Bytes>>> {
+    let is_html = |value: &HeaderValue| value.as_bytes().starts_with(b"text/html");
+    let asks = request.method() == Method::GET && request.uri().path() == "/";
+    (asks && request.headers().get(ACCEPT).is_some_and(is_html)).then(|| redirect(StatusCode::FOUND))
+}
+
 /// Answers with the page, or a redirect to it. [`super::access`] sets the headers that all answers have in common.
 pub(super) fn answer(path: &str) -> Response<Full<Bytes>> {
-    if path == PATH { page() } else { redirect() }
+    if path == PATH { page() } else { redirect(StatusCode::PERMANENT_REDIRECT) }
 }
 
 fn page() -> Response<Full<Bytes>> {
@@ -67,8 +74,8 @@ fn page() -> Response<Full<Bytes>> {
     response
 }
 
-fn redirect() -> Response<Full<Bytes>> {
-    let mut response = text(StatusCode::PERMANENT_REDIRECT, "the page is at /abridge/\n");
+fn redirect(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = text(status, "the page is at /abridge/\n");
     response.headers_mut().insert(LOCATION, HeaderValue::from_static(PATH));
     response
 }

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 
 use crate::cli::diff::render::{DiffWriter, RenderOptions};
 use crate::cli::{Exit, print, print_error};
-use crate::config::{Config, MissingError, Sources};
+use crate::config::{Config, MissingError, Sources, Variables};
 use crate::server::listen::local_url;
 use crate::upstream::target::BaseUrl;
 
@@ -64,6 +64,12 @@ enum Consent {
     Given,
     /// Never: a dry run.
     Refused,
+}
+
+/// The clients that this user has, by the names that `setup` takes.
+pub(super) fn names_of_found(variables: &Variables) -> Vec<String> {
+    let clients = Client::found(variables).into_iter().filter(|client| *client != Client::Shell);
+    clients.map(|client| client.to_string()).collect()
 }
 
 /// Shows each change as a diff, asks, and writes it. Exit code 1 if one was not written. A dry run writes nothing.

@@ -53,6 +53,21 @@ fn check_refused(reply: &Reply, status: u16, why: &str) {
     assert!(said.contains(why) && said.lines().count() == 1, "{said}");
 }
 
+#[tokio::test]
+async fn a_browser_that_asks_for_the_root_gets_the_page_and_others_the_upstream() {
+    let mut scene = Scene::new().await;
+    let at = scene.abridge.address();
+    let browser = get(at, "/", "accept: text/html,application/xhtml+xml,*/*;q=0.8").await;
+    assert_eq!((browser.head.status(), browser.head.get("location")), (302, Some("/abridge/")));
+    for (method, accept) in [("GET", "accept: */*"), ("HEAD", "accept: text/html"), ("POST", "accept: text/html")] {
+        scene.client.send(request(method, "/", &[accept, "content-length: 0"])).await;
+        let mut call = scene.upstream.request().await;
+        assert_eq!(call.head.start, format!("{method} /v1/ HTTP/1.1"));
+        call.answer("200 OK", &["connection: close"], if method == "HEAD" { "" } else { "it runs" }).await;
+        scene.client = scene.abridge.connect().await;
+    }
+}
+
 /// Where operators are served, as the process says.
 async fn operators_of(abridge: &Abridge) -> SocketAddr {
     let line = abridge.says("abridge: operators at ", 0).await;

@@ -445,3 +445,28 @@ fn a_command_that_changes_the_store_takes_no_dry_run() {
         assert!(ran.err.contains("--dry-run is about requests"), "{}", ran.err);
     }
 }
+
+#[test]
+fn settings_are_explained_and_shells_complete() {
+    let run = |args: &[&str]| {
+        let output = Command::new(binary()).args(args).output().unwrap();
+        (output.status.code(), [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()))
+    };
+    let (code, [said, _]) = run(&["explain", "server.max_body"]);
+    assert!(code == Some(0) && said.starts_with("[server]\n# ") && said.contains("max_body = \"64MiB\""), "{said}");
+    let (code, [_, said]) = run(&["explain", "sever.max_body"]);
+    assert_eq!(
+        (code, &*said),
+        (Some(64), "abridge: no setting is called \"sever.max_body\"; did you mean server.max_body?\n")
+    );
+    let (_, [schema, _]) = run(&["explain", "--schema"]);
+    assert!(schema.starts_with("{\n  \"$schema\"") && schema.contains("\"max_body\""));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (code, [script, _]) = run(&["completions", shell]);
+        assert!(code == Some(0) && script.contains("simulate") && script.contains("dry-run"), "{shell}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(run(&["man", folder.path().to_str().unwrap()]).0, Some(0));
+    let page = std::fs::read_to_string(folder.path().join("abridge-run.1")).unwrap();
+    assert!(page.contains(".TH abridge-run 1") && page.contains("command"), "{page}");
+}

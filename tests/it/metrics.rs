@@ -341,7 +341,7 @@ async fn promtool_has_nothing_to_say_of_the_text_that_others_than_prometheus_get
 }
 
 #[tokio::test]
-async fn the_dashboard_queries_existing_metrics_only() {
+async fn dashboard_and_alerts_query_existing_metrics_only() {
     let scene = Scene::with("tokens.ask_upstream = false").await;
     let names = scrape(&scene.abridge).await.names();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/grafana/abridge.json");
@@ -363,6 +363,14 @@ async fn the_dashboard_queries_existing_metrics_only() {
     }
     let missing: Vec<_> = asked_for.difference(&names).collect();
     assert!(missing.is_empty() && asked_for.len() > 15, "{missing:?} of {asked_for:?}");
+
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/prometheus/alerts.yaml");
+    let alerts = std::fs::read_to_string(path).unwrap();
+    let words = alerts.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let asked_for: BTreeSet<_> = words.filter(|word| word.starts_with("abridge_")).map(str::to_owned).collect();
+    let missing: Vec<_> = asked_for.difference(&names).collect();
+    // A database alone has it.
+    assert!(missing == ["abridge_store_up"] && asked_for.len() > 10, "{missing:?} of {asked_for:?}");
 }
 
 #[derive(serde::Deserialize)]

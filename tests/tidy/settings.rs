@@ -23,6 +23,8 @@ pub(crate) const END: &str = "<!-- settings: end -->\n";
 /// The widest that a line of the example is.
 const WIDTH: usize = 120;
 
+const SCHEMA: &str = "assets/proxy.schema.json";
+
 const HEAD: &str = "\
 # The settings of abridge, each at its default. A key or a table without a default is commented out.
 #
@@ -43,7 +45,7 @@ fn the_example_and_the_reference_are_what_the_settings_say() {
     let (_, after) = rest.split_once(END).expect("docs/configuration.md does not end the settings");
     let reference = format!("{before}{BEGIN}{}{END}{after}", reference(&tables));
     let mut wrong = Wrong::default();
-    for (path, text) in [(EXAMPLE, example(&tables, "# ")), (REFERENCE, reference)] {
+    for (path, text) in [(EXAMPLE, example(&tables, "# ")), (REFERENCE, reference), (SCHEMA, schema(&tables))] {
         if env::var_os("UPDATE_DOCS").is_some() {
             fs::write(absolute(path), text).expect("the document can be written");
         } else if let Err(error) = same(&read(path), &text) {
@@ -179,6 +181,83 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+// === the schema ===
+
+/// The settings as a JSON schema. Values whose type has several forms have a description alone.
+#[expect(clippy::disallowed_types, reason = "nothing of it goes upstream")]
+fn schema(tables: &[Table]) -> String {
+    use serde_json::{Map, Value, json};
+    /// The members of the table at a path, which is made where it is not there.
+    fn members<'s>(schema: &'s mut Value, path: &[String]) -> &'s mut Map<String, Value> {
+        let Some((first, rest)) = path.split_first() else {
+            return schema.as_object_mut().expect("a schema is an object");
+        };
+        let table = schema["properties"].as_object_mut().expect("it has properties");
+        let next = table.entry(first).or_insert_with(|| json!({"type": "object", "properties": {}}));
+        members(if next.get("items").is_some() { &mut next["items"] } else { next }, rest)
+    }
+    let mut schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "The settings of abridge",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {},
+    });
+    for table in tables {
+        let properties = table.keys.iter().map(|key| (key.name.clone(), key_schema(key))).collect::<Map<_, _>>();
+        let is_open = table.keys.is_empty();
+        let own = json!({"type": "object", "additionalProperties": is_open, "properties": properties});
+        let own = match table.kind {
+            Kind::List => json!({"type": "array", "description": table.doc, "items": own}),
+            _ => own,
+        };
+        // `[tools.NAME]` is below a name of the user's.
+        let (name, path) = table.path.split_last().map_or((None, &[][..]), |(name, path)| (Some(name), path));
+        let into = members(&mut schema, path);
+        let Value::Object(own) = own else { unreachable!("it was made as an object") };
+        match name {
+            None => into.extend(own.into_iter().filter(|(key, _)| key == "properties")),
+            Some(_) if table.kind == Kind::Map => {
+                into.insert("additionalProperties".to_owned(), own.into());
+            }
+            Some(name) => {
+                let mut own = own;
+                own.insert("description".to_owned(), table.doc.clone().into());
+                let all = into.entry("properties").or_insert_with(|| json!({}));
+                all[name.as_str()] = own.into();
+            }
+        }
+    }
+    serde_json::to_string_pretty(&schema).expect("it is JSON") + "\n"
+}
+
+#[expect(clippy::disallowed_types, reason = "nothing of it goes upstream")]
+fn key_schema(key: &Key) -> serde_json::Value {
+    use serde_json::json;
+    let kind = match &*key.words {
+        "boolean" => "boolean",
+        "integer" => "integer",
+        "string" | "path" | "URL" | "webhook URL" | "pattern" | "duration" => "string",
+        words if words.starts_with("list of") => "array",
+        words if words.starts_with("table of") => "object",
+        _ => "",
+    };
+    let mut schema = json!({"description": key.parts().join("\n")});
+    if !kind.is_empty() {
+        schema["type"] = kind.into();
+    }
+    if kind == "string" && !key.choices.is_empty() {
+        let value = |(value, _): &(String, String)| value.trim_matches('"').to_owned();
+        schema["enum"] = key.choices.iter().map(value).collect();
+    }
+    let default =
+        key.default.as_ref().and_then(|default| toml::from_str::<toml::Table>(&format!("value = {default}")).ok());
+    if let Some(default) = default.and_then(|mut table| serde_json::to_value(table.remove("value")?).ok()) {
+        schema["default"] = default;
+    }
+    schema
 }
 
 // === the reference ===
