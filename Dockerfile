@@ -6,7 +6,7 @@ RUN apk add --no-cache bash musl-dev python3
 WORKDIR /src
 COPY . .
 ARG TARGETARCH
-RUN scripts/release.sh && install -D target/release/abridge "/out/$TARGETARCH/abridge"
+RUN scripts/release.sh && install -D target/dist/abridge "/out/$TARGETARCH/abridge"
 # The store is a volume, so that it outlives the container; whoever runs abridge there may write to it.
 RUN install -d -m 700 /out/state/abridge
 

@@ -19,7 +19,7 @@ missing() {
 
 case "${1:-} ${2:-}" in
 "check "?*) command=(check) ;;
-"build "?*) command=(zigbuild --release) ;;
+"build "?*) command=(zigbuild --profile dist) ;;
 *) echo "usage: cross.sh check|build TARGET…" >&2 && exit 64 ;;
 esac
 what="$1"
@@ -50,5 +50,5 @@ for target in "$@"; do
     fi
     printf '== %s %s\n' "$what" "$target"
     cargo-zigbuild "${command[@]}" --locked --bin abridge --target "$target" "${std[@]}"
-    [[ "$what" != build ]] || find "$CARGO_TARGET_DIR/$target/release" -maxdepth 1 '(' -name abridge -o -name abridge.exe ')' -exec sha256sum {} +
+    [[ "$what" != build ]] || find "$CARGO_TARGET_DIR/$target/dist" -maxdepth 1 '(' -name abridge -o -name abridge.exe ')' -exec sha256sum {} +
 done

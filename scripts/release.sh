@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds abridge so that the same commit, toolchain and target give the same bytes, wherever the sources lie and whoever builds.
 #
-#   scripts/release.sh            the binary in target/release (or below CARGO_TARGET_DIR), and its sum
+#   scripts/release.sh            the binary in target/dist (or below CARGO_TARGET_DIR), and its sum
 #   scripts/release.sh --check    builds this commit twice, in two folders, and fails if the binaries differ
 #   scripts/release.sh --record   writes packaging/profile.txt and functions.txt anew: which branches and functions run how often
 #   scripts/release.sh --pack TRIPLE
@@ -29,12 +29,12 @@ prepare() {
     export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=/abridge -ffile-prefix-map=$cargo_home=/cargo"
     # Windows starts no script in place of rustc.
     [[ "$host" == *windows* ]] || export RUSTC_WRAPPER="$sources/scripts/rustc.sh"
-    cargo=(cargo rustc --release --locked --bin abridge)
+    cargo=(cargo rustc --profile dist --locked --bin abridge)
 }
 
 # Builds with symbols, and prints the path of the program.
 with_symbols() {
-    "${cargo[@]}" --config 'profile.release.strip="none"' --message-format=json "$@" | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
+    "${cargo[@]}" --config 'profile.dist.strip="none"' --message-format=json "$@" | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
 }
 
 build() {
@@ -65,7 +65,7 @@ build() {
     else
         printf '== NOT ORDERED: the functions of abridge, as the linker is not LLD\n'
     fi
-    "${cargo[@]}" --config 'profile.release.strip="none"' -- "${arguments[@]}"
+    "${cargo[@]}" --config 'profile.dist.strip="none"' -- "${arguments[@]}"
 }
 
 if [[ "${1:-}" == --record ]]; then
@@ -79,7 +79,7 @@ fi
 if [[ "${1:-}" == --pack ]]; then
     triple="${2:?usage: release.sh --pack TRIPLE}"
     build --target "$triple"
-    program="${CARGO_TARGET_DIR:-target}/$triple/release/abridge"
+    program="${CARGO_TARGET_DIR:-target}/$triple/dist/abridge"
     [[ "$triple" != *windows* ]] || program+=.exe
     # A static program for musl runs with any C library.
     if [[ "${triple%-*}" == "${host%-*}" ]]; then
@@ -111,7 +111,7 @@ fi
 
 if [[ "${1:-}" != --check ]]; then
     build "$@"
-    find "${CARGO_TARGET_DIR:-target}" -path '*release/abridge' -newer Cargo.toml -exec sha256sum {} +
+    find "${CARGO_TARGET_DIR:-target}" -path '*dist/abridge' -newer Cargo.toml -exec sha256sum {} +
     exit
 fi
 
@@ -123,6 +123,6 @@ for copy in one another/deeper; do
     git archive HEAD | tar --extract --directory "$scratch/$copy"
     (cd "$scratch/$copy" && CARGO_TARGET_DIR="$PWD/target" build "$@")
 done
-mapfile -t sums < <(find "$scratch" -path '*release/abridge' -exec sha256sum {} + | cut --delimiter=' ' --fields=1)
+mapfile -t sums < <(find "$scratch" -path '*dist/abridge' -exec sha256sum {} + | cut --delimiter=' ' --fields=1)
 printf '%s\n' "${sums[@]}"
 [[ ${#sums[@]} == 2 && "${sums[0]}" == "${sums[1]}" ]] || { printf 'the two builds differ\n' >&2; exit 1; }

@@ -13,7 +13,7 @@ missing() {
     exit 69
 }
 
-program="${1:-${CARGO_TARGET_DIR:-$PWD/target/cross}/x86_64-pc-windows-gnu/release/abridge.exe}"
+program="${1:-${CARGO_TARGET_DIR:-$PWD/target/cross}/x86_64-pc-windows-gnu/dist/abridge.exe}"
 [[ -e "$program" ]] || missing "there is no $program; scripts/cross.sh build x86_64-pc-windows-gnu"
 wine="$(command -v wine64 || command -v wine || compgen -G '/usr/lib/wine/wine64')" || missing "wine is not there; apt-get install wine64"
 zig=(zig)

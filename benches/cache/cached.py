@@ -99,7 +99,7 @@ def main():
     arguments = sys.argv[1:]
     speaks_messages = arguments[0] == "--messages"
     server, model, *others = arguments[speaks_messages:]
-    abridge = others[0] if others else str(ROOT / "target/release/abridge")
+    abridge = others[0] if others else str(ROOT / "target/dist/abridge")
     transcript = json.loads(TRANSCRIPT.read_text())
     played = {}
     for way, policy in WAYS.items():
