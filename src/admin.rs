@@ -1,6 +1,7 @@
 //! The paths below `/abridge/`, which abridge answers itself: health, readiness, metrics, status, recalls, events and the page.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::pin::Pin;
 
 use bytes::Bytes;
@@ -74,11 +75,14 @@ pub const SUMMARIZE: &str = "/abridge/summarize";
 /// The path that reloads the settings. The proxy answers it, because the settings are read by the app.
 pub const RELOAD: &str = "/abridge/reload";
 
+/// The path that has the file of the store copied, to `file=PATH` of its query.
+const BACKUP: &str = "/abridge/backup";
+
 /// The path that rewrites a body. The proxy answers it, because it edits as for an upstream.
 pub const REWRITE: &str = "/abridge/rewrite";
 
 /// The list of paths, for unknown ones.
-const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/ledger, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/rewrite, POST /abridge/reload and POST /abridge/mcp\n";
+const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/ledger, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/rewrite, POST /abridge/backup, POST /abridge/reload and POST /abridge/mcp\n";
 
 /// Whether abridge answers a path itself and never forwards it.
 pub fn is_admin_path(path: &str) -> bool {
@@ -98,7 +102,10 @@ pub async fn answer(method: &Method, uri: &Uri, headers: &HeaderMap, state: Stat
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    if matches!(path, SUMMARIZE | RELOAD | REWRITE) {
+    if path == BACKUP && method == Method::POST {
+        return backup(uri.query().unwrap_or_default(), state.store).await;
+    }
+    if matches!(path, SUMMARIZE | RELOAD | REWRITE | BACKUP) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
@@ -128,6 +135,19 @@ pub async fn answer(method: &Method, uri: &Uri, headers: &HeaderMap, state: Stat
             None => text(StatusCode::OK, "ready\n"),
         },
         _ => text(StatusCode::NOT_FOUND, PATHS),
+    }
+}
+
+/// Copies the store. The path is an operator's, and of this machine; no file is overwritten.
+async fn backup(query: &str, store: Option<&dyn Store>) -> Response<Full<Bytes>> {
+    let path = query.strip_prefix("file=").and_then(|path| String::from_utf8(percent_decoded(path)).ok());
+    let Some(path) = path.map(PathBuf::from).filter(|path| path.is_absolute()) else {
+        return text(StatusCode::BAD_REQUEST, "name a new file: file=/ABSOLUTE/PATH\n");
+    };
+    let Some(store) = store else { return text(StatusCode::CONFLICT, "nothing is stored: the store is off\n") };
+    match store.backup(&path).await {
+        Ok(()) => text(StatusCode::OK, format!("copied the store to {}\n", path.display())),
+        Err(error) => text(StatusCode::UNPROCESSABLE_ENTITY, format!("{error}: {}\n", error.source)),
     }
 }
 

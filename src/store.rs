@@ -42,6 +42,11 @@ pub use redis::RedisStore;
 pub use shared::{Note, NoteGroup, NoteKind, Offered, SharedStore};
 pub use time::{Clock, Time};
 
+/// The store is not a file.
+#[derive(Debug, thiserror::Error)]
+#[error("it is a database: back it up by its own means, with the secret of `store.secret_env`")]
+struct NoFileError;
+
 /// `[store]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -218,6 +223,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// One page of payloads, the last used first. They do not count as used.
     async fn page(&self, query: PageQuery) -> Result<Page, StoreError>;
+
+    /// Copies all that is stored at this moment to a new file. A database has its own means for that.
+    async fn backup(&self, _to: &Path) -> Result<(), StoreError> {
+        Err(StoreError::new(Op::Backup, StoreErrorKind::Unavailable, NoFileError))
+    }
 
     /// Reads everything that is stored, and checks it. Nothing counts as used.
     async fn verify(&self) -> Result<Verified, StoreError>;

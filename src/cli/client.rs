@@ -32,6 +32,8 @@ pub(super) struct RunningProxy {
     token: Option<Secret>,
     /// The flag that names another address, for error messages.
     flag: &'static str,
+    /// How long an answer may take.
+    patience: Duration,
 }
 
 #[derive(Debug)]
@@ -144,7 +146,7 @@ impl RunningProxy {
             }
             (None, _) => return Err(ClientError::EphemeralPort(flag)),
         };
-        Ok(Self { address, name, tls, token: None, flag })
+        Ok(Self { address, name, tls, token: None, flag, patience: STEP_TIMEOUT })
     }
 
     fn is_on_this_machine(&self) -> bool {
@@ -152,6 +154,11 @@ impl RunningProxy {
             RemoteAddress::Tcp(address, _) => address.ip().to_canonical().is_loopback(),
             RemoteAddress::Unix(_) => true,
         }
+    }
+
+    /// The same, whose answers may take longer.
+    pub(super) fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The address, for messages.
@@ -210,12 +217,12 @@ impl RunningProxy {
     pub(super) fn connect(&self) -> Result<Box<dyn Stream>, ClientError> {
         let connected: io::Result<Box<dyn Stream>> = match &self.address {
             RemoteAddress::Tcp(address, _) => TcpStream::connect_timeout(address, STEP_TIMEOUT).and_then(|stream| {
-                stream.set_read_timeout(Some(STEP_TIMEOUT))?;
+                stream.set_read_timeout(Some(self.patience))?;
                 stream.set_write_timeout(Some(STEP_TIMEOUT))?;
                 Ok(Box::new(stream) as Box<dyn Stream>)
             }),
             RemoteAddress::Unix(path) => {
-                sockets::connect_blocking(path, STEP_TIMEOUT).map(|stream| Box::new(stream) as Box<dyn Stream>)
+                sockets::connect_blocking(path, self.patience).map(|stream| Box::new(stream) as Box<dyn Stream>)
             }
         };
         connected.map_err(|error| match error.kind() {

@@ -15,6 +15,7 @@ use crate::store::{
     Verified, engine, postgres,
 };
 
+mod backup;
 mod copy;
 mod salvage;
 
@@ -35,6 +36,8 @@ pub enum Command {
     Verify(OutputArgs),
     /// Copy what is whole of a file, also of a damaged one, to a new file
     Salvage(salvage::Args),
+    /// Copy the file as it is at this moment to a new one, also while a proxy uses it
+    Backup(backup::Args),
     /// Make the tables that the store of a fleet needs, where they do not exist.
     Init,
     /// Copy a store file to the engine of the settings, or from there to a new file: texts, summaries and the secret.
@@ -84,6 +87,7 @@ pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Res
         match command {
             Command::Init => return init(config, &environment).await,
             Command::Copy(args) => return copy::run(args, config, &environment).await,
+            Command::Backup(args) => return backup::run(args, sources, config, &environment).await,
             Command::Salvage(args) => return salvage::run(args, config, &environment).await,
             _ => {}
         }
@@ -209,7 +213,7 @@ impl Command {
                 }
             }
             // They open what they need.
-            Self::Init | Self::Copy(_) | Self::Salvage(_) => String::new(),
+            Self::Init | Self::Copy(_) | Self::Salvage(_) | Self::Backup(_) => String::new(),
             Self::Compact(output) => {
                 let before = store.stats().await?.file_bytes;
                 store.compact().await?;

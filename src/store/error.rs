@@ -36,6 +36,9 @@ pub enum Op {
     /// Shrink the file.
     #[strum(to_string = "be compacted")]
     Compact,
+    /// Copy the file.
+    #[strum(to_string = "be copied")]
+    Backup,
     /// Close the file.
     #[strum(to_string = "be closed")]
     Close,

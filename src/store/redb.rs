@@ -33,6 +33,7 @@ use crate::tasks::{run_blocking, yield_thread};
 
 mod aside;
 mod backend;
+mod backup;
 mod file;
 mod holder;
 mod salvage;
@@ -367,6 +368,19 @@ impl Store for RedbStore {
 
     fn is_failing(&self) -> bool {
         self.shared.counts.is_failing.load(Ordering::Relaxed)
+    }
+
+    async fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+        let (shared, to, turn) = (Arc::clone(&self.shared), to.to_owned(), ONE_AT_A_TIME.lock().await);
+        // What is wrong with the copy is no failure of the store.
+        let copy = move || {
+            let _turn = turn;
+            let database = shared.database.blocking_read();
+            let db = database.as_ref().ok_or_else(|| closed(Op::Backup))?;
+            unwound(|| backup::backup(db, &to)).unwrap_or_else(Err).map_err(|error| failed(Op::Backup, error))
+        };
+        run_blocking(copy).await.unwrap_or_else(|_| Err(closed(Op::Backup)))
     }
 
     async fn verify(&self) -> Result<Verified, StoreError> {

@@ -4,7 +4,7 @@ use tokio::task::JoinSet;
 
 use crate::support::offloads::{long_text, recalls, with_results};
 use crate::support::summarizer::{INSTRUCTION, Play, Summarizer};
-use crate::support::{Scene, Setup, Upstream, chat, request};
+use crate::support::{OPERATOR_TOKEN, Scene, Setup, Upstream, binary, chat, request};
 
 mod kills; // two hundred times, with summaries
 mod model; // an upstream that outlives them and keeps what it got
@@ -28,6 +28,81 @@ async fn payloads_survive_a_kill_as_soon_as_the_upstream_has_the_request() {
         sent.extend(handles.into_iter().zip(texts));
     }
     check_all(&line, &sent).await;
+}
+
+#[tokio::test]
+async fn a_backup_that_is_made_while_clients_are_served_has_all_that_was_stored_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, copy] = ["store.redb", "copy.redb"].map(|name| folder.path().join(name));
+    let line = format!("store.path = {path:?}");
+    let mut upstream = Upstream::start().await;
+    let abridge = Setup::before(&upstream).with(&line).start().await;
+    let mut sent = Vec::new();
+    for client in 0..30 {
+        let text = long_text(client);
+        let mut wire = abridge.connect().await;
+        wire.send(chat(with_results(std::slice::from_ref(&text)))).await;
+        let mut call = upstream.request().await;
+        sent.extend(recalls(&call.bytes().await).into_iter().zip([text]));
+        call.json("{}").await;
+        wire.reply().await;
+    }
+    assert_eq!(sent.len(), 30);
+    // More comes meanwhile, and nobody waits for the copy.
+    let at = abridge.address();
+    let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+    let more = tokio::spawn(async move {
+        let mut n = 30;
+        while stopped.try_recv().is_err() {
+            let mut wire = crate::support::Wire::connect(at).await;
+            wire.send(chat(with_results(&[long_text(n)]))).await;
+            let mut call = upstream.request().await;
+            call.json("{}").await;
+            wire.reply().await;
+            n += 1;
+        }
+        n
+    });
+    let backup = |to: &std::path::Path| {
+        let mut command = std::process::Command::new(binary());
+        command.args(["store", "backup"]).arg(to).args(["--at", &format!("http://{at}")]);
+        command.env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN);
+        tokio::task::spawn_blocking(move || command.output().unwrap())
+    };
+    let made = backup(&copy).await.unwrap();
+    assert!(made.status.success() && made.stderr.is_empty(), "{made:?}");
+    let again = backup(&copy).await.unwrap();
+    assert!(again.status.code() == Some(1) && String::from_utf8_lossy(&again.stderr).contains("exists"), "{again:?}");
+    let nowhere = backup(std::path::Path::new("/proc/no/copy.redb")).await.unwrap();
+    assert_eq!(nowhere.status.code(), Some(1), "{nowhere:?}");
+    stop.send(()).unwrap();
+    assert!(more.await.unwrap() > 30);
+    abridge.signal("KILL");
+    abridge.exit().await;
+    std::fs::remove_file(&path).unwrap();
+    std::fs::rename(&copy, &path).unwrap();
+    let verified = std::process::Command::new(binary())
+        .args(["store", "verify"])
+        .env("ABRIDGE__STORE__PATH", &path)
+        .output()
+        .unwrap();
+    assert!(verified.status.success(), "{verified:?}");
+    // Nobody has the file now, and it is copied without a proxy.
+    let offline = std::process::Command::new(binary())
+        .args(["store", "backup"])
+        .arg(&copy)
+        .env("ABRIDGE__STORE__PATH", &path)
+        .output()
+        .unwrap();
+    assert!(offline.status.success() && copy.is_file(), "{offline:?}");
+    check_all(&format!("store.path = {copy:?}"), &sent).await;
+    assert_eq!(
+        std::fs::read_dir(folder.path())
+            .unwrap()
+            .filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "part"))
+            .count(),
+        0
+    );
 }
 
 #[tokio::test]

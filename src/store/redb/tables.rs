@@ -15,6 +15,7 @@ use crate::tasks::yield_thread;
 
 pub(super) mod check;
 pub(super) mod clock;
+pub(super) mod copy;
 pub(super) mod lifetimes;
 pub(super) mod notes;
 

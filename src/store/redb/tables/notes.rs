@@ -15,7 +15,7 @@ type NoteName<'a> = (&'a str, [u8; 16]);
 /// Until when a note is kept, and what it says, encoded.
 type Row<'a> = (u64, &'a [u8]);
 
-const NOTES: TableDefinition<'_, NoteName<'_>, Row<'_>> = TableDefinition::new("notes_v1");
+pub(super) const NOTES: TableDefinition<'_, NoteName<'_>, Row<'_>> = TableDefinition::new("notes_v1");
 
 /// The table, if something was noted.
 fn table(transaction: &ReadTransaction) -> Result<Option<ReadOnlyTable<NoteName<'static>, Row<'static>>>, Error> {
