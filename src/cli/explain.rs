@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn settings_and_tables_are_found_by_their_names() {
         let entries = entries();
-        let text = |key| found(&entries, key).join("\n");
+        let text = |key: &str| found(&entries, key).join("\n");
         assert!(
             text("server.max_body").starts_with("[server]\n# The longest request body")
                 && text("server.max_body").ends_with("max_body = \"64MiB\"\n")
