@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::dialect::Form;
 use crate::payload::ChainKey;
-use crate::proxy::second_try::{RescuePolicy, UNEDITED_FOR};
+use crate::proxy::second_try::{Lesson, RescuePolicy, UNEDITED_FOR};
 use crate::proxy::{LiveConfig, Proxy};
 use crate::store::{Note, NoteGroup, NoteKind, SharedStore, Store};
 use crate::tasks::Tasks;
@@ -24,7 +24,7 @@ pub(super) struct Notes {
     // Everything that was read or written, so that it is not written again.
     windows: HashMap<String, usize>,
     unedited: HashSet<ChainKey>,
-    forms: HashMap<String, Vec<Form>>,
+    forms: HashMap<String, FormsNote>,
     has_read: bool,
     settings_noted: Option<Instant>,
     // Since when another process has had other settings, and whether that was logged.
@@ -39,10 +39,12 @@ struct WindowNote {
 }
 
 /// The forms that an upstream asks for.
-#[derive(Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct FormsNote {
     upstream: String,
     forms: Vec<Form>,
+    #[serde(default)]
+    lessons: Vec<Lesson>,
 }
 
 /// Where a conversation is forwarded unedited: the number of the upstream, under these settings.
@@ -164,11 +166,14 @@ impl Notes {
     }
 
     fn read_forms(&mut self, note: &Note) {
-        let Ok(FormsNote { upstream, forms }) = serde_json::from_slice(&note.value) else { return };
+        let Ok(FormsNote { upstream, forms, lessons }) = serde_json::from_slice(&note.value) else { return };
         let known = self.forms.entry(upstream).or_default();
-        known.extend(forms);
-        known.sort();
-        known.dedup();
+        known.forms.extend(forms);
+        known.forms.sort();
+        known.forms.dedup();
+        let new = |lesson: &Lesson| !known.lessons.contains(lesson);
+        let lessons: Vec<_> = lessons.into_iter().filter(new).collect();
+        known.lessons.extend(lessons);
     }
 
     /// Has each upstream get the forms that are known of it, also after a reload; the notes on what was learnt here.
@@ -178,12 +183,12 @@ impl Notes {
             let Some(rescue) = &destination.rescue else { continue };
             let (upstream, learnt) = (destination.upstream.base().to_string(), rescue.forms());
             let known = self.forms.entry(upstream.clone()).or_default();
-            rescue.require(known, &destination.rules);
-            if learnt.iter().any(|form| !known.contains(form)) {
-                *known = rescue.forms();
-                known.sort();
+            rescue.require(&known.forms, &known.lessons, &destination.rules);
+            if learnt.iter().any(|form| !known.forms.contains(form)) {
                 let key = key_of(upstream.as_bytes());
-                notes.push((note(NoteKind::Forms, key, &FormsNote { upstream, forms: known.clone() }), WINDOW_FOR));
+                *known = FormsNote { upstream, forms: rescue.forms(), lessons: rescue.lessons() };
+                known.forms.sort();
+                notes.push((note(NoteKind::Forms, key, known), WINDOW_FOR));
             }
         }
         notes

@@ -10,7 +10,9 @@ use crate::cli::{Exit, escape, print, refuse};
 use crate::config::{Config, Sources};
 use crate::dialect::Usage;
 use crate::history::{AddedLatency, RequestCounts, TokenTotals};
+use crate::ledger;
 use crate::proxy::cache_ledger::CacheAccount;
+use crate::proxy::second_try::Lesson;
 use crate::proxy::status::{CacheStatus, Status, StoreStatus, TokenFactor, UpstreamStatus};
 use crate::store::Stats;
 use crate::units::{div_rounded, grouped, percent};
@@ -55,9 +57,16 @@ impl Status {
             [] | [_] => row("upstream", self.upstream.clone()),
             several => several.iter().for_each(|upstream| row("upstream", upstream.to_text())),
         }
-        for UpstreamStatus { name, forms, .. } in self.upstreams.iter().filter(|upstream| !upstream.forms.is_empty()) {
+        for UpstreamStatus { name, forms, lessons, .. } in
+            self.upstreams.iter().filter(|upstream| !upstream.forms.is_empty())
+        {
             let forms: Vec<_> = forms.iter().map(|form| form.name()).collect();
             row("forms", format!("{name} requires: {} (learnt from refusals)", forms.join(", ")));
+            for Lesson { form, model, words, at } in lessons {
+                let model = model.as_deref().unwrap_or("a model without a name");
+                let day = ledger::date(u32::try_from(at / 86_400).unwrap_or_default());
+                row("", format!("{form} since {day}, when {model} was refused: {words}"));
+            }
         }
         if let Some(savings) = &self.savings {
             row("saved", savings.clone());
@@ -117,7 +126,7 @@ impl Status {
 
 impl UpstreamStatus {
     fn to_text(&self) -> String {
-        let Self { name, url, answered, failed, forms: _ } = self;
+        let Self { name, url, answered, failed, forms: _, lessons: _ } = self;
         let failed = if *failed > 0 { format!(", {} failed", grouped(*failed)) } else { String::new() };
         format!("{name}: {url}, {} answered{failed}", grouped(*answered))
     }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use self::bypass::BypassList;
 pub(super) use self::counters::RescueCounters;
+pub use self::lesson::Lesson;
 use super::exchange::{Exchange, RescueKind};
 use super::send::{request_body, send_request};
 use super::{Destination, LiveConfig, Proxy, recording_input};
@@ -39,6 +40,7 @@ use crate::upstream::refusal::{self, Refusal, TokenCounts};
 
 mod bypass;
 mod counters;
+mod lesson;
 mod opening;
 
 /// `[second_try]` of `proxy.toml`.
@@ -77,6 +79,7 @@ pub struct RescuePolicy {
 #[derive(Debug)]
 struct Profile {
     forms: Vec<Form>,
+    lessons: Vec<Lesson>,
     rules: Arc<EngineConfig>,
     stripping: Arc<EngineConfig>,
     shortest: Arc<EngineConfig>,
@@ -151,13 +154,20 @@ impl RescuePolicy {
         self.profile.load().as_ref().map(|profile| profile.forms.clone()).unwrap_or_default()
     }
 
+    /// The refusals that have taught them.
+    pub fn lessons(&self) -> Vec<Lesson> {
+        self.profile.load().as_ref().map(|profile| profile.lessons.clone()).unwrap_or_default()
+    }
+
     /// Has requests, which are edited by the `usual` rules, take these forms too: another process, or an earlier one, has learnt
     /// that the upstream asks for them.
-    pub fn require(&self, forms: &[Form], usual: &EngineConfig) {
+    pub fn require(&self, forms: &[Form], lessons: &[Lesson], usual: &EngineConfig) {
         let n_known = self.forms().len();
         let forms = self.forms_with(forms);
         if forms.len() > n_known {
-            self.profile.store(Some(Arc::new(self.with_forms(forms, usual))));
+            let mut all = self.lessons();
+            all.extend(lessons.iter().filter(|lesson| !all.contains(lesson)).cloned().collect::<Vec<_>>());
+            self.profile.store(Some(Arc::new(self.with_forms(forms, all, usual))));
         }
     }
 
@@ -169,9 +179,9 @@ impl RescuePolicy {
     }
 
     /// What requests become whose upstream asks for these forms.
-    fn with_forms(&self, forms: Vec<Form>, usual: &EngineConfig) -> Profile {
+    fn with_forms(&self, forms: Vec<Form>, lessons: Vec<Lesson>, usual: &EngineConfig) -> Profile {
         let of = |rules: &EngineConfig| rules.under(rules.planner.settings.with_forms(&forms));
-        Profile { rules: of(usual), stripping: of(&self.stripping), shortest: of(&self.rules), forms }
+        Profile { rules: of(usual), stripping: of(&self.stripping), shortest: of(&self.rules), forms, lessons }
     }
 
     /// The conversations that are forwarded unedited.
@@ -245,7 +255,7 @@ impl Proxy {
                 Some(edited) => (edited, RescueKind::Overflow),
                 None => return self.rescue_counters.count(RescueKind::Overflow, false, first),
             },
-            Refusal::Sequence | Refusal::Reasoning | Refusal::Form(_) => {
+            Refusal::Sequence | Refusal::Reasoning | Refusal::Form(..) => {
                 let name = upstream.name().as_str();
                 let other = match refusal {
                     Refusal::Reasoning => {
@@ -253,10 +263,12 @@ impl Proxy {
                         let stripped = self.other_form(name, &rules, &retry, true).await;
                         stripped.map(|stripped| (stripped, RescueKind::Reasoning))
                     }
-                    Refusal::Form(form) if !rescue.forms().contains(&form) => {
+                    Refusal::Form(form, words) if !rescue.forms().contains(&form) => {
                         let forms = rescue.forms_with(&form.with_likely());
-                        let profile = rescue.with_forms(forms, &destination.rules);
+                        let mut profile = rescue.with_forms(forms, rescue.lessons(), &destination.rules);
                         let mended = self.other_form(name, &profile.rules, &retry, false).await;
+                        let model = mended.as_ref().and_then(|mended| mended.report.as_ref()?.model.clone());
+                        profile.lessons.push(Lesson::new(form, words, model));
                         learnt = mended.is_some().then_some((form, profile));
                         mended.map(|mended| (mended, RescueKind::Form))
                     }

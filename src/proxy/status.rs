@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::cache_ledger::{CacheAccount, Losses};
-use super::second_try::RescuePolicy;
+use super::second_try::{Lesson, RescuePolicy};
 use super::{Destination, Proxy};
 use crate::admin::Introspection as _;
 use crate::dialect::Form;
@@ -89,6 +89,9 @@ pub(crate) struct UpstreamStatus {
     /// The forms that it has asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) forms: Vec<Form>,
+    /// The refusals that have taught them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lessons: Vec<Lesson>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -222,7 +225,8 @@ impl Proxy {
             let [answered, failed] = counts.get(upstream.name().as_str()).copied().unwrap_or_default();
             let (name, url) = (upstream.name().to_string(), upstream.base().to_string());
             let forms = destination.rescue.as_ref().map(RescuePolicy::forms).unwrap_or_default();
-            UpstreamStatus { name, url, answered, failed, forms }
+            let lessons = destination.rescue.as_ref().map(RescuePolicy::lessons).unwrap_or_default();
+            UpstreamStatus { name, url, answered, failed, forms, lessons }
         };
         self.live().destinations.iter().map(of).collect()
     }

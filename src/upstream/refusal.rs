@@ -22,8 +22,8 @@ pub enum Refusal {
     Sequence,
     /// The upstream rejects reasoning in the messages, which is not what it has signed, or not where.
     Reasoning,
-    /// The upstream asks for this form of messages.
-    Form(Form),
+    /// The upstream asks for this form of messages, in these words.
+    Form(Form, &'static [String]),
     /// The upstream accepts no tools, not these, or no tool choice.
     Tools,
 }
@@ -82,7 +82,7 @@ pub fn classify(body: &[u8]) -> Option<Refusal> {
     }
     let overflow = all.iter().find_map(RefusalText::overflow).map(Refusal::Overflow);
     let reasoning = || all.iter().any(RefusalText::is_about_reasoning).then_some(Refusal::Reasoning);
-    let form = || all.iter().find_map(RefusalText::form).map(Refusal::Form);
+    let form = || all.iter().find_map(RefusalText::form).map(|(form, words)| Refusal::Form(form, words));
     let sequence = || all.iter().any(RefusalText::is_about_sequence).then_some(Refusal::Sequence);
     let tools = || all.iter().any(RefusalText::is_about_tools).then_some(Refusal::Tools);
     overflow.or_else(reasoning).or_else(form).or_else(sequence).or_else(tools)
@@ -199,9 +199,9 @@ impl RefusalText {
             || PHRASES.reasoning.iter().any(|known| self.message.contains(known))
     }
 
-    fn form(&self) -> Option<Form> {
+    fn form(&self) -> Option<(Form, &'static [String])> {
         let fits = |phrases: &[String]| phrases.iter().all(|known| self.message.contains(known));
-        PHRASES.forms.iter().find(|(_, phrases)| fits(phrases)).map(|(form, _)| *form)
+        PHRASES.forms.iter().find(|(_, phrases)| fits(phrases)).map(|(form, words)| (*form, &**words))
     }
 
     fn is_about_tools(&self) -> bool {

@@ -5,9 +5,10 @@ package `trl` are rendered as servers render them. Says how many were judged, an
 """
 
 import importlib.metadata
-import importlib.resources
+import importlib.util
 import inspect
 import json
+import pathlib
 import sys
 
 
@@ -62,7 +63,8 @@ def templates(names):
     )
     environment.globals.update(raise_exception=refuse, strftime_now=lambda form: "2026-11-26")
     environment.filters["tojson"] = lambda value, ensure_ascii=False, **_: json.dumps(value, ensure_ascii=ensure_ascii)
-    folder = importlib.resources.files("trl") / "chat_templates"
+    # Without its imports, which are not installed.
+    folder = pathlib.Path(importlib.util.find_spec("trl").submodule_search_locations[0], "chat_templates")
     rendered = {name: environment.from_string((folder / f"{name}.jinja").read_text()) for name in names}
 
     def judge(body):

@@ -467,6 +467,6 @@ fn settings_are_explained_and_shells_complete() {
     }
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(run(&["man", folder.path().to_str().unwrap()]).0, Some(0));
-    let page = std::fs::read_to_string(folder.path().join("abridge-run.1")).unwrap();
+    let page = fs::read_to_string(folder.path().join("abridge-run.1")).unwrap();
     assert!(page.contains(".TH abridge-run 1") && page.contains("command"), "{page}");
 }

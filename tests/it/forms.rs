@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::support::wire::Reply;
-use crate::support::{Exchange, Scene, Setup, post};
+use crate::support::{Exchange, OPERATOR, OPERATOR_TOKEN, Scene, Setup, binary, post, request};
 
 /// A refusal, the body that gets it, and what is checked of the bodies that are sent then.
 struct Case {
@@ -327,6 +327,23 @@ async fn a_form_that_was_learnt_outlives_the_process() {
     answer(&mut call, "200 OK", "{}").await;
     assert_eq!(tried(&scene.client.reply().await), None);
     scene.upstream.no_more();
+
+    // What was refused, with which model, and when.
+    let mut operator = scene.abridge.connect().await;
+    operator.send(request("GET", "/abridge/status", &[OPERATOR])).await;
+    let status: Value = serde_json::from_slice(&operator.reply().await.body).unwrap();
+    let upstream = &status["upstreams"][0];
+    let lesson = &upstream["lessons"][0];
+    assert_eq!((&lesson["form"], &lesson["model"]), (&upstream["forms"][0], &body["model"]), "{status}");
+    let words = lesson["words"].as_str().unwrap();
+    assert!(words.split(" … ").all(|word| refusal.to_lowercase().contains(word)), "{words}");
+    assert!(lesson["at"].as_u64().unwrap() > 1_700_000_000);
+    let url = format!("http://{}", scene.abridge.address());
+    let mut command = std::process::Command::new(binary());
+    command.args(["status", "--at", &url]).env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN);
+    let said = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains(&format!(" was refused: {words}")), "{said}");
 }
 
 #[tokio::test]

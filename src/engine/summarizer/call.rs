@@ -149,7 +149,7 @@ impl CallError {
 fn retry_of(refusal: Refusal) -> Retry {
     match refusal {
         Refusal::Overflow(_) => Retry::Shorter,
-        Refusal::Sequence | Refusal::Reasoning | Refusal::Form(_) | Refusal::Tools => Retry::Plain,
+        Refusal::Sequence | Refusal::Reasoning | Refusal::Form(..) | Refusal::Tools => Retry::Plain,
     }
 }
 

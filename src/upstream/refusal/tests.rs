@@ -339,15 +339,18 @@ fn refused_sequences_are_classified() {
 fn refused_sequences_of_items_are_classified() {
     let alone = "Item 'rs_1' of type 'reasoning' was provided without its required following item.";
     let without = "Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item: 'rs_1'.";
-    let sequences = ITEM_SEQUENCES.iter().map(|message| (*message, Refusal::Sequence));
-    let others = [(alone, Refusal::Reasoning), (without, Refusal::Form(Form::NoItemIds))];
-    for (message, expected) in sequences.chain(others) {
+    let classified = |message: &str| {
         let message = serde_json::to_string(message).unwrap();
-        let body = format!(
-            r#"{{"error":{{"message":{message},"type":"invalid_request_error","param":"input","code":null}}}}"#
-        );
-        assert_eq!(classify(body.as_bytes()), Some(expected), "{body}");
+        let error = format!(r#"{{"message":{message},"type":"invalid_request_error","param":"input","code":null}}"#);
+        classify(format!(r#"{{"error":{error}}}"#).as_bytes())
+    };
+    for message in ITEM_SEQUENCES {
+        assert_eq!(classified(message), Some(Refusal::Sequence), "{message}");
     }
+    assert_eq!(classified(alone), Some(Refusal::Reasoning));
+    assert!(
+        matches!(classified(without), Some(Refusal::Form(Form::NoItemIds, [words])) if words == "without its required 'reasoning' item")
+    );
 }
 
 #[test]

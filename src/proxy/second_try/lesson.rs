@@ -1,0 +1,34 @@
+//! What a refusal has taught, for people who look.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::dialect::Form;
+
+/// The refusal that has taught a form.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Lesson {
+    /// The form.
+    pub form: Form,
+    /// The model of the request.
+    pub model: Option<String>,
+    /// The words by which the refusal was recognised.
+    pub words: String,
+    /// When it came, in seconds since 1970.
+    pub at: u64,
+}
+
+/// The longest name of a model that is kept of a refusal, in characters.
+const MAX_MODEL: usize = 100;
+
+// === impl Lesson ===
+
+impl Lesson {
+    #[expect(clippy::disallowed_methods, reason = "people are told when it came; nothing of it goes upstream")]
+    pub(super) fn new(form: Form, words: &[String], model: Option<String>) -> Self {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let model = model.map(|model| model.chars().take(MAX_MODEL).collect());
+        Self { form, model, words: words.join(" … "), at }
+    }
+}
