@@ -7,8 +7,9 @@ use crate::cli::{Exit, print, print_error};
 /// Arguments of `explain`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A setting or a table, such as server.max_body or summarize; without it the names of all
+    /// The setting or table.
     #[arg(value_name = "KEY")]
+    #[arg(help = "A setting or a table, such as server.max_body or summarize [default: the names of all]")]
     key: Option<String>,
     /// Print the JSON schema of the settings, for editors
     #[arg(long, conflicts_with = "key")]

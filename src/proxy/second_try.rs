@@ -260,15 +260,13 @@ impl Proxy {
                 let other = match refusal {
                     Refusal::Reasoning => {
                         let rules = RescuePolicy::rules(Some(rescue), Treatment::Stripped, &rescue.stripping);
-                        let stripped = self.other_form(name, &rules, &retry, true).await;
-                        stripped.map(|stripped| (stripped, RescueKind::Reasoning))
+                        self.other_form(name, &rules, &retry, true).await.map(|other| (other, RescueKind::Reasoning))
                     }
                     Refusal::Form(form, words) if !rescue.forms().contains(&form) => {
                         let forms = rescue.forms_with(&form.with_likely());
                         let mut profile = rescue.with_forms(forms, rescue.lessons(), &destination.rules);
                         let mended = self.other_form(name, &profile.rules, &retry, false).await;
-                        let model = mended.as_ref().and_then(|mended| mended.report.as_ref()?.model.clone());
-                        profile.lessons.push(Lesson::new(form, words, model));
+                        profile.lessons.push(Lesson::new(form, words, mended.as_ref()));
                         learnt = mended.is_some().then_some((form, profile));
                         mended.map(|mended| (mended, RescueKind::Form))
                     }

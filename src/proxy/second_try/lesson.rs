@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::dialect::Form;
+use crate::engine::EditedBody;
 
 /// The refusal that has taught a form.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -26,8 +27,9 @@ const MAX_MODEL: usize = 100;
 
 impl Lesson {
     #[expect(clippy::disallowed_methods, reason = "people are told when it came; nothing of it goes upstream")]
-    pub(super) fn new(form: Form, words: &[String], model: Option<String>) -> Self {
+    pub(super) fn new(form: Form, words: &[String], mended: Option<&EditedBody>) -> Self {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let model = mended.and_then(|mended| mended.report.as_ref()?.model.as_ref());
         let model = model.map(|model| model.chars().take(MAX_MODEL).collect());
         Self { form, model, words: words.join(" … "), at }
     }
