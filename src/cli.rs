@@ -127,7 +127,7 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
-    /// List, print, back up, sweep, compact or copy the contents of the store. But for a backup, no proxy may have its file open.
+    /// List, print, back up, sweep, compact or copy the contents of the store. No proxy may have its file open, except for a backup.
     #[command(subcommand, after_help = include_str!("cli/help/store.txt"))]
     Store(store::Command),
 }

@@ -24,7 +24,7 @@ pub struct StringIndex {
     path: PathFacts,
 }
 
-/// What the path of a request says of it besides its dialect.
+/// The facts in the path of a request besides its dialect.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PathFacts {
     /// The model, where the path names one.

@@ -1,5 +1,5 @@
-//! Rules of strict upstreams, written down without a look at abridge's own reading of conversations: what each vendor refuses,
-//! in the words in which its server says so, a source, and a conversation that breaks the rule.
+//! Rules of strict upstreams, written without abridge's reading of conversations: each has the words of the refusal,
+//! its source, and a conversation that breaks the rule.
 
 use serde_json::{Value, json};
 
@@ -18,11 +18,11 @@ pub(crate) struct Rule {
     pub(crate) source: &'static str,
     /// Messages or items that break this rule and no other of the vendor.
     pub(crate) fixture: &'static str,
-    /// What the server says of a body that breaks the rule.
+    /// The server's answer to a body that breaks the rule.
     pub(crate) fault: fn(&[Value]) -> Option<String>,
 }
 
-/// An upstream with rules of its own.
+/// An upstream with these rules.
 pub(crate) struct Vendor {
     pub(crate) name: &'static str,
     pub(crate) path: &'static str,

@@ -1,4 +1,4 @@
-//! What `abridge` says before it serves if it is started alone on a terminal: what it has found, and the next command.
+//! The lines before the start of `abridge` alone on a terminal: clients, keys and sessions of this user, and the next command.
 
 use std::fmt::Write as _;
 

@@ -88,7 +88,7 @@ impl Form {
     }
 
     /// The forms that an upstream gets that asks for this one: also those that every upstream accepts, as a strict one is likely
-    /// to ask for them next, and the others of those upstreams that alone ask for this one.
+    /// to ask for them next, and, if one kind of upstream alone asks for this form, the other forms of that kind.
     pub fn with_likely(self) -> Vec<Self> {
         const VALID: [Form; 6] = [
             Form::Arguments,

@@ -20,7 +20,7 @@ use crate::{
     span::{Span, Splice, joined, splice},
 };
 
-/// What the user says between two texts of the model.
+/// The text of the user between two texts of the model.
 const GO_ON: &str = "Go on.";
 
 /// The label of the changes that a form makes.
@@ -300,7 +300,7 @@ impl Draft<'_> {
             ends_in_result |= with_results.contains(&index);
             before = Some(index);
         }
-        // Nothing is put into a beginning that a summary stands for.
+        // Nothing is inserted into a beginning that a summary replaces.
         let first = if self.first_editable > self.request.conversation.first_editable() {
             self.first_editable
         } else {

@@ -157,7 +157,7 @@ fn millis(time: Duration) -> u64 {
 fn models_request(upstream: &Upstream, parts: &Parts) -> Option<ModelsRequest> {
     let path = parts.uri.path();
     let dialect = dialect::for_path(path)?;
-    // Where the path names the model, there is no list of models beside it.
+    // A path that names the model has no list of models beside it.
     let folder = dialect.base_path(path).filter(|_| dialect.path_facts(path).model.is_none())?;
     let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let path: Uri = format!("{folder}/models{query}").parse().ok()?;

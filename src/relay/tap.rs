@@ -1,8 +1,8 @@
 //! The tap: reads usage and stop reason from a relayed answer, for logs and metrics. It never changes the answer.
 //!
 //! Server-sent events are scanned line by line, and only lines in which the dialect recognises a report are parsed. A JSON
-//! answer is one long line, and so is the event in a frame of AWS's event stream, as Bedrock sends it: the lengths of the frame
-//! and of its headers (four bytes each), a checksum of both, the headers, the payload, and a checksum of all. The bytes that the tap carries from chunk to chunk are bounded. Of a longer line it carries the
+//! answer is one long line. Bedrock sends frames of AWS's event stream, each with one event: the lengths of the frame and of its
+//! headers (four bytes each), a checksum of both, the headers, the payload, and a checksum of all. The bytes that the tap carries from chunk to chunk are bounded. Of a longer line it carries the
 //! outline; if that is too long as well, it switches itself off.
 
 use std::borrow::Cow;
@@ -53,7 +53,7 @@ struct Payload<'a> {
     bytes: Cow<'a, str>,
 }
 
-/// The bytes of a frame before its headers, those behind its payload, and both.
+/// The bytes of a frame before its headers, those after its payload, and both.
 const PRELUDE: usize = 12;
 const CHECKSUM: usize = 4;
 const FRAME: usize = PRELUDE + CHECKSUM;

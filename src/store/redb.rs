@@ -373,7 +373,7 @@ impl Store for RedbStore {
     async fn backup(&self, to: &Path) -> Result<(), StoreError> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
         let (shared, to, turn) = (Arc::clone(&self.shared), to.to_owned(), ONE_AT_A_TIME.lock().await);
-        // What is wrong with the copy is no failure of the store.
+        // A fault of the copy does not count as a failure of the store.
         let copy = move || {
             let _turn = turn;
             let database = shared.database.blocking_read();

@@ -328,7 +328,7 @@ async fn a_form_that_was_learnt_outlives_the_process() {
     assert_eq!(tried(&scene.client.reply().await), None);
     scene.upstream.no_more();
 
-    // What was refused, with which model, and when.
+    // The words, the model and the time of the refusal.
     let mut operator = scene.abridge.connect().await;
     operator.send(request("GET", "/abridge/status", &[OPERATOR])).await;
     let status: Value = serde_json::from_slice(&operator.reply().await.body).unwrap();

@@ -20,7 +20,7 @@ fn body(version: &str) -> String {
     )
 }
 
-/// A frame of AWS's event stream with an event of Messages. Nobody checks its checksums here.
+/// A frame of AWS's event stream with an event of Messages. Its checksums are not checked here.
 fn frame(event: &str) -> Vec<u8> {
     let payload = format!(r#"{{"bytes":"{}","p":"abcd"}}"#, BASE64_STANDARD.encode(event));
     let headers = b"\x0b:event-type\x07\x00\x05chunk";

@@ -27,7 +27,7 @@ struct Session {
     scene: Scene,
     elements: Vec<Value>,
     tool: &'static str,
-    /// What the model says next, and otherwise that it is done.
+    /// The next answer of the model; at the end, that it is done.
     plays: VecDeque<Vec<Act>>,
     /// The bodies that went upstream.
     sent: Vec<String>,

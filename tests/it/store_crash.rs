@@ -48,7 +48,7 @@ async fn a_backup_that_is_made_while_clients_are_served_has_all_that_was_stored_
         wire.reply().await;
     }
     assert_eq!(sent.len(), 30);
-    // More comes meanwhile, and nobody waits for the copy.
+    // More comes meanwhile, without a wait for the copy.
     let at = abridge.address();
     let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
     let more = tokio::spawn(async move {
@@ -87,7 +87,7 @@ async fn a_backup_that_is_made_while_clients_are_served_has_all_that_was_stored_
         .output()
         .unwrap();
     assert!(verified.status.success(), "{verified:?}");
-    // Nobody has the file now, and it is copied without a proxy.
+    // No process has the file open now, and it is copied without a proxy.
     let offline = std::process::Command::new(binary())
         .args(["store", "backup"])
         .arg(&copy)

@@ -102,7 +102,7 @@ pub(super) const GEMINI: &[Rule] = &[
 
 pub(super) const DASHSCOPE: &[Rule] = &[PAIRED_CALL, ARGUMENTS_ARE_JSON];
 
-/// What the templates of Qwen 3.5 and later raise.
+/// The error of templates of Qwen 3.5 and later.
 pub(super) const QWEN: &[Rule] = &[Rule {
     name: "system-first",
     source: "https://huggingface.co/Qwen/Qwen3.5-35B-A3B/blob/main/chat_template.jinja",
@@ -113,7 +113,7 @@ pub(super) const QWEN: &[Rule] = &[Rule {
     },
 }];
 
-/// What the templates of Mistral's models raise.
+/// The error of templates of Mistral's models.
 pub(super) const MISTRAL_TEMPLATE: &[Rule] = &[Rule {
     name: "roles-alternate",
     source: "https://github.com/sterlp/eclipse-peon-ai/issues/75",

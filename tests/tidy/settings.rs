@@ -189,7 +189,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 #[expect(clippy::disallowed_types, reason = "nothing of it goes upstream")]
 fn schema(tables: &[Table]) -> String {
     use serde_json::{Map, Value, json};
-    /// The members of the table at a path, which is made where it is not there.
+    /// The members of the table at a path; a missing table is made.
     fn members<'s>(schema: &'s mut Value, path: &[String]) -> &'s mut Map<String, Value> {
         let Some((first, rest)) = path.split_first() else {
             return schema.as_object_mut().expect("a schema is an object");

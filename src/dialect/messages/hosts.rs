@@ -7,7 +7,7 @@ use crate::string_index::PathFacts;
 
 /// A path of one of the two.
 pub(super) struct HostedPath<'p> {
-    /// What is before the part that the host knows.
+    /// The path before the part that the host knows.
     pub(super) base: &'p str,
     /// The model, as the path writes it.
     model: &'p str,
@@ -17,7 +17,7 @@ pub(super) struct HostedPath<'p> {
 /// How a path of Vertex AI ends that only counts tokens. Its body names the model.
 pub(super) const COUNTING: &str = "/publishers/anthropic/models/count-tokens:rawPredict";
 
-/// How a path of Bedrock ends whose answer comes in frames of AWS's event stream, behind the one without.
+/// The suffix of Bedrock's paths whose answers come in frames of AWS's event stream.
 const FRAMED: &str = "-with-response-stream";
 
 impl<'p> HostedPath<'p> {

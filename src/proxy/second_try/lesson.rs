@@ -1,4 +1,4 @@
-//! What a refusal has taught, for people who look.
+//! The refusal that taught a form, for `abridge status`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

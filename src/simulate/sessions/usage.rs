@@ -197,7 +197,7 @@ impl Reader<'_> {
         before.iter().rev().take_while(|entry| !["k", "t", "a"].contains(&entry.0)).any(|entry| entry.0 == "s")
     }
 
-    /// What the model said of some entries.
+    /// Adds those of some entries that the model said.
     fn answer(&mut self, from: usize, to: usize) {
         for n in from..to {
             self.write_text(n);
@@ -230,7 +230,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What came after an answer of some entries.
+    /// Adds those of some entries that came after an answer.
     fn inputs(&mut self, from: usize, to: usize) {
         for n in from..to {
             let Some(Entry(kind, _, tool, ..)) = self.line.entries.get(n) else { return };

@@ -12,7 +12,7 @@ use crate::tasks::yield_thread;
 /// How many rows of the copy are written in one transaction.
 const BATCH: usize = 256;
 
-/// Copies all tables as they are at this moment. The copy has its format last, and is no store before.
+/// Copies all tables as they are at this moment. The format is copied last: before, the copy is not a store.
 pub(in crate::store::redb) fn all(from: &Database, to: &Database) -> Result<(), Error> {
     let from = from.begin_read()?;
     copy_table(&from, to, PAYLOADS)?;
