@@ -13,6 +13,7 @@ use crate::dialect::{AnswerEnd, Usage};
 use crate::inspect::{self, Changes};
 use crate::plan::Regrets;
 use crate::tokens::factor::Factor;
+use crate::units::grouped;
 
 mod change_log;
 
@@ -105,6 +106,9 @@ pub struct Entry {
     /// The window of the model, in tokens, where the request had more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beyond_window: Option<usize>,
+    /// Whether a clearing was left out because it does not pay.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub does_not_pay: bool,
     /// Whether the messages are stored for inspection.
     pub inspectable: bool,
 }
@@ -155,6 +159,8 @@ pub struct RequestCounts {
     pub edited: u64,
     /// Requests that needed no edit.
     pub unedited: u64,
+    /// Those of them in which a clearing does not pay yet.
+    pub does_not_pay: u64,
     /// Requests that would have been edited without the dry run.
     pub would_be_edited: u64,
     /// Requests whose body could not be read.
@@ -321,6 +327,25 @@ impl History {
     }
 }
 
+// === impl RequestCounts ===
+
+impl RequestCounts {
+    /// Why no request was edited, in words; none if one was, or none came. `is_off`: no edit is on.
+    pub fn why_unedited(&self, is_off: bool) -> Option<String> {
+        let Self { edited, unedited, would_be_edited, does_not_pay, not_understood, passed, .. } = *self;
+        let reasons = [
+            (unedited - does_not_pay.min(unedited), "below every trigger"),
+            (does_not_pay, "where a clearing does not pay yet"),
+            (not_understood, "not understood"),
+            (passed, "forwarded unread"),
+        ];
+        let reasons = reasons.into_iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{} {why}", grouped(n)));
+        let reasons = reasons.collect::<Vec<_>>().join(", ");
+        let reasons = if is_off { "no edit is on".to_owned() } else { reasons };
+        (edited + would_be_edited == 0 && !reasons.is_empty()).then_some(reasons)
+    }
+}
+
 // === impl Totals ===
 
 impl Totals {
@@ -334,6 +359,7 @@ impl Totals {
             Outcome::NotUnderstood => &mut requests.not_understood,
             Outcome::Passed => &mut requests.passed,
         } += 1;
+        requests.does_not_pay += u64::from(entry.outcome == Outcome::Unedited && entry.does_not_pay);
         if let (true, Some(before), Some(after)) =
             (entry.outcome != Outcome::WouldBeEdited, entry.tokens_before, entry.tokens_after)
         {

@@ -98,7 +98,7 @@ pub fn run(
     };
     if !args.quiet {
         // A failed write to standard error cannot be reported anywhere.
-        let _ = writeln!(io::stderr(), "abridge: {}", describe(totals));
+        let _ = writeln!(io::stderr(), "abridge: {}", describe(totals, config.policy.edits.is_empty()));
     }
     Ok(code.into())
 }
@@ -166,7 +166,7 @@ impl AgentCommand {
 // === the report ===
 
 /// Returns what was saved, in one line.
-fn describe(totals: RunTotals) -> String {
+fn describe(totals: RunTotals, is_off: bool) -> String {
     let RunTotals { totals: Totals { requests, tokens, .. }, savings, stored, summaries } = totals;
     let RequestCounts { total, edited, would_be_edited, .. } = requests;
     let TokenTotals { before, after } = tokens;
@@ -180,7 +180,10 @@ fn describe(totals: RunTotals) -> String {
     let parts = [
         savings,
         count(total, "request", "requests"),
-        Some(format!("{} edited", grouped(edited))),
+        Some(match requests.why_unedited(is_off) {
+            Some(why) => format!("0 edited ({why})"),
+            None => format!("{} edited", grouped(edited)),
+        }),
         count(would_be_edited, "would be edited", "would be edited"),
         (saved > 0).then(|| format!("{} → {} tokens ({percent} % less)", grouped(before), grouped(after))),
         count(stored, "text taken out", "texts taken out"),

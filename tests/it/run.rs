@@ -335,7 +335,7 @@ async fn the_settings_of_abridge_win_over_the_environment_of_the_client() {
     let sent = pass(at, &mut upstream, chat(DANGLING), "/v1/chat/completions").await;
     assert_eq!(sent, DANGLING.as_bytes());
     pass(at, &mut upstream, post("/v1/messages", &[], "{\"messages\":[]}"), "/v1/messages").await;
-    assert_eq!(running.end().1, "abridge: 2 requests, 0 edited\n");
+    assert_eq!(running.end().1, "abridge: 2 requests, 0 edited (no edit is on)\n");
     assert_eq!(user.files(), [user.path("here/mine.toml")]);
 }
 

@@ -15,7 +15,7 @@ use crate::history::{Entry, History, Outcome, share_of};
 use crate::inspect::{Changes, short};
 use crate::ledger::Ledger;
 use crate::metrics::{AnswerUsage, Metrics, Route};
-use crate::plan::{Plan, Report};
+use crate::plan::{Plan, Report, SkipReason};
 use crate::proxy::cache_ledger::{Billed, CacheLedger, EarlierRequest};
 use crate::proxy::inspection::PendingInspection;
 use crate::proxy::notices::Notices;
@@ -287,6 +287,8 @@ impl Exchange {
             stop_reason: tap_report.stop_reason.clone(),
             regrets: report.map(|report| report.regrets).unwrap_or_default(),
             beyond_window: report.and_then(|report| report.beyond_window),
+            does_not_pay: report
+                .is_some_and(|report| report.left_out.iter().any(|left| left.why == SkipReason::TooLittle)),
             inspectable: false,
         })
     }
