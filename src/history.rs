@@ -106,9 +106,12 @@ pub struct Entry {
     /// The window of the model, in tokens, where the request had more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beyond_window: Option<usize>,
-    /// Whether a clearing was left out because it does not pay.
+    /// Whether an edit was left out because it does not pay.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub does_not_pay: bool,
+    /// Whether an edit was left out for another reason.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub held_back: bool,
     /// Whether the messages are stored for inspection.
     pub inspectable: bool,
 }
@@ -159,8 +162,10 @@ pub struct RequestCounts {
     pub edited: u64,
     /// Requests that needed no edit.
     pub unedited: u64,
-    /// Those of them in which a clearing does not pay yet.
+    /// Those of them in which an edit does not pay yet.
     pub does_not_pay: u64,
+    /// Those of them in which an edit was left out for another reason.
+    pub held_back: u64,
     /// Requests that would have been edited without the dry run.
     pub would_be_edited: u64,
     /// Requests whose body could not be read.
@@ -332,10 +337,11 @@ impl History {
 impl RequestCounts {
     /// Why no request was edited, in words; none if one was, or none came. `is_off`: no edit is on.
     pub fn why_unedited(&self, is_off: bool) -> Option<String> {
-        let Self { edited, unedited, would_be_edited, does_not_pay, not_understood, passed, .. } = *self;
+        let Self { edited, unedited, would_be_edited, does_not_pay, held_back, not_understood, passed, .. } = *self;
         let reasons = [
-            (unedited - does_not_pay.min(unedited), "below every trigger"),
-            (does_not_pay, "where a clearing does not pay yet"),
+            (unedited.saturating_sub(does_not_pay + held_back), "below every trigger"),
+            (does_not_pay, "where an edit does not pay yet"),
+            (held_back, "where an edit could not be made"),
             (not_understood, "not understood"),
             (passed, "forwarded unread"),
         ];
@@ -359,7 +365,9 @@ impl Totals {
             Outcome::NotUnderstood => &mut requests.not_understood,
             Outcome::Passed => &mut requests.passed,
         } += 1;
-        requests.does_not_pay += u64::from(entry.outcome == Outcome::Unedited && entry.does_not_pay);
+        let is_unedited = entry.outcome == Outcome::Unedited;
+        requests.held_back += u64::from(is_unedited && entry.held_back);
+        requests.does_not_pay += u64::from(is_unedited && entry.does_not_pay && !entry.held_back);
         if let (true, Some(before), Some(after)) =
             (entry.outcome != Outcome::WouldBeEdited, entry.tokens_before, entry.tokens_after)
         {

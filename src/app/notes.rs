@@ -171,9 +171,7 @@ impl Notes {
         known.forms.extend(forms);
         known.forms.sort();
         known.forms.dedup();
-        let new = |lesson: &Lesson| !known.lessons.contains(lesson);
-        let lessons: Vec<_> = lessons.into_iter().filter(new).collect();
-        known.lessons.extend(lessons);
+        Lesson::add(&mut known.lessons, &lessons);
     }
 
     /// Has each upstream get the forms that are known of it, also after a reload; the notes on what was learnt here.

@@ -32,6 +32,7 @@ fn entry(id: &str, outcome: Outcome) -> Entry {
         regrets: Regrets::default(),
         beyond_window: None,
         does_not_pay: outcome == Outcome::Unedited,
+        held_back: false,
         inspectable: false,
         token_factor: None,
     }
@@ -96,6 +97,7 @@ fn totals_leave_out_dry_runs() {
         edited: 1,
         unedited: 1,
         does_not_pay: 1,
+        held_back: 0,
         would_be_edited: 1,
         not_understood: 1,
         passed: 1,
@@ -105,10 +107,12 @@ fn totals_leave_out_dry_runs() {
     };
     assert_eq!(totals.requests, expected);
     assert_eq!(expected.why_unedited(false), None);
-    let none = RequestCounts { edited: 0, would_be_edited: 0, unedited: 3, ..expected }.why_unedited(false).unwrap();
+    let none = RequestCounts { edited: 0, would_be_edited: 0, unedited: 4, held_back: 1, ..expected }
+        .why_unedited(false)
+        .unwrap();
     assert_eq!(
         none,
-        "2 below every trigger, 1 where a clearing does not pay yet, 1 not understood, 1 forwarded unread"
+        "2 below every trigger, 1 where an edit does not pay yet, 1 where an edit could not be made, 1 not understood, 1 forwarded unread"
     );
     assert_eq!(totals.tokens, TokenTotals { before: 900, after: 300 }, "without the dry run");
     assert_eq!(totals.billed, Usage { input: 800, cached: 200, output: 12, ..Usage::default() });

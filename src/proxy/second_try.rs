@@ -166,7 +166,7 @@ impl RescuePolicy {
         let forms = self.forms_with(forms);
         if forms.len() > n_known {
             let mut all = self.lessons();
-            all.extend(lessons.iter().filter(|lesson| !all.contains(lesson)).cloned().collect::<Vec<_>>());
+            Lesson::add(&mut all, lessons);
             self.profile.store(Some(Arc::new(self.with_forms(forms, all, usual))));
         }
     }
@@ -312,7 +312,8 @@ impl Proxy {
                 %form,
                 "the upstream requires another form of conversations; all later requests to it have this form; set policy.forms to send the first one so, too"
             );
-            rescue.profile.store(Some(Arc::new(profile)));
+            // Another request may have taught another form meanwhile.
+            rescue.require(&profile.forms, &profile.lessons, &destination.rules);
         }
         exchange.record(self.recorder.as_ref(), || {
             recording_input::sent(&retry.parts, text.clone(), &edited, form, planner, false)

@@ -258,6 +258,9 @@ impl Exchange {
         let answer = self.answer.map(|AnswerHead { status, after, .. }| (status.as_u16(), millis(after)));
         let ended = self.ended.unwrap_or_else(Instant::now);
         let total = ended.duration_since(self.timer.began);
+        let left_out = |is_it: fn(SkipReason) -> bool| {
+            report.is_some_and(|report| report.left_out.iter().any(|left| is_it(left.why)))
+        };
         Some(Entry {
             seq: 0,
             id: self.id.to_string(),
@@ -287,8 +290,8 @@ impl Exchange {
             stop_reason: tap_report.stop_reason.clone(),
             regrets: report.map(|report| report.regrets).unwrap_or_default(),
             beyond_window: report.and_then(|report| report.beyond_window),
-            does_not_pay: report
-                .is_some_and(|report| report.left_out.iter().any(|left| left.why == SkipReason::TooLittle)),
+            does_not_pay: left_out(|why| why == SkipReason::TooLittle),
+            held_back: report.is_none() || left_out(|why| why != SkipReason::TooLittle),
             inspectable: false,
         })
     }

@@ -26,6 +26,15 @@ const MAX_MODEL: usize = 100;
 // === impl Lesson ===
 
 impl Lesson {
+    /// Adds those of forms that have none yet.
+    pub fn add(to: &mut Vec<Self>, more: &[Self]) {
+        for lesson in more {
+            if to.iter().all(|known| known.form != lesson.form) {
+                to.push(lesson.clone());
+            }
+        }
+    }
+
     #[expect(clippy::disallowed_methods, reason = "people are told when it came; nothing of it goes upstream")]
     pub(super) fn new(form: Form, words: &[String], mended: Option<&EditedBody>) -> Self {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
