@@ -83,6 +83,9 @@ async fn a_request_that_offers_the_tool_gets_notices_that_name_it_and_the_tool_r
     let tools = result_of(at, ANN, "tools/list", json!({})).await;
     let names: Vec<_> = tools["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["recall", "search", "list"]);
+    let is_always_loaded = |tool: &Value| tool["_meta"]["anthropic/alwaysLoad"] == true;
+    let always: Vec<_> = tools["tools"].as_array().unwrap().iter().map(is_always_loaded).collect();
+    assert_eq!(always, [true, false, false], "a tool that notices name is not left out of requests");
 
     let (handle, text) = (&found[0], &texts[0]);
     let (whole, _) = call(at, ANN, "recall", json!({"handle": handle})).await;

@@ -19,7 +19,7 @@ use http::StatusCode;
 use http_body_util::{BodyExt, Full};
 use memchr::memmem;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use rmcp::model::{ContentBlock, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{ContentBlock, JsonObject, MetaObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
 use crate::admin::recall::{RANGE, RecallHandler, Requester, SIZE};
@@ -80,7 +80,15 @@ pub(super) fn all() -> Vec<Tool> {
 
 fn tool((name, description, schema): (&'static str, &'static str, Value)) -> Tool {
     let schema = if let Value::Object(schema) = schema { schema } else { JsonObject::new() };
-    Tool::new(name, description, schema).with_annotations(ToolAnnotations::new().read_only(true).open_world(false))
+    let tool = Tool::new(name, description, schema);
+    let tool = tool.with_annotations(ToolAnnotations::new().read_only(true).open_world(false));
+    if name == RECALL_TOOL { tool.with_meta(always_loaded()) } else { tool }
+}
+
+/// Has Claude Code offer the tool from the first request on. Without it, the client leaves tools of servers out until the model
+/// searches for them, and notices would name a tool that is not there.
+fn always_loaded() -> MetaObject {
+    MetaObject(JsonObject::from_iter([("anthropic/alwaysLoad".to_owned(), Value::Bool(true))]))
 }
 
 // === impl Session ===
