@@ -18,10 +18,12 @@ use crate::engine::EngineConfig;
 use crate::engine::handlers::HandlerClients;
 use crate::engine::summarizer::Endpoints;
 use crate::payload::Keys;
+use crate::planner::PlanSettings;
 use crate::platform::SignalAction;
 use crate::platform::process::ProxySignals;
 use crate::proxy::compress::CompressRules;
-use crate::proxy::second_try::RescuePolicy;
+use crate::proxy::experiment::Experiment;
+use crate::proxy::second_try::{Arm, RescuePolicy};
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};
 use crate::server::DrainOutcome;
 use crate::server::tls::Acceptor;
@@ -184,7 +186,7 @@ fn build_live(
     };
     let meter = present.filter(|(present, _)| same_counts(present)).map_or_else(
         || Meter::with_yield(&config.tokens, &config.models, yield_thread),
-        |(_, live)| live.destinations.default().rules.planner.meter.clone(),
+        |(_, live)| live.destinations.default().usual.rules.planner.meter.clone(),
     );
     let endpoints = endpoints(config, environment)?;
     let planner = config.planner(address, meter, keys);
@@ -245,28 +247,44 @@ fn rules_of(
 
 /// Builds the upstreams, without open connections.
 fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineConfig>) -> anyhow::Result<Destinations> {
-    let destination = |upstream, rules: Arc<EngineConfig>| Destination {
-        upstream,
-        rescue: rescue_policy(config, &rules),
-        compress: config.compress.enabled.then(|| CompressRules::new(&rules, config.recall.auth)),
-        rules,
-        windows: WindowDiscovery::new(&config.tokens),
-        lacks_compaction: AtomicBool::new(false),
+    let destination = |upstream, rules: Arc<EngineConfig>| {
+        Ok::<_, anyhow::Error>(Destination {
+            upstream,
+            experiment: experiment(config, environment, &rules)?,
+            compress: config.compress.enabled.then(|| CompressRules::new(&rules, config.recall.auth)),
+            usual: arm(config, rules),
+            windows: WindowDiscovery::new(&config.tokens),
+            lacks_compaction: AtomicBool::new(false),
+        })
     };
     let routes = config.upstreams.iter().map(|settings| {
         let rules = rules_of(settings, config, environment, rules)?;
         let upstream = clients::of_route(config, environment, settings)?;
-        Ok((settings.requests().unwrap_or_default(), destination(upstream, rules)))
+        Ok((settings.requests().unwrap_or_default(), destination(upstream, rules)?))
     });
     let routes = routes.collect::<anyhow::Result<_>>()?;
-    Ok(Destinations::new(routes, destination(clients::of_default(config, environment)?, Arc::clone(rules))))
+    let default = destination(clients::of_default(config, environment)?, Arc::clone(rules))?;
+    Ok(Destinations::new(routes, default))
 }
 
-fn rescue_policy(config: &Config, rules: &EngineConfig) -> Option<RescuePolicy> {
-    config.second_try.enabled.then(|| {
+/// The policy that an experiment tries, in place of `usual` rules.
+fn experiment(config: &Config, environment: &Environment, usual: &EngineConfig) -> anyhow::Result<Option<Experiment>> {
+    let Some(share) = config.experiment.share else { return Ok(None) };
+    let name = config.experiment.policy.as_str();
+    let tried = config.under_policy(name)?;
+    let (recall, upstream) = (usual.planner.settings.recall.clone(), usual.planner.settings.upstream.clone());
+    let planner = usual.planner.under(PlanSettings { recall, upstream, ..tried.plan_settings() });
+    let (endpoints, handlers) = (endpoints(&tried, environment)?, usual.handlers.clone());
+    let rules = EngineConfig { planner, endpoints, handlers, policy: name.into() };
+    Ok(Some(Experiment { tried: arm(config, Arc::new(rules)), share }))
+}
+
+fn arm(config: &Config, rules: Arc<EngineConfig>) -> Arm {
+    let rescue = config.second_try.enabled.then(|| {
         let parts = &rules.planner.settings;
         RescuePolicy::new(rules.under(parts.shortest()), rules.under(parts.stripping()))
-    })
+    });
+    Arm { rules, rescue }
 }
 
 // === reload ===
@@ -299,7 +317,7 @@ impl Reloader {
         let mut environment = Environment::read(&self.sources.variables, &config)?;
         environment.make_operator_token();
         let present = self.proxy.live();
-        let keys = present.destinations.default().rules.planner.keys.clone();
+        let keys = present.destinations.default().usual.rules.planner.keys.clone();
         let live = build_live(&config, &environment, self.address.clone(), keys, Some((&self.config, &present)))?;
         if let (Some(acceptor), Some(settings)) = (&self.acceptor, &config.tls) {
             acceptor.reload(settings).context("[tls]")?;

@@ -15,9 +15,11 @@ use crate::tokens::prices::{KnownRates, Nanodollars};
 use crate::units::date_of_day;
 
 mod counterfactual;
+mod experiment;
 mod savings;
 
 pub use counterfactual::Counterfactual;
+pub use experiment::{Assignment, Experiment, Experiments};
 pub use savings::Savings;
 
 /// The counts of one process. Clones share them.
@@ -50,9 +52,13 @@ pub struct UnsavedDay {
     n_changes: u64,
 }
 
-/// Sums by account.
+/// Sums by account, and by the arms of experiments.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Rows(#[serde(with = "list")] BTreeMap<Account, Figures>);
+pub struct Rows {
+    #[serde(with = "list")]
+    accounts: BTreeMap<Account, Figures>,
+    experiments: Experiments,
+}
 
 /// The subject of a row. Clients choose some of the names, so all of them have a limit.
 #[derive(Clone, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -117,13 +123,20 @@ const DAY: u64 = 24 * 60 * 60;
 // === impl Ledger ===
 
 impl Ledger {
-    /// Adds what was counted now.
-    pub fn add(&self, account: Account, figures: &Figures) {
-        self.add_on(today(), account, figures);
+    /// Adds what was counted now, of a conversation that may be in an experiment.
+    pub fn add(&self, account: Account, figures: &Figures, assignment: Option<&Assignment>) {
+        self.add_on(today(), account, figures, assignment);
     }
 
     /// Adds a call for a summary, which no request would have needed without edits.
-    pub fn add_summary(&self, rates: &KnownRates, policy: &str, upstream: &str, model: &str, billed: Option<Usage>) {
+    pub fn add_summary(
+        &self,
+        rates: &KnownRates,
+        policy: &str,
+        [upstream, model]: [&str; 2],
+        billed: Option<Usage>,
+        assignment: Option<&Assignment>,
+    ) {
         let rates = rates.of_model(model);
         let account = Account {
             upstream: upstream.to_owned(),
@@ -142,15 +155,19 @@ impl Ledger {
             edited_cost: rates.map_or(Nanodollars::default(), |rates| rates.cost(&billed)),
             ..Figures::default()
         };
-        self.add(account, &figures);
+        self.add(account, &figures, assignment);
     }
 
-    fn add_on(&self, day: u32, mut account: Account, figures: &Figures) {
+    fn add_on(&self, day: u32, mut account: Account, figures: &Figures, assignment: Option<&Assignment>) {
         account.limit_names();
+        let is_dry_run = account.dry_run;
         self.with(|counted| {
             let counted_day = counted.days.entry(day).or_default();
             counted_day.n_changes += 1;
             counted_day.rows.add(account, figures);
+            if let Some(assignment) = assignment.filter(|_| !is_dry_run) {
+                counted_day.rows.experiments.add(assignment, figures);
+            }
             counted.drop_days();
         });
     }
@@ -221,11 +238,17 @@ impl Rows {
     /// Adds other rows.
     pub fn merge(&mut self, other: &Self) {
         other.iter().for_each(|(account, figures)| self.add(account.clone(), figures));
+        self.experiments.merge(&other.experiments);
+    }
+
+    /// The arms of experiments.
+    pub fn experiments(&self) -> &Experiments {
+        &self.experiments
     }
 
     /// Each account, and its sums.
     pub fn iter(&self) -> impl Iterator<Item = (&Account, &Figures)> {
-        self.0.iter()
+        self.accounts.iter()
     }
 
     /// The sum over the requests of dry runs, or over all others.
@@ -236,11 +259,11 @@ impl Rows {
     }
 
     fn add(&mut self, account: Account, figures: &Figures) {
-        if let Some(sums) = self.0.get_mut(&account) {
+        if let Some(sums) = self.accounts.get_mut(&account) {
             return sums.add(figures);
         }
-        let account = if self.0.len() < MAX_ROWS { account } else { account.other() };
-        self.0.entry(account).or_default().add(figures);
+        let account = if self.accounts.len() < MAX_ROWS { account } else { account.other() };
+        self.accounts.entry(account).or_default().add(figures);
     }
 }
 
@@ -337,10 +360,10 @@ mod tests {
     #[test]
     fn rows_of_several_processes_and_days_add_up() {
         let (one_process, other) = (Ledger::default(), Ledger::default());
-        one_process.add_on(0, account("a"), &one());
-        one_process.add_on(0, account("a"), &one());
-        one_process.add_on(1, account("a"), &one());
-        other.add_on(0, account("b"), &one());
+        one_process.add_on(0, account("a"), &one(), None);
+        one_process.add_on(0, account("a"), &one(), None);
+        one_process.add_on(1, account("a"), &one(), None);
+        other.add_on(0, account("b"), &one(), None);
         let mut all = Rows::default();
         for UnsavedDay { day, rows, .. } in one_process.unsaved().into_iter().chain(other.unsaved()) {
             assert!(day < 2);
@@ -355,9 +378,9 @@ mod tests {
     #[test]
     fn what_changes_while_it_is_being_stored_is_stored_again() {
         let ledger = Ledger::default();
-        ledger.add_on(0, account("a"), &one());
+        ledger.add_on(0, account("a"), &one(), None);
         let being_stored = ledger.unsaved();
-        ledger.add_on(0, account("a"), &one());
+        ledger.add_on(0, account("a"), &one(), None);
         ledger.mark_saved(&being_stored[0]);
         let next = ledger.unsaved();
         assert_eq!(next.iter().map(|unsaved| n_requests(&unsaved.rows)).collect::<Vec<_>>(), [2]);
@@ -371,7 +394,7 @@ mod tests {
     fn days_are_kept_until_they_are_stored_or_too_many() {
         let ledger = Ledger::default();
         for day in 0..20 {
-            ledger.add_on(day, account("a"), &one());
+            ledger.add_on(day, account("a"), &one(), None);
         }
         let unsaved = ledger.unsaved();
         assert_eq!(unsaved.iter().map(|unsaved| unsaved.day).collect::<Vec<_>>(), (12..20).collect::<Vec<_>>());
@@ -379,7 +402,7 @@ mod tests {
             ledger.mark_saved(day);
         }
         // The clock is set back.
-        ledger.add_on(18, account("a"), &one());
+        ledger.add_on(18, account("a"), &one(), None);
         let rows: Vec<_> = ledger.unsaved().iter().map(|unsaved| (unsaved.day, n_requests(&unsaved.rows))).collect();
         assert_eq!(rows, [(18, 2)]);
         assert_eq!(n_requests(&ledger.since_start()), 21);
@@ -389,7 +412,7 @@ mod tests {
     fn rows_and_names_have_a_limit() {
         let ledger = Ledger::default();
         for n in 0..2 * MAX_ROWS {
-            ledger.add_on(0, account(&format!("{n}\n{}", "x".repeat(200))), &one());
+            ledger.add_on(0, account(&format!("{n}\n{}", "x".repeat(200))), &one(), None);
         }
         let rows = ledger.since_start();
         assert_eq!((rows.iter().count(), n_requests(&rows)), (MAX_ROWS + 1, 2 * MAX_ROWS as u64));

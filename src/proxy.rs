@@ -39,6 +39,7 @@ mod counting;
 mod destinations;
 mod edit_events;
 mod exchange;
+pub mod experiment;
 mod fail_open;
 pub mod fair_shares;
 mod headers;
@@ -313,14 +314,14 @@ impl Proxy {
         if let Some(made) = self.compacted_turn(read.destination, dialect, turn.as_deref(), read.id).await {
             return made;
         }
-        let EditedRequest { edited, text, readable, place, cache, rescue, treatment, rules } =
+        let EditedRequest { edited, text, readable, place, cache, arm, is_rescued, assignment, treatment, rules } =
             self.edited(&mut read, Purpose::Turn).await;
         let ReadRequest { id, mut parts, bytes, caller, destination, target, dry_run, permit, timer, .. } = read;
 
         let mut exchange = self.exchange(id, permit, timer);
         exchange.set_conversation(dialect, parts.uri.path(), text.len(), readable, cache);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
-        exchange.billing = Some(BillingContext::new(&destination.rules, &parts.headers));
+        exchange.billing = Some(BillingContext::new(&arm.rules, &parts.headers, assignment));
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
         let planner = &rules.planner;
         exchange.record(self.recorder.as_ref(), || {
@@ -328,8 +329,8 @@ impl Proxy {
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
-        let retry = rescue.filter(|_| self.limits.budget.is_half_free());
-        let retry = retry.map(|_| RetryContext::new(dialect, &parts, bytes.clone(), text, &edited));
+        let retry = (is_rescued && self.limits.budget.is_half_free())
+            .then(|| RetryContext::new(dialect, &parts, bytes.clone(), text, &edited));
         let body = request_body(&mut parts.headers, bytes, &edited, dry_run);
         let upstream = &destination.upstream;
         if !dry_run {
@@ -339,7 +340,7 @@ impl Proxy {
         exchange.set_edited(edited, dry_run);
         let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
         if let Some(retry) = retry {
-            answer = Box::pin(self.rescue(&live, destination, retry, answer, &mut exchange)).await;
+            answer = Box::pin(self.rescue(&live, upstream, arm, retry, answer, &mut exchange)).await;
         }
         Box::pin(self.remember_form(&mut exchange, answer.status())).await;
         if let Some(recalls) = exchange.recalls.take() {

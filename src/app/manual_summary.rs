@@ -22,6 +22,7 @@ use crate::events::Events;
 use crate::payload::{Caller, Keys};
 use crate::plan::SummaryJob;
 use crate::planner::SummaryTiming;
+use crate::proxy::second_try::Arm;
 use crate::proxy::{Destination, LiveConfig};
 use crate::summary::Summary;
 use crate::tasks::Tasks;
@@ -56,7 +57,7 @@ impl OfflineSummarizer {
     pub fn summarize(&self, job: SummaryJob) -> Option<Arc<Summary>> {
         let Self { runtime, engine, live, budget } = self;
         let dialect = dialect::of_body(&job.source.body);
-        let Destination { upstream, rules, .. } = live.destinations.default();
+        let Destination { upstream, usual: Arm { rules, .. }, .. } = live.destinations.default();
         let target = upstream.join(&Uri::from_static(dialect.path())).ok()?;
         let origin = origin(live, dialect, &target, budget, engine.caller(None));
         match runtime.block_on(engine.summarize(rules, job, origin)) {
@@ -83,7 +84,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let of_app::Opened { store, keys, .. } = of_app::open(config, environment).await?;
     let live = build_live(config, environment, config.address(), keys.clone(), None)?;
     let dialect = dialect::of_body(&body);
-    let Destination { upstream, rules, .. } = live.destinations.default();
+    let Destination { upstream, usual: Arm { rules, .. }, .. } = live.destinations.default();
     let target = upstream.join(&Uri::from_static(dialect.path()))?;
     let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), Events::default());
     engine.summaries().read_index().await;
@@ -122,5 +123,6 @@ fn origin(
         headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
         upstream: live.destinations.default().upstream.clone(),
         budget: budget.clone(),
+        assignment: None,
     }
 }

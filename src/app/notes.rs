@@ -178,10 +178,11 @@ impl Notes {
     fn new_forms(&mut self, live: &LiveConfig) -> Vec<(Note, Duration)> {
         let mut notes = Vec::new();
         for destination in live.destinations.iter() {
-            let Some(rescue) = &destination.rescue else { continue };
+            let Some(rescue) = &destination.usual.rescue else { continue };
             let (upstream, learnt) = (destination.upstream.base().to_string(), rescue.forms());
             let known = self.forms.entry(upstream.clone()).or_default();
-            rescue.require(&known.forms, &known.lessons, &destination.rules);
+            let tried = destination.arms().filter_map(|arm| Some((arm.rescue.as_ref()?, &arm.rules)));
+            tried.for_each(|(rescue, rules)| rescue.require(&known.forms, &known.lessons, rules));
             if learnt.iter().any(|form| !known.forms.contains(form)) {
                 let key = key_of(upstream.as_bytes());
                 *known = FormsNote { upstream, forms: rescue.forms(), lessons: rescue.lessons() };
@@ -194,7 +195,7 @@ impl Notes {
 
     fn read_window(&mut self, note: &Note, live: &LiveConfig) {
         let Ok(WindowNote { model, window }) = serde_json::from_slice(&note.value) else { return };
-        let meter = &live.destinations.default().rules.planner.meter;
+        let meter = &live.destinations.default().usual.rules.planner.meter;
         // A reload may have forgotten what was learned.
         let is_learned = || meter.learned_windows().iter().any(|(known, _)| **known == *model);
         if self.windows.get(&model) != Some(&window) || !is_learned() {
@@ -206,19 +207,19 @@ impl Notes {
     /// Other settings may be accepted, so only those of the same settings count.
     fn read_unedited(&mut self, note: &Note, own: &SettingsNote, live: &LiveConfig) {
         let Ok(UneditedNote { place, fingerprint }) = serde_json::from_slice(&note.value) else { return };
-        let rescue = live.destinations.iter().nth(place).and_then(|destination| destination.rescue.as_ref());
-        if let Some(rescue) = rescue
+        if let Some(destination) = live.destinations.iter().nth(place)
             && fingerprint == own.fingerprint
             && self.unedited.insert(note.key)
         {
-            rescue.leave_unedited(note.key);
+            // A conversation is in one arm, and the other never asks for it.
+            destination.arms().filter_map(|arm| arm.rescue.as_ref()).for_each(|rescue| rescue.leave_unedited(note.key));
         }
     }
 
     /// The notes on what this process has learned and no process has noted.
     fn new_notes(&mut self, own: &SettingsNote, live: &LiveConfig) -> Vec<(Note, Duration)> {
         let mut notes = Vec::new();
-        for (model, window) in live.destinations.default().rules.planner.meter.learned_windows() {
+        for (model, window) in live.destinations.default().usual.rules.planner.meter.learned_windows() {
             if self.windows.insert(model.to_string(), window) != Some(window) {
                 let value = WindowNote { model: model.to_string(), window };
                 notes.push((note(NoteKind::Window, key_of(model.as_bytes()), &value), WINDOW_FOR));
@@ -228,7 +229,8 @@ impl Notes {
             self.unedited.clear();
         }
         for (place, destination) in live.destinations.iter().enumerate() {
-            for key in destination.rescue.iter().flat_map(RescuePolicy::unedited) {
+            let rescues = destination.arms().filter_map(|arm| arm.rescue.as_ref());
+            for key in rescues.flat_map(RescuePolicy::unedited) {
                 if self.unedited.insert(key) {
                     let value = UneditedNote { place, fingerprint: own.fingerprint.clone() };
                     notes.push((note(NoteKind::Unedited, key, &value), UNEDITED_FOR));

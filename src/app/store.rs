@@ -109,7 +109,7 @@ pub(super) fn maintain(
 
 /// Removes exported files by the same limits as stored payloads.
 async fn sweep_exports(proxy: &Proxy, settings: &store::Settings) {
-    let Some(dir) = proxy.live().destinations.default().rules.export_dir() else { return };
+    let Some(dir) = proxy.live().destinations.default().usual.rules.export_dir() else { return };
     let settings = settings.clone();
     let sweep = move || export::sweep(&dir, &settings, Clock::system().now());
     match run_blocking(sweep).await {

@@ -157,6 +157,10 @@ fn table(days: &[Day], lines: &[Line], n_days: u32) -> String {
             grouped(asked_again),
         );
     }
+    for (policy, experiment) in all.experiments().iter() {
+        let policy = escape::to_single_line(policy, 64);
+        let _written = write!(text, "\n{}", experiment.describe(&policy));
+    }
     text
 }
 

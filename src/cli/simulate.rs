@@ -13,6 +13,7 @@ use crate::cli::{Exit, print, print_warning, to_json};
 use crate::config::{Config, Sources};
 use crate::payload::Keys;
 use crate::plan::SummaryJob;
+use crate::proxy::experiment::NO_EDITS;
 use crate::simulate::{
     Conditions, Noise, Page, PolicyUnderTest, Price, Prices, Progress, Simulation, SummarySource, TranscriptSelection,
     sessions,
@@ -22,8 +23,6 @@ use crate::tokens::{models, prices};
 
 /// The name of the policy in the present settings.
 const PRESENT: &str = "present";
-/// The name of the policy without edits.
-const NONE: &str = "none";
 
 /// Arguments of `simulate`.
 #[derive(clap::Args, Debug)]
@@ -33,7 +32,7 @@ pub struct Args {
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// The policies to compare; the flag may be repeated.
-    #[arg(long = "policy", value_name = "FILE|NAME", default_values = [PRESENT, NONE])]
+    #[arg(long = "policy", value_name = "FILE|NAME", default_values = [PRESENT, NO_EDITS])]
     #[arg(
         help = "A settings file to compare, or NAME of policies.NAME; present: the settings in effect, with the policies of \
                   [[upstreams]]; none: no edits; may be repeated"
@@ -83,8 +82,8 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let window: Option<models::Settings> = args.window.map(window).transpose()?;
     let mut candidates: Vec<PolicyUnderTest> = Vec::new();
     for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
-        let named = config.policies.names().find(|name| name == policy && ![PRESENT, NONE].contains(name));
-        let mut config = if named.is_some() || [PRESENT, NONE].contains(&policy.as_str()) {
+        let named = config.policies.names().find(|name| name == policy && ![PRESENT, NO_EDITS].contains(name));
+        let mut config = if named.is_some() || [PRESENT, NO_EDITS].contains(&policy.as_str()) {
             config.clone()
         } else {
             Config::load(&Sources { file: Some(policy.into()), ..sources.clone() })?
@@ -93,7 +92,7 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         // Where the settings say nothing.
         let [read, write] = [args.cache_read, args.cache_write].map(|price| price.and_then(Price::as_setting));
         config.prices.push(prices::Settings { read, write, ..prices::Settings::default() });
-        if policy == NONE {
+        if policy == NO_EDITS {
             config.policy.edits.clear();
             config.upstreams.clear();
         }

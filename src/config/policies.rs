@@ -11,6 +11,7 @@ use super::value::{LocatedValue, Value};
 use super::{Config, check, goal};
 use crate::payload::Keys;
 use crate::planner::{Goal, PlanSettings, Planner};
+use crate::proxy::experiment::NO_EDITS;
 use crate::tokens::Meter;
 use crate::upstream::routes::{self, Routes};
 
@@ -64,7 +65,13 @@ fn with_goal(policy: LocatedValue) -> Result<LocatedValue, ConfigError> {
 impl Config {
     /// These settings with those of a policy laid over them.
     pub fn under_policy(&self, name: &str) -> anyhow::Result<Self> {
-        let Some(policy) = self.policies.0.get(name) else { return Ok(self.clone()) };
+        let Some(policy) = self.policies.0.get(name) else {
+            let mut same = self.clone();
+            if name == NO_EDITS {
+                same.policy.edits.clear();
+            }
+            return Ok(same);
+        };
         let mut settings = LocatedValue::from_file(Path::new("settings"), &self.to_toml()?)?;
         settings.overlay(with_goal(LocatedValue::from_file(Path::new(&format!("policies.{name}")), policy)?)?);
         Ok(Self::from_value(&settings)?)
@@ -127,6 +134,12 @@ impl Config {
             laid.overlay(with_goal(policy.clone()).map_err(under)?);
             let config = Self::from_value(&laid).map_err(under)?;
             check::check(&config, &laid).map_err(under)?;
+        }
+        let tried = &self.experiment.policy;
+        if tried != NO_EDITS && !self.policies.0.contains_key(tried) {
+            let message =
+                format!("there is no policies.{tried}; allowed: {NO_EDITS:?}, or the name of a table in [policies]");
+            return Err(written.error_at(&["experiment", "policy"], message));
         }
         for (n, upstream) in self.upstreams.iter().enumerate() {
             let Some(policy) = upstream.policy.as_ref().filter(|policy| !self.policies.0.contains_key(*policy)) else {

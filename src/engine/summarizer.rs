@@ -23,7 +23,7 @@ use super::summaries::{Claim, Leader, Lease, Summaries, Turn};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
 use crate::events::{Event, EventKind, Events};
-use crate::ledger::Ledger;
+use crate::ledger::{Assignment, Ledger};
 use crate::payload::{Caller, Lifetime, Place};
 use crate::plan::SummaryJob;
 use crate::store::Store;
@@ -58,6 +58,8 @@ pub struct SummaryOrigin {
     pub upstream: Upstream,
     /// The memory budget of request bodies, which pays for the call: the call may outlive its request.
     pub budget: Budget,
+    /// The experiment that the conversation is in.
+    pub assignment: Option<Assignment>,
 }
 
 /// Makes summaries. Clones share the running tasks and the counters.

@@ -74,7 +74,7 @@ mod tests {
 
     fn saved(dry_run: bool, figures: Figures) -> Option<String> {
         let ledger = Ledger::default();
-        ledger.add(Account { dry_run, ..Account::default() }, &figures);
+        ledger.add(Account { dry_run, ..Account::default() }, &figures, None);
         Savings::of(&ledger.since_start()).map(|savings| savings.to_string())
     }
 

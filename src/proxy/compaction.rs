@@ -86,7 +86,7 @@ impl Proxy {
         let origin = || self.origin(&destination.upstream, dialect, parts, &target, id, caller);
         let upstream = destination.upstream.name().as_str();
         let asked = EditOptions { origin: Some(&origin), ..EditOptions::new(caller, upstream, SummaryTiming::Whole) };
-        let edited = self.plan(destination, &destination.rules, dialect, parts, text, asked).await;
+        let edited = self.plan(destination, &destination.usual.rules, dialect, parts, text, asked).await;
         let summary = manual_summary::outcome(&edited, destination).map_err(|error| match error {
             ProxyError::NoSummary(error) => ProxyError::NotCompacted(error),
             other => other,
@@ -156,7 +156,7 @@ impl Proxy {
         let CompactionTurn { parts, trigger, .. } = *turn?;
         let status = answer.status();
         let lacks = if status.is_success() {
-            let within = destination.rules.planner.settings.summarize.timeout.0;
+            let within = destination.usual.rules.planner.settings.summarize.timeout.0;
             let is_coded = answer.headers().contains_key(CONTENT_ENCODING);
             let whole = if is_coded { None } else { Box::pin(answer.body_mut().peek(MAX_COMPACTED, within)).await };
             whole.is_some_and(|text: Bytes| !has_compaction(&text))

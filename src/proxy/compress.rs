@@ -152,7 +152,7 @@ impl Proxy {
         let mut exchange = self.exchange(id, permit, timer);
         exchange.set_conversation(request.dialect, parts.uri.path(), text.len(), true, cache);
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
-        exchange.billing = Some(BillingContext::new(&destination.rules, &parts.headers));
+        exchange.billing = Some(BillingContext::new(&destination.usual.rules, &parts.headers, None));
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, request.dialect, &text, &edited);
         exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);

@@ -1,15 +1,14 @@
 //! Where requests go: the upstreams of the settings, each with the edits of its requests and what is known of its models.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use http::HeaderMap;
 
 use super::WindowDiscovery;
 use super::compress::CompressRules;
-use super::second_try::RescuePolicy;
+use super::experiment::Experiment;
+use super::second_try::Arm;
 use crate::dialect::Dialect;
-use crate::engine::EngineConfig;
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::upstream::Upstream;
@@ -23,12 +22,12 @@ pub type Destinations = Routes<Destination>;
 pub struct Destination {
     /// Where requests go.
     pub upstream: Upstream,
-    /// Which edits run, and how.
-    pub rules: Arc<EngineConfig>,
+    /// How requests are edited.
+    pub usual: Arm,
+    /// Another policy for some conversations, if one is tried.
+    pub experiment: Option<Experiment>,
     /// Fetches the context windows of the upstream's models.
     pub windows: WindowDiscovery,
-    /// How requests that the upstream refuses are sent once more; `None` if `[second_try]` is off.
-    pub rescue: Option<RescuePolicy>,
     /// How messages of gateways are edited; `None` if `[compress]` is off.
     pub compress: Option<CompressRules>,
     /// Whether it has been found out that the upstream answers no requests for a compaction.
@@ -38,14 +37,14 @@ pub struct Destination {
 impl Destination {
     /// Whether requests may get the tool by which the model reads what was taken out.
     pub(super) fn adds_recall_tool(&self) -> bool {
-        self.rules.planner.settings.recall.adds_tool()
+        self.usual.rules.planner.settings.recall.adds_tool()
     }
 }
 
 impl Destinations {
     /// Whether tokens may be counted for any of them.
     pub(super) fn may_count(&self) -> bool {
-        self.iter().any(|destination| destination.rules.planner.policy.counts_from() < usize::MAX)
+        self.iter().flat_map(Destination::arms).any(|arm| arm.rules.planner.policy.counts_from() < usize::MAX)
     }
 
     /// The upstream of a request whose body was read; `text` is the decoded body, if it could be decoded. The body is

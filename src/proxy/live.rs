@@ -1,6 +1,6 @@
 //! The configuration that a reload can replace while the proxy runs.
 
-use super::{Destinations, compress, responses};
+use super::{Destination, Destinations, compress, responses};
 use crate::admin::access::Access;
 use crate::admin::clients::Clients;
 use crate::{inspect, recall};
@@ -31,7 +31,8 @@ pub struct LiveConfig {
 impl LiveConfig {
     /// A name for the version and all settings that the bytes of a request depend on.
     pub fn fingerprint(&self) -> String {
-        let all: Vec<_> = self.destinations.iter().map(|destination| &destination.rules.planner.settings).collect();
+        let all: Vec<_> =
+            self.destinations.iter().flat_map(Destination::arms).map(|arm| &arm.rules.planner.settings).collect();
         let parts = serde_json::to_vec(&(env!("CARGO_PKG_VERSION"), all)).unwrap_or_default();
         blake3::hash(&parts).to_hex().chars().take(12).collect()
     }

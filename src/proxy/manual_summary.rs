@@ -60,7 +60,7 @@ impl Proxy {
         let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
         let upstream = destination.upstream.name().as_str();
         let asked = EditOptions { origin: Some(&origin), ..EditOptions::new(caller, upstream, SummaryTiming::Now) };
-        let edited = self.plan(destination, &destination.rules, dialect, &parts, text, asked).await;
+        let edited = self.plan(destination, &destination.usual.rules, dialect, &parts, text, asked).await;
         let summary = outcome(&edited, destination)?;
         tracing::info!(request_id = %id, summary, "summarised on request");
         Ok(answer(edited.body.concat(), &edited, Some(summary), &id.to_string()).map(full_body))
@@ -69,7 +69,7 @@ impl Proxy {
 
 /// Whether a body has a summary: `made` or `none`.
 pub(super) fn outcome(edited: &EditedBody, destination: &Destination) -> Result<&'static str, ProxyError> {
-    let has_summarize = destination.rules.planner.policy.names().any(|name| name == "summarize");
+    let has_summarize = destination.usual.rules.planner.policy.names().any(|name| name == "summarize");
     match edited.manual_outcome(has_summarize) {
         Ok(is_made) => Ok(if is_made { "made" } else { "none" }),
         Err(ManualSummaryError::NotUnderstood(error)) => Err(ProxyError::NotUnderstood(error)),

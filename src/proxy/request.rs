@@ -12,11 +12,13 @@ use super::headers;
 use super::in_band::RequestPlace;
 use super::prefix_tracker::CacheScope;
 use super::respond::ProxyError;
-use super::second_try::{RescuePolicy, Treatment};
+use super::second_try::{Arm, RescuePolicy, Treatment};
 use super::{Destination, LiveConfig, Proxy};
 use crate::body::ClientBody;
 use crate::dialect::Dialect;
+use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
+use crate::ledger::Assignment;
 use crate::payload::Caller;
 use crate::plan::Plan;
 use crate::planner::SummaryTiming;
@@ -49,8 +51,10 @@ pub(super) struct EditedRequest<'l> {
     /// The place that recalls of the answer are kept under.
     pub(super) place: Option<RequestPlace>,
     pub(super) cache: CacheScope,
-    /// How a refusal is answered.
-    pub(super) rescue: Option<&'l RescuePolicy>,
+    /// How it was edited, and whether a refusal is answered.
+    pub(super) arm: &'l Arm,
+    pub(super) is_rescued: bool,
+    pub(super) assignment: Option<Assignment>,
     pub(super) treatment: Treatment,
     pub(super) rules: Arc<EngineConfig>,
 }
@@ -98,16 +102,21 @@ impl Proxy {
         let text = decoded.as_deref().unwrap_or(&read.bytes).clone();
         let readable = decoded.is_some();
         let cache = self.accounting.prefixes.cache_scope(&read.target, caller);
-        let rescue = destination.rescue.as_ref().filter(|_| !dry_run && readable);
+        let assignment = self.assignment(destination, dialect, &read.parts.headers, decoded.as_ref()).await;
+        let arm = destination.arm(assignment.as_ref());
+        let rescue = arm.rescue.as_ref().filter(|_| !dry_run && readable);
         let treatment = self.treatment(rescue, dialect, &read.parts.headers, &text).await;
-        let rules = RescuePolicy::rules(rescue, treatment, &destination.rules);
+        let rules = RescuePolicy::rules(rescue, treatment, &arm.rules);
         let is_signed = headers::is_signed(&read.parts.headers) && !destination.upstream.has_key();
         if is_signed {
             self.accounting.notices.note_signed();
         }
         let edited = match decoded {
             Some(text) if treatment != Treatment::Unedited && !is_signed => {
-                let origin = || self.origin(&destination.upstream, dialect, &read.parts, &read.target, id, caller);
+                let origin = || SummaryOrigin {
+                    assignment: assignment.clone(),
+                    ..self.origin(&destination.upstream, dialect, &read.parts, &read.target, id, caller)
+                };
                 let upstream = destination.upstream.name().as_str();
                 let has_expired = |plan: &Plan| self.accounting.has_expired(cache, upstream, plan);
                 let mut asked = EditOptions::new(caller, upstream, SummaryTiming::Triggered);
@@ -124,7 +133,8 @@ impl Proxy {
             }
             _ => EditedBody::untouched(read.bytes.clone()),
         };
-        EditedRequest { edited, text, readable, place, cache, rescue, treatment, rules }
+        let is_rescued = rescue.is_some();
+        EditedRequest { edited, text, readable, place, cache, arm, is_rescued, assignment, treatment, rules }
     }
 
     /// The exchange of a request that is sent upstream.

@@ -51,7 +51,7 @@ impl SocketLog {
     pub(super) fn check<B>(&self, live: &LiveConfig, request: &Request<B>) -> Option<ProxyError> {
         let has_edits = || {
             let destination = live.destinations.find(&RequestFacts::of_head(request));
-            !destination.rules.planner.settings.policy.edits.is_empty()
+            !destination.usual.rules.planner.settings.policy.edits.is_empty()
         };
         if !is_socket(request) || !has_edits() {
             return None;

@@ -11,7 +11,7 @@ use super::Proxy;
 use crate::admin::{Introspection, TextFuture};
 use crate::history::History;
 use crate::inspect;
-use crate::ledger::Figures;
+use crate::ledger::{Experiment, Figures};
 use crate::metrics::{Exposition, Labels, TextFormat};
 use crate::platform::process::resident_memory;
 use crate::tokens::prices::Nanodollars;
@@ -103,6 +103,17 @@ impl Proxy {
         };
         exposition.counters("abridge_cost_microdollars", of(|figures| figures.edited_cost));
         exposition.counters("abridge_unedited_cost_microdollars", of(|figures| figures.unedited_cost));
+        let arms = || {
+            rows.experiments().iter().flat_map(|(policy, Experiment { usual, tried })| {
+                [("usual", usual), ("tried", tried)]
+                    .map(|(arm, of)| (vec![("policy", policy.to_owned()), ("arm", arm.to_owned())], of))
+            })
+        };
+        exposition.counters("abridge_experiment_requests", arms().map(|(labels, arm)| (labels, arm.requests())));
+        let costs = arms().map(|(labels, arm)| (labels, arm.cost().0 / 1000));
+        exposition.counters("abridge_experiment_cost_microdollars", costs);
+        let conversations = arms().map(|(labels, arm)| (labels, arm.conversations()));
+        exposition.ratios("abridge_experiment_conversations", conversations);
     }
 
     async fn write_store(&self, exposition: &mut Exposition) {
@@ -159,7 +170,7 @@ impl Proxy {
 
     fn write_load(&self, exposition: &mut Exposition) {
         let live = self.live();
-        let meter = &live.destinations.default().rules.planner.meter;
+        let meter = &live.destinations.default().usual.rules.planner.meter;
         exposition.counter("abridge_tokenised_bytes", meter.n_tokenised());
         exposition.gauge("abridge_in_flight", self.in_flight() as u64);
         exposition.gauge("abridge_buffered_bytes", self.limits.budget.used() as u64);

@@ -11,23 +11,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use self::bypass::BypassList;
 pub(super) use self::counters::RescueCounters;
 pub use self::lesson::Lesson;
+pub(super) use self::policy::Treatment;
+pub use self::policy::{Arm, RescuePolicy};
 use super::exchange::{Exchange, RescueKind};
 use super::send::{request_body, send_request};
-use super::{Destination, LiveConfig, Proxy, recording_input};
+use super::{LiveConfig, Proxy, recording_input};
 use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::conversation::Element;
-use crate::dialect::{Dialect, Form, OpeningEvents};
+use crate::dialect::{Dialect, OpeningEvents};
+use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, EngineConfig};
 use crate::payload::ChainKey;
 use crate::plan::Report;
@@ -42,6 +43,7 @@ mod bypass;
 mod counters;
 mod lesson;
 mod opening;
+mod policy;
 
 /// `[second_try]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -63,37 +65,6 @@ impl Default for Settings {
     fn default() -> Self {
         Self { enabled: true }
     }
-}
-
-/// How refused requests are retried. A reload replaces it with its bypass list, because other settings may be accepted.
-#[derive(Debug)]
-pub struct RescuePolicy {
-    rules: Arc<EngineConfig>,
-    stripping: Arc<EngineConfig>,
-    bypassed: BypassList,
-    stripped: BypassList,
-    profile: ArcSwapOption<Profile>,
-}
-
-/// The forms that an upstream asks for, and the rules that bring requests into them.
-#[derive(Debug)]
-struct Profile {
-    forms: Vec<Form>,
-    lessons: Vec<Lesson>,
-    rules: Arc<EngineConfig>,
-    stripping: Arc<EngineConfig>,
-    shortest: Arc<EngineConfig>,
-}
-
-/// How the requests of a conversation are edited.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Treatment {
-    /// By the policy.
-    Edited,
-    /// By the policy, without the reasoning before each pass.
-    Stripped,
-    /// Not at all.
-    Unedited,
 }
 
 /// What a second attempt is made from. Kept until the head of the first answer has arrived.
@@ -119,94 +90,13 @@ const MAX_REFUSAL: usize = 64 << 10;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// From this length on, in bytes, a body is parsed and hashed on a blocking thread.
-const BLOCKING_FROM: usize = 256 << 10;
+pub(super) const BLOCKING_FROM: usize = 256 << 10;
 
 /// How long a conversation is forwarded unedited.
 pub const UNEDITED_FOR: Duration = bypass::LIFETIME;
 
 /// The scope of these keys, which separates them from the keys of summaries.
 const SCOPE: &[u8] = b"unedited";
-
-// === impl RescuePolicy ===
-
-impl RescuePolicy {
-    /// Retries with these rules, which must be those of [`PlanSettings::shortest`](crate::planner::PlanSettings::shortest) and of
-    /// [`PlanSettings::stripping`](crate::planner::PlanSettings::stripping).
-    pub fn new(rules: Arc<EngineConfig>, stripping: Arc<EngineConfig>) -> Self {
-        let [bypassed, stripped] = [BypassList::default(), BypassList::default()];
-        let profile = ArcSwapOption::empty();
-        Self { rules, stripping, bypassed, stripped, profile }
-    }
-
-    /// The rules of a conversation that is treated so, which are `usual` ones by default.
-    pub(super) fn rules(rescue: Option<&Self>, of: Treatment, usual: &Arc<EngineConfig>) -> Arc<EngineConfig> {
-        let profile = rescue.and_then(|rescue| rescue.profile.load_full());
-        let of_forms = profile.map(|profile| match of {
-            Treatment::Stripped => Arc::clone(&profile.stripping),
-            Treatment::Edited | Treatment::Unedited => Arc::clone(&profile.rules),
-        });
-        let stripping = || rescue.filter(|_| of == Treatment::Stripped).map(|rescue| &rescue.stripping);
-        of_forms.unwrap_or_else(|| Arc::clone(stripping().unwrap_or(usual)))
-    }
-
-    /// The forms that the upstream has asked for.
-    pub fn forms(&self) -> Vec<Form> {
-        self.profile.load().as_ref().map(|profile| profile.forms.clone()).unwrap_or_default()
-    }
-
-    /// The refusals that have taught them.
-    pub fn lessons(&self) -> Vec<Lesson> {
-        self.profile.load().as_ref().map(|profile| profile.lessons.clone()).unwrap_or_default()
-    }
-
-    /// Has requests, which are edited by the `usual` rules, take these forms too: another process, or an earlier one, has learnt
-    /// that the upstream asks for them.
-    pub fn require(&self, forms: &[Form], lessons: &[Lesson], usual: &EngineConfig) {
-        let n_known = self.forms().len();
-        let forms = self.forms_with(forms);
-        if forms.len() > n_known {
-            let mut all = self.lessons();
-            Lesson::add(&mut all, lessons);
-            self.profile.store(Some(Arc::new(self.with_forms(forms, all, usual))));
-        }
-    }
-
-    /// The forms that the upstream has asked for, and these.
-    fn forms_with(&self, forms: &[Form]) -> Vec<Form> {
-        let known = self.forms();
-        let missing = forms.iter().filter(|form| !known.contains(form));
-        known.iter().chain(missing).copied().collect()
-    }
-
-    /// What requests become whose upstream asks for these forms.
-    fn with_forms(&self, forms: Vec<Form>, lessons: Vec<Lesson>, usual: &EngineConfig) -> Profile {
-        let of = |rules: &EngineConfig| rules.under(rules.planner.settings.with_forms(&forms));
-        Profile { rules: of(usual), stripping: of(&self.stripping), shortest: of(&self.rules), forms, lessons }
-    }
-
-    /// The conversations that are forwarded unedited.
-    pub fn unedited(&self) -> Vec<ChainKey> {
-        self.bypassed.keys()
-    }
-
-    /// Forwards a conversation unedited, as another process does.
-    pub fn leave_unedited(&self, key: ChainKey) {
-        self.bypassed.insert(key);
-    }
-}
-
-// === impl Treatment ===
-
-impl Treatment {
-    /// The form of the request that is sent first.
-    pub(super) fn form(self) -> RequestForm {
-        match self {
-            Self::Edited => RequestForm::Edited,
-            Self::Stripped => RequestForm::Stripped,
-            Self::Unedited => RequestForm::Unedited,
-        }
-    }
-}
 
 // === impl Proxy ===
 
@@ -239,12 +129,13 @@ impl Proxy {
     pub(super) async fn rescue(
         &self,
         live: &LiveConfig,
-        destination: &Destination,
+        upstream: &Upstream,
+        arm: &Arm,
         retry: RetryContext,
         mut first: Response<PeekableBody>,
         exchange: &mut Exchange,
     ) -> Response<PeekableBody> {
-        let (upstream, Some(rescue)) = (&destination.upstream, &destination.rescue) else { return first };
+        let Some(rescue) = &arm.rescue else { return first };
         let opening = retry.dialect.opening();
         let Some(refusal) = read_refusal(&mut first, opening).await else { return first };
         let Ok(target) = upstream.join(&retry.parts.uri) else { return first };
@@ -264,7 +155,7 @@ impl Proxy {
                     }
                     Refusal::Form(form, words) if !rescue.forms().contains(&form) => {
                         let forms = rescue.forms_with(&form.with_likely());
-                        let mut profile = rescue.with_forms(forms, rescue.lessons(), &destination.rules);
+                        let mut profile = rescue.with_forms(forms, rescue.lessons(), &arm.rules);
                         let mended = self.other_form(name, &profile.rules, &retry, false).await;
                         profile.lessons.push(Lesson::new(form, words, mended.as_ref()));
                         learnt = mended.is_some().then_some((form, profile));
@@ -313,7 +204,7 @@ impl Proxy {
                 "the upstream requires another form of conversations; all later requests to it have this form; set policy.forms to send the first one so, too"
             );
             // Another request may have taught another form meanwhile.
-            rescue.require(&profile.forms, &profile.lessons, &destination.rules);
+            rescue.require(&profile.forms, &profile.lessons, &arm.rules);
         }
         exchange.record(self.recorder.as_ref(), || {
             recording_input::sent(&retry.parts, text.clone(), &edited, form, planner, false)
@@ -338,7 +229,9 @@ impl Proxy {
         let rules = profile.as_ref().map_or(&rescue.rules, |profile| &profile.shortest);
         let caller = self.caller(&retry.parts.headers);
         let target = upstream.join(&retry.parts.uri).ok()?;
-        let origin = || self.origin(upstream, retry.dialect, &retry.parts, &target, exchange.id(), caller);
+        let assignment = || exchange.billing.as_ref()?.assignment.clone();
+        let of_request = || self.origin(upstream, retry.dialect, &retry.parts, &target, exchange.id(), caller);
+        let origin = || SummaryOrigin { assignment: assignment(), ..of_request() };
         let edit = |when, origin| {
             let asked = EditOptions { origin, ..EditOptions::new(caller, upstream.name().as_str(), when) };
             self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)

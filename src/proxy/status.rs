@@ -196,7 +196,7 @@ impl Proxy {
             upstream: live.destinations.default().upstream.base().to_string(),
             upstreams: self.upstreams(),
             dry_run: live.dry_run,
-            edits: live.destinations.default().rules.planner.policy.names().map(str::to_owned).collect(),
+            edits: live.destinations.default().usual.rules.planner.policy.names().map(str::to_owned).collect(),
             inspect_keep: live.inspect.keep,
             totals: self.accounting.history.totals(),
             savings: self.savings().map(|savings| savings.to_string()),
@@ -224,8 +224,9 @@ impl Proxy {
             let upstream = &destination.upstream;
             let [answered, failed] = counts.get(upstream.name().as_str()).copied().unwrap_or_default();
             let (name, url) = (upstream.name().to_string(), upstream.base().to_string());
-            let forms = destination.rescue.as_ref().map(RescuePolicy::forms).unwrap_or_default();
-            let lessons = destination.rescue.as_ref().map(RescuePolicy::lessons).unwrap_or_default();
+            let rescue = destination.usual.rescue.as_ref();
+            let forms = rescue.map(RescuePolicy::forms).unwrap_or_default();
+            let lessons = rescue.map(RescuePolicy::lessons).unwrap_or_default();
             UpstreamStatus { name, url, answered, failed, forms, lessons }
         };
         self.live().destinations.iter().map(of).collect()
@@ -237,7 +238,8 @@ impl Proxy {
         let named = live.destinations.iter().find(|of| of.upstream.name().as_str() == account.upstream);
         let destination = named.unwrap_or(live.destinations.default());
         let host = destination.upstream.base().uri().host().unwrap_or_default();
-        let prices = PriceList::new(&destination.rules.planner.settings.prices, host).of_model(Some(&account.model));
+        let prices =
+            PriceList::new(&destination.usual.rules.planner.settings.prices, host).of_model(Some(&account.model));
         let cost = account.lost.priced(prices);
         CacheStatus { account, cost }
     }
@@ -245,7 +247,7 @@ impl Proxy {
     /// The models of recent requests, and their windows.
     fn windows(&self) -> Vec<Window> {
         let live = self.live();
-        let meter = &live.destinations.default().rules.planner.meter;
+        let meter = &live.destinations.default().usual.rules.planner.meter;
         let entries = self.accounting.history.newest(MAX_ENTRIES);
         let models: BTreeSet<_> = entries.into_iter().filter_map(|entry| entry.model).collect();
         let window = |model: String| {

@@ -151,7 +151,7 @@ impl Proxy {
         let edited = self.engine.edit_body(rules, dialect, text, asked).await;
         self.count_failure(&edited);
         if let Some(report) = &edited.report {
-            let Destination { upstream, rules, windows, .. } = destination;
+            let Destination { upstream, windows, .. } = destination;
             windows.fetch_if_needed(report, rules, upstream, parts, &self.tasks);
         }
         edited
@@ -217,6 +217,7 @@ impl Proxy {
             headers,
             upstream: upstream.clone(),
             budget: self.limits.budget.clone(),
+            assignment: None,
         }
     }
 

@@ -204,6 +204,67 @@ async fn the_estimates_hold_for_sequences_of_all_kinds() {
 }
 
 #[tokio::test]
+async fn a_conversation_is_in_one_arm_of_an_experiment_for_life() {
+    const SESSIONS: usize = 16;
+    const REQUESTS: usize = 19;
+    // By then those that are edited have been cleared.
+    const RESTARTED: usize = 16;
+    let mut scene = Scene::new().await;
+    let start = async |scene: &Scene| scene.setup().with("experiment.share = 0.5").start().await;
+    let mut abridge = start(&scene).await;
+    for n in 1..=REQUESTS {
+        for session in 0..SESSIONS {
+            scene.asks(&abridge, &format!("session {session}"), n).await;
+        }
+        if n == RESTARTED {
+            abridge.signal("TERM");
+            abridge.exit().await;
+            abridge = start(&scene).await;
+        }
+    }
+    // A session without edits grows by a result each time; all others are cleared, and stay so.
+    let is_edited = |session: usize, n: usize| {
+        let sent = scene.seen[(n - 1) * SESSIONS + session].len();
+        sent < conversation(&format!("session {session}"), n).len()
+    };
+    let edited: Vec<_> = (0..SESSIONS).filter(|session| is_edited(*session, REQUESTS)).collect();
+    assert!((1..SESSIONS).contains(&edited.len()), "{edited:?}");
+    for session in 0..SESSIONS {
+        let first = (1..=REQUESTS).find(|n| is_edited(session, *n)).unwrap_or(REQUESTS + 1);
+        assert_eq!(first <= RESTARTED, edited.contains(&session), "session {session}");
+        assert!((first..=REQUESTS).all(|n| is_edited(session, n)), "session {session} from {first} on");
+    }
+
+    let told = savings_of(&abridge, &["--by", "policy"]);
+    let (_, arms) = told.split_once("experiment with the policy none").unwrap();
+    let arm = |name: &str, n: usize| {
+        let line = arms.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().rev();
+        let [_, _, requests, conversations] = line.take(4).collect::<Vec<_>>()[..] else { panic!("{told}") };
+        assert_eq!((conversations, requests), (&*n.to_string(), &*(n * REQUESTS).to_string()), "{told}");
+    };
+    arm("as usual", edited.len());
+    arm("none ", SESSIONS - edited.len());
+    assert!(told.contains("nothing can be concluded yet: "), "{told}");
+    assert_eq!(sums(&abridge).edited_cost, scene.cost);
+    let metrics = scrape(&abridge).await;
+    assert_eq!(metrics.sum("abridge_experiment_requests_total"), (SESSIONS * (REQUESTS - RESTARTED)) as u64);
+    assert!(metrics.sum("abridge_experiment_cost_microdollars_total") > 0);
+
+    // What has no beginning is in no arm.
+    let later = r#"{"model":"gpt-5.4","previous_response_id":"resp_1","input":[{"role":"user","content":"go"}]}"#;
+    let mut client = abridge.connect().await;
+    client.send(post("/v1/responses", &[], later)).await;
+    let mut call = scene.upstream.request().await;
+    assert_eq!(call.bytes().await, later.as_bytes());
+    call.answer("200 OK", &["content-type: application/json"], "{}").await;
+    assert_eq!(client.reply().await.head.status(), 200);
+    assert_eq!(
+        scrape(&abridge).await.sum("abridge_experiment_requests_total"),
+        (SESSIONS * (REQUESTS - RESTARTED)) as u64
+    );
+}
+
+#[tokio::test]
 async fn the_ledger_outlives_the_process_and_is_read_without_one() {
     let mut scene = Scene::new().await;
     let abridge = scene.setup().start().await;

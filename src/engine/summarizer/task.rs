@@ -228,8 +228,9 @@ impl SummaryTask<'_> {
 
     fn bill(&mut self, candidate: &Candidate<'_>, answer: &Answer) {
         let model = candidate.model.or(self.job.model.as_deref()).unwrap_or_default();
-        let upstream = self.origin.upstream.name().as_str();
-        self.shared.ledger.add_summary(&self.config.planner.rates, &self.config.policy, upstream, model, answer.usage);
+        let of = [self.origin.upstream.name().as_str(), model];
+        let (config, assignment) = (&self.config, self.origin.assignment.as_ref());
+        self.shared.ledger.add_summary(&config.planner.rates, &config.policy, of, answer.usage, assignment);
         if let Some(usage) = answer.usage {
             self.shared.add(usage);
             *self.usage.get_or_insert_default() += usage;

@@ -8,7 +8,7 @@ use http::header::USER_AGENT;
 use super::{Accounting, EditState, Exchange};
 use crate::engine::EngineConfig;
 use crate::history::share_of;
-use crate::ledger::{Account, Counterfactual, Figures, client_of};
+use crate::ledger::{Account, Assignment, Counterfactual, Figures, client_of};
 use crate::plan::Report;
 use crate::proxy::cache_ledger::EarlierRequest;
 use crate::relay::tap::TapReport;
@@ -21,13 +21,15 @@ pub(in crate::proxy) struct BillingContext {
     rules: Arc<EngineConfig>,
     /// The program that sends the request.
     client: String,
+    /// The experiment that the conversation is in.
+    pub(in crate::proxy) assignment: Option<Assignment>,
 }
 
 impl BillingContext {
     /// Of a request with these header fields.
-    pub(in crate::proxy) fn new(rules: &Arc<EngineConfig>, fields: &HeaderMap) -> Self {
+    pub(in crate::proxy) fn new(rules: &Arc<EngineConfig>, fields: &HeaderMap, assignment: Option<Assignment>) -> Self {
         let user_agent = fields.get(USER_AGENT).and_then(|value| value.to_str().ok());
-        Self { rules: Arc::clone(rules), client: client_of(user_agent).to_owned() }
+        Self { rules: Arc::clone(rules), client: client_of(user_agent).to_owned(), assignment }
     }
 }
 
@@ -82,7 +84,7 @@ impl Exchange {
             caller: caller.unwrap_or_default().to_owned(),
             dry_run: edit.dry_run,
         };
-        accounting.ledger.add(account, &figures);
+        accounting.ledger.add(account, &figures, billing.assignment.as_ref());
     }
 }
 

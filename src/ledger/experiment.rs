@@ -1,0 +1,334 @@
+//! The bills of the two arms of an experiment, of which each conversation is in one for life.
+//!
+//! Conversations are the units that are drawn, so what is said of a difference is drawn from them, and not from their requests.
+//! A conversation is counted in one of 64 clusters by its hash, so that days and processes add up.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Figures;
+use crate::tokens::prices::Nanodollars;
+use crate::units::{counted, grouped};
+
+/// The arm that a conversation is in.
+#[derive(Clone, Debug)]
+pub struct Assignment {
+    /// The policy that the experiment tries.
+    pub policy: Arc<str>,
+    /// Whether the conversation is edited by it.
+    pub is_tried: bool,
+    /// A hash of the conversation's beginning.
+    pub conversation: u64,
+}
+
+/// Experiments by the policy that they try.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Experiments(BTreeMap<String, Experiment>);
+
+/// The two arms of an experiment.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Experiment {
+    /// The conversations that are edited as usual.
+    pub usual: Clusters,
+    /// Those that are edited by the other policy.
+    pub tried: Clusters,
+}
+
+/// The bills of an arm by cluster.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Clusters(BTreeMap<u8, Cluster>);
+
+/// The sums of the conversations of a cluster.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Cluster {
+    /// A bit for each conversation, which two may share.
+    seen: u64,
+    requests: u64,
+    unpriced: u64,
+    tokens: u64,
+    cost: Nanodollars,
+}
+
+/// How much more or less the tried policy costs, as a part of what the usual one costs.
+#[derive(Clone, Copy, Debug)]
+struct Difference {
+    estimate: f64,
+    /// The interval that has the true value in 95 of 100 experiments.
+    interval: [f64; 2],
+}
+
+/// With fewer conversations in an arm nothing is concluded.
+const FEWEST: f64 = 30.0;
+
+/// How many experiments are kept; those of further policies are not.
+const MAX_EXPERIMENTS: usize = 8;
+
+const N_CLUSTERS: u64 = 64;
+
+/// How often the clusters are drawn again, and which of the sorted results bound 95 of 100.
+const N_SAMPLES: usize = 2000;
+const BOUNDS: [usize; 2] = [N_SAMPLES / 40, N_SAMPLES - N_SAMPLES / 40 - 1];
+
+// === impl Experiments ===
+
+impl Experiments {
+    /// Adds a request or a call for a summary.
+    pub(super) fn add(&mut self, to: &Assignment, figures: &Figures) {
+        if self.0.len() >= MAX_EXPERIMENTS && !self.0.contains_key(&*to.policy) {
+            return;
+        }
+        let experiment = self.0.entry(to.policy.to_string()).or_default();
+        let arm = if to.is_tried { &mut experiment.tried } else { &mut experiment.usual };
+        let number = u8::try_from(to.conversation % N_CLUSTERS).unwrap_or_default();
+        arm.0.entry(number).or_default().add(&Cluster {
+            seen: 1 << (to.conversation / N_CLUSTERS % 64),
+            requests: figures.requests,
+            unpriced: figures.unpriced,
+            tokens: figures.billed.input + figures.billed.output,
+            cost: figures.edited_cost,
+        });
+    }
+
+    /// Adds other experiments.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (policy, experiment) in &other.0 {
+            if self.0.len() < MAX_EXPERIMENTS || self.0.contains_key(policy) {
+                let into = self.0.entry(policy.clone()).or_default();
+                into.usual.merge(&experiment.usual);
+                into.tried.merge(&experiment.tried);
+            }
+        }
+    }
+
+    /// Each experiment, and the policy that it tries.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Experiment)> {
+        self.0.iter().map(|(policy, experiment)| (policy.as_str(), experiment))
+    }
+}
+
+// === impl Clusters ===
+
+impl Clusters {
+    fn merge(&mut self, other: &Self) {
+        other.0.iter().for_each(|(number, cluster)| self.0.entry(*number).or_default().add(cluster));
+    }
+
+    fn total(&self) -> Cluster {
+        let mut total = Cluster::default();
+        self.0.values().for_each(|cluster| total.add(cluster));
+        total
+    }
+
+    /// About how many conversations there are.
+    pub fn conversations(&self) -> f64 {
+        self.0.values().map(Cluster::conversations).sum()
+    }
+
+    /// How many requests there are.
+    pub fn requests(&self) -> u64 {
+        self.total().requests
+    }
+
+    /// The cost as billed.
+    pub fn cost(&self) -> Nanodollars {
+        self.total().cost
+    }
+}
+
+impl Cluster {
+    fn add(&mut self, other: &Self) {
+        self.seen |= other.seen;
+        for (sum, n) in [
+            (&mut self.requests, other.requests),
+            (&mut self.unpriced, other.unpriced),
+            (&mut self.tokens, other.tokens),
+            (&mut self.cost.0, other.cost.0),
+        ] {
+            *sum = sum.saturating_add(n);
+        }
+    }
+
+    /// About how many conversations have set so many of 64 bits.
+    fn conversations(&self) -> f64 {
+        let free = f64::from(self.seen.count_zeros());
+        -64.0 * (free.max(0.5) / 64.0).ln()
+    }
+}
+
+// === what is concluded ===
+
+/// A number of a cluster.
+type Figure = fn(&Cluster) -> f64;
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+impl Experiment {
+    /// What the two arms have cost, and what can be concluded from it. `policy` is the one that is tried.
+    pub fn describe<'a>(&'a self, policy: &'a str) -> impl fmt::Display + 'a {
+        fmt::from_fn(move |f| {
+            let is_priced = [&self.usual, &self.tried].iter().all(|arm| arm.total().unpriced == 0);
+            let (what, amount): (_, Figure) = if is_priced {
+                ("cost", |cluster| cluster.cost.dollars())
+            } else {
+                ("tokens", |cluster| cluster.tokens as f64)
+            };
+            writeln!(
+                f,
+                "experiment with the policy {policy}: conversations, requests, {what} per conversation, per request"
+            )?;
+            for (name, arm) in [("as usual", &self.usual), (policy, &self.tried)] {
+                let (total, conversations) = (arm.total(), arm.conversations());
+                let each = |n: f64| match amount(&total) / n.max(1.0) {
+                    dollars if is_priced => format!("${dollars:.4}"),
+                    tokens => format!("{tokens:.0}"),
+                };
+                let requests = total.requests;
+                let (by_conversation, by_request) = (each(conversations), each(requests as f64));
+                writeln!(
+                    f,
+                    "{name:<12} {conversations:>8.0} {:>10} {by_conversation:>12} {by_request:>12}",
+                    grouped(requests)
+                )?;
+            }
+            if let Some((name, n)) = self.too_few(policy) {
+                let n = counted(n, "conversation");
+                return writeln!(f, "nothing can be concluded yet: {name} has {n}, and {FEWEST} are needed");
+            }
+            let by: [(&str, Figure); 2] =
+                [("conversation", Cluster::conversations), ("request", |cluster| cluster.requests as f64)];
+            for (unit, n) in by {
+                let Some(difference) = self.difference([amount, n]) else { continue };
+                writeln!(f, "per {unit}, {policy} has {difference}")?;
+            }
+            Ok(())
+        })
+    }
+
+    /// An arm that has too few conversations, and how many it has.
+    fn too_few<'a>(&self, policy: &'a str) -> Option<(&'a str, u64)> {
+        let counts = [("the usual arm", self.usual.conversations()), (policy, self.tried.conversations())];
+        let few = counts.into_iter().find(|(_, n)| n.round() < FEWEST);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "fewer than 30")]
+        few.map(|(name, n)| (name, n.round() as u64))
+    }
+
+    /// The difference between the arms, and how sure it is: the clusters of each are drawn again, with repetition.
+    fn difference(&self, ratio: [Figure; 2]) -> Option<Difference> {
+        let pairs = |arm: &Clusters| arm.0.values().map(|cluster| ratio.map(|of| of(cluster))).collect::<Vec<_>>();
+        let (usual, tried) = (pairs(&self.usual), pairs(&self.tried));
+        let estimate = mean(tried.iter()) / mean(usual.iter()) - 1.0;
+        // The same draws each time, so that the same bills give the same text.
+        let mut state = 0_u64;
+        let mut draw = |from: &[[f64; 2]]| {
+            let drawn = (0..from.len()).filter_map(|_| {
+                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                from.get(usize::try_from((mixed >> 32) % from.len() as u64).ok()?)
+            });
+            mean(drawn)
+        };
+        let mut samples: Vec<_> = (0..N_SAMPLES).map(|_| draw(&tried) / draw(&usual) - 1.0).collect();
+        samples.sort_by(f64::total_cmp);
+        let bound = |at: usize| samples.get(at).copied().filter(|bound| bound.is_finite());
+        let interval = [bound(BOUNDS[0])?, bound(BOUNDS[1])?];
+        estimate.is_finite().then_some(Difference { estimate, interval })
+    }
+}
+
+/// The sum of all amounts by the sum of all numbers.
+fn mean<'a>(of: impl Iterator<Item = &'a [f64; 2]>) -> f64 {
+    let [amount, n] = of.fold([0.0; 2], |[amount, n], [a, b]| [amount + a, n + b]);
+    amount / n
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |part: f64| match (100.0 * part).round() {
+            percent if percent < 0.0 => format!("{} % less", -percent),
+            percent => format!("{} % more", percent.abs()),
+        };
+        let Self { estimate, interval: [from, to] } = *self;
+        write!(f, "{}, in 95 of 100 cases {} to {}", part(estimate), part(from), part(to))?;
+        if from <= 0.0 && to >= 0.0 { f.write_str(": nothing can be concluded") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokens::Usage;
+
+    /// Conversations whose requests cost about so much, in two processes.
+    fn experiment(n: [u64; 2], dollars: [u64; 2]) -> Experiments {
+        let mut processes = [Experiments::default(), Experiments::default()];
+        for (arm, is_tried) in [false, true].into_iter().enumerate() {
+            for number in 0..n[arm] {
+                let mut hash = (number * 2 + arm as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                hash ^= hash >> 29;
+                let to = Assignment { policy: "none".into(), is_tried, conversation: hash };
+                for request in 0..10 {
+                    let cost = Nanodollars(dollars[arm] * 1_000_000_000 / 10 * (50 + number * 37 % 101) / 100);
+                    let billed = Usage { input: cost.0 / 1_000_000, ..Usage::default() };
+                    let figures = Figures { requests: 1, edited_cost: cost, billed, ..Figures::default() };
+                    processes[request % 2].add(&to, &figures);
+                }
+            }
+        }
+        let [mut all, other] = processes;
+        all.merge(&serde_json::from_str(&serde_json::to_string(&other).unwrap()).unwrap());
+        all
+    }
+
+    fn described(experiments: &Experiments) -> String {
+        let [(policy, experiment)] = experiments.iter().collect::<Vec<_>>()[..] else { panic!("one experiment") };
+        experiment.describe(policy).to_string()
+    }
+
+    #[test]
+    fn a_difference_is_concluded_where_its_interval_has_no_zero() {
+        let told = described(&experiment([400, 60], [10, 15]));
+        let conversations: Vec<_> =
+            told.lines().skip(1).take(2).map(|line| line.split_whitespace().rev().nth(3).unwrap()).collect();
+        let near = |text: &str, n: f64| (text.parse::<f64>().unwrap() / n - 1.0).abs() < 0.1;
+        assert!(near(conversations[0], 400.0) && near(conversations[1], 60.0), "{told}");
+        let [by_conversation, by_request] = told.lines().skip(3).collect::<Vec<_>>()[..] else { panic!("{told}") };
+        for line in [by_conversation, by_request] {
+            let estimate: f64 = line.split("none has ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+            assert!((35.0..65.0).contains(&estimate) && !line.contains("nothing") && !line.contains("less"), "{told}");
+        }
+        assert_eq!(described(&experiment([400, 60], [10, 15])), told, "the same bills give the same text");
+    }
+
+    #[test]
+    fn nothing_is_concluded_from_chance_or_few_conversations() {
+        let same = described(&experiment([400, 60], [10, 10]));
+        assert_eq!(same.matches(": nothing can be concluded").count(), 2, "{same}");
+        let few = described(&experiment([400, 12], [10, 15]));
+        assert!(few.ends_with("nothing can be concluded yet: none has 12 conversations, and 30 are needed\n"), "{few}");
+    }
+
+    #[test]
+    fn without_prices_tokens_are_compared() {
+        let mut all = experiment([40, 40], [10, 15]);
+        let to = Assignment { policy: "none".into(), is_tried: false, conversation: 7 };
+        all.add(&to, &Figures { requests: 1, unpriced: 1, ..Figures::default() });
+        let told = described(&all);
+        assert!(told.contains("tokens per conversation") && !told.contains('$'), "{told}");
+    }
+
+    #[test]
+    fn experiments_have_a_limit() {
+        let mut all = Experiments::default();
+        for n in 0..2 * MAX_EXPERIMENTS {
+            let to = Assignment { policy: n.to_string().into(), is_tried: true, conversation: 1 };
+            all.add(&to, &Figures::default());
+        }
+        assert_eq!(all.iter().count(), MAX_EXPERIMENTS);
+    }
+}

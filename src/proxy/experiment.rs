@@ -1,0 +1,103 @@
+//! `[experiment]`: part of the conversations is edited by another policy, so that the bills of both can be compared.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+
+use super::second_try::{Arm, BLOCKING_FROM};
+use super::{Destination, Proxy};
+use crate::conversation::Role;
+use crate::dialect::Dialect;
+use crate::ledger::Assignment;
+use crate::string_index::IndexedBody;
+use crate::tasks::run_blocking;
+use crate::units::Fraction;
+
+/// Settings of `[experiment]`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The part of the conversations that is edited by `policy` and not as usual. A conversation stays in its arm for life, and
+    /// begins anew with another first message of the user.
+    ///
+    /// Not set: there is no experiment.
+    ///
+    /// Example: `0.1`
+    pub share: Option<Fraction>,
+    /// The policy that is tried: one of the `policies`, or `"none"` for no edits.
+    pub policy: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { share: None, policy: NO_EDITS.to_owned() }
+    }
+}
+
+/// The policy without edits, which every configuration has.
+pub const NO_EDITS: &str = "none";
+
+/// An experiment with the conversations of an upstream.
+#[derive(Debug)]
+pub struct Experiment {
+    /// How the chosen conversations are edited.
+    pub tried: Arm,
+    /// Which part of all is chosen.
+    pub share: Fraction,
+}
+
+/// The scope of the names of conversations, which separates them from the keys of summaries.
+const SCOPE: &[u8] = b"experiment";
+
+impl Destination {
+    /// The usual arm, and the one that an experiment tries.
+    pub fn arms(&self) -> impl Iterator<Item = &Arm> {
+        std::iter::once(&self.usual).chain(self.experiment.as_ref().map(|experiment| &experiment.tried))
+    }
+
+    /// The arm of a conversation.
+    pub(super) fn arm(&self, assignment: Option<&Assignment>) -> &Arm {
+        let experiment = self.experiment.as_ref().filter(|_| assignment.is_some_and(|assignment| assignment.is_tried));
+        experiment.map_or(&self.usual, |experiment| &experiment.tried)
+    }
+}
+
+impl Experiment {
+    /// The arm of a conversation with this name.
+    fn assign(&self, name: [u8; 16]) -> Assignment {
+        let number = u128::from_be_bytes(name);
+        #[expect(clippy::cast_possible_truncation, reason = "two parts of a hash")]
+        let (drawn, conversation) = ((number >> 96) as u32, number as u64);
+        let is_tried = f64::from(drawn) < self.share.get() * f64::from(u32::MAX);
+        Assignment { policy: Arc::clone(&self.tried.rules.policy), is_tried, conversation }
+    }
+}
+
+impl Proxy {
+    /// Which arm the conversation is in, by the messages up to the first one of the user and without instructions, which may have
+    /// the time; `None` without an experiment, or if the request does not show them.
+    pub(super) async fn assignment(
+        &self,
+        destination: &Destination,
+        dialect: &'static dyn Dialect,
+        headers: &HeaderMap,
+        text: Option<&IndexedBody>,
+    ) -> Option<Assignment> {
+        let (experiment, text) = (destination.experiment.as_ref()?, text?.clone());
+        let (n_bytes, mut chain) = (text.len(), self.engine.chain(self.caller(headers), SCOPE));
+        let mut name = move || {
+            let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
+            if conversation.traits.history_elsewhere {
+                return None;
+            }
+            let is_user = |role| role == Role::User;
+            let first = conversation.units.iter().find(|unit| is_user(unit.role))?;
+            let message = conversation.elements.get(first.element.get())?;
+            let fingerprint = conversation.element_fingerprint(message, &text);
+            Some(*chain.push(fingerprint, || dialect.canonical(message.span.of(&text))).as_bytes())
+        };
+        let name = if n_bytes < BLOCKING_FROM { name() } else { run_blocking(name).await.ok().flatten() };
+        name.map(|name| experiment.assign(name))
+    }
+}
