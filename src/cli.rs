@@ -28,6 +28,7 @@ pub mod doctor;
 mod escape;
 pub mod explain;
 pub mod health;
+mod judge;
 pub mod mcp;
 pub mod models;
 pub mod overview;

@@ -9,7 +9,7 @@ use crate::upstream::routes::DialectName;
 
 mod upstream;
 
-pub use upstream::{Refusal, Upstream, WINDOW_TOKENS};
+pub use upstream::{Refusal, Upstream, WINDOW_TOKENS, serve};
 
 /// The session, which is the same for everybody.
 const SESSION: &str = include_str!("../assets/demo.toml");

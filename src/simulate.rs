@@ -38,6 +38,7 @@ use crate::upstream::routes::Routes;
 
 pub use self::bill::Paid;
 pub use self::figures::{Figures, Price, Prices};
+pub use self::judge::{Judged, Sightings};
 pub use self::page::Page;
 pub use self::regret::Regret;
 pub use self::sessions::Agent;
@@ -48,6 +49,7 @@ pub use self::verdict::Verdict;
 mod bill;
 mod discover;
 mod figures;
+pub mod judge;
 mod page;
 mod play;
 pub mod regret;
@@ -60,12 +62,15 @@ mod transcript;
 mod verdict;
 
 /// A policy to compare.
-#[derive(Debug)]
+#[derive(derive_more::Debug)]
 pub struct PolicyUnderTest {
     /// The name in the tables.
     pub name: String,
     /// The planners with this policy, by the upstream of a transcript.
     pub planners: Routes<Planner>,
+    /// The proxy that makes the edits in place of the planners, which count what it sends.
+    #[debug(skip)]
+    pub judged: Option<Box<Judged>>,
 }
 
 /// The transcripts to play.
@@ -168,6 +173,9 @@ pub struct PolicyResult {
     pub regret: Regret,
     /// The cost of the requests, recalls and summaries included, in billionths of a dollar; 0 if no usage was recorded.
     pub dollars: Nanodollars,
+    /// What an upstream sees of the proxy, if the policy is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sightings: Option<Sightings>,
     /// The tokens of each request.
     #[serde(skip)]
     pub tokens: Vec<usize>,
@@ -184,6 +192,9 @@ pub struct PolicyTotal {
     pub regret: Regret,
     /// The sum of what the requests would have cost, in billionths of a dollar.
     pub dollars: Nanodollars,
+    /// What an upstream sees of the proxy, if the policy is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sightings: Option<Sightings>,
 }
 
 /// A file that could not be played.

@@ -214,7 +214,11 @@ fn ten_longest(folder: PathBuf) -> Result<(), Failed> {
 
 fn candidate(name: &str, settings: &str) -> Result<PolicyUnderTest, Failed> {
     let settings = if settings == NONE { settings.to_owned() } else { format!("{EDITS}{settings}") };
-    Ok(PolicyUnderTest { name: name.to_owned(), planners: Routes::only(Planner::new(toml::from_str(&settings)?)) })
+    Ok(PolicyUnderTest {
+        name: name.to_owned(),
+        planners: Routes::only(Planner::new(toml::from_str(&settings)?)),
+        judged: None,
+    })
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::cli::judge::Judge;
 use crate::cli::{Exit, print, print_warning, to_json};
 use crate::config::{Config, Sources};
 use crate::payload::Keys;
@@ -32,12 +34,15 @@ pub struct Args {
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// The policies to compare; the flag may be repeated.
-    #[arg(long = "policy", value_name = "FILE|NAME", default_values = [PRESENT, NO_EDITS])]
+    #[arg(long = "policy", value_name = "FILE|NAME|URL", default_values = [PRESENT, NO_EDITS])]
     #[arg(
         help = "A settings file to compare, or NAME of policies.NAME; present: the settings in effect, with the policies of \
-                  [[upstreams]]; none: no edits; may be repeated"
+                  [[upstreams]]; none: no edits; a URL: any proxy that sends to --judge-upstream; may be repeated"
     )]
     policies: Vec<String>,
+    /// Where proxies that are policies send their requests
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8786")]
+    judge_upstream: SocketAddr,
     /// The model for transcripts that name none
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
@@ -81,9 +86,12 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let window = |window| toml::from_str(&format!("match = \"*\"\ncontext_window = {window}")).context("--window");
     let window: Option<models::Settings> = args.window.map(window).transpose()?;
     let mut candidates: Vec<PolicyUnderTest> = Vec::new();
+    let judge = args.policies.iter().any(|policy| is_url(policy)).then(|| Judge::listen(args.judge_upstream));
+    let judge = judge.transpose()?;
     for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
         let named = config.policies.names().find(|name| name == policy && ![PRESENT, NO_EDITS].contains(name));
-        let mut config = if named.is_some() || [PRESENT, NO_EDITS].contains(&policy.as_str()) {
+        let judged = judge.as_ref().filter(|_| is_url(policy)).map(|judge| judge.through(policy)).transpose()?;
+        let mut config = if named.is_some() || judged.is_some() || [PRESENT, NO_EDITS].contains(&policy.as_str()) {
             config.clone()
         } else {
             Config::load(&Sources { file: Some(policy.into()), ..sources.clone() })?
@@ -92,7 +100,7 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         // Where the settings say nothing.
         let [read, write] = [args.cache_read, args.cache_write].map(|price| price.and_then(Price::as_setting));
         config.prices.push(prices::Settings { read, write, ..prices::Settings::default() });
-        if policy == NO_EDITS {
+        if policy == NO_EDITS || judged.is_some() {
             config.policy.edits.clear();
             config.upstreams.clear();
         }
@@ -103,7 +111,7 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
             .find(|other| other.settings.tokens == config.tokens && other.settings.models == config.models);
         let meter = same.map_or_else(|| config.meter(), |other| other.meter.clone());
         let planners = config.planners(named, config.address(), meter, Keys::well_known())?;
-        candidates.push(PolicyUnderTest { name, planners });
+        candidates.push(PolicyUnderTest { name, planners, judged });
     }
     let paths = if args.paths.is_empty() { sessions_of_user(sources)? } else { args.paths };
     if paths.is_empty() {
@@ -138,6 +146,10 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     Ok(if simulation.transcripts.is_empty() { Exit::NoInput } else { Exit::Ok })
 }
 
+fn is_url(policy: &str) -> bool {
+    policy.starts_with("http://")
+}
+
 /// Where the agents of this user keep their sessions.
 fn sessions_of_user(sources: &Sources) -> anyhow::Result<Vec<PathBuf>> {
     let variables = &sources.variables;
@@ -156,6 +168,9 @@ fn progress_bar(json: bool) -> ProgressBar {
 /// The names of the policies: the file stems, or the whole paths where stems are equal.
 fn policy_names(policies: &[String]) -> Vec<String> {
     let stem = |policy: &String| {
+        if is_url(policy) {
+            return policy.trim_start_matches("http://").to_owned();
+        }
         let stem = Path::new(policy).file_stem().map(|stem| stem.to_string_lossy().into_owned());
         stem.unwrap_or_else(|| policy.clone())
     };

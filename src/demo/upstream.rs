@@ -46,7 +46,6 @@ pub struct Upstream {
 #[derive(Debug)]
 struct Model {
     gauge: Gauge,
-    limits: Limits,
     /// The body of the last request.
     last: ArcSwap<Bytes>,
 }
@@ -60,8 +59,33 @@ pub struct Refusal {
     pub message: String,
 }
 
-// === impl Upstream ===
+/// Serves a scripted upstream until the runtime ends: `answer` gets the path and the body of each request, or why it is not whole.
+pub fn serve(
+    listener: TcpListener,
+    limits: Limits,
+    answer: impl Fn(&str, Result<Bytes, String>) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+) {
+    let tasks = Tasks::default();
+    tasks.clone().spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (answer, limits) = (answer.clone(), limits.clone());
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (answer, limits) = (answer.clone(), limits.clone());
+                async move {
+                    let path = request.uri().path().to_owned();
+                    let body = PacedBody::new(request.into_body(), Pace::without_minimum(MAX_PAUSE));
+                    let body = read_up_to(body, &limits).await.map_err(|error| error.to_string());
+                    Ok::<_, Infallible>(answer(&path, body))
+                }
+            });
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            // A client may disconnect at any time.
+            tasks.spawn(async move { drop(connection.await) });
+        }
+    });
+}
 
+// === impl Upstream ===
 impl Upstream {
     /// Listens on a free port of this machine.
     pub async fn start(model: &str) -> io::Result<Self> {
@@ -70,20 +94,9 @@ impl Upstream {
         let budget = Budget::new(4 * MAX_BODY_BYTES);
         let limits = Limits { max_body: MAX_BODY_BYTES, budget, pool: Pool::default() };
         let gauge = Meter::new(&tokens::Settings::default(), &[]).for_model(Some(model));
-        let model = Arc::new(Model { gauge, limits, last: ArcSwap::default() });
-        let (tasks, server) = (Tasks::default(), Arc::clone(&model));
-        tasks.clone().spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let model = Arc::clone(&server);
-                let answer = service_fn(move |request| {
-                    let model = Arc::clone(&model);
-                    async move { Ok::<_, Infallible>(model.answer(request).await) }
-                });
-                let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
-                // A client may disconnect at any time.
-                tasks.spawn(async move { drop(connection.await) });
-            }
-        });
+        let model = Arc::new(Model { gauge, last: ArcSwap::default() });
+        let server = Arc::clone(&model);
+        serve(listener, limits, move |_, body| server.answer(body));
         Ok(Self { address, model })
     }
 
@@ -104,14 +117,13 @@ impl Upstream {
 }
 
 impl Model {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let body = PacedBody::new(request.into_body(), Pace::without_minimum(MAX_PAUSE));
-        let answer = match read_up_to(body, &self.limits).await {
+    fn answer(&self, body: Result<Bytes, String>) -> Response<Full<Bytes>> {
+        let answer = match body {
             Ok(body) => {
                 self.last.store(Arc::new(body.clone()));
                 self.count(&body)
             }
-            Err(error) => Err(Refusal::new("incomplete body", error.to_string())),
+            Err(error) => Err(Refusal::new("incomplete body", error)),
         };
         let (status, answer) = match answer {
             Ok(n) => {

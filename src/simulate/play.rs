@@ -9,7 +9,7 @@ use super::figures::{RequestFigures, SummaryCall};
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::summaries::{SummaryCache, SummarySource};
 use super::transcript::Insertion;
-use super::{Figures, Prices, Transcript, TranscriptError};
+use super::{Figures, Judged, Prices, Sightings, Transcript, TranscriptError};
 use crate::dialect::{self, ParseError};
 use crate::payload::PayloadKey;
 use crate::plan::{Action, Need, Plan};
@@ -18,7 +18,7 @@ use crate::span::{joined, splice};
 use crate::tokens::Gauge;
 
 /// Sends the requests of one session, one after another.
-#[derive(Clone, Debug)]
+#[derive(Clone, derive_more::Debug)]
 pub(super) struct Player<'a> {
     planner: &'a Planner,
     summary_source: SummarySource<'a>,
@@ -36,6 +36,10 @@ pub(super) struct Player<'a> {
     /// The requests at which the prompt cache had expired, by their numbers of messages.
     cold: Vec<usize>,
     pub(super) has_edited: bool,
+    /// The proxy that edits in place of the planner, and what was seen of it.
+    #[debug(skip)]
+    judged: Option<&'a Judged>,
+    sightings: Sightings,
 }
 
 /// The outcome of a session.
@@ -44,13 +48,19 @@ pub(super) struct Played {
     pub(super) figures: Figures,
     /// Each request, as it was sent.
     pub(super) sent: Vec<Counted>,
+    pub(super) sightings: Option<Sightings>,
 }
 
 // === impl Player ===
 
 impl<'a> Player<'a> {
     /// A player of a session that asks `model`.
-    pub(super) fn new(model: Option<&str>, planner: &'a Planner, summary_source: SummarySource<'a>) -> Self {
+    pub(super) fn new(
+        model: Option<&str>,
+        planner: &'a Planner,
+        summary_source: SummarySource<'a>,
+        judged: Option<&'a Judged>,
+    ) -> Self {
         Self {
             planner,
             summary_source,
@@ -65,6 +75,8 @@ impl<'a> Player<'a> {
             summary_calls: Vec::new(),
             cold: Vec::new(),
             has_edited: false,
+            judged,
+            sightings: Sightings::default(),
         }
     }
 
@@ -96,6 +108,9 @@ impl<'a> Player<'a> {
 
     /// Edits a request and sends it.
     pub(super) fn edit_and_send(&mut self, body: Bytes) -> Result<&SentRequest, TranscriptError> {
+        if let Some(judged) = self.judged {
+            return self.send_through(judged, &body);
+        }
         // A request that is not understood is sent unchanged, as in the proxy.
         let body = match self.plan(&body)? {
             Ok(plan) => {
@@ -113,6 +128,20 @@ impl<'a> Player<'a> {
             Err(_) => body,
         };
         self.send(body)
+    }
+
+    /// Sends a request through the proxy under test.
+    fn send_through(&mut self, judged: &Judged, body: &Bytes) -> Result<&SentRequest, TranscriptError> {
+        let (sent, further) = self.sightings.enter(body, judged);
+        for request in further {
+            let Ok(request) = SentRequest::new(request, &self.gauge, None) else { continue };
+            let shared = self.before.as_ref().map_or(0, |before| request.shared_prefix(before).tokens);
+            let call = SummaryCall { tokens: request.tokens(), shared };
+            self.figures.add_summary_call(call, true);
+            self.summary_calls.push(call);
+        }
+        self.has_edited |= sent != *body;
+        self.send(sent)
     }
 
     /// Plans a request, and has the summaries made that it waits for.
@@ -157,6 +186,7 @@ impl<'a> Player<'a> {
         self.figures.results_truncated = self.truncated.len();
         self.figures.bytes_offloaded = self.offloaded.values().sum();
         self.figures.compute_cost(prices);
-        Played { figures: self.figures, sent: self.sent }
+        let sightings = self.judged.map(|_| self.sightings);
+        Played { figures: self.figures, sent: self.sent, sightings }
     }
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::bill::{Bill, Counted};
 use super::play::{Played, Player};
 use super::transcript::Insertion;
-use super::{Conditions, Figures, Transcript, TranscriptError};
+use super::{Conditions, Figures, Judged, Sightings, Transcript, TranscriptError};
 use crate::dialect::{self, Dialect, Exchange};
 use crate::payload::Keys;
 use crate::planner::Planner;
@@ -101,6 +101,7 @@ pub(super) struct Measure<'a> {
     pub(super) planner: &'a Planner,
     pub(super) conditions: &'a Conditions<'a>,
     pub(super) placebo: Option<&'a Placebo>,
+    pub(super) judged: Option<&'a Judged>,
 }
 
 /// A segment that was played.
@@ -111,6 +112,7 @@ pub(super) struct Measured {
     /// Each request, as it was sent without recalls.
     pub(super) sent: Vec<Counted>,
     pub(super) regret: Regret,
+    pub(super) sightings: Option<Sightings>,
 }
 
 /// The recalls of one session so far.
@@ -182,11 +184,11 @@ pub(super) fn measure(
     measure: Measure<'_>,
     bill: &mut Bill<'_>,
 ) -> Result<Measured, TranscriptError> {
-    let Measure { planner, conditions, placebo } = measure;
+    let Measure { planner, conditions, placebo, judged } = measure;
     let body = segment.body();
     let dialect = dialect::of_body(body);
     let anatomy = Anatomy::new(dialect, body)?;
-    let mut plain = Player::new(segment.model(), planner, conditions.summary_source);
+    let mut plain = Player::new(segment.model(), planner, conditions.summary_source, judged);
     let mut recalling: Option<Player<'_>> = None;
     let mut watch = Watch::new(anatomy.units_outside());
     let mut regret = Regret { placebo: placebo.map(|_| 0), answers: segment.n_answers(), ..Regret::default() };
@@ -225,10 +227,10 @@ pub(super) fn measure(
     regret.faults = regret.list.len();
     regret.hard = regret.list.iter().filter(|fault| fault.hard).count();
     let output = RECALL_TOKENS * OUTPUT_PRICE * u64::try_from(regret.faults).unwrap_or(u64::MAX);
-    let Played { figures, sent } = plain.finish(conditions.prices);
+    let Played { figures, sent, sightings } = plain.finish(conditions.prices);
     let recalling = recalling.map_or(figures, |player| player.finish(conditions.prices).figures);
     regret.cost_with_recalls = recalling.cost.saturating_add(output);
-    Ok(Measured { figures, sent, regret })
+    Ok(Measured { figures, sent, regret, sightings })
 }
 
 // === impl Recalls ===

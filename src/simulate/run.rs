@@ -11,7 +11,7 @@ use super::figures::RequestFigures;
 use super::regret::{self, Measure, Placebo};
 use super::sent_request::SentRequest;
 use super::{
-    Conditions, Figures, Noise, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Simulation,
+    Conditions, Figures, Noise, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Sightings, Simulation,
     SummarySource, Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
 };
 use crate::planner::Planner;
@@ -84,6 +84,9 @@ impl Simulation {
                 figures: runs().fold(Figures::default(), |sum, run| sum.plus(&run.figures)),
                 regret: Regret::total(runs().map(|run| &run.regret)),
                 dollars: bill::sum(runs().map(|run| run.dollars)),
+                sightings: runs()
+                    .filter_map(|run| run.sightings.as_ref())
+                    .fold(None, |sum: Option<Sightings>, seen| Some(sum.unwrap_or_default().plus(seen))),
             }
         });
         let stand_in = match conditions.summary_source {
@@ -192,7 +195,8 @@ impl Run<'_> {
             if runs.is_empty() {
                 paid = segments.iter().fold(paid, |sum, segment| sum.plus(bill::paid(segment.steps(), &planner.rates)));
             }
-            let measure = Measure { planner: &planner, conditions: self.conditions, placebo: placebo.as_ref() };
+            let (conditions, placebo) = (self.conditions, placebo.as_ref());
+            let measure = Measure { planner: &planner, conditions, placebo, judged: candidate.judged.as_deref() };
             runs.push(play_segments(&segments, &group.baselines, &candidate.name, measure)?);
             self.report(segments.iter().map(|segment| segment.request_lengths().len()).sum());
         }
@@ -305,7 +309,7 @@ fn play_segments(
     let Measure { planner, conditions, .. } = measure;
     let window = segments.first().and_then(|segment| planner.meter.for_model(segment.model()).window());
     let (mut figures, mut regret, mut tokens) = (Figures::default(), Regret::default(), Vec::new());
-    let mut dollars = Nanodollars::default();
+    let (mut dollars, mut sightings) = (Nanodollars::default(), None::<Sightings>);
     let summary_tokens = match conditions.summary_source {
         SummarySource::StandIn(tokens) => tokens,
         SummarySource::Model(_) => 0,
@@ -315,13 +319,16 @@ fn play_segments(
         let measured = regret::measure(segment, measure, &mut bill)?;
         figures = figures.plus(&measured.figures);
         dollars = bill::sum([dollars, bill.dollars]);
+        if let Some(seen) = &measured.sightings {
+            sightings = Some(sightings.unwrap_or_default().plus(seen));
+        }
         let mut of_segment = Regret { cost_unedited: *cost, ..measured.regret };
         of_segment.worst_segment = of_segment.percent_with_recalls();
         of_segment.list.iter_mut().for_each(|fault| fault.request += tokens.len());
         regret.add(of_segment);
         tokens.extend(measured.sent.iter().map(|sent| sent.tokens));
     }
-    Ok(PolicyResult { policy: policy.to_owned(), window, figures, regret, dollars, tokens })
+    Ok(PolicyResult { policy: policy.to_owned(), window, figures, regret, dollars, sightings, tokens })
 }
 
 fn name_of(path: &Path) -> String {

@@ -51,6 +51,7 @@ impl fmt::Display for Simulation {
         writeln!(f, "\ntotal: {} transcripts", self.transcripts.len())?;
         self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &cells(&total.figures)))?;
         self.write_regret(f, width)?;
+        self.write_sightings(f, width)?;
         writeln!(
             f,
             "\ncost: in uncached input tokens; {} for a cached one, {} for one that is written to the cache",
@@ -98,6 +99,33 @@ impl Simulation {
             write_regret_row(f, width, policy, &cells)?;
         }
         writeln!(f, "faults, hard, noise: in 100 requests; cost with recalls: in percent of no edits")
+    }
+}
+
+impl Simulation {
+    /// Writes what an upstream sees of each proxy.
+    fn write_sightings(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let judged = || self.totals.iter().filter_map(|total| Some((&total.policy, total.sightings.as_ref()?)));
+        if judged().next().is_none() {
+            return Ok(());
+        }
+        writeln!(f, "\nwhat an upstream sees of a proxy, in requests, bytes and milliseconds")?;
+        let row = |f: &mut fmt::Formatter<'_>, name: &str, cells: [&str; 6]| {
+            let short: String = name.chars().take(width).collect();
+            let [lost, refused, words, rewritten, further, within] = cells;
+            writeln!(f, "{short:width$} {lost:>8} {refused:>8} {words:>13} {rewritten:>15} {further:>8} {within:>10}")
+        };
+        row(f, "policy", ["lost", "refused", "words changed", "bytes rewritten", "further", "median"])?;
+        for (policy, seen) in judged() {
+            let [lost, refused, words] = [seen.lost, seen.refused, seen.words_changed].map(grouped);
+            let (rewritten, further) = (grouped(seen.bytes_rewritten), grouped(seen.further));
+            let within = format!("{:.1}", seen.median_ms());
+            row(f, policy, [&lost, &refused, &words, &rewritten, &further, &within])?;
+            if let Some(reason) = &seen.reason {
+                writeln!(f, "  lost, the first of {policy}: {reason}")?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -43,7 +43,7 @@ fn planner(settings: &str, window: Option<usize>) -> Planner {
 }
 
 fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
-    PolicyUnderTest { name: "p".to_owned(), planners: Routes::only(planner(settings, window)) }
+    PolicyUnderTest { name: "p".to_owned(), planners: Routes::only(planner(settings, window)), judged: None }
 }
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
@@ -53,7 +53,7 @@ fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
 }
 
 fn played(transcript: &Transcript, planner: &Planner, conditions: &Conditions<'_>) -> Figures {
-    let measured = regret::Measure { planner, conditions, placebo: None };
+    let measured = regret::Measure { planner, conditions, placebo: None, judged: None };
     regret::measure(transcript, measured, &mut Bill::new(&[], &[], &planner.rates, 0)).unwrap().figures
 }
 

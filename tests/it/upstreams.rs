@@ -373,6 +373,7 @@ async fn wrong_policies_are_named() {
     let table = "[[upstreams]]\nname = \"anthropic\"\nurl = \"http://localhost:1\"\npolicy = \"cut\"";
     for (policy, key, said) in [
         ("", "upstreams.0.policy", "there is no policies.cut"),
+        ("experiment = { share = 0.1, policy = \"bare\" }", "experiment.policy", "allowed: \"none\", or the name"),
         ("policies.cut = { server = { workers = 2 } }", "policies.cut.server", "is no table of a policy"),
         ("policies.cut = { policy = { edits = 3 } }", "policies.cut.policy.edits", "3"),
         ("policies.cut = { summarize = { timeout = \"0s\" } }", "summarize.timeout", "out of range"),

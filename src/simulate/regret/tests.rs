@@ -94,7 +94,7 @@ fn measured_regret(transcript: &Transcript, measured: Measure<'_>) -> Regret {
 fn regret_under(settings: &str, body: String) -> Regret {
     let transcript = Transcript::new(body.into(), None).unwrap();
     let planner = planner(settings);
-    let measured = Measure { planner: &planner, conditions: &Conditions::default(), placebo: None };
+    let measured = Measure { planner: &planner, conditions: &Conditions::default(), placebo: None, judged: None };
     measured_regret(&transcript, measured)
 }
 
@@ -254,7 +254,7 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     let planner = planner(KEEP_NONE);
     let mut recalls = Recalls::default();
     recalls.add(dialect_of("chat"), 7, &regret.list[0], &Keys::well_known(), &mut Watch::default());
-    let mut player = Player::new(Some("m"), &planner, SummarySource::default());
+    let mut player = Player::new(Some("m"), &planner, SummarySource::default(), None);
     for (n, &length) in transcript.request_lengths().iter().enumerate() {
         let inserted = if n > 3 { recalls.inserted.as_slice() } else { &[] };
         player.edit_and_send(transcript.request(length, inserted)).unwrap();
@@ -282,7 +282,7 @@ fn recalls_cost_what_the_requests_with_them_cost() {
     let planner = planner(KEEP_NONE);
     let transcript = Transcript::new(body.into(), None).unwrap();
     let conditions = Conditions::default();
-    let measured = Measure { planner: &planner, conditions: &conditions, placebo: None };
+    let measured = Measure { planner: &planner, conditions: &conditions, placebo: None, judged: None };
     let Measured { sent, regret, .. } = measured_of(&transcript, measured);
     let plain: Vec<_> = sent.iter().map(|sent| sent.tokens).collect();
     assert_eq!(places(&regret), [(3, 2, LINE)]);
@@ -312,7 +312,7 @@ fn a_placebo_counts_what_the_results_of_another_session_have_by_chance() {
     let noise = |own: &Transcript, other: &Transcript| {
         let placebo = Placebo::of(slice::from_ref(other)).unwrap();
         let conditions = Conditions::default();
-        let measured = Measure { planner: &planner, conditions: &conditions, placebo: Some(&placebo) };
+        let measured = Measure { planner: &planner, conditions: &conditions, placebo: Some(&placebo), judged: None };
         let regret = measured_regret(own, measured);
         (regret.faults, regret.placebo)
     };

@@ -1,0 +1,182 @@
+//! Any proxy by the same measure: what arrives of each request at an upstream that the judge has put behind it.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::conversation::{Conversation, Pairing, Role};
+use crate::dialect::{self, Dialect};
+use crate::span::Span;
+
+/// Sends a request through the proxy under test. The error says why nothing of it arrived.
+pub type Judged = dyn Fn(&Bytes) -> Result<Arrival, String> + Send + Sync;
+
+/// What arrives of a request.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The body.
+    pub body: Bytes,
+    /// The bodies of further requests that the proxy sent meanwhile, such as for summaries.
+    pub further: Vec<Bytes>,
+    /// How long the proxy took until the answer, which comes at once.
+    pub within: Duration,
+}
+
+/// What only an upstream sees of a proxy.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Sightings {
+    /// The number of requests.
+    pub requests: usize,
+    /// The number of requests of which nothing arrived. In all other columns they count as unchanged.
+    pub lost: usize,
+    /// The first reason of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The number of requests that an API refuses, though it would have taken the client's: no request at all, a call without its
+    /// result, or a result without its call.
+    pub refused: usize,
+    /// The number of requests without a text of the user or of the instructions that the client's has.
+    pub words_changed: usize,
+    /// The bytes of messages that say the same in other bytes, for which no prompt cache serves them.
+    pub bytes_rewritten: usize,
+    /// The requests of the proxy's own.
+    pub further: usize,
+    /// How long the proxy took, in microseconds, in order.
+    #[serde(skip)]
+    pub micros: Vec<u64>,
+}
+
+// === impl Sightings ===
+
+impl Sightings {
+    /// Enters what became of a request, and returns what counts as sent, and the further requests.
+    pub(super) fn enter(&mut self, original: &Bytes, judged: &Judged) -> (Bytes, Vec<Bytes>) {
+        self.requests += 1;
+        let Arrival { body, further, within } = match judged(original) {
+            Ok(arrival) => arrival,
+            Err(reason) => {
+                self.lost += 1;
+                self.reason.get_or_insert(reason);
+                return (original.clone(), Vec::new());
+            }
+        };
+        self.further += further.len();
+        self.micros.push(u64::try_from(within.as_micros()).unwrap_or(u64::MAX));
+        if body == *original {
+            return (body, further);
+        }
+        let Some(arrived) = Reading::of(&body) else {
+            self.refused += 1;
+            return (original.clone(), further);
+        };
+        if let Some(sent) = Reading::of(original) {
+            self.refused += usize::from(arrived.is_broken() && !sent.is_broken());
+            let (before, after) = (sent.words(), arrived.words());
+            self.words_changed += usize::from(before.iter().any(|words| !after.contains(words)));
+            self.bytes_rewritten += sent.rewritten_in(&arrived);
+        }
+        (body, further)
+    }
+
+    /// The sum of two.
+    pub(super) fn plus(mut self, other: &Self) -> Self {
+        self.requests += other.requests;
+        self.lost += other.lost;
+        self.refused += other.refused;
+        self.words_changed += other.words_changed;
+        self.bytes_rewritten += other.bytes_rewritten;
+        self.further += other.further;
+        self.reason = self.reason.or_else(|| other.reason.clone());
+        self.micros.extend(&other.micros);
+        self.micros.sort_unstable();
+        self
+    }
+
+    /// The median of how long the proxy took, in milliseconds.
+    pub fn median_ms(&self) -> f64 {
+        let micros = self.micros.get(self.micros.len() / 2).copied().unwrap_or_default();
+        Duration::from_micros(micros).as_secs_f64() * 1000.0
+    }
+}
+
+/// A body, read.
+struct Reading<'b> {
+    body: &'b Bytes,
+    dialect: &'static dyn Dialect,
+    conversation: Conversation<'b>,
+}
+
+impl<'b> Reading<'b> {
+    fn of(body: &'b Bytes) -> Option<Self> {
+        let dialect = dialect::of_body(body);
+        Some(Self { body, dialect, conversation: dialect.parse(body).ok()? })
+    }
+
+    /// Whether a call has no result, or a result no call. A call at the end waits for its result.
+    fn is_broken(&self) -> bool {
+        let pairing = Pairing::of(&self.conversation);
+        pairing.calls.iter().any(|call| !call.answered && call.answerable)
+            || pairing.results.iter().any(|result| result.answers.is_none())
+    }
+
+    /// The texts of the user and of the instructions, as they are written.
+    fn words(&self) -> HashSet<&'b [u8]> {
+        let (body, conversation): (&'b Bytes, _) = (self.body, &self.conversation);
+        let is_said = |role| matches!(role, Role::System | Role::Developer | Role::User);
+        let said = conversation.units.iter().filter(|unit| is_said(unit.role)).filter_map(|unit| unit.content);
+        let texts = said.chain(conversation.instructions).flat_map(|content| self.dialect.texts(body, content));
+        texts.map(|text: Span| text.of(body)).collect()
+    }
+
+    /// The bytes of messages that stand in `other` in other bytes.
+    fn rewritten_in(&self, other: &Self) -> usize {
+        let written: HashSet<_> =
+            other.conversation.elements.iter().map(|element| element.span.of(other.body)).collect();
+        let said: HashSet<_> = written.iter().map(|message| other.dialect.canonical(message).concat()).collect();
+        let messages = self.conversation.elements.iter().map(|element| element.span.of(self.body));
+        let is_rewritten =
+            |message: &&[u8]| !written.contains(message) && said.contains(&self.dialect.canonical(message).concat());
+        messages.filter(is_rewritten).map(<[u8]>::len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHAT: &str = r#"{"model":"m","messages":[{"role":"system","content":"be kind"},{"role":"user","content":"a\nb"},{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"t","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}]}"#;
+
+    fn sightings(arrives: Result<String, String>) -> Sightings {
+        let mut seen = Sightings::default();
+        let judged = move |_: &Bytes| {
+            let body = arrives.clone()?.into();
+            Ok(Arrival { body, further: Vec::new(), within: Duration::from_micros(1500) })
+        };
+        seen.enter(&CHAT.into(), &judged);
+        seen
+    }
+
+    #[test]
+    fn each_kind_of_change_has_its_column() {
+        let seen = |from: &str, to: &str| {
+            let seen = sightings(Ok(CHAT.replace(from, to)));
+            [seen.refused, seen.words_changed, seen.bytes_rewritten]
+        };
+        assert_eq!(seen("", ""), [0, 0, 0]);
+        assert_eq!(seen(r#""content":"r""#, r#""content":"shorter""#), [0, 0, 0], "an edit");
+        assert_eq!(seen("be kind", "be brief"), [0, 1, 0]);
+        assert_eq!(seen("tool_call_id\":\"c\"", "tool_call_id\":\"d\""), [1, 0, 0]);
+        let message = r#"{"role":"user","content":"a\nb"}"#;
+        assert_eq!(seen(r#"{"role":"user",""#, r#"{"role": "user", ""#), [0, 0, message.len()]);
+        assert_eq!(sightings(Ok("no JSON".to_owned())).refused, 1);
+    }
+
+    #[test]
+    fn what_does_not_arrive_is_lost_and_counts_as_unchanged() {
+        let one = sightings(Err("502: no".to_owned())).plus(&sightings(Ok(CHAT.to_owned())));
+        assert_eq!((one.requests, one.lost, one.refused, one.reason.as_deref()), (2, 1, 0, Some("502: no")));
+        assert!((one.median_ms() - 1.5).abs() < 0.01);
+    }
+}
