@@ -16,10 +16,11 @@ use serde::Serialize;
 
 use super::bill::{Bill, Counted};
 use super::play::{Played, Player};
+use super::sent_request::SentRequest;
 use super::transcript::Insertion;
 use super::{Conditions, Figures, Judged, Sightings, Transcript, TranscriptError};
 use crate::dialect::{self, Dialect, Exchange};
-use crate::payload::Keys;
+use crate::payload::{PayloadKey, handles_in};
 use crate::planner::Planner;
 
 pub use self::pieces::{PieceKind, Place};
@@ -204,19 +205,21 @@ pub(super) fn measure(
         player.summary_calls.drain(..).for_each(|call| bill.add_summary_call(request, call));
         bill.add(request, player.last_sent());
         // While nothing was edited, all is in sight.
-        let (true, Some(sent)) = (player.has_edited, &player.before) else { continue };
-        let sent = sent.body().clone();
+        let (true, Some(sent)) = (player.has_edited, player.before.clone()) else { continue };
         (n_known..n).for_each(|element| watch.push(anatomy.element(element), anatomy.pieces(element)));
         n_known = n;
         let Some(answer) = anatomy.conversation.elements.get(n) else { continue };
         let needed = needed(dialect, body, &anatomy.conversation, answer.units.start);
-        let view = watch.view(dialect, &sent)?;
+        let view = watch.view(dialect, sent.body())?;
         if let (Some(noise), Some(placebo)) = (&mut regret.placebo, placebo) {
             *noise += watch.placebo_faults(&view, &needed, placebo);
         }
         for mut fault in watch.faults(&view, &needed) {
             let player = recalling.get_or_insert_with(|| plain.clone());
-            recalls.add(dialect, n, &fault, &planner.keys, &mut watch);
+            let named = judged.and_then(|_| recalls.handle(&sent, fault.from.message));
+            let handle =
+                named.unwrap_or_else(|| planner.keys.payload(planner.keys.anonymous(), fault.recalled.as_bytes()));
+            recalls.add(dialect, n, &fault, handle, &mut watch);
             player.edit_and_send(segment.request(n, &recalls.inserted))?;
             bill.add_recall(request, player.last_sent(), RECALL_TOKENS);
             fault.request = request + 1;
@@ -236,10 +239,16 @@ pub(super) fn measure(
 // === impl Recalls ===
 
 impl Recalls {
+    /// The handle that a proxy names in place of a message of the transcript.
+    fn handle(&self, sent: &SentRequest, message: usize) -> Option<PayloadKey> {
+        let before = self.inserted.iter().filter(|insertion| insertion.at <= message).count();
+        let written = sent.message_bytes(message + before * Insertion::N_ELEMENTS)?;
+        handles_in(str::from_utf8(written).ok()?).next_back()
+    }
+
     /// Recalls a text after the first `n` messages of the transcript.
-    fn add(&mut self, dialect: &dyn Dialect, n: usize, fault: &Fault, keys: &Keys, watch: &mut Watch) {
+    fn add(&mut self, dialect: &dyn Dialect, n: usize, fault: &Fault, handle: PayloadKey, watch: &mut Watch) {
         let id = format!("recall_{}", self.inserted.len());
-        let handle = keys.payload(keys.anonymous(), fault.recalled.as_bytes());
         let arguments = format!(r#"{{"command":"curl -sS {RECALL_URL}{handle}"}}"#);
         let exchange = Exchange { id: &id, name: RECALL_TOOL, arguments: &arguments, result: &fault.recalled };
         let [call, result] = dialect.render_exchange(&exchange);
