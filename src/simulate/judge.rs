@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::conversation::{Conversation, Pairing, Role};
 use crate::dialect::{self, Dialect};
@@ -43,8 +43,8 @@ pub struct Sightings {
     pub bytes_rewritten: usize,
     /// The requests of the proxy's own.
     pub further: usize,
-    /// How long the proxy took, in microseconds, in order.
-    #[serde(skip)]
+    /// How long the proxy took, in microseconds, in order. In JSON, the median in milliseconds.
+    #[serde(rename = "median_ms", serialize_with = "median_only")]
     pub micros: Vec<u64>,
 }
 
@@ -96,9 +96,17 @@ impl Sightings {
 
     /// The median of how long the proxy took, in milliseconds.
     pub fn median_ms(&self) -> f64 {
-        let micros = self.micros.get(self.micros.len() / 2).copied().unwrap_or_default();
-        Duration::from_micros(micros).as_secs_f64() * 1000.0
+        median_ms(&self.micros)
     }
+}
+
+fn median_ms(micros: &[u64]) -> f64 {
+    let micros = micros.get(micros.len() / 2).copied().unwrap_or_default();
+    Duration::from_micros(micros).as_secs_f64() * 1000.0
+}
+
+fn median_only<S: Serializer>(micros: &[u64], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(median_ms(micros))
 }
 
 /// A body, read.

@@ -8,13 +8,14 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::support::{ClosedPort, Setup, Upstream, Wire, binary, post};
+use crate::judge::Sightings;
+use crate::support::binary;
 
 /// What the tests ask of the JSON.
 #[derive(Debug, Deserialize)]
-struct Simulation {
+pub(crate) struct Simulation {
     transcripts: Vec<Played>,
-    totals: Vec<Run>,
+    pub(crate) totals: Vec<Run>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -26,34 +27,21 @@ struct Played {
 }
 
 #[derive(Debug, Deserialize)]
-struct Run {
+pub(crate) struct Run {
     policy: String,
     window: Option<usize>,
-    figures: Figures,
-    regret: Regret,
-    sightings: Option<Sightings>,
-}
-
-/// What the judge sees of a proxy.
-#[derive(Debug, Default, Deserialize, PartialEq)]
-#[serde(default)]
-struct Sightings {
-    requests: usize,
-    lost: usize,
-    reason: Option<String>,
-    refused: usize,
-    words_changed: usize,
-    bytes_rewritten: usize,
-    further: usize,
+    pub(crate) figures: Figures,
+    pub(crate) regret: Regret,
+    pub(crate) sightings: Option<Sightings>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Regret {
-    answers: usize,
-    faults: usize,
-    hard: usize,
-    cost_unedited: u64,
-    cost_with_recalls: u64,
+pub(crate) struct Regret {
+    pub(crate) answers: usize,
+    pub(crate) faults: usize,
+    pub(crate) hard: usize,
+    pub(crate) cost_unedited: u64,
+    pub(crate) cost_with_recalls: u64,
     placebo: Option<usize>,
     #[serde(default)]
     list: Vec<Fault>,
@@ -84,20 +72,20 @@ struct Missed {
 }
 
 #[derive(Debug, Deserialize)]
-struct Figures {
-    requests: usize,
-    tokens_sent: usize,
-    largest_request: usize,
+pub(crate) struct Figures {
+    pub(crate) requests: usize,
+    pub(crate) tokens_sent: usize,
+    pub(crate) largest_request: usize,
     beyond_window: usize,
     window_unknown: usize,
-    tokens_cached: usize,
-    frontier_moves: usize,
-    results_cleared: usize,
+    pub(crate) tokens_cached: usize,
+    pub(crate) frontier_moves: usize,
+    pub(crate) results_cleared: usize,
     bytes_offloaded: usize,
 }
 
 /// A working directory with the sessions and two policies.
-fn place() -> TempDir {
+pub(crate) fn place() -> TempDir {
     let place = TempDir::new().unwrap();
     let sessions = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/transcripts");
     fs::create_dir(place.path().join("sessions")).unwrap();
@@ -121,7 +109,7 @@ fn simulate(place: &TempDir, args: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-fn json(place: &TempDir, args: &[&str]) -> Simulation {
+pub(crate) fn json(place: &TempDir, args: &[&str]) -> Simulation {
     let (code, out, err) = simulate(place, &[args, &["--json"]].concat());
     assert_eq!((code, err.as_str()), (0, ""));
     serde_json::from_str(&out).unwrap()
@@ -241,7 +229,7 @@ fn unreadable_transcripts_are_listed_with_the_reason() {
 }
 
 /// A session in which a file is read three times, and then an edit of the first one is made.
-fn write_session(place: &TempDir, name: &str, line: &str) {
+pub(crate) fn write_session(place: &TempDir, name: &str, line: &str) {
     let call = |id: &str, name: &str, arguments: &str| {
         let function = serde_json::json!({ "name": name, "arguments": arguments });
         serde_json::json!({ "role": "assistant", "content": null,
@@ -264,8 +252,8 @@ fn write_session(place: &TempDir, name: &str, line: &str) {
     fs::write(place.path().join(name), body.to_string()).unwrap();
 }
 
-const LINE: &str = "let <total> = items.sum_of_all();";
-const EAGER: &str =
+pub(crate) const LINE: &str = "let <total> = items.sum_of_all();";
+pub(crate) const EAGER: &str =
     "[clear_tool_results]\nwhen = 'any'\ntrigger = { tokens = 1 }\nkeep = { results = 0 }\nclear_at_least = 0\n";
 
 /// A place with one session and a policy that clears whatever the model has read.
@@ -479,83 +467,4 @@ fn recorded_usage_costs_what_a_study_says() {
     let paid = simulated_usage(&folder.join("develop.jsonl"), &["--policy", "none"]);
     let dollars = paid["totals"][0]["dollars"].as_f64().unwrap() / 1e9;
     assert!((dollars / (1482.24 + 120.14) - 1.0).abs() < 0.003, "{dollars}");
-}
-
-// === any proxy, by the same measure ===
-
-/// Plays the sessions under a policy and through a proxy at this address, which sends to `judge`.
-fn judged(place: &TempDir, judge: &str, at: &str) -> [Run; 2] {
-    let sessions = ["sessions", "session.json", "--judge-upstream", judge];
-    let policies = ["--policy", "present", "--policy", at];
-    let mut totals = json(place, &[sessions, policies].concat()).totals;
-    let proxy = totals.pop().unwrap();
-    [totals.pop().unwrap(), proxy]
-}
-
-fn place_with_policy() -> TempDir {
-    let place = place();
-    write_session(&place, "session.json", LINE);
-    let policy = format!(
-        "{EAGER}keep_reads = 0\n[tokens]\ncounter = \"estimate\"\nask_upstream = false\n[recall]\nvia = \"http\"\npublic_url = \"http://127.0.0.1:8787\"\n"
-    );
-    fs::write(place.path().join("proxy.toml"), policy).unwrap();
-    place
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn abridge_through_its_address_is_judged_as_its_policy_is_by_name() {
-    let place = place_with_policy();
-    let judge = ClosedPort::new();
-    let policy = fs::read_to_string(place.path().join("proxy.toml")).unwrap();
-    let abridge = Setup::to(judge.url()).with(policy).start().await;
-    let authority = judge.url().trim_start_matches("http://").trim_end_matches("/v1").to_owned();
-    drop(judge);
-    let [by_name, by_url] = judged(&place, &authority, &format!("http://{}/v1", abridge.address()));
-    assert_eq!(by_name.sightings, None);
-    let requests = by_url.figures.requests;
-    let sightings = by_url.sightings.unwrap();
-    assert!(sightings.requests >= requests, "{sightings:?}");
-    assert_eq!(sightings, Sightings { requests: sightings.requests, ..Sightings::default() });
-    let columns =
-        |run: &Figures| (run.requests, run.tokens_sent, run.largest_request, run.tokens_cached, run.frontier_moves);
-    assert_eq!(columns(&by_url.figures), columns(&by_name.figures));
-    let columns = |of: &Regret| (of.answers, of.faults, of.hard, of.cost_unedited, of.cost_with_recalls);
-    assert_eq!(columns(&by_url.regret), columns(&by_name.regret));
-    assert!(by_name.regret.faults > 0 && by_name.figures.results_cleared > 5, "{by_name:?}");
-}
-
-/// A proxy that counts: it refuses its second request, and says something else for the user in all others.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_proxy_loses_and_changes_is_seen() {
-    let place = place_with_policy();
-    let judge = ClosedPort::new();
-    let authority = judge.url().trim_start_matches("http://").trim_end_matches("/v1").to_owned();
-    drop(judge);
-    let mut proxy = Upstream::start().await;
-    let (at, to) = (proxy.origin(), authority.clone());
-    let serving = tokio::spawn(async move {
-        for n in 0.. {
-            let mut call = proxy.request().await;
-            let body = String::from_utf8(call.bytes().await.to_vec()).unwrap();
-            if n == 1 {
-                call.answer("503 Service Unavailable", &["connection: close"], "not now").await;
-                continue;
-            }
-            let mut on = Wire::connect(to.parse().unwrap()).await;
-            on.send(post("/v1/chat/completions", &[], body.replace("Do it.", "Do it well."))).await;
-            let _answered = on.next_head().await;
-            call.answer("200 OK", &["connection: close"], "{}").await;
-        }
-    });
-    let sessions = ["session.json", "--judge-upstream", &authority, "--policy", &at];
-    let total = json(&place, &sessions).totals.pop().unwrap();
-    let expected = Sightings {
-        requests: 6,
-        lost: 1,
-        reason: Some("503: not now".to_owned()),
-        words_changed: 5,
-        ..Sightings::default()
-    };
-    assert_eq!(total.sightings.unwrap(), expected);
-    serving.abort();
 }

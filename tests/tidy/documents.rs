@@ -40,7 +40,8 @@ fn documents() -> Vec<(String, String)> {
 /// A document without what `UPDATE_DOCS=1 cargo test --test tidy` and `benches/peers/run.py` write into it.
 fn written_by_hand(text: &str) -> String {
     let peers = ("<!-- peers: begin", "<!-- peers: end");
-    [(settings::BEGIN, settings::END), peers].into_iter().fold(text.to_owned(), |text, (begin, end)| {
+    let judge = ("<!-- judge: begin", "<!-- judge: end");
+    [(settings::BEGIN, settings::END), peers, judge].into_iter().fold(text.to_owned(), |text, (begin, end)| {
         let (before, rest) = text.split_once(begin).unwrap_or((&text, ""));
         [before, rest.split_once(end).map_or("", |(_, after)| after)].concat()
     })
