@@ -146,7 +146,8 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         DrainOutcome::Interrupted => tracing::warn!("stopped at once by a second signal"),
     }
     if let Some(savings) = proxy.savings() {
-        tracing::info!("since the start: {savings}");
+        let why = proxy.why_unedited().map(|why| format!(" ({why})")).unwrap_or_default();
+        tracing::info!("since the start: {savings}{why}");
     }
     Ok(drained)
 }

@@ -197,6 +197,8 @@ pub struct RunTotals {
     pub totals: Totals,
     /// What the edits have saved, in words, if that is known.
     pub savings: Option<String>,
+    /// Why no request was edited; none if one was.
+    pub why_unedited: Option<String>,
     /// The texts that were taken out and stored.
     pub stored: u64,
     /// The summaries that were made.

@@ -34,5 +34,5 @@ pub async fn serve_beside<T>(
     let stored = store.and_then(|store| Some(store.counts()?.written.load(Ordering::Relaxed))).unwrap_or_default();
     let savings = proxy.savings().filter(Savings::has_edits).as_ref().map(Savings::to_string);
     let (totals, summaries) = (proxy.history().totals(), proxy.summaries_made());
-    Ok((outcome, RunTotals { totals, savings, stored, summaries }))
+    Ok((outcome, RunTotals { totals, savings, why_unedited: proxy.why_unedited(), stored, summaries }))
 }

@@ -98,7 +98,7 @@ pub fn run(
     };
     if !args.quiet {
         // A failed write to standard error cannot be reported anywhere.
-        let _ = writeln!(io::stderr(), "abridge: {}", describe(totals, config.policy.edits.is_empty()));
+        let _ = writeln!(io::stderr(), "abridge: {}", describe(totals));
     }
     Ok(code.into())
 }
@@ -166,8 +166,8 @@ impl AgentCommand {
 // === the report ===
 
 /// Returns what was saved, in one line.
-fn describe(totals: RunTotals, is_off: bool) -> String {
-    let RunTotals { totals: Totals { requests, tokens, .. }, savings, stored, summaries } = totals;
+fn describe(totals: RunTotals) -> String {
+    let RunTotals { totals: Totals { requests, tokens, .. }, savings, why_unedited, stored, summaries } = totals;
     let RequestCounts { total, edited, would_be_edited, .. } = requests;
     let TokenTotals { before, after } = tokens;
     if total == 0 {
@@ -180,7 +180,7 @@ fn describe(totals: RunTotals, is_off: bool) -> String {
     let parts = [
         savings,
         count(total, "request", "requests"),
-        Some(match requests.why_unedited(is_off) {
+        Some(match why_unedited {
             Some(why) => format!("0 edited ({why})"),
             None => format!("{} edited", grouped(edited)),
         }),

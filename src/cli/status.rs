@@ -72,7 +72,7 @@ impl Status {
             row("saved", savings.clone());
         }
         row("edits", if self.dry_run { format!("{edits} (dry run: reported only)") } else { edits });
-        row("requests", self.totals.requests.to_text(self.dry_run, self.edits.is_empty()));
+        row("requests", self.totals.requests.to_text(self.dry_run, self.why_unedited.as_deref()));
         row("tokens", self.tokens_text());
         row("offloaded", format!("{} in all requests", format_bytes(self.totals.offloaded_bytes)));
         row("billed", self.billed_text());
@@ -160,9 +160,9 @@ impl TokenFactor {
 }
 
 impl RequestCounts {
-    fn to_text(self, dry_run: bool, is_off: bool) -> String {
+    fn to_text(self, dry_run: bool, why_unedited: Option<&str>) -> String {
         let Self { total, edited, unedited, would_be_edited, not_understood, passed, failed, shed, refused, .. } = self;
-        let why = self.why_unedited(is_off).filter(|_| !dry_run).map(|why| format!(" ({why})"));
+        let why = why_unedited.map(|why| format!(" ({why})"));
         let edited = format!("{} edited{}", grouped(edited), why.unwrap_or_default());
         let mut parts = vec![edited, format!("{} unedited", grouped(unedited))];
         for (n, what) in [

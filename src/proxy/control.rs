@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LiveConfig, Proxy};
+use super::{Destination, LiveConfig, Proxy};
 use crate::history::History;
 use crate::ledger::Savings;
 
@@ -35,6 +35,14 @@ impl Proxy {
     /// What the edits have saved since the start; `None` if no answer has reported its tokens.
     pub fn savings(&self) -> Option<Savings> {
         Savings::of(&self.accounting.ledger.since_start())
+    }
+
+    /// Why no request was edited, in words; none if one was, or if edits are only reported.
+    pub fn why_unedited(&self) -> Option<String> {
+        let live = self.live();
+        let is_off = |destination: &Destination| destination.usual.rules.planner.settings.policy.edits.is_empty();
+        let are_off = live.destinations.iter().all(is_off);
+        self.accounting.history.totals().requests.why_unedited(are_off).filter(|_| !live.dry_run)
     }
 
     /// How many summaries were made.

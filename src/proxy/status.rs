@@ -63,6 +63,7 @@ pub(crate) struct Status {
     pub(crate) totals: Totals,
     /// What the edits have saved since the start, in words, if that is known.
     pub(crate) savings: Option<String>,
+    pub(crate) why_unedited: Option<String>,
     pub(crate) fail_open: BTreeMap<String, u64>,
     summaries: SummaryCounts,
     rescues: BTreeMap<String, u64>,
@@ -200,6 +201,7 @@ impl Proxy {
             inspect_keep: live.inspect.keep,
             totals: self.accounting.history.totals(),
             savings: self.savings().map(|savings| savings.to_string()),
+            why_unedited: self.why_unedited(),
             fail_open: by_name(self.fail_open.0.counts()),
             summaries: self.engine.summary_counts(),
             rescues: self.rescue_counters.counts().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).collect(),

@@ -238,7 +238,7 @@ function tiles(now) {
   const lost = [["edits", "edits"], ["expired", "pauses"], ["client", "the client"], ["upstream", "the upstream"]]
     .map(([key, what]) => [caches.reduce((sum, { lost: of }) => sum + (of?.[key] ?? 0), 0), what]).filter(([n]) => n > 0);
   return [
-    tile("Requests", whole(of.total), list(seen), list(failed), now.savings),
+    tile("Requests", whole(of.total), list(seen), list(failed), now.savings, now.why_unedited),
     tokens.before > 0
       ? tile("Tokens, where counted", [short(tokens.before), " → ", short(tokens.after)], change(tokens.before, tokens.after), list(others))
       : tile("Tokens", "–", "counted when a conversation is long", list(others)),
