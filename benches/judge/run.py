@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Proxies that shorten conversations, by the measure of `abridge simulate`: what of recorded sessions arrives behind each.
 
-    benches/judge/run.py --abridge PROGRAM [--limit N] [--only NAME,...] [--out FILE.md] SESSIONS
+    benches/judge/run.py --abridge PROGRAM [--limit N] [--only NAME,...] [--out FILE.md] SESSIONS...
 
 Installs the peers of benches/peers/ into a scratch folder (once; needs PyPI), starts each at its defaults, and prints a row for
 each. With --out, the rows go into FILE between the two lines that mark their place.
@@ -28,19 +28,24 @@ JUDGE = 8786
 BEGIN, END = "<!-- judge: begin (written by benches/judge/run.py) -->", "<!-- judge: end -->"
 
 
-class HeadroomAggressive(peers.Headroom):
-    """With what its help calls for the most savings."""
+class Headroom(peers.Headroom):
+    """At its defaults, which is to keep prefixes."""
+
+    flags = ("--anthropic-api-url", f"http://127.0.0.1:{JUDGE}")
+
+
+class HeadroomToken(Headroom):
+    """With the mode that its help has for the most savings."""
 
     name = "headroom, `--mode token`"
-    flags = ("--mode", "token")
+    flags = (*Headroom.flags, "--mode", "token")
 
 
 KINDS = {
-    "headroom": peers.Headroom,
-    "headroom-token": HeadroomAggressive,
+    "headroom": Headroom,
+    "headroom-token": HeadroomToken,
     "awecompress": peers.Awecompress,
     "context-guardian": peers.ContextGuardian,
-    "litellm": peers.LiteLlm,
 }
 
 
@@ -87,23 +92,26 @@ def main():
     ready.shutdown()
     ready.server_close()
     policies = ["none", "present", *(f"http://127.0.0.1:{running.port}/v1" for _, running in started.values())]
-    command = [options.abridge, "simulate", options.sessions, "--json", "--judge-upstream", f"127.0.0.1:{JUDGE}"]
+    command = [options.abridge, "simulate", "--json", "--judge-upstream", f"127.0.0.1:{JUDGE}"]
     command += [word for policy in policies for word in ("--policy", policy)]
     command += ["--limit", str(options.limit)] if options.limit else []
-    began = time.monotonic()
-    result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=options.scratch).stdout)
-    memory = {f"127.0.0.1:{running.port}/v1": running.memory() for _, running in started.values()}
     named = {f"127.0.0.1:{running.port}/v1": f"{peer.name} {peer.version()}" for peer, running in started.values()}
-    text = table(result, named, memory, time.monotonic() - began)
+    text = ""
+    for sessions in options.sessions:
+        print(f"judge: {sessions}", file=sys.stderr, flush=True)
+        began = time.monotonic()
+        ended = subprocess.run([*command, sessions], stdout=subprocess.PIPE, text=True, check=True, cwd=options.scratch)
+        memory = {f"127.0.0.1:{running.port}/v1": running.memory() for _, running in started.values()}
+        text += table(sessions.name, json.loads(ended.stdout), named, memory, time.monotonic() - began) + "\n"
     text += "".join(f"\nNot run: {reason}.\n" for reason in missing)
     write(options.out, text) if options.out else print(text)
 
 
-def table(result, named, memory, seconds):
+def table(name_of_all, result, named, memory, seconds):
     none = result["totals"][0]
     version = {"none": "none", "present": "abridge, its defaults"}
     count = none["figures"]["requests"]
-    rows = [f"{len(result['transcripts'])} sessions, {count:,} requests, {seconds / 60:.0f} minutes, on {platform.machine()}, "
+    rows = [f"**{name_of_all}**: {len(result['transcripts'])} sessions, {count:,} requests, {seconds / 60:.0f} minutes, on {platform.machine()}, "
             f"{time.strftime('%Y-%m-%d')}.\n",
             "| | tokens | cost | with recalls | cached | broken beginnings | faults | hard | lost | refused | words changed "
             "| bytes rewritten | further | median | memory |",
@@ -140,7 +148,7 @@ def write(path, text):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sessions", type=lambda text: Path(text).resolve(), help="a file or a folder, as `abridge simulate` takes them")
+    parser.add_argument("sessions", nargs="+", type=lambda text: Path(text).resolve(), help="a file or a folder, as `abridge simulate` takes them")
     parser.add_argument("--abridge", type=lambda text: Path(text).resolve(), required=True)
     parser.add_argument("--limit", type=int, help="only the longest sessions")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])

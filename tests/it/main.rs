@@ -24,6 +24,7 @@ mod config; // settings, and the commands that need no upstream
 mod damage; // a store that is damaged, in use, or cannot be made
 mod demo; // `abridge demo`
 mod dialects; // what holds in every dialect
+mod docs; // the commands in the documents
 mod doctor; // `abridge doctor`: checks, faults and fixes
 mod edits; // what an edited exchange looks like on both sides
 mod events; // GET /abridge/events, and who may read them
