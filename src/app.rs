@@ -23,6 +23,7 @@ use crate::platform::SignalAction;
 use crate::platform::process::ProxySignals;
 use crate::proxy::compress::CompressRules;
 use crate::proxy::experiment::Experiment;
+use crate::proxy::keep_alive::KeepAlive;
 use crate::proxy::second_try::{Arm, RescuePolicy};
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};
 use crate::server::DrainOutcome;
@@ -254,6 +255,7 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
             experiment: experiment(config, environment, &rules)?,
             compress: config.compress.enabled.then(|| CompressRules::new(&rules, config.recall.auth)),
             usual: arm(config, rules),
+            keep_alive: KeepAlive::new(config.keep_alive),
             windows: WindowDiscovery::new(&config.tokens),
             lacks_compaction: AtomicBool::new(false),
         })

@@ -31,7 +31,7 @@ use crate::handler;
 use crate::payload::Keys;
 use crate::planner::{Offload, Planner};
 use crate::platform::files::{HOME, NO_STATE_FOLDER};
-use crate::proxy::{HandleAccess, compress, experiment, fair_shares, responses, second_try};
+use crate::proxy::{HandleAccess, compress, experiment, fair_shares, keep_alive, responses, second_try};
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
 use crate::tokens::{Meter, models, prices};
@@ -166,6 +166,8 @@ pub struct Config {
     pub second_try: second_try::Settings,
     /// `/v1/compress` and `/v1/retrieve` for gateways that call a compressor, such as `LiteLLM` and Kong.
     pub compress: compress::Settings,
+    /// Calls of abridge's own that keep a prompt cache while a tool of the client's runs.
+    pub keep_alive: keep_alive::Settings,
     /// What concerns OpenAI Responses alone.
     pub responses: responses::Settings,
     /// How tokens are counted, and where the context windows of models come from.

@@ -71,6 +71,7 @@ mod types;
 /// | `drop_reasoning` | none | none | `thinking.block_binding` |
 /// | `compaction_…` | none | none | `compaction` |
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is |
+/// | `keep_alive_request` | none | none | `max_tokens` |
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` |
 /// | `recall_tool`, `joiner` | `tools`, `tool_calls` | `function_call` | `tool_use` |
 /// | `error_body` | `{"error": {…}}` | the same | `{"type": "error", …}` |
@@ -280,6 +281,12 @@ pub trait Dialect: Debug + Send + Sync {
 
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
+
+    /// The same request with one token of answer and no stream, which keeps its prompt in the cache. None if that cannot be
+    /// asked for.
+    fn keep_alive_request(&self, _body: &[u8]) -> Option<Bytes> {
+        None
+    }
 
     // === counting tokens: the rules alone, neither remembered nor bounded ===
 

@@ -70,7 +70,7 @@ pub struct Account {
     pub model: String,
     /// The policy of the settings; `default` for the settings themselves.
     pub policy: String,
-    /// The program that has sent the requests, as the beginning of its `user-agent` says; `abridge` for summaries.
+    /// The program that has sent the requests, as the beginning of its `user-agent` says; `abridge` for calls of its own.
     pub client: String,
     /// The name of the client in the settings, if it has one.
     pub caller: String,
@@ -105,6 +105,8 @@ pub struct Figures {
     pub asked_again: u64,
     /// Calls for summaries, which are not among the requests.
     pub summaries: u64,
+    /// Calls that keep prompt caches, which are not among the requests.
+    pub keep_alives: u64,
 }
 
 /// How many rows there are at most; further accounts are counted for the model `other` of the client `other`.
@@ -128,13 +130,13 @@ impl Ledger {
         self.add_on(today(), account, figures, assignment);
     }
 
-    /// Adds a call for a summary, which no request would have needed without edits.
-    pub fn add_summary(
+    /// Adds a call of abridge's own, which no client has asked for; `calls` says of which kind.
+    pub fn add_own(
         &self,
         rates: &KnownRates,
-        policy: &str,
-        [upstream, model]: [&str; 2],
+        [policy, upstream, model]: [&str; 3],
         billed: Option<Usage>,
+        calls: Figures,
         assignment: Option<&Assignment>,
     ) {
         let rates = rates.of_model(model);
@@ -147,13 +149,12 @@ impl Ledger {
         };
         let (unreported, billed) = (u64::from(billed.is_none()), billed.unwrap_or_default());
         let figures = Figures {
-            summaries: 1,
             unreported,
             unpriced: u64::from(rates.is_none()),
             billed,
             edited_input: billed.input,
             edited_cost: rates.map_or(Nanodollars::default(), |rates| rates.cost(&billed)),
-            ..Figures::default()
+            ..calls
         };
         self.add(account, &figures, assignment);
     }
@@ -334,6 +335,7 @@ impl Figures {
             (&mut self.unedited_cost.0, other.unedited_cost.0),
             (&mut self.asked_again, other.asked_again),
             (&mut self.summaries, other.summaries),
+            (&mut self.keep_alives, other.keep_alives),
         ] {
             *sum = sum.saturating_add(n);
         }

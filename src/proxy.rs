@@ -45,6 +45,7 @@ pub mod fair_shares;
 mod headers;
 mod in_band;
 mod inspection;
+pub mod keep_alive;
 mod live;
 mod manual_summary;
 mod notices;
@@ -78,6 +79,7 @@ use fail_open::FailOpenCounters;
 use fair_shares::FairShares;
 use headers::ControlHeader;
 use inspection::Inspector;
+use keep_alive::{KeepAlives, OpenConnection};
 pub use live::LiveConfig;
 use manual_summary::ManualSummary;
 use notices::Notices;
@@ -122,6 +124,7 @@ pub struct Proxy {
     callers_seen: CallersSeen,
     shares: FairShares,
     wrong_tokens: WrongTokens,
+    keep_alives: KeepAlives,
 }
 
 /// Services that run beside the requests.
@@ -219,6 +222,7 @@ impl Proxy {
             callers_seen: CallersSeen::default(),
             shares,
             wrong_tokens: WrongTokens::default(),
+            keep_alives: KeepAlives::default(),
         }
     }
 
@@ -281,7 +285,7 @@ impl Proxy {
             Route::Gateway(path) => Box::pin(self.serve_gateway(path, request)).await,
             Route::Rewrite => Box::pin(self.rewrite(request)).await,
             Route::Summarize(manual) => Box::pin(self.summarize(manual, request)).await,
-            Route::Edit(dialect) => self.edit(dialect, request).await,
+            Route::Edit(dialect) => self.edit(dialect, request, connection.id).await,
             Route::Count(dialect) => Box::pin(self.count(dialect, request)).await,
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request)).await,
             Route::Pass => match self.sockets.check(&self.live.load(), &request) {
@@ -306,6 +310,7 @@ impl Proxy {
         &self,
         dialect: &'static dyn Dialect,
         request: Request<ClientBody>,
+        connection: u64,
     ) -> Result<Response<ResponseBody>, ProxyError> {
         let live = self.live.load_full();
         let mut read = self.receive(&live, dialect, request).await?;
@@ -314,7 +319,7 @@ impl Proxy {
         if let Some(made) = self.compacted_turn(read.destination, dialect, turn.as_deref(), read.id).await {
             return made;
         }
-        let EditedRequest { edited, text, readable, place, cache, arm, is_rescued, assignment, treatment, rules } =
+        let EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, treatment, rules } =
             self.edited(&mut read, Purpose::Turn).await;
         let ReadRequest { id, mut parts, bytes, caller, destination, target, dry_run, permit, timer, .. } = read;
 
@@ -328,11 +333,14 @@ impl Proxy {
             recording_input::sent(&parts, text.clone(), &edited, treatment.form(), planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
+        let sent = || if edited.changed() { edited.body.clone() } else { vec![text.clone()] };
+        let of = (name.filter(|_| !dry_run), connection);
+        exchange.cached_prompt = self.cached_prompt(of, dialect, destination, (&parts, &target), sent);
         exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
         let retry = (is_rescued && self.limits.budget.is_half_free())
             .then(|| RetryContext::new(dialect, &parts, bytes.clone(), text, &edited));
-        let body = request_body(&mut parts.headers, bytes, &edited, dry_run);
         let upstream = &destination.upstream;
+        let body = request_body(&mut parts.headers, bytes, &edited, dry_run);
         if !dry_run {
             let way = (dialect, planner, place);
             exchange.recalls = self.recalls_in_band(way, upstream, &mut parts, &edited);

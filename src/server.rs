@@ -261,7 +261,7 @@ impl Server {
     /// Serves a connection in a task.
     fn spawn_connection(self: &Arc<Self>, socket: Socket, listener_role: ListenerRole, permit: OwnedSemaphorePermit) {
         let connection = Connection {
-            info: ConnectionInfo { peer: socket.peer(), listener_role, certificate: None },
+            info: ConnectionInfo { peer: socket.peer(), listener_role, certificate: None, id: 0 },
             server: Arc::clone(self),
             _permit: permit,
         };
@@ -316,7 +316,9 @@ impl Connection {
     /// that tell the version are read before.
     async fn serve_http1<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
         let (io, requests) = self.limited(io);
-        let (proxy, info, pace) = (Arc::clone(&self.server.proxy), self.info, self.server.pace);
+        let (proxy, pace) = (Arc::clone(&self.server.proxy), self.server.pace);
+        let open = proxy.connected();
+        let info = ConnectionInfo { id: open.id, ..self.info };
         let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info, requests.start(), pace));
         let serving = pin!(self.server.http1.serve_connection(io, service).with_upgrades());
         log_end(until_stopped(serving, http1::UpgradeableConnection::graceful_shutdown, &self.server.stop).await);
@@ -327,7 +329,9 @@ impl Connection {
     /// hyper's own timeout for a head starts only when the first bytes show the HTTP version, and HTTP/2 has none.
     async fn serve<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
         let (io, requests) = self.limited(io);
-        let (proxy, info, within) = (Arc::clone(&self.server.proxy), self.info, self.server.header_timeout);
+        let (proxy, within) = (Arc::clone(&self.server.proxy), self.server.header_timeout);
+        let open = proxy.connected();
+        let info = ConnectionInfo { id: open.id, ..self.info };
         let for_service = Arc::clone(&requests);
         let pace = self.server.pace;
         let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info, for_service.start(), pace));

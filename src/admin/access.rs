@@ -67,6 +67,8 @@ pub struct ConnectionInfo {
     pub listener_role: ListenerRole,
     /// The hash of the certificate that the client has shown and the listener has verified.
     pub certificate: Option<Sha256>,
+    /// A number that no other connection of this process has.
+    pub id: u64,
 }
 
 /// Whom a path serves.

@@ -165,7 +165,7 @@ fn table(days: &[Day], lines: &[Line], n_days: u32) -> String {
 }
 
 fn csv(lines: &[Line]) -> String {
-    let mut text = "name,dry_run,requests,edited,unreported,unpriced,input_tokens,cached_tokens,written_tokens,output_tokens,edited_input_tokens,unedited_input_tokens,edited_cost_dollars,unedited_cost_dollars,asked_again,summaries\n".to_owned();
+    let mut text = "name,dry_run,requests,edited,unreported,unpriced,input_tokens,cached_tokens,written_tokens,output_tokens,edited_input_tokens,unedited_input_tokens,edited_cost_dollars,unedited_cost_dollars,asked_again,summaries,keep_alives\n".to_owned();
     for Line { name, dry_run, figures } in lines {
         let Figures {
             requests,
@@ -179,13 +179,14 @@ fn csv(lines: &[Line]) -> String {
             unedited_cost,
             asked_again,
             summaries,
+            keep_alives,
         } = figures;
         let name = name.replace('"', "\"\"");
         let (input, cached, written, output) = (billed.input, billed.cached, billed.written, billed.output);
         let [edited_cost, unedited_cost] = [edited_cost, unedited_cost].map(|cost| cost.dollars());
         let _written = writeln!(
             text,
-            "\"{name}\",{dry_run},{requests},{edited},{unreported},{unpriced},{input},{cached},{written},{output},{edited_input},{unedited_input},{edited_cost:.6},{unedited_cost:.6},{asked_again},{summaries}"
+            "\"{name}\",{dry_run},{requests},{edited},{unreported},{unpriced},{input},{cached},{written},{output},{edited_input},{unedited_input},{edited_cost:.6},{unedited_cost:.6},{asked_again},{summaries},{keep_alives}"
         );
     }
     text

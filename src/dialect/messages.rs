@@ -233,6 +233,10 @@ impl Dialect for Messages {
         summary::request(source, prompt)
     }
 
+    fn keep_alive_request(&self, body: &[u8]) -> Option<Bytes> {
+        summary::with_one_token(body)
+    }
+
     fn reports(&self, data: &[u8]) -> bool {
         answer::reports(data)
     }

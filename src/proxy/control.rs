@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Destination, LiveConfig, Proxy};
+use super::{Destination, LiveConfig, OpenConnection, Proxy};
 use crate::history::History;
 use crate::ledger::Savings;
 
@@ -43,6 +43,11 @@ impl Proxy {
         let is_off = |destination: &Destination| destination.usual.rules.planner.settings.policy.edits.is_empty();
         let are_off = live.destinations.iter().all(is_off);
         self.accounting.history.totals().requests.why_unedited(are_off).filter(|_| !live.dry_run)
+    }
+
+    /// Notes that a client's connection is open until what is returned is dropped.
+    pub(crate) fn connected(&self) -> OpenConnection {
+        self.keep_alives.open()
     }
 
     /// How many summaries were made.

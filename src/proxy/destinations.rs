@@ -1,5 +1,6 @@
 //! Where requests go: the upstreams of the settings, each with the edits of its requests and what is known of its models.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use http::HeaderMap;
@@ -7,6 +8,7 @@ use http::HeaderMap;
 use super::WindowDiscovery;
 use super::compress::CompressRules;
 use super::experiment::Experiment;
+use super::keep_alive::KeepAlive;
 use super::second_try::Arm;
 use crate::dialect::Dialect;
 use crate::string_index::IndexedBody;
@@ -26,6 +28,8 @@ pub struct Destination {
     pub usual: Arm,
     /// Another policy for some conversations, if one is tried.
     pub experiment: Option<Experiment>,
+    /// What keeps prompt caches while tools run; `None` if `[keep_alive]` is off.
+    pub keep_alive: Option<Arc<KeepAlive>>,
     /// Fetches the context windows of the upstream's models.
     pub windows: WindowDiscovery,
     /// How messages of gateways are edited; `None` if `[compress]` is off.

@@ -17,6 +17,7 @@ use super::fair_shares::Permit;
 use super::headers;
 use super::in_band::InBandRecalls;
 use super::inspection::PendingInspection;
+use super::keep_alive::CachedPrompt;
 use super::prefix_tracker::CacheScope;
 use super::tunnel::Tunnel;
 use crate::body::Lease;
@@ -69,6 +70,8 @@ pub struct Exchange {
     pub(super) rescue: Option<RescueKind>,
     /// What answers the model's recalls, if the request offers the tool for them.
     pub(super) recalls: Option<Box<InBandRecalls>>,
+    /// The prompt whose cache is kept when the answer has ended, if it may be.
+    pub(super) cached_prompt: Option<Box<CachedPrompt>>,
     /// The messages to keep for inspection, if any.
     pub(super) pending_inspection: Option<Box<PendingInspection>>,
     id: RequestId,
@@ -150,6 +153,7 @@ impl Exchange {
             tunnel: None,
             rescue: None,
             recalls: None,
+            cached_prompt: None,
             pending_inspection: None,
             billing: None,
             id,
@@ -352,6 +356,13 @@ impl Exchange {
         self.publish_end(end, tap_report.clone());
         self.finish_recording(end);
         self.log(&tap_report, end);
+        // A second try has sent another request, and rounds of abridge's own more than this one.
+        let is_sent = end == AnswerEnd::Complete && self.rescue.is_none() && !tap_report.is_joined;
+        if let Some(prompt) = self.cached_prompt.take().filter(|_| is_sent)
+            && let Some(account) = self.calls_account()
+        {
+            prompt.keep(&tap_report, &self.tasks, account);
+        }
         self.account(&tap_report, end);
     }
 

@@ -48,7 +48,7 @@ pub struct Experiment {
 }
 
 /// The scope of the names of conversations, which separates them from the keys of summaries.
-const SCOPE: &[u8] = b"experiment";
+const SCOPE: &[u8] = b"conversation";
 
 impl Destination {
     /// The usual arm, and the one that an experiment tries.
@@ -65,7 +65,7 @@ impl Destination {
 
 impl Experiment {
     /// The arm of a conversation with this name.
-    fn assign(&self, name: [u8; 16]) -> Assignment {
+    pub(super) fn assign(&self, name: [u8; 16]) -> Assignment {
         let number = u128::from_be_bytes(name);
         #[expect(clippy::cast_possible_truncation, reason = "two parts of a hash")]
         let (drawn, conversation) = ((number >> 96) as u32, number as u64);
@@ -75,16 +75,17 @@ impl Experiment {
 }
 
 impl Proxy {
-    /// Which arm the conversation is in, by the messages up to the first one of the user and without instructions, which may have
-    /// the time; `None` without an experiment, or if the request does not show them.
-    pub(super) async fn assignment(
+    /// The name of the conversation, by the first message of the user and not by instructions, which may have the time; `None` if
+    /// nothing asks for it, or the request does not show its beginning.
+    pub(super) async fn conversation_name(
         &self,
         destination: &Destination,
         dialect: &'static dyn Dialect,
         headers: &HeaderMap,
         text: Option<&IndexedBody>,
-    ) -> Option<Assignment> {
-        let (experiment, text) = (destination.experiment.as_ref()?, text?.clone());
+    ) -> Option<[u8; 16]> {
+        let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
+        let text = text.filter(|_| is_asked_for)?.clone();
         let (n_bytes, mut chain) = (text.len(), self.engine.chain(self.caller(headers), SCOPE));
         let mut name = move || {
             let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
@@ -97,7 +98,6 @@ impl Proxy {
             let fingerprint = conversation.element_fingerprint(message, &text);
             Some(*chain.push(fingerprint, || dialect.canonical(message.span.of(&text))).as_bytes())
         };
-        let name = if n_bytes < BLOCKING_FROM { name() } else { run_blocking(name).await.ok().flatten() };
-        name.map(|name| experiment.assign(name))
+        if n_bytes < BLOCKING_FROM { name() } else { run_blocking(name).await.ok().flatten() }
     }
 }

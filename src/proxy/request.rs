@@ -51,6 +51,8 @@ pub(super) struct EditedRequest<'l> {
     /// The place that recalls of the answer are kept under.
     pub(super) place: Option<RequestPlace>,
     pub(super) cache: CacheScope,
+    /// The name of the conversation, where it is asked for.
+    pub(super) name: Option<[u8; 16]>,
     /// How it was edited, and whether a refusal is answered.
     pub(super) arm: &'l Arm,
     pub(super) is_rescued: bool,
@@ -102,7 +104,9 @@ impl Proxy {
         let text = decoded.as_deref().unwrap_or(&read.bytes).clone();
         let readable = decoded.is_some();
         let cache = self.accounting.prefixes.cache_scope(&read.target, caller);
-        let assignment = self.assignment(destination, dialect, &read.parts.headers, decoded.as_ref()).await;
+        let name = self.conversation_name(destination, dialect, &read.parts.headers, decoded.as_ref()).await;
+        let assignment = destination.experiment.as_ref().and_then(|experiment| Some(experiment.assign(name?)));
+        let was_kept = purpose == Purpose::Turn && name.is_some_and(|name| self.keep_alives.end(&name));
         let arm = destination.arm(assignment.as_ref());
         let rescue = arm.rescue.as_ref().filter(|_| !dry_run && readable);
         let treatment = self.treatment(rescue, dialect, &read.parts.headers, &text).await;
@@ -118,7 +122,7 @@ impl Proxy {
                     ..self.origin(&destination.upstream, dialect, &read.parts, &read.target, id, caller)
                 };
                 let upstream = destination.upstream.name().as_str();
-                let has_expired = |plan: &Plan| self.accounting.has_expired(cache, upstream, plan);
+                let has_expired = |plan: &Plan| !was_kept && self.accounting.has_expired(cache, upstream, plan);
                 let mut asked = EditOptions::new(caller, upstream, SummaryTiming::Triggered);
                 if dry_run || purpose == Purpose::Count {
                     asked.mode = EditMode::DryRun;
@@ -134,7 +138,7 @@ impl Proxy {
             _ => EditedBody::untouched(read.bytes.clone()),
         };
         let is_rescued = rescue.is_some();
-        EditedRequest { edited, text, readable, place, cache, arm, is_rescued, assignment, treatment, rules }
+        EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, treatment, rules }
     }
 
     /// The exchange of a request that is sent upstream.

@@ -82,6 +82,7 @@ impl Proxy {
             .counts()
             .map(|(rescue, outcome, n)| (vec![("rescue", rescue.to_owned()), ("outcome", outcome.to_owned())], n));
         exposition.counters("abridge_rescues", rescues);
+        exposition.counters("abridge_keep_alives", labelled("outcome", self.keep_alives.counts()));
         exposition.counters("abridge_recalls", labelled("outcome", self.recalls.counts()));
     }
 

@@ -43,6 +43,7 @@ mod in_band; // calls of the tool that abridge adds
 mod injection; // texts that imitate those of abridge
 mod inspect; // `abridge status`, `diff` and `show`, and what is kept for them
 mod judge; // any proxy as a policy of `abridge simulate`
+mod keep_alive; // calls that keep a prompt cache
 mod known_clients; // [clients]: tokens, certificates, names
 mod late_results; // tool results that arrive after later messages
 mod ledger; // what answers cost, and would have cost

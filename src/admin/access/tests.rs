@@ -13,7 +13,7 @@ fn request(path: &str, fields: &[(&'static str, &'static str)]) -> Request<()> {
 }
 
 fn connection(listener_role: ListenerRole) -> ConnectionInfo {
-    ConnectionInfo { peer: None, listener_role, certificate: None }
+    ConnectionInfo { peer: None, listener_role, certificate: None, id: 0 }
 }
 
 fn checked(

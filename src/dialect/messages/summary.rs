@@ -43,6 +43,19 @@ pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Byte
     }
 }
 
+/// The client's request with one token of answer and without a stream. None with a budget for thinking, which the answer must
+/// have room for.
+pub(super) fn with_one_token(body: &[u8]) -> Option<Bytes> {
+    let fields = fields(body)?;
+    let has_budget = fields.get("thinking").is_some_and(|thinking| thinking.contains("\"budget_tokens\""));
+    fields.get("max_tokens").filter(|_| !has_budget)?;
+    let mut request = ObjectWriter::default();
+    for (key, value) in fields.iter().filter(|(key, _)| *key != "stream") {
+        request.json(key, if key == "max_tokens" { "1" } else { value });
+    }
+    Some(request.end())
+}
+
 /// The client's request with the messages of `source`, then the instruction.
 fn cached(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
     let &Prompt { instruction, max_tokens, model, .. } = prompt;

@@ -18,6 +18,7 @@ use crate::engine::EngineConfig;
 use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
 use crate::events::{EventKind, Phase};
+use crate::ledger::Figures;
 use crate::plan::SummaryJob;
 use crate::summary::{Prompt, Summary, SummaryInput};
 use crate::tasks::run_blocking;
@@ -228,9 +229,9 @@ impl SummaryTask<'_> {
 
     fn bill(&mut self, candidate: &Candidate<'_>, answer: &Answer) {
         let model = candidate.model.or(self.job.model.as_deref()).unwrap_or_default();
-        let of = [self.origin.upstream.name().as_str(), model];
-        let (config, assignment) = (&self.config, self.origin.assignment.as_ref());
-        self.shared.ledger.add_summary(&config.planner.rates, &config.policy, of, answer.usage, assignment);
+        let of = [&*self.config.policy, self.origin.upstream.name().as_str(), model];
+        let (rates, calls) = (&self.config.planner.rates, Figures { summaries: 1, ..Figures::default() });
+        self.shared.ledger.add_own(rates, of, answer.usage, calls, self.origin.assignment.as_ref());
         if let Some(usage) = answer.usage {
             self.shared.add(usage);
             *self.usage.get_or_insert_default() += usage;

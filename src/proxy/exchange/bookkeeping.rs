@@ -11,6 +11,7 @@ use crate::history::share_of;
 use crate::ledger::{Account, Assignment, Counterfactual, Figures, client_of};
 use crate::plan::Report;
 use crate::proxy::cache_ledger::EarlierRequest;
+use crate::proxy::keep_alive::CallsAccount;
 use crate::relay::tap::TapReport;
 use crate::tokens::Usage;
 
@@ -34,6 +35,14 @@ impl BillingContext {
 }
 
 impl Exchange {
+    /// Where calls of abridge's own are entered that this request causes.
+    pub(super) fn calls_account(&self) -> Option<CallsAccount> {
+        let BillingContext { rules, assignment, .. } = self.billing.as_ref()?;
+        let model = self.edit.as_ref().and_then(|edit| edit.report.as_ref()?.model.clone()).unwrap_or_default();
+        let (ledger, rules) = (self.accounting.as_ref()?.ledger.clone(), Arc::clone(rules));
+        Some(CallsAccount { ledger, rules, model, assignment: assignment.clone() })
+    }
+
     /// Enters the answer into the ledger. `earlier` is what is known of the request that this one continues.
     pub(super) fn enter_into_ledger(
         &self,

@@ -1,0 +1,321 @@
+//! `[keep_alive]`: while a tool of the client's runs, the upstream's prompt cache is kept by requests of abridge's own.
+//!
+//! The request before is sent again, with one token of answer, shortly before its cache expires. It has the key of the client,
+//! whose connection must be open. The next request of the conversation ends it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::send::send_request;
+use super::{Destination, Proxy, headers};
+use crate::body::RequestBody;
+use crate::dialect::{Answer, Dialect, Stop};
+use crate::engine::EngineConfig;
+use crate::ledger::{Assignment, Figures, Ledger};
+use crate::relay::tap::TapReport;
+use crate::tasks::Tasks;
+use crate::tokens::Usage;
+use crate::units::Period;
+use crate::upstream::Upstream;
+
+/// Settings of `[keep_alive]`.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Keeps the prompt cache of a request in Anthropic Messages whose answer calls tools, while these run: calls of abridge's
+    /// own, with the client's key, which are billed. At most four, or two where the cache lives for an hour.
+    pub enabled: bool,
+    /// The pause before each call. Where the client has asked for a cache of an hour, it is 58 minutes.
+    pub after: Period,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { enabled: false, after: Period(Duration::from_secs(280)) }
+    }
+}
+
+/// The pause before each call where a cache lives for an hour.
+const AFTER_OF_HOUR: Duration = Duration::from_mins(58);
+
+/// How many calls there are at most, where a cache lives for five minutes and for an hour.
+const MOST: u32 = 4;
+const MOST_OF_HOUR: u32 = 2;
+
+/// How long a cache lives at least after a call.
+const LIFETIME: Duration = Duration::from_mins(5);
+const LIFETIME_OF_HOUR: Duration = Duration::from_hours(1);
+
+/// Shorter prompts are not kept, in tokens.
+const SHORTEST: u64 = 20_000;
+
+/// How many conversations are kept at a time; further ones are not.
+const MAX_KEPT: usize = 256;
+
+/// The longest answer that is read, in bytes, and how long it may take.
+const MAX_ANSWER: usize = 64 << 10;
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// What is kept for an upstream.
+#[derive(Debug)]
+pub struct KeepAlive {
+    after: Duration,
+    /// A call has shown that it does not work here.
+    is_stopped: AtomicBool,
+}
+
+/// The conversations whose caches are kept, and the connections of clients. Clones share them.
+#[derive(Clone, Debug, Default)]
+#[expect(clippy::disallowed_types, reason = "held for some instructions, once a connection and a request")]
+pub(crate) struct KeepAlives {
+    kept: Arc<std::sync::Mutex<HashMap<[u8; 16], Kept>>>,
+    open: Arc<std::sync::Mutex<HashSet<u64>>>,
+    next: Arc<AtomicU64>,
+    counts: Arc<Counts>,
+}
+
+/// A conversation whose cache is kept.
+#[derive(Debug)]
+struct Kept {
+    ends: CancellationToken,
+    warm_until: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    kept: AtomicU64,
+    lost: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// A client's connection, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenConnection {
+    of: KeepAlives,
+    pub(crate) id: u64,
+}
+
+/// A request whose cache may be kept when its answer has ended.
+#[derive(Debug)]
+pub(super) struct CachedPrompt {
+    conversation: [u8; 16],
+    connection: u64,
+    dialect: &'static dyn Dialect,
+    upstream: Upstream,
+    target: Uri,
+    /// As the client has sent them.
+    headers: HeaderMap,
+    /// As it was sent.
+    body: Vec<Bytes>,
+    settings: Arc<KeepAlive>,
+    all: KeepAlives,
+    stopping: CancellationToken,
+}
+
+/// Where calls are entered.
+#[derive(Debug)]
+pub(super) struct CallsAccount {
+    pub(super) ledger: Ledger,
+    pub(super) rules: Arc<EngineConfig>,
+    pub(super) model: String,
+    pub(super) assignment: Option<Assignment>,
+}
+
+impl Proxy {
+    /// What a request has to keep for calls behind its answer, if there may be some: its conversation, the client's connection,
+    /// and how it is sent.
+    pub(super) fn cached_prompt(
+        &self,
+        (conversation, connection): (Option<[u8; 16]>, u64),
+        dialect: &'static dyn Dialect,
+        destination: &Destination,
+        (parts, target): (&Parts, &Uri),
+        body: impl FnOnce() -> Vec<Bytes>,
+    ) -> Option<Box<CachedPrompt>> {
+        let settings = Arc::clone(destination.keep_alive.as_ref()?);
+        Some(Box::new(CachedPrompt {
+            conversation: conversation?,
+            connection,
+            dialect,
+            upstream: destination.upstream.clone(),
+            target: target.clone(),
+            headers: parts.headers.clone(),
+            body: body(),
+            settings,
+            all: self.keep_alives.clone(),
+            stopping: self.stopping.clone(),
+        }))
+    }
+}
+
+// === impl KeepAlive ===
+
+impl KeepAlive {
+    /// With these settings; `None` if they are off.
+    pub fn new(settings: Settings) -> Option<Arc<Self>> {
+        let after = settings.after.0;
+        settings.enabled.then(|| Arc::new(Self { after, is_stopped: AtomicBool::new(false) }))
+    }
+}
+
+// === impl KeepAlives ===
+
+impl KeepAlives {
+    /// Notes a connection.
+    pub(crate) fn open(&self) -> OpenConnection {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        OpenConnection { of: self.clone(), id }
+    }
+
+    fn is_open(&self, connection: u64) -> bool {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).contains(&connection)
+    }
+
+    /// Ends the calls for a conversation, as its next request is there. Says whether they have kept its cache.
+    pub(super) fn end(&self, conversation: &[u8; 16]) -> bool {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(conversation);
+        kept.is_some_and(|kept| {
+            kept.ends.cancel();
+            kept.warm_until.is_some_and(|until| Instant::now() < until)
+        })
+    }
+
+    /// How many calls have found the cache, have not found it, and have failed.
+    pub(super) fn counts(&self) -> [(&'static str, u64); 3] {
+        let Counts { kept, lost, failed } = &*self.counts;
+        [("kept", kept), ("lost", lost), ("failed", failed)].map(|(name, n)| (name, n.load(Ordering::Relaxed)))
+    }
+
+    fn begin(&self, conversation: [u8; 16], ends: CancellationToken) -> bool {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MAX_KEPT && !kept.contains_key(&conversation) {
+            return false;
+        }
+        let before = kept.insert(conversation, Kept { ends, warm_until: None });
+        before.inspect(|before| before.ends.cancel());
+        true
+    }
+
+    fn warm(&self, conversation: &[u8; 16], until: Instant) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept.get_mut(conversation) {
+            kept.warm_until = Some(until);
+        }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.of.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
+// === impl CachedPrompt ===
+
+impl CachedPrompt {
+    /// Keeps the cache from the end of the answer on, if that calls tools and the prompt is long enough.
+    pub(super) fn keep(self, answer: &TapReport, tasks: &Tasks, account: CallsAccount) {
+        let calls = answer.stop_reason.as_deref().is_some_and(|reason| self.dialect.stop(reason) == Stop::ToolCall);
+        let is_long = answer.usage.is_some_and(|usage| usage.cached + usage.written >= SHORTEST);
+        if !calls || !is_long || self.settings.is_stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        let ends = self.stopping.child_token();
+        if self.all.begin(self.conversation, ends.clone()) {
+            tasks.spawn(async move {
+                let _ended = ends.run_until_cancelled(self.calls(&account)).await;
+            });
+        }
+    }
+
+    async fn calls(self, account: &CallsAccount) {
+        let body = self.body.concat();
+        let Some(request) = self.dialect.keep_alive_request(&body) else { return };
+        let is_hour = memchr::memmem::find(&body, br#""1h""#).is_some();
+        drop(body);
+        let (after, lifetime, most) = if is_hour {
+            (AFTER_OF_HOUR, LIFETIME_OF_HOUR, MOST_OF_HOUR)
+        } else {
+            (self.settings.after, LIFETIME, MOST)
+        };
+        for _ in 0..most {
+            sleep(after).await;
+            if !self.all.is_open(self.connection) || self.settings.is_stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            let called = Instant::now();
+            let (status, usage) = self.call(request.clone()).await;
+            account.enter(self.upstream.name().as_str(), usage);
+            let counts = &self.all.counts;
+            match (status, usage) {
+                (Some(_), Some(usage)) if usage.cached >= usage.written => {
+                    counts.kept.fetch_add(1, Ordering::Relaxed);
+                    self.all.warm(&self.conversation, called + lifetime);
+                    let Usage { cached, written, .. } = usage;
+                    tracing::info!(
+                        cached,
+                        written,
+                        "a prompt cache was kept while tools run, by a call of abridge's own"
+                    );
+                }
+                (Some(_), Some(usage)) => {
+                    counts.lost.fetch_add(1, Ordering::Relaxed);
+                    let Usage { cached, written, .. } = usage;
+                    self.stop(&format!("a call has written {written} tokens and read {cached}"));
+                    return;
+                }
+                (status, _) => {
+                    counts.failed.fetch_add(1, Ordering::Relaxed);
+                    if let Some(status) = status.filter(StatusCode::is_client_error) {
+                        self.stop(&format!("a call was answered with {status}"));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Makes no calls to this upstream any more, until the settings are read again.
+    fn stop(&self, why: &str) {
+        self.settings.is_stopped.store(true, Ordering::Relaxed);
+        let upstream = self.upstream.name().as_str();
+        tracing::warn!(upstream, why, "keep_alive keeps no prompt cache here any more; a reload begins anew");
+    }
+
+    async fn call(&self, body: Bytes) -> (Option<StatusCode>, Option<Usage>) {
+        let mut request = Request::new(RequestBody::buffered(std::slice::from_ref(&body)));
+        *request.method_mut() = Method::POST;
+        *request.headers_mut() = self.headers.clone();
+        headers::set_length(request.headers_mut(), body.len());
+        request.headers_mut().remove(CONTENT_ENCODING);
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let Ok(mut answer) = send_request(&self.upstream, request, self.target.clone(), None).await else {
+            return (None, None);
+        };
+        let status = answer.status();
+        let body = answer.body_mut().peek(MAX_ANSWER, ANSWER_TIMEOUT).await.filter(|_| status.is_success());
+        let mut answer = Answer::default();
+        let read = body.is_some_and(|body| self.dialect.read_answer(&body, &mut answer).is_ok());
+        (Some(status), answer.usage.filter(|_| read))
+    }
+}
+
+impl CallsAccount {
+    /// Enters a call into the ledger, which no request would have needed.
+    fn enter(&self, upstream: &str, usage: Option<Usage>) {
+        let calls = Figures { keep_alives: 1, ..Figures::default() };
+        let (rates, of) = (&self.rules.planner.rates, [&*self.rules.policy, upstream, &self.model]);
+        self.ledger.add_own(rates, of, usage, calls, self.assignment.as_ref());
+    }
+}
