@@ -9,6 +9,7 @@ use std::slice;
 use bytes::Bytes;
 
 use super::*;
+use crate::payload::Keys;
 use crate::planner::{PlanSettings, Planner};
 use crate::simulate::{Prices, SummarySource};
 use crate::tokens::Counter;
@@ -253,7 +254,9 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     let transcript = Transcript::new(body.into(), None).unwrap();
     let planner = planner(KEEP_NONE);
     let mut recalls = Recalls::default();
-    recalls.add(dialect_of("chat"), 7, &regret.list[0], &Keys::well_known(), &mut Watch::default());
+    let keys = Keys::well_known();
+    let handle = keys.payload(keys.anonymous(), regret.list[0].recalled.as_bytes());
+    recalls.add(dialect_of("chat"), 7, &regret.list[0], handle, &mut Watch::default());
     let mut player = Player::new(Some("m"), &planner, SummarySource::default(), None);
     for (n, &length) in transcript.request_lengths().iter().enumerate() {
         let inserted = if n > 3 { recalls.inserted.as_slice() } else { &[] };
