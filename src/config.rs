@@ -166,7 +166,7 @@ pub struct Config {
     pub second_try: second_try::Settings,
     /// `/v1/compress` and `/v1/retrieve` for gateways that call a compressor, such as `LiteLLM` and Kong.
     pub compress: compress::Settings,
-    /// Calls of abridge's own that keep a prompt cache while a tool of the client's runs.
+    /// Requests by abridge itself that keep a prompt cache while a tool of the client runs.
     pub keep_alive: keep_alive::Settings,
     /// What concerns OpenAI Responses alone.
     pub responses: responses::Settings,

@@ -70,7 +70,7 @@ pub struct Account {
     pub model: String,
     /// The policy of the settings; `default` for the settings themselves.
     pub policy: String,
-    /// The program that has sent the requests, as the beginning of its `user-agent` says; `abridge` for calls of its own.
+    /// The program that has sent the requests, as the beginning of its `user-agent` says; `abridge` for calls that it makes itself.
     pub client: String,
     /// The name of the client in the settings, if it has one.
     pub caller: String,
@@ -130,7 +130,7 @@ impl Ledger {
         self.add_on(today(), account, figures, assignment);
     }
 
-    /// Adds a call of abridge's own, which no client has asked for; `calls` says of which kind.
+    /// Adds a call that abridge has made itself; `calls` says of which kind.
     pub fn add_own(
         &self,
         rates: &KnownRates,

@@ -173,7 +173,7 @@ pub struct PolicyResult {
     pub regret: Regret,
     /// The cost of the requests, recalls and summaries included, in billionths of a dollar; 0 if no usage was recorded.
     pub dollars: Nanodollars,
-    /// What an upstream sees of the proxy, if the policy is one.
+    /// The view of an upstream after the proxy, if the policy is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sightings: Option<Sightings>,
     /// The tokens of each request.
@@ -192,7 +192,7 @@ pub struct PolicyTotal {
     pub regret: Regret,
     /// The sum of what the requests would have cost, in billionths of a dollar.
     pub dollars: Nanodollars,
-    /// What an upstream sees of the proxy, if the policy is one.
+    /// The view of an upstream after the proxy, if the policy is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sightings: Option<Sightings>,
 }

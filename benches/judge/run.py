@@ -102,7 +102,7 @@ def main():
         began = time.monotonic()
         ended = subprocess.run([*command, sessions], stdout=subprocess.PIPE, text=True, check=True, cwd=options.scratch)
         memory = {f"127.0.0.1:{running.port}/v1": running.memory() for _, running in started.values()}
-        text += table(sessions.name, json.loads(ended.stdout), named, memory, time.monotonic() - began) + "\n"
+        text += table(f"{sessions.parent.name}/{sessions.name}", json.loads(ended.stdout), named, memory, time.monotonic() - began) + "\n"
     text += "".join(f"\nNot run: {reason}.\n" for reason in missing)
     write(options.out, text) if options.out else print(text)
 

@@ -57,9 +57,10 @@ const MAX_ARRIVALS: usize = 256;
 const ANSWERS: &str = include_str!("judge/answers.toml");
 
 impl Judge {
-    /// Listens at the address.
-    pub(super) fn listen(address: SocketAddr) -> anyhow::Result<Self> {
-        let answers: Arc<BTreeMap<String, Answer>> = Arc::new(toml::from_str(ANSWERS)?);
+    /// Listens at the address. Each answer has so many words, for proxies that have the upstream summarise.
+    pub(super) fn listen(address: SocketAddr, n_words: usize) -> anyhow::Result<Self> {
+        let answers: Arc<BTreeMap<String, Answer>> =
+            Arc::new(toml::from_str(&ANSWERS.replace("WORDS", &vec!["word"; n_words].join(" ")))?);
         let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind(address));
         let listener = listener.with_context(|| format!("--judge-upstream {address}"))?;
@@ -102,7 +103,7 @@ impl Judge {
             };
             let fields: Vec<_> =
                 [key, "content-type: application/json".to_owned()].into_iter().chain(version).collect();
-            // What a request before this one has still caused.
+            // Those that an earlier request has caused late.
             while arrivals.try_recv().is_ok() {}
             let began = Instant::now();
             let answer = proxy.post(&format!("{prefix}{}", dialect.path()), &fields, None, body);

@@ -86,7 +86,11 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let window = |window| toml::from_str(&format!("match = \"*\"\ncontext_window = {window}")).context("--window");
     let window: Option<models::Settings> = args.window.map(window).transpose()?;
     let mut candidates: Vec<PolicyUnderTest> = Vec::new();
-    let judge = args.policies.iter().any(|policy| is_url(policy)).then(|| Judge::listen(args.judge_upstream));
+    let judge = args
+        .policies
+        .iter()
+        .any(|policy| is_url(policy))
+        .then(|| Judge::listen(args.judge_upstream, args.summary_tokens));
     let judge = judge.transpose()?;
     for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
         let named = config.policies.names().find(|name| name == policy && ![PRESENT, NO_EDITS].contains(name));

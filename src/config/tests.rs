@@ -39,11 +39,11 @@ fn unknown_keys_report_their_location_and_the_allowed_keys() {
         ),
         (
             "[sever]\nlisten = []\n",
-            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, log, server, admin, clients, limits, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, deduplicate_tool_results, summarize, request_prompt_cache, tools, handlers, reasoning, events, otel, inspect, second_try, compress, responses, tokens, models, prices",
+            "proxy.toml:1:2: unknown key \"sever\" at the top level; did you mean \"server\"? allowed: preset, language, dry_run, log, server, admin, clients, limits, tls, upstream, upstreams, policies, experiment, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, deduplicate_tool_results, summarize, request_prompt_cache, tools, handlers, reasoning, events, otel, inspect, second_try, compress, keep_alive, responses, tokens, models, prices",
         ),
         (
             "orphans = \"keep\"",
-            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, log, server, admin, clients, limits, tls, upstream, upstreams, policies, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, deduplicate_tool_results, summarize, request_prompt_cache, tools, handlers, reasoning, events, otel, inspect, second_try, compress, responses, tokens, models, prices",
+            "proxy.toml:1:1: unknown key \"orphans\" at the top level; it belongs to [patch_tool_calls]; allowed: preset, language, dry_run, log, server, admin, clients, limits, tls, upstream, upstreams, policies, experiment, store, policy, recall, patch_tool_calls, filter_tool_calls, truncate_tool_results, clear_tool_results, deduplicate_tool_results, summarize, request_prompt_cache, tools, handlers, reasoning, events, otel, inspect, second_try, compress, keep_alive, responses, tokens, models, prices",
         ),
         (
             "patch_tool_calls = { \"\\u001b[31m\\n\" = 1 }",

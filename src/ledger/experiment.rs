@@ -169,7 +169,7 @@ type Figure = fn(&Cluster) -> f64;
 
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 impl Experiment {
-    /// What the two arms have cost, and what can be concluded from it. `policy` is the one that is tried.
+    /// The costs of both arms, and the conclusion, if there is one. `policy` is the tried one.
     pub fn describe<'a>(&'a self, policy: &'a str) -> impl fmt::Display + 'a {
         fmt::from_fn(move |f| {
             let is_priced = [&self.usual, &self.tried].iter().all(|arm| arm.total().unpriced == 0);

@@ -356,7 +356,7 @@ impl Exchange {
         self.publish_end(end, tap_report.clone());
         self.finish_recording(end);
         self.log(&tap_report, end);
-        // A second try has sent another request, and rounds of abridge's own more than this one.
+        // A second try and recalls in band have sent another request.
         let is_sent = end == AnswerEnd::Complete && self.rescue.is_none() && !tap_report.is_joined;
         if let Some(prompt) = self.cached_prompt.take().filter(|_| is_sent)
             && let Some(account) = self.calls_account()

@@ -1,4 +1,4 @@
-//! `[keep_alive]`: while a tool of the client's runs, the upstream's prompt cache is kept by requests of abridge's own.
+//! `[keep_alive]`: while a tool of the client runs, abridge keeps the upstream's prompt cache with requests that it makes itself.
 //!
 //! The request before is sent again, with one token of answer, shortly before its cache expires. It has the key of the client,
 //! whose connection must be open. The next request of the conversation ends it.
@@ -32,8 +32,8 @@ use crate::upstream::Upstream;
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Keeps the prompt cache of a request in Anthropic Messages whose answer calls tools, while these run: calls of abridge's
-    /// own, with the client's key, which are billed. At most four, or two where the cache lives for an hour.
+    /// Keeps the prompt cache of a request in Anthropic Messages whose answer calls tools, while these run: by calls
+    /// that abridge makes itself, with the client's key, and that are billed. At most four, or two where the cache lives for an hour.
     pub enabled: bool,
     /// The pause before each call. Where the client has asked for a cache of an hour, it is 58 minutes.
     pub after: Period,
@@ -66,7 +66,7 @@ const MAX_KEPT: usize = 256;
 const MAX_ANSWER: usize = 64 << 10;
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What is kept for an upstream.
+/// The state for an upstream.
 #[derive(Debug)]
 pub struct KeepAlive {
     after: Duration,
@@ -132,8 +132,8 @@ pub(super) struct CallsAccount {
 }
 
 impl Proxy {
-    /// What a request has to keep for calls behind its answer, if there may be some: its conversation, the client's connection,
-    /// and how it is sent.
+    /// Keeps a request for calls after its answer, if there may be some: its conversation, the client's connection, and how it
+    /// is sent.
     pub(super) fn cached_prompt(
         &self,
         (conversation, connection): (Option<[u8; 16]>, u64),

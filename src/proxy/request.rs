@@ -51,7 +51,7 @@ pub(super) struct EditedRequest<'l> {
     /// The place that recalls of the answer are kept under.
     pub(super) place: Option<RequestPlace>,
     pub(super) cache: CacheScope,
-    /// The name of the conversation, where it is asked for.
+    /// The name of the conversation, if an experiment or `[keep_alive]` needs it.
     pub(super) name: Option<[u8; 16]>,
     /// How it was edited, and whether a refusal is answered.
     pub(super) arm: &'l Arm,

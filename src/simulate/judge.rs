@@ -1,4 +1,4 @@
-//! Any proxy by the same measure: what arrives of each request at an upstream that the judge has put behind it.
+//! Any proxy by the same measure: the requests that it sends on to an upstream of the judge.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Sightings {
     pub requests: usize,
     /// The number of requests of which nothing arrived. In all other columns they count as unchanged.
     pub lost: usize,
-    /// The first reason of those.
+    /// The reason of the first lost request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The number of requests that an API refuses, though it would have taken the client's: no request at all, a call without its
@@ -138,7 +138,7 @@ impl<'b> Reading<'b> {
         texts.map(|text: Span| text.of(body)).collect()
     }
 
-    /// The bytes of messages that stand in `other` in other bytes.
+    /// The length of the messages that `other` has with other bytes.
     fn rewritten_in(&self, other: &Self) -> usize {
         let written: HashSet<_> =
             other.conversation.elements.iter().map(|element| element.span.of(other.body)).collect();

@@ -62,7 +62,7 @@ fn documents() -> Vec<(String, String)> {
     files.map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap())).collect()
 }
 
-/// The commands in console blocks, without comments behind them.
+/// The commands in console blocks, without their comments.
 fn commands() -> BTreeSet<String> {
     let mut commands = BTreeSet::new();
     for (_, text) in documents() {

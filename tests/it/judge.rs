@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::simulate::{EAGER, Figures, LINE, Regret, Run, json, place, write_session};
 use crate::support::{ClosedPort, Setup, Upstream, Wire, post};
 
-/// What the judge sees of a proxy.
+/// The judge's view of a proxy.
 #[derive(Debug, Default, Deserialize, PartialEq)]
 #[serde(default)]
 pub(crate) struct Sightings {

@@ -1,4 +1,4 @@
-//! `[keep_alive]`: calls of abridge's own that keep a prompt cache while a tool of the client's runs.
+//! `[keep_alive]`: calls that abridge makes itself to keep a prompt cache while a tool of the client runs.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn asks(client: &mut Wire, upstream: &mut Upstream, body: &str, answer: &s
     assert_eq!(client.reply().await.head.status(), 200);
 }
 
-/// The next call of abridge's own, if one comes.
+/// The next call that abridge makes itself, if one comes.
 async fn call(upstream: &mut Upstream) -> Option<Exchange> {
     timeout(QUIET, upstream.request()).await.ok()
 }

@@ -250,7 +250,7 @@ async fn a_conversation_is_in_one_arm_of_an_experiment_for_life() {
     assert_eq!(metrics.sum("abridge_experiment_requests_total"), (SESSIONS * (REQUESTS - RESTARTED)) as u64);
     assert!(metrics.sum("abridge_experiment_cost_microdollars_total") > 0);
 
-    // What has no beginning is in no arm.
+    // A request without its beginning is in no arm.
     let later = r#"{"model":"gpt-5.4","previous_response_id":"resp_1","input":[{"role":"user","content":"go"}]}"#;
     let mut client = abridge.connect().await;
     client.send(post("/v1/responses", &[], later)).await;

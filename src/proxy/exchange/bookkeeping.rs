@@ -35,7 +35,7 @@ impl BillingContext {
 }
 
 impl Exchange {
-    /// Where calls of abridge's own are entered that this request causes.
+    /// The account for calls that abridge makes because of this request.
     pub(super) fn calls_account(&self) -> Option<CallsAccount> {
         let BillingContext { rules, assignment, .. } = self.billing.as_ref()?;
         let model = self.edit.as_ref().and_then(|edit| edit.report.as_ref()?.model.clone()).unwrap_or_default();
