@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::send::send_request;
 use super::{Destination, Proxy, headers};
-use crate::body::RequestBody;
+use crate::body::{Budget, RequestBody};
 use crate::dialect::{Answer, Dialect, Stop};
 use crate::engine::EngineConfig;
 use crate::ledger::{Assignment, Figures, Ledger};
@@ -89,6 +89,8 @@ pub(crate) struct KeepAlives {
 struct Kept {
     ends: CancellationToken,
     warm_until: Option<Instant>,
+    /// Whether further calls may come.
+    goes_on: bool,
 }
 
 #[derive(Debug, Default)]
@@ -120,6 +122,8 @@ pub(super) struct CachedPrompt {
     settings: Arc<KeepAlive>,
     all: KeepAlives,
     stopping: CancellationToken,
+    /// Bodies are kept only while half of it is free.
+    budget: Budget,
 }
 
 /// Where calls are entered.
@@ -154,6 +158,7 @@ impl Proxy {
             settings,
             all: self.keep_alives.clone(),
             stopping: self.stopping.clone(),
+            budget: self.limits.budget.clone(),
         }))
     }
 }
@@ -187,7 +192,7 @@ impl KeepAlives {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(conversation);
         kept.is_some_and(|kept| {
             kept.ends.cancel();
-            kept.warm_until.is_some_and(|until| Instant::now() < until)
+            kept.is_warm()
         })
     }
 
@@ -199,19 +204,29 @@ impl KeepAlives {
 
     fn begin(&self, conversation: [u8; 16], ends: CancellationToken) -> bool {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MAX_KEPT {
+            kept.retain(|_, kept| kept.goes_on || kept.is_warm());
+        }
         if kept.len() >= MAX_KEPT && !kept.contains_key(&conversation) {
             return false;
         }
-        let before = kept.insert(conversation, Kept { ends, warm_until: None });
+        let before = kept.insert(conversation, Kept { ends, warm_until: None, goes_on: true });
         before.inspect(|before| before.ends.cancel());
         true
     }
 
-    fn warm(&self, conversation: &[u8; 16], until: Instant) {
+    /// Notes something about a conversation, unless its next request is there.
+    fn note(&self, conversation: &[u8; 16], ends: &CancellationToken, note: impl FnOnce(&mut Kept)) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = kept.get_mut(conversation) {
-            kept.warm_until = Some(until);
+        if let Some(kept) = kept.get_mut(conversation).filter(|_| !ends.is_cancelled()) {
+            note(kept);
         }
+    }
+}
+
+impl Kept {
+    fn is_warm(&self) -> bool {
+        self.warm_until.is_some_and(|until| Instant::now() < until)
     }
 }
 
@@ -228,22 +243,24 @@ impl CachedPrompt {
     pub(super) fn keep(self, answer: &TapReport, tasks: &Tasks, account: CallsAccount) {
         let calls = answer.stop_reason.as_deref().is_some_and(|reason| self.dialect.stop(reason) == Stop::ToolCall);
         let is_long = answer.usage.is_some_and(|usage| usage.cached + usage.written >= SHORTEST);
-        if !calls || !is_long || self.settings.is_stopped.load(Ordering::Relaxed) {
+        let has_room = self.budget.is_half_free();
+        if !calls || !is_long || !has_room || self.settings.is_stopped.load(Ordering::Relaxed) {
             return;
         }
         let ends = self.stopping.child_token();
         if self.all.begin(self.conversation, ends.clone()) {
             tasks.spawn(async move {
-                let _ended = ends.run_until_cancelled(self.calls(&account)).await;
+                let _ended = ends.run_until_cancelled(self.calls(&account, &ends)).await;
+                self.all.note(&self.conversation, &ends, |kept| kept.goes_on = false);
             });
         }
     }
 
-    async fn calls(self, account: &CallsAccount) {
-        let body = self.body.concat();
-        let Some(request) = self.dialect.keep_alive_request(&body) else { return };
-        let is_hour = memchr::memmem::find(&body, br#""1h""#).is_some();
-        drop(body);
+    async fn calls(&self, account: &CallsAccount, ends: &CancellationToken) {
+        let Some(request) = self.request() else { return };
+        let is_hour = memchr::memmem::find(&request, br#""1h""#).is_some();
+        // Between the calls there is only the body as it was sent, which is counted as one.
+        drop(request);
         let (after, lifetime, most) = if is_hour {
             (AFTER_OF_HOUR, LIFETIME_OF_HOUR, MOST_OF_HOUR)
         } else {
@@ -254,14 +271,14 @@ impl CachedPrompt {
             if !self.all.is_open(self.connection) || self.settings.is_stopped.load(Ordering::Relaxed) {
                 return;
             }
-            let called = Instant::now();
-            let (status, usage) = self.call(request.clone()).await;
+            let (called, Some(request)) = (Instant::now(), self.request()) else { return };
+            let (status, usage) = self.call(request).await;
             account.enter(self.upstream.name().as_str(), usage);
             let counts = &self.all.counts;
             match (status, usage) {
                 (Some(_), Some(usage)) if usage.cached >= usage.written => {
                     counts.kept.fetch_add(1, Ordering::Relaxed);
-                    self.all.warm(&self.conversation, called + lifetime);
+                    self.all.note(&self.conversation, ends, |kept| kept.warm_until = Some(called + lifetime));
                     let Usage { cached, written, .. } = usage;
                     tracing::info!(
                         cached,
@@ -284,6 +301,10 @@ impl CachedPrompt {
                 }
             }
         }
+    }
+
+    fn request(&self) -> Option<Bytes> {
+        self.dialect.keep_alive_request(&self.body.concat())
     }
 
     /// Makes no calls to this upstream any more, until the settings are read again.
@@ -317,5 +338,42 @@ impl CallsAccount {
         let calls = Figures { keep_alives: 1, ..Figures::default() };
         let (rates, of) = (&self.rules.planner.rates, [&*self.rules.policy, upstream, &self.model]);
         self.ledger.add_own(rates, of, usage, calls, self.assignment.as_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(n: usize) -> [u8; 16] {
+        (n as u128).to_be_bytes()
+    }
+
+    #[test]
+    fn the_number_of_conversations_has_a_limit_and_those_that_are_done_make_room() {
+        let all = KeepAlives::default();
+        let tokens: Vec<_> = (0..MAX_KEPT).map(|_| CancellationToken::new()).collect();
+        assert!(tokens.iter().enumerate().all(|(n, ends)| all.begin(name(n), ends.clone())));
+        assert!(!all.begin(name(MAX_KEPT), CancellationToken::new()), "all go on");
+        assert!(all.begin(name(7), CancellationToken::new()) && tokens[7].is_cancelled(), "its next request");
+
+        all.note(&name(1), &tokens[1], |kept| kept.goes_on = false);
+        all.note(&name(2), &tokens[2], |kept| {
+            kept.goes_on = false;
+            kept.warm_until = Some(Instant::now() + LIFETIME);
+        });
+        assert!(all.begin(name(MAX_KEPT), CancellationToken::new()), "there is room for one");
+        assert!(!all.begin(name(MAX_KEPT + 1), CancellationToken::new()), "a warm one stays");
+        assert_eq!([1, 2, 3].map(|n| all.end(&name(n))), [false, true, false]);
+        assert!(tokens[3].is_cancelled());
+    }
+
+    #[test]
+    fn a_connection_is_open_until_it_is_dropped() {
+        let all = KeepAlives::default();
+        let (one, other) = (all.open(), all.open());
+        let (first, second) = (one.id, other.id);
+        drop(one);
+        assert_eq!([first, second].map(|id| all.is_open(id)), [false, true]);
     }
 }
