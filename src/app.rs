@@ -18,7 +18,6 @@ use crate::engine::EngineConfig;
 use crate::engine::handlers::HandlerClients;
 use crate::engine::summarizer::Endpoints;
 use crate::payload::Keys;
-use crate::planner::PlanSettings;
 use crate::platform::SignalAction;
 use crate::platform::process::ProxySignals;
 use crate::proxy::compress::CompressRules;
@@ -275,8 +274,7 @@ fn experiment(config: &Config, environment: &Environment, usual: &EngineConfig) 
     let Some(share) = config.experiment.share else { return Ok(None) };
     let name = config.experiment.policy.as_str();
     let tried = config.under_policy(name)?;
-    let (recall, upstream) = (usual.planner.settings.recall.clone(), usual.planner.settings.upstream.clone());
-    let planner = usual.planner.under(PlanSettings { recall, upstream, ..tried.plan_settings() });
+    let planner = tried.planner_at(&usual.planner.settings.upstream, &usual.planner);
     let (endpoints, handlers) = (endpoints(&tried, environment)?, usual.handlers.clone());
     let rules = EngineConfig { planner, endpoints, handlers, policy: name.into() };
     Ok(Some(Experiment { tried: arm(config, Arc::new(rules)), share }))

@@ -16,7 +16,7 @@ use crate::{
 pub use self::{
     answer::{Answer, AnswerEnd, InvalidAnswer, Stop, Usage, has_value},
     error::{ParseError, ParseErrorKind},
-    forms::{CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, result_name},
+    forms::{CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, marks_an_hour, result_name},
     in_band::{Joiner, OwnCall, Passage, RoundCalls},
     media::TextPartNames,
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},

@@ -333,14 +333,14 @@ impl Proxy {
             recording_input::sent(&parts, text.clone(), &edited, treatment.form(), planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
-        let sent = || if edited.changed() { edited.body.clone() } else { vec![text.clone()] };
-        let of = (name.filter(|_| !dry_run), connection);
-        exchange.cached_prompt = self.cached_prompt(of, dialect, destination, (&parts, &target), sent);
         exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
         let retry = (is_rescued && self.limits.budget.is_half_free())
-            .then(|| RetryContext::new(dialect, &parts, bytes.clone(), text, &edited));
+            .then(|| RetryContext::new(dialect, &parts, bytes.clone(), text.clone(), &edited));
         let upstream = &destination.upstream;
         let body = request_body(&mut parts.headers, bytes, &edited, dry_run);
+        let sent = || if edited.changed() { edited.body.clone() } else { vec![text] };
+        let of = (name.filter(|_| !dry_run), connection);
+        exchange.cached_prompt = self.cached_prompt(of, dialect, destination, (&parts, &target), sent);
         if !dry_run {
             let way = (dialect, planner, place);
             exchange.recalls = self.recalls_in_band(way, upstream, &mut parts, &edited);

@@ -47,6 +47,15 @@ struct FormsNote {
     lessons: Vec<Lesson>,
 }
 
+impl FormsNote {
+    fn add(&mut self, forms: Vec<Form>, lessons: &[Lesson]) {
+        self.forms.extend(forms);
+        self.forms.sort();
+        self.forms.dedup();
+        Lesson::add(&mut self.lessons, lessons);
+    }
+}
+
 /// Where a conversation is forwarded unedited: the number of the upstream, under these settings.
 #[derive(Deserialize, Serialize)]
 struct UneditedNote {
@@ -168,25 +177,23 @@ impl Notes {
     fn read_forms(&mut self, note: &Note) {
         let Ok(FormsNote { upstream, forms, lessons }) = serde_json::from_slice(&note.value) else { return };
         let known = self.forms.entry(upstream).or_default();
-        known.forms.extend(forms);
-        known.forms.sort();
-        known.forms.dedup();
-        Lesson::add(&mut known.lessons, &lessons);
+        known.add(forms, &lessons);
     }
 
     /// Has each upstream get the forms that are known of it, also after a reload; the notes on what was learnt here.
     fn new_forms(&mut self, live: &LiveConfig) -> Vec<(Note, Duration)> {
         let mut notes = Vec::new();
         for destination in live.destinations.iter() {
-            let Some(rescue) = &destination.usual.rescue else { continue };
-            let (upstream, learnt) = (destination.upstream.base().to_string(), rescue.forms());
+            let upstream = destination.upstream.base().to_string();
+            let key = key_of(upstream.as_bytes());
             let known = self.forms.entry(upstream.clone()).or_default();
-            let tried = destination.arms().filter_map(|arm| Some((arm.rescue.as_ref()?, &arm.rules)));
-            tried.for_each(|(rescue, rules)| rescue.require(&known.forms, &known.lessons, rules));
-            if learnt.iter().any(|form| !known.forms.contains(form)) {
-                let key = key_of(upstream.as_bytes());
-                *known = FormsNote { upstream, forms: rescue.forms(), lessons: rescue.lessons() };
-                known.forms.sort();
+            let n_known = known.forms.len();
+            let rescues = || destination.arms().filter_map(|arm| Some((arm.rescue.as_ref()?, &arm.rules)));
+            rescues().for_each(|(rescue, _)| known.add(rescue.forms(), &rescue.lessons()));
+            // One arm may have learnt what the other has not.
+            rescues().for_each(|(rescue, rules)| rescue.require(&known.forms, &known.lessons, rules));
+            if known.forms.len() > n_known {
+                known.upstream = upstream;
                 notes.push((note(NoteKind::Forms, key, known), WINDOW_FOR));
             }
         }

@@ -100,12 +100,14 @@ impl Config {
     /// The planner for one of the `[[upstreams]]`: of the policy that it names, by the prices of its host. It shares counts,
     /// keys and address with that of `[upstream]`.
     pub fn planner_for(&self, route: &routes::Settings, default: &Planner) -> anyhow::Result<Planner> {
-        let settings = match &route.policy {
-            Some(name) => self.under_policy(name)?.plan_settings(),
-            None => self.plan_settings(),
-        };
-        let (recall, upstream) = (default.settings.recall.clone(), route.url.host().to_owned());
-        Ok(default.under(PlanSettings { recall, upstream, ..settings }))
+        let own = route.policy.as_deref().map(|name| self.under_policy(name)).transpose()?;
+        Ok(own.as_ref().unwrap_or(self).planner_at(route.url.host(), default))
+    }
+
+    /// The planner with these settings for the upstream at a host, with all else of another planner.
+    pub fn planner_at(&self, host: &str, default: &Planner) -> Planner {
+        let (recall, upstream) = (default.settings.recall.clone(), host.to_owned());
+        default.under(PlanSettings { recall, upstream, ..self.plan_settings() })
     }
 
     /// Checks that there is a policy of this name, which a flag has.

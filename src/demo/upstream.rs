@@ -86,6 +86,7 @@ pub fn serve(
 }
 
 // === impl Upstream ===
+
 impl Upstream {
     /// Listens on a free port of this machine.
     pub async fn start(model: &str) -> io::Result<Self> {

@@ -142,6 +142,16 @@ pub fn cache_marks(body: &[u8], element: Span) -> Vec<Span> {
     keys.filter_map(mark).collect()
 }
 
+/// Whether a mark for the prompt cache asks for an hour.
+pub fn marks_an_hour(body: &[u8]) -> bool {
+    const TTL: &[u8] = b"\"ttl\"";
+    let is_hour = |at: usize| {
+        let behind = body.get(at + TTL.len()..).unwrap_or_default().trim_ascii_start();
+        behind.strip_prefix(b":").is_some_and(|value| value.trim_ascii_start().starts_with(br#""1h""#))
+    };
+    memmem::find_iter(body, TTL).any(is_hour)
+}
+
 /// Whether a result of Messages reports an error.
 pub fn is_error_result(body: &[u8], result: Span) -> bool {
     matches!(fields_of(body, result, [b"is_error"]), Ok([Some(value)]) if value.of(body) == b"true")

@@ -2,17 +2,12 @@
 
 use std::borrow::Cow;
 
-use memchr::memmem;
-
 use super::{Draft, ParsedRequest};
 use crate::{
     conversation::UnitIndex,
-    dialect::strings,
+    dialect::{marks_an_hour, strings},
     payload::{Caller, Fingerprint},
 };
-
-/// The key of how long a mark for the prompt cache asks it to keep a prefix.
-const TTL: &[u8] = b"\"ttl\"";
 
 impl<'a> Draft<'a> {
     /// Whose conversation it is.
@@ -30,11 +25,7 @@ impl<'a> Draft<'a> {
 
     /// Whether a mark for the prompt cache asks for an hour.
     pub fn marks_an_hour(&self) -> bool {
-        let is_hour = |at: usize| {
-            let behind = self.request.body.get(at + TTL.len()..).unwrap_or_default().trim_ascii_start();
-            behind.strip_prefix(b":").is_some_and(|value| value.trim_ascii_start().starts_with(br#""1h""#))
-        };
-        memmem::find_iter(self.request.body, TTL).any(is_hour)
+        marks_an_hour(self.request.body)
     }
 
     /// Whether a unit is sent as it came, in its place.

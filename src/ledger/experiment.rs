@@ -72,6 +72,9 @@ const MAX_EXPERIMENTS: usize = 8;
 
 const N_CLUSTERS: u64 = 64;
 
+/// With fewer free bits in a cluster, about 200 conversations or more, the number of conversations is not told.
+const FEWEST_FREE: u32 = 2;
+
 /// How often the clusters are drawn again, and which of the sorted results bound 95 of 100.
 const N_SAMPLES: usize = 2000;
 const BOUNDS: [usize; 2] = [N_SAMPLES / 40, N_SAMPLES - N_SAMPLES / 40 - 1];
@@ -126,9 +129,10 @@ impl Clusters {
         total
     }
 
-    /// About how many conversations there are.
-    pub fn conversations(&self) -> f64 {
-        self.0.values().map(Cluster::conversations).sum()
+    /// About how many conversations there are; none if a cluster has too many to tell.
+    pub fn conversations(&self) -> Option<f64> {
+        let can_tell = self.0.values().all(|cluster| cluster.seen.count_zeros() >= FEWEST_FREE);
+        can_tell.then(|| self.0.values().map(Cluster::conversations).sum())
     }
 
     /// How many requests there are.
@@ -155,10 +159,9 @@ impl Cluster {
         }
     }
 
-    /// About how many conversations have set so many of 64 bits.
+    /// About how many conversations have set so many of 64 bits, of which some are free.
     fn conversations(&self) -> f64 {
-        let free = f64::from(self.seen.count_zeros());
-        -64.0 * (free.max(0.5) / 64.0).ln()
+        -64.0 * (f64::from(self.seen.count_zeros()) / 64.0).ln()
     }
 }
 
@@ -183,16 +186,20 @@ impl Experiment {
                 "experiment with the policy {policy}: conversations, requests, {what} per conversation, per request"
             )?;
             for (name, arm) in [("as usual", &self.usual), (policy, &self.tried)] {
-                let (total, conversations) = (arm.total(), arm.conversations());
+                let total = arm.total();
                 let each = |n: f64| match amount(&total) / n.max(1.0) {
                     dollars if is_priced => format!("${dollars:.4}"),
                     tokens => format!("{tokens:.0}"),
                 };
                 let requests = total.requests;
-                let (by_conversation, by_request) = (each(conversations), each(requests as f64));
+                let (conversations, by_conversation) = match arm.conversations() {
+                    Some(n) => (format!("{n:.0}"), each(n)),
+                    None => ("too many".to_owned(), "-".to_owned()),
+                };
+                let by_request = each(requests as f64);
                 writeln!(
                     f,
-                    "{name:<12} {conversations:>8.0} {:>10} {by_conversation:>12} {by_request:>12}",
+                    "{name:<12} {conversations:>8} {:>10} {by_conversation:>12} {by_request:>12}",
                     grouped(requests)
                 )?;
             }
@@ -202,7 +209,14 @@ impl Experiment {
             }
             let by: [(&str, Figure); 2] =
                 [("conversation", Cluster::conversations), ("request", |cluster| cluster.requests as f64)];
-            for (unit, n) in by {
+            let are_counted = [&self.usual, &self.tried].iter().all(|arm| arm.conversations().is_some());
+            if !are_counted {
+                writeln!(
+                    f,
+                    "nothing can be concluded per conversation: there are too many to count; choose fewer days"
+                )?;
+            }
+            for (unit, n) in by.into_iter().skip(usize::from(!are_counted)) {
                 let Some(difference) = self.difference([amount, n]) else { continue };
                 writeln!(f, "per {unit}, {policy} has {difference}")?;
             }
@@ -213,9 +227,9 @@ impl Experiment {
     /// An arm that has too few conversations, and how many it has.
     fn too_few<'a>(&self, policy: &'a str) -> Option<(&'a str, u64)> {
         let counts = [("the usual arm", self.usual.conversations()), (policy, self.tried.conversations())];
-        let few = counts.into_iter().find(|(_, n)| n.round() < FEWEST);
+        let mut few = counts.into_iter().filter_map(|(name, n)| Some((name, n?.round())));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "fewer than 30")]
-        few.map(|(name, n)| (name, n.round() as u64))
+        few.find(|(_, n)| *n < FEWEST).map(|(name, n)| (name, n as u64))
     }
 
     /// The difference between the arms, and how sure it is: the clusters of each are drawn again, with repetition.
@@ -311,6 +325,14 @@ mod tests {
         assert_eq!(same.matches(": nothing can be concluded").count(), 2, "{same}");
         let few = described(&experiment([400, 12], [10, 15]));
         assert!(few.ends_with("nothing can be concluded yet: none has 12 conversations, and 30 are needed\n"), "{few}");
+    }
+
+    #[test]
+    fn more_conversations_than_can_be_counted_are_not() {
+        let told = described(&experiment([40_000, 400], [10, 10]));
+        assert!(told.contains("as usual     too many ") && !told.contains("per conversation, none has"), "{told}");
+        assert!(told.contains("nothing can be concluded per conversation: there are too many to count"), "{told}");
+        assert!(told.lines().last().unwrap().starts_with("per request, none has "), "{told}");
     }
 
     #[test]

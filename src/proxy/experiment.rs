@@ -21,7 +21,7 @@ pub struct Settings {
     /// The part of the conversations that is edited by `policy` and not as usual. A conversation stays in its arm for life, and
     /// begins anew with another first message of the user.
     ///
-    /// Not set: there is no experiment.
+    /// Not set: every conversation is edited as usual.
     ///
     /// Example: `0.1`
     pub share: Option<Fraction>,

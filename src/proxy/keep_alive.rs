@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::send::send_request;
 use super::{Destination, Proxy, headers};
 use crate::body::{Budget, RequestBody};
-use crate::dialect::{Answer, Dialect, Stop};
+use crate::dialect::{Answer, Dialect, Stop, marks_an_hour};
 use crate::engine::EngineConfig;
 use crate::ledger::{Assignment, Figures, Ledger};
 use crate::relay::tap::TapReport;
@@ -115,9 +115,8 @@ pub(super) struct CachedPrompt {
     dialect: &'static dyn Dialect,
     upstream: Upstream,
     target: Uri,
-    /// As the client has sent them.
+    /// The header fields and the body as they were sent.
     headers: HeaderMap,
-    /// As it was sent.
     body: Vec<Bytes>,
     settings: Arc<KeepAlive>,
     all: KeepAlives,
@@ -258,7 +257,7 @@ impl CachedPrompt {
 
     async fn calls(&self, account: &CallsAccount, ends: &CancellationToken) {
         let Some(request) = self.request() else { return };
-        let is_hour = memchr::memmem::find(&request, br#""1h""#).is_some();
+        let is_hour = marks_an_hour(&request);
         // Between the calls there is only the body as it was sent, which is counted as one.
         drop(request);
         let (after, lifetime, most) = if is_hour {
@@ -273,7 +272,9 @@ impl CachedPrompt {
             }
             let (called, Some(request)) = (Instant::now(), self.request()) else { return };
             let (status, usage) = self.call(request).await;
-            account.enter(self.upstream.name().as_str(), usage);
+            if status.is_some_and(|status| status.is_success()) {
+                account.enter(self.upstream.name().as_str(), usage);
+            }
             let counts = &self.all.counts;
             match (status, usage) {
                 (Some(_), Some(usage)) if usage.cached >= usage.written => {
@@ -283,7 +284,7 @@ impl CachedPrompt {
                     tracing::info!(
                         cached,
                         written,
-                        "a prompt cache was kept while tools run, by a call of abridge's own"
+                        "a prompt cache was kept while tools run, by a request that abridge made itself"
                     );
                 }
                 (Some(_), Some(usage)) => {

@@ -113,7 +113,7 @@ impl Proxy {
         exposition.counters("abridge_experiment_requests", arms().map(|(labels, arm)| (labels, arm.requests())));
         let costs = arms().map(|(labels, arm)| (labels, arm.cost().0 / 1000));
         exposition.counters("abridge_experiment_cost_microdollars", costs);
-        let conversations = arms().map(|(labels, arm)| (labels, arm.conversations()));
+        let conversations = arms().filter_map(|(labels, arm)| Some((labels, arm.conversations()?)));
         exposition.ratios("abridge_experiment_conversations", conversations);
     }
 

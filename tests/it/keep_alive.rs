@@ -80,9 +80,28 @@ async fn the_next_request_and_the_end_of_the_connection_end_the_calls() {
     asks(&mut client, &mut upstream, &body("go", ""), &answer("end_turn", READ)).await;
     assert!(call(&mut upstream).await.is_none(), "the conversation went on");
 
+    // A call under way is given up.
+    asks(&mut client, &mut upstream, &body("slow", ""), &answer("tool_use", WRITTEN)).await;
+    let mut under_way = call(&mut upstream).await.unwrap();
+    assert!(!under_way.bytes().await.is_empty());
+    asks(&mut client, &mut upstream, &body("slow", ""), &answer("end_turn", READ)).await;
+    let _cut = under_way.into_wire().gone().await;
+    assert!(call(&mut upstream).await.is_none(), "the conversation went on");
+    assert_eq!(scrape(&abridge).await.sum("abridge_keep_alives_total"), 1);
+
     asks(&mut client, &mut upstream, &body("again", ""), &answer("tool_use", WRITTEN)).await;
     drop(client);
     assert!(call(&mut upstream).await.is_none(), "the client is gone");
+}
+
+#[tokio::test]
+async fn an_hour_is_one_of_a_mark() {
+    let mut upstream = Upstream::start().await;
+    let abridge = started(&upstream).await;
+    let mut client = abridge.connect().await;
+    let beside = r#","metadata":{"since":"1h"}"#;
+    asks(&mut client, &mut upstream, &body("go", beside), &answer("tool_use", WRITTEN)).await;
+    assert!(call(&mut upstream).await.is_some());
 }
 
 #[tokio::test]
