@@ -96,7 +96,16 @@ pub(crate) async fn all(folder: &Path) -> bool {
             passed &= reported("killed in a call, and resumed", resumed);
         }
     }
-    passed
+    compared(folder).await && passed
+}
+
+/// Sessions through abridge beside the same sessions without it.
+async fn compared(folder: &Path) -> bool {
+    println!("compared.py");
+    let mut python = Command::new(folder.join("venv/bin/python"));
+    python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/compared.py"));
+    python.arg(env!("CARGO_BIN_EXE_abridge"));
+    crate::run("compared.py", python, folder, "http://unused/v1").await.is_some()
 }
 
 fn reported(name: &str, outcome: Result<String, tokio::task::JoinError>) -> bool {

@@ -1,14 +1,14 @@
 #!/bin/sh
 # Installs the clients that tests/clients.rs drives into a scratch folder:
 #   tests/clients/install.sh DIR && ABRIDGE_CLIENTS=DIR cargo test --test clients
-# The openai and anthropic packages of PyPI and npm, and mcp, mistral-common (two versions) and trl (its chat templates) of PyPI; with `agents` behind DIR, Codex and Claude Code, which take 640 MB; with `all`, these and
+# The openai and anthropic packages of PyPI and npm, and mcp, mistral-common (two versions) and trl (its chat templates) of PyPI; with `agents` behind DIR, Codex, Claude Code and LiteLLM, which take 900 MB; with `all`, these and
 # every client that examples/clients/ shows, which takes 2 GB; with `newest`, the newest Codex, Claude Code and opencode that npm has, whose versions it prints.
 # The versions are pinned, so that a failure is ours and not a new release's. The test itself needs no network.
 set -eu
 
 packages="anthropic[bedrock,vertex]==2.12.0 mistral-common==1.13.1,1.8.5 trl==1.16.0 openai==3.52.0 openai@7.55.0 anthropic==2.12.0 @anthropic-ai/sdk@1.12.0 mcp==2.3.0"
-agents="@openai/codex@0.169.0 @anthropic-ai/claude-code@2.1.197"
-others="langchain-openai==1.7.3 langchain-anthropic==1.7.7 litellm==1.109.1 fastapi==0.165.0 orjson==3.13.0 pydantic-ai-slim==2.68.0 openai-agents==0.24.0 aider-chat==0.86.2 ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/anthropic@4.0.105 opencode-ai@1.18.33"
+agents="@openai/codex@0.169.0 @anthropic-ai/claude-code@2.1.197 litellm==1.109.1 fastapi==0.165.0 orjson==3.13.0"
+others="langchain-openai==1.7.3 langchain-anthropic==1.7.7 pydantic-ai-slim==2.68.0 openai-agents==0.24.0 aider-chat==0.86.2 ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/anthropic@4.0.105 opencode-ai@1.18.33"
 
 dir=${1:?usage: install.sh DIR [agents|all|newest]}
 mkdir -p "$dir"
@@ -54,6 +54,13 @@ case "${2:-}" in agents | all)
         node --ignore-scripts @openai/codex@0.169.0 @anthropic-ai/claude-code@2.1.197
         # Its install script puts the binary for this machine in place.
         command node "$dir/node_modules/@anthropic-ai/claude-code/install.cjs"
+        # Malicious releases of litellm were published in 2026: take no other version unseen. It asks for a certifi that some mirrors
+        # do not have yet, so its requirements are overruled in that. Its guardrails need fastapi and orjson; the whole proxy,
+        # litellm[proxy], asks for a version of litellm-proxy-extras that some mirrors do not have.
+        python uv uv==0.13.9
+        echo 'certifi>=2026' >"$dir/certifi.txt"
+        "$dir/uv/bin/uv" venv --quiet --allow-existing "$dir/litellm"
+        "$dir/uv/bin/uv" pip install --quiet --python "$dir/litellm/bin/python" --override "$dir/certifi.txt" litellm==1.109.1 fastapi==0.165.0 orjson==3.13.0
         echo "$agents" >"$dir/installed-agents"
     fi
     ;;
@@ -65,13 +72,6 @@ python langchain langchain-openai==1.7.3 langchain-anthropic==1.7.7
 python pydantic-ai 'pydantic-ai-slim[openai,anthropic]==2.68.0'
 python agents openai-agents==0.24.0
 python aider aider-chat==0.86.2
-# Malicious releases of litellm were published in 2026: take no other version unseen. It asks for a certifi that some mirrors
-# do not have yet, so its requirements are overruled in that. Its guardrails need fastapi and orjson; the whole proxy,
-# litellm[proxy], asks for a version of litellm-proxy-extras that some mirrors do not have.
-python uv uv==0.13.9
-echo 'certifi>=2026' >"$dir/certifi.txt"
-"$dir/uv/bin/uv" venv --quiet --allow-existing "$dir/litellm"
-"$dir/uv/bin/uv" pip install --quiet --python "$dir/litellm/bin/python" --override "$dir/certifi.txt" litellm==1.109.1 fastapi==0.165.0 orjson==3.13.0
 node --ignore-scripts ai@7.0.173 @ai-sdk/openai@4.0.118 @ai-sdk/anthropic@4.0.105
 # Likewise.
 node opencode-ai@1.18.33
