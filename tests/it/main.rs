@@ -82,6 +82,7 @@ mod small_windows; // whole sessions at small context windows
 mod smuggling; // requests that could be read in two ways
 mod start; // startup output and the probe
 mod store_crash; // the store after a kill
+mod store_format; // files of earlier versions
 mod streaming; // chunk by chunk, with backpressure
 mod summaries; // summary calls, successful and failed
 mod summarised; // properties of summaries, on generated conversations

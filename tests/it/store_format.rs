@@ -1,0 +1,80 @@
+//! A store outlives its version: the file of an earlier one is read as it is, and requests become what they became then.
+//!
+//! `fixtures/store/` has a file of each format. `UPDATE_FIXTURES=1` writes that of the present format, if there is none.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::offloads::{long_text, recalls, with_results};
+use crate::support::summarizer::{INSTRUCTION, Summarizer, talk};
+use crate::support::{Setup, binary, chat};
+
+/// The formats that have a file, and `sent.json`: the bodies that went to the upstream while it was written.
+const FORMATS: [&str; 1] = ["5"];
+
+fn fixture(format: &str, name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/store").join(format).join(name)
+}
+
+fn requests() -> [String; 2] {
+    [with_results(&[long_text(1), "short".to_owned(), long_text(2)]), talk("a", 4)]
+}
+
+/// Sends the requests, and reads everything back that is named in what was sent; the bodies that were sent, and how many
+/// summaries were asked for.
+async fn played(folder: &Path) -> (Vec<String>, usize) {
+    let store = folder.join("store.redb");
+    let upstream = Summarizer::playing([]).await;
+    let abridge = Setup::to(upstream.url())
+        .with(format!("store = {{ path = {:?}, keep_for = \"365d\" }}", store.to_str().unwrap()))
+        .with("recall.public_url = \"http://abridge.test\"")
+        .with("tokens = { counter = \"estimate\", ask_upstream = false }")
+        .with(format!("summarize = {{ instruction = {INSTRUCTION:?}, trigger = {{ messages = 10 }} }}"))
+        .with("truncate_tool_results = { max_bytes = 4000 }")
+        .with("models = [{ match = \"gpt-4o\", context_window = 1000000 }]")
+        .start()
+        .await;
+    let mut client = abridge.connect().await;
+    for request in requests() {
+        client.send(chat(request)).await;
+        assert_eq!(client.reply().await.head.status(), 200);
+    }
+    let sent: Vec<_> = upstream.chats().into_iter().map(|asked| asked.body).collect();
+    let handles: Vec<_> = sent.iter().flat_map(|body| recalls(body)).collect();
+    assert_eq!(handles.len(), 2);
+    for (handle, text) in handles.iter().zip([long_text(1), long_text(2)]) {
+        client.send(format!("GET {handle} HTTP/1.1\r\nhost: abridge.test\r\n\r\n")).await;
+        assert_eq!(client.reply().await.body, text);
+    }
+    abridge.signal("TERM");
+    abridge.exit().await;
+    assert!(!abridge.stderr().iter().any(|line| line.contains("set aside")), "{:?}", abridge.stderr());
+    let verify = ["store", "verify"];
+    let verify = Command::new(binary()).args(verify).env("ABRIDGE__STORE__PATH", store).current_dir(folder).output();
+    let verify = verify.unwrap();
+    assert!(verify.status.success(), "{verify:?}");
+    let sent = sent.iter().map(|body| String::from_utf8(body.to_vec()).unwrap()).collect();
+    (sent, upstream.summaries().len())
+}
+
+#[tokio::test]
+async fn a_store_outlives_its_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let newest = FORMATS.last().unwrap();
+    if std::env::var_os("UPDATE_FIXTURES").is_some() && !fixture(newest, "store.redb.zst").exists() {
+        let (sent, _) = played(folder.path()).await;
+        std::fs::create_dir_all(fixture(newest, "")).unwrap();
+        let file = std::fs::read(folder.path().join("store.redb")).unwrap();
+        std::fs::write(fixture(newest, "store.redb.zst"), zstd::encode_all(&*file, 19).unwrap()).unwrap();
+        std::fs::write(fixture(newest, "sent.json"), serde_json::to_string_pretty(&sent).unwrap()).unwrap();
+    }
+    for format in FORMATS {
+        let file = std::fs::read(fixture(format, "store.redb.zst")).unwrap();
+        std::fs::write(folder.path().join("store.redb"), zstd::decode_all(&*file).unwrap()).unwrap();
+        let sent = std::fs::read_to_string(fixture(format, "sent.json")).unwrap();
+        let sent: Vec<String> = serde_json::from_str(&sent).unwrap();
+        let (now, asked_for) = played(folder.path()).await;
+        assert_eq!(now, sent, "what format {format} holds is found");
+        assert_eq!(asked_for, 0, "the summary of format {format} is used");
+    }
+}
