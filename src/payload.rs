@@ -34,8 +34,10 @@ const HASH_LEN: usize = 16;
 /// The digits of a handle: Crockford's base 32, in which no two digits look alike.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-/// How many bytes of a name are of the content. The rest says whose it is, for who has the secret.
+/// How many bytes of a name are of the content. The rest says whose it is: two bytes for all who see names of one caller, and
+/// two more for those who have the secret.
 const CONTENT_LEN: usize = 12;
+const OWNER_LEN: usize = 2;
 
 /// How many digits a handle has.
 pub const HANDLE_LEN: usize = 26;
@@ -187,7 +189,8 @@ impl Keys {
     /// A name that ends in what says whose it is.
     fn marked(&self, caller: Caller, mut name: [u8; HASH_LEN]) -> PayloadKey {
         let (content, mark) = name.split_at_mut(CONTENT_LEN);
-        for (byte, of_caller) in mark.iter_mut().zip(self.hash(b"owner", &caller.0, [&*content])) {
+        let of_both = self.hash(b"owner", &caller.0, [&*content]);
+        for (byte, of_caller) in mark.iter_mut().zip(caller.0.into_iter().take(OWNER_LEN).chain(of_both)) {
             *byte = of_caller;
         }
         PayloadKey(name)
@@ -262,6 +265,12 @@ impl<'t> From<&'t str> for DecodedValue<'t> {
 // === impl PayloadKey ===
 
 impl PayloadKey {
+    /// What all names of one caller share, and one in 65,536 of other callers.
+    pub fn owner(&self) -> [u8; OWNER_LEN] {
+        let [.., first, second, _, _] = self.0;
+        [first, second]
+    }
+
     /// The key as a store keeps it.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0

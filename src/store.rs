@@ -114,8 +114,9 @@ pub struct Settings {
     /// names the text, and later requests do not. Allowed: 1m to 365d.
     pub keep_for: Period,
     /// The bytes in the file of everything that is kept, compressed: texts, summaries (at most an eighth) and requests
-    /// of `[inspect]` (at most an eighth). What would expire first is removed first; what was used in the last
-    /// minute is spared. Allowed: 1MiB to 1048576GiB.
+    /// of `[inspect]` (at most an eighth). If there are more, what would expire first is removed first, with
+    /// `engine = "file"` of the caller who has the most; what was used in the last minute is spared. Allowed: 1MiB to
+    /// 1048576GiB.
     pub max_bytes: ByteSize,
     /// The longest that a request waits for the disk, for a summary too. Then the request goes on without the edits that need the store,
     /// and a recall gets 503. Other requests do not wait until the disk has done what that request waited for. Allowed:

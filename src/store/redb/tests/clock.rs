@@ -1,6 +1,7 @@
 //! Jumps of the clock, and what a restart knows about them.
 
 use super::*;
+use crate::payload::Keys;
 
 const DAY: u64 = 86_400;
 
@@ -94,4 +95,33 @@ async fn an_ineffective_sweep_is_not_repeated_at_each_put() {
     clock.forward(5);
     put(3).await;
     assert!(store.was_swept(first).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_caller_who_has_stored_most_makes_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = TestClock::new();
+    let settings = Settings { max_bytes: crate::units::ByteSize(100_000), ..Settings::default() };
+    let store = RedbStore::open(&folder.path().join("store.redb"), settings, clock.clock()).unwrap();
+    let keys = Keys::well_known();
+    let put = async |caller: &[u8], n: u8| {
+        let key = keys.payload(keys.caller(caller), &dense(n, 9_000));
+        store.put_all(vec![(key, dense(n, 9_000))]).await.unwrap();
+        store.touch(vec![key]).await.unwrap();
+        clock.forward(60);
+        key
+    };
+    let (ann, also_ann) = (put(b"ann", 0).await, put(b"ann", 1).await);
+    let mut greedy = Vec::new();
+    for n in 2..40 {
+        greedy.push(put(b"bob", n).await);
+    }
+    assert!(store.was_swept(greedy[0]).await.unwrap());
+    for kept in [ann, also_ann, greedy[37], greedy[32]] {
+        assert!(!store.was_swept(kept).await.unwrap());
+    }
+    // Alone, a caller has all of it, and its oldest leave first.
+    let left = store.list(99).await.unwrap();
+    let oldest = left.iter().filter(|entry| entry.key.owner() != ann.owner()).min_by_key(|entry| entry.used);
+    assert_eq!(oldest.map(|entry| entry.key), Some(greedy[38 + 2 - left.len()]));
 }

@@ -1,6 +1,6 @@
 //! Maintenance: removes what has expired or exceeds the limits, and compacts a file that is mostly free space.
 
-use std::collections::HashSet;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -155,7 +155,8 @@ impl Writer {
         Ok(swept)
     }
 
-    /// The payloads that have expired, and then those that would expire first while the store exceeds its limit.
+    /// The payloads that have expired, and while the store exceeds its limit those that would expire first, always of the
+    /// caller who has the most bytes in it.
     fn eviction_candidates(&mut self, oldest: Time) -> Result<Vec<Candidate>, StoreError> {
         let most = self.shared.settings.max_bytes.0;
         let mut left = self.stored_bytes()?;
@@ -184,12 +185,12 @@ impl Writer {
         };
         let mut candidates: Vec<_> = entries.into_iter().map(candidate).collect();
         candidates.sort_unstable_by_key(|candidate| (candidate.due, candidate.entry.key));
-        candidates.retain(|Candidate { entry, due }| {
-            let goes = *due < oldest || left > most && now.since(entry.used) >= IN_USE;
-            left = left.saturating_sub(if goes { entry.stored_bytes } else { 0 });
-            goes
-        });
-        Ok(candidates)
+        let (mut goes, stays): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| candidate.due < oldest);
+        left = goes.iter().fold(left, |left, candidate| left.saturating_sub(candidate.entry.stored_bytes));
+        if left > most {
+            goes.extend(crowding(stays, left - most, |entry| now.since(entry.used) >= IN_USE));
+        }
+        Ok(goes)
     }
 
     /// Removes those that were not used in the meantime.
@@ -224,4 +225,27 @@ impl Writer {
         drop(database);
         compacted.map(drop).map_err(|error| self.note_failure(failed(Op::Compact, error)))
     }
+}
+
+/// Those that leave so that as many bytes become free: one after the other of the caller who then has the most, in order.
+fn crowding(sorted: Vec<Candidate>, excess: u64, may_leave: impl Fn(&PayloadInfo) -> bool) -> Vec<Candidate> {
+    let mut callers: HashMap<_, (u64, VecDeque<_>)> = HashMap::new();
+    for candidate in sorted {
+        let (bytes, leaves) = callers.entry(candidate.entry.key.owner()).or_default();
+        *bytes += candidate.entry.stored_bytes;
+        if may_leave(&candidate.entry) {
+            leaves.push_back(candidate);
+        }
+    }
+    let mut most: BinaryHeap<_> = callers.iter().map(|(owner, (bytes, _))| (*bytes, *owner)).collect();
+    let (mut left, mut chosen) = (excess, Vec::new());
+    while left > 0
+        && let Some((bytes, owner)) = most.pop()
+    {
+        let Some(next) = callers.get_mut(&owner).and_then(|(_, leaves)| leaves.pop_front()) else { continue };
+        left = left.saturating_sub(next.entry.stored_bytes);
+        most.push((bytes.saturating_sub(next.entry.stored_bytes), owner));
+        chosen.push(next);
+    }
+    chosen
 }
