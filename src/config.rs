@@ -9,7 +9,7 @@
 //! | environment | `ABRIDGE__SERVER__MAX_BODY=64MiB`, `ABRIDGE__DRY_RUN=true`, `ABRIDGE__UPSTREAM__HEADERS='{ x-key = "v" }'` | the variable |
 //! | flags | `--listen`, `--upstream`, `--log-format`, `--dry-run` | the flag |
 //!
-//! `--upstream NAME=URL` is a table of `[[upstreams]]`, and stands before those of the file; where the file has a table of this
+//! `--upstream NAME=URL` is a table of `[[upstreams]]`, and precedes those of the file; where the file has a table of this
 //! name, only its `url` is replaced.
 //!
 //! Each of the three is checked by itself before it is laid on the ones below, so that an error is found even where a
@@ -131,7 +131,7 @@ pub struct Config {
     pub summarize: summarize::Settings,
     /// The edit that asks Anthropic's API for its automatic prompt cache where a client marks nothing.
     pub request_prompt_cache: request_prompt_cache::Settings,
-    /// Settings of single tools, by name or pattern (`*` stands for any characters, `?` for one). They win over the
+    /// Settings of single tools, by name or pattern (`*` matches any characters, `?` one). They win over the
     /// settings of the edits. A table sets only the keys that it names; for each key, the most specific table that
     /// names it counts: the name itself, then longer patterns before shorter ones, and of two equally long ones the
     /// first in alphabetical order.
@@ -146,20 +146,20 @@ pub struct Config {
     ///
     /// Example: `bash = { truncate = { max_bytes = 20000, head = 5000, tail = 10000 }, clear = true }`
     pub tools: tools::Settings,
-    /// Programs of yours that say what stands in place of a text, by names that you choose: `truncate_tool_results.handler`,
+    /// Programs of yours that say what takes the place of a text, by names that you choose: `truncate_tool_results.handler`,
     /// `clear_tool_results.handler` and tables of `[tools]` name them. They are asked once for a text, and need the store. The
     /// documentation of handlers says what they are sent and what they answer.
     ///
     /// Example: `digests = { url = "http://127.0.0.1:9000/", timeout = "10s", key_env = "HANDLER_KEY" }`
     pub handlers: handler::Settings,
-    /// Reasoning that a model has signed together with what stood before it. The models of which that is known are in the
+    /// Reasoning that a model has signed together with what preceded it. The models of which that is known are in the
     /// documentation of dialects.
     pub reasoning: reasoning::Settings,
     /// The events of edited requests and summaries, at `GET /abridge/events` and for a webhook. Changes need a restart.
     pub events: events::Settings,
     /// Traces and metrics for an OpenTelemetry collector. Changes need a restart.
     pub otel: otel::Settings,
-    /// What is kept of edited requests for `abridge diff`, the page, and `GET /abridge/requests/ID`. Numbers and names
+    /// The records of edited requests for `abridge diff`, the page, and `GET /abridge/requests/ID`. Numbers and names
     /// of changes are shown with and without it.
     pub inspect: inspect::Settings,
     /// A second try of a request that the upstream refuses, before the client sees anything. There is never a third.

@@ -44,15 +44,15 @@ pub struct Conversation<'a> {
     pub units: Vec<Unit>,
     /// The tool calls and tool results of all units, in order.
     pub blocks: Vec<Block<'a>>,
-    /// What is true of the conversation as a whole.
+    /// The properties of the conversation as a whole.
     pub traits: Traits,
 }
 
-/// What is true of a conversation as a whole.
+/// The properties of a conversation as a whole.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Traits {
-    /// How many units at the beginning a compaction stands for, that itself included: the model does not read what is
+    /// How many units at the beginning a compaction replaces, that itself included: the model does not read what is
     /// before it, and nothing of all this is edited.
     pub n_compacted: usize,
     /// Calls and results without an id are paired by position.
@@ -65,7 +65,7 @@ pub struct Traits {
     pub is_kept: bool,
     /// The answer comes in frames in which no call of the model can be answered.
     pub is_answer_framed: bool,
-    /// The reasoning in it is bound to what stands before it.
+    /// The reasoning in it is bound to what precedes it.
     pub binds_reasoning: bool,
     /// The server summarises the conversation itself.
     pub compacts_itself: bool,
@@ -84,7 +84,7 @@ pub struct Element {
     pub units: Range<UnitIndex>,
 }
 
-/// What one speaker says in one JSON value.
+/// The words of one speaker in one JSON value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unit {
     /// The index of the element that it is, or is in.
@@ -101,21 +101,21 @@ pub struct Unit {
     pub blocks: Range<BlockIndex>,
     /// What else is known of it.
     pub flags: Flags,
-    /// What it is known by, once somebody has asked: see [`Unit::fingerprints`].
+    /// Its identity, once it was asked for: see [`Unit::fingerprints`].
     pub known: OnceCell<Fingerprints>,
 }
 
-/// What is known of a unit beside what it says.
+/// The properties of a unit besides its text.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Flags {
     /// It says something beside its calls, so that it stays when they leave.
     pub speaks: bool,
-    /// It is reasoning, or is bound to some: it leaves with its whole turn, or not at all.
+    /// It is reasoning, or is bound to some: it is removed with its whole turn, or not at all.
     pub bound: bool,
     /// It has reasoning of the model, which can be left out of it.
     pub thinks: bool,
-    /// No summary stands for it, and it does not leave with its calls.
+    /// No summary replaces it, and it is not removed with its calls.
     pub stays: bool,
     /// No result is moved across it.
     pub barrier: bool,
@@ -127,11 +127,11 @@ pub struct Flags {
     pub runs_program: bool,
     /// Such a program runs: no summary ends directly before it.
     pub in_program: bool,
-    /// It has to stand behind something that the user or a tool says, and before the model if it is not the last.
+    /// It must follow something that the user or a tool says, and precede the model if it is not the last.
     pub follows_user: bool,
 }
 
-/// What a unit is known by.
+/// The identity of a unit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Fingerprints {
     /// All of it, as it is written.
@@ -166,7 +166,7 @@ pub struct Block<'a> {
     pub unit: UnitIndex,
     /// Its JSON value: an entry of the array inside an element, or the unit.
     pub span: Span,
-    /// What it is.
+    /// Its kind.
     pub kind: BlockKind<'a>,
 }
 
@@ -269,7 +269,7 @@ impl<'a> Conversation<'a> {
         self.blocks.get_mut(block.get())
     }
 
-    /// The name of the tool that block `call` calls; empty if it names none, or is no call.
+    /// The name of the tool that block `call` calls; empty if it names none, or is not a call.
     pub fn tool_name(&self, call: BlockIndex) -> &str {
         match self.block(call).map(|block| &block.kind) {
             Some(BlockKind::ToolCall { name, .. }) => name.as_deref().unwrap_or_default(),
@@ -303,7 +303,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// The first unit of an element; one behind the last of all for an element behind the last.
+    /// The first unit of an element; one after the last of all for an element after the last.
     pub fn first_unit(&self, element: ElementIndex) -> UnitIndex {
         self.element(element).map_or(self.next_unit(), |element| element.units.start)
     }
@@ -313,7 +313,7 @@ impl<'a> Conversation<'a> {
         self.element(unit.element).is_some_and(|element| element.span == unit.span)
     }
 
-    /// What an element is known by, as it is written.
+    /// The identity of an element, as it is written.
     pub fn element_fingerprint(&self, element: &Element, body: &[u8]) -> Fingerprint {
         match self.unit_range(&element.units) {
             [unit] if unit.span == element.span => unit.fingerprints(body).unit,
@@ -330,7 +330,7 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// The first unit that edits may touch: those before it are instructions, or are stood for by a compaction.
+    /// The first unit that edits may touch: those before it are instructions, or are replaced by a compaction.
     pub fn first_editable(&self) -> UnitIndex {
         let rest = self.units.get(self.traits.n_compacted..).unwrap_or_default();
         let instructions = rest.iter().take_while(|unit| matches!(unit.role, Role::System | Role::Developer)).count();
@@ -353,12 +353,12 @@ impl Role {
 }
 
 impl Unit {
-    /// What it is known by, in the body that it was read from. Whoever asks first has each byte of it hashed, once.
+    /// Its identity, in the body that it was read from. Whoever asks first has each byte of it hashed, once.
     pub fn fingerprints(&self, body: &[u8]) -> Fingerprints {
         *self.known.get_or_init(|| self.fingerprints_around(body, |content| Fingerprint::of(content.of(body))))
     }
 
-    /// Takes over what its content is known by, so that nobody hashes that again.
+    /// Takes over what its content is known by, so that it is not hashed again.
     pub fn set_content_fingerprint(&self, body: &[u8], content: Fingerprint) {
         self.known.get_or_init(|| self.fingerprints_around(body, |_| content));
     }

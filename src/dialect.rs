@@ -245,7 +245,7 @@ pub trait Dialect: Debug + Send + Sync {
         media::text_part(self.text_part_names(), body, part, text)
     }
 
-    /// The elements that hold results which follow one another, where there is no element to put them into.
+    /// The elements that hold results which follow one another, without an element to put them into.
     fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
         results
     }

@@ -1,11 +1,11 @@
 //! The working copy that edits write on.
 //!
 //! A draft holds decisions, not bytes: which messages and calls leave, which values inside messages are replaced, and
-//! what stands behind which place. It keeps what must hold whatever an edit asks for, so that no edit has to:
+//! what follows which place. It keeps what must hold whatever an edit asks for, so that no edit has to:
 //!
 //! - leading `system` and `developer` messages are not touched;
-//! - a call leaves together with its result, or not at all;
-//! - what the model has not read yet, the results behind its last message, is neither cleared nor left out with its call;
+//! - a call is removed together with its result, or not at all;
+//! - what the model has not read yet, the results after its last message, is neither cleared nor left out with its call;
 //! - what is put in place of something is smaller than that, in tokens, unless the edit is told otherwise;
 //! - what is said to be stored is among the plan's offloads, and is not taken out where it cannot be stored;
 //! - of two edits that claim one message the first has it, except that a truncated result may still be cleared, and that a
@@ -94,7 +94,7 @@ pub struct ParsedRequest<'a> {
     pub dialect: &'a dyn Dialect,
     /// What was read.
     pub body: &'a Bytes,
-    /// What it says.
+    /// Its content.
     pub conversation: &'a Conversation<'a>,
 }
 
@@ -107,10 +107,10 @@ pub struct Draft<'a> {
     language: Language,
     /// The first unit that edits may touch.
     first_editable: UnitIndex,
-    /// The units of the last turn of the model; results behind it have not been read.
+    /// The units of the last turn of the model; results after it have not been read.
     last_answer: Option<Range<UnitIndex>>,
 
-    /// For each unit, whether it still stands in its place.
+    /// For each unit, whether it is still in its place.
     in_place: Vec<bool>,
     /// Whether units may leave it.
     leaving: Leaving,
@@ -137,7 +137,7 @@ pub struct Draft<'a> {
     drops: Option<Switch>,
     /// What becomes of the reasoning of ended turns when results are cleared.
     ended_turns: EndedTurns,
-    /// The last model call before which what was sent is another now.
+    /// The last model call before which what was sent has changed.
     prefix_changed: UnitIndex,
     /// The mark that is added to ask for the prompt cache.
     cache_request: Option<BytesAt>,
@@ -153,7 +153,7 @@ pub struct Draft<'a> {
     orphans: BTreeMap<UnitIndex, Vec<(Span, PayloadName)>>,
     /// The values that are replaced, by where they begin.
     replacements: BTreeMap<usize, replacement::Replacement>,
-    /// What was decided.
+    /// The decisions.
     journal: Journal,
     unknown_window: bool,
     regrets: Regrets,
@@ -163,7 +163,7 @@ pub struct Draft<'a> {
     n_bytes_removed: usize,
     /// The type of the message that no summary may replace, if it has prevented one.
     blocked_by: Option<String>,
-    /// What is needed for a better plan.
+    /// The needs of a better plan.
     need: Option<Need>,
     /// The name under which other processes know the summaries of the conversation, if that is to be looked up.
     root: Option<ChainKey>,
@@ -174,14 +174,14 @@ pub struct Draft<'a> {
     /// What handlers have to be asked for one.
     asks: RefCell<asks::Asks>,
 
-    /// The conversation as it came, where a summary stands for messages of it.
+    /// The conversation as it came, where a summary replaces messages of it.
     whole: &'a Conversation<'a>,
-    /// What a summary stands for besides what it takes the place of; none of it is among the messages.
+    /// What a summary replaces besides what it takes the place of; none of it is among the messages.
     hidden: Vec<Span>,
     prefix_keys: OnceCell<PrefixKeys>,
     pairing: OnceCell<Rc<Pairing>>,
     gauge: OnceCell<Gauge>,
-    /// The model's window, if anybody has asked for it.
+    /// The model's window, if it was asked for.
     window: OnceCell<Option<usize>>,
     counts: OnceCell<measure::Counts>,
     /// Of messages that were counted as they are now, which is not as they came.
@@ -190,7 +190,7 @@ pub struct Draft<'a> {
 }
 
 index! {
-    /// A result that is put behind a unit, in the order of the decisions.
+    /// A result that is put after a unit, in the order of the decisions.
     InsertionIndex
 }
 
@@ -273,7 +273,7 @@ impl<'a> Draft<'a> {
         self.request.body
     }
 
-    /// What the edits work on, as it came.
+    /// The input of the edits, as it came.
     pub fn conversation(&self) -> &'a Conversation<'a> {
         self.request.conversation
     }
@@ -292,7 +292,7 @@ impl<'a> Draft<'a> {
         self.insertions.len()
     }
 
-    /// Whether the model has not read a unit yet: it stands behind the last turn of the model.
+    /// Whether the model has not read a unit yet: it follows the last turn of the model.
     pub fn is_unread(&self, unit: UnitIndex) -> bool {
         self.last_answer.as_ref().is_none_or(|last| unit >= last.end)
     }
@@ -384,12 +384,12 @@ impl<'a> Draft<'a> {
         self.may_leave(unit) && self.in_place.get_mut(unit.get()).is_some_and(std::mem::take)
     }
 
-    /// Whether a unit still stands in its place.
+    /// Whether a unit is still in its place.
     fn is_in_place(&self, unit: UnitIndex) -> bool {
         self.in_place.get(unit.get()).copied().unwrap_or_default()
     }
 
-    /// Whether a unit can be taken out: it is no instruction at the beginning, and an element, or an entry of an array that
+    /// Whether a unit can be taken out: it is not an instruction at the beginning, and an element, or an entry of an array that
     /// can be edited.
     fn may_leave(&self, unit: UnitIndex) -> bool {
         let conversation = self.request.conversation;
@@ -413,7 +413,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A result that says `text` in answer to the call that is block `call`; none if the block is no call.
+    /// A result that says `text` in answer to the call that is block `call`; none if the block is not a call.
     fn rendered(&self, call: Option<BlockIndex>, text: &str) -> Option<Bytes> {
         match &self.request.conversation.block(call?)?.kind {
             BlockKind::ToolCall { id, .. } => {

@@ -1,6 +1,6 @@
 //! The most recent requests, and totals since the start: names and numbers, and nothing of what the messages say.
 //!
-//! A request is added when its answer has ended, by a separate task. Requests that are no conversations are only
+//! A request is added when its answer has ended, by a separate task. Requests that are not conversations are only
 //! counted.
 
 use std::collections::VecDeque;
@@ -57,7 +57,7 @@ pub struct Entry {
     pub path: String,
     /// The name of the upstream that it went to; `default` for `[upstream]`.
     pub upstream: String,
-    /// What was done with the request.
+    /// The outcome of the request.
     pub outcome: Outcome,
     /// How many changes each edit made.
     #[serde(serialize_with = "as_map")]
@@ -116,7 +116,7 @@ pub struct Entry {
     pub inspectable: bool,
 }
 
-/// What was done with a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -190,12 +190,12 @@ pub struct TokenTotals {
     pub after: u64,
 }
 
-/// What a proxy has done in a run.
+/// The work of a proxy in a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunTotals {
     /// Its requests.
     pub totals: Totals,
-    /// What the edits have saved, in words, if that is known.
+    /// The savings of the edits, in words, if that is known.
     pub savings: Option<String>,
     /// Why no request was edited; none if one was.
     pub why_unedited: Option<String>,
@@ -252,7 +252,7 @@ impl History {
         self.with_state(|state| state.changes.get(id).cloned())
     }
 
-    /// Counts a forwarded request that is no conversation.
+    /// Counts a forwarded request that is not a conversation.
     pub fn count_passed(&self) {
         self.0.passed.fetch_add(1, Ordering::Relaxed);
     }
@@ -329,7 +329,7 @@ impl History {
     }
 
     fn with_state<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
-        // Nothing in here panics half-way, so the state behind a poisoned lock is consistent.
+        // Nothing in here panics half-way, so the state in a poisoned lock is consistent.
         f(&mut self.0.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 }

@@ -66,9 +66,9 @@ pub struct Message {
     pub name: Option<String>,
     /// What became of it.
     pub state: State,
-    /// What it said as it came; none for one that was put in.
+    /// Its text as it came; none for one that was put in.
     pub before: Option<String>,
-    /// What it says as it went on; none if that is the same, or if it is not there.
+    /// Its text as it went on; none if that is the same, or if it is not there.
     pub after: Option<String>,
     /// The length of what it said, of which `before` may be the beginning only.
     pub before_bytes: Option<usize>,
@@ -83,7 +83,7 @@ pub enum State {
     /// It went on as it came.
     #[default]
     Same,
-    /// Something in it is another now.
+    /// Something in it has changed.
     Patched,
     /// It was put in.
     Inserted,
@@ -97,7 +97,7 @@ pub enum State {
     Dropped,
     /// It was left out, or calls of it were, because they are too long ago.
     Filtered,
-    /// A summary stands for it, or it is that summary.
+    /// A summary replaces it, or it is that summary.
     Summarised,
 }
 
@@ -134,7 +134,7 @@ const FILTER: &str = "filter";
 #[derive(Clone, Copy, Debug)]
 struct MessagePair {
     before: Option<usize>,
-    /// The message that it stands behind, if it was put in.
+    /// The message that it follows, if it was put in.
     behind: usize,
     state: State,
     is_there: bool,
@@ -168,7 +168,7 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
     for message in placed.iter().filter_map(|(_, moved)| *moved) {
         set(&mut moved, message);
     }
-    // The summary is where the first stretch is that it stands for.
+    // The summary is where the first stretch is that it replaces.
     let (mut summarised, mut summary) = (vec![false; n_messages], None::<Range<usize>>);
     for change in &report.changes {
         let filtered = change.edit == FILTER;
@@ -311,7 +311,7 @@ impl<'a> RequestView<'a> {
         Some(self.conversation.tool_name(call).to_owned()).filter(|name| !name.is_empty())
     }
 
-    /// What a message says, as a person reads it: its texts, and a line for each call. All of its JSON, if it has neither.
+    /// A message as a person reads it: its texts, and a line for each call. All of its JSON, if it has neither.
     fn text(&self, message: usize) -> String {
         let mut lines: Vec<Cow<'_, str>> = Vec::new();
         let mut n_texts = 0;

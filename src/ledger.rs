@@ -1,7 +1,7 @@
 //! The ledger: what answers cost, and what they would have cost without the edits, by day, upstream, model, policy, client and
 //! caller. It has names and numbers, and nothing of what messages say.
 //!
-//! Each process counts what it has seen, and stores the rows of each day under a key of its own. The rows of several processes
+//! Each process counts what it has seen, and stores the rows of each day under its own key. The rows of several processes
 //! are added when the ledger is read.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! abridge: an OpenAI-compatible reverse proxy that edits the `messages` array in flight and leaves every other byte
+//! abridge: an OpenAI-compatible reverse proxy that edits the conversation of a request in flight and leaves every other byte
 //! alone.
 //!
 //! `ARCHITECTURE.md` says which modules may import which, and why. [`proxy`] describes the way of one request.

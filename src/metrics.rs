@@ -40,7 +40,7 @@ struct Shared {
     counts: std::sync::Mutex<AnswerCounts>,
 }
 
-/// What is counted when an answer has ended.
+/// The figures of an answer that has ended.
 #[derive(Debug, Default)]
 struct AnswerCounts {
     changes: BTreeMap<(&'static str, &'static str), u64>,
@@ -155,7 +155,7 @@ impl Metrics {
         self.with_counts(|counts| counts.models.add(answer));
     }
 
-    /// Counts an answer of abridge's own with this code.
+    /// Counts an answer by abridge itself with this code.
     pub fn count_error(&self, code: &'static str) {
         self.with_counts(|counts| *counts.errors.entry(code).or_default() += 1);
     }

@@ -38,7 +38,7 @@ pub fn paths(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     })
 }
 
-/// The runs of characters that names consist of, and of some more, but for those that are too short for a name or a path.
+/// The runs of characters that names consist of, and of some more, except those that are too short for a name or a path.
 fn tokens(text: &str, is_part_too: impl Fn(char) -> bool) -> impl DoubleEndedIterator<Item = &str> {
     let is_part = move |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') || is_part_too(c);
     let long = text.split(move |c| !is_part(c)).filter(|token| token.len() >= MIN_BYTES);

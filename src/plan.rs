@@ -1,4 +1,4 @@
-//! What is to be done to one request, as plain owned data, and the report about it. Both print: that is the dry run.
+//! The plan of one request, as plain owned data, and the report about it. Both print: that is the dry run.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ pub struct Plan {
     pub offloads: Vec<OffloadedPayload>,
     /// How long that is to be kept.
     pub lifetime: Lifetime,
-    /// What is needed for a better plan. This one can be carried out without.
+    /// The needs of a better plan. This one can be carried out without.
     pub needs: Option<Need>,
     /// What handlers have to be asked for a better plan.
     pub asks: Vec<HandlerAsk>,
@@ -51,20 +51,20 @@ pub enum Need {
     Load(ChainKey),
     /// A look at what other processes know, before a summary is made.
     LookUp,
-    /// A summary that nobody has made yet.
+    /// A summary that is not made yet.
     Make(Box<SummaryJob>),
 }
 
 /// A summary to be made, with all that is needed to make it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SummaryJob {
-    /// The name of what it will stand for.
+    /// The name of what it will replace.
     pub key: ChainKey,
-    /// The name behind the second message, by which other processes find it.
+    /// The name after the second message, by which other processes find it.
     pub root: ChainKey,
     /// Whether the request waits for it. If not, a later one will use it.
     pub waits: bool,
-    /// The messages that it will stand for, as they came.
+    /// The messages that it will replace, as they came.
     pub covers: Range<usize>,
     /// The tokens of those as they came.
     pub tokens_replaced: usize,
@@ -72,7 +72,7 @@ pub struct SummaryJob {
     pub n_elements: usize,
     /// The factor that tokens are counted with.
     pub factor: Factor,
-    /// The tokens of what it will stand in place of, as the edits have left that: its message must have fewer.
+    /// The tokens of what it will take the place of, as the edits have left that: its message must have fewer.
     pub tokens: usize,
     /// The model that the request asks.
     pub model: Option<String>,
@@ -163,9 +163,9 @@ pub struct Regrets {
 /// they came.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Layout {
-    /// The elements that do not go on, apart from those that a summary stands for.
+    /// The elements that do not go on, apart from those that a summary replaces.
     pub gone: Vec<usize>,
-    /// The elements that are put in, in order: behind which one, and which it was before, if it has been moved.
+    /// The elements that are put in, in order: after which one, and which it was before, if it has been moved.
     pub placed: Vec<(usize, Option<usize>)>,
 }
 
@@ -180,7 +180,7 @@ pub struct Change {
     pub call_id: String,
     /// The tool, where the change is about a call and the call names one.
     pub tool_name: Option<String>,
-    /// The bytes of what is taken out, and of what stands there instead; of a call that is left out or a message that
+    /// The bytes of what is taken out, and of what is there instead; of a call that is left out or a message that
     /// is moved or put in, those of its JSON.
     pub bytes: Sizes,
     /// The same in tokens, where they were counted.
@@ -234,11 +234,11 @@ pub struct SkippedChange {
 pub enum SkipReason {
     /// What is taken out could not be stored.
     NoStore,
-    /// What would stand there is not smaller.
+    /// What would be there is not smaller.
     NotSmaller,
     /// The whole pass would free less than `clear_at_least`, or a summary would stand for next to nothing new.
     TooLittle,
-    /// There is no summary yet: it is being made, nobody here can make it, or that has failed.
+    /// No summary yet: it is being made, it cannot be made here, or that has failed.
     NoSummary,
     /// There is a summary of nearly the same messages, but the client has changed some of them since.
     Rewritten,
@@ -248,7 +248,7 @@ pub enum SkipReason {
     ServerClears,
     /// The request asks the server to compact the conversation itself.
     ServerCompacts,
-    /// The model's reasoning is bound to what stands before it, and is not to be left out.
+    /// The model's reasoning is bound to what precedes it, and is not to be left out.
     PrefixBound,
 }
 

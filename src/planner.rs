@@ -117,7 +117,7 @@ pub struct Settings {
     pub forms: Vec<Form>,
 }
 
-/// What a policy aims at.
+/// The aim of a policy.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
@@ -201,7 +201,7 @@ pub struct Policy {
 }
 
 impl PlanSettings {
-    /// The same settings, but for a policy that makes a conversation as short as it can: all results that the model has read
+    /// The same settings, except for a policy that makes a conversation as short as it can: all results that the model has read
     /// are cleared, and all images of the user that it has answered.
     #[must_use]
     pub fn shortest(&self) -> Self {
@@ -256,7 +256,7 @@ impl PlanSettings {
         settings
     }
 
-    /// The same settings, but for reasoning: whatever the model, passes leave out what stands before them.
+    /// The same settings, except for reasoning: whatever the model, passes leave out what precedes them.
     #[must_use]
     pub fn stripping(&self) -> Self {
         Self { reasoning: reasoning::Settings::strip_always(), ..self.clone() }
@@ -264,7 +264,7 @@ impl PlanSettings {
 }
 
 impl Planner {
-    /// A planner for settings alone: it counts with a meter of its own and names payloads with [`Keys::well_known`].
+    /// A planner for settings alone: it counts with its own meter and names payloads with [`Keys::well_known`].
     pub fn new(settings: PlanSettings) -> Self {
         let meter = Meter::new(&settings.tokens, &settings.models);
         Self::with(settings, meter, Keys::well_known(), Offload::Possible)
@@ -302,7 +302,7 @@ impl Planner {
         }
     }
 
-    /// The situation of a request of somebody who shows no credential.
+    /// The situation of a request without a credential.
     pub fn anonymous<'a>(&'a self, summaries: &'a dyn SummaryIndex) -> PlanContext<'a> {
         self.context(self.keys.anonymous(), summaries)
     }
@@ -461,7 +461,7 @@ impl Policy {
         }
         if !plan.is_empty() || plan.needs.is_some() {
             context.meter.yield_now();
-            // What a summary stands for does not go on; it was checked when the summary was made.
+            // What a summary replaces does not go on; it was checked when the summary was made.
             let hidden = fold.iter().flat_map(Fold::hidden).map(|messages| whole.span_of(messages));
             self.verified.check(dialect, body, view.conversation, hidden, || context.meter.yield_now())?;
         }

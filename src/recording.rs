@@ -5,7 +5,7 @@
 //! | `request.json` | the request body as the client sent it, decoded if it was compressed |
 //! | `rewritten.json` | the body that went upstream; absent if it is the same |
 //! | `response.sse`, `response.json` or `response.bin` | the response body as the upstream sent it; `bin` if it is compressed |
-//! | `summary.json` | the summary that stands for messages in the body that went upstream, and for which ones; absent if none does |
+//! | `summary.json` | the summary that replaces messages in the body that went upstream, and for which ones; absent if none does |
 //! | `meta.json` | [`Meta`]: path, status, arrival of each chunk, how it ended, [`PlanInputs`] |
 //! | `policy.toml` | fixtures only: the part of `proxy.toml` that this case runs under, if not the defaults |
 //! | `plan.snap` | fixtures only: the plan, as text |
@@ -53,7 +53,7 @@ pub struct Exchange {
     pub rewritten: Option<Bytes>,
     /// The response body as received, if there was an answer.
     pub response: Option<Bytes>,
-    /// The summary that stands for messages in the body that went upstream.
+    /// The summary that replaces messages in the body that went upstream.
     pub summary: Option<UsedSummary>,
     /// The metadata.
     pub meta: Meta,

@@ -124,7 +124,7 @@ pub struct Settings {
     pub timeout: Period,
 }
 
-/// What a store is kept in.
+/// The place of a store.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreEngine {
@@ -196,7 +196,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// [`MAX_INSPECTED_BYTES`] and their share of the store.
     async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> Result<(), StoreError>;
 
-    /// What was stored of the request with this id.
+    /// The record of the request with this id.
     async fn inspected(&self, id: String) -> Result<Option<Bytes>, StoreError>;
 
     /// Removes what was stored of requests, except of the last `most`.
@@ -298,7 +298,7 @@ pub struct PayloadInfo {
     pub used: Time,
 }
 
-/// What a sweep removed.
+/// The removals of a sweep.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct SweepResult {
     /// Payloads that were unused for longer than their lifetime.

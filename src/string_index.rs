@@ -3,7 +3,7 @@
 //! strings by their places. The hash serves where a content or a text is one such string; a content that is an array is
 //! hashed as a whole, later.
 //!
-//! It looks at nothing but quotes and backslashes. In a body that is no JSON it is of no use, and does no harm: a reader that
+//! It looks at nothing but quotes and backslashes. In a body that is not JSON it is of no use, and does no harm: a reader that
 //! has come to a string has read all quotes before it, as the index has.
 
 use std::{ops::Deref, sync::Arc};

@@ -43,7 +43,7 @@ mod vocabulary;
 /// around its messages, so a whole request, too, has fewer tokens than bytes.
 pub const REQUEST_OVERHEAD: usize = 3;
 
-/// Shorter texts are counted again and not remembered: the counting is no dearer than the place that it would take.
+/// Shorter texts are counted again and not remembered: the counting is not dearer than the place that it would take.
 const MIN_CACHED_BYTES: usize = 64;
 
 /// `[tokens]` of `proxy.toml`.
@@ -60,7 +60,7 @@ pub struct Settings {
     /// the store. Without a store, and with `false`, the ratio is that of the built-in table.
     pub calibrate: bool,
     /// The handler of `[handlers]` that counts the tokens of a conversation once, when they are first counted: the ratio of
-    /// its count to abridge's stands in place of what bills have taught, and the conversation keeps it.
+    /// its count to abridge's takes the place of what bills have taught, and the conversation keeps it.
     ///
     /// Not set: no handler is asked.
     ///
@@ -79,7 +79,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether conversations have a ratio of their own, where there is a store.
+    /// Whether conversations have their own ratio, where there is a store.
     pub fn is_calibrated(&self) -> bool {
         self.calibrate || self.handler.is_some()
     }
@@ -151,12 +151,12 @@ impl Meter {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Lets others have a turn: between the steps of a plan, and behind each message that takes long.
+    /// Lets others have a turn: between the steps of a plan, and after each message that takes long.
     pub fn yield_now(&self) {
         (self.shared.yield_now)();
     }
 
-    /// What counts for a request to this model, by the factor of the built-in table. A model that nobody knows has the
+    /// What counts for a request to this model, by the factor of the built-in table. An unknown model has the
     /// encoding of most, and no window.
     pub fn for_model(&self, model: Option<&str>) -> Gauge {
         let name = model.unwrap_or_default();
@@ -175,7 +175,7 @@ impl Meter {
         self.shared.n_tokenised.load(Ordering::Relaxed)
     }
 
-    /// What is known of a model, and who says so.
+    /// The facts about a model, and their source.
     pub fn model(&self, name: &str) -> models::Model {
         self.shared.models.find(name)
     }
@@ -245,7 +245,7 @@ impl Gauge {
         self.billed(counted, text.len())
     }
 
-    /// As many tokens as a text that is known by `fingerprint` has at least, but for those that merge at an end: those of
+    /// As many tokens as a text that is known by `fingerprint` has at least, except those that merge at an end: those of
     /// its first `most` bytes, or of all of it if that was counted before. It is asked for once.
     pub fn at_least<'t>(&self, fingerprint: Fingerprint, most: usize, text: impl FnOnce() -> &'t str) -> usize {
         self.remembered(Subject::Beginning, fingerprint, || {

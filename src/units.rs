@@ -214,7 +214,7 @@ pub fn counted(n: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// `number` times `part` of `whole`, rounded down; 0 where there is no whole.
+/// `number` times `part` of `whole`, rounded down; 0 without a whole.
 pub fn prorated(number: u64, part: u64, whole: u64) -> u64 {
     let product = u128::from(number) * u128::from(part);
     product.checked_div(u128::from(whole)).map_or(0, |quotient| u64::try_from(quotient).unwrap_or(u64::MAX))

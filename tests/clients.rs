@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 #[path = "it"]
 mod it {
-    pub(crate) mod support; // what the integration tests stand on
+    pub(crate) mod support; // what the integration tests share
 }
 
 #[path = "clients/agents.rs"]

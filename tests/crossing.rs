@@ -38,7 +38,7 @@ impl Framing {
 struct Cuts(u64);
 
 impl Crossing {
-    /// Sends the exchange over the client's connection. The upstream's is closed behind it, so that the next one opens its own.
+    /// Sends the exchange over the client's connection. The upstream's is closed after it, so that the next one opens its own.
     pub(crate) async fn run(&self, scene: &mut Scene, framing: Framing, seed: u64) -> Result<(), String> {
         let request = post(&self.target, &["content-type: application/json"], &self.request);
         let Scene { client, upstream, .. } = scene;

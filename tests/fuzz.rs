@@ -1,5 +1,5 @@
 //! The targets of `fuzz/` without a fuzzer: each input of their corpora and of what was found once, and then, from a seed
-//! that stays, inputs that are made of these.
+//! that stays, inputs that are made from them.
 //!
 //! `fuzz/corpus/TARGET/` is what libFuzzer found to lead to different places, `fuzz/regressions/TARGET/` what it found to be
 //! wrong; docs/testing.md says how it is run.

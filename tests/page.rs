@@ -21,7 +21,7 @@ use std::process::{Command, ExitCode};
 
 #[path = "it"]
 mod it {
-    pub(crate) mod support; // what the integration tests stand on
+    pub(crate) mod support; // what the integration tests share
 }
 
 use it::support::{Abridge, Setup, Upstream, Wire, upstream};

@@ -3,7 +3,7 @@
 //! Each session is sent as an agent's loop sent it, under the trigger of 40,000 tokens and with three results kept:
 //!
 //! - what went out once goes out again at the beginning of the next request, byte for byte, unless the trigger held anew,
-//!   and then nothing is another but the results that were cleared now;
+//!   and then nothing changes but the results that were cleared now;
 //! - no request is larger than the trigger and what a pass waits for, unless it is so with what must not be cleared alone;
 //! - on each of the ten longest, a sticky frontier moves at most a quarter as often as a sliding one, and costs less than
 //!   that and than no edits; where a pass is made however little it frees, it holds no more than its order.

@@ -1,7 +1,7 @@
 //! `POST /abridge/mcp`: the Model Context Protocol over streamable HTTP, for agents that read back what was taken out with a
 //! tool: `recall`, `search` or `list`.
 //!
-//! There are no sessions: each request is complete, and its answer is one JSON object. What a request may read
+//! No sessions: each request is complete, and its answer is one JSON object. What a request may read
 //! depends on its credential, as for a recall over HTTP.
 
 use std::fmt;

@@ -10,7 +10,7 @@ use crate::config::{Config, Environment, MissingError};
 use crate::history::RunTotals;
 use crate::ledger::Savings;
 
-/// The maximum time for answers, and then for tasks, after the end of the work: nobody reads the answers any more.
+/// The maximum time for answers, and then for tasks, after the end of the work: the answers are not read any more.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Serves on the addresses of the settings while `work` runs, which is given the URL. Exchanges are recorded into `record`.

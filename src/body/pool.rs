@@ -80,7 +80,7 @@ impl Buffer {
         self.bytes.len()
     }
 
-    /// Whether there are no bytes.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -1,6 +1,6 @@
 //! Which of the units that a summary replaces stay beside it, and the view of the conversation that results.
 //!
-//! A result may come after a summary was made that stands for its call. Its round is then reopened: the turn that calls, and
+//! A result may come after a summary was made that replaces its call. Its round is then reopened: the turn that calls, and
 //! the results of that turn among those summarised, are sent as they came, so that the late result has its call. Elements
 //! stay whole: what is in one with a unit that stays, stays too. Units that follow the user stay after the summary.
 //! Rounds that make tools known stay beside it: without them the model could no longer call the tools.
@@ -23,7 +23,7 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// The fold of some units of a conversation. None if there is nothing left for a summary to stand for, or nothing of it
+    /// The fold of some units of a conversation. None if there is nothing left for a summary to replace, or nothing of it
     /// before a unit that follows the user.
     pub fn of(conversation: &Conversation<'_>, pairing: &Pairing, units: Range<UnitIndex>) -> Option<Self> {
         let mut standing = reopened(conversation, pairing, &units);

@@ -1,4 +1,4 @@
-//! What a model reads of JSON values, in pieces: what the canonical forms of the dialects have in common.
+//! JSON values as a model reads them, in pieces: what the canonical forms of the dialects have in common.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::span::Span;
 /// A member of an object: its key without quotes, and its value.
 pub(super) type Member<'a> = (&'a [u8], &'a [u8]);
 
-/// The members of an object but for those that are `unread`, in the order in which they are written. `null` is the same as
+/// The members of an object except those that are `unread`, in the order in which they are written. `null` is the same as
 /// nothing.
 pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> Result<Vec<Member<'a>>, Unsupported> {
     let mut members = Vec::new();

@@ -8,14 +8,14 @@ pub struct ParseError {
     pub dialect: &'static str,
     /// Near which byte of the body.
     pub offset: usize,
-    /// What is wrong.
+    /// The error.
     pub kind: ParseErrorKind,
 }
 
-/// What is wrong with a request.
+/// The errors of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseErrorKind {
-    /// Not JSON, not UTF-8, or something behind the end.
+    /// Not JSON, not UTF-8, or something after the end.
     #[error("not valid JSON")]
     NotJson,
     /// A key that matters stands twice in one object: which one counts, differs from server to server.
@@ -24,10 +24,10 @@ pub enum ParseErrorKind {
     /// The body, a message or a call is not an object.
     #[error("not an object")]
     NotAnObject,
-    /// There is no message array.
+    /// No message array.
     #[error("no messages")]
     NoMessages,
-    /// The messages, or the calls of a message, are no array.
+    /// The messages, or the calls of a message, are not an array.
     #[error("not an array")]
     NotAnArray,
     /// A call id is neither a string, a number nor null.

@@ -1,4 +1,4 @@
-//! Errors of abridge's own, in the shape that the clients of OpenAI's APIs read.
+//! Errors by abridge itself, in the shape that the clients of OpenAI's APIs read.
 
 use bytes::Bytes;
 use serde::Serialize;

@@ -57,7 +57,7 @@ impl HistoryKeys {
         if conversation.traits.history_elsewhere {
             for block in &mut conversation.blocks {
                 if let BlockKind::ToolResult { may_leave, .. } = &mut block.kind {
-                    *may_leave = false; // its call may be where nobody sees it
+                    *may_leave = false; // its call may be out of sight
                 }
             }
         }

@@ -39,7 +39,7 @@ pub fn text_or_json(body: &[u8], value: Span) -> Option<Cow<'_, str>> {
     text(body, value).or_else(|| raw::utf8(value.of(body)).map(Cow::Borrowed))
 }
 
-/// What is stored of a value with this `text`: the text of a string, unless it has half a surrogate pair; else the value as
+/// The stored form of a value with this `text`: the text of a string, unless it has half a surrogate pair; else the value as
 /// it is written.
 pub fn stored<'a>(body: &'a [u8], value: Span, text: &'a str) -> &'a [u8] {
     let raw = value.of(body);

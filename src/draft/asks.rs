@@ -76,7 +76,7 @@ impl ResultText<'_, '_> {
 }
 
 impl Draft<'_> {
-    /// What a handler has an edit do with a text of the call that is a block. The text is known by `name`, which is that of
+    /// The instruction of a handler for a text of the call that is a block. The text is known by `name`, which is that of
     /// `subject`.
     pub fn decision(
         &self,

@@ -57,7 +57,7 @@ impl Draft<'_> {
         self.factor_name().filter(|name| index.factor(*name).is_none())
     }
 
-    /// The name behind the second message: with fewer, nothing is edited by its tokens. A conversation that begins with a
+    /// The name after the second message: with fewer, nothing is edited by its tokens. A conversation that begins with a
     /// result has no name, as that might be.
     fn factor_name(&self) -> Option<ChainKey> {
         let whole = self.whole;

@@ -132,7 +132,7 @@ impl Draft<'_> {
         self.request.dialect.known_element_tokens(self.gauge(), fingerprint, || self.json_with(unit, more))
     }
 
-    /// What the model reads, in order, if anybody has asked for tokens: what is beside the messages, then each of them.
+    /// What the model reads, in order, if tokens were asked for: what is beside the messages, then each of them.
     pub(super) fn prompt_segments(&self) -> Vec<PromptSegment> {
         let Some(counts) = self.counts.get() else { return Vec::new() };
         let tools = self.request.conversation.tools.map_or(&[][..], |tools| tools.of(self.request.body));
@@ -217,7 +217,7 @@ impl Draft<'_> {
         let decided = decided.filter(|replacement| more.iter().all(|more| more.span != replacement.span));
         let mut replacements = more.iter().chain(decided).peekable();
         if let Some(summary) = replacements.next_if(|replacement| replacement.span == Span { start, end }) {
-            return summary.fingerprint; // nothing of what it stands for is left
+            return summary.fingerprint; // nothing of what it replaces is left
         }
         let known = replacements.fold(self.fingerprints(unit).unit, |known, Replacement { span, fingerprint, .. }| {
             known.then(Fingerprint::of_numbers(span.start - start, span.end - start)).then(*fingerprint)

@@ -20,14 +20,14 @@ use crate::{
     span::Span,
 };
 
-/// What an edit requires of the texts that it replaces.
+/// The requirements of an edit on the texts that it replaces.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplaceOptions {
     /// They are stored, and may be replaced only if that is possible.
     pub stored: bool,
     /// They are replaced only by something smaller.
     pub smaller: bool,
-    /// Images, files and sound are replaced as well, and what is text in base64 is stored as what it stands for.
+    /// Images, files and sound are replaced as well, and what is text in base64 is stored as what it encodes.
     pub media: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct ProposedEdit {
 pub enum NotApplicable {
     /// There is nothing to replace.
     Nothing,
-    /// What would stand there is not smaller.
+    /// What would be there is not smaller.
     NotSmaller,
 }
 
@@ -153,7 +153,7 @@ impl<'a> Draft<'a> {
         if proposed.replacements.is_empty() { Err(not_applicable) } else { Ok(proposed) }
     }
 
-    /// Whether a cut changes the text that stands there now, and makes that smaller if it has to.
+    /// Whether a cut changes the present text, and makes that smaller if it has to.
     fn check(&self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) -> Result<(), NotApplicable> {
         let current = CurrentText::new(source, self.replacements.get(&source.span.start));
         if let Some(known_by) = source.part {
@@ -181,7 +181,7 @@ impl<'a> Draft<'a> {
         if options.smaller && !is_smaller() { Err(NotApplicable::NotSmaller) } else { Ok(()) }
     }
 
-    /// The same of a part that is no text.
+    /// The same of a part that is not text.
     fn check_part(
         &self,
         source: &SourceText<'_>,
@@ -201,7 +201,7 @@ impl<'a> Draft<'a> {
         if options.smaller && !has_fewer() { Err(NotApplicable::NotSmaller) } else { Ok(()) }
     }
 
-    /// Whether the beginning alone of a text that stands there now has more tokens than words. The text is not read if its
+    /// Whether the beginning alone of a present text has more tokens than words. The text is not read if its
     /// beginning was counted before.
     fn is_clearly_smaller(&self, words: &str, current: &CurrentText<'_, '_>) -> bool {
         let (fingerprint, len) = current.identity();
@@ -235,7 +235,7 @@ impl<'a> Draft<'a> {
     pub fn gain(&self, proposed: &ProposedEdit) -> usize {
         let ProposedEdit { unit, call, replacements, .. } = proposed;
         match *call {
-            // Of a message with many calls, the one is counted that is another then.
+            // Of a message with many calls, the one is counted that has changed then.
             Some(call) if self.pairing().result(*unit).is_none() => {
                 self.call_tokens(call, &[]).saturating_sub(self.call_tokens(call, replacements))
             }
@@ -380,13 +380,13 @@ impl<'a> Draft<'a> {
         call.and_then(is_recall).unwrap_or(false)
     }
 
-    /// The arguments of the call that is a block, as the model has written them; none if it is no call, or has none.
+    /// The arguments of the call that is a block, as the model has written them; none if it is not a call, or has none.
     pub fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
         let ParsedRequest { dialect, body, .. } = self.request;
         strings::text_or_json(body, dialect.input(body, self.call_span(call)?)?.span)
     }
 
-    /// The JSON of the call that is a block; none if it is no call.
+    /// The JSON of the call that is a block; none if it is not a call.
     pub fn call_json(&self, call: BlockIndex) -> Option<&'a [u8]> {
         Some(self.call_span(call)?.of(self.request.body))
     }

@@ -1,7 +1,7 @@
 //! Truncations that are cached: a long result that comes again is neither unescaped nor cut again.
 //!
 //! A proposed edit follows from the content as it is written, from who sent it, from the tool, what may stay of it, the
-//! model that counts and the way back. All of these are the key; what else it follows from are settings, which last as long as the memory does.
+//! model that counts and the way back. All of this is the key; what else it follows from are settings, which last as long as the memory does.
 
 use std::{
     fmt,

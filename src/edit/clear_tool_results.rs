@@ -1,7 +1,7 @@
 //! `clear_tool_results`: replaces the texts of old results by a placeholder when the conversation has grown large.
 //!
 //! # What it does
-//! When the `trigger` holds, all results behind the frontier but the newest, which `keep` spares, are cleared: each text
+//! When the `trigger` holds, all results after the frontier but the newest, which `keep` spares, are cleared: each text
 //! becomes a `placeholder`, and the text that the client sent is stored. With `clear_media`, so do images, files and sound.
 //! If `clear_tool_inputs` says so, the arguments of the calls become `{}`, and if `reasoning.ended_turns` does, the reasoning of
 //! the turns that have ended is left out with a pass that is made anyway. A pass that would free less than `clear_at_least`
@@ -12,28 +12,28 @@
 //! # When it acts
 //! With `frontier = "sticky"` it finds out by replay: the conversation is walked from its beginning, and at each place
 //! where a model was called, what this edit did then is done again. So what was cleared once stays cleared, and all else
-//! stays as it was sent, until the trigger holds again. Messages are no fewer when results are cleared, so a condition
+//! stays as it was sent, until the trigger holds again. Messages are not fewer when results are cleared, so a condition
 //! that asks for these alone holds again when as many have come since. With `"sliding"` one pass is made at the end, each
 //! time anew.
 //!
 //! With `when = "turn"` a pass is made where a user's turn begins, from three eighths of the trigger on, and between turns
 //! only from the trigger on. Where a turn begins is seen in the messages before the call, so that replay finds it again.
 //!
-//! Where prices decide, a pass is also made behind a pause in which the prompt cache has expired, as all is written again then.
+//! Where prices decide, a pass is also made after a pause in which the prompt cache has expired, as all is written again then.
 //! That is remembered outside of the messages, so that later requests find it again.
 //!
-//! What is newest is so by when it came. A result that comes late stands with its old call, and is the newest all the
-//! same; before it came, what stood there for it counts. What `filter_tool_calls` has left out counts till then.
+//! What is newest is so by when it came. A result that arrives late is with its old call, and is the newest all the
+//! same; before it came, what was there for it counts. What `filter_tool_calls` has left out counts till then.
 //!
 //! # What the model sees
 //! Which tool it was, how many bytes it said, and how to read them again; before that, what a handler says of the text, if
 //! one is asked. The words depend on the text, the settings, the tools that the request offers and the answer of the handler,
 //! which is made once for a text, so they stay the same from request to request. What is cleared, and when, does not depend
-//! on handlers, but for what one leaves as it is.
+//! on handlers, except for what one leaves as it is.
 //!
 //! # What it never touches
 //! Results that the model has not read yet; results of `exclude_tools`, which use up places in `keep` all the same, and of
-//! tools whose own settings say `clear = false`; texts that are not longer, in tokens, than what would stand for them,
+//! tools whose own settings say `clear = false`; texts that are not longer, in tokens, than what would replace them,
 //! unless `growth_guard` is off; of the newest `keep_reads` file reads, those whose files are as they were read; what cannot
 //! be stored, unless `offload` is off; texts that edits have written in place of results, and the arguments of a call whose
 //! result is missing.
@@ -97,7 +97,7 @@ pub struct ClearToolResults {
 struct Rules {
     /// The conditions that hold for a pass anywhere.
     limits: Limits,
-    /// The conditions for a pass where a user's turn begins, if they are others.
+    /// The conditions for a pass where a user's turn begins, if they differ.
     turn: Option<Limits>,
     /// The fewest tokens that a pass frees where their price does not decide.
     at_least: usize,
@@ -115,9 +115,9 @@ struct Rules {
 struct Clearing {
     result: Option<ProposedEdit>,
     input: Option<ProposedEdit>,
-    /// How many tokens it frees, if anybody needs to know.
+    /// How many tokens it frees, if that is needed.
     freed: usize,
-    /// What has happened to the file that the result was read from.
+    /// The fate of the file that the result was read from.
     why: Option<Stale>,
 }
 
@@ -225,7 +225,7 @@ impl ClearToolResults {
         let result = draft.propose_result(row.unit?, options, |text| {
             if text.media.is_none() && self.own_texts.may_have(text.len, || text.text()) {
                 is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
-                return None; // somebody quotes us, or has edited before us
+                return None; // it is quoted, or was edited before us
             }
             let handler = handler.filter(|_| text.media.is_none());
             if handler.is_some() && self.own_texts.may_be_answer(text.len, || text.text()) {

@@ -52,7 +52,7 @@ pub struct Settings {
     pub min_lines: usize,
     /// The fewest bytes of such a run.
     pub min_bytes: usize,
-    /// Tools whose results get no pointers, by name or pattern: `*` stands for any characters, `?` for one.
+    /// Tools whose results get no pointers, by name or pattern: `*` matches any characters, `?` one.
     pub exclude_tools: Vec<String>,
 }
 

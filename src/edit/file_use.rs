@@ -43,7 +43,7 @@ struct Names {
 static NAMES: LazyLock<Names> =
     LazyLock::new(|| toml::from_str(include_str!("file_use/names.toml")).unwrap_or_default());
 
-/// What a call of a tool does with files; none if it does nothing with them, or that is not known. `arguments` are what the
+/// The effect of a tool call on files; none if it does nothing with them, or that is not known. `arguments` are what the
 /// model has written.
 pub(super) fn of_call(tools: &Tools, name: &str, arguments: impl FnOnce() -> Option<String>) -> Option<FileUse> {
     let own_reads = tools.find(name, |tool| tool.reads.clone());

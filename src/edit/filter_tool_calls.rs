@@ -15,7 +15,7 @@
 //!
 //! # What it never touches
 //! User and system messages, messages of the model without calls, and results that the model has not read yet. A turn
-//! of the model that has reasoning bound to it leaves whole, with all of its calls, or not at all.
+//! of the model that has reasoning bound to it is removed whole, with all of its calls, or not at all.
 //!
 //! Which results leave is found by replay: the conversation is walked from its beginning, and at each place where a model
 //! was called, what this edit did then is done again. So what has left stays away. What is newest is so by when it came. A

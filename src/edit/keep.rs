@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error, ser::Se
 
 use crate::{draft::Draft, units::Fraction};
 
-/// What an edit spares at the end of a conversation, counted from the newest backwards: a table with exactly one of the
+/// The part that an edit spares at the end of a conversation, counted from the newest backwards: a table with exactly one of the
 /// following keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Keep {

@@ -1,4 +1,4 @@
-//! The texts that edits write in place of results, recognised when they come back: an agent may keep what was sent, and one
+//! The texts that edits write in place of results, recognised when they are sent back: an agent may keep what was sent, and one
 //! abridge may precede another.
 
 use super::template::Template;

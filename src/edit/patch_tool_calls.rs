@@ -23,7 +23,7 @@
 //! role `function`. Everything that is paired already stays as it is, byte for byte.
 //!
 //! The texts depend on the call alone, and on the answer of a handler, which is made once for a call, so a conversation that grows by whole steps keeps the bytes of its beginning.
-//! One thing changes what was sent before: a real result that comes late replaces its placeholder.
+//! One thing changes what was sent before: a real result that arrives late replaces its placeholder.
 //! That text goes with it to the draft, as edits that walk through earlier requests count it there.
 
 use serde::{Deserialize, Serialize};

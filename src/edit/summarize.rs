@@ -2,15 +2,15 @@
 //!
 //! # What it does
 //! When the `trigger` holds, all messages between the instructions at the beginning and a cut are summarised by a model, and
-//! one user message stands for them: a lead-in, the summary, the user's own messages as far as there is room, results of a
+//! one user message replaces them: a lead-in, the summary, the user's own messages as far as there is room, results of a
 //! skill tool if that is asked for, names that the rest uses and the summary leaves out, the way to the whole transcript, and
-//! how to go on. What is behind the cut stays.
+//! how to go on. What is after the cut stays.
 //!
 //! # When it acts
 //! When the size that the edits before have left reaches the `trigger`. A summary that was made once is remembered by the
-//! messages that it stands for, and used for every conversation that begins with them, without a call. When the trigger
-//! holds again, the next one is made from that summary and what has come since. A result that comes late, for a call that a
-//! summary stands for, reopens its round: that is sent beside the summary, until the next one stands for it too.
+//! messages that it replaces, and used for every conversation that begins with them, without a call. When the trigger
+//! holds again, the next one is made from that summary and what has come since. A result that arrives late, for a call that a
+//! summary replaces, reopens its round: that is sent beside the summary, until the next one replaces it too.
 //!
 //! # What the model sees
 //! That the session goes on from an earlier one, what was summarised, and how to read the transcript.
@@ -48,7 +48,7 @@ mod settings;
 /// The part of the trigger from which a summary is made in the background, and at the beginning of a user's turn.
 const EARLY: Part = Part(4, 5);
 
-/// What no summary stands for yet is not worth one if it is less than this part of the conversation: a tenth.
+/// What no summary replaces yet is not worth one if it is less than this part of the conversation: a tenth.
 const MIN_NEW: usize = 10;
 
 /// A third of this many tokens is kept of the user's messages where no trigger says how many there may be.
@@ -95,7 +95,7 @@ impl Summarize {
         Self { settings: settings.clone(), language, scope: Scope::of(settings, language, recall) }
     }
 
-    /// A shorter body is never summarised, unless somebody asks for it.
+    /// A shorter body is never summarised, unless it is asked for.
     fn least_bytes(&self) -> usize {
         self.early(self.settings.trigger.least_bytes())
     }
@@ -148,7 +148,7 @@ impl Summarize {
         Ok((place, false))
     }
 
-    /// What is needed for the summary of all before a place.
+    /// The needs of the summary of all before a place.
     fn job(
         &self,
         draft: &Draft<'_>,
@@ -223,7 +223,7 @@ impl Summarize {
         UsedNames::find(heading, MAX_NAMES_BYTES.min(tokens / 2), &originals.name_sources())
     }
 
-    /// What a message looks like that holds a summary.
+    /// The look of a message that holds a summary.
     fn own_frame(&self) -> OwnFrame {
         OwnFrame::new(self.language)
     }
@@ -310,7 +310,7 @@ impl Edit for Summarize {
     }
 }
 
-/// The elements of the conversation as it came that a summary will stand for.
+/// The elements of the conversation as it came that a summary will replace.
 fn outline(draft: &Draft<'_>, scope: ChainKey, covers: Range<usize>) -> Outline {
     let ParsedRequest { dialect, body, conversation } = draft.whole();
     let is_folded =

@@ -57,11 +57,11 @@ impl Template {
     }
 
     /// Whether a text may be this one, filled in: it has what stands between the values, and up to the first one that may be
-    /// anything, numbers and handles where they must be. A template that has none of these is never recognised.
+    /// anything, numbers and handles where they must be. A template that has none of them is never recognised.
     pub(super) fn may_have_made(&self, text: &str) -> bool {
         let mut rest = text;
         let mut any = self.pieces.is_empty();
-        let mut open = false; // whether a value, of any length, stands before `rest`
+        let mut open = false; // whether a value, of any length, precedes `rest`
         let mut was_open = false;
         let n_pieces = self.pieces.len();
         for (n, piece) in self.pieces.iter().enumerate() {

@@ -2,7 +2,7 @@
 //!
 //! - `s`, `u`, `a`: a system, user and plain assistant message
 //! - `c:1,2`: an assistant message without text that calls `1` and `2`; `C:1` has text, too. A call is of tool `bash`;
-//!   `read_file/1` is one of another tool. What stands behind `^` is how many bytes its argument has. Call 27 has the
+//!   `read_file/1` is one of another tool. What follows `^` is how many bytes its argument has. Call 27 has the
 //!   arguments of call 1, and so on
 //! - `t:1*400`: a result of 400 bytes; without a length, of two
 //!
@@ -229,7 +229,7 @@ pub(super) fn messages(body: &[u8]) -> Vec<Value> {
     body["messages"].as_array().unwrap().clone()
 }
 
-/// Checks what comes out. Where a result has come late, what comes out does not say so any more.
+/// Checks what comes out. Where a result has arrived late, what comes out does not say so any more.
 pub(super) fn check_late(input: &str, policy: &str, expected: &str) -> (Plan, Bytes) {
     let (plan, output) = plan(&body(input), policy);
     assert_eq!(words(&output), expected, "{input}\n{policy}\n{plan}");

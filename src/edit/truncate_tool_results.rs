@@ -2,7 +2,7 @@
 //!
 //! # What it does
 //! A result of more than `max_bytes` keeps its beginning and its end; between them a notice says what is missing and how to
-//! read it. Each text of a result may have an equal share of `max_bytes`; parts that are no text stay, and so do texts that
+//! read it. Each text of a result may have an equal share of `max_bytes`; parts that are not text stay, and so do texts that
 //! edits have written in their place, which do not count. The whole text is stored first.
 //!
 //! # When it acts

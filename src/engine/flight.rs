@@ -1,4 +1,4 @@
-//! Single flight: one task makes a summary, and all requests that need it wait for that task. The first of these
+//! Single flight: one task makes a summary, and all requests that need it wait for that task. The first request
 //! requests may be dropped.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The answers of handlers: each is made once for a content, kept in the store as a summary is, and never changes.
 //!
 //! A request waits for the answers that it needs, for the longest `timeout` of their handlers. What is not answered by then
-//! has failed, and that is kept as an answer is: else the bytes that were sent would be others in the next request. Of
+//! has failed, and that is kept as an answer is: else the bytes that were sent would differ in the next request. Of
 //! several processes that share a store, the first one that stores an answer decides.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -108,7 +108,7 @@ struct PostedAnswer {
     answer: Answer,
 }
 
-/// Why there is no answer.
+/// Why the answer is missing.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     /// The handler is not there any more.

@@ -18,7 +18,7 @@ pub enum ManualSummaryError {
     /// The policy does not contain `summarize`.
     #[error("summarize is not in policy.edits")]
     Disabled,
-    /// There is no store for the transcript that the summary should name.
+    /// No store for the transcript that the summary should name.
     #[error(
         "there is no store for the transcript; store.enabled = true gives one, summarize.transcript = false needs none"
     )]

@@ -1,4 +1,4 @@
-//! What a request has waited for while it was planned.
+//! The waits of a request while it was planned.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub struct Waits(Vec<Wait>);
 /// One wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
-    /// What it was for.
+    /// The reason.
     pub cause: WaitCause,
     /// When it began.
     pub began: Instant,
@@ -19,7 +19,7 @@ pub struct Wait {
     pub took: Duration,
 }
 
-/// What a request can wait for.
+/// The reasons why a request waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum WaitCause {

@@ -25,11 +25,11 @@ pub struct Changes {
 pub struct ChangeEntry {
     /// The message that it is about, or for one that was put in, the message that it was put behind; as they came.
     pub message: usize,
-    /// What was done.
+    /// The change.
     pub action: Cow<'static, str>,
     /// The label of the edit.
     pub label: Cow<'static, str>,
-    /// Where a message went, or the last one that a summary stands for.
+    /// Where a message went, or the last one that a summary replaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<usize>,
     /// The tool.
@@ -73,7 +73,7 @@ const MAX_HANDLES: usize = 100;
 const MAX_CHARS: usize = 100;
 
 impl Changes {
-    /// What a report says.
+    /// The content of a report.
     pub fn of(report: &Report) -> Self {
         let changes = report.changes.iter().take(MAX_CHANGES).map(|change| {
             let (message, to) = places(change.action);
@@ -129,7 +129,7 @@ fn places(action: Action) -> (usize, Option<usize>) {
     }
 }
 
-/// What a client has written, as much of it as is of use.
+/// The client's text, as much of it as is of use.
 pub fn short(text: &str) -> String {
     // No character has less than one byte.
     if text.len() <= MAX_CHARS { text.to_owned() } else { text.chars().take(MAX_CHARS).collect() }

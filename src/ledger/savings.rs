@@ -14,7 +14,7 @@ pub struct Savings {
 }
 
 impl Savings {
-    /// What the edits have saved of some rows, or in a dry run would have if there are no others. `None` if no answer has reported
+    /// The savings of the edits in some rows, or in a dry run would have if there are no others. `None` if no answer has reported
     /// its tokens.
     pub fn of(rows: &Rows) -> Option<Self> {
         let (edited, dry_run) = (rows.total(false), rows.total(true));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::exposition::{Exposition, Labels};
 use super::histogram::{ANSWER_TIMES, Histogram, TOKEN_COUNTS};
 
-/// How many models have a label of their own; later ones count as [`OTHER`].
+/// How many models have their own label; later ones count as [`OTHER`].
 pub(super) const MAX_MODELS: usize = 50;
 
 /// The label of all other models.

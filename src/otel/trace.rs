@@ -32,7 +32,7 @@ pub(super) struct Instrumentation {
     pub(super) instruments: Instruments,
 }
 
-/// The name of the empty field that the propagator writes where there is no state.
+/// The name of the empty field that the propagator writes without a state.
 const TRACESTATE: &str = "tracestate";
 
 impl RequestTrace {

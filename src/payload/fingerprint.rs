@@ -1,7 +1,7 @@
 //! Fingerprints of bytes in this process: they are hashed once, and all that is remembered of them is found by that.
 //!
 //! The hash is 128 bits of xxh3, which runs as fast as memory is read, with a seed that is new in each process. No one
-//! outside sees a hash or the seed. It is no cryptographic one: where it matters whose bytes they were, the caller is part
+//! outside sees a hash or the seed. It is not a cryptographic one: where it matters whose bytes they were, the caller is part
 //! of a key beside it.
 
 use std::hash::{BuildHasher, RandomState};

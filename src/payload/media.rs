@@ -227,7 +227,7 @@ fn escaped_head(string: &[u8]) -> Option<(Cow<'_, str>, usize)> {
     Some((Cow::Owned(text.get(..comma)?.to_owned()), start))
 }
 
-/// What base64 stands for that is written in a JSON string. There is one way to write bytes in base64, and any other is
+/// What base64 encodes that is written in a JSON string. There is one way to write bytes in base64, and any other is
 /// refused: decoding loses no bit.
 pub(super) fn decoded(written: &[u8]) -> Option<Vec<u8>> {
     STANDARD.decode(unescaped(written)?).ok()

@@ -15,8 +15,8 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// What is stored of a JSON value, given as it is written, and the length and the type of that: the value itself if it is
-    /// as long; or else, with a type, the bytes that base64 stands for, and without, the text of a string. These are always
+    /// The stored form of a JSON value, given as it is written, and the length and the type of that: the value itself if it is
+    /// as long; or else, with a type, the bytes that base64 encodes, and without, the text of a string. These are always
     /// shorter.
     pub fn of_value(raw: Bytes, len: usize, media: Option<MediaType>) -> Self {
         Self { bytes: raw, len, media }

@@ -29,7 +29,7 @@ pub enum Action {
         /// The message.
         message: usize,
     },
-    /// A call is left out of a message; its result is left out by a change of its own.
+    /// A call is left out of a message; its result is left out by its own change.
     DropCall {
         /// The message.
         message: usize,
@@ -64,11 +64,11 @@ pub enum Action {
         /// The message.
         message: usize,
     },
-    /// A summary stands for messages.
+    /// A summary replaces messages.
     Summarize {
         /// The first of them.
         from: usize,
-        /// One behind the last of them.
+        /// One after the last of them.
         to: usize,
     },
 }
@@ -79,7 +79,7 @@ impl Action {
         self.into()
     }
 
-    /// The same with each message under another index. What a summary stands for keeps its own.
+    /// The same with each message under another index. What a summary replaces keeps its own.
     #[must_use]
     pub fn renumbered(self, number: impl Fn(usize) -> usize) -> Self {
         match self {

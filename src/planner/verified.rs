@@ -11,7 +11,7 @@ use crate::span::Span;
 /// The slots for messages that are remembered. One takes some 40 bytes with its share of the tables around it.
 const SLOTS: usize = 32_768;
 
-/// Shorter messages are checked again and not remembered: that is no dearer.
+/// Shorter messages are checked again and not remembered: that is not dearer.
 const MIN_BYTES: usize = 256;
 
 /// New messages are checked in pieces of so many bytes, or of one message, between which other threads may run.
@@ -36,7 +36,7 @@ impl fmt::Debug for VerifiedMessages {
 
 impl VerifiedMessages {
     /// Checks what a conversation was read from, except for the messages that are known to be valid, and for the `hidden`
-    /// stretches, in order, which do not go on. A message may stand for one of these. Calls `yield_now` between two pieces.
+    /// stretches, in order, which do not go on. A message may replace one of them. Calls `yield_now` between two pieces.
     pub(super) fn check(
         &self,
         dialect: &dyn Dialect,

@@ -1,4 +1,4 @@
-//! Requests for a compaction: the client asks for fewer items to go on with, at a path of its own or in a turn. By default
+//! Requests for a compaction: the client asks for fewer items to go on with, at a separate path or in a turn. By default
 //! the upstream answers them.
 
 use std::sync::atomic::Ordering;
@@ -109,7 +109,7 @@ impl Proxy {
         Ok(answer.map(full_body))
     }
 
-    /// Puts back what compactions of abridge stand for, in a body that could be decoded.
+    /// Puts back what compactions of abridge replace, in a body that could be decoded.
     pub(super) fn restore(
         &self,
         dialect: &'static dyn Dialect,

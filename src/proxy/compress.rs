@@ -83,7 +83,7 @@ const MAX_RETRIEVE_REQUEST: usize = 4 << 10;
 // === impl Settings ===
 
 impl Settings {
-    /// The gateway's request; `None` if it is another one.
+    /// The gateway's request; `None` if it is not one.
     pub(super) fn path<B>(&self, request: &Request<B>) -> Option<GatewayRequest> {
         let path = request.uri().path().strip_prefix(&self.prefix).filter(|_| self.enabled)?;
         match (request.method().as_str(), path) {

@@ -1,4 +1,4 @@
-//! What the app asks of the proxy, and does with it.
+//! The interface of the app to the proxy.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Proxy {
         self.engine.bookkeeper().save().await;
     }
 
-    /// What the edits have saved since the start; `None` if no answer has reported its tokens.
+    /// The savings of the edits since the start; `None` if no answer has reported its tokens.
     pub fn savings(&self) -> Option<Savings> {
         Savings::of(&self.accounting.ledger.since_start())
     }

@@ -103,7 +103,7 @@ pub struct Exchange {
     in_flight: Option<Permit>,
 }
 
-/// What the edits did to a conversation, and the tap on its answer.
+/// The edits of a conversation, and the tap on its answer.
 #[derive(Debug)]
 struct EditState {
     tap: Tap,
@@ -284,7 +284,7 @@ impl Exchange {
         response.map(|_| Full::default())
     }
 
-    /// Logs one line per request: at info if it was edited and is no mere count, else at debug. Never content, never a key.
+    /// Logs one line per request: at info if it was edited and is not a mere count, else at debug. Never content, never a key.
     fn log(&self, tap_report: &TapReport, end: AnswerEnd) {
         let Some(AnswerHead { status, after, bytes }) = self.answer else { return };
         let (status, first_byte_ms) = (status.as_u16(), millis(after));

@@ -61,7 +61,7 @@ pub(super) struct InBandRecalls {
     room: Option<usize>,
 }
 
-/// Why there is no other round.
+/// Why the rounds end.
 enum AskError {
     /// The upstream has refused it.
     Refused(Response<PeekableBody>),

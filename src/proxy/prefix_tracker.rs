@@ -2,7 +2,7 @@
 //!
 //! The plan lists what the model reads, the tools first and then each message, with hashes from token counting. The hashes
 //! are chained, so a message is known only if all before it were the same, for the same upstream, model and caller. A
-//! message counts whole or not at all. Without token counts there is no result, and the lifetime of upstream caches is not
+//! message counts whole or not at all. Without token counts it has no result, and the lifetime of upstream caches is not
 //! considered.
 
 use std::hash::{BuildHasher, RandomState};

@@ -238,7 +238,7 @@ impl ProxyError {
     }
 }
 
-/// What an operator can do about it.
+/// The advice for an operator.
 fn advice(error: &UpstreamError) -> String {
     let setting = |key| error.upstream.setting(key);
     let limit = |key| format!("{} in the settings is the limit", setting(key));

@@ -61,7 +61,7 @@ pub(crate) struct Status {
     pub(crate) inspect_keep: usize,
     #[serde(flatten)]
     pub(crate) totals: Totals,
-    /// What the edits have saved since the start, in words, if that is known.
+    /// The savings of the edits since the start, in words, if that is known.
     pub(crate) savings: Option<String>,
     pub(crate) why_unedited: Option<String>,
     pub(crate) fail_open: BTreeMap<String, u64>,

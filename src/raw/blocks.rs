@@ -136,7 +136,7 @@ pub(crate) fn closing_quote(bytes: &[u8]) -> Option<usize> {
     find_quote(bytes, &mut false, |_| true)
 }
 
-/// The offset of the first quote that stands for itself and that `accept` takes. It gets the offset of each. `is_escaped` says
+/// The offset of the first quote that is literal and that `accept` takes. It gets the offset of each. `is_escaped` says
 /// whether the first byte is escaped by what precedes it, and then, if no quote was taken, whether the byte after the
 /// last one is.
 #[inline]

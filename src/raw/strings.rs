@@ -184,7 +184,7 @@ pub(crate) fn next_byte<const BYTE: u8>(bytes: &[u8]) -> Option<usize> {
     found.map(|at| looked_at + at)
 }
 
-/// How many bytes there are before the first one that does not stand for itself in a string: a quote, a backslash or a control
+/// How many bytes there are before the first one that is not literal in a string: a quote, a backslash or a control
 /// character.
 #[inline]
 fn plain_len(bytes: &[u8]) -> usize {

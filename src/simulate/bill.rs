@@ -1,4 +1,4 @@
-//! What the requests of a session have cost, and what they would have cost under a policy.
+//! The cost of the requests of a session, and what they would have cost under a policy.
 //!
 //! # What was paid
 //! The recorded usage of each request at the list prices of its model: other input, tokens written to the cache for five
@@ -52,7 +52,7 @@ pub(super) struct Bill<'a> {
     pub(super) dollars: Nanodollars,
 }
 
-/// What was paid for the requests.
+/// The payment for the requests.
 pub(super) fn paid(steps: &[Step], rates: &KnownRates) -> Paid {
     let mut paid = Paid::default();
     for step in steps {

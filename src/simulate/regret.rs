@@ -173,7 +173,7 @@ fn per_100(n: usize, of: usize) -> f64 {
     percent(n as u64, of.max(1) as u64)
 }
 
-/// A part in percent; 100 where there is no whole.
+/// A part in percent; 100 without a whole.
 #[expect(clippy::cast_precision_loss, reason = "a few digits are printed")]
 pub(super) fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }

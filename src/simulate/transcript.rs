@@ -79,7 +79,7 @@ pub enum TranscriptError {
     /// The file is not a request body, or has no messages.
     #[error("not a transcript")]
     NotUnderstood(#[from] ParseError),
-    /// There are no messages.
+    /// No messages.
     #[error("no messages")]
     Empty,
 }

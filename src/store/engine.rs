@@ -81,7 +81,7 @@ pub struct EngineStore<E: Engine> {
 /// A store in some engine.
 #[async_trait]
 pub trait FleetStore: SharedStore {
-    /// What the engine is called.
+    /// The name of the engine.
     fn engine(&self) -> &'static str;
 
     /// The secret that names are made with.
@@ -90,7 +90,7 @@ pub trait FleetStore: SharedStore {
     /// What the engine promises of what it has confirmed, in words.
     async fn promise(&self) -> String;
 
-    /// Why there is no connection, if there is none.
+    /// Why the connection is missing, if there is none.
     fn state(&self) -> Result<(), EngineError>;
 }
 
@@ -140,7 +140,7 @@ const TOTALS_PAUSE: u32 = 100;
 pub async fn open(options: Options) -> Result<Box<dyn FleetStore>, OpenError> {
     Ok(match options.settings.engine {
         StoreEngine::Redis => Box::new(super::RedisStore::open(options).await?),
-        // A file is no engine.
+        // A file is not an engine.
         StoreEngine::Postgres | StoreEngine::File => Box::new(super::PostgresStore::open(options).await?),
     })
 }

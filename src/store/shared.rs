@@ -16,13 +16,13 @@ pub trait SharedStore: Store {
     /// this process does not know, and only what is missing is sent.
     async fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError>;
 
-    /// What is known of the summaries of one conversation: the last used, [`MAX_SEEN`] at most.
+    /// The known summaries of one conversation: the last used, [`MAX_SEEN`] at most.
     async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError>;
 
     /// Claims the making of a summary for [`Claimant::lease`]. The same claimant may claim again, to renew its lease.
     async fn claim(&self, place: Place, claimant: Claimant) -> Result<Claim, StoreError>;
 
-    /// Gives a claim back. With `not_before`, nobody gets it until that time has passed. A claim that another claimant
+    /// Gives a claim back. With `not_before`, it is not given until that time has passed. A claim that another claimant
     /// has by now is left alone.
     async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError>;
 
@@ -39,7 +39,7 @@ pub enum Offered {
     Theirs(Bytes),
 }
 
-/// What is known of one beginning.
+/// The facts about one beginning.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Seen {
     /// The beginning.
@@ -85,15 +85,15 @@ pub struct Claimant {
 /// Something that one process tells the others.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Note {
-    /// What it is about.
+    /// Its subject.
     pub kind: NoteKind,
     /// Its key.
     pub key: ChainKey,
-    /// What it says.
+    /// Its content.
     pub value: Bytes,
 }
 
-/// What a note is about.
+/// The subject of a note.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum NoteKind {
@@ -159,7 +159,7 @@ impl NoteGroup {
         }
     }
 
-    /// The group as it is stored, where each has a place of its own.
+    /// The group as it is stored, where each has its own place.
     pub(super) fn label(self) -> &'static str {
         self.into()
     }

@@ -71,9 +71,9 @@ impl IndexedOutline {
     }
 
     /// The first message that was changed since, if what is `wanted` now is nearly the same: of the messages that no summary
-    /// stands for yet one in ten may be another, and what has come behind them is less than a tenth of their tokens, and less
-    /// than half of the messages. Of fewer than ten, one may be another if the conversation has gone on: a summary is in
-    /// use, or the request is longer. A request that is not longer is another one from the same template. A conversation that
+    /// replaces yet one in ten may differ, and what has come after them is less than a tenth of their tokens, and less
+    /// than half of the messages. Of fewer than ten, one may differ if the conversation has gone on: a summary is in
+    /// use, or the request is longer. A request that is not longer is a different one from the same template. A conversation that
     /// goes another way from some message on, or that has only grown, is different.
     pub fn changed(&self, wanted: &Outline) -> Option<ChangedMessage> {
         if wanted.scope != self.outline.scope {

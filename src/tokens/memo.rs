@@ -7,7 +7,7 @@ use crate::payload::cache::{self, Cache};
 /// The bytes that a remembered count takes, with its share of the tables around it.
 const SLOT_BYTES: usize = 48;
 
-/// What was counted. The same bytes count differently as each of them.
+/// The kind of text that was counted. The same bytes count differently as each of them.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject {
     /// A text.

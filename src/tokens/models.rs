@@ -1,7 +1,7 @@
-//! What is known of models: how many tokens they take, and how they split text.
+//! Facts about models: how many tokens they take, and how they split text.
 //!
 //! A window is never guessed. It comes from, in this order: the `[[models]]` of the settings, what the upstream itself
-//! says, the table in here. Encodings come from the settings and the table; OpenAI's newest stands for the rest.
+//! says, the table in here. Encodings come from the settings and the table; OpenAI's newest is used for the rest.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -74,7 +74,7 @@ pub(super) struct Models {
     found: Cache<Box<str>, Model, UnitWeighter, FxBuildHasher>,
 }
 
-/// What is known of one model.
+/// The facts about one model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct Model {
     /// How many tokens it takes, prompt and answer together; it is never guessed.
@@ -108,7 +108,7 @@ pub enum Source {
     /// The table that is compiled in.
     #[strum(serialize = "built in")]
     BuiltIn,
-    /// Nobody: it is what most models have.
+    /// None: it is what most models have.
     Default,
 }
 
@@ -154,7 +154,7 @@ impl Models {
         self.learned.load().iter().map(|(model, window)| (Arc::clone(model), *window)).collect()
     }
 
-    /// What is known of the model under this name.
+    /// The facts about the model of this name.
     pub(super) fn find(&self, name: &str) -> Model {
         let model = self.found.get(name).unwrap_or_else(|| self.look_up(name));
         let learned = self.learned.load();

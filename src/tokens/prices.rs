@@ -27,7 +27,7 @@ pub struct Settings {
     ///
     /// Example: `"*.example.com"`
     pub upstream: Option<Pattern>,
-    /// A token that is read from the prompt cache. 1 stands for an upstream without a cache, 0 for one whose tokens cost
+    /// A token that is read from the prompt cache. 1 means an upstream without a cache, 0 one whose tokens cost
     /// nothing, as a local model's. Allowed: 0 to 1.
     ///
     /// Not set: what the built-in table says of the upstream and the model, or else 0.1.
@@ -40,20 +40,20 @@ pub struct Settings {
     ///
     /// Example: `1.25`
     pub write: Option<Price>,
-    /// What a cache loses when a message changes.
+    /// The part of a cache that is lost when a message changes.
     ///
     /// Not set: `"suffix"`.
     ///
     /// Example: `"suffix"`
     #[serde(rename = "break")]
     pub on_break: Option<Break>,
-    /// What a million input tokens cost that no prompt cache knows, in dollars. Allowed: 0 to 10000.
+    /// The price of a million input tokens that no prompt cache knows, in dollars. Allowed: 0 to 10000.
     ///
     /// Not set: what the built-in table says of the model. A model without prices is counted in tokens alone.
     ///
     /// Example: `3.0`
     pub input: Option<Dollars>,
-    /// What a million tokens of answers cost, in dollars. Allowed: 0 to 10000.
+    /// The price of a million tokens of answers, in dollars. Allowed: 0 to 10000.
     ///
     /// Not set: what the built-in table says of the model.
     ///
@@ -65,25 +65,25 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Price(u32);
 
-/// What a cache loses when a message changes.
+/// The part of a cache that is lost when a message changes.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Break {
-    /// That message and all behind it.
+    /// That message and all after it.
     #[default]
     Suffix,
     /// The whole request, as servers of hybrid and recurrent models do.
     All,
 }
 
-/// What the tokens of a request cost.
+/// The prices of the tokens of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Prices {
     /// A token that is read from the cache.
     pub read: Price,
     /// A token that is written to the cache.
     pub write: Price,
-    /// What a change loses.
+    /// The loss of a change.
     pub on_break: Break,
 }
 
@@ -95,7 +95,7 @@ pub struct PriceList {
     upstream: String,
 }
 
-/// What the tokens of some models cost.
+/// The prices of the tokens of some models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
@@ -209,7 +209,7 @@ impl PriceList {
     }
 }
 
-/// What is known of a model at an upstream. A maker's model costs what its maker asks, also behind a gateway.
+/// The facts about a model at an upstream. A maker's model costs what its maker asks, also behind a gateway.
 fn built_in(model: &str, upstream: &str) -> (Price, Price) {
     let fits = |known: &&Known| {
         is_family(model, &known.name) && known.host.as_ref().is_none_or(|host| upstream.eq_ignore_ascii_case(host))

@@ -1,4 +1,4 @@
-//! What is remembered of counts, and hostile texts.
+//! Remembered counts, and hostile texts.
 
 use super::*;
 use crate::platform::testing::thread_time;

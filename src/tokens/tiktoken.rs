@@ -91,7 +91,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the first piece of a text ends: behind a line that [`is_last`] takes, else behind the last line break that
+/// Where the first piece of a text ends: after a line that [`is_last`] takes, else after the last line break that
 /// fits, else before the last blank, else before the last character that does not fit.
 fn cut(text: &str) -> usize {
     if text.len() <= SHORT_PIECE {
@@ -114,7 +114,7 @@ fn cut(text: &str) -> usize {
     line.or_else(|| memchr::memrchr(b' ', fitting).filter(|&at| at > 0)).unwrap_or(most)
 }
 
-/// Whether a piece may end with this line: no token goes on behind it, and its length and its last bytes are such as to
+/// Whether a piece may end with this line: no token goes on after it, and its length and its last bytes are such as to
 /// make an end each [`END_EVERY`] bytes.
 fn is_last(text: &[u8], line: Range<usize>) -> bool {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -123,7 +123,7 @@ fn is_last(text: &[u8], line: Range<usize>) -> bool {
     (last_bytes ^ len).wrapping_mul(FACTOR) < (u64::MAX / END_EVERY).saturating_mul(len) && !goes_on(text, line.end)
 }
 
-/// Whether a token that has a line break goes on behind it: with a slash, or with blanks up to the next line break.
+/// Whether a token that has a line break goes on after it: with a slash, or with blanks up to the next line break.
 fn goes_on(text: &[u8], end: usize) -> bool {
     let behind = text.get(end..).unwrap_or_default();
     let next = behind.iter().find(|byte| !matches!(byte, b' ' | b'\t'));

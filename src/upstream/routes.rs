@@ -28,7 +28,7 @@ pub struct Settings {
     pub name: String,
     /// Which requests go to it. The tables are tried from the first to the last, and the first one that matches counts.
     ///
-    /// Not set: those that the name stands for: `messages` and `anthropic` for the dialect `messages`,
+    /// Not set: those that the name means: `messages` and `anthropic` for the dialect `messages`,
     /// `chat_completions` and `responses` for these dialects, `openai` for both of them, `chatgpt` for the requests of a
     /// Codex that is logged in with `ChatGPT`. Other names need `when`.
     ///
@@ -87,7 +87,7 @@ pub struct RequestMatch(pub Vec<RequestCondition>);
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RequestCondition {
-    /// The path is this one or below it: `"/groq"` stands for `/groq` and `/groq/v1/models`, not for `/groqs`.
+    /// The path is this one or below it: `"/groq"` means `/groq` and `/groq/v1/models`, not `/groqs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The dialect of the path, with everything below it.
@@ -158,7 +158,7 @@ impl Settings {
         }
     }
 
-    /// The requests that go to it: those of `when`, or those that the name stands for.
+    /// The requests that go to it: those of `when`, or those that the name means.
     pub fn requests(&self) -> Option<RequestMatch> {
         self.when.clone().or_else(|| RequestMatch::of_name(&self.name))
     }
@@ -187,7 +187,7 @@ impl HeaderFields {
 // === impl RequestMatch ===
 
 impl RequestMatch {
-    /// The requests that a name stands for, if it is that of a dialect or of a maker with an API of its own.
+    /// The requests that a name means, if it is that of a dialect or of a maker with its own API.
     pub fn of_name(name: &str) -> Option<Self> {
         let dialect = |dialect| RequestCondition { dialect: Some(dialect), ..RequestCondition::default() };
         let hello = RequestCondition { path: Some(HELLO.to_owned()), ..RequestCondition::default() };

@@ -22,7 +22,7 @@ pub(crate) enum Mode {
     Pass,
     /// They pass later.
     Delay(Duration),
-    /// They wait until there is another mode. No one is told, and no connection ends.
+    /// They wait until the mode changes. No one is told, and no connection ends.
     Hold,
 }
 

@@ -1,4 +1,4 @@
-//! Passes behind a pause in which the prompt cache has expired.
+//! Passes after a pause in which the prompt cache has expired.
 
 use std::time::Duration;
 

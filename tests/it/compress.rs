@@ -265,7 +265,7 @@ async fn what_is_not_a_request_is_refused_in_the_shape_of_the_contract() {
         let reply = ask(abridge.address(), post("/v1/retrieve", &[KEY], body)).await;
         assert_eq!(reply.head.status(), 400, "{body}");
     }
-    // What no dialect understands comes back as it came.
+    // What no dialect understands is returned as it came.
     let told = answer(abridge.address(), &[KEY], "{\"messages\":[{\"role\":7}],\"config\":{\"mode\":\"ccr\"}}").await;
     assert_eq!(told.rows(), ["{\"role\":7}"]);
 }
@@ -396,7 +396,7 @@ async fn the_same_rows_get_the_same_texts_after_a_restart_and_a_late_row() {
     for _ in 0..2 {
         let abridge = start(store.path(), EAGER).start().await;
         let at = abridge.address();
-        // The user's row comes late, as LiteLLM withholds it while it is the last one.
+        // The user's row arrives late, as LiteLLM withholds it while it is the last one.
         for n in 2..=7 {
             let rows: Value = sent.as_array().unwrap()[1..n].to_vec().into();
             let short = answer(at, &[KEY], &ccr(&rows)).await;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::support::{Setup, binary};
 
-/// A working directory of its own, and an environment with nothing in it.
+/// Its own working directory, and an environment with nothing in it.
 struct WorkFolder(TempDir);
 
 impl WorkFolder {

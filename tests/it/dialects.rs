@@ -50,7 +50,7 @@ fn requests_to<'s>(model: &str, path: &'static str, script: &'s Script, policy: 
 }
 
 impl Request<'_> {
-    /// Each call has one result directly behind its turn, and no result is without a call.
+    /// Each call has one result directly after its turn, and no result is without a call.
     fn is_valid(&self) {
         let dialect = dialect::for_path(self.path).unwrap();
         let conversation = dialect.parse(&self.output).unwrap();
@@ -65,7 +65,7 @@ impl Request<'_> {
             );
         }
         assert_eq!(pairing.calls.len(), pairing.results.len(), "{self}");
-        // No message is empty, and new text of the user stands behind the results.
+        // No message is empty, and new text of the user follows the results.
         for element in &conversation.elements {
             assert!(!element.units.is_empty(), "{self}");
             let units = conversation.unit_range(&element.units);
@@ -74,7 +74,7 @@ impl Request<'_> {
         }
     }
 
-    /// What a call of this id was answered with is in the request, or stored, or has left with its call.
+    /// What a call of this id was answered with is in the request, or stored, or was removed with its call.
     fn loses_nothing(&self) {
         let keys = self.plan.offloads.iter().map(|offload| offload.payload.bytes());
         let stored: BTreeSet<_> = keys.map(|payload| payload.to_vec()).collect();
@@ -90,7 +90,7 @@ impl Request<'_> {
         }
     }
 
-    /// Results behind the last answer of the model are there, or cut and stored.
+    /// Results after the last answer of the model are there, or cut and stored.
     fn keeps_the_unread(&self) {
         let of_model = |item: &&Item| matches!(item, Item::Said(_) | Item::Call { .. } | Item::Thought(_));
         let new = self.items.iter().rev().take_while(|item| !of_model(item));
@@ -163,7 +163,7 @@ impl std::fmt::Display for Request<'_> {
     }
 }
 
-/// A model that signs its thoughts together with what stands before them.
+/// A model that signs its thoughts together with what precedes them.
 const BINDING: &str = "claude-opus-5-5";
 
 #[test]

@@ -1,4 +1,4 @@
-//! What an edited exchange looks like, on both sides.
+//! An edited exchange, on both sides.
 
 use std::io::Write as _;
 

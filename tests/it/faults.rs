@@ -43,7 +43,7 @@ async fn upstream_got(scene: &mut Scene, body: &str) -> Vec<u8> {
     got.to_vec()
 }
 
-/// More than all the buffers on the way hold. That it is no conversation shows at its first byte, so nobody reads on.
+/// More than all the buffers on the way hold. That it is not a conversation shows at its first byte, so it is not read further.
 fn long_body() -> Vec<u8> {
     vec![b'x'; 32 << 20]
 }

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Policies under which a request is no larger than the one before it and what is new, though they slide.
+/// Policies under which a request is not larger than the one before it and what is new, though they slide.
 const LATE_TOO: [&str; 5] = [
     "[clear_tool_results]\ntrigger = { tokens = 600 }\nfrontier = \"sliding\"\nkeep = { results = 2 }",
     "[clear_tool_results]\ntrigger = { messages = 1 }\nfrontier = \"sliding\"\nkeep = { rounds = 1 }",
@@ -89,7 +89,7 @@ fn tokens_of(message: &str) -> usize {
 }
 
 proptest! {
-    /// A request in which a result has come late has no more than the one before it, what is new, and what of the round
+    /// A request in which a result has arrived late has no more than the one before it, what is new, and what of the round
     /// had left.
     #[test]
     fn a_late_result_brings_back_its_own_round_at_most(

@@ -17,7 +17,7 @@ mod bound; // thinking that is signed over all messages before it
 mod calibration; // tokens as billed, and the factor that a conversation keeps
 mod cancellation; // a client that disconnects cancels the upstream request
 mod chaos; // everything misbehaves together
-mod cold_passes; // passes behind a pause in which the prompt cache has expired
+mod cold_passes; // passes after a pause in which the prompt cache has expired
 mod compaction; // conversations that clients ask to have compacted
 mod compress; // gateways
 mod config; // settings, and the commands that need no upstream
@@ -26,7 +26,7 @@ mod demo; // `abridge demo`
 mod dialects; // what holds in every dialect
 mod docs; // the commands in the documents
 mod doctor; // `abridge doctor`: checks, faults and fixes
-mod edits; // what an edited exchange looks like on both sides
+mod edits; // an edited exchange on both sides
 mod events; // GET /abridge/events, and who may read them
 mod failures; // failures of the upstream are reported to the client
 mod fair_shares; // one caller leaves places and memory to others, and clients leave some to operators
@@ -34,7 +34,7 @@ mod faults; // rare faults of an upstream, a disk and a kernel
 mod forms;
 mod full_disk; // a full disk, and recovery from it
 mod handler_properties; // what holds whatever handlers answer
-mod handlers; // programs of users that say what stands in place of a text
+mod handlers; // programs of users that say what takes the place of a text
 mod header_settings; // settings that become a header are one line
 mod history_elsewhere; // requests that have the newest messages only
 mod hostile; // invalid and extreme request bodies

@@ -190,7 +190,7 @@ proptest! {
     }
 }
 
-/// A real result that comes late replaces its placeholder: the model is to see it, at the price of
+/// A real result that arrives late replaces its placeholder: the model is to see it, at the price of
 /// the cached prefix from there on.
 #[test]
 fn a_late_result_replaces_its_placeholder() {

@@ -435,7 +435,7 @@ fn rounds(n_calls: usize, id: &dyn Fn(usize) -> String, result: &str) -> String 
     )
 }
 
-/// So many messages with a call of the same id and one of another, whose results come late or have no id.
+/// So many messages with a call of the same id and one of another, whose results arrive late or have no id.
 fn late(n_messages: usize) -> String {
     let round = |n| {
         format!(

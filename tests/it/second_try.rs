@@ -409,7 +409,7 @@ async fn after_a_refused_edit_the_original_is_sent_and_later_requests_are_not_ed
         call.answer("200 OK", &["connection: close"], "{}").await;
         assert_eq!(client.reply().await.head.get("x-abridge-edits").is_some(), edited);
     }
-    // Somebody else's conversation is another one.
+    // Another caller's conversation is not this one.
     let mut client = scene.abridge.connect().await;
     client.send(post(CHAT, &["authorization: Bearer other"], DANGLING)).await;
     assert_patched(&second(&mut scene).await.1);

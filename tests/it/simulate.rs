@@ -136,7 +136,7 @@ fn simulate_compares_policies() {
     assert!(figures[1].largest_request < 6000);
     assert_eq!(figures[1].bytes_offloaded, figures[2].bytes_offloaded);
 
-    // Nothing is long enough here to be cleared, and nobody knows the window.
+    // Nothing is long enough here to be cleared, and the window is unknown.
     assert!(booking.runs.iter().all(|run| run.figures.frontier_moves == 0 && run.figures.window_unknown == 6));
     assert!(booking.runs.iter().all(|run| run.figures.tokens_sent == booking.runs[0].figures.tokens_sent));
     assert_eq!(simulation.totals[1].figures.requests, 18);
@@ -295,7 +295,7 @@ fn the_table_has_faults_and_the_cost_with_recalls() {
     assert_eq!((code, err.as_str()), (0, ""), "there is no progress bar on a pipe");
     let (_, regret) = table.split_once("\nregret, of 5 requests whose answer is recorded\n").unwrap();
     let rows: Vec<Vec<&str>> = regret.lines().take(3).map(|line| line.split_whitespace().collect()).collect();
-    // One fault in five answers, and no other session whose results could stand for these.
+    // One fault in five answers, and no other session whose results could replace these.
     assert_eq!(rows[1][..5], ["eager", "20.00", "20.00", "-", "1"], "{table}");
     assert_eq!(rows[2], ["none", "0.00", "0.00", "-", "0", "100.0", "%", "100.0", "%"], "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 120), "{table}");
@@ -403,7 +403,7 @@ fn the_sessions_of_a_user_are_found_and_what_was_paid_comes_first() {
         String::from_utf8(output.stdout).unwrap()
     };
     let table = simulate(&["--html", "page.html"]);
-    // The file that continues the other one has one request of its own.
+    // The file that continues the other one has its own request.
     let first = "3 sessions (2 of Claude Code, 1 of Codex) on 3 days: 11 requests\npaid, at list prices:";
     assert!(table.starts_with(first) && table.contains("Nothing of them has left this machine."), "{table}");
     assert!(table.contains("not understood, and skipped: 3 lines"), "{table}");

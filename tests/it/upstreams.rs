@@ -18,7 +18,7 @@ struct Crossing {
 }
 
 impl Crossing {
-    /// With these lines in the configuration, behind the table of the second upstream.
+    /// With these lines in the configuration, after the table of the second upstream.
     async fn with(table: &str) -> Self {
         Self::set_up(table, |setup| setup).await
     }
@@ -384,7 +384,7 @@ async fn wrong_policies_are_named() {
     }
 }
 
-// === errors of abridge's own ===
+// === errors by abridge itself ===
 
 #[tokio::test]
 async fn errors_have_the_shape_of_the_dialect_of_the_path() {

@@ -5,8 +5,8 @@ use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use super::Selection;
 use crate::payload::{MediaType, PayloadKey};
 
-/// Says the type of what was selected of a payload of `size` bytes, if that is no plain text. Of an image, a file or sound, a
-/// part has no type of its own, and no browser shows any of it as a page of this origin.
+/// Says the type of what was selected of a payload of `size` bytes, if that is not plain text. Of an image, a file or sound, a
+/// part has no type itself, and no browser shows any of it as a page of this origin.
 pub(super) fn set_type(
     headers: &mut HeaderMap,
     key: PayloadKey,

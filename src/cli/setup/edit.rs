@@ -224,7 +224,7 @@ fn column_of_key(line: &str) -> usize {
     line.len() - line.trim_start_matches([' ', '-']).len()
 }
 
-/// The lines of the model that this line belongs to: those around it whose keys stand in the same column or behind it, up to
+/// The lines of the model that this line belongs to: those around it whose keys are in the same column or after it, up to
 /// one that begins an item.
 fn model_lines(text: &str, line: &Range<usize>, column: usize) -> Vec<Range<usize>> {
     let all: Vec<_> = lines(text).collect();

@@ -13,7 +13,7 @@ use crate::platform::files::sync;
 #[derive(Debug)]
 pub(super) struct SettingsFile {
     path: PathBuf,
-    // The original; empty where there was no file, beside a mark of that.
+    // The original; empty without a file, beside a mark of that.
     backup: PathBuf,
     created: PathBuf,
 }
@@ -38,7 +38,7 @@ impl SettingsFile {
         if self.created.exists() { &self.created } else { &self.backup }
     }
 
-    /// The text; none if there is no file.
+    /// The text; none without a file.
     pub(super) fn read(&self) -> anyhow::Result<Option<String>> {
         read(&self.path)
     }

@@ -1,4 +1,4 @@
-//! Errors of abridge's own, in the shape that the clients of Anthropic's API read.
+//! Errors by abridge itself, in the shape that the clients of Anthropic's API read.
 
 use bytes::Bytes;
 use serde::Serialize;

@@ -6,7 +6,7 @@ use crate::dialect::json::{Cursor, decode, fields, fields_of};
 use crate::dialect::{BytesAt, Switch};
 use crate::span::Span;
 
-/// The models whose API refuses thinking, or drops it, where what precedes it is another than it was, as the maker's
+/// The models whose API refuses thinking, or drops it, where what precedes it has changed, as the maker's
 /// documentation of October 2026 lists them. Later releases of a model are different, and have their own lines.
 const BINDING: [&str; 6] = ["fable-5-1", "fable-5-2", "haiku-5-5", "mythos-5-2", "opus-5-5", "sonnet-5-5"];
 

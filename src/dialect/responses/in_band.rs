@@ -1,7 +1,7 @@
 //! Answers in which the model calls the tool that abridge has added: responses, and the events of a streamed one.
 //!
 //! The client gets the items of all rounds as those of one response. Reasoning that leads to such a call alone is kept from
-//! it: a server refuses reasoning that comes back without the item behind it. So the events of reasoning are held back until
+//! it: a server refuses reasoning that is sent back without the item after it. So the events of reasoning are held back until
 //! the next item begins.
 #![expect(clippy::disallowed_types, reason = "answers of a model that calls abridge, of which another answer is made")]
 

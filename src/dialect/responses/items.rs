@@ -5,7 +5,7 @@
 //! | `message`, or anything without a type and with a role | by its role |
 //! | calls | the model's, a call; of a kind, which results of that kind answer |
 //! | results of the client | a tool's, a result |
-//! | `reasoning`, and what a server did itself with its own results | the model's; bound: leaves with its turn or not at all |
+//! | `reasoning`, and what a server did itself with its own results | the model's; bound: is removed with its turn or not at all |
 //! | `compaction` | represents all before it |
 //! | `program`, `program_output` | the model's; a summary does not end between the two |
 //! | `agent_message` | the user's: another agent says it |
@@ -221,7 +221,7 @@ impl<'a> ViewBuilder<'a> {
         if traits.history_elsewhere || self.has_reference || traits.n_compacted > 0 {
             for block in &mut self.conversation.blocks {
                 if let BlockKind::ToolResult { may_leave, .. } = &mut block.kind {
-                    *may_leave = false; // its call may be where nobody sees it
+                    *may_leave = false; // its call may be out of sight
                 }
             }
         }

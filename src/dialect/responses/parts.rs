@@ -53,7 +53,7 @@ pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupp
     Ok(value.filter(|value| value.of(body) != b"null").map(|span| CallInput { span, emptied }))
 }
 
-/// Whether the arguments of a call may be another text: they are one, no server knows the item by its id, and the model has
+/// Whether the arguments of a call may be replaced: they are one, no server knows the item by its id, and the model has
 /// called and not a program.
 pub(super) fn may_empty_input(body: &[u8], call: Span) -> Result<bool, Unsupported> {
     let [kind, id, arguments, input, caller] =

@@ -1,8 +1,8 @@
 //! Whether a pass pays, by the prices of tokens.
 //!
-//! A pass takes results out, and so breaks the prompt cache: all that stays behind the first of them, and was sent before,
+//! A pass takes results out, and so breaks the prompt cache: all that stays after the first of them, and was sent before,
 //! is written once more at the price of a write, where it would have been read. Without the pass, what could be taken out
-//! is read with each request. Nobody knows how many requests will follow, so the rule is that of renting skis: results that
+//! is read with each request. How many requests will follow is unknown, so the rule is that of renting skis: results that
 //! may be cleared pay rent, which is what reading them costs, and the pass is made when the rent has reached its price.
 //!
 //! A conversation may end right after a pass, which then has saved nothing. Where reading is cheap, one pass can cost as

@@ -20,7 +20,7 @@ pub struct Settings {
     /// window; does not hold where that is not known). Clearing removes no messages, so a condition with `messages` alone
     /// holds again when as many have come since the last pass.
     pub trigger: Trigger,
-    /// What a pass spares, counted backwards from the result that came last: exactly one of `results`, `rounds`, `tokens`,
+    /// The results that a pass spares, counted backwards from the result that came last: exactly one of `results`, `rounds`, `tokens`,
     /// `fraction`.
     pub keep: Keep,
     /// Of the newest so many results that were read from files, those are spared whose files were neither written nor read
@@ -36,7 +36,7 @@ pub struct Settings {
     pub when: Option<Moment>,
     /// The fewest tokens that a pass must free; a pass that would free fewer is not made. `"auto"` decides by `[[prices]]`:
     /// results that may be cleared add up what it costs to read them with each request, and a pass is made when that
-    /// reaches what the pass costs, as the prompt cache loses what stands behind it. From four fifths of the model's
+    /// reaches what the pass costs, as the prompt cache loses what follows it. From four fifths of the model's
     /// window on a seventh of the trigger is enough, whatever it costs. After a pause in which the upstream's prompt cache
     /// has lost the conversation, a pass is also made from three eighths of the trigger on: all is written to the cache again
     /// then, so the pass costs nothing. How long a cache keeps a prompt is learnt from the tokens that answers report as
@@ -53,22 +53,22 @@ pub struct Settings {
     /// Tools whose results are never cleared, by name or pattern. They take up places in `keep` all the same.
     pub exclude_tools: Vec<String>,
     /// Also clears the images, files and sound in results whose data is in the request: what is in base64 is stored as the
-    /// bytes that it stands for, and recalled with its type. What is only named by a URL or an id stays. With `false`, parts
-    /// that are no text stay, and a text in base64 is stored as the text that it is. Where the host is known to refuse more
+    /// bytes that it encodes, and recalled with its type. What is only named by a URL or an id stays. With `false`, parts
+    /// that are not text stay, and a text in base64 is stored as the text that it is. Where the host is known to refuse more
     /// images or bytes than a request has, the oldest images in results are cleared whether `trigger` holds or not, down to
     /// half of the images or three quarters of the bytes.
     pub clear_media: bool,
     /// The text in place of a result. `{tool_name}`, `{bytes}`, `{media_type}`, `{handle}` and `{how}` are filled in.
     ///
-    /// Allowed: a text with more than blanks, also where a name in it stands for nothing.
+    /// Allowed: a text with more than blanks, also where a name in it has no value.
     ///
     /// Not set: a text in `language`.
     ///
     /// Example: `"[Cleared: {bytes} bytes of output of {tool_name}. {how}]"`
     pub placeholder: Option<String>,
-    /// The handler of `[handlers]` that says what stands in place of a cleared result, with the placeholder behind it.
+    /// The handler of `[handlers]` that says what takes the place of a cleared result, with the placeholder after it.
     ///
-    /// Not set: the placeholder alone stands there.
+    /// Not set: the placeholder alone is there.
     ///
     /// Example: `"digests"`
     pub handler: Option<String>,
@@ -94,7 +94,7 @@ pub enum AtLeast {
 pub enum Inputs {
     /// Of all tools, or of none.
     Whether(bool),
-    /// Of these, by name or pattern.
+    /// Tools, by name or pattern.
     Of(Vec<String>),
 }
 
@@ -106,7 +106,7 @@ pub enum Frontier {
     /// prefix.
     #[default]
     Sticky,
-    /// Each request gets one pass of its own; for upstreams without a prompt cache.
+    /// Each request gets one pass to itself; for upstreams without a prompt cache.
     Sliding,
 }
 
@@ -135,7 +135,7 @@ impl Default for Settings {
     }
 }
 
-/// What is filled in in a placeholder.
+/// The values of a placeholder.
 const PLACES: [&str; 5] = ["tool_name", "bytes", "media_type", "handle", "how"];
 
 impl Settings {
@@ -168,7 +168,7 @@ impl Settings {
         Self { when: Some(self.moment()), clear_at_least: self.at_least(), ..self.clone() }
     }
 
-    /// The text that stands for a result.
+    /// The text that replaces a result.
     pub(crate) fn template(&self, language: Language) -> Template {
         let placeholder = self.placeholder.as_deref().unwrap_or(match language {
             Language::En => "[Cleared: {bytes} bytes of output of {tool_name}. {how}]",
@@ -177,7 +177,7 @@ impl Settings {
         Template::new(placeholder, &PLACES)
     }
 
-    /// The text that stands for an image, a file or sound in a result.
+    /// The text that replaces an image, a file or sound in a result.
     pub(crate) fn media_template(&self, language: Language) -> Template {
         let placeholder = self.placeholder.as_deref().unwrap_or(match language {
             Language::En => "[Cleared: {media_type} of {bytes} bytes from {tool_name}. {how}]",

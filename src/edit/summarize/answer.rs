@@ -114,7 +114,7 @@ pub fn smaller(tokens: usize, replaced: usize) -> Result<(), Fault> {
     if tokens < replaced { Ok(()) } else { Err(Fault::NotSmaller { tokens, replaced }) }
 }
 
-/// What is left of an answer without the model's thoughts and without the tags around the summary; none if that is nothing.
+/// The rest of an answer without the model's thoughts and without the tags around the summary; none if that is nothing.
 fn summary_of(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let part = Part { text, lower: &lower };
@@ -198,7 +198,7 @@ impl<'a> Part<'a> {
         behind.filter(|behind| behind.goes_on_as_asked())
     }
 
-    /// What is behind the end of thoughts: where a tag follows that we asked for, or else the first. Where the end is
+    /// What is after the end of thoughts: where a tag follows that we asked for, or else the first. Where the end is
     /// missing, the summary is what ends them.
     fn behind(self, close: &str) -> Option<Self> {
         let ends = || self.lower.match_indices(close).map(|(at, _)| self.from(at + close.len()));

@@ -17,7 +17,7 @@ pub fn fitted(source: &SummaryInput, most_tokens: usize) -> SummaryInput {
     }
 }
 
-/// What is kept at the beginning and at the end; none if there would be nothing at the end. The first stretch, where the
+/// The parts that are kept at the beginning and at the end; none if there would be nothing at the end. The first stretch, where the
 /// summary before this one stands, may take up to half of the room.
 fn ends(stretches: &[&[InputElement]], room: usize) -> Option<Vec<InputElement>> {
     let first = stretches.first().map(|first| tokens(first)).filter(|first| *first <= room / 2);

@@ -1,4 +1,4 @@
-//! What stands around a summary in its message: texts that go through word for word, and how to go on.
+//! The frame of a summary in its message: texts that go through word for word, and how to go on.
 //!
 //! It is made of the original messages, so that nothing of it fades from one summary to the next.
 
@@ -12,7 +12,7 @@ use crate::raw::{Fields, string};
 use crate::summary::{Frame, USER_MESSAGES, UsedNames};
 use crate::tokens::Gauge;
 
-/// What a frame is made from: texts of the messages that the summary stands for.
+/// The parts of a frame: texts of the messages that the summary replaces.
 #[derive(Debug)]
 pub struct FrameInput<'a> {
     /// The texts of the user's messages, from first to last.
@@ -30,7 +30,7 @@ pub struct FrameInput<'a> {
 /// How many characters are left at the beginning and at the end of a user's message that is too long.
 const LEFT: usize = 1000;
 
-/// What stands around each of the user's messages.
+/// The frame of each of the user's messages.
 const ENTRY: (&str, &str) = ("<message>\n", "\n</message>");
 
 /// A token is seldom more bytes than this; what is behind so many of them is not even counted.
@@ -39,7 +39,7 @@ const MAX_BYTES_PER_TOKEN: usize = 32;
 /// The longest name of a skill, in characters.
 const MAX_NAME: usize = 100;
 
-/// What stands around the summary of what was said, without names.
+/// The frame of the summary, without names.
 pub fn frame(settings: &Settings, language: Language, said: &FrameInput<'_>) -> Frame {
     let words = words(language);
     let preserve = settings.preserve_user_messages.enabled;
@@ -57,7 +57,7 @@ pub fn frame(settings: &Settings, language: Language, said: &FrameInput<'_>) -> 
     }
 }
 
-/// The message that holds a summary, recognised when it comes back: a client may send what it was given, as it does after
+/// The message that holds a summary, recognised when it is sent back: a client may send what it was given, as it does after
 /// it has asked for a compaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnFrame(&'static Words);
@@ -72,7 +72,7 @@ impl OwnFrame {
         text.strip_prefix(&*self.0.lead_in).is_some_and(|rest| rest.ends_with(&*self.0.continuation))
     }
 
-    /// What the user says in such a message; none if a text is none.
+    /// The user's words in such a message; none if a text is none.
     pub(super) fn user_texts<'t>(self, text: &str) -> Option<Vec<Cow<'t, str>>> {
         let ((open, close), (first, last)) = (USER_MESSAGES, ENTRY);
         let (between, section) =

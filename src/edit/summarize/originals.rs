@@ -1,4 +1,4 @@
-//! What a summary keeps word for word, read out of the messages as the client sent them.
+//! The parts that a summary keeps word for word, read out of the messages as the client sent them.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -14,7 +14,7 @@ use crate::raw::leaves;
 use crate::span::Span;
 use crate::summary::NameSources;
 
-/// The messages that a summary stands for, as they came.
+/// The messages that a summary replaces, as they came.
 #[derive(Debug)]
 pub(super) struct Originals<'a> {
     pub(super) request: ParsedRequest<'a>,
@@ -22,7 +22,7 @@ pub(super) struct Originals<'a> {
 }
 
 impl<'a> Originals<'a> {
-    /// What the user says, from first to last: of a summary that came back as a message, what the user says in that.
+    /// The user's words, from first to last: of a summary that came back as a message, what the user says in that.
     pub(super) fn user_texts(&self, own: OwnFrame) -> Vec<Cow<'a, str>> {
         let units = self.units().iter().filter(|unit| unit.role == Role::User);
         let texts = units.filter_map(|unit| self.text(unit));

@@ -16,15 +16,15 @@ pub struct Settings {
     pub trigger: Trigger,
     /// Where a summary is made. With `"turn"`, the beginning of a user's turn needs four fifths of the trigger.
     pub when: Moment,
-    /// What is not summarised, of what the model has read, counted from the newest backwards: exactly one of `results`,
-    /// `rounds`, `tokens`, `fraction`. The newest user message stays with everything behind it if that is no more than
+    /// The part that is not summarised, of what the model has read, counted from the newest backwards: exactly one of `results`,
+    /// `rounds`, `tokens`, `fraction`. The newest user message stays with everything after it if that is no more than
     /// this. What the model has not read always stays, and does not count.
     pub keep: Keep,
     /// Whether the request that reaches the trigger waits for the summary.
     pub mode: Mode,
-    /// What the model that summarises is given.
+    /// The input of the model that summarises.
     pub input: PromptMode,
-    /// What the model that summarises is told to do.
+    /// The instruction of the model that summarises.
     ///
     /// Not set: a text in `language`.
     ///
@@ -68,7 +68,7 @@ pub struct Settings {
     /// The model that summarises. Without this table it is the model of the request, at the upstream, with the key of
     /// the request. A model that is named here is sent no header field of the client but `anthropic-version`.
     pub model: Option<Endpoint>,
-    /// Models that are asked when that has failed, in this order; any number of these tables.
+    /// Models that are asked when that has failed, in this order; any number of tables.
     pub failover: Vec<Endpoint>,
 }
 

@@ -6,7 +6,7 @@
 //! - `a:` and `u:` begin messages with blocks: `c1` a call, `r1` a result, `r1*400` one of 400 bytes, `x` a text, `k` thinking,
 //!   `w` half of a search of the server
 //!
-//! In what comes out, `p1` stands for a result that was put in, `r1!` for one that was cleared, `r1~` for a truncated one and
+//! In what comes out, `p1` means a result that was put in, `r1!` one that was cleared, `r1~` a truncated one and
 //! `c1-` for a call whose arguments were cleared.
 #![expect(clippy::disallowed_types, reason = "nothing waits here, and messages are looked at by eyes of our own")]
 

@@ -1,4 +1,4 @@
-//! What was cleared because the prompt cache had expired stays cleared, whoever serves the conversation.
+//! Results cleared because the prompt cache had expired stay cleared, whoever serves the conversation.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -146,7 +146,7 @@ fn add(data: &[u8], dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), Re
 // === pieces ===
 
 /// A body on its way to the event parser. The parser panics at a byte order mark, hangs at bytes that are not UTF-8,
-/// and is slow on large pieces, so the reader gives it none of these.
+/// and is slow on large pieces, so the reader gives it none.
 #[derive(Debug)]
 struct Reader<'d> {
     body: Incoming,

@@ -122,7 +122,7 @@ pub fn wait(child: &mut Child) -> io::Result<u8> {
             return Ok(u8::try_from(code).unwrap_or(u8::MAX));
         }
         if status.stopped() && has_terminal() {
-            // The shell continues both, or this process alone, which passes that on. After a failure it serves nobody meanwhile.
+            // The shell continues both, or this process alone, which passes that on. After a failure it serves no one meanwhile.
             let _ = kill_process(getpid(), Signal::STOP);
         }
     }

@@ -104,7 +104,7 @@ pub fn wait(child: &mut Child) -> io::Result<u8> {
     Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
-/// Is never called, as there is no signal.
+/// Is never called: no signal exists.
 pub fn pass_on(signal: Signal, _command: u32) {
     match signal {}
 }

@@ -33,7 +33,7 @@ pub fn listen(_path: &Path) -> io::Result<UnixListener> {
     Err(unsupported())
 }
 
-/// Is never called, as there is no listener.
+/// Is never called: no listener exists.
 pub async fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
     match *listener {}
 }

@@ -1,4 +1,4 @@
-//! What is learnt of prompt caches, from bills of a client and an upstream on a clock of their own.
+//! What is learnt of prompt caches, from bills of a client and an upstream on their own clock.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::tokens::prices::PriceList;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A client and an upstream with a cache, on a clock of their own.
+/// A client and an upstream with a cache, on their own clock.
 struct Scene {
     ledger: CacheLedger,
     now: Instant,

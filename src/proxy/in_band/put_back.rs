@@ -1,5 +1,5 @@
 //! Puts recalls back that the model has made beside calls of the client. The client has its own calls alone; its next
-//! requests get the recall behind them, so that the model reads what it has asked for, and the beginning of the conversation
+//! requests get the recall after them, so that the model reads what it has asked for, and the beginning of the conversation
 //! stays as the upstream knows it.
 
 use std::sync::Arc;

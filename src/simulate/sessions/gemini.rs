@@ -1,6 +1,6 @@
 //! Sessions of Gemini CLI: `~/.gemini/tmp/*/chats/session-*`, a JSON document in older versions and lines in newer ones.
 //!
-//! An answer has its calls with their results. A line with the id of an earlier one stands in its place; `$rewindTo` removes
+//! An answer has its calls with their results. A line with the id of an earlier one takes its place; `$rewindTo` removes
 //! all from an id on. So the file is read as a whole.
 
 use std::borrow::Cow;

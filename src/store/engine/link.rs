@@ -1,6 +1,6 @@
 //! One connection to the engine, which a task opens again whenever it is lost.
 //!
-//! A call never connects: while there is no connection it fails at once. A call that takes too long gives the connection
+//! A call never connects: without a connection it fails at once. A call that takes too long gives the connection
 //! up, since an engine that hangs answers no later call either. So an engine that hangs is waited for once.
 
 use std::pin::Pin;
@@ -111,7 +111,7 @@ impl<C: Connect> Link<C> {
         let _connected = timeout(self.timeout, outcome.wait_for(|outcome| matches!(outcome, Some(Ok(()))))).await;
     }
 
-    /// Why there is no connection; `Ok` if there is one.
+    /// Why the connection is missing; `Ok` if there is one.
     pub(super) fn state(&self) -> Result<(), EngineError> {
         if self.open.load().is_some() {
             return Ok(());

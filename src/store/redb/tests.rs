@@ -438,7 +438,7 @@ async fn a_dropped_request_leaves_all_or_nothing() {
             }
         }
         drop(putting);
-        // Queued behind all earlier jobs.
+        // Queued after all earlier jobs.
         store.put_all(one(255)).await.unwrap();
         store.sweep().await.unwrap();
         let mut kept = 0;

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError};
 use crate::store::engine::EngineError;
 use crate::store::engine::error::Refusal;
 
-/// Who says so serves nobody on this connection: it is a replica, starts, is no part of a cluster that works, has other
+/// Who says so serves no one on this connection: it is a replica, starts, is no part of a cluster that works, has other
 /// slots than before, or has lost the scripts or the data.
 const AWAY: [&str; 7] = ["READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "NOSCRIPT", "ABRIDGELOST"];
 

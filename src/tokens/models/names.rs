@@ -23,7 +23,7 @@ pub(super) fn bare(name: &str) -> Cow<'_, str> {
     if name.bytes().any(|byte| byte.is_ascii_uppercase()) { name.to_ascii_lowercase().into() } else { name.into() }
 }
 
-/// A [`bare`] name as its maker writes it, behind the names of a region and of a vendor, if there are any: without what hosts
+/// A [`bare`] name as its maker writes it, after the names of a region and of a vendor, if there are any: without what hosts
 /// append, and with dots in versions. `us.anthropic.claude-opus-4-5-20251101-v1` is `us.anthropic.claude-opus-4.5`.
 pub(super) fn canonical(bare: &str) -> String {
     let name = HOSTED.iter().find_map(|end| bare.strip_suffix(end)).unwrap_or(bare);

@@ -17,7 +17,7 @@ pub struct Dollars(u64);
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Nanodollars(pub u64);
 
-/// What a million tokens cost, in dollars.
+/// The price of a million tokens, in dollars.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     /// Input that no prompt cache knows.
@@ -118,7 +118,7 @@ impl fmt::Display for Nanodollars {
 // === impl PriceList ===
 
 impl PriceList {
-    /// What a model costs in dollars; `None` if neither the settings nor the built-in table say so.
+    /// The prices of a model in dollars; `None` if neither the settings nor the built-in table say so.
     pub fn dollars(&self, model: Option<&str>) -> Option<Rates> {
         let name = model.unwrap_or_default();
         let known = TABLE.dollars.iter().find(|known| is_family(name, &known.name));
@@ -147,7 +147,7 @@ impl KnownRates {
         Self { prices, found: Cache::new(MAX_FOUND) }
     }
 
-    /// What a model costs, if that is known.
+    /// The prices of a model, if they are known.
     pub fn of_model(&self, model: &str) -> Option<Rates> {
         if let Some(found) = self.found.get(model) {
             return found;
@@ -161,7 +161,7 @@ impl KnownRates {
 // === impl Rates ===
 
 impl Rates {
-    /// What a request and its answer cost.
+    /// The cost of a request and its answer.
     #[expect(clippy::cast_precision_loss, reason = "tokens are far fewer than 2^53")]
     pub fn cost(&self, usage: &Usage) -> Nanodollars {
         let Usage { input, cached, written, written_hour, output } = *usage;

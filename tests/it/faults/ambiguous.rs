@@ -1,5 +1,5 @@
-//! Answers that two readers could read in two ways: the client gets one, framed in one way, or a 502; and what stands behind
-//! it is no one's answer.
+//! Answers that two readers could read in two ways: the client gets one, framed in one way, or a 502; and what follows
+//! it is nobody's answer.
 
 use crate::failures::refused;
 use crate::support::bodies::{DANGLING, PLAIN};

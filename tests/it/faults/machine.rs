@@ -142,7 +142,7 @@ async fn descriptors_that_run_out_stop_nothing_for_good() {
     let computed = scene.abridge.computed() - before;
     assert!(computed <= 20, "{computed} hundredths of a second in two seconds");
 
-    // There is no descriptor for a connection to the upstream either.
+    // No descriptor for a connection to the upstream either.
     let mut waits = idle.remove(0);
     waits.send(request("GET", "/v1/models", &[])).await;
     let why = refused(&waits.reply().await, 502, "upstream_connect");

@@ -20,7 +20,7 @@ struct Victim {
     folder: PathBuf,
     random: Random,
     talks: Vec<Talk>,
-    /// Every handle that has gone upstream, and what it stands for.
+    /// Every handle that has gone upstream, and what it names.
     named: BTreeMap<String, Said>,
     /// The same in the order of their first use.
     order: Vec<String>,
@@ -247,7 +247,7 @@ impl Victim {
 /// What a summary's message ends with.
 const CONTINUATION: &str = "do not ask again for what it says.";
 
-/// Plays one session after another, as long as there is somebody to play with.
+/// Plays one session after another, as long as there is a proxy to play with.
 async fn until_killed(mut wire: Wire, mut talk: Talk) -> Talk {
     loop {
         if wire.try_send(chat(talk.body())).await.is_err() {

@@ -19,7 +19,7 @@ async fn an_edited_beginning_has_a_summary_of_its_own() {
     assert_eq!(upstream.summaries().len(), 2);
     // Other words in the instructions before it change nothing about it.
     ask(&abridge, talk("a", 3).replace("be brief", "be verbose")).await;
-    // Another model is another matter.
+    // Another model differs.
     ask(&abridge, talk("a", 3).replace("some-model", "another-model")).await;
     assert_eq!(upstream.summaries().len(), 3);
     let sent = upstream.chats();

@@ -80,7 +80,7 @@ async fn a_call_is_made_in_the_client_s_name() {
     // The request's own fields are not meant here.
     assert_eq!(upstream.chats().pop().unwrap().head.get("idempotency-key"), Some("once"));
 
-    // Another caller's is another conversation.
+    // Another caller's is not the same conversation.
     for (key, n) in [("sk-client", 1), ("sk-other", 2), ("sk-other", 2)] {
         client.send(post(CHAT, &[&format!("authorization: Bearer {key}")], talk("a", 3))).await;
         client.reply().await;

@@ -99,7 +99,7 @@ impl Upstream {
         Exchange { head, wire }
     }
 
-    /// Sees to it that no connection is waiting. It proves something only behind an event that comes after a connection would.
+    /// Sees to it that no connection is waiting. It proves something only after an event that comes after a connection would.
     pub(crate) fn no_more(&mut self) {
         assert!(self.connections.try_recv().is_err(), "there should have been no other connection");
     }

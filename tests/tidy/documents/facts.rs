@@ -9,7 +9,7 @@ fn strings(code: &str) -> impl Iterator<Item = &str> {
     code.split('"').skip(1).step_by(2)
 }
 
-/// What stands behind `start`, up to `end`.
+/// What follows `start`, up to `end`.
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
     let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("no {start:?}"));
     rest.split(end).next().unwrap_or_default()
@@ -82,7 +82,7 @@ fn every_metric_is_described() {
 
 #[test]
 fn every_header_field_is_described() {
-    // File by file: a quote that stands alone, as in `b'"'`, would turn strings and code around in all that follow.
+    // File by file: a quote that is alone, as in `b'"'`, would turn strings and code around in all that follow.
     let files: Vec<_> = Source::of("src").iter().map(Source::code).collect();
     let there = owned(files.iter().flat_map(|code| strings(code)).filter(|name| name.starts_with("x-abridge")));
     let document = "docs/headers-and-events.md";

@@ -1,4 +1,4 @@
-//! What goes through a summary word for word.
+//! Texts that go through a summary word for word.
 
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn letters(letter: char, n: usize) -> String {
     letter.to_string().repeat(n)
 }
 
-// === a message that comes back ===
+// === a message that is sent back ===
 
 #[test]
 fn a_message_that_holds_a_summary_is_recognised_with_each_word_of_the_user() {
@@ -128,7 +128,7 @@ fn switched_off_there_are_none() {
 
 // === what comes behind ===
 
-/// What comes behind a summary of a session in which these skills were loaded.
+/// What comes after a summary of a session in which these skills were loaded.
 fn with_skills(skills: &[(&str, &str)], settings: PreserveSkills) -> String {
     let gauge = gauge();
     let skills = skills.iter().map(|(name, text)| (Cow::Borrowed(*name), Cow::Borrowed(*text))).collect();

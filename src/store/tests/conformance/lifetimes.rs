@@ -27,7 +27,7 @@ async fn put(store: &impl Store, payload: &Bytes, lifetime: Lifetime) {
     store.put(vec![(key(payload), payload.clone().into())], lifetime).await.unwrap();
 }
 
-/// Which of these are stored. To ask is no use of them.
+/// Which keys are stored. To ask is not a use of them.
 async fn stored<const N: usize>(store: &impl Store, payloads: [&Bytes; N]) -> [bool; N] {
     let listed = store.list(usize::MAX).await.unwrap();
     payloads.map(|payload| listed.iter().any(|entry| entry.key == key(payload)))
