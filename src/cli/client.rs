@@ -85,7 +85,7 @@ pub enum ClientError {
 }
 
 /// Arguments that name the proxy.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Default)]
 pub struct ProxyArgs {
     /// The proxy's address.
     #[arg(long, value_name = "URL")]

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::doctor::upstream::STEP_TIMEOUT;
+use super::status::learnt_forms;
 use crate::cli::{Exit, escape, print, runtime, to_json};
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment, Sources};
@@ -29,6 +30,8 @@ pub struct Args {
 struct Listing {
     models: Vec<Entry>,
     upstream: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    forms: Vec<String>,
 }
 
 /// The output for one model.
@@ -55,7 +58,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         let details = ModelDetails { model, known: meter.model(model), upstream };
         if args.json { to_json(&details)? } else { details.to_text() }
     } else {
-        let listing = Listing { models: meter.models(), upstream };
+        let listing = Listing { models: meter.models(), upstream, forms: learnt_forms(sources, config) };
         if args.json { to_json(&listing)? } else { listing.to_text() }
     };
     print([text])?;
@@ -99,7 +102,9 @@ impl Listing {
             // Writing into a String never fails.
             let _written = writeln!(text, "{name:width$}  {window:>9}  {encoding:13}  {source}");
         }
-        text + "\nupstream: " + &escape::to_single_line(&self.upstream, usize::MAX) + "\n"
+        let lines = [format!("upstream: {}", self.upstream)];
+        let lines = lines.into_iter().chain(self.forms.iter().map(|line| format!("forms: {line}")));
+        text + &lines.map(|line| format!("\n{}", escape::to_single_line(&line, usize::MAX))).collect::<String>() + "\n"
     }
 }
 

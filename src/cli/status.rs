@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::iter;
 
 use anyhow::{Context, anyhow};
 
+use crate::app::notes::FormsNote;
 use crate::cli::client::ProxyArgs;
-use crate::cli::{Exit, escape, print, refuse};
+use crate::cli::{Exit, escape, print, refuse, store};
 use crate::config::{Config, Sources};
-use crate::dialect::Usage;
+use crate::dialect::{Form, Usage};
 use crate::history::{AddedLatency, RequestCounts, TokenTotals};
 use crate::ledger;
 use crate::proxy::cache_ledger::CacheAccount;
@@ -44,6 +46,38 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     Ok(Exit::Ok)
 }
 
+/// The forms that upstreams require and the refusals that have taught them, as the running proxy or else the store knows them.
+pub(super) fn learnt_forms(sources: &Sources, config: &Config) -> Vec<String> {
+    let status = || -> anyhow::Result<Status> {
+        let answer = ProxyArgs::default().proxy(sources, config)?.get("/abridge/status")?;
+        Ok(serde_json::from_slice(&answer.body)?)
+    };
+    if let Ok(status) = status() {
+        return status
+            .upstreams
+            .iter()
+            .flat_map(|known| form_lines(&known.name, &known.forms, &known.lessons))
+            .collect();
+    }
+    let stored = store::read(sources, config, async |store| FormsNote::stored(store).await);
+    let stored = stored.ok().flatten().unwrap_or_default();
+    stored.iter().flat_map(|known| form_lines(&known.upstream, &known.forms, &known.lessons)).collect()
+}
+
+/// A line for the forms that an upstream requires, if there are any, and one for each refusal.
+fn form_lines(upstream: &str, forms: &[Form], lessons: &[Lesson]) -> Vec<String> {
+    if forms.is_empty() {
+        return Vec::new();
+    }
+    let forms: Vec<_> = forms.iter().map(|form| form.name()).collect();
+    let lines = lessons.iter().map(|Lesson { form, model, words, at }| {
+        let model = model.as_deref().unwrap_or("a model without a name");
+        let day = ledger::date(u32::try_from(at / 86_400).unwrap_or_default());
+        format!("{form} since {day}, when {model} was refused: {words}")
+    });
+    iter::once(format!("{upstream} requires: {} (learnt from refusals)", forms.join(", "))).chain(lines).collect()
+}
+
 impl Status {
     fn to_text(&self) -> String {
         let mut text = String::new();
@@ -57,16 +91,9 @@ impl Status {
             [] | [_] => row("upstream", self.upstream.clone()),
             several => several.iter().for_each(|upstream| row("upstream", upstream.to_text())),
         }
-        for UpstreamStatus { name, forms, lessons, .. } in
-            self.upstreams.iter().filter(|upstream| !upstream.forms.is_empty())
-        {
-            let forms: Vec<_> = forms.iter().map(|form| form.name()).collect();
-            row("forms", format!("{name} requires: {} (learnt from refusals)", forms.join(", ")));
-            for Lesson { form, model, words, at } in lessons {
-                let model = model.as_deref().unwrap_or("a model without a name");
-                let day = ledger::date(u32::try_from(at / 86_400).unwrap_or_default());
-                row("", format!("{form} since {day}, when {model} was refused: {words}"));
-            }
+        for UpstreamStatus { name, forms, lessons, .. } in &self.upstreams {
+            let names = iter::once("forms").chain(iter::repeat(""));
+            names.zip(form_lines(name, forms, lessons)).for_each(|(name, line)| row(name, line));
         }
         if let Some(savings) = &self.savings {
             row("saved", savings.clone());

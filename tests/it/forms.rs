@@ -338,12 +338,25 @@ async fn a_form_that_was_learnt_outlives_the_process() {
     let words = lesson["words"].as_str().unwrap();
     assert!(words.split(" … ").all(|word| refusal.to_lowercase().contains(word)), "{words}");
     assert!(lesson["at"].as_u64().unwrap() > 1_700_000_000);
-    let url = format!("http://{}", scene.abridge.address());
-    let mut command = std::process::Command::new(binary());
-    command.args(["status", "--at", &url]).env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN);
-    let said = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = String::from_utf8(said.stdout).unwrap();
-    assert!(said.contains(&format!(" was refused: {words}")), "{said}");
+    let address = scene.abridge.address().to_string();
+    let told = async |arguments: &[&str]| {
+        let mut command = std::process::Command::new(binary());
+        command.args(arguments).current_dir(folder.path()).env("ABRIDGE_ADMIN_TOKEN", OPERATOR_TOKEN);
+        command.args(["--listen", &address, "--upstream", "http://127.0.0.1:9/v1"]);
+        command.env("ABRIDGE__STORE__PATH", folder.path().join("store.redb"));
+        command.env("ABRIDGE__TOKENS__ASK_UPSTREAM", "false");
+        let said = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.contains(&format!(" was refused: {words}")), "{arguments:?}: {said}");
+    };
+    for command in ["status", "doctor", "models"] {
+        told(&[command]).await;
+    }
+    scene.abridge.signal("TERM");
+    scene.abridge.exit().await;
+    for command in ["doctor", "models"] {
+        told(&[command]).await;
+    }
 }
 
 #[tokio::test]
