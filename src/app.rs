@@ -34,7 +34,7 @@ use crate::upstream::{KeyHeader, routes};
 
 pub mod beside;
 pub mod manual_summary;
-pub mod notes;
+mod notes;
 mod running;
 mod startup;
 mod store;

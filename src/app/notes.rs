@@ -9,11 +9,10 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::dialect::Form;
 use crate::payload::ChainKey;
-use crate::proxy::second_try::{Lesson, RescuePolicy, UNEDITED_FOR};
+use crate::proxy::second_try::{FormsNote, RescuePolicy, UNEDITED_FOR};
 use crate::proxy::{LiveConfig, Proxy};
-use crate::store::{Note, NoteGroup, NoteKind, SharedStore, Store, StoreError};
+use crate::store::{Note, NoteGroup, NoteKind, SharedStore, Store};
 use crate::tasks::Tasks;
 
 /// Reads and writes the notes of one process.
@@ -36,34 +35,6 @@ pub(super) struct Notes {
 struct WindowNote {
     model: String,
     window: usize,
-}
-
-/// The forms that an upstream asks for.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct FormsNote {
-    /// Its base URL.
-    pub upstream: String,
-    /// The forms.
-    pub forms: Vec<Form>,
-    /// The refusals that have taught them.
-    #[serde(default)]
-    pub lessons: Vec<Lesson>,
-}
-
-impl FormsNote {
-    /// Those in a store.
-    pub async fn stored(store: &dyn Store) -> Result<Vec<Self>, StoreError> {
-        let notes = store.notes(NoteGroup::Fleet).await?;
-        let forms = notes.iter().filter(|note| note.kind == NoteKind::Forms);
-        Ok(forms.filter_map(|note| serde_json::from_slice(&note.value).ok()).collect())
-    }
-
-    fn add(&mut self, forms: Vec<Form>, lessons: &[Lesson]) {
-        self.forms.extend(forms);
-        self.forms.sort();
-        self.forms.dedup();
-        Lesson::add(&mut self.lessons, lessons);
-    }
 }
 
 /// Where a conversation is forwarded unedited: the number of the upstream, under these settings.

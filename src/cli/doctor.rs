@@ -62,7 +62,9 @@ pub fn run(args: &Args, sources: &Sources, config: anyhow::Result<Config>) -> an
         });
         // A name look-up that hangs is not waited for.
         runtime.shutdown_background();
-        super::status::learnt_forms(sources, &config).into_iter().for_each(|line| findings.ok("forms", line));
+        for line in super::status::learnt_forms(sources, &config) {
+            findings.ok("forms", line);
+        }
     }
     print([if args.json { to_json(&findings)? } else { findings.to_text() }])?;
     Ok(if findings.checks.iter().any(|finding| finding.verdict == CheckStatus::Fault) { Exit::No } else { Exit::Ok })

@@ -102,9 +102,11 @@ impl Listing {
             // Writing into a String never fails.
             let _written = writeln!(text, "{name:width$}  {window:>9}  {encoding:13}  {source}");
         }
-        let lines = [format!("upstream: {}", self.upstream)];
-        let lines = lines.into_iter().chain(self.forms.iter().map(|line| format!("forms: {line}")));
-        text + &lines.map(|line| format!("\n{}", escape::to_single_line(&line, usize::MAX))).collect::<String>() + "\n"
+        let forms = self.forms.iter().map(|line| ("forms", line));
+        for (name, line) in [("\nupstream", &self.upstream)].into_iter().chain(forms) {
+            let _written = writeln!(text, "{name}: {}", escape::to_single_line(line, usize::MAX));
+        }
+        text
     }
 }
 

@@ -6,7 +6,6 @@ use std::iter;
 
 use anyhow::{Context, anyhow};
 
-use crate::app::notes::FormsNote;
 use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store};
 use crate::config::{Config, Sources};
@@ -14,7 +13,7 @@ use crate::dialect::{Form, Usage};
 use crate::history::{AddedLatency, RequestCounts, TokenTotals};
 use crate::ledger;
 use crate::proxy::cache_ledger::CacheAccount;
-use crate::proxy::second_try::Lesson;
+use crate::proxy::second_try::{FormsNote, Lesson};
 use crate::proxy::status::{CacheStatus, Status, StoreStatus, TokenFactor, UpstreamStatus};
 use crate::store::Stats;
 use crate::units::{div_rounded, grouped, percent};

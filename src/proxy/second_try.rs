@@ -17,7 +17,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::counters::RescueCounters;
-pub use self::lesson::Lesson;
+pub use self::lesson::{FormsNote, Lesson};
 pub(super) use self::policy::Treatment;
 pub use self::policy::{Arm, RescuePolicy};
 use super::exchange::{Exchange, RescueKind};

@@ -1,4 +1,4 @@
-//! The refusal that taught a form, for `abridge status`.
+//! The refusals that have taught forms, for operators, and as the store keeps them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dialect::Form;
 use crate::engine::EditedBody;
+use crate::store::{NoteGroup, NoteKind, Store, StoreError};
 
 /// The refusal that has taught a form.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -20,8 +21,39 @@ pub struct Lesson {
     pub at: u64,
 }
 
+/// The forms that an upstream asks for.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct FormsNote {
+    /// Its base URL.
+    pub upstream: String,
+    /// The forms.
+    pub forms: Vec<Form>,
+    /// The refusals that have taught them.
+    #[serde(default)]
+    pub lessons: Vec<Lesson>,
+}
+
 /// The longest name of a model that is kept of a refusal, in characters.
 const MAX_MODEL: usize = 100;
+
+// === impl FormsNote ===
+
+impl FormsNote {
+    /// Those in a store.
+    pub async fn stored(store: &dyn Store) -> Result<Vec<Self>, StoreError> {
+        let notes = store.notes(NoteGroup::Fleet).await?;
+        let forms = notes.iter().filter(|note| note.kind == NoteKind::Forms);
+        Ok(forms.filter_map(|note| serde_json::from_slice(&note.value).ok()).collect())
+    }
+
+    /// Adds what else is known.
+    pub fn add(&mut self, forms: Vec<Form>, lessons: &[Lesson]) {
+        self.forms.extend(forms);
+        self.forms.sort();
+        self.forms.dedup();
+        Lesson::add(&mut self.lessons, lessons);
+    }
+}
 
 // === impl Lesson ===
 
