@@ -49,6 +49,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
 pub(super) fn learnt_forms(sources: &Sources, config: &Config) -> Vec<String> {
     let status = || -> anyhow::Result<Status> {
         let answer = ProxyArgs::default().proxy(sources, config)?.get("/abridge/status")?;
+        anyhow::ensure!(answer.status == 200, "no status");
         Ok(serde_json::from_slice(&answer.body)?)
     };
     if let Ok(status) = status() {

@@ -7,6 +7,7 @@ next.
 import json
 import subprocess
 import threading
+import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -120,6 +121,9 @@ def of_responses(body):
         # Of a sub-agent; the agent that began it has a message from it.
         if item.get("role") == "user" or kind == "agent_message" and "request_user_input" not in names:
             items.append(words(item.get("content")))
+
+    if "request_user_input" not in names:
+        time.sleep(2)  # the agent that began it waits by then
 
     def shell(command):
         if "exec" not in names:
