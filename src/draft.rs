@@ -94,7 +94,7 @@ pub struct ParsedRequest<'a> {
     pub dialect: &'a dyn Dialect,
     /// What was read.
     pub body: &'a Bytes,
-    /// Its content.
+    /// The conversation in it.
     pub conversation: &'a Conversation<'a>,
 }
 
@@ -163,7 +163,7 @@ pub struct Draft<'a> {
     n_bytes_removed: usize,
     /// The type of the message that no summary may replace, if it has prevented one.
     blocked_by: Option<String>,
-    /// The needs of a better plan.
+    /// The missing input of a better plan.
     need: Option<Need>,
     /// The name under which other processes know the summaries of the conversation, if that is to be looked up.
     root: Option<ChainKey>,
@@ -176,7 +176,7 @@ pub struct Draft<'a> {
 
     /// The conversation as it came, where a summary replaces messages of it.
     whole: &'a Conversation<'a>,
-    /// What a summary replaces besides what it takes the place of; none of it is among the messages.
+    /// The messages that a summary has replaced already, besides those that it replaces now.
     hidden: Vec<Span>,
     prefix_keys: OnceCell<PrefixKeys>,
     pairing: OnceCell<Rc<Pairing>>,

@@ -190,7 +190,7 @@ pub struct TokenTotals {
     pub after: u64,
 }
 
-/// The work of a proxy in a run.
+/// The totals of a proxy in a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunTotals {
     /// Its requests.

@@ -34,8 +34,8 @@ const HASH_LEN: usize = 16;
 /// The digits of a handle: Crockford's base 32, in which no two digits look alike.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-/// How many bytes of a name are of the content. The rest says whose it is: two bytes for all who see names of one caller, and
-/// two more for those who have the secret.
+/// How many bytes of a name are of the content, and how many after them are the caller's, the same in all of its names. The
+/// rest is of both.
 const CONTENT_LEN: usize = 12;
 const OWNER_LEN: usize = 2;
 
@@ -265,7 +265,7 @@ impl<'t> From<&'t str> for DecodedValue<'t> {
 // === impl PayloadKey ===
 
 impl PayloadKey {
-    /// What all names of one caller share, and one in 65,536 of other callers.
+    /// The caller's part of the name. One in 65,536 callers has the same.
     pub fn owner(&self) -> [u8; OWNER_LEN] {
         let [.., first, second, _, _] = self.0;
         [first, second]

@@ -32,7 +32,7 @@ pub struct Plan {
     pub offloads: Vec<OffloadedPayload>,
     /// How long that is to be kept.
     pub lifetime: Lifetime,
-    /// The needs of a better plan. This one can be carried out without.
+    /// The missing input of a better plan. This one can be carried out without.
     pub needs: Option<Need>,
     /// What handlers have to be asked for a better plan.
     pub asks: Vec<HandlerAsk>,
@@ -234,7 +234,7 @@ pub struct SkippedChange {
 pub enum SkipReason {
     /// What is taken out could not be stored.
     NoStore,
-    /// What would be there is not smaller.
+    /// The replacement would not be smaller.
     NotSmaller,
     /// The whole pass would free less than `clear_at_least`, or a summary would stand for next to nothing new.
     TooLittle,

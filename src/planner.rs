@@ -461,7 +461,7 @@ impl Policy {
         }
         if !plan.is_empty() || plan.needs.is_some() {
             context.meter.yield_now();
-            // What a summary replaces does not go on; it was checked when the summary was made.
+            // Messages that a summary replaces are not sent; they were checked when the summary was made.
             let hidden = fold.iter().flat_map(Fold::hidden).map(|messages| whole.span_of(messages));
             self.verified.check(dialect, body, view.conversation, hidden, || context.meter.yield_now())?;
         }

@@ -124,7 +124,7 @@ pub struct Settings {
     pub timeout: Period,
 }
 
-/// The place of a store.
+/// The engine that keeps a store.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreEngine {
@@ -298,7 +298,7 @@ pub struct PayloadInfo {
     pub used: Time,
 }
 
-/// The removals of a sweep.
+/// How much a sweep has removed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct SweepResult {
     /// Payloads that were unused for longer than their lifetime.

@@ -1,8 +1,8 @@
 //! `POST /abridge/mcp`: the Model Context Protocol over streamable HTTP, for agents that read back what was taken out with a
 //! tool: `recall`, `search` or `list`.
 //!
-//! No sessions: each request is complete, and its answer is one JSON object. What a request may read
-//! depends on its credential, as for a recall over HTTP.
+//! It keeps no sessions: each request is complete, and its answer is one JSON object. A request may read what its credential
+//! allows, as for a recall over HTTP.
 
 use std::fmt;
 use std::sync::Arc;

@@ -15,8 +15,8 @@
 //! stored as the JSON string that was sent, and byte ranges refer to that string, as `application/json`. `lines` and `grep`
 //! read the decoded text, with U+FFFD for each half; then `x-abridge-range` counts the bytes of that text.
 //!
-//! What was base64 is answered as the bytes that it encoded: all of them with their type, a part, whose range is exact, as
-//! `application/octet-stream`; what is not text comes as an attachment.
+//! Base64 is answered decoded: the whole with its type, a part, whose range is exact, as `application/octet-stream`; anything
+//! but text is an attachment.
 //!
 //! The handle is the capability: it cannot be guessed, and its holder may read. An unused handle, an invalid one and one of
 //! another store get the same answer. Handles are compared in constant time; the look-up in the tree of the store's file

@@ -8,11 +8,11 @@ pub struct ParseError {
     pub dialect: &'static str,
     /// Near which byte of the body.
     pub offset: usize,
-    /// The error.
+    /// The reason.
     pub kind: ParseErrorKind,
 }
 
-/// The errors of a request.
+/// Why a request cannot be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseErrorKind {
     /// Not JSON, not UTF-8, or something after the end.

@@ -228,7 +228,7 @@ impl Draft<'_> {
         splices
     }
 
-    /// The insertions, by the element that it is put into. Those after one another are in the order in which they were put there.
+    /// The insertions, by the element that they are put into, each list in the order of the decisions.
     pub(super) fn insertions_inside(&self) -> BTreeMap<ElementIndex, Vec<InsertedElement>> {
         let mut inside: BTreeMap<ElementIndex, Vec<InsertedElement>> = BTreeMap::new();
         for added in self.insertions.iter().filter(|added| !added.gone && self.inserts_into_element(added.behind)) {

@@ -132,7 +132,7 @@ impl Draft<'_> {
         self.request.dialect.known_element_tokens(self.gauge(), fingerprint, || self.json_with(unit, more))
     }
 
-    /// What the model reads, in order, if tokens were asked for: what is beside the messages, then each of them.
+    /// The text that the model reads, in order, if tokens were asked for: beside the messages, then each message.
     pub(super) fn prompt_segments(&self) -> Vec<PromptSegment> {
         let Some(counts) = self.counts.get() else { return Vec::new() };
         let tools = self.request.conversation.tools.map_or(&[][..], |tools| tools.of(self.request.body));

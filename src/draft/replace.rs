@@ -46,7 +46,7 @@ pub struct ProposedEdit {
 pub enum NotApplicable {
     /// There is nothing to replace.
     Nothing,
-    /// What would be there is not smaller.
+    /// The replacement would not be smaller.
     NotSmaller,
 }
 
@@ -235,7 +235,7 @@ impl<'a> Draft<'a> {
     pub fn gain(&self, proposed: &ProposedEdit) -> usize {
         let ProposedEdit { unit, call, replacements, .. } = proposed;
         match *call {
-            // Of a message with many calls, the one is counted that has changed then.
+            // Of a message with many calls, only the changed one is counted.
             Some(call) if self.pairing().result(*unit).is_none() => {
                 self.call_tokens(call, &[]).saturating_sub(self.call_tokens(call, replacements))
             }

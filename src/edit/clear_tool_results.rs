@@ -22,8 +22,8 @@
 //! Where prices decide, a pass is also made after a pause in which the prompt cache has expired, as all is written again then.
 //! That is remembered outside of the messages, so that later requests find it again.
 //!
-//! What is newest is so by when it came. A result that arrives late is with its old call, and is the newest all the
-//! same; before it came, what was there for it counts. What `filter_tool_calls` has left out counts till then.
+//! Results are ordered by when they came. A result that arrives late is with its old call, and is the newest all the same;
+//! before it came, its placeholder counts. What `filter_tool_calls` has left out counts till then.
 //!
 //! # What the model sees
 //! Which tool it was, how many bytes it said, and how to read them again; before that, what a handler says of the text, if
@@ -117,7 +117,7 @@ struct Clearing {
     input: Option<ProposedEdit>,
     /// How many tokens it frees, if that is needed.
     freed: usize,
-    /// The fate of the file that the result was read from.
+    /// The later use of the file that the result was read from.
     why: Option<Stale>,
 }
 

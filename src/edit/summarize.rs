@@ -4,7 +4,7 @@
 //! When the `trigger` holds, all messages between the instructions at the beginning and a cut are summarised by a model, and
 //! one user message replaces them: a lead-in, the summary, the user's own messages as far as there is room, results of a
 //! skill tool if that is asked for, names that the rest uses and the summary leaves out, the way to the whole transcript, and
-//! how to go on. What is after the cut stays.
+//! how to go on. Messages after the cut stay.
 //!
 //! # When it acts
 //! When the size that the edits before have left reaches the `trigger`. A summary that was made once is remembered by the
@@ -48,7 +48,7 @@ mod settings;
 /// The part of the trigger from which a summary is made in the background, and at the beginning of a user's turn.
 const EARLY: Part = Part(4, 5);
 
-/// What no summary replaces yet is not worth one if it is less than this part of the conversation: a tenth.
+/// New messages are not worth a summary if they are less than this part of the conversation: a tenth.
 const MIN_NEW: usize = 10;
 
 /// A third of this many tokens is kept of the user's messages where no trigger says how many there may be.
@@ -148,7 +148,7 @@ impl Summarize {
         Ok((place, false))
     }
 
-    /// The needs of the summary of all before a place.
+    /// The job for a summary of all before a place.
     fn job(
         &self,
         draft: &Draft<'_>,
@@ -223,7 +223,7 @@ impl Summarize {
         UsedNames::find(heading, MAX_NAMES_BYTES.min(tokens / 2), &originals.name_sources())
     }
 
-    /// The look of a message that holds a summary.
+    /// Recognises a message that holds a summary.
     fn own_frame(&self) -> OwnFrame {
         OwnFrame::new(self.language)
     }

@@ -73,7 +73,7 @@ const MAX_HANDLES: usize = 100;
 const MAX_CHARS: usize = 100;
 
 impl Changes {
-    /// The content of a report.
+    /// The changes of a report.
     pub fn of(report: &Report) -> Self {
         let changes = report.changes.iter().take(MAX_CHANGES).map(|change| {
             let (message, to) = places(change.action);

@@ -72,7 +72,7 @@ const MAX_EXPERIMENTS: usize = 8;
 
 const N_CLUSTERS: u64 = 64;
 
-/// With fewer free bits in a cluster, about 200 conversations or more, the number of conversations is not told.
+/// With fewer free bits in a cluster, which is about 200 conversations, their number is unknown.
 const FEWEST_FREE: u32 = 2;
 
 /// How often the clusters are drawn again, and which of the sorted results bound 95 of 100.
@@ -129,7 +129,7 @@ impl Clusters {
         total
     }
 
-    /// About how many conversations there are; none if a cluster has too many to tell.
+    /// About how many conversations there are; none if a cluster has too many.
     pub fn conversations(&self) -> Option<f64> {
         let can_tell = self.0.values().all(|cluster| cluster.seen.count_zeros() >= FEWEST_FREE);
         can_tell.then(|| self.0.values().map(Cluster::conversations).sum())

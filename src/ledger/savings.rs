@@ -14,8 +14,8 @@ pub struct Savings {
 }
 
 impl Savings {
-    /// The savings of the edits in some rows, or in a dry run would have if there are no others. `None` if no answer has reported
-    /// its tokens.
+    /// The savings of the edits in some rows; if all are of dry runs, those that there would be. `None` if no answer has
+    /// reported its tokens.
     pub fn of(rows: &Rows) -> Option<Self> {
         let (edited, dry_run) = (rows.total(false), rows.total(true));
         let is_dry_run = edited.requests == 0 && dry_run.requests > 0;

@@ -79,7 +79,7 @@ impl Action {
         self.into()
     }
 
-    /// The same with each message under another index. What a summary replaces keeps its own.
+    /// The same with each message under another index. Messages that a summary replaces keep theirs.
     #[must_use]
     pub fn renumbered(self, number: impl Fn(usize) -> usize) -> Self {
         match self {

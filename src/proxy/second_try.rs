@@ -5,7 +5,7 @@
 //! is sent again in the form that it asks for, and later requests to that upstream are sent so at once. One whose reasoning
 //! it refuses is sent again without that, and so are later requests of that conversation. An edited request whose sequence of
 //! messages it refuses, or whose reasoning cannot be left out, is sent again as the client wrote it, and later ones are not
-//! edited. No third attempt. No byte goes to the client before the final answer is chosen, so the client sees one
+//! edited. A third attempt is never made. No byte goes to the client before the final answer is chosen, so the client sees one
 //! answer; if nothing helps, it is the upstream's first.
 
 use std::sync::Arc;

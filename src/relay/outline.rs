@@ -129,7 +129,7 @@ impl Outline {
 }
 
 impl InString {
-    /// Takes the bytes of a string up to its end, or as many as there are. What is after them, and whether it has ended.
+    /// Takes the bytes of a string up to its end, or as many as there are. Returns the rest, and whether it has ended.
     fn push<'b>(&mut self, bytes: &'b [u8], stays: bool, out: &mut BytesMut) -> (&'b [u8], bool) {
         let (mut at, mut ended) = (0, false);
         while !ended && at < bytes.len() {

@@ -1,4 +1,4 @@
-//! The cost of the requests of a session, and what they would have cost under a policy.
+//! The cost of a session's requests, as billed and under a policy.
 //!
 //! # What was paid
 //! The recorded usage of each request at the list prices of its model: other input, tokens written to the cache for five
@@ -52,7 +52,7 @@ pub(super) struct Bill<'a> {
     pub(super) dollars: Nanodollars,
 }
 
-/// The payment for the requests.
+/// The cost of the requests as billed.
 pub(super) fn paid(steps: &[Step], rates: &KnownRates) -> Paid {
     let mut paid = Paid::default();
     for step in steps {

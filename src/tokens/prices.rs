@@ -83,7 +83,7 @@ pub struct Prices {
     pub read: Price,
     /// A token that is written to the cache.
     pub write: Price,
-    /// The loss of a change.
+    /// The part of a cache that is lost.
     pub on_break: Break,
 }
 

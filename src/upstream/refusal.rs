@@ -1,6 +1,6 @@
 //! Classifies an upstream's refusal of a request, as far as another form of the request may be accepted.
 //!
-//! Servers follow no standard: each server has its own codes and messages. Known ones are searched for in the fields for
+//! Servers follow no standard: each has its own codes and messages. Known ones are searched for in the fields for
 //! error messages and nowhere else, because a refusal may quote what the client sent.
 
 use std::{ops::RangeInclusive, sync::LazyLock};

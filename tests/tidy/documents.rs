@@ -110,7 +110,7 @@ fn every_page_of_docs_is_in_the_summary_and_in_the_index() {
     wrong.end();
 }
 
-/// No list of files by hand: the tree and the first line of each file are the map.
+/// Files are not listed by hand: the tree and the first line of each file are the map.
 #[test]
 fn every_module_says_in_its_first_line_what_it_is_for() {
     let mut wrong = Wrong::default();

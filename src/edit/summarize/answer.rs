@@ -198,8 +198,8 @@ impl<'a> Part<'a> {
         behind.filter(|behind| behind.goes_on_as_asked())
     }
 
-    /// What is after the end of thoughts: where a tag follows that we asked for, or else the first. Where the end is
-    /// missing, the summary is what ends them.
+    /// The rest after the end of thoughts: the end before a tag that we asked for, or else the first. Without an end, the
+    /// summary ends them.
     fn behind(self, close: &str) -> Option<Self> {
         let ends = || self.lower.match_indices(close).map(|(at, _)| self.from(at + close.len()));
         let summary = || self.on_its_line(OPEN).map(|at| self.from(at));

@@ -1,4 +1,4 @@
-//! What is learnt of prompt caches, from bills of a client and an upstream on their own clock.
+//! Lessons about prompt caches, from bills of a client and an upstream on their own clock.
 
 use std::time::Duration;
 

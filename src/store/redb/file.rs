@@ -23,8 +23,8 @@ pub(super) type Secret = [u8; 32];
 /// Opens the database; tests replace it.
 pub(super) type Opener = Arc<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
 
-/// The format of the file. A file of another format is not read. Every release reads the files of those before it, from 0.1.0
-/// on: `fixtures/store` has one of each format.
+/// The format of the file. A file of another format is not read. Every release reads the files of earlier releases:
+/// `fixtures/store` has one of each format.
 pub(super) const FORMAT: u32 = 5;
 
 /// Why a store cannot be opened. One line that says what to do.

@@ -128,7 +128,7 @@ fn switched_off_there_are_none() {
 
 // === what comes behind ===
 
-/// What comes after a summary of a session in which these skills were loaded.
+/// The end of a summary of a session in which these skills were loaded.
 fn with_skills(skills: &[(&str, &str)], settings: PreserveSkills) -> String {
     let gauge = gauge();
     let skills = skills.iter().map(|(name, text)| (Cow::Borrowed(*name), Cow::Borrowed(*text))).collect();

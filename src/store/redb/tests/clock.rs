@@ -5,6 +5,19 @@ use crate::payload::Keys;
 
 const DAY: u64 = 86_400;
 
+/// A store of so many bytes.
+fn open_within(most: u64, folder: &Path, clock: &TestClock) -> RedbStore {
+    let settings = Settings { max_bytes: crate::units::ByteSize(most), ..Settings::default() };
+    RedbStore::open(&folder.join("store.redb"), settings, clock.clock()).unwrap()
+}
+
+/// Stores the text of this number, and waits for the sweep that follows: it runs after the put was answered, and before the next
+/// job.
+async fn put_and_sweep(store: &RedbStore, name: PayloadKey, n: u8) {
+    store.put_all(vec![(name, dense(n, 9_000))]).await.unwrap();
+    store.touch(vec![key(&dense(255, 9_000))]).await.unwrap();
+}
+
 #[tokio::test]
 async fn sweeps_continue_after_the_clock_was_set_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -55,10 +68,8 @@ async fn short_lived_processes_sweep_by_age_as_well() {
 #[tokio::test]
 async fn summaries_and_inspected_requests_count_towards_the_size_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store.redb");
     let (clock, most) = (TestClock::new(), 1 << 20);
-    let settings = Settings { max_bytes: crate::units::ByteSize(most), ..Settings::default() };
-    let store = RedbStore::open(&path, settings, clock.clock()).unwrap();
+    let store = open_within(most, folder.path(), &clock);
     for n in 0..200_u8 {
         store.put_all(vec![(key(&dense(n, 9_000)), dense(n, 9_000))]).await.unwrap();
         store.offer_summary(place(n), dense(n, 5_000)).await.unwrap();
@@ -76,13 +87,8 @@ async fn summaries_and_inspected_requests_count_towards_the_size_at_once() {
 async fn an_ineffective_sweep_is_not_repeated_at_each_put() {
     let folder = tempfile::tempdir().unwrap();
     let clock = TestClock::new();
-    let settings = Settings { max_bytes: crate::units::ByteSize(10_000), ..Settings::default() };
-    let store = RedbStore::open(&folder.path().join("store.redb"), settings, clock.clock()).unwrap();
-    let put = async |n: u8| {
-        store.put_all(vec![(key(&dense(n, 9_000)), dense(n, 9_000))]).await.unwrap();
-        // A sweep runs after its put was answered, and before the next job.
-        store.touch(vec![key(&dense(255, 9_000))]).await.unwrap();
-    };
+    let store = open_within(10_000, folder.path(), &clock);
+    let put = async |n: u8| put_and_sweep(&store, key(&dense(n, 9_000)), n).await;
     // All of it is in use, so nothing can be removed.
     put(0).await;
     clock.forward(55);
@@ -101,13 +107,11 @@ async fn an_ineffective_sweep_is_not_repeated_at_each_put() {
 async fn the_caller_who_has_stored_most_makes_room() {
     let folder = tempfile::tempdir().unwrap();
     let clock = TestClock::new();
-    let settings = Settings { max_bytes: crate::units::ByteSize(100_000), ..Settings::default() };
-    let store = RedbStore::open(&folder.path().join("store.redb"), settings, clock.clock()).unwrap();
+    let store = open_within(100_000, folder.path(), &clock);
     let keys = Keys::well_known();
     let put = async |caller: &[u8], n: u8| {
         let key = keys.payload(keys.caller(caller), &dense(n, 9_000));
-        store.put_all(vec![(key, dense(n, 9_000))]).await.unwrap();
-        store.touch(vec![key]).await.unwrap();
+        put_and_sweep(&store, key, n).await;
         clock.forward(60);
         key
     };
@@ -120,8 +124,13 @@ async fn the_caller_who_has_stored_most_makes_room() {
     for kept in [ann, also_ann, greedy[37], greedy[32]] {
         assert!(!store.was_swept(kept).await.unwrap());
     }
-    // Alone, a caller has all of it, and its oldest leave first.
-    let left = store.list(99).await.unwrap();
-    let oldest = left.iter().filter(|entry| entry.key.owner() != ann.owner()).min_by_key(|entry| entry.used);
-    assert_eq!(oldest.map(|entry| entry.key), Some(greedy[38 + 2 - left.len()]));
+    // Of one caller, the oldest leave first.
+    let n_left = store.list(99).await.unwrap().iter().filter(|entry| entry.key.owner() == greedy[0].owner()).count();
+    for (n, key) in greedy.iter().enumerate() {
+        assert_eq!(store.was_swept(*key).await.unwrap(), n + n_left < greedy.len(), "{n} of {n_left} that are left");
+    }
+    // Texts in use are spared, also of the caller who has the most.
+    store.touch(greedy.clone()).await.unwrap();
+    put(b"cleo", 40).await;
+    assert!(store.was_swept(ann).await.unwrap() && !store.was_swept(greedy[37]).await.unwrap());
 }

@@ -155,8 +155,8 @@ impl Writer {
         Ok(swept)
     }
 
-    /// The payloads that have expired, and while the store exceeds its limit those that would expire first, always of the
-    /// caller who has the most bytes in it.
+    /// The payloads that have expired and, while the store exceeds its limit, those of the caller who has the most bytes in it
+    /// that would expire first.
     fn eviction_candidates(&mut self, oldest: Time) -> Result<Vec<Candidate>, StoreError> {
         let most = self.shared.settings.max_bytes.0;
         let mut left = self.stored_bytes()?;
@@ -188,7 +188,7 @@ impl Writer {
         let (mut goes, stays): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| candidate.due < oldest);
         left = goes.iter().fold(left, |left, candidate| left.saturating_sub(candidate.entry.stored_bytes));
         if left > most {
-            goes.extend(crowding(stays, left - most, |entry| now.since(entry.used) >= IN_USE));
+            goes.extend(crowded_out(stays, left - most, |entry| now.since(entry.used) >= IN_USE));
         }
         Ok(goes)
     }
@@ -227,8 +227,8 @@ impl Writer {
     }
 }
 
-/// Those that leave so that as many bytes become free: one after the other of the caller who then has the most, in order.
-fn crowding(sorted: Vec<Candidate>, excess: u64, may_leave: impl Fn(&PayloadInfo) -> bool) -> Vec<Candidate> {
+/// The candidates to remove until `excess` bytes are free: each is the first that may leave of the caller who has the most then.
+fn crowded_out(sorted: Vec<Candidate>, excess: u64, may_leave: impl Fn(&PayloadInfo) -> bool) -> Vec<Candidate> {
     let mut callers: HashMap<_, (u64, VecDeque<_>)> = HashMap::new();
     for candidate in sorted {
         let (bytes, leaves) = callers.entry(candidate.entry.key.owner()).or_default();
