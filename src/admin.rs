@@ -82,7 +82,7 @@ const BACKUP: &str = "/abridge/backup";
 pub const REWRITE: &str = "/abridge/rewrite";
 
 /// The list of paths, for unknown ones.
-const PATHS: &str = "there are /abridge/, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/ledger, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/rewrite, POST /abridge/backup, POST /abridge/reload and POST /abridge/mcp\n";
+const PATHS: &str = "there are /abridge/, /abridge/openapi.json, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/ledger, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/rewrite, POST /abridge/backup, POST /abridge/reload and POST /abridge/mcp\n";
 
 /// Whether abridge answers a path itself and never forwards it.
 pub fn is_admin_path(path: &str) -> bool {

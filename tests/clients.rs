@@ -122,6 +122,8 @@ fn main() -> ExitCode {
         claude_node.arg(scripts.join("messages.mjs"));
         let mut mcp = Command::new(folder.join("venv/bin/python"));
         mcp.arg(scripts.join("mcp_tools.py")).env("ABRIDGE", it::support::binary());
+        let mut schemathesis = Command::new(folder.join("venv/bin/python"));
+        schemathesis.arg(scripts.join("openapi.py")).arg(it::support::binary());
         let mut passed = true;
         for (name, client) in [
             ("openai for Python", python),
@@ -129,6 +131,7 @@ fn main() -> ExitCode {
             ("anthropic for Python", claude_python),
             ("anthropic for Node.js", claude_node),
             ("mcp for Python", mcp),
+            ("schemathesis for assets/openapi.json", schemathesis),
         ] {
             println!("{name}");
             passed &= run(name, client, &folder, &base).await.is_some();

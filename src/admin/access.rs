@@ -89,7 +89,7 @@ enum PathClass {
 }
 
 /// Each path and its class. `*` at the end matches one or more characters. Other paths are for operators.
-const PATHS: [(&str, PathClass); 16] = [
+const PATHS: [(&str, PathClass); 15] = [
     ("/abridge/healthz", PathClass::Open),
     ("/abridge/readyz", PathClass::Open),
     ("/abridge/events", PathClass::Callers),
@@ -99,8 +99,7 @@ const PATHS: [(&str, PathClass); 16] = [
     ("/abridge/summarize/*", PathClass::Paid),
     ("/abridge", PathClass::Shell),
     ("/abridge/", PathClass::Shell),
-    ("/abridge/page.css", PathClass::Shell),
-    ("/abridge/page.js", PathClass::Shell),
+    ("/abridge/openapi.json", PathClass::Shell),
     ("/abridge/status", PathClass::Operators),
     ("/abridge/requests", PathClass::Operators),
     ("/abridge/requests/*", PathClass::Operators),

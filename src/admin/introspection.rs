@@ -39,7 +39,7 @@ const MAX_LIMIT: usize = 500;
 const DEFAULT_DAYS: u32 = 30;
 const MAX_DAYS: u32 = 400;
 
-/// The longest `search`, in bytes.
+/// The longest `search`, in characters.
 const MAX_SEARCH: usize = 200;
 
 /// Whether this module serves a path.
@@ -157,8 +157,8 @@ async fn payloads(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
         return bad_request("limit is a number, and after is the `next` of another answer\n");
     };
     let search = search.unwrap_or_default();
-    if search.len() > MAX_SEARCH {
-        return bad_request("search is at most 200 bytes\n");
+    if search.chars().count() > MAX_SEARCH {
+        return bad_request("search is at most 200 characters\n");
     }
     let empty =
         |reason| json(StatusCode::OK, to_json(&PayloadList { payloads: Vec::new(), next: None, reason: Some(reason) }));
@@ -231,7 +231,7 @@ fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = text(status, body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

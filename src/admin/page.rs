@@ -17,6 +17,9 @@ use super::text;
 const PATH: &str = "/abridge/";
 const SHORT_PATH: &str = "/abridge";
 
+/// The path of the `OpenAPI` description of all paths.
+const DESCRIPTION: &str = "/abridge/openapi.json";
+
 /// The length of a nonce, in bytes.
 const NONCE: usize = 16;
 
@@ -42,7 +45,7 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
 
 /// Whether this module serves a path.
 pub(super) fn is_path(path: &str) -> bool {
-    [PATH, SHORT_PATH].contains(&path)
+    [PATH, SHORT_PATH, DESCRIPTION].contains(&path)
 }
 
 /// Leads a browser that asks for `/` to the page; none for any other request.
@@ -52,9 +55,14 @@ pub fn for_browser<B>(request: &Request<B>) -> Option<Response<Full<Bytes>>> {
     (asks && request.headers().get(ACCEPT).is_some_and(is_html)).then(|| redirect(StatusCode::FOUND))
 }
 
-/// Answers with the page, or a redirect to it. [`super::access`] sets the headers that all answers have in common.
+/// Answers with the page, a redirect to it, or the description. [`super::access`] sets the headers that all answers have in
+/// common.
 pub(super) fn answer(path: &str) -> Response<Full<Bytes>> {
-    if path == PATH { page() } else { redirect(StatusCode::PERMANENT_REDIRECT) }
+    match path {
+        PATH => page(),
+        DESCRIPTION => super::introspection::json(StatusCode::OK, include_str!("../../assets/openapi.json")),
+        _ => redirect(StatusCode::PERMANENT_REDIRECT),
+    }
 }
 
 fn page() -> Response<Full<Bytes>> {
