@@ -124,6 +124,8 @@ fn main() -> ExitCode {
         mcp.arg(scripts.join("mcp_tools.py")).env("ABRIDGE", it::support::binary());
         let mut schemathesis = Command::new(folder.join("venv/bin/python"));
         schemathesis.arg(scripts.join("openapi.py")).arg(it::support::binary());
+        let mut helm = Command::new(folder.join("helm/bin/python"));
+        helm.arg(scripts.join("helm_chart.py")).arg(env!("CARGO_MANIFEST_DIR"));
         let mut passed = true;
         for (name, client) in [
             ("openai for Python", python),
@@ -132,6 +134,7 @@ fn main() -> ExitCode {
             ("anthropic for Node.js", claude_node),
             ("mcp for Python", mcp),
             ("schemathesis for assets/openapi.json", schemathesis),
+            ("helm for examples/helm", helm),
         ] {
             println!("{name}");
             passed &= run(name, client, &folder, &base).await.is_some();

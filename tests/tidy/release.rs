@@ -20,6 +20,10 @@ fn the_version_is_written_in_the_manifest_alone() {
             wrong.push(format!("{path}: has the version {version}; derive it from Cargo.toml"));
         }
     }
+    let chart = read("examples/helm/abridge/Chart.yaml");
+    if ["version", "appVersion"].iter().any(|key| !chart.contains(&format!("\n{key}: {version}\n"))) {
+        wrong.push(format!("examples/helm/abridge/Chart.yaml: its versions are not {version}"));
+    }
     for path in files_below("examples/kubernetes") {
         let images = read(&path);
         for tag in images.split("example/abridge:").skip(1).filter_map(|rest| rest.split_whitespace().next()) {
