@@ -1,4 +1,4 @@
-// Pictures of the page in both themes, on a desk and on a phone, to be looked at: of a session of an agent that was really played.
+// Pictures of the page in both themes, at three sizes, with nothing, one and five hundred requests, to be looked at: of a session of an agent that was really played.
 // `ABRIDGE_SCREENS=DIR` beside ABRIDGE_BROWSER has tests/page.rs take them.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -38,29 +38,53 @@ async function play(n_rounds) {
   }
 }
 
-await play(44);
-for (const theme of ["light", "dark"]) {
-  for (const [size, width, height] of [["desk", 1280, 800], ["phone", 390, 844]]) {
-    const page = await open(`${shown}/abridge/`, { theme, width, height });
-    const shoot = async (name) => {
-      await page.mouse.move(0, 0);
-      await page.screenshot({ path: join(folder, `${name}-${theme}-${size}.png`) });
-    };
-    await page.waitForSelector("#chart svg");
-    await shoot("requests");
-    await page.locator("#rows a").nth(2).click();
-    await page.waitForSelector("#messages");
-    await shoot("request");
-    await page.locator("#messages").evaluate((messages) => messages.scrollIntoView());
-    await shoot("messages");
-    await page.evaluate(() => { location.hash = "store"; });
-    await page.waitForSelector("#payloads a");
-    await shoot("store");
-    await page.locator("#payloads a").nth(1).click();
-    await page.waitForFunction(() => document.querySelector("#payload-told")?.textContent);
-    await shoot("payload");
-    await close(page);
+const SIZES = [["1440", 1440, 900], ["800", 800, 1000], ["360", 360, 740]];
+
+/** Opens the page in each theme and size, and has it drawn there. */
+async function everywhere(draw) {
+  for (const theme of ["light", "dark"]) {
+    for (const [size, width, height] of SIZES) {
+      const page = await open(`${shown}/abridge/`, { theme, width, height });
+      await draw(page, async (name) => {
+        await page.mouse.move(0, 0);
+        await page.screenshot({ path: join(folder, `${name}-${theme}-${size}.png`) });
+      });
+      await close(page);
+    }
   }
 }
+
+await everywhere(async (page, shoot) => {
+  await page.waitForSelector("main");
+  await shoot("nothing");
+});
+await chat(shown, { model: "gpt-4o-mini", messages: [{ role: "user", content: "A title for this session, please." }] });
+await everywhere(async (page, shoot) => {
+  await page.waitForSelector("#rows a");
+  await shoot("one");
+});
+await play(44);
+await everywhere(async (page, shoot) => {
+  await page.waitForSelector("#chart svg");
+  await shoot("requests");
+  await page.locator("#rows a").nth(2).click();
+  await page.waitForSelector("#messages");
+  await shoot("request");
+  await page.locator("#messages").evaluate((messages) => messages.scrollIntoView());
+  await shoot("messages");
+  await page.evaluate(() => { location.hash = "store"; });
+  await page.waitForSelector("#payloads a");
+  await shoot("store");
+  await page.locator("#payloads a").nth(1).click();
+  await page.waitForFunction(() => document.querySelector("#payload-told")?.textContent);
+  await shoot("payload");
+});
+for (let n = 0; n < 460; n += 1) {
+  await chat(shown, { model: n % 3 ? "gpt-4o" : "gpt-4o-mini", messages: [{ role: "user", content: `Question ${n}.` }] });
+}
+await everywhere(async (page, shoot) => {
+  await page.waitForFunction(() => document.querySelectorAll("#rows a").length >= 100);
+  await shoot("five-hundred");
+});
 await browser.close();
 console.log(`  pictures are in ${folder}`);
