@@ -52,7 +52,9 @@ impl Dialect for ChatCompletions {
     }
 
     fn path_facts(&self, path: &str) -> PathFacts {
-        let deployment = self.base_path(path).and_then(|base| base.rsplit_once("/deployments/"));
+        // Most paths are shorter than this.
+        let base = self.base_path(path).filter(|base| base.len() > "/deployments/".len());
+        let deployment = base.and_then(|base| base.rsplit_once("/deployments/"));
         let model = deployment.map(|(_, name)| percent_decode_str(name).decode_utf8_lossy().into());
         PathFacts { model, is_framed: false }
     }

@@ -18,7 +18,7 @@ impl Draft<'_> {
             self.replacements.values().any(Replacement::names_stored)
                 || self.applied().is_some_and(|applied| applied.summary.transcript.is_some())
         };
-        if !self.may_add_tool() || !(self.is_bound() || is_named()) {
+        if !(self.is_bound() || is_named()) || !self.may_add_tool() {
             return None;
         }
         let (at, strict) = self.end_of_tools()?;
@@ -41,9 +41,8 @@ impl Draft<'_> {
 
     /// Whether texts were taken out and nothing that the request offers could read them back, where something should.
     pub(super) fn lacks_recall(&self) -> bool {
-        let is_unavailable = || matches!(self.retrieval_method.get(), Some(RetrievalMethod::Unavailable));
         let is_stored = || self.replacements.values().any(|replacement| replacement.stored.is_some());
-        self.recall.via != Via::None && is_unavailable() && is_stored()
+        self.recall.via != Via::None && is_stored() && *self.retrieval_method() == RetrievalMethod::Unavailable
     }
 
     /// Where a tool can be added: after the last one of the client; and whether those are marked `strict`, with the value

@@ -36,12 +36,8 @@ impl Fingerprint {
     /// Of what this is of, and of what comes next.
     #[must_use]
     pub fn then(self, next: Self) -> Self {
-        let mut both = [0; 32];
-        let halves = self.0.into_iter().chain(next.0);
-        for (place, half) in both.chunks_exact_mut(8).zip(halves) {
-            place.copy_from_slice(&half.to_ne_bytes());
-        }
-        Self::of(&both)
+        let ([one, other], [next_one, next_other]) = (self.0, next.0);
+        Self::of([one, other, next_one, next_other].map(u64::to_ne_bytes).as_flattened())
     }
 
     /// Both halves of it.

@@ -64,8 +64,8 @@ pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
     } else {
         [CLIENT, AUTHORIZATION, API_KEY, X_API_KEY]
     };
-    let shown = order.map(|name| headers.get(name).map(HeaderValue::as_bytes));
-    let shown = shown.into_iter().flatten().find(|credential| !credential.is_empty())?;
+    let mut shown = order.into_iter().filter_map(|name| headers.get(name)).map(HeaderValue::as_bytes);
+    let shown = shown.find(|credential| !credential.is_empty())?;
     // A signature is of one request: the caller is the access key.
     if shown.starts_with(SIGNED) { shown.split(|byte| *byte == b'/').next() } else { Some(shown) }
 }

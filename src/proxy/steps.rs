@@ -175,8 +175,9 @@ impl Proxy {
 
     /// Identifies the caller of a conversation, and notes that it sends some.
     fn note_caller(&self, headers: &HeaderMap) -> Caller {
-        let (caller, shown) = (self.caller(headers), headers::credential(headers).unwrap_or_default());
-        self.callers_seen.note(caller, shown, headers.contains_key(headers::ANTHROPIC_VERSION));
+        let shown = headers::credential(headers);
+        let caller = self.engine.caller(shown);
+        self.callers_seen.note(caller, shown.unwrap_or_default(), headers.contains_key(headers::ANTHROPIC_VERSION));
         caller
     }
 

@@ -53,7 +53,7 @@ fn is_labelled(text: &str, open: &OpenCalls<'_>) -> bool {
     let line = text.lines().next().unwrap_or_default();
     let line = line.get(..line.floor_char_boundary(MAX_LABEL)).unwrap_or_default();
     let is_tag = line.starts_with(['<', '[', '#', '*', '`']);
-    let label = match line.find([':', '：']) {
+    let label = match [':', '：'].into_iter().filter_map(|colon| line.find(colon)).min() {
         Some(colon) => line.get(..colon).unwrap_or_default(),
         None if is_tag => line,
         None => return false,

@@ -26,9 +26,9 @@ impl<'p> HostedPath<'p> {
     }
 
     fn vertex(path: &'p str) -> Option<Self> {
-        let (base, rest) = path.split_once("/publishers/anthropic/models/")?;
-        let (model, method) = rest.split_once(':')?;
-        let is_it = matches!(method, "rawPredict" | "streamRawPredict") && !path.ends_with(COUNTING);
+        let whole = path.strip_suffix(":rawPredict").or_else(|| path.strip_suffix(":streamRawPredict"))?;
+        let (base, model) = whole.split_once("/publishers/anthropic/models/")?;
+        let is_it = !model.contains(':') && !path.ends_with(COUNTING);
         is_it.then_some(Self { base, model, is_framed: false })
     }
 
