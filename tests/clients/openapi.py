@@ -19,6 +19,9 @@ import urllib.request
 
 from harness import check, run
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "../../scripts"))
+from compare import Handler
+
 ABRIDGE = sys.argv[1]
 SCHEMATHESIS = os.path.join(os.environ["ABRIDGE_CLIENTS"], "openapi/bin/schemathesis")
 EXAMPLES = 20
@@ -34,20 +37,10 @@ ANSWER = {
 }
 
 
-class Upstream(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class Upstream(Handler):
     def do_POST(self):
         self.rfile.read(int(self.headers["content-length"]))
-        body = json.dumps(ANSWER).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        self.reply(200, json.dumps(ANSWER).encode())
 
 
 class Abridge:
