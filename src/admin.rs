@@ -23,8 +23,8 @@ pub mod mcp;
 pub mod page;
 mod recall;
 
-pub(crate) use recall::percent_decoded;
 pub use recall::{RecallHandler, Requester};
+pub(crate) use recall::{SIZE, percent_decoded};
 
 /// The state that the answers depend on besides the request.
 #[derive(Clone, Debug)]

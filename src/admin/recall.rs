@@ -59,7 +59,7 @@ const BLOCKING_FROM: usize = 1 << 20;
 /// How many payloads are read from the store at a time; more wait. The length of a payload is known only after the read.
 const MAX_STORE_READS: usize = 4;
 
-pub(super) const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");
+pub(crate) const SIZE: HeaderName = HeaderName::from_static("x-abridge-size");
 pub(super) const RANGE: HeaderName = HeaderName::from_static("x-abridge-range");
 const LINES: HeaderName = HeaderName::from_static("x-abridge-lines");
 const MATCHES: HeaderName = HeaderName::from_static("x-abridge-matches");

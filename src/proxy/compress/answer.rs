@@ -1,5 +1,6 @@
 //! The answers to gateways.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::request::{Body, rows_of};
+use crate::admin::SIZE;
 use crate::payload::hashes_in;
 use crate::plan::{Change, Report};
 
@@ -70,7 +72,7 @@ struct Original<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Content<'a> {
-    Text(&'a str),
+    Text(Cow<'a, str>),
     Json(&'a RawValue),
 }
 
@@ -129,9 +131,16 @@ pub(super) fn original(hash: &str, status: StatusCode, headers: &HeaderMap, cont
     let text = str::from_utf8(content).ok();
     let is_json = headers.get(CONTENT_TYPE).is_some_and(|of| of == "application/json");
     let json = text.filter(|_| is_json).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
+    let size = headers.get(SIZE).and_then(|size| size.to_str().ok()?.parse().ok()).unwrap_or(content.len());
+    let left_out = size.saturating_sub(content.len());
     let found = match (json, text) {
         (Some(json), _) => Some(Content::Json(json)),
-        (None, Some(text)) => Some(Content::Text(text)),
+        (None, Some(text)) if left_out > 0 => {
+            let end =
+                format!("\n[the last {left_out} of {size} bytes are left out here: an answer has at most 16 MiB]");
+            Some(Content::Text([text, &end].concat().into()))
+        }
+        (None, Some(text)) => Some(Content::Text(text.into())),
         (None, None) => None,
     };
     match (status, found) {
@@ -149,4 +158,25 @@ pub(super) fn original(hash: &str, status: StatusCode, headers: &HeaderMap, cont
 /// The body of an error.
 pub(super) fn error(kind: &str, message: &str) -> Vec<u8> {
     serde_json::json!({ "error": { "type": kind, "message": message } }).to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn an_original_that_does_not_fit_an_answer_says_so() {
+        let original = |content: &'static str| {
+            let headers = HeaderMap::from_iter([(SIZE, HeaderValue::from_static("20"))]);
+            let (status, body) = original("h", StatusCode::OK, &headers, &Bytes::from_static(content.as_bytes()));
+            assert_eq!(status, StatusCode::OK);
+            let text = serde_json::from_slice::<serde_json::Value>(&body).unwrap()["original_content"].clone();
+            text.as_str().unwrap().to_owned()
+        };
+        assert_eq!(original("twenty bytes of text"), "twenty bytes of text");
+        let cut = original("twenty bytes");
+        assert_eq!(cut, "twenty bytes\n[the last 8 of 20 bytes are left out here: an answer has at most 16 MiB]");
+    }
 }
