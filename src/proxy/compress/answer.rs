@@ -172,11 +172,10 @@ mod tests {
             let headers = HeaderMap::from_iter([(SIZE, HeaderValue::from_static("20"))]);
             let (status, body) = original("h", StatusCode::OK, &headers, &Bytes::from_static(content.as_bytes()));
             assert_eq!(status, StatusCode::OK);
-            let text = serde_json::from_slice::<serde_json::Value>(&body).unwrap()["original_content"].clone();
-            text.as_str().unwrap().to_owned()
+            String::from_utf8(body).unwrap()
         };
-        assert_eq!(original("twenty bytes of text"), "twenty bytes of text");
-        let cut = original("twenty bytes");
-        assert_eq!(cut, "twenty bytes\n[the last 8 of 20 bytes are left out here: an answer has at most 16 MiB]");
+        assert!(original("twenty bytes of text").contains(r#""original_content":"twenty bytes of text","#));
+        let cut = r"twenty bytes\n[the last 8 of 20 bytes are left out here: an answer has at most 16 MiB]";
+        assert!(original("twenty bytes").contains(cut));
     }
 }
