@@ -16,6 +16,8 @@ use crate::support::scripts::{Item, Script, body, whole, with_gaps};
 use crate::support::wire::Reply;
 use crate::support::{Abridge, OPERATOR, Setup, Upstream, Wire, post, request};
 
+mod originals;
+
 const ON: &str = "compress.enabled = true";
 const COMPRESS: &str = "/v1/compress";
 const KEY: &str = "authorization: Bearer gateway";
@@ -287,36 +289,6 @@ async fn an_overload_is_503_and_says_when_to_try_again() {
         assert!(serde_json::from_slice::<Value>(&reply.body).unwrap()["error"]["message"].is_string());
     }
     upstream.no_more();
-}
-
-#[tokio::test]
-async fn tenants_of_one_gateway_read_nothing_of_each_other() {
-    let abridge = serving("").await;
-    let at = abridge.address();
-    let sent = part(&[long_text(1)]);
-    let with_session =
-        |session: &str| json!({"messages": sent, "config": {"mode": "ccr", "session_id": session}}).to_string();
-    let (one, other) = ("x-headroom-affinity: 1a", "x-headroom-affinity: 2b");
-    let plain = answer(at, &[KEY], &ccr(&sent)).await.ccr_hashes.remove(0);
-    let of_one = answer(at, &[KEY, one], &ccr(&sent)).await.ccr_hashes.remove(0);
-    let of_session = answer(at, &[KEY], &with_session("1a")).await.ccr_hashes.remove(0);
-    assert_eq!(of_one, of_session);
-    assert_ne!(plain, of_one);
-    assert_eq!(answer(at, &[KEY, one], &with_session("x")).await.ccr_hashes, [of_one.as_str()]);
-    assert!(original(at, &[KEY], &plain).await.is_ok() && original(at, &[KEY, one], &of_one).await.is_ok());
-    let by_query = ask(at, request("GET", &format!("/v1/retrieve/{of_one}?session_id=1%61"), &[KEY])).await;
-    assert_eq!(by_query.head.status(), 200);
-    let by_body = ask(at, post("/v1/retrieve", &[KEY], json!({"hash": of_one, "session_id": "1a"}).to_string())).await;
-    assert_eq!(by_body.head.status(), 200);
-    for (fields, hash) in [
-        (&[KEY][..], &of_one),
-        (&[KEY, other], &of_one),
-        (&[KEY, one], &plain),
-        (&["authorization: Bearer other", one], &of_one),
-        (&[one], &of_one),
-    ] {
-        assert_eq!(original(at, fields, hash).await, Err(404), "{fields:?}");
-    }
 }
 
 #[tokio::test]

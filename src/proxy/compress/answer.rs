@@ -159,23 +159,3 @@ pub(super) fn original(hash: &str, status: StatusCode, headers: &HeaderMap, cont
 pub(super) fn error(kind: &str, message: &str) -> Vec<u8> {
     serde_json::json!({ "error": { "type": kind, "message": message } }).to_string().into_bytes()
 }
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn an_original_that_does_not_fit_an_answer_says_so() {
-        let original = |content: &'static str| {
-            let headers = HeaderMap::from_iter([(SIZE, HeaderValue::from_static("20"))]);
-            let (status, body) = original("h", StatusCode::OK, &headers, &Bytes::from_static(content.as_bytes()));
-            assert_eq!(status, StatusCode::OK);
-            String::from_utf8(body).unwrap()
-        };
-        assert!(original("twenty bytes of text").contains(r#""original_content":"twenty bytes of text","#));
-        let cut = r"twenty bytes\n[the last 8 of 20 bytes are left out here: an answer has at most 16 MiB]";
-        assert!(original("twenty bytes").contains(cut));
-    }
-}
