@@ -164,11 +164,6 @@ def every_path_is_described():
 
 
 @check
-def the_version_is_that_of_the_program():
-    assert description["info"]["version"] == json.loads(abridge.ask("/abridge/status")[2])["version"]
-
-
-@check
 def events_are_described():
     with urllib.request.urlopen(
         urllib.request.Request(f"{abridge.base}/abridge/events", headers={"authorization": f"Bearer {abridge.token}"})

@@ -9,7 +9,7 @@ use super::{Wrong, absolute, files_below, read};
 const KINDS: [&str; 6] = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
 
 #[test]
-fn the_version_is_written_in_the_manifest_alone() {
+fn every_version_is_that_of_the_manifest() {
     let mut wrong = Wrong::default();
     let version = env!("CARGO_PKG_VERSION");
     let files = ["packaging", "scripts", ".github"].into_iter().flat_map(files_below);
@@ -23,6 +23,9 @@ fn the_version_is_written_in_the_manifest_alone() {
     let chart = read("examples/helm/abridge/Chart.yaml");
     if ["version", "appVersion"].iter().any(|key| !chart.contains(&format!("\n{key}: {version}\n"))) {
         wrong.push(format!("examples/helm/abridge/Chart.yaml: its versions are not {version}"));
+    }
+    if !read("assets/openapi.json").contains(&format!("\"version\": \"{version}\"")) {
+        wrong.push(format!("assets/openapi.json: its version is not {version}"));
     }
     for path in files_below("examples/kubernetes") {
         let images = read(&path);
