@@ -7,6 +7,7 @@
 #   ci.sh          all of it
 #   ci.sh build    what needs none of these: the form of the code, and the tests built
 #   ci.sh lint     the lints and the documentation
+#   ci.sh others   the tests but those of `it`
 #   ci.sh test     the rest, beside the lints: tests, benches
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -44,15 +45,32 @@ lint() {
     RUSTDOCFLAGS="-D warnings" step cargo doc "${ci[@]}" --no-deps --document-private-items
 }
 
+# All tests but those of `it`, which take as long as the others together.
+others() {
+    local targets=(--lib --bins --examples) name
+    for name in $(sed -n '/^\[\[test\]\]/{n;s/^name = "\(.*\)"/\1/p}' Cargo.toml); do
+        [[ "$name" == it || "$name" == sessions ]] || targets+=(--test "$name")
+    done
+    step cargo test "${ci[@]}" --no-fail-fast "${targets[@]}"
+    step cargo test "${ci[@]}" --doc
+}
+
 tests() {
-    # Tests mostly wait.
-    nice -n 19 scripts/ci.sh lint &
+    # Tests mostly wait, so the lints and the other half of the tests run beside the first; those of `it` look most at the time.
+    said="${CARGO_TARGET_DIR:-target}"
+    nice -n 19 scripts/ci.sh lint >"$said/lint.log" 2>&1 &
     linting=$!
-    trap '{ pkill -P "$linting" || kill "$linting"; } 2>/dev/null || true' EXIT
-    said="${CARGO_TARGET_DIR:-target}/tests.log"
-    if ! step cargo test "${ci[@]}" --no-fail-fast 2>&1 | tee "$said"; then
+    nice -n 10 scripts/ci.sh others >"$said/others.log" 2>&1 &
+    others=$!
+    trap '{ pkill -P "$linting,$others" || kill "$linting" "$others"; } 2>/dev/null || true' EXIT
+    failed=0
+    step cargo test "${ci[@]}" --no-fail-fast --test it 2>&1 | tee "$said/it.log" || failed=1
+    wait "$others" || failed=1
+    wait "$linting" || failed=1
+    cat "$said/others.log" "$said/lint.log"
+    if ((failed)); then
         printf '\n== What failed, and what it said\n'
-        sed -n '/^failures:$/,/^test result: FAILED/p' "$said" | head -n 400
+        sed -n '/^failures:$/,/^test result: FAILED/p' "$said/it.log" "$said/others.log" | head -n 400
         exit 1
     fi
     step cargo test "${ci[@]}" "${sessions[@]}"
@@ -63,7 +81,6 @@ tests() {
     step cargo bench "${ci[@]}" --bench load -- --soak 30
     # Instructions, which do not depend on what else the machine does.
     step scripts/bench-guard.py
-    step wait "$linting"
 }
 
 case "${1:-all}" in
@@ -73,7 +90,8 @@ all)
     ;;
 build) build ;;
 lint) lint ;;
+others) others ;;
 test) tests ;;
-*) echo "usage: ci.sh [build|lint|test]" >&2 && exit 64 ;;
+*) echo "usage: ci.sh [build|lint|others|test]" >&2 && exit 64 ;;
 esac
 printf '\n== %s: all of it holds (after %d s)\n' "${1:-all}" "$SECONDS"

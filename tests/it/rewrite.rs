@@ -108,8 +108,11 @@ struct Rewritten {
 #[tokio::test]
 async fn rewrite_prints_and_reports_what_serve_sends_under_any_policy() {
     let fixtures = fixtures();
-    for (policy, edits) in POLICIES {
-        let mut bodies = fixtures.clone();
+    for (n, (policy, edits)) in POLICIES.into_iter().enumerate() {
+        // A process for each: all of them under the defaults, each of them under some of the others.
+        let is_played = |(at, _): &(usize, &Bytes)| policy.is_empty() || at % 3 == n % 3;
+        let played = fixtures.iter().enumerate().filter(is_played);
+        let mut bodies: Vec<_> = played.map(|(_, body)| body.clone()).collect();
         if !policy.contains("max_bytes") {
             // Beyond the limits of defaults and presets.
             let texts: Vec<_> = (0..4).map(long_text).collect();
