@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, UPGRADE};
+use http::header::{CONNECTION, HOST, TE, UPGRADE};
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
@@ -21,16 +21,19 @@ use crate::units::Period;
 
 pub mod connect;
 pub mod framing;
+mod key_header;
 pub mod models;
 pub mod post;
 pub mod probe;
 pub mod progress;
 pub mod refusal;
 pub mod routes;
+mod sigv4;
 pub mod target;
 
 use connect::{ConnectTimeout, Connector, ConnectorError, Proxies, ProxyRefusal};
 use progress::{UploadProgress, WatchedBody};
+use sigv4::Signer;
 use target::{BaseUrl, TargetError};
 
 /// `[upstream]` of `proxy.toml`.
@@ -85,26 +88,12 @@ pub enum HttpVersion {
     Http2,
 }
 
-/// The header field that a key is sent in.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub enum KeyHeader {
-    /// `authorization: Bearer KEY`, as OpenAI and most others read it.
-    #[default]
-    #[serde(rename = "authorization")]
-    Authorization,
-    /// `x-api-key: KEY`, as Anthropic reads it.
-    #[serde(rename = "x-api-key")]
-    XApiKey,
-    /// `api-key: KEY`, as Azure reads it.
-    #[serde(rename = "api-key")]
-    ApiKey,
-}
-
 /// The name of an upstream: that of a `[[upstreams]]` table, or none for `[upstream]`.
 #[derive(Clone, Debug, Default, derive_more::Display, Eq, PartialEq)]
 #[display("{}", self.as_str())]
 pub struct UpstreamName(Option<Arc<str>>);
 
+pub use key_header::KeyHeader;
 pub use target::{HeaderName, HeaderValue};
 
 impl Default for Settings {
@@ -139,6 +128,7 @@ pub struct Upstream {
     headers: http::HeaderMap,
     // The field with its own key in the settings.
     key_header: Option<KeyHeader>,
+    signer: Option<Arc<Signer>>,
     // Host and port of the proxy before the upstream, without its password.
     proxy_address: Option<String>,
     // Whether that answers requests itself, and does not just carry a connection.
@@ -243,10 +233,14 @@ impl Upstream {
         for (name, value) in &settings.headers {
             headers.insert(name.to_http(), value.to_http());
         }
-        let key_header = key.map(|value| {
-            headers.insert(settings.api_key_header.name(), value);
-            settings.api_key_header
-        });
+        let (key_header, mut signer) = (key.as_ref().map(|_| settings.api_key_header), None);
+        match (key, settings.api_key_header) {
+            (Some(key), KeyHeader::AwsSigV4) => {
+                signer = Some(Arc::new(Signer::new(&key, settings.url.host_field().ok_or(sigv4::NoAwsKey)?)?));
+            }
+            (Some(key), field) => drop(headers.insert(field.name(), key)),
+            (None, _) => {}
+        }
         // A forwarding proxy reads each request, so each has its password; a tunnel needs it only for CONNECT.
         if let (Some("http"), Some(auth)) = (base.scheme_str(), proxy.as_ref().and_then(|proxy| proxy.basic_auth())) {
             headers.insert(http::header::PROXY_AUTHORIZATION, auth.clone());
@@ -260,6 +254,7 @@ impl Upstream {
             host: settings.url.host_field().filter(|_| settings.http == HttpVersion::Http11),
             headers,
             key_header,
+            signer,
             proxy_address: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(host_and_port),
             is_forwarded: base.scheme_str() == Some("http")
                 && proxy.as_ref().is_some_and(|proxy| proxy.uri().scheme_str() == Some("http")),
@@ -294,7 +289,7 @@ impl Upstream {
 
     /// Whether the settings add a key to each request.
     pub fn has_key(&self) -> bool {
-        KeyHeader::ALL.iter().any(|key| self.headers.contains_key(key.name()))
+        self.signer.is_some() || KeyHeader::ALL.iter().any(|key| self.headers.contains_key(key.name()))
     }
 
     /// How long the upstream may pause in the middle of a body.
@@ -325,6 +320,12 @@ impl Upstream {
             headers.insert(name.clone(), value.clone());
         }
         let may_switch = headers.contains_key(UPGRADE);
+        if let Some(signer) = &self.signer {
+            #[expect(clippy::disallowed_methods, reason = "a signature is of a time")]
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            signer.sign(&mut request, now.as_secs()).map_err(|_| UpstreamErrorKind::Closed)?;
+        }
+        let headers = request.headers_mut();
         if self.http == HttpVersion::Http11 {
             // RFC 9110, section 10.1.4: `te` is listed in `connection`. HTTP/2 has `te` alone.
             if headers.contains_key(TE) {
@@ -408,22 +409,6 @@ pub fn add_beta(headers: &mut http::HeaderMap, beta: &'static str) {
 }
 
 const ANTHROPIC_BETA: http::HeaderName = http::HeaderName::from_static("anthropic-beta");
-
-// === impl KeyHeader ===
-
-impl KeyHeader {
-    /// All fields that keys are sent in.
-    pub const ALL: [Self; 3] = [Self::Authorization, Self::XApiKey, Self::ApiKey];
-
-    /// The name of the field.
-    pub fn name(self) -> http::HeaderName {
-        match self {
-            Self::Authorization => AUTHORIZATION,
-            Self::XApiKey => http::HeaderName::from_static("x-api-key"),
-            Self::ApiKey => http::HeaderName::from_static("api-key"),
-        }
-    }
-}
 
 // === impl UpstreamName ===
 

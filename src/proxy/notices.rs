@@ -33,7 +33,7 @@ impl Notices {
     pub(super) fn note_signed(&self) {
         if !self.signed.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "requests with AWS Signature Version 4 are sent as they came, and Bedrock refuses them, as the signature names abridge's address: use a bearer key (AWS_BEARER_TOKEN_BEDROCK), or set upstream.api_key_env and start Claude Code with CLAUDE_CODE_SKIP_BEDROCK_AUTH=1"
+                "requests with AWS Signature Version 4 are sent as they came, and Bedrock refuses them, as the signature names abridge's address: use a bearer key (AWS_BEARER_TOKEN_BEDROCK), or set upstream.api_key_env, with upstream.api_key_header = 'aws-sigv4' to sign them anew, and start Claude Code with CLAUDE_CODE_SKIP_BEDROCK_AUTH=1"
             );
         }
     }

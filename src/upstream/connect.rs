@@ -45,6 +45,9 @@ pub enum ConnectorError {
     /// TLS could not be set up.
     #[error(transparent)]
     Roots(#[from] RootsError),
+    /// The key cannot sign requests.
+    #[error(transparent)]
+    Key(#[from] super::sigv4::NoAwsKey),
 }
 
 /// The proxy before the upstream wants to know who asks, and was not told, or not what it accepts: it answers 407.

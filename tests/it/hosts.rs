@@ -169,3 +169,29 @@ async fn a_deployment_of_azure_is_the_model_of_a_body_that_names_none() {
     assert_eq!(sent, body.as_bytes());
     assert_eq!(billed(&host.abridge, 1, "our-gpt").await, [70, 7]);
 }
+
+#[tokio::test]
+async fn a_request_is_signed_anew_with_a_key_of_aws() {
+    let theirs = "authorization: AWS4-HMAC-SHA256 Credential=AKID/20261126/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature=00";
+    let (target, body) = (format!("{BEDROCK}/invoke"), body("bedrock-2023-05-31"));
+    let upstream = Upstream::start().await;
+    let setup = |key: &str| {
+        let lines = "upstream.api_key_env = \"BEDROCK_KEY\"\nupstream.api_key_header = \"aws-sigv4\"";
+        Setup::to(upstream.origin()).with(lines).environment("BEDROCK_KEY", key)
+    };
+    let failed = setup("no-key-of-AWS").fail().await;
+    assert!(failed.stderr.contains("ACCESS_KEY_ID:SECRET_ACCESS_KEY"), "{}", failed.stderr);
+    assert!(!failed.stderr.contains("no-key-of-AWS"), "{}", failed.stderr);
+
+    let abridge = setup("AKOURS:sEcReT:toKen").start().await;
+    let mut host = Host { upstream, abridge };
+    let (call, sent, _) = host.ask(&target, theirs, &body, "application/json", b"{}").await;
+    assert!(is_patched(&sent), "{sent:?}");
+    let [signed] = call.head.all("authorization")[..] else { panic!("{:?}", call.head) };
+    let day = call.head.get("x-amz-date").unwrap().split('T').next().unwrap().to_owned();
+    let begin = format!("AWS4-HMAC-SHA256 Credential=AKOURS/{day}/us-east-1/bedrock/aws4_request, SignedHeaders=");
+    assert!(signed.starts_with(&begin), "{signed}");
+    assert_eq!(call.head.all("x-amz-security-token"), ["toKen"]);
+    let said = host.abridge.stderr().join("\n");
+    assert!(!said.contains("sEcReT") && !said.contains("Signature Version 4"), "{said}");
+}
