@@ -10,7 +10,7 @@ use anyhow::Context;
 use tokio::runtime::{self, Runtime};
 
 use crate::admin::Introspection as _;
-use crate::admin::access::{Access, AllowedOrigins};
+use crate::admin::access::Access;
 use crate::body::pool::Pool;
 use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, Secret, Sources, clients};
@@ -198,14 +198,13 @@ fn build_live(
     let rules = Arc::new(EngineConfig { planner, endpoints, handlers, policy: EngineConfig::NO_POLICY.into() });
     let destinations = destinations(config, environment, &rules)?;
     let adds = clients::add_headers(config, environment);
-    let allowed_origins = if adds { AllowedOrigins::Known(config.admin.origins.clone()) } else { AllowedOrigins::Any };
     let known_clients = config.known_clients()?;
     if let Some((_, live)) = present {
         known_clients.take_counts(&live.clients);
     }
     Ok(LiveConfig {
         destinations,
-        access: access.with_allowed_origins(allowed_origins),
+        access: access.with_allowed_origins(adds.then(|| config.admin.origins.clone())),
         recall_auth: config.recall.auth,
         clients: known_clients,
         responses: config.responses,

@@ -12,13 +12,13 @@
 use std::str::FromStr;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
 use super::recall::percent_decoded;
-use super::{State, text};
+use super::{State, text, with};
 use crate::history::{Entry, MAX_ENTRIES};
 use crate::inspect::Document;
 use crate::payload::PayloadKey;
@@ -232,9 +232,7 @@ fn to_json(value: &impl Serialize) -> String {
 }
 
 pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = text(status, body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    with(text(status, body), CONTENT_TYPE, "application/json")
 }
 
 fn bad_request(sentence: &'static str) -> Response<Full<Bytes>> {

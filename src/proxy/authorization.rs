@@ -13,10 +13,11 @@ use tokio::time::{Instant, sleep};
 
 use super::respond::ProxyError;
 use super::{LiveConfig, Proxy, headers};
-use crate::admin::access::{AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
+use crate::admin::access::{self, AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
 use crate::admin::clients::Client;
 use crate::admin::events::EventStream;
-use crate::admin::{self, Requester, mcp};
+use crate::admin::mcp::Session;
+use crate::admin::{self, Requester};
 use crate::body::{ClientBody, UnreadBody};
 use crate::events::Audience;
 use crate::recall::Auth;
@@ -132,6 +133,12 @@ impl Proxy {
         Some(Arc::clone(token))
     }
 
+    /// The reason to refuse a request for the upstream, if a web page sends it whose host or origin is not allowed.
+    pub(super) fn page_error(&self, request: &Request<ClientBody>, connection: ConnectionInfo) -> Option<AccessError> {
+        let is_page_request = access::is_page_request(request);
+        is_page_request.then(|| self.live.load().access.check_page_request(request, connection).err()).flatten()
+    }
+
     /// Refuses a request of an unknown client, and discards the body that may still be arriving.
     pub(super) fn reject(&self, request: Request<ClientBody>, error: ProxyError) -> ProxyError {
         let (parts, body) = request.into_parts();
@@ -188,18 +195,21 @@ impl Proxy {
         Some(Audience::Caller(self.engine.caller(Some(headers::credential(headers)?))))
     }
 
+    /// A session that recalls with these rights, and lists nothing.
+    pub(super) fn session(&self, requester: Requester) -> Session {
+        let (recalls, keys) = (Arc::clone(&self.recalls), self.engine.keys().clone());
+        Session { recalls, store: self.engine.shared_store(), requester, audience: None, keys }
+    }
+
     /// Answers `POST /abridge/mcp` with what the request may read.
     pub(super) async fn serve_mcp(
         &self,
         request: Request<ClientBody>,
         connection: ConnectionInfo,
     ) -> Response<Full<Bytes>> {
-        let session = mcp::Session {
-            recalls: Arc::clone(&self.recalls),
-            store: self.engine.shared_store(),
-            requester: self.requester(request.headers(), connection),
+        let session = Session {
             audience: self.audience(request.headers()),
-            keys: self.engine.keys().clone(),
+            ..self.session(self.requester(request.headers(), connection))
         };
         self.mcp.answer(request, session).await
     }

@@ -4,7 +4,6 @@
 //! Only an answer in which the model calls the tool is changed. When the client goes away, the body is dropped, and with it
 //! the round that is under way.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +15,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use self::stream::JoinedStream;
+use super::request::RequestHead;
 use super::respond::ProxyError;
 use super::send::send_request;
 use super::{Proxy, headers};
@@ -95,29 +95,25 @@ impl Proxy {
     /// so that it can be read.
     pub(super) fn recalls_in_band(
         &self,
-        (dialect, planner, place): (&'static dyn Dialect, &Planner, Option<RequestPlace>),
-        upstream: &Upstream,
-        parts: &mut Parts,
+        head: &mut RequestHead<'_>,
+        planner: &Planner,
+        place: Option<RequestPlace>,
         edited: &EditedBody,
     ) -> Option<Box<InBandRecalls>> {
         if !edited.adds_tool() {
             return None;
         }
+        let RequestHead { dialect, parts, destination, target, .. } = head;
         parts.headers.remove(ACCEPT_ENCODING);
-        let session = Session {
-            recalls: Arc::clone(&self.recalls),
-            store: self.engine.shared_store(),
-            requester: Requester::caller(self.engine.keys(), headers::credential(&parts.headers).unwrap_or_default()),
-            audience: None,
-            keys: self.engine.keys().clone(),
-        };
+        let credential = headers::credential(&parts.headers).unwrap_or_default();
+        let session = self.session(Requester::caller(self.engine.keys(), credential));
         Some(Box::new(InBandRecalls {
-            dialect,
+            dialect: *dialect,
             settings: planner.settings.recall.tool,
             room: room(planner, edited.report.as_ref()?),
             session,
-            upstream: upstream.clone(),
-            target: upstream.join(&parts.uri).ok()?,
+            upstream: destination.upstream.clone(),
+            target: target.clone(),
             parts: parts.clone(),
             body: edited.body.clone(),
             budget: self.limits.budget.clone(),

@@ -1,13 +1,9 @@
 //! Warnings about what requests have shown, each logged once.
 #![expect(clippy::disallowed_types, reason = "the lock is held for one look and across no await")]
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use self::stalls::Stalls;
 use crate::plan::Report;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
@@ -46,12 +46,14 @@ pub(in crate::proxy) struct Accounting {
 
 /// A request that is a conversation.
 #[derive(Debug)]
-pub(super) struct Conversation {
+pub(in crate::proxy) struct Conversation {
     pub(super) dialect: &'static dyn Dialect,
     /// A copy: the URI of a request keeps all bytes alive that were read with it.
     pub(super) path: Box<str>,
+    /// Its length before the edits.
     pub(super) bytes: usize,
-    pub(super) readable: bool,
+    /// Whether its content coding could be decoded.
+    pub(in crate::proxy) readable: bool,
     pub(super) cache: CacheScope,
 }
 
@@ -61,6 +63,13 @@ pub(in crate::proxy) struct OverheadTimer {
     began: Instant,
     excluded: Duration,
     body_read: Option<Instant>,
+}
+
+impl Conversation {
+    /// One that could be decoded.
+    pub(in crate::proxy) fn new(dialect: &'static dyn Dialect, uri: &Uri, bytes: usize, cache: CacheScope) -> Self {
+        Self { dialect, path: uri.path().into(), bytes, readable: true, cache }
+    }
 }
 
 // === impl OverheadTimer ===
