@@ -32,7 +32,6 @@ use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
 use crate::upstream::{KeyHeader, routes};
 
-pub mod beside;
 pub mod manual_summary;
 mod notes;
 mod running;
@@ -40,6 +39,7 @@ mod startup;
 mod store;
 
 use running::Running;
+pub use running::serve_beside;
 use startup::StartupOutput;
 
 /// The input of [`serve`].

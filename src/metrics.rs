@@ -5,23 +5,24 @@
 //! identifies a caller.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use strum::VariantArray;
 
 use crate::plan::Report;
 
 mod exposition;
 pub mod histogram;
 mod models;
-mod tally;
 
 pub use exposition::{Exposition, Labels, TextFormat, labels};
 pub use histogram::{ANSWER_TIMES, TOKEN_COUNTS};
 use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES};
 pub use models::AnswerUsage;
 use models::Models;
-pub use tally::Tally;
 
 /// The metrics. Clones share them.
 #[derive(Clone, Debug)]
@@ -74,6 +75,10 @@ pub enum Route {
 /// Counts a running answer for as long as it lives.
 #[derive(Debug)]
 pub struct StreamGuard(Metrics);
+
+/// A count for each variant of an enum.
+#[derive(Debug)]
+pub struct Tally<K>(Box<[AtomicU64]>, PhantomData<K>);
 
 // === impl Metrics ===
 
@@ -232,6 +237,27 @@ impl AnswerCounts {
         });
         exposition.counters("abridge_upstream_requests", upstreams);
         self.models.write(exposition);
+    }
+}
+
+// === impl Tally ===
+
+impl<K: VariantArray> Default for Tally<K> {
+    fn default() -> Self {
+        Self(K::VARIANTS.iter().map(|_| AtomicU64::new(0)).collect(), PhantomData)
+    }
+}
+
+impl<K: VariantArray + Copy + Eq + Into<&'static str>> Tally<K> {
+    /// Counts one. Returns how many there are with it.
+    pub fn count(&self, kind: K) -> u64 {
+        let place = K::VARIANTS.iter().position(|known| *known == kind);
+        place.and_then(|place| self.0.get(place)).map_or(0, |count| count.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// The name of each variant, and its count.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        K::VARIANTS.iter().zip(&self.0).map(|(kind, count)| ((*kind).into(), count.load(Ordering::Relaxed)))
     }
 }
 

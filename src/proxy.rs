@@ -15,7 +15,7 @@ use crate::admin::mcp::{self, McpServer};
 use crate::admin::{self, RecallHandler};
 use crate::body::peek::PeekableBody;
 use crate::body::{ClientBody, Limits, RequestBody};
-use crate::dialect::{self, Dialect};
+use crate::dialect::{self, AnswerEnd, Dialect};
 use crate::engine::Engine;
 use crate::events::Events;
 use crate::history::History;
@@ -81,7 +81,6 @@ use notices::Notices;
 use prefix_tracker::{CacheScope, PrefixTracker};
 use request::{EditedRequest, Purpose, ReadRequest};
 use respond::ProxyError;
-use responses::SocketLog;
 use second_try::{RescueCounters, RetryContext};
 use send::{Tunnel, request_body, send_request};
 use status::StatsCache;
@@ -105,7 +104,6 @@ pub struct Proxy {
     tasks: Tasks,
     ids: RequestIds,
     fail_open: FailOpenCounters,
-    sockets: SocketLog,
     rescue_counters: RescueCounters,
     inspector: Inspector,
     stats: StatsCache,
@@ -195,7 +193,6 @@ impl Proxy {
             tasks,
             ids: RequestIds::default(),
             fail_open: FailOpenCounters::default(),
-            sockets: SocketLog::default(),
             rescue_counters: RescueCounters::default(),
             inspector,
             stats: StatsCache::default(),
@@ -281,7 +278,7 @@ impl Proxy {
             Route::Edit(dialect) => self.edit(dialect, request, connection.id).await,
             Route::Count(dialect) => Box::pin(self.count(dialect, request)).await,
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request)).await,
-            Route::Pass => match self.sockets.check(&self.live.load(), &request) {
+            Route::Pass => match self.check_socket(&self.live.load(), &request) {
                 Some(refused) => return refused.to_response(dialect).map(full_body),
                 None => self.pass(request).await,
             },
@@ -453,7 +450,7 @@ async fn send(
 ) -> Result<Response<PeekableBody>, UpstreamError> {
     exchange.mark_sent(upstream.name());
     let answer = send_request(upstream, request, target, exchange.tunnel.as_deref()).await;
-    answer.inspect_err(|_| exchange.on_send_error())
+    answer.inspect_err(|_| exchange.end_without_answer(AnswerEnd::Unanswered))
 }
 
 /// Relays the upstream's answer to the client. The response owns the exchange and the upstream's body: when the client

@@ -46,35 +46,29 @@ pub type EventsBody = Either<Full<Bytes>, EventStream>;
 /// The `retry-after` if there are too many listeners, in seconds.
 const RETRY_SECONDS: &str = "5";
 
-/// The state that an answer depends on besides the request.
-#[derive(Debug)]
-pub struct State<'a> {
-    /// The events.
-    pub events: &'a Events,
-    /// Cancelled when abridge stops.
-    pub stop: &'a CancellationToken,
-    /// Whose events the request may see; `None` if none.
-    pub audience: Option<Audience>,
-}
-
-/// Answers a request for events.
-pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<EventsBody> {
+/// Answers a request for those events that `audience` may see, if any, until `stop` is cancelled.
+pub fn answer<B>(
+    request: &Request<B>,
+    events: &Events,
+    stop: &CancellationToken,
+    audience: Option<Audience>,
+) -> Response<EventsBody> {
     let refuse = |status, sentence: &'static str| text(status, sentence).map(Either::Left);
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return only_get().map(Either::Left);
     }
-    let Some(audience) = state.audience else {
+    let Some(audience) = audience else {
         let why = "send the credential of the requests whose events you want; all events need the operators' token\n";
         return refuse(StatusCode::UNAUTHORIZED, why);
     };
-    if state.stop.is_cancelled() {
+    if stop.is_cancelled() {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "abridge is stopping\n");
     }
-    let Some(listener) = state.events.subscribe(audience) else {
+    let Some(listener) = events.subscribe(audience) else {
         let refused = refuse(StatusCode::SERVICE_UNAVAILABLE, "events.listeners is reached\n");
         return with(refused, RETRY_AFTER, RETRY_SECONDS);
     };
-    let source = StreamState { listener, heartbeat: state.events.heartbeat(), stop: state.stop.clone() };
+    let source = StreamState { listener, heartbeat: events.heartbeat(), stop: stop.clone() };
     let mut response = Response::new(if request.method() == Method::HEAD {
         Either::Left(Full::default())
     } else {

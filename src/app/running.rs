@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,10 +11,11 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::access::Exposure;
-use crate::config::{Config, Environment};
+use crate::config::{Config, Environment, MissingError};
 use crate::engine::Engine;
 use crate::events::Events;
-use crate::history::History;
+use crate::history::{History, RunTotals};
+use crate::ledger::Savings;
 use crate::metrics::Metrics;
 use crate::otel;
 use crate::proxy::{Proxy, Services};
@@ -144,6 +146,35 @@ impl Running {
         }
         drained
     }
+}
+
+// === beside other work ===
+
+/// The maximum time for answers, and then for tasks, after the end of the work: the answers are not read any more.
+const GRACE_BESIDE: Duration = Duration::from_secs(1);
+
+/// Serves on the addresses of the settings while `work` runs, which is given the URL. Exchanges are recorded into `record`.
+///
+/// # Errors
+///
+/// When the proxy cannot start. The work has not begun then.
+pub async fn serve_beside<T>(
+    config: &Config,
+    environment: &Environment,
+    record: Option<PathBuf>,
+    work: impl AsyncFnOnce(&str) -> T,
+) -> anyhow::Result<(T, RunTotals)> {
+    let mut running = Running::new(config, environment, record).await?;
+    let url = running.address.clone().ok_or(MissingError::Address)?;
+    running.serve(config);
+    let outcome = work(&url).await;
+    let (proxy, store) = (Arc::clone(&running.proxy), running.store.clone());
+    // Answers that were cut had no reader.
+    let _drained = running.drain(GRACE_BESIDE, GRACE_BESIDE).await;
+    let stored = store.and_then(|store| Some(store.counts()?.written.load(Ordering::Relaxed))).unwrap_or_default();
+    let savings = proxy.savings().filter(Savings::has_edits).as_ref().map(Savings::to_string);
+    let (totals, summaries) = (proxy.history().totals(), proxy.summaries_made());
+    Ok((outcome, RunTotals { totals, savings, why_unedited: proxy.why_unedited(), stored, summaries }))
 }
 
 // === addresses ===

@@ -216,8 +216,6 @@ impl Proxy {
 
     /// Answers `GET /abridge/events` with the events that the request may see.
     pub(super) fn serve_events(&self, request: &Request<ClientBody>) -> Response<Either<Full<Bytes>, EventStream>> {
-        let audience = self.audience(request.headers());
-        let state = admin::events::State { events: &self.events, stop: &self.stopping, audience };
-        admin::events::answer(request, &state)
+        admin::events::answer(request, &self.events, &self.stopping, self.audience(request.headers()))
     }
 }

@@ -2,7 +2,7 @@
 //! the upstream answers them.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -20,6 +20,7 @@ use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
 use crate::engine::EditedBody;
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::planner::SummaryTiming;
+use crate::platform::since_1970;
 use crate::string_index::IndexedBody;
 
 /// What an upstream answers that has no such path.
@@ -90,7 +91,7 @@ impl Proxy {
         let answer = dialect.compacted(&Compaction {
             body: &edited.body.concat(),
             id: &name,
-            made_at: seconds_now(),
+            made_at: since_1970().as_secs(),
             tokens: tokens.unwrap_or_default(),
             trigger,
         });
@@ -201,11 +202,6 @@ fn has_compaction(text: &[u8]) -> bool {
         let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
         value.starts_with(br#""compaction""#) || value.starts_with(br#""compaction_summary""#)
     })
-}
-
-#[expect(clippy::disallowed_methods, reason = "an answer says when it was made; nothing of it goes upstream")]
-fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Where the turns of a conversation go whose compaction is asked for at `uri`.

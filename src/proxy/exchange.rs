@@ -24,6 +24,7 @@ use crate::body::Lease;
 use crate::dialect::AnswerEnd;
 use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
 use crate::metrics::StreamGuard;
+use crate::otel::RequestTrace;
 use crate::plan::{CountedWith, PromptSegment, Received, Report, SentNames};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::Observe;
@@ -40,7 +41,7 @@ mod traced;
 pub(super) use accounting::{Accounting, Conversation, OverheadTimer};
 pub(super) use bookkeeping::BillingContext;
 use log_line::LogLine;
-use traced::Traced;
+use traced::Moment;
 
 /// The id of an edited request, to match a client's log with abridge's.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
@@ -94,8 +95,8 @@ pub struct Exchange {
     /// Set if the request is edited and events have a listener.
     pub(super) edit_events: Option<Box<EditEvents>>,
     tasks: Tasks,
-    // The trace of the request, if traces are sent.
-    traced: Option<Box<Traced>>,
+    // The trace of the request, and when it was sent, if traces are sent.
+    traced: Option<Box<(RequestTrace, Moment)>>,
     // Released when the answer has ended.
     in_flight: Option<Permit>,
 }
@@ -237,11 +238,11 @@ impl Exchange {
         }
     }
 
-    /// Handles an upstream that gave no answer.
-    pub(super) fn on_send_error(&mut self) {
-        self.account(&TapReport::default(), AnswerEnd::Unanswered);
-        self.publish_end(AnswerEnd::Unanswered, TapReport::default());
-        self.finish_recording(AnswerEnd::Unanswered);
+    /// Accounts for an exchange that has no answer.
+    pub(super) fn end_without_answer(&mut self, end: AnswerEnd) {
+        self.account(&TapReport::default(), end);
+        self.publish_end(end, TapReport::default());
+        self.finish_recording(end);
     }
 
     /// Switches to another protocol: returns the head of the answer, and joins the two connections in a task.
@@ -404,9 +405,7 @@ impl Drop for Exchange {
     /// Accounts for a request whose client disconnected before the answer: it gets its events, entry and recording, too.
     fn drop(&mut self) {
         if self.answer.is_none() {
-            self.account(&TapReport::default(), AnswerEnd::ClientGone);
-            self.publish_end(AnswerEnd::ClientGone, TapReport::default());
-            self.finish_recording(AnswerEnd::ClientGone);
+            self.end_without_answer(AnswerEnd::ClientGone);
         }
     }
 }

@@ -16,9 +16,8 @@ use http::{Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::counters::{RescueCounters, RescueKind};
-pub use self::lesson::{FormsNote, Lesson};
 pub(super) use self::policy::Treatment;
-pub use self::policy::{Arm, RescuePolicy};
+pub use self::policy::{Arm, FormsNote, Lesson, RescuePolicy};
 use super::exchange::Exchange;
 use super::request::RequestHead;
 use super::send::{request_body, send_request};
@@ -40,7 +39,6 @@ use crate::upstream::refusal::{self, Refusal, TokenCounts};
 
 mod bypass;
 mod counters;
-mod lesson;
 mod opening;
 mod policy;
 

@@ -2,9 +2,9 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use http::{StatusCode, Uri};
+use http::Uri;
 use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
@@ -16,6 +16,7 @@ use crate::inspect::{Changes, short};
 use crate::ledger::Ledger;
 use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::plan::{Plan, Report, SkipReason};
+use crate::platform::since_1970;
 use crate::proxy::cache_ledger::{Billed, CacheLedger, EarlierRequest};
 use crate::proxy::inspection::PendingInspection;
 use crate::proxy::notices::Notices;
@@ -113,19 +114,15 @@ impl Accounting {
     /// Counts a request that was answered with an error of abridge itself.
     pub(in crate::proxy) fn failed(&self, error: &ProxyError) {
         self.metrics.count_error(error.code());
-        match error {
-            ProxyError::TooManyRequests { .. } => self.metrics.count_shed("in_flight"),
-            ProxyError::OverShare { .. } => self.metrics.count_shed("share"),
-            ProxyError::TooManyBytes => self.metrics.count_shed("memory"),
-            _ => {}
-        }
-        match error {
-            ProxyError::Upstream(_) => self.history.count_failed(),
-            _ if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
-                self.history.count_shed();
-            }
-            _ => self.history.count_refused(),
-        }
+        let shed_by = match error {
+            ProxyError::TooManyRequests { .. } => "in_flight",
+            ProxyError::OverShare { .. } => "share",
+            ProxyError::TooManyBytes => "memory",
+            ProxyError::Upstream(_) => return self.history.count_failed(),
+            _ => return self.history.count_refused(),
+        };
+        self.metrics.count_shed(shed_by);
+        self.history.count_shed();
     }
 
     /// Whether the prompt cache of an upstream has lost the conversation of a plan.
@@ -273,7 +270,7 @@ impl Exchange {
         Some(Entry {
             seq: 0,
             id: self.id.to_string(),
-            time: (now() - total.as_secs_f64()).max(0.0),
+            time: (since_1970().as_secs_f64() - total.as_secs_f64()).max(0.0),
             model: report.and_then(|report| report.model.as_deref()).map(short),
             path: short(path),
             upstream: self.upstream.to_string(),
@@ -321,14 +318,6 @@ impl EditState {
             Some(false) | None => Outcome::Unedited,
         }
     }
-}
-
-// === helpers ===
-
-/// Seconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "an entry has the time of its request")]
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// Milliseconds, to the microsecond.

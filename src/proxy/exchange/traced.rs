@@ -7,18 +7,11 @@ use tokio::time::Instant;
 
 use super::Exchange;
 use crate::history::Entry;
-use crate::otel::{EndedRequest, Exporter, RequestTrace, StartedRequest};
-
-/// A trace, and when its request was sent.
-#[derive(Debug)]
-pub(super) struct Traced {
-    trace: RequestTrace,
-    sent: Moment,
-}
+use crate::otel::{EndedRequest, Exporter, StartedRequest};
 
 /// One moment in both clocks, by which times of the one become those of the other.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+pub(super) struct Moment {
     instant: Instant,
     time: SystemTime,
 }
@@ -34,14 +27,12 @@ impl Exchange {
             began: sent.time_of(self.timer.began()),
             sent: sent.time,
         };
-        let trace = exporter.begin(request, headers);
-        self.traced = Some(Box::new(Traced { trace, sent }));
+        self.traced = Some(Box::new((exporter.begin(request, headers), sent)));
     }
 
     /// Ends the trace.
     pub(super) fn end_trace(&mut self, entry: &Entry) {
-        let Some(traced) = self.traced.take() else { return };
-        let Traced { trace, sent } = *traced;
+        let Some((trace, sent)) = self.traced.take().map(|traced| *traced) else { return };
         let began = self.timer.began();
         let read = self.timer.body_read().unwrap_or(began);
         let span = |name, began: Instant, ended: Instant| (name, sent.time_of(began), sent.time_of(ended));
