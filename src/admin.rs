@@ -149,6 +149,11 @@ fn with<B>(mut answer: Response<B>, name: HeaderName, value: &'static str) -> Re
     answer
 }
 
+/// An answer of JSON, which is not cached.
+pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    with(text(status, body), CONTENT_TYPE, "application/json")
+}
+
 /// An answer of plain text, which is not cached.
 pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let body = body.into();

@@ -11,8 +11,6 @@ use tokio::runtime::{self, Runtime};
 
 use crate::admin::Introspection as _;
 use crate::admin::access::Access;
-use crate::body::pool::Pool;
-use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, Secret, Sources, clients};
 use crate::engine::EngineConfig;
 use crate::engine::handlers::HandlerClients;
@@ -136,7 +134,8 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let drained = tokio::select! {
         drained = running.drain(grace, TASK_DRAIN_TIMEOUT) => drained,
-        () = second_stop(&mut signals) => DrainOutcome::Interrupted,
+        // Until the next signal that stops the proxy.
+        () = async { while signals.next().await == SignalAction::Reload {} } => DrainOutcome::Interrupted,
     };
     match drained {
         DrainOutcome::Complete => tracing::info!("stopped: every answer was finished"),
@@ -150,19 +149,6 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         tracing::info!("since the start: {savings}{why}");
     }
     Ok(drained)
-}
-
-/// Waits for the next signal that stops the proxy.
-async fn second_stop(signals: &mut ProxySignals) {
-    while signals.next().await == SignalAction::Reload {}
-}
-
-fn limits(config: &Config) -> Limits {
-    Limits {
-        max_body: config.server.max_body.as_usize(),
-        budget: Budget::new(config.server.max_buffered.as_usize()),
-        pool: Pool::default(),
-    }
 }
 
 /// Builds the part of the proxy that a reload replaces. State learned by `present` is kept where the settings that it

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use crate::payload::Caller;
 use crate::platform::since_1970;
@@ -233,9 +234,9 @@ impl Subscription {
         }
     }
 
-    /// Whether the queue is empty.
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+    /// The next item; `None` once `stop` is cancelled and the queue is empty.
+    pub async fn next_until(&mut self, stop: &CancellationToken) -> Option<Delivery> {
+        if self.queue.is_empty() { stop.run_until_cancelled(self.next()).await? } else { self.next().await }
     }
 }
 

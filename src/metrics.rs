@@ -83,15 +83,8 @@ pub struct Tally<K>(Box<[AtomicU64]>, PhantomData<K>);
 // === impl Metrics ===
 
 impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Metrics {
-    /// Creates metrics without counts.
     #[expect(clippy::disallowed_types, reason = "see `Shared`")]
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self(Arc::new(Shared {
             edit: Histogram::of_times(OWN_TIMES),
             pass: Histogram::of_times(OWN_TIMES),
@@ -100,7 +93,9 @@ impl Metrics {
             counts: std::sync::Mutex::default(),
         }))
     }
+}
 
+impl Metrics {
     /// Observes the latency that abridge added to a request.
     pub fn observe_added(&self, route: Route, time: Duration) {
         let histogram = if route == Route::Edit { &self.0.edit } else { &self.0.pass };

@@ -127,10 +127,6 @@ pub struct Services {
     pub tasks: Tasks,
     /// Publishes events to listeners.
     pub events: Events,
-    /// Entries about the last requests.
-    pub history: History,
-    /// Counters and histograms.
-    pub metrics: Metrics,
     /// Sends traces and metrics to a collector, if the settings name one.
     pub otel: Option<otel::Exporter>,
 }
@@ -174,7 +170,7 @@ impl Proxy {
         services: Services,
     ) -> Self {
         let shares = FairShares::new(shares, max_in_flight, &limits.budget);
-        let Services { recorder, tasks, events, history, metrics, otel } = services;
+        let Services { recorder, tasks, events, otel } = services;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls =
             RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
@@ -200,8 +196,8 @@ impl Proxy {
             otel,
             accounting: Arc::new(Accounting {
                 notices: Notices::default(),
-                history,
-                metrics,
+                history: History::new(),
+                metrics: Metrics::default(),
                 prefixes: PrefixTracker::default(),
                 caches: CacheLedger::default(),
                 ledger,
@@ -245,22 +241,16 @@ impl Proxy {
         let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
         let known = Self::identify(&live, &mut request, connection);
         drop(live);
-        let answer = match gateway.map_or_else(|| route(&request), Route::Gateway) {
-            Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass
-                if let Some(error) = self.page_error(&request, connection) =>
-            {
-                Err(self.reject(request, ProxyError::Page(error)))
+        let route = gateway.map_or_else(|| route(&request), Route::Gateway);
+        let refused = match &route {
+            Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass => {
+                self.page_error(&request, connection).map(ProxyError::Page).or(known.err())
             }
-            Route::Edit(_)
-            | Route::Count(_)
-            | Route::Compact(_)
-            | Route::Pass
-            | Route::Summarize(_)
-            | Route::Gateway(_)
-                if let Err(error) = known =>
-            {
-                Err(self.reject(request, error))
-            }
+            Route::Summarize(_) | Route::Gateway(_) => known.err(),
+            Route::Admin | Route::Events | Route::Mcp | Route::Reload | Route::Rewrite => None,
+        };
+        let answer = match route {
+            _ if let Some(error) = refused => Err(self.reject(request, error)),
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
                 let (store, requester) = (self.engine.store(), self.requester(request.headers(), connection));

@@ -86,14 +86,16 @@ pub enum HttpVersion {
 
 /// The header field that a key is sent in.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum KeyHeader {
     /// `authorization: Bearer KEY`, as OpenAI and most others read it.
     #[default]
+    #[serde(rename = "authorization")]
     Authorization,
     /// `x-api-key: KEY`, as Anthropic reads it.
+    #[serde(rename = "x-api-key")]
     XApiKey,
     /// `api-key: KEY`, as Azure reads it.
+    #[serde(rename = "api-key")]
     ApiKey,
 }
 

@@ -94,15 +94,7 @@ impl StreamState {
 
     /// The next event, or a comment after the heartbeat; `None` once abridge stops and the queue is empty.
     async fn next(mut self) -> Option<(Bytes, Self)> {
-        let delivery = if self.listener.is_empty() {
-            tokio::select! {
-                delivery = timeout(self.heartbeat, self.listener.next()) => delivery,
-                () = self.stop.cancelled() => return None,
-            }
-        } else {
-            Ok(self.listener.next().await)
-        };
-        let lines = match delivery {
+        let lines = match timeout(self.heartbeat, self.listener.next_until(&self.stop)).await {
             Err(_) => Bytes::from_static(b": still here\n\n"),
             Ok(delivery) => lines(&delivery?),
         };

@@ -190,13 +190,10 @@ fn tool((name, description, schema): (&'static str, &'static str, Value)) -> Too
     let schema = if let Value::Object(schema) = schema { schema } else { JsonObject::new() };
     let tool = Tool::new(name, description, schema);
     let tool = tool.with_annotations(ToolAnnotations::new().read_only(true).open_world(false));
-    if name == RECALL_TOOL { tool.with_meta(always_loaded()) } else { tool }
-}
-
-/// Has Claude Code offer the tool from the first request on. Without it, the client leaves tools of servers out until the model
-/// searches for them, and notices would name a tool that is not there.
-fn always_loaded() -> MetaObject {
-    MetaObject(JsonObject::from_iter([("anthropic/alwaysLoad".to_owned(), Value::Bool(true))]))
+    // Has Claude Code offer the tool from the first request on. Without it, the client leaves tools of servers out until the
+    // model searches for them, and notices would name a tool that is not there.
+    let always_loaded = JsonObject::from_iter([("anthropic/alwaysLoad".to_owned(), Value::Bool(true))]);
+    if name == RECALL_TOOL { tool.with_meta(MetaObject(always_loaded)) } else { tool }
 }
 
 // === impl Session ===

@@ -11,12 +11,13 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::access::Exposure;
+use crate::body::pool::Pool;
+use crate::body::{Budget, Limits};
 use crate::config::{Config, Environment, MissingError};
 use crate::engine::Engine;
 use crate::events::Events;
-use crate::history::{History, RunTotals};
+use crate::history::RunTotals;
 use crate::ledger::Savings;
-use crate::metrics::Metrics;
 use crate::otel;
 use crate::proxy::{Proxy, Services};
 use crate::recording::Recorder;
@@ -27,7 +28,7 @@ use crate::store::Store;
 use crate::tasks::{Tasks, run_blocking};
 use crate::webhook::Webhook;
 
-use super::{build_live, limits, notes, store};
+use super::{build_live, notes, store};
 
 /// A proxy that serves, or is ready to.
 pub(super) struct Running {
@@ -68,20 +69,14 @@ impl Running {
         let events = Events::new(&config.events);
         let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
         let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), events.clone());
-        let limits = limits(config);
-        let budget = limits.budget.clone();
+        let max_body = config.server.max_body.as_usize();
+        let budget = Budget::new(config.server.max_buffered.as_usize());
+        let limits = Limits { max_body, budget: budget.clone(), pool: Pool::default() };
         let engine = engine.within(budget.clone()).lacking_store(notice);
         let summaries = Arc::clone(engine.summaries());
         tasks.spawn(async move { summaries.read_index().await });
         let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
-        let shared = Services {
-            recorder,
-            tasks: tasks.clone(),
-            events,
-            history: History::new(),
-            metrics: Metrics::new(),
-            otel: otel.clone(),
-        };
+        let shared = Services { recorder, tasks: tasks.clone(), events, otel: otel.clone() };
         let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, &config.limits, shared));
         proxy.trim_inspected();
         let guards = notes::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{HeaderMap, Request, Response};
 use http_body_util::{Either, Full};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::respond::ProxyError;
@@ -26,15 +26,15 @@ use crate::recall::Auth;
 const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
 /// How many wrong tokens wait for their answer; further ones are answered at once, with 429.
-const MAX_WRONG_TOKENS: u64 = 16;
+const MAX_WRONG_TOKENS: usize = 16;
 
 /// How often wrong tokens are logged.
 const WRONG_TOKEN_LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Slows down and logs requests with a wrong token.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct WrongTokens {
-    waiting: AtomicU64,
+    waiting: Semaphore,
     since_logged: AtomicU64,
     logged: Mutex<Option<Instant>>,
 }
@@ -66,15 +66,18 @@ impl HandleAccess {
 
 // === impl WrongTokens ===
 
+impl Default for WrongTokens {
+    fn default() -> Self {
+        let (since_logged, logged) = (AtomicU64::default(), Mutex::default());
+        Self { waiting: Semaphore::new(MAX_WRONG_TOKENS), since_logged, logged }
+    }
+}
+
 impl WrongTokens {
     /// Waits until a wrong token may be answered. `None` if too many wait already.
     async fn delay(&self, path: &str, connection: ConnectionInfo) -> Option<()> {
         self.since_logged.fetch_add(1, Ordering::Relaxed);
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WRONG_TOKENS {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        let waiting = Waiting(&self.waiting);
+        let _waiting = self.waiting.try_acquire().ok()?;
         let mut logged = self.logged.lock().await;
         if logged.is_none_or(|before| before.elapsed() >= WRONG_TOKEN_LOG_INTERVAL) {
             let count = self.since_logged.swap(0, Ordering::Relaxed);
@@ -83,17 +86,7 @@ impl WrongTokens {
             *logged = Some(Instant::now());
         }
         sleep(WRONG_TOKEN_DELAY).await;
-        drop(waiting);
         Some(())
-    }
-}
-
-/// Counts a request that waits, until it is dropped.
-struct Waiting<'a>(&'a AtomicU64);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

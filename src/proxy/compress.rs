@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use super::headers::{self, ControlHeader};
 use super::request::{ReadRequest, RequestHead};
 use super::respond::ProxyError;
 use super::{Proxy, ResponseBody, full_body};
-use crate::admin::Requester;
+use crate::admin::{Requester, json};
 use crate::body::{ClientBody, Limits};
 use crate::dialect::{self, AnswerEnd};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
@@ -272,13 +272,6 @@ fn tenant(headers: &HeaderMap, session: Option<&str>) -> Vec<u8> {
         Some(tenant) => [NAME.as_bytes(), credential, tenant].join(&0),
         None => credential.to_owned(),
     }
-}
-
-fn json(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }
 
 impl ProxyError {

@@ -21,7 +21,7 @@ use super::send::send_request;
 use super::{Proxy, headers};
 use crate::admin::Requester;
 use crate::admin::mcp::Session;
-use crate::body::encoding::{ContentCoding, ContentEncoding};
+use crate::body::encoding::{ContentCoding, ContentEncoding, is_of_type};
 use crate::body::peek::PeekableBody;
 use crate::body::{Budget, Lease, RequestBody};
 use crate::dialect::{Dialect, Joiner, OwnCall, RoundCalls};
@@ -301,15 +301,13 @@ impl InBandRecalls {
     /// compress events, or all of an answer, although the request does not allow it.
     fn format<B>(&self, answer: &Response<B>) -> Option<Format> {
         let headers = answer.headers();
-        let format = match headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes) {
+        let format = match headers.contains_key(CONTENT_TYPE) {
             _ if !answer.status().is_success() => return None,
-            None if self.streams() => Format::Events,
-            None => Format::Json,
-            Some(kind) => {
-                let is = |name: &[u8]| kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-                let events = is(b"text/event-stream").then_some(Format::Events);
-                events.or_else(|| is(b"application/json").then_some(Format::Json))?
-            }
+            false if self.streams() => Format::Events,
+            false => Format::Json,
+            true if is_of_type(headers, "text/event-stream") => Format::Events,
+            true if is_of_type(headers, "application/json") => Format::Json,
+            true => return None,
         };
         let is_readable = match ContentEncoding::from_headers(headers) {
             ContentEncoding::Identity | ContentEncoding::Supported(ContentCoding::Gzip) => true,

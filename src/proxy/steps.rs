@@ -49,9 +49,10 @@ impl Proxy {
         let refused = if let Some(None) = of_caller {
             self.over_share(headers)
         } else if let Ok(of_all) = Arc::clone(&self.in_flight).try_acquire_owned() {
-            let budget = share.map_or(&self.limits.budget, Share::budget).clone();
+            let budget = share.map_or(&self.limits.budget, |share| &share.budget).clone();
             let limits = Limits { budget, ..self.limits.clone() };
-            return Ok((Admission { permit: Permit::new(of_all, of_caller.flatten()), limits }, body));
+            let permit = Permit { _of_all: of_all, _of_caller: of_caller.flatten() };
+            return Ok((Admission { permit, limits }, body));
         } else {
             ProxyError::TooManyRequests { limit: self.max_in_flight }
         };

@@ -20,7 +20,6 @@ use crate::platform::since_1970;
 use crate::proxy::cache_ledger::{Billed, CacheLedger, EarlierRequest};
 use crate::proxy::inspection::PendingInspection;
 use crate::proxy::notices::Notices;
-use crate::proxy::notices::stalls::Stalls;
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
 use crate::proxy::respond::ProxyError;
 use crate::relay::tap::TapReport;
@@ -156,8 +155,7 @@ impl Exchange {
             if is_answer && end == AnswerEnd::Complete {
                 // The bill of several rounds says nothing of the one request that was planned.
                 if !tap_report.is_joined {
-                    self.learn_factor(&accounting.factors, tap_report);
-                    self.watch_prompt(&accounting.notices.stalls, tap_report);
+                    self.learn_from_bill(&accounting, report, tap_report);
                     earlier = self.account_for_cache(&accounting.caches, tap_report);
                 }
                 accounting.metrics.count_answer(&AnswerUsage {
@@ -187,24 +185,9 @@ impl Exchange {
         self.accounting.as_ref()?.prefixes.track(self.conversation.as_ref()?.cache, model, &edit.segments)
     }
 
-    /// Learns what the tokens of the model are billed as.
-    fn learn_factor(&self, factors: &Factors, tap_report: &TapReport) {
-        let Some((edit, usage)) = self.edit.as_ref().zip(tap_report.usage) else { return };
-        let Some((report, counted)) = edit.report.as_deref().zip(edit.counted) else { return };
-        let tokens = if edit.dry_run { report.tokens_before } else { report.tokens_after };
-        if let Some((model, tokens)) = report.model.as_deref().zip(tokens)
-            && counted.is_whole
-        {
-            let bill = Bill { counted: tokens as u64, factor: counted.factor, billed: usage.input };
-            factors.learn(self.upstream.as_str(), model, bill);
-        }
-    }
-
-    /// Compares the prompt that was reported with what was sent, which is an estimate where no tokens were counted.
-    fn watch_prompt(&self, stalls: &Stalls, tap_report: &TapReport) {
-        let Some((edit, usage)) = self.edit.as_ref().zip(tap_report.usage) else { return };
-        let Some((report, model)) = edit.report.as_deref().and_then(|report| Some((report, report.model.as_deref()?)))
-        else {
+    /// Learns what the tokens of the model are billed as, and whether the upstream cuts prompts.
+    fn learn_from_bill(&self, accounting: &Accounting, report: &Report, tap_report: &TapReport) {
+        let (Some(edit), Some(usage), Some(model)) = (&self.edit, tap_report.usage, report.model.as_deref()) else {
             return;
         };
         let (tokens, bytes) = if edit.dry_run {
@@ -212,7 +195,13 @@ impl Exchange {
         } else {
             (report.tokens_after, report.bytes_after)
         };
-        stalls.note(self.upstream.as_str(), &short(model), tokens.unwrap_or(bytes / 4) as u64, usage.input);
+        if let Some((tokens, counted)) = tokens.zip(edit.counted.filter(|counted| counted.is_whole)) {
+            let bill = Bill { counted: tokens as u64, factor: counted.factor, billed: usage.input };
+            accounting.factors.learn(self.upstream.as_str(), model, bill);
+        }
+        // An estimate where no tokens were counted.
+        let sent = tokens.unwrap_or(bytes / 4) as u64;
+        accounting.notices.stalls.note(self.upstream.as_str(), &short(model), sent, usage.input);
     }
 
     /// Accounts for what the prompt cache has served. Returns what is known of the request that this one continues.
