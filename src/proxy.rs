@@ -37,7 +37,6 @@ mod destinations;
 mod edit_events;
 mod exchange;
 pub mod experiment;
-mod fail_open;
 pub mod fair_shares;
 mod headers;
 mod in_band;
@@ -47,7 +46,6 @@ mod live;
 mod manual_summary;
 mod notices;
 mod prefix_tracker;
-mod recording_input;
 mod request;
 mod respond;
 pub mod responses;
@@ -69,7 +67,6 @@ pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
 use exchange::{Accounting, BillingContext, Conversation, OverheadTimer, RequestIds};
-use fail_open::FailOpenCounters;
 use fair_shares::FairShares;
 use headers::ControlHeader;
 use inspection::Inspector;
@@ -77,7 +74,7 @@ use keep_alive::{KeepAlives, OpenConnection};
 pub use live::LiveConfig;
 use live::Reloads;
 use manual_summary::ManualSummary;
-use notices::Notices;
+use notices::{FailOpenCounters, Notices};
 use prefix_tracker::{CacheScope, PrefixTracker};
 use request::{EditedRequest, Purpose, ReadRequest};
 use respond::ProxyError;
@@ -88,6 +85,9 @@ pub use windows::WindowDiscovery;
 
 /// The body of a response to the client: the upstream's, relayed, or one that abridge writes itself.
 pub type ResponseBody = Either<Relay<Box<Exchange>>, Either<Full<Bytes>, EventStream>>;
+
+/// The answer to a request, or the error that is answered in its place.
+type Answered = Result<Response<ResponseBody>, ProxyError>;
 
 /// Serves requests. One for the whole process.
 #[derive(Debug)]
@@ -286,12 +286,7 @@ impl Proxy {
     }
 
     /// Serves a request that may be edited: admit, read, decode, plan, send (again for a rescue or a recall in band), relay.
-    async fn edit(
-        &self,
-        dialect: &'static dyn Dialect,
-        request: Request<ClientBody>,
-        connection: u64,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    async fn edit(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>, connection: u64) -> Answered {
         let live = self.live.load_full();
         let mut read = self.receive(&live, dialect, request).await?;
         let turn = read.text.as_ref().filter(|_| !read.dry_run);
@@ -312,7 +307,7 @@ impl Proxy {
         exchange.begin_trace(self.otel.as_ref(), &mut head.parts.headers);
         let planner = &rules.planner;
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&head.parts, text.clone(), &edited, treatment.form(), planner, dry_run)
+            request::recorded(&head.parts, text.clone(), &edited, treatment.form(), planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.edit_events = EditEvents::begin(&self.events, head.id, head.caller, &edited, dry_run);
@@ -342,11 +337,7 @@ impl Proxy {
 
     /// Serves a request that only counts, with the edits of its turn, so that what is sent is counted. Nothing is stored for
     /// it, no summary is made for it, and it is neither in the history nor recorded: the turn itself is.
-    async fn count(
-        &self,
-        dialect: &'static dyn Dialect,
-        request: Request<ClientBody>,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    async fn count(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>) -> Answered {
         let live = self.live.load_full();
         let mut read = self.receive(&live, dialect, request).await?;
         let edited = self.edited(&mut read, Purpose::Count).await.edited;
@@ -360,7 +351,7 @@ impl Proxy {
     }
 
     /// Serves a request that is not edited: both bodies are streamed through.
-    async fn pass(&self, mut request: Request<ClientBody>) -> Result<Response<ResponseBody>, ProxyError> {
+    async fn pass(&self, mut request: Request<ClientBody>) -> Answered {
         let timer = OverheadTimer::start();
         if request.method() == Method::CONNECT {
             return Err(TargetError::NoPath.into()); // whatever the target looks like

@@ -13,7 +13,7 @@ use super::request::{ReadRequest, RequestHead};
 use super::respond::ProxyError;
 use super::responses::Compact;
 use super::send::request_body;
-use super::{Destination, Proxy, ResponseBody, full_body, manual_summary, relay, send};
+use super::{Answered, Destination, Proxy, ResponseBody, full_body, manual_summary, relay, send};
 use crate::body::ClientBody;
 use crate::body::peek::PeekableBody;
 use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
@@ -36,11 +36,7 @@ const MAX_MISSING: (usize, Duration) = (64 << 10, Duration::from_secs(5));
 
 impl Proxy {
     /// Serves a request for a compaction, as `responses.compact` says.
-    pub(super) async fn compact(
-        &self,
-        dialect: &'static dyn Dialect,
-        request: Request<ClientBody>,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    pub(super) async fn compact(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>) -> Answered {
         let live = self.live.load_full();
         if live.responses.compact == Compact::Pass || live.is_dry(request.headers()) {
             return self.pass(request).await;
@@ -77,7 +73,7 @@ impl Proxy {
         head: &RequestHead<'_>,
         text: IndexedBody,
         trigger: Option<&CompactionTrigger>,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    ) -> Answered {
         let RequestHead { dialect, destination, .. } = *head;
         let target = destination.upstream.join(&turns(dialect, &head.parts.uri))?;
         let of_turns = RequestHead { target, ..head.clone() };
@@ -121,10 +117,7 @@ impl Proxy {
     }
 
     /// Answers a turn that asks for a compaction, if abridge is to do it before the upstream is asked.
-    pub(super) async fn compacted_turn(
-        &self,
-        turn: Option<&CompactionTurn<'_>>,
-    ) -> Option<Result<Response<ResponseBody>, ProxyError>> {
+    pub(super) async fn compacted_turn(&self, turn: Option<&CompactionTurn<'_>>) -> Option<Answered> {
         let CompactionTurn { compact, head, trigger } = turn?;
         let is_ours = *compact == Compact::Answer || head.destination.lacks_compaction.load(Ordering::Relaxed);
         if !is_ours {

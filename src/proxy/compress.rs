@@ -19,7 +19,7 @@ use super::fair_shares::Admission;
 use super::headers::{self, ControlHeader};
 use super::request::{ReadRequest, RequestHead};
 use super::respond::ProxyError;
-use super::{Proxy, ResponseBody, full_body};
+use super::{Answered, Proxy, full_body};
 use crate::admin::{Requester, json};
 use crate::body::{ClientBody, Limits};
 use crate::dialect::{self, AnswerEnd};
@@ -121,11 +121,7 @@ impl CompressRules {
 
 impl Proxy {
     /// Serves a request of a gateway.
-    pub(super) async fn serve_gateway(
-        &self,
-        path: GatewayRequest,
-        request: Request<ClientBody>,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    pub(super) async fn serve_gateway(&self, path: GatewayRequest, request: Request<ClientBody>) -> Answered {
         match path {
             GatewayRequest::Compress => self.compress(request).await.map(|answer| answer.map(full_body)),
             GatewayRequest::Retrieve(hash) => self.retrieve(hash, request).await.map(|answer| answer.map(full_body)),

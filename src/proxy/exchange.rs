@@ -36,12 +36,11 @@ use crate::upstream::UpstreamName;
 mod accounting;
 mod bookkeeping;
 mod log_line;
-mod traced;
 
 pub(super) use accounting::{Accounting, Conversation, OverheadTimer};
 pub(super) use bookkeeping::BillingContext;
+use bookkeeping::Moment;
 use log_line::LogLine;
-use traced::Moment;
 
 /// The id of an edited request, to match a client's log with abridge's.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");

@@ -16,7 +16,7 @@ use http_body_util::Full;
 use super::exchange::{self, EDITS, REQUEST_ID, TOKENS};
 use super::request::{ReadRequest, RequestHead};
 use super::respond::ProxyError;
-use super::{Proxy, ResponseBody, full_body, headers};
+use super::{Answered, Proxy, full_body, headers};
 use crate::admin::SUMMARIZE;
 use crate::body::ClientBody;
 use crate::dialect::{self, Dialect};
@@ -47,11 +47,7 @@ impl ManualSummary {
 
 impl Proxy {
     /// Summarises a conversation now and returns its body: admit, read, decode, plan, and answer.
-    pub(super) async fn summarize(
-        &self,
-        manual: ManualSummary,
-        mut request: Request<ClientBody>,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    pub(super) async fn summarize(&self, manual: ManualSummary, mut request: Request<ClientBody>) -> Answered {
         let ManualSummary { dialect, target } = manual;
         *request.uri_mut() = target;
         let live = self.live.load_full();

@@ -1,4 +1,4 @@
-//! Reads a request, and has the policy edit it. Turns, counts, compactions and summaries on request begin with this.
+//! Reads a request, has the policy edit it, and describes it for a recording. Turns, counts, compactions and summaries on request begin with this.
 
 use std::sync::Arc;
 
@@ -21,8 +21,11 @@ use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::ledger::Assignment;
 use crate::payload::Caller;
 use crate::plan::Plan;
-use crate::planner::SummaryTiming;
+use crate::planner::{Planner, SummaryTiming};
+use crate::recording::{PlanInputs, RequestForm, SentRequest};
 use crate::string_index::IndexedBody;
+use crate::tokens::Meter;
+use crate::tokens::models::Source;
 
 /// What is known of a request besides its body.
 #[derive(Clone, Debug)]
@@ -156,4 +159,47 @@ impl Proxy {
     pub(super) fn exchange(&self, id: RequestId, permit: Permit, timer: OverheadTimer) -> Box<Exchange> {
         Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer)
     }
+}
+
+// === recordings ===
+
+/// Describes a request that is about to be sent in this form.
+pub(super) fn recorded<'a>(
+    parts: &'a Parts,
+    request: Bytes,
+    edited: &EditedBody,
+    form: RequestForm,
+    planner: &Planner,
+    dry_run: bool,
+) -> SentRequest<'a> {
+    let was_planned = edited.report.is_some() || edited.parse_error.is_some();
+    let inputs = PlanInputs {
+        form: if was_planned { form } else { RequestForm::Unedited },
+        forms: planner.settings.policy.forms.clone(),
+        windows: learned_window(edited, &planner.meter).into_iter().collect(),
+        token_factor: edited.basis.counted.map(|counted| counted.factor),
+        cold_passes: edited.basis.cold_passes.clone(),
+        sent: edited.basis.sent.clone(),
+        upstream: Some(planner.settings.upstream.clone()),
+        not_stored: was_planned && edited.error.is_some(),
+        ..PlanInputs::default()
+    };
+    SentRequest {
+        target: &parts.uri,
+        request,
+        rewritten: edited.changed().then(|| edited.body.clone()),
+        request_encoding: headers::content_encoding(&parts.headers),
+        dry_run,
+        inputs,
+        summary: edited.basis.summary.clone(),
+        offloads: edited.offloads.clone(),
+        answers: edited.basis.answers.clone(),
+    }
+}
+
+/// The model and its window, if the plan used a window that the upstream reported.
+fn learned_window(edited: &EditedBody, meter: &Meter) -> Option<(String, usize)> {
+    let model = edited.report.as_ref()?.model.as_deref()?;
+    let window = meter.model(model).window.filter(|window| window.source == Source::Upstream)?.value;
+    (edited.basis.window == Some(window)).then(|| (model.to_owned(), window))
 }

@@ -10,13 +10,13 @@
 //! `{"body": …, "report": …}`.
 
 use http::header::AUTHORIZATION;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, Request};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::request::{Purpose, ReadRequest, RequestHead};
 use super::respond::ProxyError;
-use super::{Proxy, ResponseBody, full_body, manual_summary};
+use super::{Answered, Proxy, full_body, manual_summary};
 use crate::admin::REWRITE;
 use crate::body::ClientBody;
 use crate::dialect;
@@ -39,7 +39,7 @@ pub(super) fn is_path(path: &str) -> bool {
 
 impl Proxy {
     /// Answers with the body that would be sent.
-    pub(super) async fn rewrite(&self, mut request: Request<ClientBody>) -> Result<Response<ResponseBody>, ProxyError> {
+    pub(super) async fn rewrite(&self, mut request: Request<ClientBody>) -> Answered {
         let live = self.live.load_full();
         let is_reported = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "report=true"));
         let behind = request.uri().path().strip_prefix(REWRITE).unwrap_or_default().to_owned();

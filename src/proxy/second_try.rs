@@ -19,9 +19,9 @@ pub(super) use self::counters::{RescueCounters, RescueKind};
 pub(super) use self::policy::Treatment;
 pub use self::policy::{Arm, FormsNote, Lesson, RescuePolicy};
 use super::exchange::Exchange;
-use super::request::RequestHead;
+use super::request::{self, RequestHead};
 use super::send::{request_body, send_request};
-use super::{LiveConfig, Proxy, recording_input};
+use super::{LiveConfig, Proxy};
 use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
@@ -199,7 +199,7 @@ impl Proxy {
             rescue.require(&profile.forms, &profile.lessons, &arm.rules);
         }
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&retry.head.parts, text.clone(), &edited, form, planner, false)
+            request::recorded(&retry.head.parts, text.clone(), &edited, form, planner, false)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.set_edited(edited, false);

@@ -9,9 +9,9 @@ use http::{HeaderMap, StatusCode, Uri};
 use hyper::body::Body;
 
 use super::exchange::Exchange;
-use super::fail_open::FailOpenReason;
 use super::fair_shares::{Admission, Permit, Share};
 use super::headers;
+use super::notices::FailOpenReason;
 use super::request::RequestHead;
 use super::respond::ProxyError;
 use super::{Destination, LiveConfig, Proxy};

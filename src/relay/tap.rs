@@ -179,6 +179,8 @@ fn sanitized(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_TYPE;
+
     use super::*;
 
     fn watch(content_type: &str, chunks: &[&[u8]]) -> TapReport {
