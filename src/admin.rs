@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 
@@ -81,6 +81,11 @@ const BACKUP: &str = "/abridge/backup";
 /// The path that rewrites a body. The proxy answers it, because it edits as for an upstream.
 pub const REWRITE: &str = "/abridge/rewrite";
 
+/// The paths for health, metrics and readiness.
+const HEALTH: &str = "/abridge/healthz";
+const METRICS: &str = "/abridge/metrics";
+const READY: &str = "/abridge/readyz";
+
 /// The list of paths, for unknown ones.
 const PATHS: &str = "there are /abridge/, /abridge/openapi.json, /abridge/healthz, /abridge/readyz, /abridge/metrics, /abridge/status, /abridge/ledger, /abridge/requests, /abridge/requests/ID, /abridge/payloads, /abridge/recall/HANDLE, /abridge/events, POST /abridge/summarize, POST /abridge/rewrite, POST /abridge/backup, POST /abridge/reload and POST /abridge/mcp\n";
 
@@ -91,51 +96,44 @@ pub fn is_admin_path(path: &str) -> bool {
 
 /// Answers a request for one of abridge's own paths.
 pub async fn answer(method: &Method, uri: &Uri, headers: &HeaderMap, state: State<'_>) -> Response<Full<Bytes>> {
-    let path = uri.path();
+    let (path, query) = (uri.path(), uri.query().unwrap_or_default());
     let handle = path.strip_prefix(RECALL);
-    let known = handle.is_some()
-        || introspection::is_path(path)
-        || page::is_path(path)
-        || matches!(path, "/abridge/healthz" | "/abridge/metrics" | "/abridge/readyz");
-    if known && method != Method::GET && method != Method::HEAD {
-        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
-    }
-    if path == BACKUP && method == Method::POST {
-        return backup(uri.query().unwrap_or_default(), state.store).await;
-    }
-    if matches!(path, SUMMARIZE | RELOAD | REWRITE | BACKUP) {
-        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-        return response;
-    }
-    if let Some(handle) = handle {
-        return state.recalls.answer(handle, uri.query().unwrap_or_default(), state.store, state.requester).await;
-    }
-    if introspection::is_path(path) {
-        return introspection::answer(path, uri.query().unwrap_or_default(), &state).await;
-    }
-    if page::is_path(path) {
-        return page::answer(path);
-    }
+    let is_read = || {
+        handle.is_some()
+            || introspection::is_path(path)
+            || page::is_path(path)
+            || matches!(path, HEALTH | METRICS | READY)
+    };
     match path {
-        "/abridge/healthz" => text(StatusCode::OK, "ok\n"),
-        "/abridge/metrics" => {
-            let format = TextFormat::of_scrape(headers);
-            let mut response = text(StatusCode::OK, state.introspection.metrics(format).await);
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
-            response
+        BACKUP if method == Method::POST => backup(query, state.store).await,
+        SUMMARIZE | RELOAD | REWRITE | BACKUP => {
+            with(text(StatusCode::METHOD_NOT_ALLOWED, "only POST\n"), ALLOW, "POST")
         }
-        "/abridge/readyz" if state.draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        _ if !matches!(*method, Method::GET | Method::HEAD) && is_read() => only_get(),
+        HEALTH => text(StatusCode::OK, "ok\n"),
+        METRICS => {
+            let format = TextFormat::of_scrape(headers);
+            with(text(StatusCode::OK, state.introspection.metrics(format).await), CONTENT_TYPE, format.content_type())
+        }
+        READY if state.draining => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         // Requests go on without the store, so a fleet whose engine is away stays ready.
-        "/abridge/readyz" => match state.introspection.store_notice() {
+        READY => match state.introspection.store_notice() {
             Some(notice) => text(StatusCode::OK, format!("ready, degraded: store: {notice}\n")),
             None if state.store.is_some_and(Store::is_failing) => text(StatusCode::OK, "ready, degraded: store\n"),
             None => text(StatusCode::OK, "ready\n"),
         },
-        _ => text(StatusCode::NOT_FOUND, PATHS),
+        _ if page::is_path(path) => page::answer(path),
+        _ if introspection::is_path(path) => introspection::answer(path, query, &state).await,
+        _ => match handle {
+            Some(handle) => state.recalls.answer(handle, query, state.store, state.requester).await,
+            None => text(StatusCode::NOT_FOUND, PATHS),
+        },
     }
+}
+
+/// The refusal of a request that would change something at a path that is only read.
+fn only_get() -> Response<Full<Bytes>> {
+    with(text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n"), ALLOW, "GET, HEAD")
 }
 
 /// Copies the store. The path is an operator's, and of this machine; no file is overwritten.
@@ -149,6 +147,17 @@ async fn backup(query: &str, store: Option<&dyn Store>) -> Response<Full<Bytes>>
         Ok(()) => text(StatusCode::OK, format!("copied the store to {}\n", path.display())),
         Err(error) => text(StatusCode::UNPROCESSABLE_ENTITY, format!("{error}: {}\n", error.source)),
     }
+}
+
+/// The answer with this field, too.
+fn with<B>(mut answer: Response<B>, name: HeaderName, value: &'static str) -> Response<B> {
+    answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    answer
+}
+
+/// An answer of JSON, which is not cached.
+pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    with(text(status, body), CONTENT_TYPE, "application/json")
 }
 
 /// An answer of plain text, which is not cached.

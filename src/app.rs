@@ -10,9 +10,7 @@ use anyhow::Context;
 use tokio::runtime::{self, Runtime};
 
 use crate::admin::Introspection as _;
-use crate::admin::access::{Access, AllowedOrigins};
-use crate::body::pool::Pool;
-use crate::body::{Budget, Limits};
+use crate::admin::access::Access;
 use crate::config::{Config, Environment, Secret, Sources, clients};
 use crate::engine::EngineConfig;
 use crate::engine::handlers::HandlerClients;
@@ -32,7 +30,6 @@ use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
 use crate::upstream::{KeyHeader, routes};
 
-pub mod beside;
 pub mod manual_summary;
 mod notes;
 mod running;
@@ -40,6 +37,7 @@ mod startup;
 mod store;
 
 use running::Running;
+pub use running::serve_beside;
 use startup::StartupOutput;
 
 /// The input of [`serve`].
@@ -136,7 +134,8 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let drained = tokio::select! {
         drained = running.drain(grace, TASK_DRAIN_TIMEOUT) => drained,
-        () = second_stop(&mut signals) => DrainOutcome::Interrupted,
+        // Until the next signal that stops the proxy.
+        () = async { while signals.next().await == SignalAction::Reload {} } => DrainOutcome::Interrupted,
     };
     match drained {
         DrainOutcome::Complete => tracing::info!("stopped: every answer was finished"),
@@ -150,19 +149,6 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         tracing::info!("since the start: {savings}{why}");
     }
     Ok(drained)
-}
-
-/// Waits for the next signal that stops the proxy.
-async fn second_stop(signals: &mut ProxySignals) {
-    while signals.next().await == SignalAction::Reload {}
-}
-
-fn limits(config: &Config) -> Limits {
-    Limits {
-        max_body: config.server.max_body.as_usize(),
-        budget: Budget::new(config.server.max_buffered.as_usize()),
-        pool: Pool::default(),
-    }
 }
 
 /// Builds the part of the proxy that a reload replaces. State learned by `present` is kept where the settings that it
@@ -198,14 +184,13 @@ fn build_live(
     let rules = Arc::new(EngineConfig { planner, endpoints, handlers, policy: EngineConfig::NO_POLICY.into() });
     let destinations = destinations(config, environment, &rules)?;
     let adds = clients::add_headers(config, environment);
-    let allowed_origins = if adds { AllowedOrigins::Known(config.admin.origins.clone()) } else { AllowedOrigins::Any };
     let known_clients = config.known_clients()?;
     if let Some((_, live)) = present {
         known_clients.take_counts(&live.clients);
     }
     Ok(LiveConfig {
         destinations,
-        access: access.with_allowed_origins(allowed_origins),
+        access: access.with_allowed_origins(adds.then(|| config.admin.origins.clone())),
         recall_auth: config.recall.auth,
         clients: known_clients,
         responses: config.responses,

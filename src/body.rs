@@ -16,10 +16,12 @@ pub mod in_flight;
 pub mod pace;
 pub mod peek;
 pub mod pool;
+pub mod progress;
 
 pub use budget::{Budget, Lease};
 pub use pace::{BodyError, ClientBody, Pace, PacedBody};
 use pool::{Buffer, Pool};
+use progress::UploadProgress;
 
 /// The limits for reading one request body.
 #[derive(Clone, Debug)]
@@ -67,7 +69,13 @@ pub enum UnreadBody {
 
 /// The body that is sent to the upstream.
 #[derive(Debug)]
-pub enum RequestBody {
+pub struct RequestBody {
+    content: Content,
+    progress: Option<UploadProgress>,
+}
+
+#[derive(Debug)]
+enum Content {
     /// In memory, in parts, in order; none is empty. Unedited parts are slices of the client's body, and have its lease.
     Buffered(VecDeque<Bytes>),
     /// Forwarded as it arrives.
@@ -181,7 +189,18 @@ pub async fn discard(mut rest: impl Body + Unpin, at_most: Duration) {
 impl RequestBody {
     /// The parts of a body in memory.
     pub fn buffered(parts: &[Bytes]) -> Self {
-        Self::Buffered(merge_short(parts))
+        Self { content: Content::Buffered(merge_short(parts)), progress: None }
+    }
+
+    /// A body that is forwarded as it arrives.
+    pub fn streamed(body: ClientBody) -> Self {
+        Self { content: Content::Streamed(body), progress: None }
+    }
+
+    /// Notes each part that is sent.
+    #[must_use]
+    pub fn noted_in(self, progress: &UploadProgress) -> Self {
+        Self { progress: Some(progress.clone()), ..self }
     }
 }
 
@@ -202,23 +221,28 @@ impl Body for RequestBody {
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self.get_mut() {
-            Self::Buffered(parts) => Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part)))),
-            Self::Streamed(body) => Pin::new(body).poll_frame(cx),
+        let this = self.get_mut();
+        let next = match &mut this.content {
+            Content::Buffered(parts) => Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part)))),
+            Content::Streamed(body) => Pin::new(body).poll_frame(cx),
+        };
+        if let Some(progress) = this.progress.as_ref().filter(|_| next.is_ready()) {
+            progress.touch();
         }
+        next
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Buffered(parts) => parts.is_empty(),
-            Self::Streamed(body) => body.is_end_stream(),
+        match &self.content {
+            Content::Buffered(parts) => parts.is_empty(),
+            Content::Streamed(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Buffered(parts) => SizeHint::with_exact(parts.iter().map(|part| part.remaining() as u64).sum()),
-            Self::Streamed(body) => body.size_hint(),
+        match &self.content {
+            Content::Buffered(parts) => SizeHint::with_exact(parts.iter().map(|part| part.remaining() as u64).sum()),
+            Content::Streamed(body) => body.size_hint(),
         }
     }
 }

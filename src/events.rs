@@ -7,15 +7,17 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use crate::payload::Caller;
+use crate::platform::since_1970;
 use crate::units::Period;
 
 mod kinds;
@@ -232,9 +234,9 @@ impl Subscription {
         }
     }
 
-    /// Whether the queue is empty.
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+    /// The next item; `None` once `stop` is cancelled and the queue is empty.
+    pub async fn next_until(&mut self, stop: &CancellationToken) -> Option<Delivery> {
+        if self.queue.is_empty() { stop.run_until_cancelled(self.next()).await? } else { self.next().await }
     }
 }
 
@@ -251,7 +253,8 @@ impl Drop for Subscription {
 
 impl EncodedEvent {
     fn new(id: String, event: &Event) -> Option<Self> {
-        let json = serde_json::to_vec(&Envelope { id: &id, unix_ms: now(), event }).ok()?;
+        let unix_ms = u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX);
+        let json = serde_json::to_vec(&Envelope { id: &id, unix_ms, event }).ok()?;
         Some(Self { kind: event.kind.name(), json: json.into(), id })
     }
 }
@@ -259,12 +262,6 @@ impl EncodedEvent {
 /// The JSON item that reports lost events.
 pub fn lost_event(n: u64) -> Bytes {
     format!("{{\"type\":\"{LOST}\",\"lost\":{n}}}").into()
-}
-
-#[expect(clippy::disallowed_methods, reason = "an event says when it was; nothing that goes upstream depends on it")]
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Ids {

@@ -195,30 +195,20 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
     }
     let mut placed = placed.iter().copied().peekable();
     let state = |message: usize| states.get(message).copied().unwrap_or(State::Same);
+    let pair = |before, behind, state, is_there| MessagePair { before, behind, state, is_there };
     let mut pairs = Vec::with_capacity(n_messages);
     for message in 0..n_messages {
         if summarised.get(message).is_some_and(|summarised| *summarised) {
-            pairs.push(MessagePair {
-                before: Some(message),
-                behind: message,
-                state: State::Summarised,
-                is_there: false,
-            });
+            pairs.push(pair(Some(message), message, State::Summarised, false));
             if let Some(summary) = summary.as_ref().filter(|summary| summary.end == message + 1) {
-                pairs.push(MessagePair {
-                    before: None,
-                    behind: summary.start,
-                    state: State::Summarised,
-                    is_there: true,
-                });
+                pairs.push(pair(None, summary.start, State::Summarised, true));
             }
         } else if !moved.get(message).is_some_and(|moved| *moved) {
             let is_there = !gone.get(message).is_some_and(|gone| *gone);
-            pairs.push(MessagePair { before: Some(message), behind: message, state: state(message), is_there });
+            pairs.push(pair(Some(message), message, state(message), is_there));
         }
         while let Some((behind, before)) = placed.next_if(|(behind, _)| *behind <= message) {
-            let state = before.map_or(State::Inserted, state);
-            pairs.push(MessagePair { before, behind, state, is_there: true });
+            pairs.push(pair(before, behind, before.map_or(State::Inserted, state), true));
         }
     }
     pairs

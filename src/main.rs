@@ -53,7 +53,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Service(command) => cli::service::run(&command, &sources, &config?),
         Command::Setup(args) => cli::setup::run(&args, &sources, &config?),
         Command::Demo(args) => cli::demo::run(args, &sources, &async |config, environment, demo: &mut Demo| {
-            Ok(app::beside::serve_beside(config, environment, None, async |url: &str| demo.play(url).await).await?.0)
+            Ok(app::serve_beside(config, environment, None, async |url: &str| demo.play(url).await).await?.0)
         }),
         Command::Doctor(args) => cli::doctor::run(&args, &sources, config),
         Command::Rewrite(args) => cli::rewrite::run(&args, &config?),
@@ -87,7 +87,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn run_beside(args: RunArgs, sources: Sources) -> anyhow::Result<ExitCode> {
     cli::run::run(args, sources, &async |config: &Config, environment: &Environment, agent: &mut AgentCommand| {
-        app::beside::serve_beside(config, environment, agent.record(), async |url: &str| agent.run(url).await).await
+        app::serve_beside(config, environment, agent.record(), async |url: &str| agent.run(url).await).await
     })
 }
 

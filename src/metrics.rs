@@ -5,23 +5,24 @@
 //! identifies a caller.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use strum::VariantArray;
 
 use crate::plan::Report;
 
 mod exposition;
 pub mod histogram;
 mod models;
-mod tally;
 
-pub use exposition::{Exposition, Labels, TextFormat};
+pub use exposition::{Exposition, Labels, TextFormat, labels};
 pub use histogram::{ANSWER_TIMES, TOKEN_COUNTS};
 use histogram::{CHUNK_TIMES, Histogram, OWN_TIMES};
 pub use models::AnswerUsage;
 use models::Models;
-pub use tally::Tally;
 
 /// The metrics. Clones share them.
 #[derive(Clone, Debug)]
@@ -75,18 +76,15 @@ pub enum Route {
 #[derive(Debug)]
 pub struct StreamGuard(Metrics);
 
+/// A count for each variant of an enum.
+#[derive(Debug)]
+pub struct Tally<K>(Box<[AtomicU64]>, PhantomData<K>);
+
 // === impl Metrics ===
 
 impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Metrics {
-    /// Creates metrics without counts.
     #[expect(clippy::disallowed_types, reason = "see `Shared`")]
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self(Arc::new(Shared {
             edit: Histogram::of_times(OWN_TIMES),
             pass: Histogram::of_times(OWN_TIMES),
@@ -95,7 +93,9 @@ impl Metrics {
             counts: std::sync::Mutex::default(),
         }))
     }
+}
 
+impl Metrics {
     /// Observes the latency that abridge added to a request.
     pub fn observe_added(&self, route: Route, time: Duration) {
         let histogram = if route == Route::Edit { &self.0.edit } else { &self.0.pass };
@@ -186,8 +186,8 @@ impl Metrics {
     /// Writes these metrics.
     pub fn write(&self, exposition: &mut Exposition) {
         let Shared { edit, pass, chunks, streams, .. } = &*self.0;
-        let way = |name: &str| vec![("way", name.to_owned())];
-        exposition.times("abridge_added", [(way("edit"), edit.snapshot()), (way("pass"), pass.snapshot())]);
+        let added = [("edit", edit), ("pass", pass)].map(|(way, times)| (labels([("way", way)]), times.snapshot()));
+        exposition.times("abridge_added", added);
         exposition.times("abridge_chunk", [(Labels::new(), chunks.snapshot())]);
         exposition.gauge("abridge_streams", streams.load(Ordering::Relaxed));
         self.with_counts(|counts| counts.write(exposition));
@@ -204,37 +204,55 @@ impl Metrics {
 impl AnswerCounts {
     fn write(&self, exposition: &mut Exposition) {
         let pairs = |counts: &BTreeMap<(&'static str, &'static str), u64>, name: &'static str| {
-            let labels = |edit: &str, other: &str| vec![("edit", edit.to_owned()), (name, other.to_owned())];
-            counts.iter().map(|((edit, other), n)| (labels(edit, other), *n)).collect::<Vec<_>>()
+            let each = counts.iter().map(|((edit, other), n)| (labels([("edit", edit), (name, other)]), *n));
+            each.collect::<Vec<_>>()
         };
         exposition.counters("abridge_changes", pairs(&self.changes, "action"));
         exposition.counters("abridge_left_out", pairs(&self.left_out, "why"));
         let [repeated, recalled] = self.regrets;
-        exposition.counters(
-            "abridge_regrets",
-            [("repeated", repeated), ("recalled", recalled)].map(|(kind, n)| (vec![("kind", kind.to_owned())], n)),
-        );
-        exposition.counters("abridge_beyond_window", [(Vec::new(), self.beyond_window)]);
+        let regrets = [("repeated", repeated), ("recalled", recalled)].map(|(kind, n)| (labels([("kind", kind)]), n));
+        exposition.counters("abridge_regrets", regrets);
+        exposition.counter("abridge_beyond_window", self.beyond_window);
         let sizes = |of: fn(&SizeTotals) -> [u64; 2]| {
             let each = self.edits.iter().flat_map(move |(edit, totals)| {
-                let labels = |side: &str| vec![("edit", (*edit).to_owned()), ("side", side.to_owned())];
                 let [before, after] = of(totals);
-                [(labels("before"), before), (labels("after"), after)]
+                [("before", before), ("after", after)].map(|(side, n)| (labels([("edit", edit), ("side", side)]), n))
             });
             each.collect::<Vec<_>>()
         };
         exposition.counters("abridge_edit_bytes", sizes(|totals| totals.bytes));
         exposition.counters("abridge_edit_tokens", sizes(|totals| totals.tokens));
-        let errors = self.errors.iter().map(|(code, n)| (vec![("code", (*code).to_owned())], *n));
+        let errors = self.errors.iter().map(|(code, n)| (labels([("code", code)]), *n));
         exposition.counters("abridge_errors", errors);
-        let sheds = self.sheds.iter().map(|(reason, n)| (vec![("reason", (*reason).to_owned())], *n));
+        let sheds = self.sheds.iter().map(|(reason, n)| (labels([("reason", reason)]), *n));
         exposition.counters("abridge_shed", sheds);
         let upstreams = self.upstreams.iter().flat_map(|(name, [answered, failed])| {
-            let labels = |outcome: &str| vec![("upstream", name.clone()), ("outcome", outcome.to_owned())];
-            [(labels("answered"), *answered), (labels("failed"), *failed)]
+            let outcomes = [("answered", *answered), ("failed", *failed)];
+            outcomes.map(|(outcome, n)| (labels([("upstream", name), ("outcome", outcome)]), n))
         });
         exposition.counters("abridge_upstream_requests", upstreams);
         self.models.write(exposition);
+    }
+}
+
+// === impl Tally ===
+
+impl<K: VariantArray> Default for Tally<K> {
+    fn default() -> Self {
+        Self(K::VARIANTS.iter().map(|_| AtomicU64::new(0)).collect(), PhantomData)
+    }
+}
+
+impl<K: VariantArray + Copy + Eq + Into<&'static str>> Tally<K> {
+    /// Counts one. Returns how many there are with it.
+    pub fn count(&self, kind: K) -> u64 {
+        let place = K::VARIANTS.iter().position(|known| *known == kind);
+        place.and_then(|place| self.0.get(place)).map_or(0, |count| count.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// The name of each variant, and its count.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        K::VARIANTS.iter().zip(&self.0).map(|(kind, count)| ((*kind).into(), count.load(Ordering::Relaxed)))
     }
 }
 

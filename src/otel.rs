@@ -15,12 +15,6 @@ use crate::upstream::target::BaseUrl;
 mod exporter;
 #[cfg(feature = "otel")]
 mod exporter;
-#[cfg(feature = "otel")]
-mod http_client;
-#[cfg(feature = "otel")]
-mod instruments;
-#[cfg(feature = "otel")]
-mod trace;
 
 pub use exporter::{Exporter, RequestTrace};
 

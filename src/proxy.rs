@@ -15,13 +15,12 @@ use crate::admin::mcp::{self, McpServer};
 use crate::admin::{self, RecallHandler};
 use crate::body::peek::PeekableBody;
 use crate::body::{ClientBody, Limits, RequestBody};
-use crate::dialect::{self, Dialect};
-use crate::engine::{EditedBody, Engine};
+use crate::dialect::{self, AnswerEnd, Dialect};
+use crate::engine::Engine;
 use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::otel;
-use crate::payload::Caller;
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::Tasks;
@@ -34,13 +33,10 @@ pub(crate) mod cache_ledger;
 mod callers_seen;
 mod compaction;
 pub mod compress;
-mod control;
-mod counting;
 mod destinations;
 mod edit_events;
 mod exchange;
 pub mod experiment;
-mod fail_open;
 pub mod fair_shares;
 mod headers;
 mod in_band;
@@ -49,10 +45,7 @@ pub mod keep_alive;
 mod live;
 mod manual_summary;
 mod notices;
-mod page_requests;
 mod prefix_tracker;
-mod recording_input;
-mod reload;
 mod request;
 mod respond;
 pub mod responses;
@@ -62,7 +55,6 @@ pub mod second_try;
 mod send;
 pub(crate) mod status;
 mod steps;
-mod tunnel;
 pub mod windows;
 
 pub use authorization::HandleAccess;
@@ -74,28 +66,28 @@ use compress::GatewayRequest;
 pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
-use exchange::{Accounting, BillingContext, OverheadTimer, RequestId, RequestIds};
-use fail_open::FailOpenCounters;
+use exchange::{Accounting, BillingContext, Conversation, OverheadTimer, RequestIds};
 use fair_shares::FairShares;
 use headers::ControlHeader;
 use inspection::Inspector;
 use keep_alive::{KeepAlives, OpenConnection};
 pub use live::LiveConfig;
+use live::Reloads;
 use manual_summary::ManualSummary;
-use notices::Notices;
+use notices::{FailOpenCounters, Notices};
 use prefix_tracker::{CacheScope, PrefixTracker};
-use reload::Reloads;
 use request::{EditedRequest, Purpose, ReadRequest};
 use respond::ProxyError;
-use responses::SocketLog;
 use second_try::{RescueCounters, RetryContext};
-use send::{request_body, send_request};
+use send::{Tunnel, request_body, send_request};
 use status::StatsCache;
-use tunnel::Tunnel;
 pub use windows::WindowDiscovery;
 
 /// The body of a response to the client: the upstream's, relayed, or one that abridge writes itself.
 pub type ResponseBody = Either<Relay<Box<Exchange>>, Either<Full<Bytes>, EventStream>>;
+
+/// The answer to a request, or the error that is answered in its place.
+type Answered = Result<Response<ResponseBody>, ProxyError>;
 
 /// Serves requests. One for the whole process.
 #[derive(Debug)]
@@ -112,7 +104,6 @@ pub struct Proxy {
     tasks: Tasks,
     ids: RequestIds,
     fail_open: FailOpenCounters,
-    sockets: SocketLog,
     rescue_counters: RescueCounters,
     inspector: Inspector,
     stats: StatsCache,
@@ -136,10 +127,6 @@ pub struct Services {
     pub tasks: Tasks,
     /// Publishes events to listeners.
     pub events: Events,
-    /// Entries about the last requests.
-    pub history: History,
-    /// Counters and histograms.
-    pub metrics: Metrics,
     /// Sends traces and metrics to a collector, if the settings name one.
     pub otel: Option<otel::Exporter>,
 }
@@ -183,7 +170,7 @@ impl Proxy {
         services: Services,
     ) -> Self {
         let shares = FairShares::new(shares, max_in_flight, &limits.budget);
-        let Services { recorder, tasks, events, history, metrics, otel } = services;
+        let Services { recorder, tasks, events, otel } = services;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls =
             RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
@@ -202,7 +189,6 @@ impl Proxy {
             tasks,
             ids: RequestIds::default(),
             fail_open: FailOpenCounters::default(),
-            sockets: SocketLog::default(),
             rescue_counters: RescueCounters::default(),
             inspector,
             stats: StatsCache::default(),
@@ -210,8 +196,8 @@ impl Proxy {
             otel,
             accounting: Arc::new(Accounting {
                 notices: Notices::default(),
-                history,
-                metrics,
+                history: History::new(),
+                metrics: Metrics::default(),
                 prefixes: PrefixTracker::default(),
                 caches: CacheLedger::default(),
                 ledger,
@@ -255,22 +241,16 @@ impl Proxy {
         let dialect = RequestFacts::of_head(&request).dialect().unwrap_or(dialect::default());
         let known = Self::identify(&live, &mut request, connection);
         drop(live);
-        let answer = match gateway.map_or_else(|| route(&request), Route::Gateway) {
-            Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass
-                if let Some(error) = self.page_error(&request, connection) =>
-            {
-                Err(self.reject(request, ProxyError::Page(error)))
+        let route = gateway.map_or_else(|| route(&request), Route::Gateway);
+        let refused = match &route {
+            Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass => {
+                self.page_error(&request, connection).map(ProxyError::Page).or(known.err())
             }
-            Route::Edit(_)
-            | Route::Count(_)
-            | Route::Compact(_)
-            | Route::Pass
-            | Route::Summarize(_)
-            | Route::Gateway(_)
-                if let Err(error) = known =>
-            {
-                Err(self.reject(request, error))
-            }
+            Route::Summarize(_) | Route::Gateway(_) => known.err(),
+            Route::Admin | Route::Events | Route::Mcp | Route::Reload | Route::Rewrite => None,
+        };
+        let answer = match route {
+            _ if let Some(error) = refused => Err(self.reject(request, error)),
             Route::Admin => {
                 let draining = self.stopping.is_cancelled();
                 let (store, requester) = (self.engine.store(), self.requester(request.headers(), connection));
@@ -288,7 +268,7 @@ impl Proxy {
             Route::Edit(dialect) => self.edit(dialect, request, connection.id).await,
             Route::Count(dialect) => Box::pin(self.count(dialect, request)).await,
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request)).await,
-            Route::Pass => match self.sockets.check(&self.live.load(), &request) {
+            Route::Pass => match self.check_socket(&self.live.load(), &request) {
                 Some(refused) => return refused.to_response(dialect).map(full_body),
                 None => self.pass(request).await,
             },
@@ -306,74 +286,72 @@ impl Proxy {
     }
 
     /// Serves a request that may be edited: admit, read, decode, plan, send (again for a rescue or a recall in band), relay.
-    async fn edit(
-        &self,
-        dialect: &'static dyn Dialect,
-        request: Request<ClientBody>,
-        connection: u64,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    async fn edit(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>, connection: u64) -> Answered {
         let live = self.live.load_full();
         let mut read = self.receive(&live, dialect, request).await?;
         let turn = read.text.as_ref().filter(|_| !read.dry_run);
-        let turn = turn.and_then(|text| CompactionTurn::of(live.responses.compact, dialect, &read.parts, text));
-        if let Some(made) = self.compacted_turn(read.destination, dialect, turn.as_deref(), read.id).await {
+        let turn = turn.and_then(|text| CompactionTurn::of(live.responses.compact, &read.head, text));
+        if let Some(made) = self.compacted_turn(turn.as_deref()).await {
             return made;
         }
         let EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, treatment, rules } =
             self.edited(&mut read, Purpose::Turn).await;
-        let ReadRequest { id, mut parts, bytes, caller, destination, target, dry_run, permit, timer, .. } = read;
+        let ReadRequest { mut head, bytes, dry_run, permit, timer, .. } = read;
 
-        let mut exchange = self.exchange(id, permit, timer);
-        exchange.set_conversation(dialect, parts.uri.path(), text.len(), readable, cache);
-        exchange.client = parts.headers.get(headers::CLIENT).cloned();
-        exchange.billing = Some(BillingContext::new(&arm.rules, &parts.headers, assignment));
-        exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
+        let mut exchange = self.exchange(head.id, permit, timer);
+        let mut conversation = Conversation::new(dialect, &head.parts.uri, text.len(), cache);
+        conversation.readable = readable;
+        exchange.conversation = Some(conversation);
+        exchange.client = head.parts.headers.get(headers::CLIENT).cloned();
+        exchange.billing = Some(BillingContext::new(&arm.rules, &head.parts.headers, assignment));
+        exchange.begin_trace(self.otel.as_ref(), &mut head.parts.headers);
         let planner = &rules.planner;
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&parts, text.clone(), &edited, treatment.form(), planner, dry_run)
+            request::recorded(&head.parts, text.clone(), &edited, treatment.form(), planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
-        exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
+        exchange.edit_events = EditEvents::begin(&self.events, head.id, head.caller, &edited, dry_run);
         let retry = (is_rescued && self.limits.budget.is_half_free())
-            .then(|| RetryContext::new(dialect, &parts, bytes.clone(), text.clone(), &edited));
-        let upstream = &destination.upstream;
-        let body = request_body(&mut parts.headers, bytes, &edited, dry_run);
+            .then(|| RetryContext::new(&head, bytes.clone(), text.clone(), &edited));
+        let upstream = &head.destination.upstream;
+        let body = request_body(&mut head.parts.headers, bytes, &edited, dry_run);
         let sent = || if edited.changed() { edited.body.clone() } else { vec![text] };
-        let of = (name.filter(|_| !dry_run), connection);
-        exchange.cached_prompt = self.cached_prompt(of, dialect, destination, (&parts, &target), sent);
+        exchange.cached_prompt = self.cached_prompt(&head, name.filter(|_| !dry_run), connection, sent);
         if !dry_run {
-            let way = (dialect, planner, place);
-            exchange.recalls = self.recalls_in_band(way, upstream, &mut parts, &edited);
+            exchange.recalls = self.recalls_in_band(&mut head, planner, place, &edited);
         }
         exchange.set_edited(edited, dry_run);
-        let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
+        let mut answer = send(upstream, Request::from_parts(head.parts, body), head.target, &mut exchange).await?;
         if let Some(retry) = retry {
-            answer = Box::pin(self.rescue(&live, upstream, arm, retry, answer, &mut exchange)).await;
+            answer = Box::pin(self.rescue(&live, arm, retry, answer, &mut exchange)).await;
         }
         Box::pin(self.remember_form(&mut exchange, answer.status())).await;
         if let Some(recalls) = exchange.recalls.take() {
             answer = Box::pin(recalls.join(answer)).await;
         }
-        if let Some(made) = self.compacted_instead(destination, dialect, turn, &mut answer, id).await {
+        if let Some(made) = self.compacted_instead(turn, &mut answer).await {
             return Ok(made);
         }
         Ok(relay(upstream, answer, exchange))
     }
 
-    /// What tells subscribers of the edits of a request, if there are any.
-    fn begin_events(
-        &self,
-        id: RequestId,
-        caller: Caller,
-        edited: &EditedBody,
-        dry_run: bool,
-    ) -> Option<Box<EditEvents>> {
-        let is_heard = self.events.has_subscribers();
-        is_heard.then(|| EditEvents::begin(&self.events, id.to_string(), caller, edited, dry_run).map(Box::new))?
+    /// Serves a request that only counts, with the edits of its turn, so that what is sent is counted. Nothing is stored for
+    /// it, no summary is made for it, and it is neither in the history nor recorded: the turn itself is.
+    async fn count(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>) -> Answered {
+        let live = self.live.load_full();
+        let mut read = self.receive(&live, dialect, request).await?;
+        let edited = self.edited(&mut read, Purpose::Count).await.edited;
+        let ReadRequest { mut head, bytes, dry_run, permit, timer, .. } = read;
+        let mut exchange = self.exchange(head.id, permit, timer);
+        let body = request_body(&mut head.parts.headers, bytes, &edited, dry_run);
+        exchange.set_edited(edited, dry_run);
+        let upstream = &head.destination.upstream;
+        let answer = send(upstream, Request::from_parts(head.parts, body), head.target, &mut exchange).await?;
+        Ok(relay(upstream, answer, exchange))
     }
 
     /// Serves a request that is not edited: both bodies are streamed through.
-    async fn pass(&self, mut request: Request<ClientBody>) -> Result<Response<ResponseBody>, ProxyError> {
+    async fn pass(&self, mut request: Request<ClientBody>) -> Answered {
         let timer = OverheadTimer::start();
         if request.method() == Method::CONNECT {
             return Err(TargetError::NoPath.into()); // whatever the target looks like
@@ -394,9 +372,9 @@ impl Proxy {
         if parts.method == Method::POST
             && let Some(dialect) = dialect::for_path(parts.uri.path())
         {
-            exchange.set_conversation(dialect, parts.uri.path(), 0, true, CacheScope::default());
+            exchange.conversation = Some(Conversation::new(dialect, &parts.uri, 0, CacheScope::default()));
         }
-        let request = Request::from_parts(parts, RequestBody::Streamed(body));
+        let request = Request::from_parts(parts, RequestBody::streamed(body));
         let answer = send(upstream, request, target, &mut exchange).await?;
         Ok(relay(upstream, answer, exchange))
     }
@@ -453,7 +431,7 @@ async fn send(
 ) -> Result<Response<PeekableBody>, UpstreamError> {
     exchange.mark_sent(upstream.name());
     let answer = send_request(upstream, request, target, exchange.tunnel.as_deref()).await;
-    answer.inspect_err(|_| exchange.on_send_error())
+    answer.inspect_err(|_| exchange.end_without_answer(AnswerEnd::Unanswered))
 }
 
 /// Relays the upstream's answer to the client. The response owns the exchange and the upstream's body: when the client

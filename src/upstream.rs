@@ -15,6 +15,7 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::{Deserialize, Serialize};
 
+use crate::body::progress::UploadProgress;
 use crate::body::{BodyError, RequestBody};
 use crate::platform::{DescriptorLimit, files, process};
 use crate::units::Period;
@@ -25,14 +26,12 @@ mod key_header;
 pub mod models;
 pub mod post;
 pub mod probe;
-pub mod progress;
 pub mod refusal;
 pub mod routes;
 mod sigv4;
 pub mod target;
 
 use connect::{ConnectTimeout, Connector, ConnectorError, Proxies, ProxyRefusal};
-use progress::{UploadProgress, WatchedBody};
 use sigv4::Signer;
 use target::{BaseUrl, TargetError};
 
@@ -121,7 +120,7 @@ pub struct Upstream {
     // Taken off a client's path before it is joined.
     strip_path: Option<String>,
     // The body is boxed: each connection has room for 32 requests.
-    client: Client<Connector, Box<WatchedBody<RequestBody>>>,
+    client: Client<Connector, Box<RequestBody>>,
     http: HttpVersion,
     // Of HTTP/1.1; HTTP/2 has it in the URI.
     host: Option<http::HeaderValue>,
@@ -334,7 +333,7 @@ impl Upstream {
             framing::set_chunked(&mut request);
         }
         let progress = UploadProgress::start();
-        let request = request.map(|body| Box::new(progress.watch(body)));
+        let request = request.map(|body| Box::new(body.noted_in(&progress)));
         tokio::select! {
             biased; // polls the answer first; a random order would draw a number each time
             answer = self.client.request(request) => match answer {

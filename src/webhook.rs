@@ -68,19 +68,10 @@ impl Webhook {
 
     /// Posts events until `stop` is cancelled, and then each queued event once, without retries.
     pub async fn run(mut self, stop: CancellationToken) {
-        loop {
-            let delivery = if self.listener.is_empty() {
-                tokio::select! {
-                    delivery = self.listener.next() => delivery,
-                    () = stop.cancelled() => None,
-                }
-            } else {
-                self.listener.next().await
-            };
+        while let Some(delivery) = self.listener.next_until(&stop).await {
             match delivery {
-                Some(Delivery::Event(told)) => self.deliver(&told.json, &stop).await,
-                Some(Delivery::Lost(n)) => self.lost += n,
-                None => break,
+                Delivery::Event(told) => self.deliver(&told.json, &stop).await,
+                Delivery::Lost(n) => self.lost += n,
             }
         }
         if self.lost > 0 {

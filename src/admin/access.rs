@@ -114,17 +114,9 @@ pub struct Access {
     token: Option<Hash>,
     // Names of this machine besides loopback ones, in lower case, without ports.
     hosts: Vec<String>,
-    allowed_origins: AllowedOrigins,
-}
-
-/// The origins whose pages may send requests to the upstream.
-#[derive(Clone, Debug, Default)]
-pub enum AllowedOrigins {
-    /// All, because each request needs its own key.
-    #[default]
-    Any,
-    /// This machine and these origins, because abridge adds its own key or header to requests.
-    Known(Vec<String>),
+    // The origins besides this machine whose pages may send requests to the upstream, where abridge adds its own key or
+    // header to requests. Elsewhere, pages of all origins may, because each request needs its own key.
+    origins: Option<Vec<String>>,
 }
 
 /// Why a request is refused.
@@ -190,14 +182,14 @@ impl Access {
         Self {
             token: token.map(|token| blake3::hash(token.as_bytes())),
             hosts: hosts.into_iter().map(|host| host_name(host).to_ascii_lowercase()).collect(),
-            allowed_origins: AllowedOrigins::default(),
+            origins: None,
         }
     }
 
-    /// Sets the origins whose pages may send requests to the upstream.
+    /// Allows requests for the upstream only to pages of this machine and of these origins, if some are given.
     #[must_use]
-    pub fn with_allowed_origins(self, allowed_origins: AllowedOrigins) -> Self {
-        Self { allowed_origins, ..self }
+    pub fn with_allowed_origins(self, origins: Option<Vec<String>>) -> Self {
+        Self { origins, ..self }
     }
 
     /// Checks a request for abridge itself.
@@ -250,17 +242,14 @@ impl Access {
     /// Checks a [page's request](is_page_request) for the upstream. On an address that others can reach, it matters only
     /// where abridge adds something to it.
     pub fn check_page_request<B>(&self, request: &Request<B>, connection: ConnectionInfo) -> Result<(), AccessError> {
-        let adds_nothing = matches!(self.allowed_origins, AllowedOrigins::Any);
-        if adds_nothing && connection.listener_role.exposure() != Exposure::Loopback {
+        if self.origins.is_none() && connection.listener_role.exposure() != Exposure::Loopback {
             return Ok(());
         }
         if !self.has_allowed_host(request, connection) {
             return Err(AccessError::Host);
         }
-        match &self.allowed_origins {
-            AllowedOrigins::Known(origins) if !self.has_allowed_origin(request.headers(), origins) => {
-                Err(AccessError::Page)
-            }
+        match &self.origins {
+            Some(origins) if !self.has_allowed_origin(request.headers(), origins) => Err(AccessError::Page),
             _ => Ok(()),
         }
     }

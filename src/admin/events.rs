@@ -9,27 +9,28 @@
 //! | with the operators' token | all events |
 //! | without | 401 |
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::{Either, Full};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Either, Full, StreamBody};
 use tokio::time::timeout;
-use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
+use tokio_util::sync::CancellationToken;
 
-use super::text;
+use super::{only_get, text, with};
 use crate::events::{Audience, Delivery, EncodedEvent, Events, LOST, Subscription, lost_event};
 
 /// The path of the event stream.
 pub const PATH: &str = "/abridge/events";
 
 /// The body of an event stream.
-#[derive(Debug)]
-pub struct EventStream(ReusableBoxFuture<'static, Option<(Bytes, StreamState)>>);
+pub type EventStream = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The source of the next event.
 #[derive(Debug)]
@@ -43,44 +44,35 @@ struct StreamState {
 pub type EventsBody = Either<Full<Bytes>, EventStream>;
 
 /// The `retry-after` if there are too many listeners, in seconds.
-const RETRY_SECONDS: u32 = 5;
+const RETRY_SECONDS: &str = "5";
 
-/// The state that an answer depends on besides the request.
-#[derive(Debug)]
-pub struct State<'a> {
-    /// The events.
-    pub events: &'a Events,
-    /// Cancelled when abridge stops.
-    pub stop: &'a CancellationToken,
-    /// Whose events the request may see; `None` if none.
-    pub audience: Option<Audience>,
-}
-
-/// Answers a request for events.
-pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<EventsBody> {
+/// Answers a request for those events that `audience` may see, if any, until `stop` is cancelled.
+pub fn answer<B>(
+    request: &Request<B>,
+    events: &Events,
+    stop: &CancellationToken,
+    audience: Option<Audience>,
+) -> Response<EventsBody> {
     let refuse = |status, sentence: &'static str| text(status, sentence).map(Either::Left);
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
+        return only_get().map(Either::Left);
     }
-    let Some(audience) = state.audience else {
+    let Some(audience) = audience else {
         let why = "send the credential of the requests whose events you want; all events need the operators' token\n";
         return refuse(StatusCode::UNAUTHORIZED, why);
     };
-    if state.stop.is_cancelled() {
+    if stop.is_cancelled() {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "abridge is stopping\n");
     }
-    let Some(listener) = state.events.subscribe(audience) else {
-        let mut response = refuse(StatusCode::SERVICE_UNAVAILABLE, "events.listeners is reached\n");
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
-        return response;
+    let Some(listener) = events.subscribe(audience) else {
+        let refused = refuse(StatusCode::SERVICE_UNAVAILABLE, "events.listeners is reached\n");
+        return with(refused, RETRY_AFTER, RETRY_SECONDS);
     };
-    let source = StreamState { listener, heartbeat: state.events.heartbeat(), stop: state.stop.clone() };
+    let source = StreamState { listener, heartbeat: events.heartbeat(), stop: stop.clone() };
     let mut response = Response::new(if request.method() == Method::HEAD {
         Either::Left(Full::default())
     } else {
-        Either::Right(EventStream::new(source))
+        Either::Right(source.into_stream())
     });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -93,17 +85,16 @@ pub fn answer<B>(request: &Request<B>, state: &State<'_>) -> Response<EventsBody
 // === impl StreamState ===
 
 impl StreamState {
+    fn into_stream(self) -> EventStream {
+        // A first line at once confirms the subscription.
+        let first = stream::once(async { Bytes::from_static(b": listening\n\n") });
+        let lines = first.chain(stream::unfold(self, Self::next)).fuse();
+        StreamBody::new(lines.map(|lines| Ok(Frame::data(lines)))).boxed_unsync()
+    }
+
     /// The next event, or a comment after the heartbeat; `None` once abridge stops and the queue is empty.
     async fn next(mut self) -> Option<(Bytes, Self)> {
-        let delivery = if self.listener.is_empty() {
-            tokio::select! {
-                delivery = timeout(self.heartbeat, self.listener.next()) => delivery,
-                () = self.stop.cancelled() => return None,
-            }
-        } else {
-            Ok(self.listener.next().await)
-        };
-        let lines = match delivery {
+        let lines = match timeout(self.heartbeat, self.listener.next_until(&self.stop)).await {
             Err(_) => Bytes::from_static(b": still here\n\n"),
             Ok(delivery) => lines(&delivery?),
         };
@@ -130,37 +121,8 @@ fn lines(delivery: &Delivery) -> Bytes {
     lines.into()
 }
 
-impl EventStream {
-    fn new(source: StreamState) -> Self {
-        // A first line at once confirms the subscription.
-        let first = Some((Bytes::from_static(b": listening\n\n"), source));
-        Self(ReusableBoxFuture::new(std::future::ready(first)))
-    }
-}
-
-impl Body for EventStream {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let this = self.get_mut();
-        let Some((lines, source)) = ready!(this.0.poll(cx)) else {
-            this.0.set(async { None });
-            return Poll::Ready(None);
-        };
-        this.0.set(source.next());
-        Poll::Ready(Some(Ok(Frame::data(lines))))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use http_body_util::BodyExt;
-
     use super::*;
     use crate::events::{Edits, Event, EventKind, Settings};
 
@@ -169,8 +131,8 @@ mod tests {
         let events = Events::new(&Settings { queue: 4, ..Settings::default() });
         let listener = events.subscribe(Audience::All).unwrap();
         let stop = CancellationToken::new();
-        let mut stream =
-            EventStream::new(StreamState { listener, heartbeat: Duration::from_mins(1), stop: stop.clone() });
+        let state = StreamState { listener, heartbeat: Duration::from_mins(1), stop: stop.clone() };
+        let mut stream = state.into_stream();
         for n in 0..1000 {
             let kind = EventKind::EditBefore(Edits { left_out: n, ..Edits::default() });
             events.publish(Event { request_id: None, caller: None, kind });

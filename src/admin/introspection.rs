@@ -12,13 +12,12 @@
 use std::str::FromStr;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
 use super::recall::percent_decoded;
-use super::{State, text};
+use super::{State, json, text};
 use crate::history::{Entry, MAX_ENTRIES};
 use crate::inspect::Document;
 use crate::payload::PayloadKey;
@@ -229,12 +228,6 @@ fn number<N: FromStr>(text: Option<&str>, default: N) -> Option<N> {
 fn to_json(value: &impl Serialize) -> String {
     // Every value has a JSON form.
     serde_json::to_string(value).unwrap_or_default()
-}
-
-pub(super) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = text(status, body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }
 
 fn bad_request(sentence: &'static str) -> Response<Full<Bytes>> {

@@ -11,7 +11,7 @@ use http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, He
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::text;
+use super::{json, text, with};
 
 /// The path of the page, and the path that redirects to it.
 const PATH: &str = "/abridge/";
@@ -60,7 +60,7 @@ pub fn for_browser<B>(request: &Request<B>) -> Option<Response<Full<Bytes>>> {
 pub(super) fn answer(path: &str) -> Response<Full<Bytes>> {
     match path {
         PATH => page(),
-        DESCRIPTION => super::introspection::json(StatusCode::OK, include_str!("../../assets/openapi.json")),
+        DESCRIPTION => json(StatusCode::OK, include_str!("../../assets/openapi.json")),
         _ => redirect(StatusCode::PERMANENT_REDIRECT),
     }
 }
@@ -83,9 +83,7 @@ fn page() -> Response<Full<Bytes>> {
 }
 
 fn redirect(status: StatusCode) -> Response<Full<Bytes>> {
-    let mut response = text(status, "the page is at /abridge/\n");
-    response.headers_mut().insert(LOCATION, HeaderValue::from_static(PATH));
-    response
+    with(text(status, "the page is at /abridge/\n"), LOCATION, PATH)
 }
 
 #[cfg(test)]

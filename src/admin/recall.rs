@@ -33,13 +33,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::text;
+use super::{text, with};
 use crate::body::{Budget, Lease};
 use crate::metrics::Tally;
 use crate::payload::{Keys, MediaType, Payload, PayloadKey};
@@ -47,7 +50,6 @@ use crate::store::{Owner, Page, Store, StoreError, StoreErrorKind, StoreFuture};
 use crate::tasks::run_blocking;
 use crate::units::Period;
 
-mod media;
 mod selector;
 
 pub(crate) use selector::percent_decoded;
@@ -176,7 +178,8 @@ impl RecallHandler {
         store: Option<&dyn Store>,
         requester: Requester,
     ) -> Response<Full<Bytes>> {
-        let response = self.respond(handle, query, store, requester).await;
+        let answered = self.respond(handle, query, store, requester).await;
+        let response = answered.unwrap_or_else(|error| error.to_response());
         self.counts.count(match response.status() {
             StatusCode::OK => RecallOutcome::Found,
             StatusCode::NOT_FOUND => RecallOutcome::Unknown,
@@ -194,26 +197,21 @@ impl RecallHandler {
         query: &str,
         store: Option<&dyn Store>,
         requester: Requester,
-    ) -> Response<Full<Bytes>> {
+    ) -> Result<Response<Full<Bytes>>, RecallError> {
         if matches!(requester, Requester::Unauthenticated) {
-            let mut response = text(StatusCode::UNAUTHORIZED, CREDENTIAL_REQUIRED);
-            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            return response;
+            return Err(RecallError::Unauthenticated);
         }
-        let Some(part) = Selector::parse(query) else { return text(StatusCode::BAD_REQUEST, USAGE) };
+        let part = Selector::parse(query).ok_or(RecallError::Usage)?;
         let places = self.places(&requester);
-        let Ok(permit) = Arc::clone(&places.in_flight).try_acquire_owned() else {
-            return retry_later(TOO_MANY);
-        };
+        let permit = Arc::clone(&places.in_flight).try_acquire_owned().map_err(|_| RecallError::TooMany)?;
         let owners = requester.owners();
         let found = timeout(self.store_timeout, self.load(handle, store, requester));
-        let (key, payload, mut lease) = match found.await.unwrap_or(Err(RecallError::Timeout(self.store_timeout))) {
-            Ok(found) => found,
-            Err(RecallError::Unknown) if self.lacks_store || store.is_some_and(|store| store.notice().is_some()) => {
-                return text(StatusCode::NOT_FOUND, UNKNOWN_HERE);
-            }
-            Err(missing) => return missing.to_response(),
-        };
+        let found = found.await.unwrap_or(Err(RecallError::Timeout(self.store_timeout)));
+        let lacks_store = || self.lacks_store || store.is_some_and(|store| store.notice().is_some());
+        let (key, payload, mut lease) = found.map_err(|error| match error {
+            RecallError::Unknown if lacks_store() => RecallError::UnknownHere,
+            error => error,
+        })?;
         let size = payload.len();
         let names = move |owner: &Owner, payload: &[u8]| owner.keys.payload(owner.caller, payload) == key;
         let is_owned = move |payload: &[u8]| owners.is_none_or(|owners| owners.iter().any(|one| names(one, payload)));
@@ -224,25 +222,24 @@ impl RecallHandler {
         } else {
             run_blocking(of).await.unwrap_or_else(|_| Some(Selection::default()))
         };
-        let Some(found) = found else { return RecallError::Unknown.to_response() };
+        let found = found.ok_or(RecallError::Unknown)?;
         if found.is_copy && !places.budget.extend(&mut lease, found.body.len()) {
-            return RecallError::NoBudget.to_response();
+            return Err(RecallError::NoBudget);
         }
         let body = Bytes::from_owner(LeasedBytes { bytes: found.body.clone(), _lease: lease, _permit: permit });
         let mut response = text(StatusCode::OK, body);
         let headers = response.headers_mut();
         // The payload is untrusted output of a tool, which may be HTML with scripts.
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        media::set_type(headers, key, media, size, &found);
-        headers.insert(SIZE, HeaderValue::from(size));
-        count(headers, LINES, found.lines);
-        count(headers, MATCHES, found.matches);
-        if let Some(Ok(range)) =
-            found.range.map(|range| HeaderValue::try_from(format!("{}-{}", range.start, range.end)))
-        {
-            headers.insert(RANGE, range);
+        set_type(headers, key, media, size, &found);
+        let range = found.range.map(|range| format!("{}-{}", range.start, range.end));
+        let [size, lines, matches] = [Some(size), found.lines, found.matches].map(|n| Some(n?.to_string()));
+        for (name, value) in [(SIZE, size), (LINES, lines), (MATCHES, matches), (RANGE, range)] {
+            if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+                headers.insert(name, value);
+            }
         }
-        response
+        Ok(response)
     }
 
     /// Answers a recall of the whole payload that a caller's hash names.
@@ -325,15 +322,27 @@ impl AsRef<[u8]> for LeasedBytes {
     }
 }
 
-fn count(headers: &mut HeaderMap, name: HeaderName, n: Option<usize>) {
-    if let Some(n) = n {
-        headers.insert(name, HeaderValue::from(n));
+/// Says the type of what was selected of a payload of `size` bytes, if that is not plain text. Of an image, a file or sound, a
+/// part has no type itself, and no browser shows any of it as a page of this origin.
+fn set_type(headers: &mut HeaderMap, key: PayloadKey, media: Option<MediaType>, size: usize, selected: &Selection) {
+    if selected.is_json {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
+    let (Some(media), Some(range)) = (media, &selected.range) else { return };
+    let shown = if *range == (0..size) { media } else { MediaType::Bytes };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(shown.name()));
+    let file = HeaderValue::try_from(format!("attachment; filename=\"{key}.{}\"", media.extension()));
+    headers.extend(file.map(|file| (CONTENT_DISPOSITION, file)));
 }
 
 /// Why a payload cannot be returned.
 enum RecallError {
+    Unauthenticated,
+    Usage,
+    TooMany,
     Unknown,
+    /// The store that it may be in is not there.
+    UnknownHere,
     Swept,
     NoBudget,
     Timeout(Duration),
@@ -343,7 +352,13 @@ enum RecallError {
 impl RecallError {
     fn to_response(&self) -> Response<Full<Bytes>> {
         match self {
+            Self::Unauthenticated => {
+                with(text(StatusCode::UNAUTHORIZED, CREDENTIAL_REQUIRED), WWW_AUTHENTICATE, "Bearer")
+            }
+            Self::Usage => text(StatusCode::BAD_REQUEST, USAGE),
+            Self::TooMany => retry_later(TOO_MANY),
             Self::Unknown => text(StatusCode::NOT_FOUND, "no payload has this handle\n"),
+            Self::UnknownHere => text(StatusCode::NOT_FOUND, UNKNOWN_HERE),
             Self::Swept => {
                 let why = "the payload with this handle was removed: it was unused for longer than store.keep_for, or store.max_bytes was reached\n";
                 text(StatusCode::GONE, why)
@@ -354,9 +369,8 @@ impl RecallError {
             }
             Self::Store(error) if error.kind == StoreErrorKind::Damaged => {
                 // The store has logged it.
-                let mut response = text(StatusCode::INTERNAL_SERVER_ERROR, format!("payload_damaged: {error}\n"));
-                response.headers_mut().insert(ERROR, HeaderValue::from_static("payload_damaged"));
-                response
+                let damaged = text(StatusCode::INTERNAL_SERVER_ERROR, format!("payload_damaged: {error}\n"));
+                with(damaged, ERROR, "payload_damaged")
             }
             Self::Store(error) => {
                 tracing::warn!(%error, cause = %error.source, "a payload could not be recalled");
@@ -368,9 +382,7 @@ impl RecallError {
 
 /// A 503 with `retry-after`.
 fn retry_later(why: &str) -> Response<Full<Bytes>> {
-    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again\n"));
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    with(text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again\n")), RETRY_AFTER, "1")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,11 +11,13 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::access::Exposure;
-use crate::config::{Config, Environment};
+use crate::body::pool::Pool;
+use crate::body::{Budget, Limits};
+use crate::config::{Config, Environment, MissingError};
 use crate::engine::Engine;
 use crate::events::Events;
-use crate::history::History;
-use crate::metrics::Metrics;
+use crate::history::RunTotals;
+use crate::ledger::Savings;
 use crate::otel;
 use crate::proxy::{Proxy, Services};
 use crate::recording::Recorder;
@@ -25,7 +28,7 @@ use crate::store::Store;
 use crate::tasks::{Tasks, run_blocking};
 use crate::webhook::Webhook;
 
-use super::{build_live, limits, notes, store};
+use super::{build_live, notes, store};
 
 /// A proxy that serves, or is ready to.
 pub(super) struct Running {
@@ -66,20 +69,14 @@ impl Running {
         let events = Events::new(&config.events);
         let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
         let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), events.clone());
-        let limits = limits(config);
-        let budget = limits.budget.clone();
+        let max_body = config.server.max_body.as_usize();
+        let budget = Budget::new(config.server.max_buffered.as_usize());
+        let limits = Limits { max_body, budget: budget.clone(), pool: Pool::default() };
         let engine = engine.within(budget.clone()).lacking_store(notice);
         let summaries = Arc::clone(engine.summaries());
         tasks.spawn(async move { summaries.read_index().await });
         let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
-        let shared = Services {
-            recorder,
-            tasks: tasks.clone(),
-            events,
-            history: History::new(),
-            metrics: Metrics::new(),
-            otel: otel.clone(),
-        };
+        let shared = Services { recorder, tasks: tasks.clone(), events, otel: otel.clone() };
         let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, &config.limits, shared));
         proxy.trim_inspected();
         let guards = notes::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();
@@ -144,6 +141,35 @@ impl Running {
         }
         drained
     }
+}
+
+// === beside other work ===
+
+/// The maximum time for answers, and then for tasks, after the end of the work: the answers are not read any more.
+const GRACE_BESIDE: Duration = Duration::from_secs(1);
+
+/// Serves on the addresses of the settings while `work` runs, which is given the URL. Exchanges are recorded into `record`.
+///
+/// # Errors
+///
+/// When the proxy cannot start. The work has not begun then.
+pub async fn serve_beside<T>(
+    config: &Config,
+    environment: &Environment,
+    record: Option<PathBuf>,
+    work: impl AsyncFnOnce(&str) -> T,
+) -> anyhow::Result<(T, RunTotals)> {
+    let mut running = Running::new(config, environment, record).await?;
+    let url = running.address.clone().ok_or(MissingError::Address)?;
+    running.serve(config);
+    let outcome = work(&url).await;
+    let (proxy, store) = (Arc::clone(&running.proxy), running.store.clone());
+    // Answers that were cut had no reader.
+    let _drained = running.drain(GRACE_BESIDE, GRACE_BESIDE).await;
+    let stored = store.and_then(|store| Some(store.counts()?.written.load(Ordering::Relaxed))).unwrap_or_default();
+    let savings = proxy.savings().filter(Savings::has_edits).as_ref().map(Savings::to_string);
+    let (totals, summaries) = (proxy.history().totals(), proxy.summaries_made());
+    Ok((outcome, RunTotals { totals, savings, why_unedited: proxy.why_unedited(), stored, summaries }))
 }
 
 // === addresses ===

@@ -96,27 +96,22 @@ pub(super) fn spawn_probes(
     let settings = std::iter::once(config.upstream.clone())
         .chain(config.upstreams.iter().map(|upstream| upstream.over(&config.upstream)));
     let probed = destinations.iter().zip(settings).filter(|(_, settings)| settings.probe);
-    probed.map(|(to, settings)| spawn_probe(to.upstream.clone(), settings, tasks, output)).collect()
+    let guards = probed.map(|(to, settings)| tasks.spawn_guarded(probe(to.upstream.clone(), settings, output)));
+    guards.collect()
 }
 
-fn spawn_probe(upstream: Upstream, settings: Settings, tasks: &Tasks, output: StartupOutput) -> DropGuard {
-    tasks.spawn_guarded(async move {
-        let probed = Probe::run(&upstream, PROBE_TIMEOUT).await;
-        let seen = probed.outcome.describe(&probed.url, &upstream);
-        let fix = probed.outcome.advice(&settings, upstream.name());
-        match (output, fix) {
-            (StartupOutput::Lines(colour), None) => write_stderr(format_line("reachable", &seen, colour)),
-            (StartupOutput::Lines(colour), Some(fix)) => {
-                write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"), colour));
-            }
-            (StartupOutput::Log, None) => {
-                tracing::info!(upstream = %upstream.name(), seen, "the upstream is reachable");
-            }
-            (StartupOutput::Log, Some(fix)) => {
-                tracing::warn!(upstream = %upstream.name(), seen, fix, "the upstream is not well");
-            }
+async fn probe(upstream: Upstream, settings: Settings, output: StartupOutput) {
+    let probed = Probe::run(&upstream, PROBE_TIMEOUT).await;
+    let (seen, name) = (probed.outcome.describe(&probed.url, &upstream), upstream.name());
+    let fix = probed.outcome.advice(&settings, name);
+    match (output, fix) {
+        (StartupOutput::Lines(colour), None) => write_stderr(format_line("reachable", &seen, colour)),
+        (StartupOutput::Lines(colour), Some(fix)) => {
+            write_stderr(format_line("not well", &format!("{seen}; fix: {fix}"), colour));
         }
-    })
+        (StartupOutput::Log, None) => tracing::info!(upstream = %name, seen, "the upstream is reachable"),
+        (StartupOutput::Log, Some(fix)) => tracing::warn!(upstream = %name, seen, fix, "the upstream is not well"),
+    }
 }
 
 // === contents of the lines ===

@@ -4,8 +4,7 @@ use std::io::{self, ErrorKind, Read};
 
 use bytes::Bytes;
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
-use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 
 use super::{Budget, Lease};
 
@@ -56,6 +55,12 @@ pub enum DecodeError {
 /// The largest window a zstd frame may ask for, as a power of two: 128 MiB, what `zstd -d` takes by default.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
+/// Whether the content is of this type, whatever its parameters.
+pub fn is_of_type(headers: &HeaderMap, name: &str) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+}
+
 // === impl ContentEncoding ===
 
 impl ContentEncoding {
@@ -70,20 +75,14 @@ impl ContentEncoding {
     }
 
     fn from_name(name: &[u8]) -> Self {
-        let known = [
-            (&b"gzip"[..], ContentCoding::Gzip),
-            (b"x-gzip", ContentCoding::Gzip),
-            (b"deflate", ContentCoding::Deflate),
-            (b"br", ContentCoding::Brotli),
-            (b"zstd", ContentCoding::Zstd),
-        ];
-        if name.is_empty() || name.eq_ignore_ascii_case(b"identity") {
-            return Self::Identity;
+        match name.to_ascii_lowercase().as_slice() {
+            b"" | b"identity" => Self::Identity,
+            b"gzip" | b"x-gzip" => Self::Supported(ContentCoding::Gzip),
+            b"deflate" => Self::Supported(ContentCoding::Deflate),
+            b"br" => Self::Supported(ContentCoding::Brotli),
+            b"zstd" => Self::Supported(ContentCoding::Zstd),
+            _ => Self::Unsupported,
         }
-        known
-            .into_iter()
-            .find(|(known, _)| name.eq_ignore_ascii_case(known))
-            .map_or(Self::Unsupported, |(_, encoding)| Self::Supported(encoding))
     }
 }
 

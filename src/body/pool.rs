@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// Buffers for reuse by long bodies. Clones share them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Pool(Arc<Buffers>);
 
 /// A buffer that returns to its pool when it is dropped.
@@ -13,7 +13,7 @@ pub struct Buffer {
     pool: Pool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[expect(clippy::disallowed_types, reason = "held for a few instructions, never across an await")]
 struct Buffers(std::sync::Mutex<Vec<Vec<u8>>>);
 
@@ -22,13 +22,6 @@ const MIN_KEPT: usize = 64 * 1024;
 
 /// The most bytes that all buffers in a pool hold together: two bodies of 8 MiB.
 const MAX_KEPT: usize = 16 << 20;
-
-impl Default for Pool {
-    #[expect(clippy::disallowed_types, reason = "see `Buffers`")]
-    fn default() -> Self {
-        Self(Arc::new(Buffers(std::sync::Mutex::default())))
-    }
-}
 
 impl Pool {
     /// An empty buffer: a kept one with a capacity of at least `wanted` bytes, or a new one of `room` if the system has that.

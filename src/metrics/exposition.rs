@@ -38,6 +38,11 @@ struct Family {
 /// The labels of a sample.
 pub type Labels = Vec<(&'static str, String)>;
 
+/// The labels with these names and values.
+pub fn labels<const N: usize>(each: [(&'static str, &str); N]) -> Labels {
+    each.into_iter().map(|(name, value)| (name, value.to_owned())).collect()
+}
+
 #[derive(Debug)]
 enum Value {
     Counter(u64),
@@ -97,45 +102,44 @@ impl Exposition {
 
     /// Adds a counter with labels.
     pub fn counters(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, u64)>) {
-        let samples = each.into_iter().map(|(labels, n)| (labels, Value::Counter(n))).collect();
-        self.0.push(Family { name, unit: None, kind: MetricType::Counter, samples });
+        self.add(name, None, MetricType::Counter, each, Value::Counter);
     }
 
     /// Adds a gauge.
     pub fn gauge(&mut self, name: &'static str, n: u64) {
-        let samples = vec![(Labels::new(), Value::Gauge(n))];
-        self.0.push(Family { name, unit: None, kind: MetricType::Gauge, samples });
+        self.add(name, None, MetricType::Gauge, [(Labels::new(), n)], Value::Gauge);
     }
 
     /// Adds a gauge of ratios with labels.
     pub fn ratios(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, f64)>) {
-        let samples = each.into_iter().map(|(labels, x)| (labels, Value::Ratio(x))).collect();
-        self.0.push(Family { name, unit: None, kind: MetricType::Gauge, samples });
+        self.add(name, None, MetricType::Gauge, each, Value::Ratio);
     }
 
     /// Adds histograms of times. `_seconds` is appended to the name.
     pub fn times(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, Snapshot)>) {
-        self.histograms(name, Some(Unit::Seconds), each);
+        self.add(name, Some(Unit::Seconds), MetricType::Histogram, each, Value::Histogram);
     }
 
     /// Adds histograms of sizes.
     pub fn sizes(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, Snapshot)>) {
-        self.histograms(name, None, each);
-    }
-
-    fn histograms(
-        &mut self,
-        name: &'static str,
-        unit: Option<Unit>,
-        each: impl IntoIterator<Item = (Labels, Snapshot)>,
-    ) {
-        let samples = each.into_iter().map(|(labels, snapshot)| (labels, Value::Histogram(snapshot))).collect();
-        self.0.push(Family { name, unit, kind: MetricType::Histogram, samples });
+        self.add(name, None, MetricType::Histogram, each, Value::Histogram);
     }
 
     /// Adds an info metric. `_info` is appended to the name.
     pub fn info(&mut self, name: &'static str, labels: Labels) {
-        self.0.push(Family { name, unit: None, kind: MetricType::Info, samples: vec![(labels, Value::Info)] });
+        self.add(name, None, MetricType::Info, [(labels, ())], |()| Value::Info);
+    }
+
+    fn add<T>(
+        &mut self,
+        name: &'static str,
+        unit: Option<Unit>,
+        kind: MetricType,
+        each: impl IntoIterator<Item = (Labels, T)>,
+        value: fn(T) -> Value,
+    ) {
+        let samples = each.into_iter().map(|(labels, n)| (labels, value(n))).collect();
+        self.0.push(Family { name, unit, kind, samples });
     }
 
     /// The whole text.

@@ -39,16 +39,10 @@ pub const TOKEN_COUNTS: Bounds = &[
 #[derive(Debug)]
 pub struct Histogram {
     bounds: Bounds,
-    unit: Unit,
+    // What a value is counted in, of the unit that it is reported in.
+    scale: f64,
     buckets: Vec<AtomicU64>,
     sum: AtomicU64,
-}
-
-/// The unit of the values.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Unit {
-    Nanoseconds,
-    One,
 }
 
 /// The state of a histogram at one moment.
@@ -67,17 +61,17 @@ pub struct Snapshot {
 impl Histogram {
     /// A histogram of times.
     pub fn of_times(bounds: Bounds) -> Self {
-        Self::new(bounds, Unit::Nanoseconds)
+        Self::new(bounds, 1e9)
     }
 
     /// A histogram of numbers.
     pub fn of_numbers(bounds: Bounds) -> Self {
-        Self::new(bounds, Unit::One)
+        Self::new(bounds, 1.0)
     }
 
-    fn new(bounds: Bounds, unit: Unit) -> Self {
+    fn new(bounds: Bounds, scale: f64) -> Self {
         let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
-        Self { bounds, unit, buckets, sum: AtomicU64::new(0) }
+        Self { bounds, scale, buckets, sum: AtomicU64::new(0) }
     }
 
     /// Observes a time.
@@ -101,10 +95,9 @@ impl Histogram {
     /// The current state.
     pub fn snapshot(&self) -> Snapshot {
         let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
-        let sum = float(self.sum.load(Ordering::Relaxed));
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         Snapshot {
-            sum: if self.unit == Unit::Nanoseconds { sum / 1e9 } else { sum },
+            sum: float(self.sum.load(Ordering::Relaxed)) / self.scale,
             count: counts.iter().sum(),
             buckets: bounds.zip(counts).collect(),
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::exposition::{Exposition, Labels};
+use super::exposition::{Exposition, Labels, labels};
 use super::histogram::{ANSWER_TIMES, Histogram, TOKEN_COUNTS};
 
 /// How many models have their own label; later ones count as [`OTHER`].
@@ -80,8 +80,8 @@ impl Models {
     /// Writes the metrics of all models.
     pub(super) fn write(&self, exposition: &mut Exposition) {
         let usage = self.0.iter().flat_map(|(name, model)| {
-            let of_type = |kind: &str| [model_labels(name), vec![("gen_ai_token_type", kind.to_owned())]].concat();
-            [(of_type("input"), model.input.snapshot()), (of_type("output"), model.output.snapshot())]
+            let types = [("input", &model.input), ("output", &model.output)];
+            types.map(|(kind, tokens)| (labels_with(name, "gen_ai_token_type", kind), tokens.snapshot()))
         });
         exposition.sizes("gen_ai_client_token_usage", usage);
         exposition.times(
@@ -90,19 +90,23 @@ impl Models {
         );
         let billed = self.0.iter().flat_map(|(name, model)| {
             let types = ["input", "cached", "output"].into_iter().zip(model.billed);
-            types.map(|(kind, n)| ([model_labels(name), vec![("type", kind.to_owned())]].concat(), n))
+            types.map(|(kind, n)| (labels_with(name, "type", kind), n))
         });
         exposition.counters("abridge_billed_tokens", billed);
         let cached = self.0.iter().flat_map(|(name, model)| {
             let sources = [("predicted", model.predicted), ("reported", model.reported)];
-            sources.map(|(source, n)| ([model_labels(name), vec![("source", source.to_owned())]].concat(), n))
+            sources.map(|(source, n)| (labels_with(name, "source", source), n))
         });
         exposition.counters("abridge_cached_tokens", cached);
     }
 }
 
 fn model_labels(name: &str) -> Labels {
-    vec![("gen_ai_operation_name", "chat".to_owned()), ("gen_ai_request_model", name.to_owned())]
+    labels([("gen_ai_operation_name", "chat"), ("gen_ai_request_model", name)])
+}
+
+fn labels_with(name: &str, other: &'static str, value: &str) -> Labels {
+    labels([("gen_ai_operation_name", "chat"), ("gen_ai_request_model", name), (other, value)])
 }
 
 /// A model's name as a label.

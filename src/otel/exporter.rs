@@ -1,21 +1,33 @@
 //! The exporter: the SDK of OpenTelemetry, which queues spans and adds up metrics, and sends them from its own threads.
+//!
+//! The trace of a request has a span for the request, one for the call of the upstream, and one for each step before that. The
+//! log has one line when the collector fails, and one when it works again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use http::HeaderMap;
-use opentelemetry::metrics::MeterProvider as _;
-use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::metrics::{Counter, Histogram, Meter, MeterProvider as _};
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer, TracerProvider as _};
+use opentelemetry::{Context, KeyValue, StringValue, Value};
+use opentelemetry_http::{Bytes, HeaderExtractor, HeaderInjector, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
-use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+use tokio::runtime::Handle;
 
-use super::http_client::CollectorClient;
-use super::instruments::Instruments;
-use super::trace::Instrumentation;
-pub use super::trace::RequestTrace;
-use super::{OtelError, Settings, StartedRequest};
+use super::{EndedRequest, OtelError, Settings, StartedRequest};
+use crate::body::RequestBody;
+use crate::dialect::AnswerEnd;
+use crate::history::{Entry, Outcome};
+use crate::metrics::{ANSWER_TIMES, TOKEN_COUNTS};
 use crate::upstream::connect::Proxies;
+use crate::upstream::post::{PostError, send_post};
 use crate::upstream::{self, Upstream};
 
 /// Sends traces and metrics. Clones are one exporter.
@@ -76,4 +88,259 @@ impl Exporter {
             }
         }
     }
+}
+
+// === the HTTP client ===
+
+/// Posts what exporters have encoded. They call it on their own threads, and it runs on the server's runtime.
+#[derive(Clone, Debug)]
+struct CollectorClient {
+    collector: Arc<Collector>,
+    runtime: Handle,
+}
+
+#[derive(Debug)]
+struct Collector {
+    client: Upstream,
+    is_failing: AtomicBool,
+}
+
+/// How long one post may take. The exporters give up after 10 s, retries included.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+impl CollectorClient {
+    /// Creates the client; it must be called on the server's runtime.
+    fn new(client: Upstream) -> Self {
+        let collector = Collector { client, is_failing: AtomicBool::new(false) };
+        Self { collector: Arc::new(collector), runtime: Handle::current() }
+    }
+}
+
+#[async_trait]
+impl HttpClient for CollectorClient {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let collector = Arc::clone(&self.collector);
+        let request = request.map(|bytes| RequestBody::buffered(&[bytes]));
+        let posted = self.runtime.spawn(async move {
+            let posted = send_post(&collector.client, request, TIMEOUT).await;
+            collector.log_change(&posted);
+            posted
+        });
+        Ok(posted.await??.map(|()| Bytes::new()))
+    }
+}
+
+impl Collector {
+    /// Logs that the collector fails from now on, or works again.
+    fn log_change(&self, posted: &Result<Response<()>, PostError>) {
+        let failure = match posted {
+            Ok(answer) if answer.status().is_success() => None,
+            Ok(answer) => Some(format!("it answered {}", answer.status())),
+            Err(error) => Some(error.to_string()),
+        };
+        let was_failing = self.is_failing.swap(failure.is_some(), Ordering::Relaxed);
+        match failure {
+            Some(reason) if !was_failing => tracing::warn!(
+                %reason,
+                "traces and metrics cannot be sent to otel.endpoint; what is not sent in time is lost"
+            ),
+            None if was_failing => tracing::info!("traces and metrics are sent to otel.endpoint again"),
+            _ => {}
+        }
+    }
+}
+
+// === the metrics ===
+
+/// What requests are measured with.
+#[derive(Debug)]
+struct Instruments {
+    tokens: Histogram<u64>,
+    duration: Histogram<f64>,
+    removed: Counter<u64>,
+}
+
+/// The measures of one request.
+#[derive(Clone, Copy, Debug)]
+struct Measures {
+    /// Billed tokens of prompt and answer.
+    tokens: Option<[u64; 2]>,
+    /// In seconds, from when it was sent to the end of its answer.
+    duration: f64,
+    /// Tokens that edits have taken out.
+    removed: u64,
+}
+
+impl Instruments {
+    fn new(meter: &Meter) -> Self {
+        Self {
+            tokens: meter
+                .u64_histogram("gen_ai.client.token.usage")
+                .with_unit("{token}")
+                .with_description("Tokens as billed")
+                .with_boundaries(TOKEN_COUNTS.to_vec())
+                .build(),
+            duration: meter
+                .f64_histogram("gen_ai.client.operation.duration")
+                .with_unit("s")
+                .with_description("From when a request was sent to the end of its answer")
+                .with_boundaries(ANSWER_TIMES.to_vec())
+                .build(),
+            removed: meter
+                .u64_counter("abridge.tokens.removed")
+                .with_unit("{token}")
+                .with_description("Tokens that edits have taken out of requests")
+                .build(),
+        }
+    }
+
+    fn record(&self, measures: Measures, attributes: &[KeyValue]) {
+        self.duration.record(measures.duration, attributes);
+        for (kind, tokens) in ["input", "output"].into_iter().zip(measures.tokens.into_iter().flatten()) {
+            let typed: Vec<_> = attributes.iter().cloned().chain([KeyValue::new("gen_ai.token.type", kind)]).collect();
+            self.tokens.record(tokens, &typed);
+        }
+        if measures.removed > 0 {
+            self.removed.add(measures.removed, attributes);
+        }
+    }
+}
+
+// === the trace ===
+
+/// The trace of one request. Everything that is not ended ends when it is dropped.
+#[derive(Debug)]
+pub struct RequestTrace {
+    instrumentation: Arc<Instrumentation>,
+    provider: &'static str,
+    request: Context,
+    upstream: Context,
+}
+
+/// What spans are made and requests are measured with.
+#[derive(Debug)]
+struct Instrumentation {
+    tracer: SdkTracer,
+    instruments: Instruments,
+}
+
+/// The name of the empty field that the propagator writes without a state.
+const TRACESTATE: &str = "tracestate";
+
+impl RequestTrace {
+    fn begin(instrumentation: Arc<Instrumentation>, request: StartedRequest<'_>, headers: &mut HeaderMap) -> Self {
+        let StartedRequest { path, provider, began, sent } = request;
+        let propagator = TraceContextPropagator::new();
+        let client = propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
+        let span = |name: String, kind, began: SystemTime, parent: &Context| {
+            let builder = instrumentation.tracer.span_builder(name).with_kind(kind).with_start_time(began);
+            parent.with_span(builder.start_with_context(&instrumentation.tracer, parent))
+        };
+        let request = span(format!("POST {path}"), SpanKind::Server, began, &client);
+        let upstream = span("chat".to_owned(), SpanKind::Client, sent, &request);
+        propagator.inject_context(&upstream, &mut HeaderInjector(headers));
+        if headers.get(TRACESTATE).is_some_and(http::HeaderValue::is_empty) {
+            headers.remove(TRACESTATE);
+        }
+        Self { instrumentation, provider, request, upstream }
+    }
+
+    /// Ends all spans, and measures the request.
+    pub fn end(self, ended: &EndedRequest<'_>) {
+        let EndedRequest { entry, steps, sent, at } = ended;
+        let model = entry.model.clone().unwrap_or_default();
+        let mut named = vec![
+            KeyValue::new("gen_ai.operation.name", "chat"),
+            KeyValue::new("gen_ai.provider.name", self.provider),
+            KeyValue::new("gen_ai.request.model", model.clone()),
+        ];
+        named.extend(error_type(entry).map(|error| KeyValue::new("error.type", error)));
+        let measures = Measures {
+            tokens: entry.input_tokens.zip(entry.output_tokens).map(|(input, output)| [input, output]),
+            duration: at.duration_since(*sent).unwrap_or_default().as_secs_f64(),
+            removed: if entry.outcome == Outcome::Edited { removed(entry) } else { 0 },
+        };
+        self.instrumentation.instruments.record(measures, &named);
+
+        if !self.request.span().is_recording() {
+            return;
+        }
+        for (name, began, ended) in *steps {
+            let builder = self.instrumentation.tracer.span_builder(*name).with_start_time(*began);
+            let step = builder.start_with_context(&self.instrumentation.tracer, &self.request);
+            self.request.with_span(step).span().end_with_timestamp(*ended);
+        }
+        let status = error_type(entry).map(|error| Status::error(error.to_string()));
+        let upstream = self.upstream.span();
+        upstream.update_name(if model.is_empty() { "chat".to_owned() } else { format!("chat {model}") });
+        upstream.set_attributes(named);
+        upstream.set_attributes(usage(entry));
+        upstream.set_status(status.clone().unwrap_or_default());
+        upstream.end_with_timestamp(*at);
+        let request = self.request.span();
+        request.set_attributes(edits(entry));
+        request.set_status(status.unwrap_or_default());
+        request.end_with_timestamp(*at);
+    }
+}
+
+/// Returns what the conventions have of the answer.
+fn usage(entry: &Entry) -> impl Iterator<Item = KeyValue> {
+    let tokens = [
+        ("gen_ai.usage.input_tokens", entry.input_tokens),
+        ("gen_ai.usage.cache_read.input_tokens", entry.cached_tokens),
+        ("gen_ai.usage.output_tokens", entry.output_tokens),
+        ("http.response.status_code", entry.status.map(u64::from)),
+    ];
+    let tokens = tokens.into_iter().filter_map(|(name, n)| Some(KeyValue::new(name, number(n?))));
+    let reasons = entry.stop_reason.clone().map(|reason| {
+        let reasons = vec![StringValue::from(reason)];
+        KeyValue::new("gen_ai.response.finish_reasons", Value::Array(reasons.into()))
+    });
+    tokens.chain(reasons)
+}
+
+/// Returns what was edited.
+fn edits(entry: &Entry) -> impl Iterator<Item = KeyValue> {
+    let texts = [
+        ("http.request.method", "POST".to_owned()),
+        ("url.path", entry.path.clone()),
+        ("abridge.request.id", entry.id.clone()),
+        ("abridge.upstream", entry.upstream.clone()),
+        ("abridge.outcome", entry.outcome.label().to_owned()),
+    ];
+    let numbers = [
+        ("http.response.status_code", entry.status.map(u64::from)),
+        ("abridge.messages", Some(entry.messages as u64)),
+        ("abridge.bytes.before", Some(entry.bytes_before as u64)),
+        ("abridge.bytes.after", Some(entry.bytes_after as u64)),
+        ("abridge.tokens.before", entry.tokens_before.map(|n| n as u64)),
+        ("abridge.tokens.after", entry.tokens_after.map(|n| n as u64)),
+        ("abridge.offloaded_bytes", Some(entry.offloaded_bytes)),
+    ];
+    let each = entry.edits.iter().map(|(edit, n)| KeyValue::new(format!("abridge.edits.{edit}"), number(*n as u64)));
+    let each: Vec<_> = each.collect();
+    let share = entry.prefix_kept.map(|share| KeyValue::new("abridge.prefix_kept", share));
+    let numbers = numbers.into_iter().filter_map(|(name, n)| Some(KeyValue::new(name, number(n?))));
+    texts.into_iter().map(|(name, text)| KeyValue::new(name, text)).chain(numbers).chain(each).chain(share)
+}
+
+/// What went wrong with the answer, in a word or as its status.
+fn error_type(entry: &Entry) -> Option<Value> {
+    match (entry.end, entry.status) {
+        (AnswerEnd::Unanswered, _) => Some("unanswered".into()),
+        (AnswerEnd::Cut, _) => Some("cut".into()),
+        (AnswerEnd::ClientGone, _) => Some("client_gone".into()),
+        (AnswerEnd::Complete, Some(status @ 400..)) => Some(status.to_string().into()),
+        (AnswerEnd::Complete, _) => None,
+    }
+}
+
+fn removed(entry: &Entry) -> u64 {
+    let (before, after) = (entry.tokens_before.unwrap_or_default(), entry.tokens_after.unwrap_or_default());
+    before.saturating_sub(after) as u64
+}
+
+fn number(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }

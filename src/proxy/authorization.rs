@@ -8,15 +8,16 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{HeaderMap, Request, Response};
 use http_body_util::{Either, Full};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::respond::ProxyError;
 use super::{LiveConfig, Proxy, headers};
-use crate::admin::access::{AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
+use crate::admin::access::{self, AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
 use crate::admin::clients::Client;
 use crate::admin::events::EventStream;
-use crate::admin::{self, Requester, mcp};
+use crate::admin::mcp::Session;
+use crate::admin::{self, Requester};
 use crate::body::{ClientBody, UnreadBody};
 use crate::events::Audience;
 use crate::recall::Auth;
@@ -25,15 +26,15 @@ use crate::recall::Auth;
 const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
 /// How many wrong tokens wait for their answer; further ones are answered at once, with 429.
-const MAX_WRONG_TOKENS: u64 = 16;
+const MAX_WRONG_TOKENS: usize = 16;
 
 /// How often wrong tokens are logged.
 const WRONG_TOKEN_LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Slows down and logs requests with a wrong token.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct WrongTokens {
-    waiting: AtomicU64,
+    waiting: Semaphore,
     since_logged: AtomicU64,
     logged: Mutex<Option<Instant>>,
 }
@@ -65,15 +66,18 @@ impl HandleAccess {
 
 // === impl WrongTokens ===
 
+impl Default for WrongTokens {
+    fn default() -> Self {
+        let (since_logged, logged) = (AtomicU64::default(), Mutex::default());
+        Self { waiting: Semaphore::new(MAX_WRONG_TOKENS), since_logged, logged }
+    }
+}
+
 impl WrongTokens {
     /// Waits until a wrong token may be answered. `None` if too many wait already.
     async fn delay(&self, path: &str, connection: ConnectionInfo) -> Option<()> {
         self.since_logged.fetch_add(1, Ordering::Relaxed);
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WRONG_TOKENS {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        let waiting = Waiting(&self.waiting);
+        let _waiting = self.waiting.try_acquire().ok()?;
         let mut logged = self.logged.lock().await;
         if logged.is_none_or(|before| before.elapsed() >= WRONG_TOKEN_LOG_INTERVAL) {
             let count = self.since_logged.swap(0, Ordering::Relaxed);
@@ -82,17 +86,7 @@ impl WrongTokens {
             *logged = Some(Instant::now());
         }
         sleep(WRONG_TOKEN_DELAY).await;
-        drop(waiting);
         Some(())
-    }
-}
-
-/// Counts a request that waits, until it is dropped.
-struct Waiting<'a>(&'a AtomicU64);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -130,6 +124,12 @@ impl Proxy {
         })?;
         headers.remove(name);
         Some(Arc::clone(token))
+    }
+
+    /// The reason to refuse a request for the upstream, if a web page sends it whose host or origin is not allowed.
+    pub(super) fn page_error(&self, request: &Request<ClientBody>, connection: ConnectionInfo) -> Option<AccessError> {
+        let is_page_request = access::is_page_request(request);
+        is_page_request.then(|| self.live.load().access.check_page_request(request, connection).err()).flatten()
     }
 
     /// Refuses a request of an unknown client, and discards the body that may still be arriving.
@@ -188,26 +188,27 @@ impl Proxy {
         Some(Audience::Caller(self.engine.caller(Some(headers::credential(headers)?))))
     }
 
+    /// A session that recalls with these rights, and lists nothing.
+    pub(super) fn session(&self, requester: Requester) -> Session {
+        let (recalls, keys) = (Arc::clone(&self.recalls), self.engine.keys().clone());
+        Session { recalls, store: self.engine.shared_store(), requester, audience: None, keys }
+    }
+
     /// Answers `POST /abridge/mcp` with what the request may read.
     pub(super) async fn serve_mcp(
         &self,
         request: Request<ClientBody>,
         connection: ConnectionInfo,
     ) -> Response<Full<Bytes>> {
-        let session = mcp::Session {
-            recalls: Arc::clone(&self.recalls),
-            store: self.engine.shared_store(),
-            requester: self.requester(request.headers(), connection),
+        let session = Session {
             audience: self.audience(request.headers()),
-            keys: self.engine.keys().clone(),
+            ..self.session(self.requester(request.headers(), connection))
         };
         self.mcp.answer(request, session).await
     }
 
     /// Answers `GET /abridge/events` with the events that the request may see.
     pub(super) fn serve_events(&self, request: &Request<ClientBody>) -> Response<Either<Full<Bytes>, EventStream>> {
-        let audience = self.audience(request.headers());
-        let state = admin::events::State { events: &self.events, stop: &self.stopping, audience };
-        admin::events::answer(request, &state)
+        admin::events::answer(request, &self.events, &self.stopping, self.audience(request.headers()))
     }
 }

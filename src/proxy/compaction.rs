@@ -2,26 +2,25 @@
 //! the upstream answers them.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use memchr::memmem;
 
-use super::exchange::RequestId;
-use super::request::ReadRequest;
+use super::request::{ReadRequest, RequestHead};
 use super::respond::ProxyError;
 use super::responses::Compact;
 use super::send::request_body;
-use super::{Destination, Proxy, ResponseBody, full_body, manual_summary, relay, send};
+use super::{Answered, Destination, Proxy, ResponseBody, full_body, manual_summary, relay, send};
 use crate::body::ClientBody;
 use crate::body::peek::PeekableBody;
 use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
+use crate::engine::EditedBody;
 use crate::engine::manual_summary::ManualSummaryError;
-use crate::engine::{EditOptions, EditedBody};
 use crate::planner::SummaryTiming;
+use crate::platform::since_1970;
 use crate::string_index::IndexedBody;
 
 /// What an upstream answers that has no such path.
@@ -37,33 +36,30 @@ const MAX_MISSING: (usize, Duration) = (64 << 10, Duration::from_secs(5));
 
 impl Proxy {
     /// Serves a request for a compaction, as `responses.compact` says.
-    pub(super) async fn compact(
-        &self,
-        dialect: &'static dyn Dialect,
-        request: Request<ClientBody>,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    pub(super) async fn compact(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>) -> Answered {
         let live = self.live.load_full();
         if live.responses.compact == Compact::Pass || live.is_dry(request.headers()) {
             return self.pass(request).await;
         }
-        let ReadRequest { id, mut parts, bytes, text, destination, target, permit, timer, .. } =
-            self.receive(&live, dialect, request).await?;
+        let ReadRequest { head, bytes, text, permit, timer, .. } = self.receive(&live, dialect, request).await?;
+        let destination = head.destination;
         if live.responses.compact == Compact::Answer || destination.lacks_compaction.load(Ordering::Relaxed) {
             let text = text.ok_or(ProxyError::BadEncoding)?;
-            return self.compacted(destination, dialect, &parts, text, id, None).await;
+            return self.compacted(&head, text, None).await;
         }
 
-        let (upstream, original) = (&destination.upstream, parts.clone());
+        let (upstream, mut parts) = (&destination.upstream, head.parts.clone());
         let unedited = EditedBody::untouched(bytes.clone());
         let body = request_body(&mut parts.headers, bytes, &unedited, false);
-        let mut exchange = self.exchange(id, permit, timer);
-        let mut answer = send(upstream, Request::from_parts(parts, body), target, &mut exchange).await?;
+        let mut exchange = self.exchange(head.id, permit, timer);
+        let request = Request::from_parts(parts, body);
+        let mut answer = send(upstream, request, head.target.clone(), &mut exchange).await?;
         if MISSING.contains(&answer.status())
             && let Some(text) = text
         {
             let (most, within) = MAX_MISSING;
             answer.body_mut().peek(most, within).await;
-            let made = self.compacted(destination, dialect, &original, text, id, None).await;
+            let made = self.compacted(&head, text, None).await;
             if let Some(made) = in_place_of(answer.status(), destination, made) {
                 return Ok(made);
             }
@@ -74,29 +70,24 @@ impl Proxy {
     /// Summarises the whole conversation, and answers with what the client goes on with.
     async fn compacted(
         &self,
-        destination: &Destination,
-        dialect: &'static dyn Dialect,
-        parts: &Parts,
+        head: &RequestHead<'_>,
         text: IndexedBody,
-        id: RequestId,
         trigger: Option<&CompactionTrigger>,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
-        let target = destination.upstream.join(&turns(dialect, &parts.uri))?;
-        let caller = self.caller(&parts.headers);
-        let origin = || self.origin(&destination.upstream, dialect, parts, &target, id, caller);
-        let upstream = destination.upstream.name().as_str();
-        let asked = EditOptions { origin: Some(&origin), ..EditOptions::new(caller, upstream, SummaryTiming::Whole) };
-        let edited = self.plan(destination, &destination.usual.rules, dialect, parts, text, asked).await;
-        let summary = manual_summary::outcome(&edited, destination).map_err(|error| match error {
+    ) -> Answered {
+        let RequestHead { dialect, destination, .. } = *head;
+        let target = destination.upstream.join(&turns(dialect, &head.parts.uri))?;
+        let of_turns = RequestHead { target, ..head.clone() };
+        let summarised = self.summarised(&of_turns, text, SummaryTiming::Whole).await;
+        let (edited, summary) = summarised.map_err(|error| match error {
             ProxyError::NoSummary(error) => ProxyError::NotCompacted(error),
             other => other,
         })?;
         let tokens = edited.report.as_ref().and_then(|report| report.tokens_before.zip(report.tokens_after));
-        let name = id.to_string();
+        let name = head.id.to_string();
         let answer = dialect.compacted(&Compaction {
             body: &edited.body.concat(),
             id: &name,
-            made_at: seconds_now(),
+            made_at: since_1970().as_secs(),
             tokens: tokens.unwrap_or_default(),
             trigger,
         });
@@ -126,37 +117,27 @@ impl Proxy {
     }
 
     /// Answers a turn that asks for a compaction, if abridge is to do it before the upstream is asked.
-    pub(super) async fn compacted_turn(
-        &self,
-        destination: &Destination,
-        dialect: &'static dyn Dialect,
-        turn: Option<&CompactionTurn>,
-        id: RequestId,
-    ) -> Option<Result<Response<ResponseBody>, ProxyError>> {
-        let turn = turn?;
-        let is_ours = turn.compact == Compact::Answer || destination.lacks_compaction.load(Ordering::Relaxed);
-        let CompactionTurn { parts, trigger, .. } = turn;
+    pub(super) async fn compacted_turn(&self, turn: Option<&CompactionTurn<'_>>) -> Option<Answered> {
+        let CompactionTurn { compact, head, trigger } = turn?;
+        let is_ours = *compact == Compact::Answer || head.destination.lacks_compaction.load(Ordering::Relaxed);
         if !is_ours {
             return None;
         }
         let text = trigger.conversation.clone().into();
-        Some(Box::pin(self.compacted(destination, dialect, parts, text, id, Some(trigger))).await)
+        Some(Box::pin(self.compacted(head, text, Some(trigger))).await)
     }
 
     /// Answers such a turn in place of an upstream whose answer shows that it compacts nothing. None if it has compacted,
     /// or if abridge cannot: then the upstream's answer goes back.
     pub(super) async fn compacted_instead(
         &self,
-        destination: &Destination,
-        dialect: &'static dyn Dialect,
-        turn: Option<Box<CompactionTurn>>,
+        turn: Option<Box<CompactionTurn<'_>>>,
         answer: &mut Response<PeekableBody>,
-        id: RequestId,
     ) -> Option<Response<ResponseBody>> {
-        let CompactionTurn { parts, trigger, .. } = *turn?;
+        let CompactionTurn { head, trigger, .. } = *turn?;
         let status = answer.status();
         let lacks = if status.is_success() {
-            let within = destination.usual.rules.planner.settings.summarize.timeout.0;
+            let within = head.destination.usual.rules.planner.settings.summarize.timeout.0;
             let is_coded = answer.headers().contains_key(CONTENT_ENCODING);
             let whole = if is_coded { None } else { Box::pin(answer.body_mut().peek(MAX_COMPACTED, within)).await };
             whole.is_some_and(|text: Bytes| !has_compaction(&text))
@@ -167,8 +148,8 @@ impl Proxy {
             return None;
         }
         let text = trigger.conversation.clone().into();
-        let made = Box::pin(self.compacted(destination, dialect, &parts, text, id, Some(&trigger))).await;
-        in_place_of(status, destination, made)
+        let made = Box::pin(self.compacted(&head, text, Some(&trigger))).await;
+        in_place_of(status, head.destination, made)
     }
 }
 
@@ -193,22 +174,17 @@ fn in_place_of<B>(
 }
 
 /// A turn whose client wants a compaction and nothing else.
-pub(super) struct CompactionTurn {
+pub(super) struct CompactionTurn<'l> {
     compact: Compact,
-    parts: Parts,
+    head: RequestHead<'l>,
     trigger: CompactionTrigger,
 }
 
-impl CompactionTurn {
+impl<'l> CompactionTurn<'l> {
     /// Reads a request; none if it is not such a turn, or if the upstream's answer is to go back whatever it is.
-    pub(super) fn of(
-        compact: Compact,
-        dialect: &'static dyn Dialect,
-        parts: &Parts,
-        text: &IndexedBody,
-    ) -> Option<Box<Self>> {
-        let trigger = if compact == Compact::Pass { None } else { dialect.compaction_trigger(text) }?;
-        Some(Box::new(Self { compact, parts: parts.clone(), trigger }))
+    pub(super) fn of(compact: Compact, head: &RequestHead<'l>, text: &IndexedBody) -> Option<Box<Self>> {
+        let trigger = if compact == Compact::Pass { None } else { head.dialect.compaction_trigger(text) }?;
+        Some(Box::new(Self { compact, head: head.clone(), trigger }))
     }
 }
 
@@ -219,11 +195,6 @@ fn has_compaction(text: &[u8]) -> bool {
         let value = behind.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
         value.starts_with(br#""compaction""#) || value.starts_with(br#""compaction_summary""#)
     })
-}
-
-#[expect(clippy::disallowed_methods, reason = "an answer says when it was made; nothing of it goes upstream")]
-fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Where the turns of a conversation go whose compaction is asked for at `uri`.

@@ -8,18 +8,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde::{Deserialize, Serialize};
 
-use super::exchange::BillingContext;
+use super::edit_events::EditEvents;
+use super::exchange::{BillingContext, Conversation};
 use super::fair_shares::Admission;
 use super::headers::{self, ControlHeader};
-use super::request::ReadRequest;
+use super::request::{ReadRequest, RequestHead};
 use super::respond::ProxyError;
-use super::{Proxy, ResponseBody, full_body};
-use crate::admin::Requester;
+use super::{Answered, Proxy, full_body};
+use crate::admin::{Requester, json};
 use crate::body::{ClientBody, Limits};
 use crate::dialect::{self, AnswerEnd};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
@@ -120,11 +121,7 @@ impl CompressRules {
 
 impl Proxy {
     /// Serves a request of a gateway.
-    pub(super) async fn serve_gateway(
-        &self,
-        path: GatewayRequest,
-        request: Request<ClientBody>,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    pub(super) async fn serve_gateway(&self, path: GatewayRequest, request: Request<ClientBody>) -> Answered {
         match path {
             GatewayRequest::Compress => self.compress(request).await.map(|answer| answer.map(full_body)),
             GatewayRequest::Retrieve(hash) => self.retrieve(hash, request).await.map(|answer| answer.map(full_body)),
@@ -135,7 +132,8 @@ impl Proxy {
     async fn compress(&self, request: Request<ClientBody>) -> Result<Response<Full<Bytes>>, ProxyError> {
         let live = self.live.load_full();
         let read = self.receive(&live, dialect::default(), request).await?;
-        let ReadRequest { id, mut parts, text, destination, target, dry_run, permit, timer, .. } = read;
+        let ReadRequest { head, text, dry_run, permit, timer, .. } = read;
+        let RequestHead { id, mut parts, destination, target, .. } = head;
         let text = text.ok_or(ProxyError::BadEncoding)?;
         let body = text.clone();
         let request = run_blocking(move || CompressRequest::read(&body)).await;
@@ -150,12 +148,12 @@ impl Proxy {
 
         let cache = self.accounting.prefixes.cache_scope(&target, caller);
         let mut exchange = self.exchange(id, permit, timer);
-        exchange.set_conversation(request.dialect, parts.uri.path(), text.len(), true, cache);
+        exchange.conversation = Some(Conversation::new(request.dialect, &parts.uri, text.len(), cache));
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
         exchange.billing = Some(BillingContext::new(&destination.usual.rules, &parts.headers, None));
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, request.dialect, &text, &edited);
-        exchange.edit_events = self.begin_events(id, caller, &edited, dry_run);
+        exchange.edit_events = EditEvents::begin(&self.events, id, caller, &edited, dry_run);
         // The edited body, the answer, and the text of its rows are held at a time.
         let lease = self.limits.budget.lease(3 * text.len()).ok_or(ProxyError::TooManyBytes)?;
         let request_id = id.to_string();
@@ -270,13 +268,6 @@ fn tenant(headers: &HeaderMap, session: Option<&str>) -> Vec<u8> {
         Some(tenant) => [NAME.as_bytes(), credential, tenant].join(&0),
         None => credential.to_owned(),
     }
-}
-
-fn json(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }
 
 impl ProxyError {

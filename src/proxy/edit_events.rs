@@ -5,6 +5,7 @@ use std::mem;
 use http::StatusCode;
 use tokio::time::Instant;
 
+use super::exchange::RequestId;
 use crate::dialect::AnswerEnd;
 use crate::engine::EditedBody;
 use crate::events::{Edits, Event, EventKind, Events};
@@ -22,19 +23,20 @@ pub(super) struct EditEvents {
 }
 
 impl EditEvents {
-    /// Publishes the first event of a request that is edited, or would be in a dry run; `None` if it is neither.
+    /// Publishes the first event of a request that is edited, or would be in a dry run; `None` if it is neither, or if nobody
+    /// listens.
     pub(super) fn begin(
         events: &Events,
-        request_id: String,
+        id: RequestId,
         caller: Caller,
         edited: &EditedBody,
         dry_run: bool,
-    ) -> Option<Self> {
-        let report = edited.report.as_ref().filter(|report| report.has_edits())?;
-        let edits = Edits::of(report, dry_run);
+    ) -> Option<Box<Self>> {
+        let report = edited.report.as_ref().filter(|report| events.has_subscribers() && report.has_edits())?;
+        let (request_id, edits) = (id.to_string(), Edits::of(report, dry_run));
         let this = Self { events: events.clone(), request_id, caller, edits, sent: Instant::now() };
         this.publish(EventKind::EditBefore(this.edits.clone()));
-        Some(this)
+        Some(Box::new(this))
     }
 
     /// Publishes how the exchange ended.

@@ -18,12 +18,13 @@ use super::headers;
 use super::in_band::InBandRecalls;
 use super::inspection::PendingInspection;
 use super::keep_alive::CachedPrompt;
-use super::prefix_tracker::CacheScope;
-use super::tunnel::Tunnel;
+use super::second_try::RescueKind;
+use super::send::Tunnel;
 use crate::body::Lease;
-use crate::dialect::{AnswerEnd, Dialect};
+use crate::dialect::AnswerEnd;
 use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
 use crate::metrics::StreamGuard;
+use crate::otel::RequestTrace;
 use crate::plan::{CountedWith, PromptSegment, Received, Report, SentNames};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::Observe;
@@ -35,15 +36,11 @@ use crate::upstream::UpstreamName;
 mod accounting;
 mod bookkeeping;
 mod log_line;
-mod rescue_kind;
-mod traced;
 
-use accounting::Conversation;
-pub(super) use accounting::{Accounting, OverheadTimer};
+pub(super) use accounting::{Accounting, Conversation, OverheadTimer};
 pub(super) use bookkeeping::BillingContext;
+use bookkeeping::Moment;
 use log_line::LogLine;
-pub(super) use rescue_kind::RescueKind;
-use traced::Traced;
 
 /// The id of an edited request, to match a client's log with abridge's.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
@@ -85,7 +82,7 @@ pub struct Exchange {
     added: Duration,
     // Taken when the exchange is accounted for, so that this happens once.
     accounting: Option<Arc<Accounting>>,
-    conversation: Option<Conversation>,
+    pub(super) conversation: Option<Conversation>,
     // Counts the stream in the metrics while the answer is relayed.
     streaming: Option<StreamGuard>,
     n_chunks: u32,
@@ -97,8 +94,8 @@ pub struct Exchange {
     /// Set if the request is edited and events have a listener.
     pub(super) edit_events: Option<Box<EditEvents>>,
     tasks: Tasks,
-    // The trace of the request, if traces are sent.
-    traced: Option<Box<Traced>>,
+    // The trace of the request, and when it was sent, if traces are sent.
+    traced: Option<Box<(RequestTrace, Moment)>>,
     // Released when the answer has ended.
     in_flight: Option<Permit>,
 }
@@ -178,11 +175,6 @@ impl Exchange {
         })
     }
 
-    /// The request's id.
-    pub(super) fn id(&self) -> RequestId {
-        self.id
-    }
-
     /// Sets what the edits did, for the answer's headers and the log.
     pub(super) fn set_edited(&mut self, edited: EditedBody, dry_run: bool) {
         let understood =
@@ -207,19 +199,6 @@ impl Exchange {
     /// The facts to remember of the request when it is answered.
     pub(super) fn take_sent_form(&mut self) -> Option<SentNames> {
         self.edit.as_mut()?.sent_form.take()
-    }
-
-    /// Marks the request as a conversation in this dialect. `bytes` is its length before the edits, `cache` its prompt
-    /// cache, and `readable` tells whether its content coding could be decoded.
-    pub(super) fn set_conversation(
-        &mut self,
-        dialect: &'static dyn Dialect,
-        path: &str,
-        bytes: usize,
-        readable: bool,
-        cache: CacheScope,
-    ) {
-        self.conversation = Some(Conversation { dialect, path: path.into(), bytes, readable, cache });
     }
 
     /// Notes that the request is handed to this upstream's connection pool now.
@@ -258,11 +237,11 @@ impl Exchange {
         }
     }
 
-    /// Handles an upstream that gave no answer.
-    pub(super) fn on_send_error(&mut self) {
-        self.account(&TapReport::default(), AnswerEnd::Unanswered);
-        self.publish_end(AnswerEnd::Unanswered, TapReport::default());
-        self.finish_recording(AnswerEnd::Unanswered);
+    /// Accounts for an exchange that has no answer.
+    pub(super) fn end_without_answer(&mut self, end: AnswerEnd) {
+        self.account(&TapReport::default(), end);
+        self.publish_end(end, TapReport::default());
+        self.finish_recording(end);
     }
 
     /// Switches to another protocol: returns the head of the answer, and joins the two connections in a task.
@@ -330,7 +309,14 @@ impl Exchange {
                 )
             };
         }
-        let sentence = || report.map(|report| self.log_message(edit, report)).unwrap_or_default();
+        let sentence = || {
+            report.map_or_else(String::new, |report| {
+                let EditState { dry_run, offloaded_bytes, .. } = *edit;
+                let summary_time = edit.waits.total(WaitCause::Summary);
+                let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
+                LogLine { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.message()
+            })
+        };
         match edit.counts() {
             None if self.rescue.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
             None => line!(debug, "unedited", None::<&str>, "unedited"),
@@ -338,14 +324,6 @@ impl Exchange {
             Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence()),
             Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence()),
         }
-    }
-
-    /// The log message: a summary of the edits to read.
-    fn log_message(&self, edit: &EditState, report: &Report) -> String {
-        let EditState { dry_run, offloaded_bytes, .. } = *edit;
-        let summary_time = edit.waits.total(WaitCause::Summary);
-        let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
-        LogLine { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.message()
     }
 
     /// Everything that is done after the last frame of the answer.
@@ -426,9 +404,7 @@ impl Drop for Exchange {
     /// Accounts for a request whose client disconnected before the answer: it gets its events, entry and recording, too.
     fn drop(&mut self) {
         if self.answer.is_none() {
-            self.account(&TapReport::default(), AnswerEnd::ClientGone);
-            self.publish_end(AnswerEnd::ClientGone, TapReport::default());
-            self.finish_recording(AnswerEnd::ClientGone);
+            self.end_without_answer(AnswerEnd::ClientGone);
         }
     }
 }
@@ -447,25 +423,17 @@ impl EditState {
         if edits.is_none() && rescue.is_none() {
             return;
         }
-        let beyond = self.report.as_deref().and_then(|report| report.beyond_window);
-        let values = [
+        let report = self.report.as_deref();
+        let beyond = report.and_then(|report| report.beyond_window);
+        let fields = [
             (REQUEST_ID, Some(id.to_string())),
             (EDITS, edits),
             (RESCUE, rescue.map(|by| by.to_string())),
             (BEYOND_WINDOW, beyond.map(|window| window.to_string())),
+            (TOKENS, report.and_then(tokens)),
+            (DRY_RUN, self.dry_run.then(|| "true".to_owned())),
         ];
-        for (name, value) in values {
-            if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
-                headers.insert(name, value);
-            }
-        }
-        let tokens = self.report.as_deref().and_then(tokens);
-        if let Some(Ok(tokens)) = tokens.map(HeaderValue::try_from) {
-            headers.insert(TOKENS, tokens);
-        }
-        if self.dry_run {
-            headers.insert(DRY_RUN, HeaderValue::from_static("true"));
-        }
+        headers::set(headers, fields);
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
+use super::request::RequestHead;
 use super::second_try::{Arm, BLOCKING_FROM};
 use super::{Destination, Proxy};
 use crate::conversation::Role;
-use crate::dialect::Dialect;
 use crate::ledger::Assignment;
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
@@ -79,14 +78,13 @@ impl Proxy {
     /// nothing asks for it, or the request does not show its beginning.
     pub(super) async fn conversation_name(
         &self,
-        destination: &Destination,
-        dialect: &'static dyn Dialect,
-        headers: &HeaderMap,
+        head: &RequestHead<'_>,
         text: Option<&IndexedBody>,
     ) -> Option<[u8; 16]> {
+        let RequestHead { dialect, caller, destination, .. } = *head;
         let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
         let text = text.filter(|_| is_asked_for)?.clone();
-        let (n_bytes, mut chain) = (text.len(), self.engine.chain(self.caller(headers), SCOPE));
+        let (n_bytes, mut chain) = (text.len(), self.engine.chain(caller, SCOPE));
         let mut name = move || {
             let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
             if conversation.traits.history_elsewhere {

@@ -36,14 +36,15 @@ pub(super) struct FairShares {
 #[derive(Debug)]
 pub(super) struct Share {
     in_flight: Arc<Semaphore>,
-    budget: Budget,
+    /// The part of the budget that the caller may use.
+    pub(super) budget: Budget,
 }
 
 /// A place among the requests in flight, of all and of one caller.
 #[derive(Debug)]
 pub struct Permit {
-    _of_all: OwnedSemaphorePermit,
-    _of_caller: Option<OwnedSemaphorePermit>,
+    pub(super) _of_all: OwnedSemaphorePermit,
+    pub(super) _of_caller: Option<OwnedSemaphorePermit>,
 }
 
 /// A request that is let in.
@@ -93,17 +94,5 @@ impl Share {
     /// A place of the caller's.
     pub(super) fn take(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.in_flight).try_acquire_owned().ok()
-    }
-
-    /// The part of the budget that the caller may use.
-    pub(super) fn budget(&self) -> &Budget {
-        &self.budget
-    }
-}
-
-impl Permit {
-    /// A place of all, and one of the caller's.
-    pub(super) fn new(of_all: OwnedSemaphorePermit, of_caller: Option<OwnedSemaphorePermit>) -> Self {
-        Self { _of_all: of_all, _of_caller: of_caller }
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn is_signed(headers: &HeaderMap) -> bool {
 
 /// Prepares a client's header fields for the upstream.
 pub(super) fn to_upstream(headers: &mut HeaderMap) {
-    let trailers = headers.get_all(TE).iter().any(wants_trailers);
+    let trailers = lists(headers, TE, b"trailers");
     // hyper answers `expect` as soon as the body is polled.
     let ends_here = |name: &str| matches!(name, "x-abridge" | "x-abridge-client" | "proxy-authorization" | "expect");
     strip(headers, |name| is_hop_by_hop(name) || ends_here(name));
@@ -105,11 +105,10 @@ pub(super) fn to_client(headers: &mut HeaderMap) {
 
 /// The protocol of an upgrade request, as in `connection: upgrade` with `upgrade: websocket`.
 pub(super) fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
-    let asked = headers.get_all(CONNECTION).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+    let asked = lists(headers, CONNECTION, b"upgrade");
     // An upgrade to HTTP/2 belongs to one hop. Some clients offer it with each request, and an upstream that accepted it
     // would talk to the client past abridge; so a list that contains it is not forwarded either.
-    let offers_http2 = || headers.get_all(UPGRADE).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"h2c"));
-    headers.get(UPGRADE).filter(|_| asked && !offers_http2()).cloned()
+    headers.get(UPGRADE).filter(|_| asked && !lists(headers, UPGRADE, b"h2c")).cloned()
 }
 
 /// Whether the body has a transfer coding other than `chunked`, or `chunked` twice. The field is hop-by-hop, so the
@@ -122,6 +121,15 @@ pub(super) fn has_unsupported_coding(headers: &HeaderMap) -> bool {
 pub(super) fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);
+}
+
+/// Sets the fields that have a value.
+pub(super) fn set<const N: usize>(headers: &mut HeaderMap, fields: [(HeaderName, Option<String>); N]) {
+    for (name, value) in fields {
+        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+            headers.insert(name, value);
+        }
+    }
 }
 
 /// Sets the length of a body in memory.
@@ -161,8 +169,9 @@ pub(super) fn names(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty())
 }
 
-fn wants_trailers(value: &HeaderValue) -> bool {
-    names(value).any(|name| name.eq_ignore_ascii_case(b"trailers"))
+/// Whether a field that is a list has this entry.
+fn lists(headers: &HeaderMap, field: HeaderName, entry: &[u8]) -> bool {
+    headers.get_all(field).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(entry))
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! Only an answer in which the model calls the tool is changed. When the client goes away, the body is dropped, and with it
 //! the round that is under way.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,12 +15,13 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use self::stream::JoinedStream;
+use super::request::RequestHead;
 use super::respond::ProxyError;
 use super::send::send_request;
 use super::{Proxy, headers};
 use crate::admin::Requester;
 use crate::admin::mcp::Session;
-use crate::body::encoding::{ContentCoding, ContentEncoding};
+use crate::body::encoding::{ContentCoding, ContentEncoding, is_of_type};
 use crate::body::peek::PeekableBody;
 use crate::body::{Budget, Lease, RequestBody};
 use crate::dialect::{Dialect, Joiner, OwnCall, RoundCalls};
@@ -95,29 +95,25 @@ impl Proxy {
     /// so that it can be read.
     pub(super) fn recalls_in_band(
         &self,
-        (dialect, planner, place): (&'static dyn Dialect, &Planner, Option<RequestPlace>),
-        upstream: &Upstream,
-        parts: &mut Parts,
+        head: &mut RequestHead<'_>,
+        planner: &Planner,
+        place: Option<RequestPlace>,
         edited: &EditedBody,
     ) -> Option<Box<InBandRecalls>> {
         if !edited.adds_tool() {
             return None;
         }
+        let RequestHead { dialect, parts, destination, target, .. } = head;
         parts.headers.remove(ACCEPT_ENCODING);
-        let session = Session {
-            recalls: Arc::clone(&self.recalls),
-            store: self.engine.shared_store(),
-            requester: Requester::caller(self.engine.keys(), headers::credential(&parts.headers).unwrap_or_default()),
-            audience: None,
-            keys: self.engine.keys().clone(),
-        };
+        let credential = headers::credential(&parts.headers).unwrap_or_default();
+        let session = self.session(Requester::caller(self.engine.keys(), credential));
         Some(Box::new(InBandRecalls {
-            dialect,
+            dialect: *dialect,
             settings: planner.settings.recall.tool,
             room: room(planner, edited.report.as_ref()?),
             session,
-            upstream: upstream.clone(),
-            target: upstream.join(&parts.uri).ok()?,
+            upstream: destination.upstream.clone(),
+            target: target.clone(),
             parts: parts.clone(),
             body: edited.body.clone(),
             budget: self.limits.budget.clone(),
@@ -305,15 +301,13 @@ impl InBandRecalls {
     /// compress events, or all of an answer, although the request does not allow it.
     fn format<B>(&self, answer: &Response<B>) -> Option<Format> {
         let headers = answer.headers();
-        let format = match headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes) {
+        let format = match headers.contains_key(CONTENT_TYPE) {
             _ if !answer.status().is_success() => return None,
-            None if self.streams() => Format::Events,
-            None => Format::Json,
-            Some(kind) => {
-                let is = |name: &[u8]| kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-                let events = is(b"text/event-stream").then_some(Format::Events);
-                events.or_else(|| is(b"application/json").then_some(Format::Json))?
-            }
+            false if self.streams() => Format::Events,
+            false => Format::Json,
+            true if is_of_type(headers, "text/event-stream") => Format::Events,
+            true if is_of_type(headers, "application/json") => Format::Json,
+            true => return None,
         };
         let is_readable = match ContentEncoding::from_headers(headers) {
             ContentEncoding::Identity | ContentEncoding::Supported(ContentCoding::Gzip) => true,

@@ -32,7 +32,7 @@ pub(super) struct PendingInspection {
     before: Bytes,
     after: Vec<Bytes>,
     store: Arc<dyn Store>,
-    permits: Arc<Semaphore>,
+    inspector: Inspector,
     _held: Lease,
 }
 
@@ -69,18 +69,17 @@ impl Inspector {
             );
             return None;
         };
-        let (before, after) = (text.clone(), edited.body.clone());
-        let permits = Arc::clone(&self.permits);
-        Some(Box::new(PendingInspection { keep, dialect, before, after, store, permits, _held: held }))
+        let (before, after, inspector) = (text.clone(), edited.body.clone(), self.clone());
+        Some(Box::new(PendingInspection { keep, dialect, before, after, store, inspector, _held: held }))
     }
 }
 
 impl PendingInspection {
     /// Compares the messages and writes the document to the store.
     pub(super) async fn keep(self, entry: Entry, report: Report) -> Result<(), StoreError> {
-        let Self { keep, dialect, before, after, store, permits, _held } = self;
+        let Self { keep, dialect, before, after, store, inspector, _held } = self;
         // The semaphore is never closed.
-        let _permit = permits.acquire().await.ok();
+        let _permit = inspector.permits.acquire().await.ok();
         let id = entry.id.clone();
         let compare = move || {
             let messages = inspect::messages(dialect, &before, &after.concat().into(), &report);

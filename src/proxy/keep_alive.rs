@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
-use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::request::RequestHead;
 use super::send::send_request;
-use super::{Destination, Proxy, headers};
+use super::{Proxy, headers};
 use crate::body::{Budget, RequestBody};
 use crate::dialect::{Answer, Dialect, Stop, marks_an_hour};
 use crate::engine::EngineConfig;
@@ -139,12 +139,12 @@ impl Proxy {
     /// is sent.
     pub(super) fn cached_prompt(
         &self,
-        (conversation, connection): (Option<[u8; 16]>, u64),
-        dialect: &'static dyn Dialect,
-        destination: &Destination,
-        (parts, target): (&Parts, &Uri),
+        head: &RequestHead<'_>,
+        conversation: Option<[u8; 16]>,
+        connection: u64,
         body: impl FnOnce() -> Vec<Bytes>,
     ) -> Option<Box<CachedPrompt>> {
+        let RequestHead { dialect, ref parts, destination, ref target, .. } = *head;
         let settings = Arc::clone(destination.keep_alive.as_ref()?);
         Some(Box::new(CachedPrompt {
             conversation: conversation?,

@@ -13,16 +13,17 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response, Uri};
 use http_body_util::Full;
 
-use super::exchange::{EDITS, REQUEST_ID, TOKENS};
-use super::request::ReadRequest;
+use super::exchange::{self, EDITS, REQUEST_ID, TOKENS};
+use super::request::{ReadRequest, RequestHead};
 use super::respond::ProxyError;
-use super::{Destination, Proxy, ResponseBody, full_body};
+use super::{Answered, Proxy, full_body, headers};
 use crate::admin::SUMMARIZE;
 use crate::body::ClientBody;
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::engine::{EditOptions, EditedBody};
 use crate::planner::SummaryTiming;
+use crate::string_index::IndexedBody;
 
 /// Whether the body has a summary: `made` or `none`.
 const SUMMARY: HeaderName = HeaderName::from_static("x-abridge-summary");
@@ -46,34 +47,33 @@ impl ManualSummary {
 
 impl Proxy {
     /// Summarises a conversation now and returns its body: admit, read, decode, plan, and answer.
-    pub(super) async fn summarize(
-        &self,
-        manual: ManualSummary,
-        mut request: Request<ClientBody>,
-    ) -> Result<Response<ResponseBody>, ProxyError> {
+    pub(super) async fn summarize(&self, manual: ManualSummary, mut request: Request<ClientBody>) -> Answered {
         let ManualSummary { dialect, target } = manual;
         *request.uri_mut() = target;
         let live = self.live.load_full();
-        let ReadRequest { id, parts, text, caller, destination, target, permit: _until_the_end, .. } =
-            self.receive(&live, dialect, request).await?;
+        let ReadRequest { head, text, permit: _until_the_end, .. } = self.receive(&live, dialect, request).await?;
         let text = text.ok_or(ProxyError::BadEncoding)?;
-        let origin = || self.origin(&destination.upstream, dialect, &parts, &target, id, caller);
-        let upstream = destination.upstream.name().as_str();
-        let asked = EditOptions { origin: Some(&origin), ..EditOptions::new(caller, upstream, SummaryTiming::Now) };
-        let edited = self.plan(destination, &destination.usual.rules, dialect, &parts, text, asked).await;
-        let summary = outcome(&edited, destination)?;
-        tracing::info!(request_id = %id, summary, "summarised on request");
-        Ok(answer(edited.body.concat(), &edited, Some(summary), &id.to_string()).map(full_body))
+        let (edited, summary) = self.summarised(&head, text, SummaryTiming::Now).await?;
+        tracing::info!(request_id = %head.id, summary, "summarised on request");
+        Ok(answer(edited.body.concat(), &edited, Some(summary), &head.id.to_string()).map(full_body))
     }
-}
 
-/// Whether a body has a summary: `made` or `none`.
-pub(super) fn outcome(edited: &EditedBody, destination: &Destination) -> Result<&'static str, ProxyError> {
-    let has_summarize = destination.usual.rules.planner.policy.names().any(|name| name == "summarize");
-    match edited.manual_outcome(has_summarize) {
-        Ok(is_made) => Ok(if is_made { "made" } else { "none" }),
-        Err(ManualSummaryError::NotUnderstood(error)) => Err(ProxyError::NotUnderstood(error)),
-        Err(none) => Err(ProxyError::NoSummary(none)),
+    /// Edits a conversation with a summary, and says whether that was `made`, or `none` was to be made.
+    pub(super) async fn summarised(
+        &self,
+        head: &RequestHead<'_>,
+        text: IndexedBody,
+        when: SummaryTiming,
+    ) -> Result<(EditedBody, &'static str), ProxyError> {
+        let origin = || self.origin(head);
+        let asked = EditOptions { origin: Some(&origin), ..head.options(when) };
+        let rules = &head.destination.usual.rules;
+        let edited = self.plan(head, rules, text, asked).await;
+        match edited.manual_outcome(rules.planner.policy.names().any(|name| name == "summarize")) {
+            Ok(is_made) => Ok((edited, if is_made { "made" } else { "none" })),
+            Err(ManualSummaryError::NotUnderstood(error)) => Err(ProxyError::NotUnderstood(error)),
+            Err(none) => Err(ProxyError::NoSummary(none)),
+        }
     }
 }
 
@@ -85,19 +85,14 @@ pub(super) fn answer(
     id: &str,
 ) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(summary) = summary {
-        headers.insert(SUMMARY, HeaderValue::from_static(summary));
-    }
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let report = edited.report.as_ref();
-    let edits = report.map(super::exchange::counts).filter(|edits| !edits.is_empty());
-    for (name, value) in
-        [(REQUEST_ID, Some(id.to_owned())), (EDITS, edits), (TOKENS, report.and_then(super::exchange::tokens))]
-    {
-        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
-            headers.insert(name, value);
-        }
-    }
+    let fields = [
+        (SUMMARY, summary.map(str::to_owned)),
+        (REQUEST_ID, Some(id.to_owned())),
+        (EDITS, report.map(exchange::counts).filter(|edits| !edits.is_empty())),
+        (TOKENS, report.and_then(exchange::tokens)),
+    ];
+    headers::set(response.headers_mut(), fields);
     response
 }

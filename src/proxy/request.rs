@@ -1,4 +1,4 @@
-//! Reads a request, and has the policy edit it. Turns, counts, compactions and summaries on request begin with this.
+//! Reads a request, has the policy edit it, and describes it for a recording. Turns, counts, compactions and summaries on request begin with this.
 
 use std::sync::Arc;
 
@@ -21,21 +21,31 @@ use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::ledger::Assignment;
 use crate::payload::Caller;
 use crate::plan::Plan;
-use crate::planner::SummaryTiming;
+use crate::planner::{Planner, SummaryTiming};
+use crate::recording::{PlanInputs, RequestForm, SentRequest};
 use crate::string_index::IndexedBody;
+use crate::tokens::Meter;
+use crate::tokens::models::Source;
 
-/// A request whose body has been read.
-pub(super) struct ReadRequest<'l> {
+/// What is known of a request besides its body.
+#[derive(Clone, Debug)]
+pub(super) struct RequestHead<'l> {
     pub(super) dialect: &'static dyn Dialect,
     pub(super) id: RequestId,
     pub(super) parts: Parts,
+    pub(super) caller: Caller,
+    pub(super) destination: &'l Destination,
+    /// Its URI at the upstream.
+    pub(super) target: Uri,
+}
+
+/// A request whose body has been read.
+pub(super) struct ReadRequest<'l> {
+    pub(super) head: RequestHead<'l>,
     /// The body as it is forwarded if nothing edits it.
     pub(super) bytes: Bytes,
     /// Its text, if it could be decoded.
     pub(super) text: Option<IndexedBody>,
-    pub(super) caller: Caller,
-    pub(super) destination: &'l Destination,
-    pub(super) target: Uri,
     /// Whether edits are only reported.
     pub(super) dry_run: bool,
     pub(super) permit: Permit,
@@ -72,6 +82,13 @@ pub(super) enum Purpose {
     Count,
 }
 
+impl RequestHead<'_> {
+    /// The options of an edit of the body.
+    pub(super) fn options(&self, when: SummaryTiming) -> EditOptions<'_> {
+        EditOptions::new(self.caller, self.destination.upstream.name().as_str(), when)
+    }
+}
+
 impl Proxy {
     /// Admits a request, reads and decodes its body, and chooses its upstream.
     pub(super) async fn receive<'l>(
@@ -90,40 +107,37 @@ impl Proxy {
         let text = text.map(|text| text.at(dialect.path_facts(parts.uri.path())));
         let destination = live.destinations.of_body(parts.uri.path(), &parts.headers, dialect, text.as_ref()).await;
         let (target, id, permit) = (destination.upstream.join(&parts.uri)?, self.ids.next(), admission.permit);
-        Ok(ReadRequest { dialect, id, parts, bytes, text, caller, destination, target, dry_run, permit, timer })
+        let head = RequestHead { dialect, id, parts, caller, destination, target };
+        Ok(ReadRequest { head, bytes, text, dry_run, permit, timer })
     }
 
     /// Puts recalls back into a request, and has the policy edit it. Its text is taken.
     pub(super) async fn edited<'l>(&self, read: &mut ReadRequest<'l>, purpose: Purpose) -> EditedRequest<'l> {
-        let ReadRequest { dialect, id, caller, destination, dry_run, .. } = *read;
-        let (mut decoded, mut place) = (read.text.take(), None);
-        if destination.adds_recall_tool() && !dry_run {
-            let putting_back = self.put_back(dialect, caller, &mut read.parts.headers, &mut read.bytes, decoded);
-            (decoded, place) = Box::pin(putting_back).await;
-        }
+        let RequestHead { caller, destination, .. } = read.head;
+        let dry_run = read.dry_run;
+        let adds_tool = destination.adds_recall_tool() && !dry_run;
+        let place = if adds_tool { Box::pin(self.put_back(read)).await } else { None };
+        let (head, decoded) = (&read.head, read.text.take());
         let text = decoded.as_deref().unwrap_or(&read.bytes).clone();
         let readable = decoded.is_some();
-        let cache = self.accounting.prefixes.cache_scope(&read.target, caller);
-        let name = self.conversation_name(destination, dialect, &read.parts.headers, decoded.as_ref()).await;
+        let cache = self.accounting.prefixes.cache_scope(&head.target, caller);
+        let name = self.conversation_name(head, decoded.as_ref()).await;
         let assignment = destination.experiment.as_ref().and_then(|experiment| Some(experiment.assign(name?)));
         let was_kept = purpose == Purpose::Turn && name.is_some_and(|name| self.keep_alives.end(&name));
         let arm = destination.arm(assignment.as_ref());
         let rescue = arm.rescue.as_ref().filter(|_| !dry_run && readable);
-        let treatment = self.treatment(rescue, dialect, &read.parts.headers, &text).await;
+        let treatment = self.treatment(rescue, head, &text).await;
         let rules = RescuePolicy::rules(rescue, treatment, &arm.rules);
-        let is_signed = headers::is_signed(&read.parts.headers) && !destination.upstream.has_key();
+        let is_signed = headers::is_signed(&head.parts.headers) && !destination.upstream.has_key();
         if is_signed {
             self.accounting.notices.note_signed();
         }
         let edited = match decoded {
             Some(text) if treatment != Treatment::Unedited && !is_signed => {
-                let origin = || SummaryOrigin {
-                    assignment: assignment.clone(),
-                    ..self.origin(&destination.upstream, dialect, &read.parts, &read.target, id, caller)
-                };
+                let origin = || SummaryOrigin { assignment: assignment.clone(), ..self.origin(head) };
                 let upstream = destination.upstream.name().as_str();
                 let has_expired = |plan: &Plan| !was_kept && self.accounting.has_expired(cache, upstream, plan);
-                let mut asked = EditOptions::new(caller, upstream, SummaryTiming::Triggered);
+                let mut asked = head.options(SummaryTiming::Triggered);
                 if dry_run || purpose == Purpose::Count {
                     asked.mode = EditMode::DryRun;
                 }
@@ -133,7 +147,7 @@ impl Proxy {
                 if purpose != Purpose::Count {
                     asked.has_expired = Some(&has_expired);
                 }
-                self.plan(destination, &rules, dialect, &read.parts, text, asked).await
+                self.plan(head, &rules, text, asked).await
             }
             _ => EditedBody::untouched(read.bytes.clone()),
         };
@@ -145,4 +159,47 @@ impl Proxy {
     pub(super) fn exchange(&self, id: RequestId, permit: Permit, timer: OverheadTimer) -> Box<Exchange> {
         Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer)
     }
+}
+
+// === recordings ===
+
+/// Describes a request that is about to be sent in this form.
+pub(super) fn recorded<'a>(
+    parts: &'a Parts,
+    request: Bytes,
+    edited: &EditedBody,
+    form: RequestForm,
+    planner: &Planner,
+    dry_run: bool,
+) -> SentRequest<'a> {
+    let was_planned = edited.report.is_some() || edited.parse_error.is_some();
+    let inputs = PlanInputs {
+        form: if was_planned { form } else { RequestForm::Unedited },
+        forms: planner.settings.policy.forms.clone(),
+        windows: learned_window(edited, &planner.meter).into_iter().collect(),
+        token_factor: edited.basis.counted.map(|counted| counted.factor),
+        cold_passes: edited.basis.cold_passes.clone(),
+        sent: edited.basis.sent.clone(),
+        upstream: Some(planner.settings.upstream.clone()),
+        not_stored: was_planned && edited.error.is_some(),
+        ..PlanInputs::default()
+    };
+    SentRequest {
+        target: &parts.uri,
+        request,
+        rewritten: edited.changed().then(|| edited.body.clone()),
+        request_encoding: headers::content_encoding(&parts.headers),
+        dry_run,
+        inputs,
+        summary: edited.basis.summary.clone(),
+        offloads: edited.offloads.clone(),
+        answers: edited.basis.answers.clone(),
+    }
+}
+
+/// The model and its window, if the plan used a window that the upstream reported.
+fn learned_window(edited: &EditedBody, meter: &Meter) -> Option<(String, usize)> {
+    let model = edited.report.as_ref()?.model.as_deref()?;
+    let window = meter.model(model).window.filter(|window| window.source == Source::Upstream)?.value;
+    (edited.basis.window == Some(window)).then(|| (model.to_owned(), window))
 }

@@ -1,14 +1,13 @@
 //! Upgrades of OpenAI Responses: a turn that goes through a websocket is not edited, so it is refused where at least one edit is on. With `dry_run`, or with `x-abridge: off` or `dry-run` in the request, it
 //! is tunnelled.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use http::header::HeaderMap;
 use http::{Method, Request};
 use serde::{Deserialize, Serialize};
 
 use super::headers::{self, ControlHeader};
-use super::{LiveConfig, ProxyError};
+use super::{LiveConfig, Proxy, ProxyError};
 use crate::upstream::routes::RequestFacts;
 
 /// `[responses]` of `proxy.toml`.
@@ -37,18 +36,10 @@ pub enum Compact {
 /// How the paths of turns end, which is where clients open sockets too.
 const PATH: &str = "/responses";
 
-/// Which outcomes of sockets have been logged.
-#[derive(Debug, Default)]
-pub(super) struct SocketLog {
-    refused: AtomicBool,
-    tunnelled: AtomicBool,
-}
-
-// === impl SocketLog ===
-
-impl SocketLog {
+impl Proxy {
     /// The error for a socket that is refused. The log says once what becomes of sockets.
-    pub(super) fn check<B>(&self, live: &LiveConfig, request: &Request<B>) -> Option<ProxyError> {
+    pub(super) fn check_socket<B>(&self, live: &LiveConfig, request: &Request<B>) -> Option<ProxyError> {
+        let notices = &self.accounting.notices;
         let has_edits = || {
             let destination = live.destinations.find(&RequestFacts::of_head(request));
             !destination.usual.rules.planner.settings.policy.edits.is_empty()
@@ -59,14 +50,14 @@ impl SocketLog {
         let follows_policy =
             matches!(ControlHeader::from_headers(request.headers()), ControlHeader::Policy | ControlHeader::Unknown);
         if !live.dry_run && follows_policy {
-            if !self.refused.swap(true, Ordering::Relaxed) {
+            if !notices.socket_refused.swap(true, Ordering::Relaxed) {
                 tracing::info!(
                     "a websocket to {PATH} was answered with 426, so that the client goes on over HTTP, where its requests are edited; x-abridge: off lets a socket through, unedited"
                 );
             }
             return Some(ProxyError::SocketRefused);
         }
-        if !self.tunnelled.swap(true, Ordering::Relaxed) {
+        if !notices.socket_tunnelled.swap(true, Ordering::Relaxed) {
             tracing::info!("a websocket to {PATH} is tunnelled, and no request in it is edited");
         }
         None
@@ -75,14 +66,12 @@ impl SocketLog {
 
 /// Whether a request asks for a WebSocket to a path of turns.
 fn is_socket<B>(request: &Request<B>) -> bool {
-    request.method() == Method::GET && request.uri().path().ends_with(PATH) && asks_for_websocket(request.headers())
-}
-
-fn asks_for_websocket(headers: &HeaderMap) -> bool {
-    let protocol = headers::upgrade_protocol(headers);
-    let mut names = protocol.iter().flat_map(headers::names);
-    names
-        .any(|name| name.split(|byte| *byte == b'/').next().is_some_and(|name| name.eq_ignore_ascii_case(b"websocket")))
+    let is_websocket = |name: &[u8]| {
+        name.split(|byte| *byte == b'/').next().is_some_and(|name| name.eq_ignore_ascii_case(b"websocket"))
+    };
+    request.method() == Method::GET
+        && request.uri().path().ends_with(PATH)
+        && headers::upgrade_protocol(request.headers()).iter().flat_map(headers::names).any(is_websocket)
 }
 
 #[cfg(test)]

@@ -10,13 +10,13 @@
 //! `{"body": …, "report": …}`.
 
 use http::header::AUTHORIZATION;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, Request};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::request::{Purpose, ReadRequest};
+use super::request::{Purpose, ReadRequest, RequestHead};
 use super::respond::ProxyError;
-use super::{Proxy, ResponseBody, full_body, manual_summary};
+use super::{Answered, Proxy, full_body, manual_summary};
 use crate::admin::REWRITE;
 use crate::body::ClientBody;
 use crate::dialect;
@@ -39,7 +39,7 @@ pub(super) fn is_path(path: &str) -> bool {
 
 impl Proxy {
     /// Answers with the body that would be sent.
-    pub(super) async fn rewrite(&self, mut request: Request<ClientBody>) -> Result<Response<ResponseBody>, ProxyError> {
+    pub(super) async fn rewrite(&self, mut request: Request<ClientBody>) -> Answered {
         let live = self.live.load_full();
         let is_reported = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "report=true"));
         let behind = request.uri().path().strip_prefix(REWRITE).unwrap_or_default().to_owned();
@@ -54,14 +54,15 @@ impl Proxy {
         let mut read = self.receive(&live, dialect, request).await?;
         let Some(text) = read.text.clone() else { return Err(ProxyError::BadEncoding) };
         if behind.is_empty() {
-            read.dialect = dialect::of_body(&text);
-            let path = read.dialect.path();
-            read.parts.uri = path.parse().unwrap_or_default();
-            read.destination = live.destinations.of_body(path, &read.parts.headers, read.dialect, Some(&text)).await;
-            read.target = read.destination.upstream.join(&read.parts.uri)?;
+            let head = &mut read.head;
+            head.dialect = dialect::of_body(&text);
+            let path = head.dialect.path();
+            head.parts.uri = path.parse().unwrap_or_default();
+            head.destination = live.destinations.of_body(path, &head.parts.headers, head.dialect, Some(&text)).await;
+            head.target = head.destination.upstream.join(&head.parts.uri)?;
         }
         let edited = self.edited(&mut read, Purpose::Rewrite).await.edited;
-        let ReadRequest { id, permit: _until_the_end, dry_run, .. } = read;
+        let ReadRequest { head: RequestHead { id, .. }, permit: _until_the_end, dry_run, .. } = read;
         let body = if dry_run { text.bytes.clone() } else { joined(edited.body.clone()) };
         let reported = || {
             let body = serde_json::from_slice(&body).ok()?;

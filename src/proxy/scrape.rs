@@ -12,7 +12,7 @@ use crate::admin::{Introspection, TextFuture};
 use crate::history::History;
 use crate::inspect;
 use crate::ledger::{Experiment, Figures};
-use crate::metrics::{Exposition, Labels, TextFormat};
+use crate::metrics::{Exposition, Labels, TextFormat, labels};
 use crate::platform::process::resident_memory;
 use crate::tokens::prices::Nanodollars;
 
@@ -20,17 +20,25 @@ impl Introspection for Proxy {
     fn metrics(&self, format: TextFormat) -> TextFuture<'_> {
         Box::pin(async move {
             let mut exposition = Exposition::default();
-            exposition.info("abridge", label("version", env!("CARGO_PKG_VERSION")));
-            let settings = label("fingerprint", &self.live.load().fingerprint());
-            exposition.info("abridge_settings", settings);
+            exposition.info("abridge", labels([("version", env!("CARGO_PKG_VERSION"))]));
+            exposition.info("abridge_settings", labels([("fingerprint", &self.live.load().fingerprint())]));
             self.write_requests(&mut exposition);
-            self.write_clients(&mut exposition);
+            let live = self.live();
+            let clients = live.clients.counts().map(|(name, n)| (labels([("client", name)]), n));
+            exposition.counters("abridge_client_requests", clients);
             self.accounting.metrics.write(&mut exposition);
             self.write_costs(&mut exposition);
             self.write_store(&mut exposition).await;
             self.write_summaries(&mut exposition);
-            self.write_handlers(&mut exposition);
-            self.write_factors(&mut exposition);
+            let handlers = self.engine.answers().counts();
+            let handlers =
+                handlers.iter().map(|(handler, outcome, n)| (labels([("handler", handler), ("outcome", outcome)]), *n));
+            exposition.counters("abridge_handler_calls", handlers);
+            let factors = self.engine.factors().all_learnt();
+            let factors = factors.iter().map(|learnt| {
+                (labels([("upstream", &learnt.upstream), ("model", &learnt.model)]), learnt.factor().ratio())
+            });
+            exposition.ratios("abridge_token_factor", factors);
             self.write_load(&mut exposition);
             exposition.into_text(format)
         })
@@ -77,19 +85,11 @@ impl Proxy {
         exposition.counter("abridge_tokens_before", totals.tokens.before);
         exposition.counter("abridge_tokens_after", totals.tokens.after);
         exposition.counters("abridge_fail_open", labelled("reason", self.fail_open.0.counts()));
-        let rescues = self
-            .rescue_counters
-            .counts()
-            .map(|(rescue, outcome, n)| (vec![("rescue", rescue.to_owned()), ("outcome", outcome.to_owned())], n));
+        let rescues = self.rescue_counters.counts();
+        let rescues = rescues.map(|(rescue, outcome, n)| (labels([("rescue", rescue), ("outcome", outcome)]), n));
         exposition.counters("abridge_rescues", rescues);
         exposition.counters("abridge_keep_alives", labelled("outcome", self.keep_alives.counts()));
         exposition.counters("abridge_recalls", labelled("outcome", self.recalls.counts()));
-    }
-
-    fn write_clients(&self, exposition: &mut Exposition) {
-        let live = self.live();
-        let each = live.clients.counts().map(|(name, n)| (label("client", name), n));
-        exposition.counters("abridge_client_requests", each);
     }
 
     /// Costs by model, of requests that were sent as edited.
@@ -100,14 +100,13 @@ impl Proxy {
             costs.entry(account.model.clone()).or_default().add(figures);
         }
         let of = |cost: fn(&Figures) -> Nanodollars| {
-            costs.iter().map(move |(model, figures)| (label("model", model), cost(figures).0 / 1000))
+            costs.iter().map(move |(model, figures)| (labels([("model", model)]), cost(figures).0 / 1000))
         };
         exposition.counters("abridge_cost_microdollars", of(|figures| figures.edited_cost));
         exposition.counters("abridge_unedited_cost_microdollars", of(|figures| figures.unedited_cost));
         let arms = || {
             rows.experiments().iter().flat_map(|(policy, Experiment { usual, tried })| {
-                [("usual", usual), ("tried", tried)]
-                    .map(|(arm, of)| (vec![("policy", policy.to_owned()), ("arm", arm.to_owned())], of))
+                [("usual", usual), ("tried", tried)].map(|(arm, of)| (labels([("policy", policy), ("arm", arm)]), of))
             })
         };
         exposition.counters("abridge_experiment_requests", arms().map(|(labels, arm)| (labels, arm.requests())));
@@ -153,22 +152,6 @@ impl Proxy {
         exposition.counters("abridge_summary_tokens", labelled("type", tokens));
     }
 
-    fn write_handlers(&self, exposition: &mut Exposition) {
-        let calls =
-            self.engine.answers().counts().into_iter().map(|(handler, outcome, n)| {
-                (vec![("handler", handler.to_string()), ("outcome", outcome.to_owned())], n)
-            });
-        exposition.counters("abridge_handler_calls", calls);
-    }
-
-    fn write_factors(&self, exposition: &mut Exposition) {
-        let each = self.engine.factors().all_learnt().into_iter().map(|learnt| {
-            let factor = learnt.factor().ratio();
-            (vec![("upstream", learnt.upstream), ("model", learnt.model)], factor)
-        });
-        exposition.ratios("abridge_token_factor", each);
-    }
-
     fn write_load(&self, exposition: &mut Exposition) {
         let live = self.live();
         let meter = &live.destinations.default().usual.rules.planner.meter;
@@ -190,13 +173,9 @@ impl Proxy {
     }
 }
 
-fn label(name: &'static str, value: &str) -> Labels {
-    vec![(name, value.to_owned())]
-}
-
 fn labelled(
     name: &'static str,
     counts: impl IntoIterator<Item = (&'static str, u64)>,
 ) -> impl Iterator<Item = (Labels, u64)> {
-    counts.into_iter().map(move |(value, n)| (label(name, value), n))
+    counts.into_iter().map(move |(value, n)| (labels([(name, value)]), n))
 }

@@ -12,22 +12,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::counters::RescueCounters;
-pub use self::lesson::{FormsNote, Lesson};
+pub(super) use self::counters::{RescueCounters, RescueKind};
 pub(super) use self::policy::Treatment;
-pub use self::policy::{Arm, RescuePolicy};
-use super::exchange::{Exchange, RescueKind};
+pub use self::policy::{Arm, FormsNote, Lesson, RescuePolicy};
+use super::exchange::Exchange;
+use super::request::{self, RequestHead};
 use super::send::{request_body, send_request};
-use super::{LiveConfig, Proxy, recording_input};
+use super::{LiveConfig, Proxy};
 use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::conversation::Element;
-use crate::dialect::{Dialect, OpeningEvents};
+use crate::dialect::OpeningEvents;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, EngineConfig};
 use crate::payload::ChainKey;
@@ -36,12 +35,10 @@ use crate::planner::SummaryTiming;
 use crate::recording::RequestForm;
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
-use crate::upstream::Upstream;
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
 
 mod bypass;
 mod counters;
-mod lesson;
 mod opening;
 mod policy;
 
@@ -69,10 +66,9 @@ impl Default for Settings {
 
 /// What a second attempt is made from. Kept until the head of the first answer has arrived.
 #[derive(Debug)]
-pub(super) struct RetryContext {
-    dialect: &'static dyn Dialect,
+pub(super) struct RetryContext<'l> {
     // As the client sent it.
-    parts: Parts,
+    head: RequestHead<'l>,
     // The body as received, and the decoded body.
     bytes: Bytes,
     text: IndexedBody,
@@ -106,13 +102,12 @@ impl Proxy {
     pub(super) async fn treatment(
         &self,
         rescue: Option<&RescuePolicy>,
-        dialect: &'static dyn Dialect,
-        headers: &HeaderMap,
+        head: &RequestHead<'_>,
         text: &Bytes,
     ) -> Treatment {
         let is_noted = |rescue: &&RescuePolicy| !rescue.bypassed.is_empty() || !rescue.stripped.is_empty();
         let Some(rescue) = rescue.filter(is_noted) else { return Treatment::Edited };
-        let keys = self.chain_keys(dialect, headers, text).await;
+        let keys = self.chain_keys(head, text).await;
         let treatment = if rescue.bypassed.contains_any(&keys) {
             Treatment::Unedited
         } else if rescue.stripped.contains_any(&keys) {
@@ -129,34 +124,32 @@ impl Proxy {
     pub(super) async fn rescue(
         &self,
         live: &LiveConfig,
-        upstream: &Upstream,
         arm: &Arm,
-        retry: RetryContext,
+        retry: RetryContext<'_>,
         mut first: Response<PeekableBody>,
         exchange: &mut Exchange,
     ) -> Response<PeekableBody> {
         let Some(rescue) = &arm.rescue else { return first };
-        let opening = retry.dialect.opening();
+        let RequestHead { dialect, destination, .. } = retry.head;
+        let (upstream, opening) = (&destination.upstream, dialect.opening());
         let Some(refusal) = read_refusal(&mut first, opening).await else { return first };
-        let Ok(target) = upstream.join(&retry.parts.uri) else { return first };
         let is_refused = !first.status().is_success();
         let mut learnt = None;
         let (edited, by) = match refusal {
-            Refusal::Overflow(counts) => match self.shorten(upstream, rescue, &retry, counts, exchange).await {
+            Refusal::Overflow(counts) => match self.shorten(rescue, &retry, counts, exchange).await {
                 Some(edited) => (edited, RescueKind::Overflow),
                 None => return self.rescue_counters.count(RescueKind::Overflow, false, first),
             },
             Refusal::Sequence | Refusal::Reasoning | Refusal::Form(..) => {
-                let name = upstream.name().as_str();
                 let other = match refusal {
                     Refusal::Reasoning => {
                         let rules = RescuePolicy::rules(Some(rescue), Treatment::Stripped, &rescue.stripping);
-                        self.other_form(name, &rules, &retry, true).await.map(|other| (other, RescueKind::Reasoning))
+                        self.other_form(&rules, &retry, true).await.map(|other| (other, RescueKind::Reasoning))
                     }
                     Refusal::Form(form, words) if !rescue.forms().contains(&form) => {
                         let forms = rescue.forms_with(&form.with_likely());
                         let mut profile = rescue.with_forms(forms, rescue.lessons(), &arm.rules);
-                        let mended = self.other_form(name, &profile.rules, &retry, false).await;
+                        let mended = self.other_form(&profile.rules, &retry, false).await;
                         profile.lessons.push(Lesson::new(form, words, mended.as_ref()));
                         learnt = mended.is_some().then_some((form, profile));
                         mended.map(|mended| (mended, RescueKind::Form))
@@ -173,11 +166,10 @@ impl Proxy {
             }
             Refusal::Tools => return first,
         };
-        let mut parts = retry.parts.clone();
-        let body = request_body(&mut parts.headers, retry.bytes.clone(), &edited, false);
-        let way = (retry.dialect, &rescue.rules.planner, None);
-        let recalls = self.recalls_in_band(way, upstream, &mut parts, &edited);
-        let second = send_request(upstream, Request::from_parts(parts, body), target, None).await;
+        let mut again = retry.head.clone();
+        let body = request_body(&mut again.parts.headers, retry.bytes.clone(), &edited, false);
+        let recalls = self.recalls_in_band(&mut again, &rescue.rules.planner, None, &edited);
+        let second = send_request(upstream, Request::from_parts(again.parts, body), again.target, None).await;
         let Ok(mut second) = second else { return self.rescue_counters.count(by, false, first) };
         let helped = second.status().is_success() && opening::failure(&mut second, opening).await.is_none();
         if !helped && by != RescueKind::Original {
@@ -190,7 +182,7 @@ impl Proxy {
             RescueKind::Original => (Some(&rescue.bypassed), RequestForm::Unedited),
         };
         if let Some(list) = noted_in.filter(|_| helped) {
-            let keys = self.chain_keys(retry.dialect, &retry.parts.headers, &retry.text).await;
+            let keys = self.chain_keys(&retry.head, &retry.text).await;
             keys.last().into_iter().for_each(|key| list.insert(*key));
         }
         let profile = rescue.profile.load_full();
@@ -207,9 +199,9 @@ impl Proxy {
             rescue.require(&profile.forms, &profile.lessons, &arm.rules);
         }
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&retry.parts, text.clone(), &edited, form, planner, false)
+            request::recorded(&retry.head.parts, text.clone(), &edited, form, planner, false)
         });
-        exchange.pending_inspection = self.inspector.capture(live.inspect.keep, retry.dialect, &text, &edited);
+        exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.set_edited(edited, false);
         exchange.rescue = Some(by);
         exchange.recalls = recalls;
@@ -219,22 +211,18 @@ impl Proxy {
     /// A shorter form of the request: cleared, and summarised if that does not fit. `None` if it gets no shorter.
     async fn shorten(
         &self,
-        upstream: &Upstream,
         rescue: &RescuePolicy,
-        retry: &RetryContext,
+        retry: &RetryContext<'_>,
         counts: TokenCounts,
         exchange: &Exchange,
     ) -> Option<EditedBody> {
         let profile = rescue.profile.load_full();
         let rules = profile.as_ref().map_or(&rescue.rules, |profile| &profile.shortest);
-        let caller = self.caller(&retry.parts.headers);
-        let target = upstream.join(&retry.parts.uri).ok()?;
         let assignment = || exchange.billing.as_ref()?.assignment.clone();
-        let of_request = || self.origin(upstream, retry.dialect, &retry.parts, &target, exchange.id(), caller);
-        let origin = || SummaryOrigin { assignment: assignment(), ..of_request() };
+        let origin = || SummaryOrigin { assignment: assignment(), ..self.origin(&retry.head) };
         let edit = |when, origin| {
-            let asked = EditOptions { origin, ..EditOptions::new(caller, upstream.name().as_str(), when) };
-            self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked)
+            let asked = EditOptions { origin, ..retry.head.options(when) };
+            self.engine.edit_body(rules, retry.head.dialect, retry.text.clone(), asked)
         };
         // Clearing comes first because it costs no call; a summary is made only if that is not enough.
         let cleared = edit(SummaryTiming::Triggered, None).await;
@@ -254,21 +242,19 @@ impl Proxy {
     /// sent.
     async fn other_form(
         &self,
-        upstream: &str,
         rules: &Arc<EngineConfig>,
-        retry: &RetryContext,
+        retry: &RetryContext<'_>,
         strips_now: bool,
     ) -> Option<EditedBody> {
-        let caller = self.caller(&retry.parts.headers);
-        let asked = EditOptions { strips_now, ..EditOptions::new(caller, upstream, SummaryTiming::Triggered) };
-        let edited = self.engine.edit_body(rules, retry.dialect, retry.text.clone(), asked).await;
+        let asked = EditOptions { strips_now, ..retry.head.options(SummaryTiming::Triggered) };
+        let edited = self.engine.edit_body(rules, retry.head.dialect, retry.text.clone(), asked).await;
         retry.is_another(&edited).then_some(edited)
     }
 
     /// The keys of the beginnings of a conversation, the whole conversation last; empty if it cannot be parsed.
-    async fn chain_keys(&self, dialect: &'static dyn Dialect, headers: &HeaderMap, text: &Bytes) -> Vec<ChainKey> {
-        let mut chain = self.engine.chain(self.caller(headers), SCOPE);
-        let body = text.clone();
+    async fn chain_keys(&self, head: &RequestHead<'_>, text: &Bytes) -> Vec<ChainKey> {
+        let mut chain = self.engine.chain(head.caller, SCOPE);
+        let (dialect, body) = (head.dialect, text.clone());
         let mut keys = move || {
             let Ok(conversation) = dialect.parse(&body) else { return Vec::new() };
             let elements = conversation.elements.iter();
@@ -321,25 +307,18 @@ async fn text(answer: &mut Response<PeekableBody>, most: usize, within: Duration
 
 // === impl RetryContext ===
 
-impl RetryContext {
+impl<'l> RetryContext<'l> {
     /// Captures a request that is about to be sent.
-    pub(super) fn new(
-        dialect: &'static dyn Dialect,
-        parts: &Parts,
-        bytes: Bytes,
-        text: Bytes,
-        edited: &EditedBody,
-    ) -> Self {
+    pub(super) fn new(head: &RequestHead<'l>, bytes: Bytes, text: Bytes, edited: &EditedBody) -> Self {
         let report = edited.report.as_ref();
         Self {
-            dialect,
-            parts: parts.clone(),
+            head: head.clone(),
             bytes,
             edited: edited.changed(),
             n_bytes_sent: report.map_or(text.len(), |report| report.bytes_after),
             n_tokens_sent: report.and_then(|report| report.tokens_after),
             n_changes_sent: report.map_or(0, |report| report.changes.len()),
-            text: IndexedBody::from(text).at(dialect.path_facts(parts.uri.path())),
+            text: IndexedBody::from(text).at(head.dialect.path_facts(head.parts.uri.path())),
         }
     }
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::request::Parts;
 use http::{HeaderMap, StatusCode, Uri};
 use hyper::body::Body;
 
-use super::exchange::{Exchange, RequestId};
-use super::fail_open::FailOpenReason;
+use super::exchange::Exchange;
 use super::fair_shares::{Admission, Permit, Share};
 use super::headers;
+use super::notices::FailOpenReason;
+use super::request::RequestHead;
 use super::respond::ProxyError;
 use super::{Destination, LiveConfig, Proxy};
 use crate::body::encoding::{ContentEncoding, DecodeError};
@@ -23,7 +23,6 @@ use crate::engine::{EditOptions, EditedBody, EngineConfig, EngineError};
 use crate::payload::Caller;
 use crate::string_index::{IndexedBody, StringIndexer};
 use crate::tasks::run_blocking;
-use crate::upstream::Upstream;
 
 /// How long an unread request body is discarded after an early answer, so that the client can read that answer.
 const MAX_DISCARD: Duration = Duration::from_secs(10);
@@ -50,9 +49,10 @@ impl Proxy {
         let refused = if let Some(None) = of_caller {
             self.over_share(headers)
         } else if let Ok(of_all) = Arc::clone(&self.in_flight).try_acquire_owned() {
-            let budget = share.map_or(&self.limits.budget, Share::budget).clone();
+            let budget = share.map_or(&self.limits.budget, |share| &share.budget).clone();
             let limits = Limits { budget, ..self.limits.clone() };
-            return Ok((Admission { permit: Permit::new(of_all, of_caller.flatten()), limits }, body));
+            let permit = Permit { _of_all: of_all, _of_caller: of_caller.flatten() };
+            return Ok((Admission { permit, limits }, body));
         } else {
             ProxyError::TooManyRequests { limit: self.max_in_flight }
         };
@@ -140,19 +140,17 @@ impl Proxy {
     /// Runs the edits. Every outcome, even a panic, leaves a body that can be sent.
     pub(super) async fn plan(
         &self,
-        destination: &Destination,
+        head: &RequestHead<'_>,
         rules: &Arc<EngineConfig>,
-        dialect: &'static dyn Dialect,
-        parts: &Parts,
         text: IndexedBody,
         asked: EditOptions<'_>,
     ) -> EditedBody {
         self.accounting.notices.stalls.teach(&rules.planner.meter);
-        let edited = self.engine.edit_body(rules, dialect, text, asked).await;
+        let edited = self.engine.edit_body(rules, head.dialect, text, asked).await;
         self.count_failure(&edited);
         if let Some(report) = &edited.report {
-            let Destination { upstream, windows, .. } = destination;
-            windows.fetch_if_needed(report, rules, upstream, parts, &self.tasks);
+            let Destination { upstream, windows, .. } = head.destination;
+            windows.fetch_if_needed(report, rules, upstream, &head.parts, &self.tasks);
         }
         edited
     }
@@ -199,15 +197,8 @@ impl Proxy {
     }
 
     /// Collects what a summarizer call on behalf of this request needs. The call may outlive the request.
-    pub(super) fn origin(
-        &self,
-        upstream: &Upstream,
-        dialect: &'static dyn Dialect,
-        parts: &Parts,
-        target: &Uri,
-        id: RequestId,
-        caller: Caller,
-    ) -> SummaryOrigin {
+    pub(super) fn origin(&self, head: &RequestHead<'_>) -> SummaryOrigin {
+        let RequestHead { dialect, id, caller, ref parts, ref target, destination } = *head;
         let mut headers = parts.headers.clone();
         headers::to_upstream(&mut headers);
         SummaryOrigin {
@@ -216,7 +207,7 @@ impl Proxy {
             dialect,
             target: unframed(dialect, target).unwrap_or_else(|| target.clone()),
             headers,
-            upstream: upstream.clone(),
+            upstream: destination.upstream.clone(),
             budget: self.limits.budget.clone(),
             assignment: None,
         }

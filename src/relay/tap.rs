@@ -10,13 +10,12 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::{Buf as _, Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use memchr::memchr;
 use serde::Deserialize;
 
 use super::outline::Line;
-use crate::body::encoding::ContentEncoding;
+use crate::body::encoding::{ContentEncoding, is_of_type};
 use crate::dialect::{Answer, Dialect, Usage};
 
 /// The report of the tap. A later one in the stream replaces an earlier one.
@@ -79,18 +78,14 @@ const MAX_STOP_REASON: usize = 32;
 impl Tap {
     /// A tap for an answer in this dialect with these headers. It is off for compressed answers and unknown types.
     pub fn new(dialect: &'static dyn Dialect, headers: &HeaderMap) -> Self {
-        let plain = matches!(ContentEncoding::from_headers(headers), ContentEncoding::Identity);
-        let kind = headers.get(CONTENT_TYPE).filter(|_| plain).map_or(&b""[..], HeaderValue::as_bytes);
-        let is = |name: &[u8]| kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-        let format = if is(b"text/event-stream") {
-            Format::Events
-        } else if is(b"application/vnd.amazon.eventstream") {
-            Format::Frames
-        } else if is(b"application/json") {
-            Format::Json
-        } else {
-            Format::Off
-        };
+        let formats = [
+            ("text/event-stream", Format::Events),
+            ("application/vnd.amazon.eventstream", Format::Frames),
+            ("application/json", Format::Json),
+        ];
+        let plain = ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
+        let format = formats.into_iter().find(|(name, _)| plain && is_of_type(headers, name));
+        let format = format.map_or(Format::Off, |(_, format)| format);
         Self { format, dialect: Some(dialect), ..Self::default() }
     }
 
@@ -184,6 +179,8 @@ fn sanitized(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_TYPE;
+
     use super::*;
 
     fn watch(content_type: &str, chunks: &[&[u8]]) -> TapReport {

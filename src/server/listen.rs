@@ -177,11 +177,8 @@ impl Listener {
 
     /// The hosts that can reach the listener.
     pub fn exposure(&self) -> Exposure {
-        match self {
-            // An unknown address counts as reachable from the network.
-            Self::Tcp(listener) => listener.local_addr().map_or(Exposure::Network, Exposure::of),
-            Self::Unix(..) => Exposure::Unix,
-        }
+        // An unknown address counts as reachable from the network.
+        self.address().map_or(Exposure::Network, |address| address.exposure())
     }
 
     /// Accepts the next connection.

@@ -68,9 +68,7 @@ impl ModelsRequest {
         first: Response<Incoming>,
         pause: Duration,
     ) -> Result<Listing, ListingError> {
-        // A separate budget, so that this takes nothing from requests.
-        let budget = Budget::new(2 * MAX_LISTING);
-        let mut limits = Limits { max_body: MAX_LISTING, budget, pool: Pool::default() };
+        let mut limits = limits();
         let (mut page, mut windows, mut server) = (first, Vec::new(), None);
         for n in 1..=MAX_PAGES {
             let listing = read(page, &limits, pause).await?;
@@ -104,8 +102,7 @@ impl ModelsRequest {
         *request.headers_mut() = self.headers.clone();
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(asked.len()));
-        let limits = Limits { max_body: MAX_LISTING, budget: Budget::new(2 * MAX_LISTING), pool: Pool::default() };
-        num_ctx(&read(upstream.send(request).await.ok()?, &limits, pause).await.ok()?)
+        num_ctx(&read(upstream.send(request).await.ok()?, &limits(), pause).await.ok()?)
     }
 
     async fn send_to(&self, upstream: &Upstream, url: Uri) -> Result<Response<Incoming>, UpstreamError> {
@@ -130,6 +127,11 @@ impl ModelsRequest {
         let separator = if self.url.query().is_some() { '&' } else { '?' };
         format!("{}{separator}after_id={last}", self.url).parse().ok()
     }
+}
+
+/// Limits with a separate budget, so that a list takes nothing from requests.
+fn limits() -> Limits {
+    Limits { max_body: MAX_LISTING, budget: Budget::new(2 * MAX_LISTING), pool: Pool::default() }
 }
 
 /// Reads an answer, if its status is 200.

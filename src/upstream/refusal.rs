@@ -3,15 +3,14 @@
 //! Servers follow no standard: each has its own codes and messages. Known ones are searched for in the fields for
 //! error messages and nowhere else, because a refusal may quote what the client sent.
 
-use std::{ops::RangeInclusive, sync::LazyLock};
+use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{
-    dialect::Form,
-    raw::{Fields, elements, string},
-};
+use crate::dialect::Form;
+use crate::raw::{Fields, elements, string};
 
 /// The reason of a refusal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

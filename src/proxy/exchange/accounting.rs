@@ -2,9 +2,9 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use http::StatusCode;
+use http::Uri;
 use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
@@ -16,10 +16,10 @@ use crate::inspect::{Changes, short};
 use crate::ledger::Ledger;
 use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::plan::{Plan, Report, SkipReason};
+use crate::platform::since_1970;
 use crate::proxy::cache_ledger::{Billed, CacheLedger, EarlierRequest};
 use crate::proxy::inspection::PendingInspection;
 use crate::proxy::notices::Notices;
-use crate::proxy::notices::stalls::Stalls;
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
 use crate::proxy::respond::ProxyError;
 use crate::relay::tap::TapReport;
@@ -46,12 +46,14 @@ pub(in crate::proxy) struct Accounting {
 
 /// A request that is a conversation.
 #[derive(Debug)]
-pub(super) struct Conversation {
+pub(in crate::proxy) struct Conversation {
     pub(super) dialect: &'static dyn Dialect,
     /// A copy: the URI of a request keeps all bytes alive that were read with it.
     pub(super) path: Box<str>,
+    /// Its length before the edits.
     pub(super) bytes: usize,
-    pub(super) readable: bool,
+    /// Whether its content coding could be decoded.
+    pub(in crate::proxy) readable: bool,
     pub(super) cache: CacheScope,
 }
 
@@ -61,6 +63,13 @@ pub(in crate::proxy) struct OverheadTimer {
     began: Instant,
     excluded: Duration,
     body_read: Option<Instant>,
+}
+
+impl Conversation {
+    /// One that could be decoded.
+    pub(in crate::proxy) fn new(dialect: &'static dyn Dialect, uri: &Uri, bytes: usize, cache: CacheScope) -> Self {
+        Self { dialect, path: uri.path().into(), bytes, readable: true, cache }
+    }
 }
 
 // === impl OverheadTimer ===
@@ -104,19 +113,15 @@ impl Accounting {
     /// Counts a request that was answered with an error of abridge itself.
     pub(in crate::proxy) fn failed(&self, error: &ProxyError) {
         self.metrics.count_error(error.code());
-        match error {
-            ProxyError::TooManyRequests { .. } => self.metrics.count_shed("in_flight"),
-            ProxyError::OverShare { .. } => self.metrics.count_shed("share"),
-            ProxyError::TooManyBytes => self.metrics.count_shed("memory"),
-            _ => {}
-        }
-        match error {
-            ProxyError::Upstream(_) => self.history.count_failed(),
-            _ if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
-                self.history.count_shed();
-            }
-            _ => self.history.count_refused(),
-        }
+        let shed_by = match error {
+            ProxyError::TooManyRequests { .. } => "in_flight",
+            ProxyError::OverShare { .. } => "share",
+            ProxyError::TooManyBytes => "memory",
+            ProxyError::Upstream(_) => return self.history.count_failed(),
+            _ => return self.history.count_refused(),
+        };
+        self.metrics.count_shed(shed_by);
+        self.history.count_shed();
     }
 
     /// Whether the prompt cache of an upstream has lost the conversation of a plan.
@@ -150,8 +155,7 @@ impl Exchange {
             if is_answer && end == AnswerEnd::Complete {
                 // The bill of several rounds says nothing of the one request that was planned.
                 if !tap_report.is_joined {
-                    self.learn_factor(&accounting.factors, tap_report);
-                    self.watch_prompt(&accounting.notices.stalls, tap_report);
+                    self.learn_from_bill(&accounting, report, tap_report);
                     earlier = self.account_for_cache(&accounting.caches, tap_report);
                 }
                 accounting.metrics.count_answer(&AnswerUsage {
@@ -181,24 +185,9 @@ impl Exchange {
         self.accounting.as_ref()?.prefixes.track(self.conversation.as_ref()?.cache, model, &edit.segments)
     }
 
-    /// Learns what the tokens of the model are billed as.
-    fn learn_factor(&self, factors: &Factors, tap_report: &TapReport) {
-        let Some((edit, usage)) = self.edit.as_ref().zip(tap_report.usage) else { return };
-        let Some((report, counted)) = edit.report.as_deref().zip(edit.counted) else { return };
-        let tokens = if edit.dry_run { report.tokens_before } else { report.tokens_after };
-        if let Some((model, tokens)) = report.model.as_deref().zip(tokens)
-            && counted.is_whole
-        {
-            let bill = Bill { counted: tokens as u64, factor: counted.factor, billed: usage.input };
-            factors.learn(self.upstream.as_str(), model, bill);
-        }
-    }
-
-    /// Compares the prompt that was reported with what was sent, which is an estimate where no tokens were counted.
-    fn watch_prompt(&self, stalls: &Stalls, tap_report: &TapReport) {
-        let Some((edit, usage)) = self.edit.as_ref().zip(tap_report.usage) else { return };
-        let Some((report, model)) = edit.report.as_deref().and_then(|report| Some((report, report.model.as_deref()?)))
-        else {
+    /// Learns what the tokens of the model are billed as, and whether the upstream cuts prompts.
+    fn learn_from_bill(&self, accounting: &Accounting, report: &Report, tap_report: &TapReport) {
+        let (Some(edit), Some(usage), Some(model)) = (&self.edit, tap_report.usage, report.model.as_deref()) else {
             return;
         };
         let (tokens, bytes) = if edit.dry_run {
@@ -206,7 +195,13 @@ impl Exchange {
         } else {
             (report.tokens_after, report.bytes_after)
         };
-        stalls.note(self.upstream.as_str(), &short(model), tokens.unwrap_or(bytes / 4) as u64, usage.input);
+        if let Some((tokens, counted)) = tokens.zip(edit.counted.filter(|counted| counted.is_whole)) {
+            let bill = Bill { counted: tokens as u64, factor: counted.factor, billed: usage.input };
+            accounting.factors.learn(self.upstream.as_str(), model, bill);
+        }
+        // An estimate where no tokens were counted.
+        let sent = tokens.unwrap_or(bytes / 4) as u64;
+        accounting.notices.stalls.note(self.upstream.as_str(), &short(model), sent, usage.input);
     }
 
     /// Accounts for what the prompt cache has served. Returns what is known of the request that this one continues.
@@ -264,7 +259,7 @@ impl Exchange {
         Some(Entry {
             seq: 0,
             id: self.id.to_string(),
-            time: (now() - total.as_secs_f64()).max(0.0),
+            time: (since_1970().as_secs_f64() - total.as_secs_f64()).max(0.0),
             model: report.and_then(|report| report.model.as_deref()).map(short),
             path: short(path),
             upstream: self.upstream.to_string(),
@@ -312,14 +307,6 @@ impl EditState {
             Some(false) | None => Outcome::Unedited,
         }
     }
-}
-
-// === helpers ===
-
-/// Seconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "an entry has the time of its request")]
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// Milliseconds, to the microsecond.

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 
 use crate::conversation::{BlockKind, Conversation, Element, Role};
@@ -13,6 +12,7 @@ use crate::dialect::{Dialect, RoundCalls};
 use crate::engine::kept_recalls::{KeptRecall, KeptRecalls, TurnPlace};
 use crate::payload::{Caller, Chain, ChainKey, Fingerprint, Keys};
 use crate::proxy::Proxy;
+use crate::proxy::request::{ReadRequest, RequestHead};
 use crate::span::{Span, Splice, joined, splice};
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
@@ -49,20 +49,14 @@ enum ResultsPlace {
 const SCOPE: &[u8] = b"recalls";
 
 impl Proxy {
-    /// Puts recalls back into a body that could be decoded. Returns it, and what the recalls of its answer are kept under.
-    pub(in crate::proxy) async fn put_back(
-        &self,
-        dialect: &'static dyn Dialect,
-        caller: Caller,
-        headers: &mut HeaderMap,
-        bytes: &mut Bytes,
-        decoded: Option<IndexedBody>,
-    ) -> (Option<IndexedBody>, Option<RequestPlace>) {
-        let Some(text) = decoded.clone() else { return (decoded, None) };
+    /// Puts recalls back into a body that could be decoded. Returns what the recalls of its answer are kept under.
+    pub(in crate::proxy) async fn put_back(&self, read: &mut ReadRequest<'_>) -> Option<RequestPlace> {
+        let RequestHead { dialect, caller, .. } = read.head;
+        let text = read.text.clone()?;
         let place = RequestPlace { dialect, text, caller, kept: Arc::clone(self.engine.kept_recalls()) };
         let chain = || self.engine.chain(caller, SCOPE);
         if !place.kept.may_have(caller, || mark(chain())).await {
-            return (decoded, Some(place));
+            return Some(place);
         }
         let mut splices = Vec::new();
         for turn in place.turns(chain()).await.map(|(turns, _)| turns).unwrap_or_default() {
@@ -72,12 +66,12 @@ impl Proxy {
         }
         let n_more: usize = splices.iter().map(|splice| splice.with.len()).sum();
         let lease = self.limits.budget.lease(place.text.len() + n_more).filter(|_| !splices.is_empty());
-        let Some(lease) = lease else { return (decoded, Some(place)) };
-        let text = lease.hold(joined(splice(&place.text, &splices)));
-        bytes.clone_from(&text);
-        headers.remove(CONTENT_ENCODING);
-        let path = place.text.strings().path().clone();
-        (Some(IndexedBody::from(text).at(path)), Some(place))
+        if let Some(lease) = lease {
+            read.bytes = lease.hold(joined(splice(&place.text, &splices)));
+            read.head.parts.headers.remove(CONTENT_ENCODING);
+            read.text = Some(IndexedBody::from(read.bytes.clone()).at(place.text.strings().path().clone()));
+        }
+        Some(place)
     }
 }
 

@@ -1,10 +1,8 @@
 //! Finds upstreams that silently cut prompts: the prompt that they report stays the same while requests grow.
 #![expect(clippy::disallowed_types, reason = "the lock is held for one look and across no await")]
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::tokens::Meter;
 

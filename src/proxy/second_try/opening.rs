@@ -5,13 +5,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response};
+use http::Response;
 use memchr::memmem;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::body::encoding::ContentEncoding;
+use crate::body::encoding::{ContentEncoding, is_of_type};
 use crate::body::peek::PeekableBody;
 use crate::dialect::OpeningEvents;
 
@@ -29,11 +28,11 @@ pub(super) async fn failure(
     opening: Option<&'static OpeningEvents>,
 ) -> Option<Bytes> {
     let opening = opening.filter(|_| answer.status().is_success())?;
-    if is(answer, b"application/json") {
+    if is_of_type(answer.headers(), "application/json") {
         return super::text(answer, MAX_HELD, HELD_FOR).await.filter(|text| has_failed(text));
     }
-    if !is(answer, b"text/event-stream") || ContentEncoding::from_headers(answer.headers()) != ContentEncoding::Identity
-    {
+    let is_plain = ContentEncoding::from_headers(answer.headers()) == ContentEncoding::Identity;
+    if !is_plain || !is_of_type(answer.headers(), "text/event-stream") {
         return None;
     }
     let mut scanner = Scanner { opening, line: Vec::new(), is_cut: false, event: String::new(), data: Vec::new() };
@@ -41,12 +40,6 @@ pub(super) async fn failure(
         Told::Failure(data) => Some(data),
         Told::Answer => None,
     }
-}
-
-/// Whether an answer is of this type.
-fn is<B>(answer: &Response<B>, name: &[u8]) -> bool {
-    let kind = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
 }
 
 /// Whether a whole answer says of itself that it has failed.
