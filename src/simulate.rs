@@ -27,7 +27,6 @@
 //! with the request before, 1 for the rest. Their output is not.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -213,12 +212,6 @@ impl UnreadableFile {
         let causes = std::iter::successors(error.source(), |cause| cause.source());
         let why = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
         Self { name, why }
-    }
-}
-
-impl From<io::Error> for TranscriptError {
-    fn from(error: io::Error) -> Self {
-        Self::File(error)
     }
 }
 

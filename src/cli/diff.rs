@@ -64,8 +64,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
             let kept = store::read(sources, config, async |store| store.inspected(id.clone()).await)?.flatten();
             let document = kept.and_then(|document| serde_json::from_slice::<Document<Request>>(&document).ok());
-            print([document.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?.to_text(options)])?;
-            return Ok(Exit::Ok);
+            return print([document.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?.to_text(options)]);
         }
         answer => answer?,
     };

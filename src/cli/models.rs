@@ -61,8 +61,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         let listing = Listing { models: meter.models(), upstream, forms: learnt_forms(sources, config) };
         if args.json { to_json(&listing)? } else { listing.to_text() }
     };
-    print([text])?;
-    Ok(Exit::Ok)
+    print([text])
 }
 
 /// Asks the upstream for the windows of its models. Returns a sentence about the result.

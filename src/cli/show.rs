@@ -42,8 +42,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         let answer = match proxy.get(&format!("{}{handle}?offset={from}&limit={PART_BYTES}", recall::PATH)) {
             Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
                 let kept = store::read(sources, config, async |store| store.get(key).await)?.flatten();
-                print([kept.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?])?;
-                return Ok(Exit::Ok);
+                return print([kept.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?]);
             }
             answer => answer?,
         };

@@ -36,13 +36,11 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         return Ok(refuse(&anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.first_line())));
     }
     if args.json {
-        print([&answer.body[..], b"\n"])?;
-        return Ok(Exit::Ok);
+        return print([&answer.body[..], b"\n"]);
     }
     let status: Status = serde_json::from_slice(&answer.body)
         .with_context(|| format!("{} answers with a status that this version cannot read", proxy.name()))?;
-    print([status.to_text()])?;
-    Ok(Exit::Ok)
+    print([status.to_text()])
 }
 
 /// The forms that upstreams require and the refusals that have taught them, as the running proxy or else the store knows them.

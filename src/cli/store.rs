@@ -124,18 +124,17 @@ pub(super) fn read<T>(
 async fn init(config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
     let options = environment.store_options(&config.store);
     match config.store.engine {
-        StoreEngine::File => return Err(NoEngineError.into()),
+        StoreEngine::File => Err(NoEngineError.into()),
         StoreEngine::Postgres => {
             postgres::init::init(&options.url, &options.settings).await?;
-            print(["the tables are there\n"])?;
+            print(["the tables are there\n"])
         }
         // It has no tables.
         StoreEngine::Redis => {
             open_engine(options).await?.close().await?;
-            print(["Redis can be used as it is\n"])?;
+            print(["Redis can be used as it is\n"])
         }
     }
-    Ok(Exit::Ok)
 }
 
 /// Opens the store of the settings.
@@ -188,8 +187,7 @@ impl Command {
                 let Some(payload) = payload else {
                     return Ok(refuse(&anyhow::anyhow!("no payload has the handle {handle:?}")));
                 };
-                print([payload])?;
-                return Ok(Exit::Ok);
+                return print([payload]);
             }
             Self::Stats(output) => {
                 let stats = store.stats().await?;
@@ -221,8 +219,7 @@ impl Command {
                 if output.json { to_json(&after)? } else { format!("{before} -> {} bytes\n", after.file_bytes) }
             }
         };
-        print([text])?;
-        Ok(Exit::Ok)
+        print([text])
     }
 }
 

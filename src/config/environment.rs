@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -88,6 +88,11 @@ impl Variables {
     /// The folder for a user's state; `None` if no variable says where it is.
     pub fn state_folder(&self) -> Option<PathBuf> {
         state_folder(|name| self.path(name))
+    }
+
+    /// The folder that a variable names, or else one below the user's folder.
+    pub fn folder(&self, name: &str, home: &Path, default: &str) -> Result<PathBuf, ConfigError> {
+        Ok(self.first_set(&[name])?.map_or_else(|| home.join(default), |(_, path)| path.into()))
     }
 
     /// The path that a variable has, if it is set.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
+
 use super::error::{ConfigErrorKind, SourceLocation};
 use super::value::{LocatedValue, TableEntry, Value};
 use super::{Config, ConfigError, Variables};
@@ -28,18 +30,28 @@ pub struct Sources {
     pub flags: Flags,
 }
 
-/// The settings that have a flag, as text.
-#[derive(Clone, Debug, Default)]
+/// The settings that have a flag, as text. A flag overrides the environment and the file.
+#[derive(clap::Args, Clone, Debug, Default, Eq, PartialEq)]
+#[command(next_help_heading = "Settings")]
 pub struct Flags {
-    /// `--listen`, once per use of the flag.
+    /// The listen addresses; the flag may be repeated.
+    #[arg(long, global = true, value_name = "ADDR")]
+    #[arg(help = "Where to listen: host:port or unix:/path; may be given more than once [default: 127.0.0.1:8787]")]
     pub listen: Vec<String>,
-    /// `--upstream`, once per use of the flag: `URL`, or `NAME=URL`.
+    /// The upstreams' base URLs, each as `URL` or `NAME=URL`.
+    #[arg(long, global = true, value_name = "[NAME=]URL")]
+    #[arg(help = UPSTREAM_HELP)]
     pub upstream: Vec<String>,
-    /// `--log-format`.
+    /// The format of the log lines [default: text]
+    #[arg(long, global = true, value_name = "FORM", value_parser = PossibleValuesParser::new(["text", "json"]))]
     pub log_format: Option<String>,
-    /// `--dry-run`.
+    /// Forward every request unedited, and only report what would be edited
+    #[arg(long, global = true)]
     pub dry_run: bool,
 }
+
+const UPSTREAM_HELP: &str = "Where requests go [default: https://api.openai.com/v1]; once more as anthropic=URL for the \
+requests of Claude Code, or as NAME=URL for another of [[upstreams]]";
 
 // === impl Sources ===
 

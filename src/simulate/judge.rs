@@ -93,14 +93,10 @@ impl Sightings {
         self.micros.sort_unstable();
         self
     }
-
-    /// The median of how long the proxy took, in milliseconds.
-    pub fn median_ms(&self) -> f64 {
-        median_ms(&self.micros)
-    }
 }
 
-fn median_ms(micros: &[u64]) -> f64 {
+/// The median, in milliseconds, of microseconds in order.
+pub(super) fn median_ms(micros: &[u64]) -> f64 {
     let micros = micros.get(micros.len() / 2).copied().unwrap_or_default();
     Duration::from_micros(micros).as_secs_f64() * 1000.0
 }

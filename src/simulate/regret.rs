@@ -186,7 +186,7 @@ pub(super) fn measure(
     bill: &mut Bill<'_>,
 ) -> Result<Measured, TranscriptError> {
     let Measure { planner, conditions, placebo, judged } = measure;
-    let body = segment.body();
+    let body = &segment.body;
     let dialect = dialect::of_body(body);
     let anatomy = Anatomy::new(dialect, body)?;
     let mut plain = Player::new(segment.model(), planner, conditions.summary_source, judged);
@@ -195,7 +195,7 @@ pub(super) fn measure(
     let mut regret = Regret { placebo: placebo.map(|_| 0), answers: segment.n_answers(), ..Regret::default() };
     let mut recalls = Recalls::default();
     let mut n_known = 0;
-    for (request, &n) in segment.request_lengths().iter().enumerate() {
+    for (request, &n) in segment.request_lengths.iter().enumerate() {
         plain.play(segment, request, &[])?;
         if let Some(player) = &mut recalling {
             player.learn_summaries(&plain);

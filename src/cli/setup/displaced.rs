@@ -1,7 +1,5 @@
 //! Where the requests of a client went before abridge stood between: the base URLs that its settings name, as upstreams of abridge.
 
-use std::path::Path;
-
 use super::clients::Client;
 use super::{edit, jsonc};
 use crate::cli::{ANTHROPIC, CHATGPT};
@@ -73,11 +71,10 @@ pub(super) fn of_client(client: Client, text: &str, variables: &Variables, url: 
         ],
         _ => Vec::new(),
     };
-    let is_other = |(_, _, found): &(Api, Form, String)| !is_below(found, url);
-    let found = found.into_iter().flatten().filter(is_other);
-    let mut displaced: Vec<_> = found
-        .map(|(api, form, found)| Displaced { client, api, upstream: as_upstream(&found, form), url: found })
-        .collect();
+    let found = found.into_iter().flatten().filter(|(_, _, found)| !is_below(found, url));
+    let displaced =
+        |(api, form, url): (_, _, String)| Displaced { client, api, upstream: as_upstream(&url, form), url };
+    let mut displaced: Vec<_> = found.map(displaced).collect();
     displaced.dedup();
     displaced
 }
@@ -152,9 +149,4 @@ fn is_below(url: &str, folder: &str) -> bool {
 fn without_user(url: &str) -> String {
     let host = url.rsplit('@').next().unwrap_or(url);
     if host.len() == url.len() { url.to_owned() } else { format!("***@{host}") }
-}
-
-/// The settings of a client in a file; those before abridge changed them, if it did.
-pub(super) fn text_before(original: Option<String>, path: &Path) -> String {
-    original.unwrap_or_else(|| crate::config::read_text(path).unwrap_or_default())
 }

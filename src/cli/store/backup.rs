@@ -38,8 +38,7 @@ pub(super) async fn run(
                 let copied = store.backup(&to).await;
                 store.close().await?;
                 copied.context("the store was not copied")?;
-                print([format!("copied the store to {}\n", to.display())])?;
-                return Ok(Exit::Ok);
+                return print([format!("copied the store to {}\n", to.display())]);
             }
             Err(error) if matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) => {}
             Err(error) => return Err(error),
@@ -52,6 +51,5 @@ pub(super) async fn run(
     if answer.status != 200 {
         return Ok(refuse(&anyhow::anyhow!("{}", answer.first_line())));
     }
-    print([format!("{}\n", answer.first_line())])?;
-    Ok(Exit::Ok)
+    print([format!("{}\n", answer.first_line())])
 }

@@ -148,7 +148,7 @@ impl Placebo {
     pub(in crate::simulate) fn of(segments: &[Transcript]) -> Result<Self, TranscriptError> {
         let mut results = Vec::new();
         for segment in segments {
-            let body = segment.body();
+            let body = &segment.body;
             let anatomy = Anatomy::unpaired(dialect::of_body(body), body)?;
             let pieces = (0..segment.n_messages()).flat_map(|n| anatomy.pieces(n));
             results.extend(pieces.filter(|piece| piece.place.kind == PieceKind::Result));

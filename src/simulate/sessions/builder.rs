@@ -1,6 +1,5 @@
 //! Puts the messages of a session together, segment by segment.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::IsElsewhere;
@@ -173,10 +172,12 @@ impl<'a> Builder<'a> {
         let body = [head.as_bytes(), &self.elements, b"]}"].concat();
         let largest = self.steps.iter().filter_map(|step| step.usage).map(|usage| usage.input).max();
         let window = self.window.or_else(|| largest.and_then(larger_window));
-        let windows = window.map(|window| (model.to_owned(), window)).into_iter().collect::<BTreeMap<_, _>>();
+        let windows = window.map(|window| (model.to_owned(), window)).into_iter().collect();
         let model = Some(model.to_owned()).filter(|model| !model.is_empty());
-        let transcript = Transcript::of_session(body.into(), model, ends, self.steps.clone());
-        Some(transcript.recorded(padding_at, windows, self.host))
+        let mut transcript = Transcript::of_session(body.into(), model, ends, self.steps.clone());
+        (transcript.padding_at, transcript.windows) = (padding_at, windows);
+        transcript.upstream = self.host.map(str::to_owned);
+        Some(transcript)
     }
 }
 
