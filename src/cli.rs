@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::runtime::{self, Runtime};
 
 use self::client::ClientError;
-use crate::config::{ConfigError, Flags, MissingError, NoStorePathError, Sources};
+use crate::config::{ConfigError, Flags, MissingError, Sources};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::planner::Planner;
 use crate::replay::ReplayPolicy;
@@ -96,7 +96,7 @@ pub enum Command {
     Explain(explain::Args),
     /// Check everything that abridge depends on and suggest a fix for each fault: exit code 0 if there is none, else 1.
     #[command(after_help = include_str!("cli/help/doctor.txt"))]
-    Doctor(doctor::Args),
+    Doctor(OutputArgs),
     /// Print the context windows and encodings that are known for models, and their sources.
     #[command(after_help = include_str!("cli/help/models.txt"))]
     Models(models::Args),
@@ -141,6 +141,14 @@ pub struct ServeArgs {
     /// Write each chat exchange as a folder into DIR: bodies, never keys
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
+}
+
+/// The output format of a command.
+#[derive(Args, Debug)]
+pub struct OutputArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Where the API of Anthropic is, and the one of Codex for those who have logged in with `ChatGPT`.
@@ -258,9 +266,7 @@ impl Exit {
         // Files, proxies and engines that the settings name and that cannot be used.
         if error.is::<TlsError>()
             || error.is::<ConnectorError>()
-            || error.is::<NoStorePathError>()
             || error.is::<MissingError>()
-            || error.is::<store::NoEngineError>()
             || matches!(error.downcast_ref(), Some(ManualSummaryError::Disabled | ManualSummaryError::NoStore))
         {
             return Self::Config;
@@ -308,6 +314,13 @@ fn print(bytes: impl IntoIterator<Item = impl AsRef<[u8]>>) -> anyhow::Result<Ex
 fn refuse(error: &anyhow::Error) -> Exit {
     print_error(error);
     Exit::No
+}
+
+impl OutputArgs {
+    /// The result of a command, as JSON or as text.
+    fn render<T: Serialize>(&self, result: &T, to_text: impl FnOnce(&T) -> String) -> serde_json::Result<String> {
+        if self.json { to_json(result) } else { Ok(to_text(result)) }
+    }
 }
 
 fn to_json(value: &impl Serialize) -> serde_json::Result<String> {

@@ -92,21 +92,11 @@ pub struct Conditions<'a> {
     pub prices: Prices,
     /// The source of summaries.
     pub summary_source: SummarySource<'a>,
-    /// Whether faults are also counted with the results of another session.
-    pub noise: Noise,
+    /// Whether faults are also counted with the results of another session, which measures their noise.
+    pub placebo: bool,
     /// Is told of what has been played.
     #[debug(skip)]
     pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
-}
-
-/// Whether the noise of the faults is measured.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Noise {
-    /// It is not.
-    #[default]
-    Unknown,
-    /// By a placebo: the results of another session.
-    Placebo,
 }
 
 /// The progress, in requests of transcripts.

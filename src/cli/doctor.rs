@@ -7,21 +7,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::admin::access::Exposure;
-use crate::cli::{Exit, health, print, runtime, to_json};
+use crate::cli::{Exit, OutputArgs, health, print, runtime};
 use crate::config::{Config, Environment, Sources, clients, operator_token};
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
 
 mod store;
 pub(super) mod upstream;
-
-/// Arguments of `doctor`.
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
 
 /// The results of all checks.
 #[derive(Debug, Default, Serialize)]
@@ -51,7 +43,7 @@ enum CheckStatus {
 }
 
 /// Runs all checks, or only that of the settings if they are invalid. `config` is the result of loading them.
-pub fn run(args: &Args, sources: &Sources, config: anyhow::Result<Config>) -> anyhow::Result<Exit> {
+pub fn run(args: &OutputArgs, sources: &Sources, config: anyhow::Result<Config>) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     if let Some((config, environment)) = check_settings(&mut findings, sources, config) {
         let runtime = runtime()?;
@@ -67,7 +59,7 @@ pub fn run(args: &Args, sources: &Sources, config: anyhow::Result<Config>) -> an
             findings.ok("forms", line);
         }
     }
-    print([if args.json { to_json(&findings)? } else { findings.to_text() }])?;
+    print([args.render(&findings, Findings::to_text)?])?;
     Ok(if findings.checks.iter().any(|finding| finding.verdict == CheckStatus::Fault) { Exit::No } else { Exit::Ok })
 }
 

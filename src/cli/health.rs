@@ -37,5 +37,5 @@ fn ask(proxy: &RunningProxy) -> Result<(), ClientError> {
     if answer.status == 200 {
         return Ok(());
     }
-    Err(ClientError::UnexpectedResponse(proxy.name().to_owned(), format!("it answers {}", answer.status)))
+    Err(ClientError::UnexpectedResponse(proxy.name.clone(), format!("it answers {}", answer.status)))
 }

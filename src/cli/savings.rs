@@ -79,8 +79,8 @@ fn read(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Vec<D
     let proxy = args.at.proxy(sources, config)?;
     match proxy.get(&format!("/abridge/ledger?days={}", args.days)) {
         Ok(answer) if answer.status == 200 => serde_json::from_slice(&answer.body)
-            .with_context(|| format!("{} answers with a ledger that this version cannot read", proxy.name())),
-        Ok(answer) => Err(anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.first_line())),
+            .with_context(|| format!("{} answers with a ledger that this version cannot read", proxy.name)),
+        Ok(answer) => Err(anyhow!("{} answers {}: {}", proxy.name, answer.status, answer.first_line())),
         Err(error) => {
             let n_days = args.days;
             let stored = store::read(sources, config, async |store| stored_days(store, n_days).await)?;

@@ -159,17 +159,15 @@ impl Recording {
         }
         // Its name is hidden.
         let unfinished = self.first_free(".tmp-", |path| private_folder().create(path))?;
-        let written = self.write_into(&unfinished).and_then(|()| self.publish(&unfinished));
+        let SentRequest { request, rewritten, summary, .. } = &self.sent;
+        let (rewritten, response) = (rewritten.as_deref(), self.response.as_deref());
+        let written = self.meta.write(&unfinished, request, rewritten, response, summary.as_ref());
+        let written = written.and_then(|()| self.publish(&unfinished));
         if written.is_err() {
             // Removing the folder may fail as well; the first error is the one that is returned.
             let _ = fs::remove_dir_all(&unfinished);
         }
         written
-    }
-
-    fn write_into(&self, dir: &Path) -> io::Result<()> {
-        let SentRequest { request, rewritten, summary, .. } = &self.sent;
-        self.meta.write(dir, request, rewritten.as_deref(), self.response.as_deref(), summary.as_ref())
     }
 
     /// Renames the folder to its final name. A rename never replaces a folder that is not empty; Windows would not say that

@@ -81,15 +81,15 @@ impl Sightings {
     }
 
     /// The sum of two.
-    pub(super) fn plus(mut self, other: &Self) -> Self {
+    pub(super) fn plus(mut self, other: Self) -> Self {
         self.requests += other.requests;
         self.lost += other.lost;
         self.refused += other.refused;
         self.words_changed += other.words_changed;
         self.bytes_rewritten += other.bytes_rewritten;
         self.further += other.further;
-        self.reason = self.reason.or_else(|| other.reason.clone());
-        self.micros.extend(&other.micros);
+        self.reason = self.reason.or(other.reason);
+        self.micros.extend(other.micros);
         self.micros.sort_unstable();
         self
     }

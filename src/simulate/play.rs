@@ -178,6 +178,7 @@ impl<'a> Player<'a> {
         self.figures.results_truncated = self.truncated.len();
         self.figures.bytes_offloaded = self.offloaded.values().sum();
         self.figures.compute_cost(prices);
+        self.sightings.micros.sort_unstable();
         let sightings = self.judged.map(|_| self.sightings);
         Played { figures: self.figures, sent: self.sent, sightings }
     }

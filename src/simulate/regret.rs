@@ -125,20 +125,8 @@ struct Recalls {
 // === impl Regret ===
 
 impl Regret {
-    /// The sums, without the list.
-    pub(super) fn total<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
-        let mut total = Self::default();
-        all.for_each(|regret| total.add_counts(regret));
-        total
-    }
-
-    /// Adds what comes behind.
-    pub(super) fn add(&mut self, mut next: Self) {
-        self.add_counts(&next);
-        self.list.append(&mut next.list);
-    }
-
-    fn add_counts(&mut self, other: &Self) {
+    /// Adds other counts, without the list.
+    pub(super) fn add_counts(&mut self, other: &Self) {
         self.answers += other.answers;
         self.faults += other.faults;
         self.hard += other.hard;

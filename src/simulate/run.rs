@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{panic, thread};
+use std::{iter, panic, thread};
 
 use super::bill::{self, Bill, Counted, Paid};
 use super::discover::{self, FoundTranscript};
@@ -11,7 +11,7 @@ use super::regret::{self, Measure, Placebo};
 use super::sent_request::SentRequest;
 use super::sessions::Session;
 use super::{
-    Conditions, Figures, Noise, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Sightings, Simulation,
+    Conditions, Figures, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Sightings, Simulation,
     SummarySource, Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
 };
 use crate::planner::Planner;
@@ -82,11 +82,12 @@ impl Simulation {
             PolicyTotal {
                 policy: candidate.name.clone(),
                 figures: runs().fold(Figures::default(), |sum, run| sum.plus(&run.figures)),
-                regret: Regret::total(runs().map(|run| &run.regret)),
+                regret: runs().fold(Regret::default(), |mut sum, run| {
+                    sum.add_counts(&run.regret);
+                    sum
+                }),
                 dollars: bill::sum(runs().map(|run| run.dollars)),
-                sightings: runs()
-                    .filter_map(|run| run.sightings.as_ref())
-                    .fold(None, |sum: Option<Sightings>, seen| Some(sum.unwrap_or_default().plus(seen))),
+                sightings: runs().filter_map(|run| run.sightings.clone()).reduce(Sightings::plus),
             }
         });
         let stand_in = match conditions.summary_source {
@@ -132,13 +133,9 @@ impl Readable {
 fn owners(names: &[Names]) -> HashMap<u64, usize> {
     let mut in_order: Vec<_> = names.iter().enumerate().collect();
     in_order.sort_by_key(|(n, names)| (names.since, *n));
-    let mut owners = HashMap::new();
-    for (n, names) in in_order {
-        for name in &names.of_requests {
-            owners.entry(*name).or_insert(n);
-        }
-    }
-    owners
+    // Of equal names, the last one is taken, which is of the first file.
+    let in_order = in_order.into_iter().rev();
+    in_order.flat_map(|(n, names)| names.of_requests.iter().map(move |name| (*name, n))).collect()
 }
 
 impl Run<'_> {
@@ -157,14 +154,11 @@ impl Run<'_> {
 
     /// Plays transcripts that no other thread plays, until there are no more.
     fn play_some(&self) -> Vec<(usize, Result<TranscriptResult, TranscriptError>)> {
-        let next = || self.next.fetch_add(1, Ordering::Relaxed);
-        let mut played = Vec::new();
-        let mut n = next();
-        while let Some(found) = self.found.get(n) {
-            played.push((n, self.play(n, found)));
-            n = next();
-        }
-        played
+        let next = || {
+            let n = self.next.fetch_add(1, Ordering::Relaxed);
+            Some((n, self.found.get(n)?))
+        };
+        iter::from_fn(next).map(|(n, found)| (n, self.play(n, found))).collect()
     }
 
     fn play(&self, n: usize, found: &FoundTranscript) -> Result<TranscriptResult, TranscriptError> {
@@ -217,8 +211,8 @@ impl Run<'_> {
     /// The results of the next transcript, if the noise is to be measured and there is another transcript.
     fn placebo(&self, n: usize) -> Result<Option<Placebo>, TranscriptError> {
         let other = (n + 1) % self.found.len().max(1);
-        let wanted = self.conditions.noise == Noise::Placebo && other != n;
-        let Some(found) = self.found.get(other).filter(|_| wanted) else { return Ok(None) };
+        let is_wanted = self.conditions.placebo && other != n;
+        let Some(found) = self.found.get(other).filter(|_| is_wanted) else { return Ok(None) };
         let segments = found.read(self.selection.model.as_deref(), &|_| false)?.transcripts;
         Placebo::of(&segments).map(Some)
     }
@@ -243,7 +237,9 @@ impl<'a> Group<'a> {
             let sent = SentRequest::new(segment.body.clone(), &gauge, None)?;
             let counted = sent.beginnings(&segment.request_lengths);
             let mut figures = Figures::default();
-            counted.iter().for_each(|counted| figures.add_request(*counted, gauge.window(), false));
+            for request in &counted {
+                figures.add_request(*request, gauge.window(), false);
+            }
             figures.compute_cost(conditions.prices);
             Ok(Baseline { cost: figures.cost, counted })
         });
@@ -311,13 +307,12 @@ fn play_segments(
         let measured = regret::measure(segment, measure, &mut bill)?;
         figures = figures.plus(&measured.figures);
         dollars = bill::sum([dollars, bill.dollars]);
-        if let Some(seen) = &measured.sightings {
-            sightings = Some(sightings.unwrap_or_default().plus(seen));
-        }
+        sightings = sightings.into_iter().chain(measured.sightings).reduce(Sightings::plus);
         let mut of_segment = Regret { cost_unedited: *cost, ..measured.regret };
         of_segment.worst_segment = of_segment.percent_with_recalls();
         of_segment.list.iter_mut().for_each(|fault| fault.request += tokens.len());
-        regret.add(of_segment);
+        regret.add_counts(&of_segment);
+        regret.list.append(&mut of_segment.list);
         tokens.extend(measured.sent.iter().map(|sent| sent.tokens));
     }
     Ok(PolicyResult { policy: policy.to_owned(), window, figures, regret, dollars, sightings, tokens })

@@ -81,15 +81,13 @@ pub(super) fn of_client(client: Client, text: &str, variables: &Variables, url: 
 
 /// The last lines of the output: where requests went before, and the command that serves the clients and sends them there.
 pub(super) fn afterwards(displaced: &[Displaced], sources: &Sources, config: &Config) -> String {
-    let mut lines = Vec::new();
-    let (mut flags, mut is_codex_elsewhere) = (Vec::new(), false);
+    let (mut lines, mut flags) = (Vec::new(), Vec::new());
+    let is_codex_elsewhere = displaced.iter().any(|of| of.client == Client::Codex);
     for (api, name, maker) in
         [(Api::OpenAi, "", BaseUrl::default().to_string()), (Api::Anthropic, "anthropic=", ANTHROPIC.to_owned())]
     {
         let mut upstream = None;
-        for of in displaced.iter().filter(|of| of.api == api) {
-            let Displaced { client, url, upstream: there, .. } = of;
-            is_codex_elsewhere |= *client == Client::Codex;
+        for Displaced { client, url, upstream: there, .. } in displaced.iter().filter(|of| of.api == api) {
             let settled = named_by_settings(config, api).or_else(|| upstream.clone());
             lines.push(match settled.filter(|settled| settled != there) {
                 _ if there.parse::<BaseUrl>().is_err() => {

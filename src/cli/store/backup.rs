@@ -44,7 +44,8 @@ pub(super) async fn run(
             Err(error) => return Err(error),
         }
     }
-    let proxy = args.proxy.proxy(sources, config)?.patient(PATIENCE);
+    let mut proxy = args.proxy.proxy(sources, config)?;
+    proxy.patience = PATIENCE;
     let path = to.to_str().context("the name of the file is not UTF-8")?;
     let target = format!("/abridge/backup?file={}", utf8_percent_encode(path, NON_ALPHANUMERIC));
     let answer = proxy.post(&target, &[], None, b"")?;
