@@ -187,6 +187,14 @@ pub async fn discard(mut rest: impl Body + Unpin, at_most: Duration) {
 // === impl RequestBody ===
 
 impl RequestBody {
+    /// Its parts; `None` if it is forwarded as it arrives, and something will.
+    pub fn parts(&self) -> Option<impl Iterator<Item = &Bytes>> {
+        match &self.content {
+            Content::Buffered(parts) => Some(parts.iter()),
+            Content::Streamed(body) => body.is_end_stream().then(Default::default),
+        }
+    }
+
     /// The parts of a body in memory.
     pub fn buffered(parts: &[Bytes]) -> Self {
         Self { content: Content::Buffered(merge_short(parts)), progress: None }

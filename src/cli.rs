@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Serialize;
 use tokio::runtime::{self, Runtime};
 
 use self::client::ClientError;
-use crate::config::{ConfigError, Flags, MissingError, NoStorePathError, Sources};
+use crate::config::{ConfigError, Flags, MissingError, Sources};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::planner::Planner;
 use crate::replay::ReplayPolicy;
@@ -49,8 +48,11 @@ mod temp_folder;
 #[derive(Debug, Parser)]
 #[command(name = "abridge", version, about, after_help = include_str!("cli/help/abridge.txt"))]
 pub struct Cli {
+    /// The settings file [default: proxy.toml, if it exists]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Settings")]
+    config: Option<PathBuf>,
     #[command(flatten)]
-    settings: SettingsArgs,
+    flags: Flags,
     #[command(flatten)]
     serve: ServeArgs,
     #[command(subcommand)]
@@ -94,7 +96,7 @@ pub enum Command {
     Explain(explain::Args),
     /// Check everything that abridge depends on and suggest a fix for each fault: exit code 0 if there is none, else 1.
     #[command(after_help = include_str!("cli/help/doctor.txt"))]
-    Doctor(doctor::Args),
+    Doctor(OutputArgs),
     /// Print the context windows and encodings that are known for models, and their sources.
     #[command(after_help = include_str!("cli/help/models.txt"))]
     Models(models::Args),
@@ -133,29 +135,6 @@ pub enum Command {
     Store(store::Command),
 }
 
-/// Settings that have a flag. A flag overrides the environment and the file.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Settings")]
-struct SettingsArgs {
-    /// The settings file [default: proxy.toml, if it exists]
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The listen addresses; the flag may be repeated.
-    #[arg(long, global = true, value_name = "ADDR")]
-    #[arg(help = "Where to listen: host:port or unix:/path; may be given more than once [default: 127.0.0.1:8787]")]
-    listen: Vec<String>,
-    /// The upstreams' base URLs.
-    #[arg(long, global = true, value_name = "[NAME=]URL")]
-    #[arg(help = UPSTREAM_HELP)]
-    upstream: Vec<String>,
-    /// The format of the log lines [default: text]
-    #[arg(long, global = true, value_name = "FORM", value_parser = PossibleValuesParser::new(["text", "json"]))]
-    log_format: Option<String>,
-    /// Forward every request unedited, and only report what would be edited
-    #[arg(long, global = true)]
-    dry_run: bool,
-}
-
 /// Arguments of `serve` only.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
@@ -164,12 +143,17 @@ pub struct ServeArgs {
     pub record: Option<PathBuf>,
 }
 
+/// The output format of a command.
+#[derive(Args, Debug)]
+pub struct OutputArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 /// Where the API of Anthropic is, and the one of Codex for those who have logged in with `ChatGPT`.
 const ANTHROPIC: &str = "https://api.anthropic.com";
 const CHATGPT: &str = "https://chatgpt.com/backend-api/codex";
-
-const UPSTREAM_HELP: &str = "Where requests go [default: https://api.openai.com/v1]; once more as anthropic=URL for the \
-requests of Claude Code, or as NAME=URL for another of [[upstreams]]";
 
 /// Exit codes, as in sysexits.h.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -205,18 +189,21 @@ impl Cli {
 
     /// The sources of the settings.
     pub fn sources(&self) -> Sources {
-        let SettingsArgs { config, listen, upstream, log_format, dry_run } = self.settings.clone();
-        Sources::of_process(config, Flags { listen, upstream, log_format, dry_run })
+        Sources::of_process(self.config.clone(), self.flags.clone())
     }
 
     /// How `replay` applies the present settings: over the policies in recordings only if `--config` was given.
     pub fn replay_policy(&self) -> fn(Routes<Planner>) -> ReplayPolicy {
-        if self.settings.config.is_some() { ReplayPolicy::Explicit } else { ReplayPolicy::Fallback }
+        if self.config.is_some() { ReplayPolicy::Explicit } else { ReplayPolicy::Fallback }
     }
 
     /// Whether there is neither a subcommand nor a flag.
     pub fn is_alone(&self) -> bool {
-        self.command.is_none() && !self.settings.is_any_given() && self.serve.record.is_none()
+        self.command.is_none() && !self.has_settings() && self.serve.record.is_none()
+    }
+
+    fn has_settings(&self) -> bool {
+        self.config.is_some() || self.flags != Flags::default()
     }
 
     /// The subcommand; `serve` by default.
@@ -235,10 +222,10 @@ impl Cli {
     fn checked(self) -> Result<Self, clap::Error> {
         match self.command {
             Some(Command::Serve(_) | Command::Run(_)) | None => Ok(self),
-            Some(Command::Store(_)) if self.settings.dry_run => {
+            Some(Command::Store(_)) if self.flags.dry_run => {
                 Err(Self::command_for_errors("--dry-run is about requests; abridge store ls and stats change nothing"))
             }
-            Some(Command::Demo(_)) if self.settings.is_any_given() => {
+            Some(Command::Demo(_)) if self.has_settings() => {
                 Err(Self::command_for_errors("the demo has its own settings and accepts no others"))
             }
             Some(_) if self.serve.record.is_none() => Ok(self),
@@ -255,8 +242,7 @@ impl Cli {
 pub fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut <Cli as CommandFactory>::command(), "abridge", &mut script);
-    print([String::from_utf8(script)?])?;
-    Ok(Exit::Ok)
+    print([script])
 }
 
 /// Writes the man pages into a folder that is there.
@@ -264,16 +250,6 @@ pub fn write_man_pages(folder: &Path) -> anyhow::Result<Exit> {
     clap_mangen::generate_to(<Cli as CommandFactory>::command(), folder)
         .with_context(|| format!("cannot write to {}", folder.display()))?;
     Ok(Exit::Ok)
-}
-
-// === impl SettingsArgs ===
-
-impl SettingsArgs {
-    /// Whether any of the flags was given.
-    fn is_any_given(&self) -> bool {
-        let Self { config, listen, upstream, log_format, dry_run } = self;
-        config.is_some() || !listen.is_empty() || !upstream.is_empty() || log_format.is_some() || *dry_run
-    }
 }
 
 // === impl Exit ===
@@ -290,20 +266,13 @@ impl Exit {
         // Files, proxies and engines that the settings name and that cannot be used.
         if error.is::<TlsError>()
             || error.is::<ConnectorError>()
-            || error.is::<NoStorePathError>()
             || error.is::<MissingError>()
-            || error.is::<store::NoEngineError>()
+            || matches!(error.downcast_ref(), Some(ManualSummaryError::Disabled | ManualSummaryError::NoStore))
         {
             return Self::Config;
         }
-        if let Some(none) = error.downcast_ref::<ManualSummaryError>() {
-            return if matches!(none, ManualSummaryError::Disabled | ManualSummaryError::NoStore) {
-                Self::Config
-            } else {
-                Self::Unavailable
-            };
-        }
-        let is_unavailable = error.is::<engine::OpenError>()
+        let is_unavailable = error.is::<ManualSummaryError>()
+            || error.is::<engine::OpenError>()
             || error.is::<engine::EngineError>()
             || error.is::<OpenError>()
             || error.is::<StoreError>()
@@ -331,13 +300,13 @@ pub fn print_warning(sentence: &str) {
     let _ = writeln!(io::stderr(), "abridge: warning: {sentence}");
 }
 
-/// Writes to standard output. A closed pipe is not an error.
-fn print(bytes: impl IntoIterator<Item = impl AsRef<[u8]>>) -> io::Result<()> {
+/// Writes to standard output, and returns the exit code for success. A closed pipe is not an error.
+fn print(bytes: impl IntoIterator<Item = impl AsRef<[u8]>>) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     let written = bytes.into_iter().try_for_each(|piece| out.write_all(piece.as_ref())).and_then(|()| out.flush());
     match written {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(Exit::Ok),
     }
 }
 
@@ -345,6 +314,13 @@ fn print(bytes: impl IntoIterator<Item = impl AsRef<[u8]>>) -> io::Result<()> {
 fn refuse(error: &anyhow::Error) -> Exit {
     print_error(error);
     Exit::No
+}
+
+impl OutputArgs {
+    /// The result of a command, as JSON or as text.
+    fn render<T: Serialize>(&self, result: &T, to_text: impl FnOnce(&T) -> String) -> serde_json::Result<String> {
+        if self.json { to_json(result) } else { Ok(to_text(result)) }
+    }
 }
 
 fn to_json(value: &impl Serialize) -> serde_json::Result<String> {

@@ -42,7 +42,6 @@ mod check;
 pub mod clients;
 pub mod environment;
 mod error;
-mod goal;
 mod near_miss;
 pub mod operator_token;
 pub mod policies;
@@ -58,11 +57,6 @@ pub use sources::{Flags, Sources, read_text};
 
 use value::LocatedValue;
 
-/// The path of the store is neither set nor derivable.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the store has no path, because {NO_STATE_FOLDER}; set store.path, or store.enabled = false")]
-pub struct NoStorePathError;
-
 /// Something that a command needs is neither set nor derivable.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub enum MissingError {
@@ -72,6 +66,12 @@ pub enum MissingError {
     /// The folder of the user.
     #[error("{} is not set, so the files of this user cannot be found; set it", HOME.join(" or "))]
     Home,
+    /// The path of the store.
+    #[error("the store has no path, because {NO_STATE_FOLDER}; set store.path, or store.enabled = false")]
+    StorePath,
+    /// An engine for the store.
+    #[error("store.engine is \"file\", which is made by the proxy; set another engine and store.url_env")]
+    StoreEngine,
 }
 
 /// Everything that `proxy.toml` may say.
@@ -190,7 +190,7 @@ impl Config {
         let written = sources.read()?;
         let preset = Self::from_value(&written)?.preset;
         let written = preset.apply_under(written)?;
-        let written = goal::apply_under(Self::from_value(&written)?.policy.goal, written)?;
+        let written = preset::apply_goal_under(Self::from_value(&written)?.policy.goal, written)?;
         let mut config = Self::from_value(&written)?;
         check::check(&config, &written)?;
         config.check_policies(&written)?;

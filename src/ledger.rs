@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::tokens::Usage;
 use crate::tokens::prices::{KnownRates, Nanodollars};
@@ -55,7 +55,7 @@ pub struct UnsavedDay {
 /// Sums by account, and by the arms of experiments.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Rows {
-    #[serde(with = "list")]
+    #[serde(serialize_with = "write_rows", deserialize_with = "read_rows")]
     accounts: BTreeMap<Account, Figures>,
     experiments: Experiments,
 }
@@ -268,30 +268,22 @@ impl Rows {
     }
 }
 
-/// Rows as they are written: a list of objects.
-mod list {
-    use std::collections::BTreeMap;
+/// A row as it is written, in a list.
+#[derive(Deserialize, Serialize)]
+struct Row {
+    #[serde(flatten)]
+    account: Account,
+    #[serde(flatten)]
+    figures: Figures,
+}
 
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+fn write_rows<S: Serializer>(rows: &BTreeMap<Account, Figures>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(rows.iter().map(|(account, figures)| Row { account: account.clone(), figures: *figures }))
+}
 
-    use crate::ledger::{Account, Figures};
-
-    #[derive(Deserialize, Serialize)]
-    struct Row {
-        #[serde(flatten)]
-        account: Account,
-        #[serde(flatten)]
-        figures: Figures,
-    }
-
-    pub(super) fn serialize<S: Serializer>(rows: &BTreeMap<Account, Figures>, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(rows.iter().map(|(account, figures)| Row { account: account.clone(), figures: *figures }))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Account, Figures>, D::Error> {
-        let rows = Vec::<Row>::deserialize(from)?;
-        Ok(rows.into_iter().map(|Row { account, figures }| (account, figures)).collect())
-    }
+fn read_rows<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Account, Figures>, D::Error> {
+    let rows = Vec::<Row>::deserialize(from)?;
+    Ok(rows.into_iter().map(|Row { account, figures }| (account, figures)).collect())
 }
 
 // === impl Account ===

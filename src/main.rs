@@ -87,7 +87,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn run_beside(args: RunArgs, sources: Sources) -> anyhow::Result<ExitCode> {
     cli::run::run(args, sources, &async |config: &Config, environment: &Environment, agent: &mut AgentCommand| {
-        app::serve_beside(config, environment, agent.record(), async |url: &str| agent.run(url).await).await
+        app::serve_beside(config, environment, agent.record.clone(), async |url: &str| agent.run(url).await).await
     })
 }
 

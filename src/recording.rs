@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::ops::Not;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -87,10 +88,10 @@ pub struct Meta {
     /// How the response ended.
     pub ended: ResponseEnd,
     /// Whether the recorded response is truncated at its size limit.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "Not::not")]
     pub response_truncated: bool,
     /// A dry run: `request.json` is what went upstream, `rewritten.json` what would have gone.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "Not::not")]
     pub dry_run: bool,
     /// The version of abridge that recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,7 +132,7 @@ pub struct PlanInputs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
     /// Whether the payloads could not be stored, so that they stayed in the body.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "Not::not")]
     pub not_stored: bool,
     /// The answers of handlers that were used, by the names that they have in a replay.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -170,37 +171,21 @@ pub enum ResponseEnd {
     ClientGone,
 }
 
-/// Why a recording could not be read.
+/// Why a recording could not be read, with the name of the file in its folder.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// A file is missing or cannot be read.
-    #[error("{name}")]
-    File {
-        /// The file's name in its folder.
-        name: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error("{0}")]
+    File(&'static str, #[source] io::Error),
     /// A file is longer than any exchange may be.
-    #[error("{name} is longer than {MAX_FILE} bytes")]
-    TooLong {
-        /// The file's name in its folder.
-        name: &'static str,
-    },
+    #[error("{0} is longer than {MAX_FILE} bytes")]
+    TooLong(&'static str),
     /// A text file is not UTF-8.
-    #[error("{name} is not UTF-8")]
-    NotText {
-        /// The file's name in its folder.
-        name: &'static str,
-    },
+    #[error("{0} is not UTF-8")]
+    NotText(&'static str),
     /// A file is not valid JSON of its kind.
-    #[error("{name}")]
-    Json {
-        /// The file's name in its folder.
-        name: &'static str,
-        /// The error of the JSON parser.
-        source: serde_json::Error,
-    },
+    #[error("{0}")]
+    Json(&'static str, #[source] serde_json::Error),
 }
 
 /// The content of `summary.json`.
@@ -217,18 +202,12 @@ impl Exchange {
     /// Reads a folder. All files but `request.json` may be missing.
     pub fn read(dir: &Path) -> Result<Self, ReadError> {
         let request = read_file(dir, "request.json")?
-            .ok_or_else(|| ReadError::File { name: "request.json", source: io::ErrorKind::NotFound.into() })?;
-        let mut response = None;
-        for name in RESPONSES {
-            if response.is_none() {
-                response = read_file(dir, name)?;
-            }
-        }
+            .ok_or_else(|| ReadError::File("request.json", io::ErrorKind::NotFound.into()))?;
+        let used = |SummaryFile { end, summary }| UsedSummary { end, summary: Arc::new(summary) };
         Ok(Self {
             rewritten: read_file(dir, "rewritten.json")?,
-            response,
-            summary: read_json(dir, SUMMARY)?
-                .map(|SummaryFile { end, summary }| UsedSummary { end, summary: Arc::new(summary) }),
+            response: RESPONSES.iter().find_map(|name| read_file(dir, name).transpose()).transpose()?,
+            summary: read_json(dir, SUMMARY)?.map(used),
             meta: read_json(dir, "meta.json")?.unwrap_or_else(|| Meta::of(&request)),
             request,
             policy: read_text(dir, "policy.toml")?,
@@ -331,18 +310,13 @@ impl Meta {
 
 // === helpers ===
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
 fn write_file<P: AsRef<[u8]>>(dir: &Path, name: &str, pieces: impl IntoIterator<Item = P>) -> io::Result<()> {
     let mut file = private_file().write(true).create_new(true).open(dir.join(name))?;
     pieces.into_iter().try_for_each(|piece| file.write_all(piece.as_ref()))
 }
 
 fn read_json<T: DeserializeOwned>(dir: &Path, name: &'static str) -> Result<Option<T>, ReadError> {
-    let value = |bytes: Bytes| serde_json::from_slice(&bytes).map_err(|source| ReadError::Json { name, source });
+    let value = |bytes: Bytes| serde_json::from_slice(&bytes).map_err(|error| ReadError::Json(name, error));
     read_file(dir, name)?.map(value).transpose()
 }
 
@@ -350,17 +324,14 @@ fn read_file(dir: &Path, name: &'static str) -> Result<Option<Bytes>, ReadError>
     let file = match fs::File::open(dir.join(name)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(ReadError::File { name, source }),
+        Err(error) => return Err(ReadError::File(name, error)),
     };
     let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|source| ReadError::File { name, source })?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(ReadError::TooLong { name });
-    }
-    Ok(Some(bytes.into()))
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|error| ReadError::File(name, error))?;
+    if bytes.len() as u64 > MAX_FILE { Err(ReadError::TooLong(name)) } else { Ok(Some(bytes.into())) }
 }
 
 fn read_text(dir: &Path, name: &'static str) -> Result<Option<String>, ReadError> {
-    let text = |bytes: Bytes| String::from_utf8(bytes.into()).map_err(|_| ReadError::NotText { name });
+    let text = |bytes: Bytes| String::from_utf8(bytes.into()).map_err(|_| ReadError::NotText(name));
     read_file(dir, name)?.map(text).transpose()
 }

@@ -27,7 +27,6 @@
 //! with the request before, 1 for the rest. Their output is not.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -93,21 +92,11 @@ pub struct Conditions<'a> {
     pub prices: Prices,
     /// The source of summaries.
     pub summary_source: SummarySource<'a>,
-    /// Whether faults are also counted with the results of another session.
-    pub noise: Noise,
+    /// Whether faults are also counted with the results of another session, which measures their noise.
+    pub placebo: bool,
     /// Is told of what has been played.
     #[debug(skip)]
     pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
-}
-
-/// Whether the noise of the faults is measured.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Noise {
-    /// It is not.
-    #[default]
-    Unknown,
-    /// By a placebo: the results of another session.
-    Placebo,
 }
 
 /// The progress, in requests of transcripts.
@@ -213,12 +202,6 @@ impl UnreadableFile {
         let causes = std::iter::successors(error.source(), |cause| cause.source());
         let why = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
         Self { name, why }
-    }
-}
-
-impl From<io::Error> for TranscriptError {
-    fn from(error: io::Error) -> Self {
-        Self::File(error)
     }
 }
 

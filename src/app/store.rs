@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::DropGuard;
 
-use crate::config::{Config, Environment, NoStorePathError};
+use crate::config::{Config, Environment, MissingError};
 use crate::engine::export;
 use crate::payload::Keys;
 use crate::proxy::Proxy;
@@ -48,7 +48,7 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
     }
     match config.store.engine {
         StoreEngine::File => {
-            let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePathError)?;
+            let path = config.store.file(environment.state.as_deref()).ok_or(MissingError::StorePath)?;
             match RedbStore::open_or_set_aside(&path, config.store.clone(), Clock::system()) {
                 Ok(store) => {
                     let keys = Keys::new(store.secret());

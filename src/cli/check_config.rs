@@ -7,6 +7,5 @@ use crate::config::{Config, Environment, Sources};
 pub fn run(sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     Environment::read(&sources.variables, config)?;
     let clear_tool_results = config.clear_tool_results.written_out();
-    print([Config { clear_tool_results, ..config.clone() }.to_toml()?])?;
-    Ok(Exit::Ok)
+    print([Config { clear_tool_results, ..config.clone() }.to_toml()?])
 }

@@ -1,21 +1,24 @@
 //! A blocking HTTP client for a running proxy, used by `abridge health`, `status`, `show` and `diff`.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::Context;
 
 use crate::config::{Config, Secret, Sources, operator_token};
+use crate::dialect;
 use crate::platform::sockets;
-use crate::server::listen::Address;
+use crate::server::listen::{Address, loopback_if_unspecified};
 
 /// The environment variable with the token of `[admin]`.
 pub(super) const TOKEN: &str = "ABRIDGE_ADMIN_TOKEN";
 
 /// The timeout of each step: connecting, sending, receiving.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The host that a request over a Unix socket names.
+const LOCALHOST: &str = "localhost";
 
 /// The longest response that is read, in bytes; a proxy sends shorter ones.
 const MAX_RESPONSE_BYTES: u64 = 64 << 20;
@@ -24,22 +27,18 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 /// The address of a running proxy, and the token for it.
 #[derive(Debug)]
 pub(super) struct RunningProxy {
-    address: RemoteAddress,
-    /// The address as error messages show it.
-    name: String,
+    address: Address,
+    /// The value of the field `host`.
+    host: String,
+    /// The address as messages show it.
+    pub(super) name: String,
     /// Whether the listener needs TLS, which this client does not support.
     pub(super) tls: bool,
     token: Option<Secret>,
     /// The flag that names another address, for error messages.
     flag: &'static str,
     /// How long an answer may take.
-    patience: Duration,
-}
-
-#[derive(Debug)]
-enum RemoteAddress {
-    Tcp(SocketAddr, String),
-    Unix(PathBuf),
+    pub(super) patience: Duration,
 }
 
 /// A client's key.
@@ -135,35 +134,25 @@ impl RunningProxy {
         config: &Config,
         flag: &'static str,
     ) -> Result<Self, ClientError> {
-        let (address, name, tls) = match (url, address) {
-            (Some(url), _) => (resolve(url)?, url.to_owned(), false),
-            (None, Some(Address::Unix(path))) => {
-                (RemoteAddress::Unix(path.clone()), format!("unix:{}", path.display()), false)
-            }
+        let (address, host) = match (url, address) {
+            (Some(url), _) => resolve(url)?,
             (None, Some(Address::Tcp(address))) if address.port() != 0 => {
                 let address = loopback_if_unspecified(*address);
-                (RemoteAddress::Tcp(address, address.to_string()), address.to_string(), config.tls.is_some())
+                (Address::Tcp(address), address.to_string())
             }
+            (None, Some(unix @ Address::Unix(_))) => (unix.clone(), LOCALHOST.to_owned()),
             (None, _) => return Err(ClientError::EphemeralPort(flag)),
         };
-        Ok(Self { address, name, tls, token: None, flag, patience: STEP_TIMEOUT })
+        let name = url.map_or_else(|| address.to_string(), str::to_owned);
+        let tls = url.is_none() && matches!(address, Address::Tcp(_)) && config.tls.is_some();
+        Ok(Self { address, host, name, tls, token: None, flag, patience: STEP_TIMEOUT })
     }
 
     fn is_on_this_machine(&self) -> bool {
         match &self.address {
-            RemoteAddress::Tcp(address, _) => address.ip().to_canonical().is_loopback(),
-            RemoteAddress::Unix(_) => true,
+            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => true,
         }
-    }
-
-    /// The same, whose answers may take longer.
-    pub(super) fn patient(self, patience: Duration) -> Self {
-        Self { patience, ..self }
-    }
-
-    /// The address, for messages.
-    pub(super) fn name(&self) -> &str {
-        &self.name
     }
 
     /// Sends a GET request and reads the response.
@@ -183,6 +172,15 @@ impl RunningProxy {
         self.send("POST", target, &[fields, &[length]].concat(), credential, body)
     }
 
+    /// Posts the body of a request to a model, below a prefix of its path.
+    pub(super) fn ask(&self, prefix: &str, key: &str, body: &[u8]) -> Result<Response, ClientError> {
+        let dialect = dialect::of_body(body);
+        let key = format!("{}: {key}", dialect.key_field());
+        let version = dialect.version_field().map(|(name, value)| format!("{name}: {value}"));
+        let fields: Vec<_> = [key, "content-type: application/json".to_owned()].into_iter().chain(version).collect();
+        self.post(&format!("{prefix}{}", dialect.path()), &fields, None, body)
+    }
+
     fn send(
         &self,
         method: &str,
@@ -195,11 +193,7 @@ impl RunningProxy {
             return Err(ClientError::TlsUnsupported(self.name.clone(), target.to_owned()));
         }
         let broken = |error| ClientError::Io(self.name.clone(), error);
-        let mut stream = self.connect()?;
-        let host = match &self.address {
-            RemoteAddress::Tcp(_, host) => host,
-            RemoteAddress::Unix(_) => "localhost",
-        };
+        let (mut stream, host) = (self.connect()?, &self.host);
         let token = self.token.as_ref().map(|token| format!("authorization: Bearer {}\r\n", token.expose()));
         let shown = credential.map(|shown| format!("{}{}\r\n", shown.field, shown.key.expose()));
         let shown = shown.or(token).unwrap_or_default();
@@ -216,12 +210,12 @@ impl RunningProxy {
 
     pub(super) fn connect(&self) -> Result<Box<dyn Stream>, ClientError> {
         let connected: io::Result<Box<dyn Stream>> = match &self.address {
-            RemoteAddress::Tcp(address, _) => TcpStream::connect_timeout(address, STEP_TIMEOUT).and_then(|stream| {
+            Address::Tcp(address) => TcpStream::connect_timeout(address, STEP_TIMEOUT).and_then(|stream| {
                 stream.set_read_timeout(Some(self.patience))?;
                 stream.set_write_timeout(Some(STEP_TIMEOUT))?;
                 Ok(Box::new(stream) as Box<dyn Stream>)
             }),
-            RemoteAddress::Unix(path) => {
+            Address::Unix(path) => {
                 sockets::connect_blocking(path, self.patience).map(|stream| Box::new(stream) as Box<dyn Stream>)
             }
         };
@@ -238,9 +232,10 @@ pub(super) trait Stream: Read + Write {}
 
 impl<S: Read + Write> Stream for S {}
 
-fn resolve(url: &str) -> Result<RemoteAddress, ClientError> {
+/// The address of a proxy, and the value of its field `host`.
+fn resolve(url: &str) -> Result<(Address, String), ClientError> {
     if let Some(path) = url.strip_prefix("unix:") {
-        return Ok(RemoteAddress::Unix(path.into()));
+        return Ok((Address::Unix(path.into()), LOCALHOST.to_owned()));
     }
     let uri = url.parse::<http::Uri>().ok().filter(|uri| uri.scheme_str() == Some("http"));
     let wrong = || ClientError::InvalidAddress(url.to_owned());
@@ -251,17 +246,7 @@ fn resolve(url: &str) -> Result<RemoteAddress, ClientError> {
         .map_err(|error| ClientError::Io(url.to_owned(), error))?;
     let address = addresses.next().ok_or_else(wrong)?;
     let host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host);
-    Ok(RemoteAddress::Tcp(address, host.to_owned()))
-}
-
-/// Replaces an unspecified address, such as `0.0.0.0`, by the loopback address.
-fn loopback_if_unspecified(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
+    Ok((Address::Tcp(address), host.to_owned()))
 }
 
 // === impl Response ===
@@ -328,11 +313,11 @@ mod tests {
 
     #[test]
     fn an_address_is_an_http_url_or_a_unix_path() {
-        assert!(matches!(resolve("unix:/a/b"), Ok(RemoteAddress::Unix(path)) if path == std::path::Path::new("/a/b")));
+        assert!(matches!(resolve("unix:/a/b"), Ok((Address::Unix(path), _)) if path == std::path::Path::new("/a/b")));
         assert!(
-            matches!(resolve("http://127.0.0.1:1"), Ok(RemoteAddress::Tcp(address, host)) if address.port() == 1 && host == "127.0.0.1:1")
+            matches!(resolve("http://127.0.0.1:1"), Ok((Address::Tcp(address), host)) if address.port() == 1 && host == "127.0.0.1:1")
         );
-        assert!(matches!(resolve("http://[::1]:1/"), Ok(RemoteAddress::Tcp(address, _)) if address.is_ipv6()));
+        assert!(matches!(resolve("http://[::1]:1/"), Ok((Address::Tcp(address), _)) if address.is_ipv6()));
         for wrong in ["", "127.0.0.1:1", "https://127.0.0.1:1", "http://"] {
             assert!(matches!(resolve(wrong), Err(ClientError::InvalidAddress(_))), "{wrong:?}");
         }

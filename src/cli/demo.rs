@@ -14,7 +14,7 @@ use anyhow::Context;
 use tokio::sync::oneshot;
 
 use super::temp_folder::TempFolder;
-use crate::cli::{Exit, refuse, runtime};
+use crate::cli::{Exit, runtime};
 use crate::config::{Config, Environment, Sources, Variables};
 use crate::demo::{Session, Upstream, WINDOW_TOKENS};
 use crate::platform::process::ProxySignals;
@@ -26,7 +26,7 @@ mod output;
 mod player;
 
 use output::Output;
-use player::{Player, Verdict};
+use player::Player;
 
 /// Arguments of `demo`.
 #[derive(clap::Args, Clone, Debug)]
@@ -64,7 +64,7 @@ const STORE_SECRET: [u8; 32] = [0; 32];
 pub fn run(
     args: Args,
     sources: &Sources,
-    serve: &impl AsyncFn(&Config, &Environment, &mut Demo) -> anyhow::Result<anyhow::Result<Option<Verdict>>>,
+    serve: &impl AsyncFn(&Config, &Environment, &mut Demo) -> anyhow::Result<anyhow::Result<Option<Exit>>>,
 ) -> anyhow::Result<Exit> {
     let is_terminal = io::stdout().is_terminal();
     let colour = if is_terminal && !sources.variables.wants_plain_text()? { Colour::On } else { Colour::Off };
@@ -83,10 +83,7 @@ pub fn run(
     });
     runtime.shutdown_background();
     match played {
-        Ok(Some(Verdict::Shown)) => Ok(Exit::Ok),
-        Ok(Some(Verdict::Failed)) => {
-            Ok(refuse(&anyhow::anyhow!("the demo failed: abridge did not do what it demonstrates; please report this")))
-        }
+        Ok(Some(exit)) => Ok(exit),
         Ok(None) => {
             let _ = writeln!(io::stderr(), "\nabridge: stopped; nothing of the demo is left");
             Ok(Exit::No)
@@ -130,7 +127,7 @@ path = {:?}
 
 impl Demo {
     /// Plays the session, with abridge at `url`; `None` if a signal has ended it.
-    pub async fn play(&mut self, url: &str) -> anyhow::Result<Option<Verdict>> {
+    pub async fn play(&mut self, url: &str) -> anyhow::Result<Option<Exit>> {
         let (player, url) = (self.player.take(), url.to_owned());
         let (sender, receiver) = oneshot::channel();
         // Those threads of the runtime that may block have a low priority.

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use serde::Deserialize;
 
 use crate::cli::client::{ClientError, ProxyArgs};
-use crate::cli::{Exit, escape, print, print_error, refuse, store};
+use crate::cli::{Exit, escape, print, refuse, store};
 use crate::config::{Config, Sources};
 use crate::inspect::{ChangeEntry, Changes, Content, Document, Message, SkippedEntry, State};
 use crate::payload::PayloadKey;
@@ -64,29 +64,26 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
             let kept = store::read(sources, config, async |store| store.inspected(id.clone()).await)?.flatten();
             let document = kept.and_then(|document| serde_json::from_slice::<Document<Request>>(&document).ok());
-            print([document.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?.to_text(options)])?;
-            return Ok(Exit::Ok);
+            return print([document.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?.to_text(options)]);
         }
         answer => answer?,
     };
     let document: Option<Document<Request>> = serde_json::from_slice(&answer.body).ok();
-    match (answer.status, document) {
+    let why = match (answer.status, document) {
         (200, Some(document)) => {
-            print([document.to_text(options)])?;
+            let printed = print([document.to_text(options)])?;
             if document.content.is_some() {
-                return Ok(Exit::Ok);
+                return Ok(printed);
             }
-            let why = document.reason.as_deref().unwrap_or("the texts of its messages are not kept");
-            print_error(&anyhow!("{}", escape::to_single_line(why, 400)));
+            document.reason.unwrap_or_else(|| "the texts of its messages are not kept".to_owned())
         }
-        (200, None) => Err(anyhow!("the response is not in a format that this version can read"))
-            .context(proxy.name().to_owned())?,
-        (_, Some(Document { reason: Some(reason), .. })) => {
-            print_error(&anyhow!("{}", escape::to_single_line(&reason, 400)));
+        (200, None) => {
+            return Err(anyhow!("the response is not in a format that this version can read")).context(proxy.name);
         }
-        (status, _) => print_error(&anyhow!("{} answers {status}: {}", proxy.name(), answer.first_line())),
-    }
-    Ok(Exit::No)
+        (_, Some(Document { reason: Some(reason), .. })) => reason,
+        (status, _) => return Ok(refuse(&anyhow!("{} answers {status}: {}", proxy.name, answer.first_line()))),
+    };
+    Ok(refuse(&anyhow!("{}", escape::to_single_line(&why, 400))))
 }
 
 impl Document<Request> {

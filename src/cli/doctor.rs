@@ -7,21 +7,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::admin::access::Exposure;
-use crate::cli::{Exit, health, print, runtime, to_json};
+use crate::cli::{Exit, OutputArgs, health, print, runtime};
 use crate::config::{Config, Environment, Sources, clients, operator_token};
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
 
 mod store;
 pub(super) mod upstream;
-
-/// Arguments of `doctor`.
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
 
 /// The results of all checks.
 #[derive(Debug, Default, Serialize)]
@@ -38,8 +30,9 @@ struct Finding {
     fix: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 enum CheckStatus {
     /// The check passed.
     Ok,
@@ -50,7 +43,7 @@ enum CheckStatus {
 }
 
 /// Runs all checks, or only that of the settings if they are invalid. `config` is the result of loading them.
-pub fn run(args: &Args, sources: &Sources, config: anyhow::Result<Config>) -> anyhow::Result<Exit> {
+pub fn run(args: &OutputArgs, sources: &Sources, config: anyhow::Result<Config>) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     if let Some((config, environment)) = check_settings(&mut findings, sources, config) {
         let runtime = runtime()?;
@@ -66,7 +59,7 @@ pub fn run(args: &Args, sources: &Sources, config: anyhow::Result<Config>) -> an
             findings.ok("forms", line);
         }
     }
-    print([if args.json { to_json(&findings)? } else { findings.to_text() }])?;
+    print([args.render(&findings, Findings::to_text)?])?;
     Ok(if findings.checks.iter().any(|finding| finding.verdict == CheckStatus::Fault) { Exit::No } else { Exit::Ok })
 }
 
@@ -78,17 +71,10 @@ fn check_settings(
     config: anyhow::Result<Config>,
 ) -> Option<(Config, Environment)> {
     let read = config.and_then(|config| Ok((Environment::read(&sources.variables, &config)?, config)));
-    let (environment, config) = match read {
-        Ok(read) => read,
-        Err(error) => {
-            let fix = "correct it there; it says what is allowed, and proxy.toml.example has every key";
-            findings.fault("settings", format!("{error:#}"), fix);
-            return None;
-        }
-    };
-    let file =
-        sources.file.as_deref().map_or_else(|| "no file; the defaults".to_owned(), |file| file.display().to_string());
-    findings.ok("settings", format!("{file}, variables and flags are right"));
+    let fix = "correct it there; it says what is allowed, and proxy.toml.example has every key";
+    let (environment, config) = read.map_err(|error| findings.fault("settings", format!("{error:#}"), fix)).ok()?;
+    let file = sources.file.as_deref().unwrap_or(Path::new("no file; the defaults"));
+    findings.ok("settings", format!("{}, variables and flags are right", file.display()));
     if let Some(tls) = &config.tls {
         match Acceptor::new(tls) {
             Ok(_) => findings.ok("certificate", format!("{} fits its key", tls.cert.display())),
@@ -136,20 +122,15 @@ fn check_addresses(findings: &mut Findings, config: &Config) {
 fn check_access(findings: &mut Findings, config: &Config, environment: &Environment) {
     let token = match (&config.admin.token_env, environment.state.as_deref()) {
         (Some(name), _) => format!("operators show the token in {name}"),
-        (None, state) => match (operator_token::read(state), state) {
-            (Ok(_), Some(state)) => {
-                format!("operators show the token in {}", operator_token::path(state).display())
-            }
-            (Err(error), _) => {
-                return findings.warn(
-                    "access",
-                    format!("the operators' token: {error}"),
-                    "start abridge again after that",
-                );
-            }
-            (Ok(_), None) => {
-                let fix = "set admin.token_env, or HOME";
-                return findings.warn("access", "the operators' token cannot be kept: there is no state folder", fix);
+        (None, None) => {
+            let fix = "set admin.token_env, or HOME";
+            return findings.warn("access", "the operators' token cannot be kept: there is no state folder", fix);
+        }
+        (None, Some(state)) => match operator_token::read(Some(state)) {
+            Ok(_) => format!("operators show the token in {}", operator_token::path(state).display()),
+            Err(error) => {
+                let said = format!("the operators' token: {error}");
+                return findings.warn("access", said, "start abridge again after that");
             }
         },
     };
@@ -209,11 +190,6 @@ impl Findings {
     fn to_text(&self) -> String {
         let mut text = String::new();
         for Finding { verdict, about, said, fix } in &self.checks {
-            let verdict = match verdict {
-                CheckStatus::Ok => "ok",
-                CheckStatus::Warn => "warn",
-                CheckStatus::Fault => "fault",
-            };
             // Writing into a String never fails.
             let _written = writeln!(text, "{verdict:<5} {about:<11} {}", one_line(said));
             if let Some(fix) = fix {

@@ -34,14 +34,11 @@ const MAX_TYPOS: usize = 3;
 /// Prints a setting, a table, the names of all, or the schema.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.schema {
-        print([SCHEMA])?;
-        return Ok(Exit::Ok);
+        return print([SCHEMA]);
     }
     let entries = entries();
     let Some(key) = &args.key else {
-        let names = entries.iter().filter(|entry| !entry.is_table).map(|entry| format!("{}\n", entry.name));
-        print([names.collect::<String>()])?;
-        return Ok(Exit::Ok);
+        return print(entries.iter().filter(|entry| !entry.is_table).map(|entry| format!("{}\n", entry.name)));
     };
     let key = key.trim_matches(['[', ']']);
     let found = found(&entries, key);
@@ -55,8 +52,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         print_error(&anyhow::anyhow!("no setting is called {key:?}; {hint}"));
         return Ok(Exit::Usage);
     }
-    print([found.join("\n")])?;
-    Ok(Exit::Ok)
+    print([found.join("\n")])
 }
 
 /// The texts of what is called so: a table with all that is in it, a setting under its table, or settings by their last key.

@@ -1,7 +1,7 @@
 //! `abridge health`: checks that a running proxy is alive, for the health check of a container.
 
 use crate::cli::client::{ClientError, RunningProxy};
-use crate::cli::{Exit, print_error};
+use crate::cli::{Exit, refuse};
 use crate::config::Config;
 use crate::server::listen::Address;
 
@@ -21,13 +21,7 @@ pub struct Args {
 /// Checks the proxy, and prints the reason to standard error if it is not healthy.
 pub fn run(args: &Args, config: &Config) -> Exit {
     let proxy = RunningProxy::of(args.url.as_deref(), config.server.listen.0.first(), config, FLAG);
-    match proxy.and_then(|proxy| ask(&proxy)) {
-        Ok(()) => Exit::Ok,
-        Err(error) => {
-            print_error(&error.into());
-            Exit::No
-        }
-    }
+    proxy.and_then(|proxy| ask(&proxy)).map_or_else(|error| refuse(&error.into()), |()| Exit::Ok)
 }
 
 /// Whether an abridge proxy answers at this address; with TLS, whether the address accepts connections.
@@ -43,5 +37,5 @@ fn ask(proxy: &RunningProxy) -> Result<(), ClientError> {
     if answer.status == 200 {
         return Ok(());
     }
-    Err(ClientError::UnexpectedResponse(proxy.name().to_owned(), format!("it answers {}", answer.status)))
+    Err(ClientError::UnexpectedResponse(proxy.name.clone(), format!("it answers {}", answer.status)))
 }

@@ -89,24 +89,18 @@ impl Judge {
 
     /// What sends a request through the proxy at this base URL.
     pub(super) fn through(&self, url: &str) -> anyhow::Result<Box<Judged>> {
-        let proxy = RunningProxy::of(Some(url), None, &Config::default(), "policy")?.patient(PATIENCE);
+        let mut proxy = RunningProxy::of(Some(url), None, &Config::default(), "policy")?;
+        proxy.patience = PATIENCE;
         let path = url.parse::<http::Uri>()?.path().trim_end_matches('/').to_owned();
         let prefix = path.strip_suffix("/v1").unwrap_or(&path).to_owned();
         let arrivals = Arc::clone(&self.arrivals);
         Ok(Box::new(move |body| {
             let mut arrivals = arrivals.blocking_lock();
-            let dialect = dialect::of_body(body);
-            let version = dialect.version_field().map(|(name, value)| format!("{name}: {value}"));
-            let key = match dialect.key_field() {
-                "authorization" => "authorization: Bearer judge".to_owned(),
-                field => format!("{field}: judge"),
-            };
-            let fields: Vec<_> =
-                [key, "content-type: application/json".to_owned()].into_iter().chain(version).collect();
+            let is_bearer = dialect::of_body(body).key_field() == "authorization";
             // Requests that came after the last answer, such as for summaries, are paid with this one.
             let mut further: Vec<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
             let began = Instant::now();
-            let answer = proxy.post(&format!("{prefix}{}", dialect.path()), &fields, None, body);
+            let answer = proxy.ask(&prefix, if is_bearer { "Bearer judge" } else { "judge" }, body);
             let within = began.elapsed();
             let mut arrived: Vec<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
             match (arrived.pop(), answer) {

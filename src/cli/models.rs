@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::doctor::upstream::STEP_TIMEOUT;
 use super::status::learnt_forms;
-use crate::cli::{Exit, escape, print, runtime, to_json};
+use crate::cli::{Exit, OutputArgs, escape, print, runtime};
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment, Sources};
 use crate::tokens::Meter;
@@ -20,9 +20,8 @@ pub struct Args {
     /// Print what abridge uses for this model, named as requests name it
     #[arg(value_name = "MODEL")]
     model: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// The output for all models.
@@ -54,15 +53,13 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     let upstream = runtime.block_on(query_upstream(config, &environment, &meter))?;
     // A name look-up that hangs is not waited for.
     runtime.shutdown_background();
-    let text = if let Some(model) = &args.model {
+    print([if let Some(model) = &args.model {
         let details = ModelDetails { model, known: meter.model(model), upstream };
-        if args.json { to_json(&details)? } else { details.to_text() }
+        args.output.render(&details, ModelDetails::to_text)?
     } else {
         let listing = Listing { models: meter.models(), upstream, forms: learnt_forms(sources, config) };
-        if args.json { to_json(&listing)? } else { listing.to_text() }
-    };
-    print([text])?;
-    Ok(Exit::Ok)
+        args.output.render(&listing, Listing::to_text)?
+    }])
 }
 
 /// Asks the upstream for the windows of its models. Returns a sentence about the result.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::cli::{Exit, print};
+use crate::cli::{Exit, print, print_error};
 use crate::config::Config;
 use crate::dialect;
-use crate::engine::edit_body;
+use crate::engine::{EditedBody, edit_body};
 use crate::payload::Keys;
 
 /// Arguments of `rewrite`.
@@ -41,13 +41,18 @@ pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let body = read_input(&args.file)?;
     let planners = config.planners(args.policy.as_deref(), config.address(), config.meter(), Keys::well_known())?;
     let dialect = dialect::of_body(&body);
-    let edited = edit_body(planners.find_without_headers(None, dialect, &body), dialect, body);
+    let mut edited = edit_body(planners.find_without_headers(None, dialect, &body), dialect, body);
     print(&edited.body)?;
-    if let Some(error) = edited.parse_error {
-        crate::cli::print_error(&anyhow::Error::new(error).context("printed unchanged"));
+    if let Some(error) = edited.parse_error.take() {
+        print_error(&anyhow::Error::new(error).context("printed unchanged"));
     }
-    if let Some(report) = edited.report.filter(|_| args.report) {
-        writeln!(io::stderr(), "{}", serde_json::to_string_pretty(&report)?)?;
+    report(&edited, args.report)
+}
+
+/// Prints the changes as JSON on standard error, if they are wanted.
+pub(super) fn report(edited: &EditedBody, is_wanted: bool) -> anyhow::Result<Exit> {
+    if let Some(report) = edited.report.as_ref().filter(|_| is_wanted) {
+        writeln!(io::stderr(), "{}", serde_json::to_string_pretty(report)?)?;
     }
     Ok(Exit::Ok)
 }

@@ -50,7 +50,8 @@ pub struct AgentCommand {
     client: Client,
     variables: Vec<(&'static str, String)>,
     signals: CommandSignals,
-    record: Option<PathBuf>,
+    /// The folder that the exchanges are recorded into, if any.
+    pub record: Option<PathBuf>,
 }
 
 /// The address of the private abridge: a free port of this machine alone.
@@ -135,11 +136,6 @@ fn report_not_started(program: &OsStr, error: io::Error) -> u8 {
 // === impl AgentCommand ===
 
 impl AgentCommand {
-    /// The folder that the exchanges are recorded into, if any.
-    pub fn record(&self) -> Option<PathBuf> {
-        self.record.clone()
-    }
-
     /// Runs the command, led to abridge at `url`, and returns its exit code. It has the terminal and the process group of
     /// abridge, and gets the signals that abridge gets.
     ///

@@ -10,6 +10,7 @@ use crate::cli::{Exit, escape, print, refuse, store, to_json};
 use crate::config::{Config, Sources};
 use crate::engine::bookkeeper::{Day, stored_days};
 use crate::ledger::{Account, Figures, Rows, Savings};
+use crate::tokens::Usage;
 use crate::tokens::prices::Nanodollars;
 use crate::units::{counted, grouped};
 
@@ -70,8 +71,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         (_, true) => csv(&lines),
         _ if lines.is_empty() => format!("no request was billed in the last {} days\n", args.days),
         _ => table(&days, &lines, args.days),
-    }])?;
-    Ok(Exit::Ok)
+    }])
 }
 
 /// The days as a running proxy tells them, or else the store.
@@ -79,8 +79,8 @@ fn read(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Vec<D
     let proxy = args.at.proxy(sources, config)?;
     match proxy.get(&format!("/abridge/ledger?days={}", args.days)) {
         Ok(answer) if answer.status == 200 => serde_json::from_slice(&answer.body)
-            .with_context(|| format!("{} answers with a ledger that this version cannot read", proxy.name())),
-        Ok(answer) => Err(anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.first_line())),
+            .with_context(|| format!("{} answers with a ledger that this version cannot read", proxy.name)),
+        Ok(answer) => Err(anyhow!("{} answers {}: {}", proxy.name, answer.status, answer.first_line())),
         Err(error) => {
             let n_days = args.days;
             let stored = store::read(sources, config, async |store| stored_days(store, n_days).await)?;
@@ -90,15 +90,14 @@ fn read(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Vec<D
 }
 
 impl By {
-    fn name(self, day: &str, account: &Account) -> String {
-        let Account { upstream, model, policy, client, caller, .. } = account;
+    fn name<'a>(self, day: &'a str, account: &'a Account) -> &'a str {
         match self {
-            Self::Day => day.to_owned(),
-            Self::Model => model.clone(),
-            Self::Client => client.clone(),
-            Self::Caller => caller.clone(),
-            Self::Policy => policy.clone(),
-            Self::Upstream => upstream.clone(),
+            Self::Day => day,
+            Self::Model => &account.model,
+            Self::Client => &account.client,
+            Self::Caller => &account.caller,
+            Self::Policy => &account.policy,
+            Self::Upstream => &account.upstream,
         }
     }
 }
@@ -107,7 +106,7 @@ fn lines(days: &[Day], by: By) -> Vec<Line> {
     let mut sums = BTreeMap::<(String, bool), Figures>::new();
     for Day { day, rows } in days {
         for (account, figures) in rows.iter() {
-            sums.entry((by.name(day, account), account.dry_run)).or_default().add(figures);
+            sums.entry((by.name(day, account).to_owned(), account.dry_run)).or_default().add(figures);
         }
     }
     sums.into_iter().map(|((name, dry_run), figures)| Line { name, dry_run, figures }).collect()
@@ -133,13 +132,9 @@ fn table(days: &[Day], lines: &[Line], n_days: u32) -> String {
     );
     let mut text = format!("last {n_days} days: {savings}\n\n");
     let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or_default().max(10);
-    let head = ["", "requests", "edited", "input tokens", "cost", "without edits", "saved", "asked again"];
-    let [name, requests, edited, input, cost, without, saved, again] = head;
     // Writing into a String never fails.
-    let _written = writeln!(
-        text,
-        "{name:width$} {requests:>9} {edited:>8} {input:>14} {cost:>10} {without:>14} {saved:>6} {again:>12}"
-    );
+    let _written =
+        writeln!(text, "{:width$}  requests   edited   input tokens       cost  without edits  saved  asked again", "");
     for line in lines {
         let Figures { requests, edited, billed, asked_again, .. } = line.figures;
         let [cost, without] = [line.figures.edited_cost, line.figures.unedited_cost].map(Nanodollars::dollars);
@@ -167,22 +162,10 @@ fn table(days: &[Day], lines: &[Line], n_days: u32) -> String {
 fn csv(lines: &[Line]) -> String {
     let mut text = "name,dry_run,requests,edited,unreported,unpriced,input_tokens,cached_tokens,written_tokens,output_tokens,edited_input_tokens,unedited_input_tokens,edited_cost_dollars,unedited_cost_dollars,asked_again,summaries,keep_alives\n".to_owned();
     for Line { name, dry_run, figures } in lines {
-        let Figures {
-            requests,
-            edited,
-            unreported,
-            unpriced,
-            billed,
-            edited_input,
-            unedited_input,
-            edited_cost,
-            unedited_cost,
-            asked_again,
-            summaries,
-            keep_alives,
-        } = figures;
+        let Figures { requests, edited, unreported, unpriced, asked_again, summaries, keep_alives, .. } = figures;
+        let Figures { billed, edited_input, unedited_input, edited_cost, unedited_cost, .. } = figures;
+        let Usage { input, cached, written, output, .. } = billed;
         let name = name.replace('"', "\"\"");
-        let (input, cached, written, output) = (billed.input, billed.cached, billed.written, billed.output);
         let [edited_cost, unedited_cost] = [edited_cost, unedited_cost].map(|cost| cost.dollars());
         let _written = writeln!(
             text,

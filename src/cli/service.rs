@@ -35,8 +35,7 @@ const UNIT: &str = "abridge.service";
 /// Runs the command.
 pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     if let Command::Install { print: true } = command {
-        print([unit(&serve_command(sources, config)?)])?;
-        return Ok(Exit::Ok);
+        return print([unit(&serve_command(sources, config)?)]);
     }
     if std::env::consts::OS != "linux" {
         bail!("abridge service is for systemd; have the manager of services of this system run abridge serve");
@@ -59,22 +58,19 @@ fn install(path: &Path, command: &[String]) -> anyhow::Result<Exit> {
         print_error(&error.context("the service is not started; abridge service uninstall removes its definition"));
         return Ok(Exit::Unavailable);
     }
-    print(["started, now and at each login; abridge service status shows its state\n"])?;
-    Ok(Exit::Ok)
+    print(["started, now and at each login; abridge service status shows its state\n"])
 }
 
 fn uninstall(path: &Path) -> anyhow::Result<Exit> {
     if !path.exists() {
-        print([format!("there is no service: {} does not exist\n", path.display())])?;
-        return Ok(Exit::Ok);
+        return print([format!("there is no service: {} does not exist\n", path.display())]);
     }
     // A service that is not running, or not managed here, is removed all the same.
     if let Err(error) = execute(&["disable", "--now", UNIT]) {
         print_error(&error);
     }
     fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
-    print([format!("removed: {}\n", path.display())])?;
-    Ok(Exit::Ok)
+    print([format!("removed: {}\n", path.display())])
 }
 
 fn status(path: &Path) -> anyhow::Result<Exit> {
@@ -116,9 +112,7 @@ fn text(path: PathBuf) -> anyhow::Result<String> {
 fn unit_path(sources: &Sources) -> anyhow::Result<PathBuf> {
     let variables = &sources.variables;
     let home = variables.home()?.ok_or(MissingError::Home)?;
-    let folder =
-        variables.first_set(&["XDG_CONFIG_HOME"])?.map_or_else(|| home.join(".config"), |(_, path)| path.into());
-    Ok(folder.join("systemd/user").join(UNIT))
+    Ok(variables.folder("XDG_CONFIG_HOME", &home, ".config")?.join("systemd/user").join(UNIT))
 }
 
 /// The unit of a service that runs this command.

@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::anyhow;
 
 use crate::cli::diff::render::{DiffWriter, RenderOptions};
-use crate::cli::{Exit, print, print_error};
-use crate::config::{Config, MissingError, Sources, Variables};
+use crate::cli::{Exit, print, refuse};
+use crate::config::{Config, MissingError, Sources, Variables, read_text};
 use crate::server::listen::local_url;
 use crate::upstream::target::BaseUrl;
 
@@ -37,15 +37,6 @@ pub struct Args {
     /// The address of abridge [default: the first of server.listen]
     #[arg(long, value_name = "URL")]
     url: Option<BaseUrl>,
-}
-
-/// What became of one client.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Outcome {
-    /// Its settings are as they should be.
-    Done,
-    /// They are not.
-    Left,
 }
 
 /// How a change is shown and written.
@@ -92,56 +83,51 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     let (mut outcomes, mut displaced) = (Vec::new(), Vec::new());
     for client in clients {
         let Some(path) = client.path(variables)? else {
-            if args.undo {
-                print([format!(
-                    "{client}: abridge has written nothing of it; what was set by hand is taken back by hand\n"
-                )])?;
+            print([if args.undo {
+                format!("{client}: abridge has written nothing of it; what was set by hand is taken back by hand\n")
             } else {
-                print([client.by_hand(&url)])?;
-            }
+                client.by_hand(&url)
+            }])?;
             continue;
         };
         let settings = SettingsFile::at(path);
-        let before = displaced::text_before(settings.original().ok().flatten(), settings.path());
+        // The settings before abridge changed them, if it did.
+        let before = settings.original().ok().flatten().or_else(|| read_text(&settings.path).ok()).unwrap_or_default();
         let outcome = change(client, &settings, &url, args, Handling { colour, consent });
-        let outcome = outcome.unwrap_or_else(|error| {
-            print_error(&error.context(client.to_string()));
-            Outcome::Left
-        });
-        if outcome == Outcome::Done {
+        let outcome = outcome.unwrap_or_else(|error| refuse(&error.context(client.to_string())));
+        if outcome == Exit::Ok {
             displaced.extend(displaced::of_client(client, &before, variables, &url));
         }
         outcomes.push(outcome);
     }
-    if !args.undo && outcomes.contains(&Outcome::Done) {
+    if !args.undo && outcomes.contains(&Exit::Ok) {
         print([displaced::afterwards(&displaced, sources, config)])?;
     }
-    Ok(if outcomes.contains(&Outcome::Left) { Exit::No } else { Exit::Ok })
+    Ok(if outcomes.contains(&Exit::No) { Exit::No } else { Exit::Ok })
 }
 
-fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, how: Handling) -> anyhow::Result<Outcome> {
-    let shown = file.path().display();
+/// Changes the settings of one client. The exit code says whether they are as they should be.
+fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, how: Handling) -> anyhow::Result<Exit> {
+    let shown = file.path.display();
     let before = file.read()?;
     let present = before.as_deref().unwrap_or_default();
     let after = if args.undo {
         let Some(original) = file.original()? else {
-            print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")])?;
-            return Ok(Outcome::Done);
+            return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
         };
-        let template = client.edit(file.path(), &original, edit::ANY_URL)?;
+        let template = client.edit(&file.path, &original, edit::ANY_URL)?;
         let url = edit::url_in(present, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
-        edit::undo(present, &original, &client.edit(file.path(), &original, url)?).ok_or_else(|| {
+        edit::undo(present, &original, &client.edit(&file.path, &original, url)?).ok_or_else(|| {
             anyhow!(
                 "{shown} was changed since where abridge had set it; what was there before is in {}",
                 file.backup().display()
             )
         })?
     } else {
-        client.edit(file.path(), present, url)?
+        client.edit(&file.path, present, url)?
     };
     if after == present && !args.undo {
-        print([format!("{client}: {shown} already leads to {url}\n")])?;
-        return Ok(Outcome::Done);
+        return print([format!("{client}: {shown} already leads to {url}\n")]);
     }
     let mut diff = DiffWriter::new(RenderOptions { colour: how.colour, full: false });
     diff.write_message_header(&format!("{client}: {shown}"));
@@ -155,21 +141,18 @@ fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, how: Hand
     }
     print([diff.text])?;
     if how.consent == Consent::Refused {
-        print([format!("{client}: not changed, as this is a dry run\n")])?;
-        return Ok(Outcome::Done);
+        return print([format!("{client}: not changed, as this is a dry run\n")]);
     }
     if how.consent == Consent::Asked && !asked()? {
         print([format!("{client}: not changed; --yes writes it without asking\n")])?;
-        return Ok(Outcome::Left);
+        return Ok(Exit::No);
     }
     if args.undo {
         file.restore(&after)?;
-        print([format!("{client}: taken back\n")])?;
-    } else {
-        file.write(&after)?;
-        print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])?;
+        return print([format!("{client}: taken back\n")]);
     }
-    Ok(Outcome::Done)
+    file.write(&after)?;
+    print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])
 }
 
 /// Asks on the terminal; without one the answer is no.

@@ -42,15 +42,15 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         let answer = match proxy.get(&format!("{}{handle}?offset={from}&limit={PART_BYTES}", recall::PATH)) {
             Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
                 let kept = store::read(sources, config, async |store| store.get(key).await)?.flatten();
-                print([kept.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?])?;
-                return Ok(Exit::Ok);
+                return print([kept.ok_or_else(|| anyhow!(error).context(NOT_KEPT))?]);
             }
             answer => answer?,
         };
         if answer.status != 200 {
             return Ok(refuse(&anyhow!("{}", failure_message(&answer, &proxy))));
         }
-        let (end, size) = (range_end(&answer), parse_number(answer.header("x-abridge-size")));
+        let end = answer.header("x-abridge-range").and_then(|range| range.split_once('-')?.1.parse().ok());
+        let size: Option<usize> = answer.header("x-abridge-size").and_then(|size| size.parse().ok());
         // A sequence that is cut between two parts is not a valid one.
         if stdout().is_terminal() {
             print([escape::to_lines(&answer.body)])?;
@@ -64,15 +64,6 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     }
 }
 
-/// The end of the received part.
-fn range_end(answer: &Response) -> Option<usize> {
-    parse_number(answer.header("x-abridge-range")?.split_once('-').map(|(_, end)| end))
-}
-
-fn parse_number(text: Option<&str>) -> Option<usize> {
-    text?.parse().ok()
-}
-
 /// The error for a response without a payload, with a fix.
 fn failure_message(answer: &Response, proxy: &RunningProxy) -> String {
     let why = answer.first_line();
@@ -82,6 +73,6 @@ fn failure_message(answer: &Response, proxy: &RunningProxy) -> String {
         ),
         500 if answer.header("x-abridge-error") == Some("payload_damaged") => why,
         410 => format!("{why}; a longer store.keep_for or a larger store.max_bytes keeps later ones"),
-        status => format!("{} answers {status}: {why}", proxy.name()),
+        status => format!("{} answers {status}: {why}", proxy.name),
     }
 }

@@ -17,7 +17,7 @@ use crate::payload::Keys;
 use crate::plan::SummaryJob;
 use crate::proxy::experiment::NO_EDITS;
 use crate::simulate::{
-    Conditions, Noise, Page, PolicyUnderTest, Price, Prices, Progress, Simulation, SummarySource, TranscriptSelection,
+    Conditions, Page, PolicyUnderTest, Price, Prices, Progress, Simulation, SummarySource, TranscriptSelection,
     sessions,
 };
 use crate::summary::Summary;
@@ -133,13 +133,12 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let summary_source = summarizer
         .as_ref()
         .map_or(SummarySource::StandIn(args.summary_tokens), |summarizer| SummarySource::Model(summarizer));
-    let noise = if args.placebo { Noise::Placebo } else { Noise::Unknown };
     let bar = progress_bar(args.json);
     let show = |progress: Progress| {
         bar.set_length(progress.all as u64);
         bar.set_position(progress.played as u64);
     };
-    let conditions = Conditions { prices, summary_source, noise, progress: Some(&show) };
+    let conditions = Conditions { prices, summary_source, placebo: args.placebo, progress: Some(&show) };
     let simulation = Simulation::run(&selection, &candidates, &conditions);
     bar.finish_and_clear();
     if let Some(file) = &args.html {

@@ -33,16 +33,14 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     let proxy = args.at.proxy(sources, config)?;
     let answer = proxy.get("/abridge/status")?;
     if answer.status != 200 {
-        return Ok(refuse(&anyhow!("{} answers {}: {}", proxy.name(), answer.status, answer.first_line())));
+        return Ok(refuse(&anyhow!("{} answers {}: {}", proxy.name, answer.status, answer.first_line())));
     }
     if args.json {
-        print([&answer.body[..], b"\n"])?;
-        return Ok(Exit::Ok);
+        return print([&answer.body[..], b"\n"]);
     }
     let status: Status = serde_json::from_slice(&answer.body)
-        .with_context(|| format!("{} answers with a status that this version cannot read", proxy.name()))?;
-    print([status.to_text()])?;
-    Ok(Exit::Ok)
+        .with_context(|| format!("{} answers with a status that this version cannot read", proxy.name))?;
+    print([status.to_text()])
 }
 
 /// The forms that upstreams require and the refusals that have taught them, as the running proxy or else the store knows them.
@@ -103,7 +101,8 @@ impl Status {
         row("tokens", self.tokens_text());
         row("offloaded", format!("{} in all requests", format_bytes(self.totals.offloaded_bytes)));
         row("billed", self.billed_text());
-        row("predicted cached", self.predicted_text());
+        let (predicted, observed) = (grouped(self.totals.predicted_cached), grouped(self.totals.billed.cached));
+        row("predicted cached", format!("{predicted}, observed {observed}"));
         self.token_factors.iter().for_each(|learnt| row("token factor", learnt.to_text()));
         self.caches.iter().for_each(|cache| row("cache", cache.to_text()));
         row("added", self.added_text());
@@ -136,10 +135,6 @@ impl Status {
         }
         let (share, input, cached) = (percent(cached, input), grouped(input), grouped(cached));
         format!("{input} input, {cached} of them read from cache ({share} %), {} output", grouped(output))
-    }
-
-    fn predicted_text(&self) -> String {
-        format!("{}, observed {}", grouped(self.totals.predicted_cached), grouped(self.totals.billed.cached))
     }
 
     fn added_text(&self) -> String {

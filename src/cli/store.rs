@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use tokio::time::timeout;
 
-use crate::cli::{Exit, print, refuse, runtime, to_json};
-use crate::config::{Config, Environment, NoStorePathError, Sources};
+use crate::cli::{Exit, OutputArgs, print, refuse, runtime};
+use crate::config::{Config, Environment, MissingError, Sources};
 use crate::payload::PayloadKey;
 use crate::store::{
     Clock, FleetStore, OpenError, PayloadInfo, RedbStore, Stats, Store, StoreEngine, StoreError, SweepResult, Time,
@@ -61,23 +61,10 @@ pub struct Get {
     handle: String,
 }
 
-/// The output format.
-#[derive(clap::Args, Debug)]
-pub struct OutputArgs {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 /// The store of the settings does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no store at {}; a proxy creates it when it first runs; set store.path if it is elsewhere", .0.display())]
 pub struct StoreNotFoundError(PathBuf);
-
-/// A command for an engine, and the settings have none.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("store.engine is \"file\", which is made by the proxy; set another engine and store.url_env")]
-pub struct NoEngineError;
 
 /// Runs the subcommand and closes the store.
 pub fn run(command: &Command, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
@@ -124,25 +111,24 @@ pub(super) fn read<T>(
 async fn init(config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
     let options = environment.store_options(&config.store);
     match config.store.engine {
-        StoreEngine::File => return Err(NoEngineError.into()),
+        StoreEngine::File => Err(MissingError::StoreEngine.into()),
         StoreEngine::Postgres => {
             postgres::init::init(&options.url, &options.settings).await?;
-            print(["the tables are there\n"])?;
+            print(["the tables are there\n"])
         }
         // It has no tables.
         StoreEngine::Redis => {
             open_engine(options).await?.close().await?;
-            print(["Redis can be used as it is\n"])?;
+            print(["Redis can be used as it is\n"])
         }
     }
-    Ok(Exit::Ok)
 }
 
 /// Opens the store of the settings.
 async fn open(config: &Config, environment: &Environment) -> anyhow::Result<Box<dyn Store>> {
     match config.store.engine {
         StoreEngine::File => {
-            let path = config.store.file(environment.state.as_deref()).ok_or(NoStorePathError)?;
+            let path = config.store.file(environment.state.as_deref()).ok_or(MissingError::StorePath)?;
             Ok(Box::new(open_file(&path, config)?))
         }
         StoreEngine::Postgres | StoreEngine::Redis => Ok(open_engine(environment.store_options(&config.store)).await?),
@@ -177,8 +163,7 @@ impl Command {
     async fn run(&self, store: &dyn Store, now: Time) -> anyhow::Result<Exit> {
         let text = match self {
             Self::Ls(Ls { most, output }) => {
-                let entries = store.list(*most).await?;
-                if output.json { to_json(&entries)? } else { format_table(&entries, now) }
+                output.render(&store.list(*most).await?, |entries| format_table(entries, now))?
             }
             Self::Get(Get { handle }) => {
                 let payload = match handle.parse::<PayloadKey>() {
@@ -188,41 +173,24 @@ impl Command {
                 let Some(payload) = payload else {
                     return Ok(refuse(&anyhow::anyhow!("no payload has the handle {handle:?}")));
                 };
-                print([payload])?;
-                return Ok(Exit::Ok);
+                return print([payload]);
             }
-            Self::Stats(output) => {
-                let stats = store.stats().await?;
-                if output.json { to_json(&stats)? } else { format_stats(&stats) }
-            }
+            Self::Stats(output) => output.render(&store.stats().await?, format_stats)?,
             Self::Verify(output) => {
                 let verified = store.verify().await?;
-                print([if output.json { to_json(&verified)? } else { format_verified(&verified) }])?;
+                print([output.render(&verified, format_verified)?])?;
                 return Ok(if verified.damaged.is_empty() { Exit::Ok } else { Exit::No });
             }
-            Self::Sweep(output) => {
-                let swept = store.sweep().await?;
-                if output.json {
-                    to_json(&swept)?
-                } else {
-                    let SweepResult { aged, crowded_out, stored_bytes, summaries } = swept;
-                    format!(
-                        "removed {aged} unused for too long and {crowded_out} too many, {stored_bytes} bytes in the file, \
-                         and {summaries} summaries\n"
-                    )
-                }
-            }
+            Self::Sweep(output) => output.render(&store.sweep().await?, format_swept)?,
             // They open what they need.
             Self::Init | Self::Copy(_) | Self::Salvage(_) | Self::Backup(_) => String::new(),
             Self::Compact(output) => {
                 let before = store.stats().await?.file_bytes;
                 store.compact().await?;
-                let after = store.stats().await?;
-                if output.json { to_json(&after)? } else { format!("{before} -> {} bytes\n", after.file_bytes) }
+                output.render(&store.stats().await?, |after| format!("{before} -> {} bytes\n", after.file_bytes))?
             }
         };
-        print([text])?;
-        Ok(Exit::Ok)
+        print([text])
     }
 }
 
@@ -257,6 +225,13 @@ fn format_verified(Verified { payloads, summaries, inspected, notes, damaged }: 
         "{payloads} payloads, {summaries} summaries, {inspected} inspected requests and {notes} notes are whole; {n_damaged} rows are damaged"
     );
     text
+}
+
+fn format_swept(SweepResult { aged, crowded_out, stored_bytes, summaries }: &SweepResult) -> String {
+    format!(
+        "removed {aged} unused for too long and {crowded_out} too many, {stored_bytes} bytes in the file, \
+         and {summaries} summaries\n"
+    )
 }
 
 fn format_stats(stats: &Stats) -> String {

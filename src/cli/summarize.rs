@@ -1,11 +1,10 @@
 //! `abridge summarize`: prints a request body with a summary in place of old messages, whatever the trigger.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use crate::cli::{Exit, print, print_error};
+use crate::cli::{Exit, print, print_error, rewrite};
 use crate::engine::EditedBody;
 use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
 
@@ -25,7 +24,7 @@ pub fn run(
     args: &Args,
     summarize: impl FnOnce(Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)>,
 ) -> anyhow::Result<Exit> {
-    let (edited, outcome) = summarize(super::rewrite::read_input(&args.file)?)?;
+    let (edited, outcome) = summarize(rewrite::read_input(&args.file)?)?;
     match outcome {
         Ok(true) => {}
         Ok(false) => print_error(&anyhow::anyhow!("there is nothing to summarise")),
@@ -35,8 +34,5 @@ pub fn run(
         Err(none) => return Err(none.into()),
     }
     print(&edited.body)?;
-    if let Some(report) = edited.report.filter(|_| args.report) {
-        writeln!(io::stderr(), "{}", serde_json::to_string_pretty(&report)?)?;
-    }
-    Ok(Exit::Ok)
+    rewrite::report(&edited, args.report)
 }

@@ -53,6 +53,12 @@ fn is_origin(text: &str) -> bool {
     host.is_some_and(|host| host.parse::<Authority>().is_ok_and(|host| !host.as_str().contains('@')))
 }
 
+/// The first of some values that is there before.
+fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
+    let again = values.iter().enumerate().find(|(n, value)| values.iter().take(*n).any(|earlier| earlier == *value));
+    again.map(|(_, value)| value)
+}
+
 fn has_free_port(address: &Address) -> bool {
     matches!(address, Address::Tcp(address) if address.port() == 0)
 }
@@ -140,13 +146,11 @@ impl Checker<'_> {
                 return self.refuse(&path, format!("{socket}: {error}"));
             }
         }
-        let listen = &server.listen.0;
-        for (n, address) in listen.iter().enumerate() {
-            if !has_free_port(address) && listen.iter().take(n).any(|earlier| earlier == address) {
-                return self.refuse(&["server", "listen"], format!("{address} is there twice; allowed: once"));
-            }
+        let fixed: Vec<_> = server.listen.0.iter().filter(|address| !has_free_port(address)).collect();
+        match repeated(&fixed) {
+            Some(address) => self.refuse(&["server", "listen"], format!("{address} is there twice; allowed: once")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn admin(&self) -> Result<(), ConfigError> {
@@ -200,9 +204,7 @@ impl Checker<'_> {
     }
 
     fn policy(&self) -> Result<(), ConfigError> {
-        let edits = &self.config.policy.edits;
-        let again = edits.iter().enumerate().find(|(n, edit)| edits.iter().take(*n).any(|earlier| earlier == *edit));
-        let Some((_, edit)) = again else { return Ok(()) };
+        let Some(edit) = repeated(&self.config.policy.edits) else { return Ok(()) };
         let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
         Err(self.error(&["policy", "edits"], format!("{name} is there twice; allowed: once")))
     }

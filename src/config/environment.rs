@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use http::HeaderValue;
 use http::header::InvalidHeaderValue;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::error::{ConfigErrorKind, SourceLocation};
+use super::error::SourceLocation;
 use super::operator_token::{self, TokenFile};
 use super::{Config, ConfigError};
 use crate::handler::Handler;
@@ -90,6 +90,11 @@ impl Variables {
         state_folder(|name| self.path(name))
     }
 
+    /// The folder that a variable names, or else one below the user's folder.
+    pub fn folder(&self, name: &str, home: &Path, default: &str) -> Result<PathBuf, ConfigError> {
+        Ok(self.first_set(&[name])?.map_or_else(|| home.join(default), |(_, path)| path.into()))
+    }
+
     /// The path that a variable has, if it is set.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.0.get(name).map(|value| PathBuf::from(&value.0))
@@ -153,52 +158,39 @@ impl Environment {
     /// Reads the variables that these settings name, and the well-known ones.
     pub fn read(variables: &Variables, config: &Config) -> anyhow::Result<Self> {
         let key = |name: &str, setting: &str| Secret::from_variable(variables, name, setting);
-        let api_key = config.upstream.api_key_env.as_deref();
-        let api_key =
-            api_key.map(|name| key(name, "upstream.api_key_env names it for the upstream's key")).transpose()?;
         let upstream_key = |upstream: &routes::Settings| {
             let variable = upstream.api_key_env.as_deref()?;
             let named_by = format!("api_key_env of [[upstreams]] {:?} names it for the upstream's key", upstream.name);
             Some(key(variable, &named_by).map(|key| (upstream.name.clone(), key)))
         };
-        let upstream_keys = config.upstreams.iter().filter_map(upstream_key).collect::<Result<_, ConfigError>>()?;
-        let operator_token =
-            config.admin.token_env.as_deref().map(|name| read_admin_token(variables, name)).transpose()?;
         let policies = config.policies.names().map(|name| config.under_policy(name).map(|config| config.summarize));
         let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
         let all = std::iter::once(&config.summarize).chain(&policies);
         let endpoints = all.flat_map(|summarize| summarize.model.iter().chain(&summarize.failover));
-        let names = endpoints.filter_map(|endpoint| endpoint.api_key_env.as_deref());
-        let summarizer_keys = names
-            .map(|name| Ok((name.to_owned(), key(name, "api_key_env of [summarize] names it for a model's key")?)))
-            .collect::<Result<_, ConfigError>>()?;
+        let summarizer_key =
+            |name: &String| Ok((name.clone(), key(name, "api_key_env of [summarize] names it for a model's key")?));
         let handler_key = |(name, handler): (&String, &Handler)| {
             let named_by = format!("handlers.{name}.key_env names it for the handler's key");
             Some(key(handler.key_env.as_deref()?, &named_by).map(|key| (name.clone(), key)))
         };
-        let handler_keys = config.handlers.iter().filter_map(handler_key).collect::<Result<_, ConfigError>>()?;
-        let (state, plain_terminal) = (variables.state_folder(), variables.wants_plain_text()?);
-        let proxies = proxies(variables)?;
-        let store_url = config.store.url_env.as_deref();
-        let store_url =
-            store_url.map(|name| key(name, "store.url_env names it for the URL of the store")).transpose()?;
-        let store_secrets = store_secrets(variables, &config.store)?;
+        let (api_key, store_url) = (config.upstream.api_key_env.as_deref(), config.store.url_env.as_deref());
         Ok(Self {
-            proxies,
-            api_key,
-            upstream_keys,
-            operator_token,
-            summarizer_keys,
-            handler_keys,
-            store_url,
-            store_secrets,
-            state,
-            plain_terminal,
+            api_key: named(variables, api_key, "upstream.api_key_env names it for the upstream's key")?,
+            upstream_keys: config.upstreams.iter().filter_map(upstream_key).collect::<Result<_, ConfigError>>()?,
+            operator_token: config.admin.token_env.as_deref().map(|name| admin_token(variables, name)).transpose()?,
+            summarizer_keys: endpoints
+                .filter_map(|endpoint| endpoint.api_key_env.as_ref())
+                .map(summarizer_key)
+                .collect::<Result<_, ConfigError>>()?,
+            handler_keys: config.handlers.iter().filter_map(handler_key).collect::<Result<_, ConfigError>>()?,
+            state: variables.state_folder(),
+            plain_terminal: variables.wants_plain_text()?,
+            proxies: proxies(variables)?,
+            store_url: named(variables, store_url, "store.url_env names it for the URL of the store")?,
+            store_secrets: store_secrets(variables, &config.store)?,
         })
     }
-}
 
-impl Environment {
     /// Without a token of the settings, makes one, or reads the one that was made before. `None` if there was one already.
     pub fn make_operator_token(&mut self) -> Option<TokenFile> {
         if self.operator_token.is_some() {
@@ -221,14 +213,15 @@ impl Environment {
     }
 }
 
+/// The secret in the variable that a setting names, if it names one.
+fn named(variables: &Variables, name: Option<&str>, named_by: &str) -> Result<Option<Secret>, ConfigError> {
+    name.map(|name| Secret::from_variable(variables, name, named_by)).transpose()
+}
+
 /// Reads the secrets of the store.
 fn store_secrets(variables: &Variables, settings: &store::Settings) -> Result<Secrets, ConfigError> {
-    let read = |name: &Option<String>, setting: &str| {
-        let name = name.as_deref();
-        name.map(|name| Secret::from_variable(variables, name, &format!("store.{setting} names it"))).transpose()
-    };
-    let current = read(&settings.secret_env, "secret_env")?;
-    let old = read(&settings.old_secrets_env, "old_secrets_env")?;
+    let current = named(variables, settings.secret_env.as_deref(), "store.secret_env names it")?;
+    let old = named(variables, settings.old_secrets_env.as_deref(), "store.old_secrets_env names it")?;
     Secrets::parse(current.as_ref().map(Secret::expose), old.as_ref().map(Secret::expose)).map_err(|error| {
         let variables = [&settings.secret_env, &settings.old_secrets_env].into_iter().flatten();
         let variables: Vec<_> = variables.map(String::as_str).collect();
@@ -237,7 +230,7 @@ fn store_secrets(variables: &Variables, settings: &store::Settings) -> Result<Se
 }
 
 /// Reads the operators' token. A short one is refused because it could be guessed.
-fn read_admin_token(variables: &Variables, name: &str) -> Result<Secret, ConfigError> {
+fn admin_token(variables: &Variables, name: &str) -> Result<Secret, ConfigError> {
     let token = Secret::from_variable(variables, name, "admin.token_env names it for the token of operators")?;
     if token.expose().len() < MIN_TOKEN_BYTES {
         let message = format!(
@@ -288,17 +281,13 @@ impl Secret {
     /// The `authorization` header with this token, sharing the buffer. It is marked sensitive: logs do not print it,
     /// and HTTP/2 does not index it.
     pub fn bearer(&self) -> Result<HeaderValue, InvalidHeaderValue> {
-        let mut value = HeaderValue::from_maybe_shared(self.0.clone())?;
-        value.set_sensitive(true);
-        Ok(value)
+        self.header(KeyHeader::Authorization)
     }
 
     /// The value of this header field with the key, sharing the buffer and marked sensitive.
     pub fn header(&self, field: KeyHeader) -> Result<HeaderValue, InvalidHeaderValue> {
-        if field == KeyHeader::Authorization {
-            return self.bearer();
-        }
-        let mut value = HeaderValue::from_maybe_shared(self.0.slice(BEARER.len()..))?;
+        let from = if field == KeyHeader::Authorization { 0 } else { BEARER.len() };
+        let mut value = HeaderValue::from_maybe_shared(self.0.slice(from..))?;
         value.set_sensitive(true);
         Ok(value)
     }
@@ -323,7 +312,7 @@ impl Secret {
 }
 
 fn variable_error(name: &str, message: &str) -> ConfigError {
-    ConfigError::new(SourceLocation::Variable(name.into()), ConfigErrorKind::Other(message.to_owned()))
+    ConfigError::at(&SourceLocation::Variable(name.into()), message)
 }
 
 #[cfg(test)]

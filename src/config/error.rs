@@ -40,8 +40,6 @@ pub(super) enum ConfigErrorKind {
     UnknownKey { key: String, allowed: &'static [&'static str], elsewhere: Option<String> },
     NotAChoice { given: Option<String>, allowed: &'static [&'static str] },
     Type { found: &'static str, expected: String },
-    Missing(&'static str),
-    Syntax(String),
     Other(String),
 }
 
@@ -51,13 +49,19 @@ pub(super) enum ConfigErrorKind {
 const REMOVED: &str = include_str!("removed.txt");
 
 impl ConfigError {
-    pub(super) fn new(location: SourceLocation, kind: ConfigErrorKind) -> Self {
-        Self(Box::new(ErrorDetails { location: Some(location), keys: Vec::new(), kind }))
+    /// An error in what was written at a location.
+    pub(super) fn at(location: &SourceLocation, message: impl Into<String>) -> Self {
+        Self::unlocated(message).or_at(location)
+    }
+
+    /// A text at a location that is not TOML.
+    pub(super) fn syntax(location: &SourceLocation, error: &toml::de::Error) -> Self {
+        Self::at(location, format!("not valid TOML: {}", error.message().lines().collect::<Vec<_>>().join(", ")))
     }
 
     /// An error without a location in the settings, such as one in a file that a setting names.
     pub fn unlocated(message: impl Into<String>) -> Self {
-        Self::from_kind(ConfigErrorKind::Other(message.into()))
+        ConfigErrorKind::Other(message.into()).into()
     }
 
     /// Whether the error is in a flag of the command line, and not in a file or the environment.
@@ -98,33 +102,23 @@ impl ConfigError {
         self
     }
 
-    fn from_kind(kind: ConfigErrorKind) -> Self {
-        Self(Box::new(ErrorDetails { location: None, keys: Vec::new(), kind }))
-    }
-
-    fn key_path(&self) -> String {
-        self.0.keys.iter().rev().map(String::as_str).collect::<Vec<_>>().join(".")
-    }
-
     fn message(&self) -> String {
-        let path = self.key_path();
+        let path = self.0.keys.iter().rev().map(String::as_str).collect::<Vec<_>>().join(".");
         let named = matches!(self.0.location, Some(SourceLocation::Variable(_) | SourceLocation::Flag(_)));
         let subject = if path.is_empty() || named { String::new() } else { format!("{path}: ") };
         let value = if path.is_empty() { "the value" } else { path.as_str() };
         match &self.0.kind {
             ConfigErrorKind::UnknownKey { key, allowed, elsewhere } => {
                 let table = if path.is_empty() { "at the top level".to_owned() } else { format!("in [{path}]") };
-                let hint = match (closest_match(key, allowed), elsewhere) {
+                let hint = match (did_you_mean(key, allowed), elsewhere) {
                     _ if let Some(now) = removed(&path, key) => format!("it was removed: {now}; "),
-                    (Some(near), _) => format!("did you mean {near:?}? "),
                     (None, Some(other)) => format!("it belongs to [{other}]; "),
-                    (None, None) => String::new(),
+                    (near, _) => near.unwrap_or_default(),
                 };
                 format!("unknown key {key:?} {table}; {hint}allowed: {}", allowed.join(", "))
             }
             ConfigErrorKind::NotAChoice { given: Some(given), allowed } => {
-                let hint =
-                    closest_match(given, allowed).map_or_else(String::new, |near| format!("did you mean {near:?}? "));
+                let hint = did_you_mean(given, allowed).unwrap_or_default();
                 format!("{subject}{given:?} is not a choice; {hint}allowed: {}", quoted(allowed))
             }
             ConfigErrorKind::NotAChoice { given: None, allowed } => {
@@ -134,8 +128,6 @@ impl ConfigError {
                 let now = removed("", &path).map_or_else(String::new, |now| format!("; {now}"));
                 format!("{value} must be {expected}, and is {found}{now}")
             }
-            ConfigErrorKind::Missing(key) => format!("{subject}{key:?} is missing"),
-            ConfigErrorKind::Syntax(message) => format!("not valid TOML: {message}"),
             ConfigErrorKind::Other(message) => format!("{subject}{message}"),
         }
     }
@@ -154,16 +146,19 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+impl From<ConfigErrorKind> for ConfigError {
+    fn from(kind: ConfigErrorKind) -> Self {
+        Self(Box::new(ErrorDetails { location: None, keys: Vec::new(), kind }))
+    }
+}
+
 impl de::Error for ConfigError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::unlocated(message.to_string())
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::from_kind(ConfigErrorKind::Type {
-            found: type_name(&found),
-            expected: describe_expected(&expected.to_string()),
-        })
+        wrong_type(type_name(&found), expected)
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -172,7 +167,7 @@ impl de::Error for ConfigError {
             Unexpected::Signed(_) | Unexpected::Unsigned(_) => "a number that is too large",
             other => type_name(&other),
         };
-        Self::from_kind(ConfigErrorKind::Type { found, expected: describe_expected(&expected.to_string()) })
+        wrong_type(found, expected)
     }
 
     fn invalid_length(_: usize, expected: &dyn de::Expected) -> Self {
@@ -180,21 +175,15 @@ impl de::Error for ConfigError {
     }
 
     fn unknown_variant(given: &str, allowed: &'static [&'static str]) -> Self {
-        Self::from_kind(ConfigErrorKind::NotAChoice { given: Some(given.to_owned()), allowed })
+        ConfigErrorKind::NotAChoice { given: Some(given.to_owned()), allowed }.into()
     }
 
     fn unknown_field(key: &str, allowed: &'static [&'static str]) -> Self {
-        Self::from_kind(ConfigErrorKind::UnknownKey { key: key.to_owned(), allowed, elsewhere: None })
+        ConfigErrorKind::UnknownKey { key: key.to_owned(), allowed, elsewhere: None }.into()
     }
 
     fn missing_field(key: &'static str) -> Self {
-        Self::from_kind(ConfigErrorKind::Missing(key))
-    }
-}
-
-impl ConfigErrorKind {
-    pub(super) fn syntax(error: &toml::de::Error) -> Self {
-        Self::Syntax(error.message().lines().collect::<Vec<_>>().join(", "))
+        Self::unlocated(format!("{key:?} is missing"))
     }
 }
 
@@ -212,9 +201,10 @@ fn type_name(found: &Unexpected<'_>) -> &'static str {
     }
 }
 
-/// Translates serde's description of an expected type into TOML terms.
-fn describe_expected(expected: &str) -> String {
-    let words = match expected {
+/// A value of another type than the expected one, whose description by serde is translated into TOML terms.
+fn wrong_type(found: &'static str, expected: &dyn de::Expected) -> ConfigError {
+    let expected = expected.to_string();
+    let words = match expected.as_str() {
         "usize" | "u64" | "u32" | "u16" => "a whole number, 0 or more",
         "a boolean" => "true or false",
         "path string" => "a string",
@@ -223,7 +213,7 @@ fn describe_expected(expected: &str) -> String {
         other if other.starts_with("struct ") => "a table",
         other => other,
     };
-    words.to_owned()
+    ConfigErrorKind::Type { found, expected: words.to_owned() }.into()
 }
 
 /// What holds in place of a setting that was removed.
@@ -238,12 +228,12 @@ fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The allowed word that is closest to `word`, if it is close enough to be a typing error.
-fn closest_match<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
+/// Asks for the allowed word that is closest to `word`, if it is close enough to be a typing error.
+fn did_you_mean(word: &str, allowed: &[&str]) -> Option<String> {
     let word = word.to_lowercase().replace('-', "_");
     let most = (word.chars().count() / 3).min(3);
     let near = allowed.iter().map(|candidate| (levenshtein(&word, candidate), *candidate)).min()?;
-    (near.0 <= most).then_some(near.1)
+    (near.0 <= most).then(|| format!("did you mean {:?}? ", near.1))
 }
 
 #[cfg(test)]

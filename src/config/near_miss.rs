@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use strsim::levenshtein;
 
-use super::error::SourceLocation;
 use super::sources::PREFIX;
 use super::value::{LocatedValue, Value};
 use super::{Config, Variables};
@@ -92,7 +91,7 @@ fn nearest<'k>(text: &str, known: &'k [String]) -> Option<&'k str> {
 
 /// Finds all settings below a path of keys, as variables spell them: an unknown key is refused with those that are known.
 fn find_settings(path: &mut Vec<String>, found: &mut Vec<String>) {
-    let probe = LocatedValue { location: SourceLocation::Flag(""), value: Value::Boolean(true) };
+    let probe = LocatedValue::of_flag("", Value::Boolean(true));
     let refused = Config::from_value(&probe.nested_in(&[path.as_slice(), &["?".to_owned()]].concat())).err();
     match refused.and_then(|error| error.allowed_keys()).filter(|_| path.len() < MAX_DEPTH) {
         Some(keys) => {

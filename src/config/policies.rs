@@ -6,9 +6,9 @@ use std::path::Path;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::error::{ConfigError, ConfigErrorKind, SourceLocation};
+use super::error::{ConfigError, SourceLocation};
 use super::value::{LocatedValue, Value};
-use super::{Config, check, goal};
+use super::{Config, check, preset};
 use crate::payload::Keys;
 use crate::planner::{Goal, PlanSettings, Planner};
 use crate::proxy::experiment::NO_EDITS;
@@ -59,7 +59,7 @@ impl Serialize for Policies {
 fn with_goal(policy: LocatedValue) -> Result<LocatedValue, ConfigError> {
     let Some(named) = policy.get(&["policy", "goal"]) else { return Ok(policy) };
     let goal = Goal::deserialize(named).map_err(|error: ConfigError| error.under_key("goal").under_key("policy"))?;
-    goal::apply_under(goal, policy)
+    preset::apply_goal_under(goal, policy)
 }
 
 impl Config {
@@ -117,8 +117,8 @@ impl Config {
         }
         let names: Vec<_> = self.policies.names().collect();
         let allowed = if names.is_empty() { "none, as [policies] is empty".to_owned() } else { names.join(", ") };
-        let kind = ConfigErrorKind::Other(format!("there is no policies.{name}; allowed: {allowed}"));
-        Err(ConfigError::new(SourceLocation::Flag("--policy"), kind))
+        let message = format!("there is no policies.{name}; allowed: {allowed}");
+        Err(ConfigError::at(&SourceLocation::Flag("--policy"), message))
     }
 
     /// Checks the policies, and that each one that an upstream names is there.

@@ -1,13 +1,12 @@
-//! Presets: named sets of defaults below the user's settings. Each is written as a piece of `proxy.toml`.
+//! Presets and goals: named sets of defaults below the user's settings. Each is written as a piece of `proxy.toml`.
 //!
-//! They make of one request what the systems of the same names make of it, within the rules of abridge: what the model has
+//! Presets make of one request what the systems of the same names make of it, within the rules of abridge: what the model has
 //! not read stays, each call keeps its result, and a request that is not understood is forwarded unchanged.
-
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, value::LocatedValue};
+use crate::planner::Goal;
 
 /// A set of defaults.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -27,14 +26,21 @@ pub enum Preset {
 impl Preset {
     /// Lays the user's settings on the preset.
     pub(super) fn apply_under(self, written: LocatedValue) -> Result<LocatedValue, ConfigError> {
-        let (name, text) = match self {
-            Self::Default => return Ok(written),
-            Self::Eino => ("preset eino", include_str!("preset/eino.toml")),
-            Self::Langchain => ("preset langchain", include_str!("preset/langchain.toml")),
-            Self::Agno => ("preset agno", include_str!("preset/agno.toml")),
-        };
-        let mut settings = LocatedValue::from_file(Path::new(name), text)?;
-        settings.overlay(written);
-        Ok(settings)
+        match self {
+            Self::Default => Ok(written),
+            Self::Eino => written.over("preset eino", include_str!("preset/eino.toml")),
+            Self::Langchain => written.over("preset langchain", include_str!("preset/langchain.toml")),
+            Self::Agno => written.over("preset agno", include_str!("preset/agno.toml")),
+        }
     }
+}
+
+/// Lays settings on those of a goal. BENCHMARKS.md has the figures that they follow from.
+pub(super) fn apply_goal_under(goal: Goal, written: LocatedValue) -> Result<LocatedValue, ConfigError> {
+    let settings = match goal {
+        Goal::Careful => include_str!("goal/careful.toml"),
+        Goal::Balanced => include_str!("goal/balanced.toml"),
+        Goal::Thrifty => include_str!("goal/thrifty.toml"),
+    };
+    written.over("policy.goal", settings)
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use super::error::{ConfigErrorKind, SourceLocation};
+use clap::builder::PossibleValuesParser;
+
+use super::error::SourceLocation;
 use super::value::{LocatedValue, TableEntry, Value};
 use super::{Config, ConfigError, Variables};
 
@@ -28,18 +30,28 @@ pub struct Sources {
     pub flags: Flags,
 }
 
-/// The settings that have a flag, as text.
-#[derive(Clone, Debug, Default)]
+/// The settings that have a flag, as text. A flag overrides the environment and the file.
+#[derive(clap::Args, Clone, Debug, Default, Eq, PartialEq)]
+#[command(next_help_heading = "Settings")]
 pub struct Flags {
-    /// `--listen`, once per use of the flag.
+    /// The listen addresses; the flag may be repeated.
+    #[arg(long, global = true, value_name = "ADDR")]
+    #[arg(help = "Where to listen: host:port or unix:/path; may be given more than once [default: 127.0.0.1:8787]")]
     pub listen: Vec<String>,
-    /// `--upstream`, once per use of the flag: `URL`, or `NAME=URL`.
+    /// The upstreams' base URLs, each as `URL` or `NAME=URL`.
+    #[arg(long, global = true, value_name = "[NAME=]URL")]
+    #[arg(help = UPSTREAM_HELP)]
     pub upstream: Vec<String>,
-    /// `--log-format`.
+    /// The format of the log lines [default: text]
+    #[arg(long, global = true, value_name = "FORM", value_parser = PossibleValuesParser::new(["text", "json"]))]
     pub log_format: Option<String>,
-    /// `--dry-run`.
+    /// Forward every request unedited, and only report what would be edited
+    #[arg(long, global = true)]
     pub dry_run: bool,
 }
+
+const UPSTREAM_HELP: &str = "Where requests go [default: https://api.openai.com/v1]; once more as anthropic=URL for the \
+requests of Claude Code, or as NAME=URL for another of [[upstreams]]";
 
 // === impl Sources ===
 
@@ -63,12 +75,8 @@ impl Sources {
 
     fn file_layer(&self) -> Result<LocatedValue, ConfigError> {
         let path = self.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE));
-        let wrong = |message: String| {
-            ConfigError::new(
-                SourceLocation::WholeFile(path.display().to_string().into()),
-                ConfigErrorKind::Other(message),
-            )
-        };
+        let location = SourceLocation::WholeFile(path.display().to_string().into());
+        let wrong = |message: String| ConfigError::at(&location, message);
         let text = match read_text(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound && self.file.is_none() => {
@@ -103,39 +111,25 @@ impl Sources {
 
 impl Flags {
     fn layer(&self) -> Result<LocatedValue, ConfigError> {
-        let text = |flag, text: &str| LocatedValue {
-            location: SourceLocation::Flag(flag),
-            value: Value::Text(text.to_owned()),
-        };
-        let mut given = Vec::new();
+        let mut layer = LocatedValue::empty();
+        let mut set = |path: &[&str], value: LocatedValue| layer.overlay(value.nested_in(path));
         if !self.listen.is_empty() {
             let list = self.listen.iter().map(|address| text("--listen", address)).collect();
-            given.push((
-                ["server", "listen"].as_slice(),
-                LocatedValue { location: SourceLocation::Flag("--listen"), value: Value::List(list) },
-            ));
+            set(&["server", "listen"], LocatedValue::of_flag("--listen", Value::List(list)));
         }
         let mut default = self.upstream.iter().filter(|flag| named_upstream(flag).is_none());
         if let Some(url) = default.next() {
-            given.push((&["upstream", "url"], text(UPSTREAM, url)));
+            set(&["upstream", "url"], text(UPSTREAM, url));
         }
         if default.next().is_some() {
             let message = "given twice without a name; allowed: URL once, and NAME=URL for each further upstream";
-            return Err(ConfigError::new(SourceLocation::Flag(UPSTREAM), ConfigErrorKind::Other(message.to_owned())));
+            return Err(ConfigError::at(&SourceLocation::Flag(UPSTREAM), message));
         }
         if let Some(format) = &self.log_format {
-            given.push((&["log", "format"], text("--log-format", format)));
+            set(&["log", "format"], text("--log-format", format));
         }
         if self.dry_run {
-            given.push((
-                &["dry_run"],
-                LocatedValue { location: SourceLocation::Flag("--dry-run"), value: Value::Boolean(true) },
-            ));
-        }
-        let mut layer = LocatedValue::empty();
-        for (path, value) in given {
-            let path: Vec<String> = path.iter().map(|&key| key.to_owned()).collect();
-            layer.overlay(value.nested_in(&path));
+            set(&["dry_run"], LocatedValue::of_flag("--dry-run", Value::Boolean(true)));
         }
         Config::from_value(&layer)?;
         Ok(layer)
@@ -149,18 +143,16 @@ impl Flags {
     /// Lays each `--upstream NAME=URL` over the `[[upstreams]]`: over the `url` of the one of this name, or else as a new one
     /// before all others.
     fn name_upstreams(&self, written: &mut LocatedValue) -> Result<(), ConfigError> {
-        let text =
-            |text: &str| LocatedValue { location: SourceLocation::Flag(UPSTREAM), value: Value::Text(text.to_owned()) };
         for (n, (name, url)) in self.upstream.iter().filter_map(|flag| named_upstream(flag)).enumerate() {
-            let path = |key: &str| [key.to_owned()];
+            let url = text(UPSTREAM, url).nested_in(&["url"]);
             let Some(upstreams) = written.list_mut("upstreams") else { continue };
             let is_it = |upstream: &&mut LocatedValue| matches!(upstream.get(&["name"]), Some(LocatedValue { value: Value::Text(of), .. }) if of == name);
             if let Some(upstream) = upstreams.iter_mut().find(is_it) {
-                upstream.overlay(text(url).nested_in(&path("url")));
+                upstream.overlay(url);
                 continue;
             }
-            let mut upstream = text(name).nested_in(&path("name"));
-            upstream.overlay(text(url).nested_in(&path("url")));
+            let mut upstream = text(UPSTREAM, name).nested_in(&["name"]);
+            upstream.overlay(url);
             upstreams.insert(n.min(upstreams.len()), upstream);
         }
         Config::from_value(written).map(drop)
@@ -171,6 +163,10 @@ impl Flags {
 
 /// Its flag, in errors.
 const UPSTREAM: &str = "--upstream";
+
+fn text(flag: &'static str, text: &str) -> LocatedValue {
+    LocatedValue::of_flag(flag, Value::Text(text.to_owned()))
+}
 
 /// Name and URL of `NAME=URL`; none of a URL alone, where a `:` precedes any `=`.
 fn named_upstream(flag: &str) -> Option<(&str, &str)> {
@@ -227,7 +223,7 @@ fn fold_names(headers: &mut BTreeMap<String, TableEntry>) -> Result<(), ConfigEr
         let location = entry.key_location.clone();
         if folded.insert(name.to_ascii_lowercase(), entry).is_some() {
             let message = format!("the header {name:?} is given twice; the case of its letters makes no difference");
-            return Err(ConfigError::new(location, ConfigErrorKind::Other(message)));
+            return Err(ConfigError::at(&location, message));
         }
     }
     *headers = folded;

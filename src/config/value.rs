@@ -1,6 +1,7 @@
 //! Settings before deserialisation: a tree of values, each with the location where it was written.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,44 +42,54 @@ pub(super) struct TableEntry {
     pub(super) value: LocatedValue,
 }
 
-/// Maps byte offsets of a file to lines and columns.
-struct LineIndex<'a> {
-    name: Arc<str>,
-    text: &'a str,
-    line_starts: Vec<usize>,
-}
-
 // === impl LocatedValue ===
 
 impl LocatedValue {
     /// An empty table: no settings.
     pub(super) fn empty() -> Self {
-        Self { location: SourceLocation::Flag(""), value: Value::Table(BTreeMap::new()) }
+        Self::of_flag("", Value::Table(BTreeMap::new()))
+    }
+
+    pub(super) fn of_flag(flag: &'static str, value: Value) -> Self {
+        Self { location: SourceLocation::Flag(flag), value }
     }
 
     /// Parses a settings file.
     pub(super) fn from_file(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let index = LineIndex::new(path, text);
-        let table = DeTable::parse(text).map_err(|error| {
-            ConfigError::new(index.locate(error.span().unwrap_or_default()), ConfigErrorKind::syntax(&error))
-        })?;
-        let at = table.span();
-        convert_table(table.into_inner(), &|span| index.locate(span), index.locate(at))
+        let name: Arc<str> = path.display().to_string().into();
+        let starts = iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|end| end + 1));
+        let line_starts: Vec<_> = starts.collect();
+        let locate = |span: Range<usize>| {
+            let line = line_starts.partition_point(|start| *start <= span.start).max(1);
+            let start = line_starts.get(line - 1).copied().unwrap_or_default();
+            let column = text.get(start..span.start).map_or(0, |before| before.chars().count()) + 1;
+            SourceLocation::File { name: Arc::clone(&name), line, column }
+        };
+        let table = DeTable::parse(text)
+            .map_err(|error| ConfigError::syntax(&locate(error.span().unwrap_or_default()), &error))?;
+        let at = locate(table.span());
+        convert_table(table.into_inner(), &locate, at)
+    }
+
+    /// Lays this tree over the settings in a text.
+    pub(super) fn over(self, name: &str, defaults: &str) -> Result<Self, ConfigError> {
+        let mut settings = Self::from_file(Path::new(name), defaults)?;
+        settings.overlay(self);
+        Ok(settings)
     }
 
     /// Parses one TOML value that is not part of a file.
     pub(super) fn from_text(location: &SourceLocation, text: &str) -> Result<Self, ConfigError> {
-        let value = DeValue::parse(text)
-            .map_err(|error| ConfigError::new(location.clone(), ConfigErrorKind::syntax(&error)))?;
+        let value = DeValue::parse(text).map_err(|error| ConfigError::syntax(location, &error))?;
         convert(value, &|_| location.clone())
     }
 
     /// Wraps the value in nested tables; `path` has their keys from the outermost.
-    pub(super) fn nested_in(self, path: &[String]) -> Self {
+    pub(super) fn nested_in(self, path: &[impl ToString]) -> Self {
         path.iter().rev().fold(self, |value, key| {
             let location = value.location.clone();
             let entry = TableEntry { key_location: location.clone(), value };
-            Self { location, value: Value::Table(BTreeMap::from([(key.clone(), entry)])) }
+            Self { location, value: Value::Table(BTreeMap::from([(key.to_string(), entry)])) }
         })
     }
 
@@ -120,17 +131,15 @@ impl LocatedValue {
     /// An error in the value at a path, with its location.
     pub(super) fn error_at(&self, path: &[&str], message: String) -> ConfigError {
         let Some(value) = self.get(path) else { return ConfigError::unlocated(message) };
-        let error = ConfigError::new(value.location.clone(), ConfigErrorKind::Other(message));
-        path.iter().rev().fold(error, |error, key| error.under_key(key))
+        path.iter().rev().fold(ConfigError::at(&value.location, message), |error, key| error.under_key(key))
     }
 
     /// The list under a key of this table, which is made if there is none. None if something else is there.
     pub(super) fn list_mut(&mut self, key: &str) -> Option<&mut Vec<Self>> {
         let Value::Table(table) = &mut self.value else { return None };
         let entry = table.entry(key.to_owned()).or_insert_with(|| {
-            let location = SourceLocation::Flag("");
-            let value = Self { location: location.clone(), value: Value::List(Vec::new()) };
-            TableEntry { key_location: location, value }
+            let value = Self::of_flag("", Value::List(Vec::new()));
+            TableEntry { key_location: value.location.clone(), value }
         });
         if let Value::List(list) = &mut entry.value.value { Some(list) } else { None }
     }
@@ -154,7 +163,7 @@ fn convert(
         DeValue::String(text) => Value::Text(text.into_owned()),
         DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())
             .map(Value::Integer)
-            .map_err(|_| ConfigError::new(at.clone(), ConfigErrorKind::Other("the number is too large".to_owned())))?,
+            .map_err(|_| ConfigError::at(&at, "the number is too large"))?,
         DeValue::Float(digits) => Value::Float(digits.as_str().parse().unwrap_or(f64::NAN)),
         DeValue::Boolean(truth) => Value::Boolean(truth),
         DeValue::Datetime(date) => Value::Text(date.to_string()),
@@ -176,20 +185,6 @@ fn convert_table(
         Ok((key.into_inner().into_owned(), entry))
     });
     Ok(LocatedValue { location: at, value: Value::Table(entries.collect::<Result<_, ConfigError>>()?) })
-}
-
-impl<'a> LineIndex<'a> {
-    fn new(path: &Path, text: &'a str) -> Self {
-        let line_starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|end| end + 1));
-        Self { name: path.display().to_string().into(), text, line_starts: line_starts.collect() }
-    }
-
-    fn locate(&self, span: Range<usize>) -> SourceLocation {
-        let line = self.line_starts.partition_point(|start| *start <= span.start).max(1);
-        let start = self.line_starts.get(line - 1).copied().unwrap_or_default();
-        let column = self.text.get(start..span.start).map_or(0, |before| before.chars().count()) + 1;
-        SourceLocation::File { name: Arc::clone(&self.name), line, column }
-    }
 }
 
 // === Deserializer ===
@@ -228,7 +223,7 @@ impl<'de> Deserializer<'de> for &'de LocatedValue {
         match &self.value {
             Value::List(_) => {
                 let wrong = ConfigErrorKind::Type { found: "a list", expected: "a table".to_owned() };
-                Err(ConfigError::new(self.location.clone(), wrong))
+                Err(ConfigError::from(wrong).or_at(&self.location))
             }
             _ => self.deserialize_any(visitor),
         }
@@ -245,7 +240,7 @@ impl<'de> Deserializer<'de> for &'de LocatedValue {
                 let name: StrDeserializer<'_, ConfigError> = text.as_str().into_deserializer();
                 visitor.visit_enum(name).map_err(|error| error.or_at(&self.location))
             }
-            _ => Err(ConfigError::new(self.location.clone(), ConfigErrorKind::NotAChoice { given: None, allowed })),
+            _ => Err(ConfigError::from(ConfigErrorKind::NotAChoice { given: None, allowed }).or_at(&self.location)),
         }
     }
 

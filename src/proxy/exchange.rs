@@ -211,7 +211,7 @@ impl Exchange {
     }
 
     /// Starts the recording of `sent`, if there is a recorder with room. An earlier recording of the exchange is discarded.
-    pub(super) fn record<'a>(&mut self, recorder: Option<&Recorder>, sent: impl FnOnce() -> SentRequest<'a>) {
+    pub(super) fn record(&mut self, recorder: Option<&Recorder>, sent: impl FnOnce() -> SentRequest) {
         let Some(recorder) = recorder else { return };
         self.recording = None;
         self.recording = recorder.begin(&self.id.to_string(), sent()).map(Box::new);

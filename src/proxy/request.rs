@@ -164,14 +164,14 @@ impl Proxy {
 // === recordings ===
 
 /// Describes a request that is about to be sent in this form.
-pub(super) fn recorded<'a>(
-    parts: &'a Parts,
+pub(super) fn recorded(
+    parts: &Parts,
     request: Bytes,
     edited: &EditedBody,
     form: RequestForm,
     planner: &Planner,
     dry_run: bool,
-) -> SentRequest<'a> {
+) -> SentRequest {
     let was_planned = edited.report.is_some() || edited.parse_error.is_some();
     let inputs = PlanInputs {
         form: if was_planned { form } else { RequestForm::Unedited },
@@ -185,7 +185,7 @@ pub(super) fn recorded<'a>(
         ..PlanInputs::default()
     };
     SentRequest {
-        target: &parts.uri,
+        target: parts.uri.clone(),
         request,
         rewritten: edited.changed().then(|| edited.body.clone()),
         request_encoding: headers::content_encoding(&parts.headers),

@@ -38,9 +38,9 @@ pub struct Recorder {
 
 /// A request as it is about to go upstream.
 #[derive(Clone, Debug)]
-pub struct SentRequest<'a> {
+pub struct SentRequest {
     /// The client's target.
-    pub target: &'a Uri,
+    pub target: Uri,
     /// The body as the client sent it, decoded.
     pub request: Bytes,
     /// The body that goes upstream, in pieces; `None` if it is the same.
@@ -62,18 +62,12 @@ pub struct SentRequest<'a> {
 /// One running exchange. [`Recording::finish`] writes it; if it is dropped instead, nothing is written.
 #[derive(Debug)]
 pub struct Recording {
-    dir: Arc<Path>,
+    recorder: Recorder,
     name: String,
-    request: Bytes,
-    rewritten: Option<Vec<Bytes>>,
+    sent: SentRequest,
     response: Option<Vec<u8>>,
-    summary: Option<UsedSummary>,
-    offloads: Vec<OffloadedPayload>,
-    answers: Vec<UsedAnswer>,
-    keys: Keys,
     meta: Meta,
     held: HeldBytes,
-    limits: Limits,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -108,34 +102,21 @@ impl Recorder {
 
     /// Begins to record an exchange under `name`, such as the request's id. `None` if the request does not fit into the
     /// memory that unfinished recordings may hold: the exchange is then served but not recorded.
-    pub fn begin(&self, name: &str, sent: SentRequest<'_>) -> Option<Recording> {
+    pub fn begin(&self, name: &str, mut sent: SentRequest) -> Option<Recording> {
         let mut held = HeldBytes { total: Arc::clone(&self.held), own: 0 };
         if !held.take(sent.request.len(), self.limits.held) {
             return None;
         }
         let meta = Meta {
-            path: recorded_path(sent.target),
-            request_encoding: sent.request_encoding,
+            path: recorded_path(&sent.target),
+            request_encoding: sent.request_encoding.take(),
             dry_run: sent.dry_run,
             abridge: Some(env!("CARGO_PKG_VERSION").to_owned()),
-            inputs: Some(PlanInputs { address: self.address.clone(), ..sent.inputs }),
+            inputs: Some(PlanInputs { address: self.address.clone(), ..std::mem::take(&mut sent.inputs) }),
             ended: ResponseEnd::UpstreamCut,
             ..Meta::default()
         };
-        Some(Recording {
-            dir: Arc::clone(&self.dir),
-            name: folder_name(name),
-            request: sent.request,
-            rewritten: sent.rewritten,
-            response: None,
-            summary: sent.summary,
-            offloads: sent.offloads,
-            answers: sent.answers,
-            keys: self.keys.clone(),
-            meta,
-            held,
-            limits: self.limits,
-        })
+        Some(Recording { recorder: self.clone(), name: folder_name(name), sent, response: None, meta, held })
     }
 }
 
@@ -154,8 +135,9 @@ impl Recording {
     /// Records a chunk of the answer that arrived `after` the request was sent.
     pub fn push_chunk(&mut self, after: Duration, chunk: &[u8]) {
         let Some(response) = &mut self.response else { return };
-        let fits = response.len() + chunk.len() <= self.limits.response;
-        if self.meta.response_truncated || !fits || !self.held.take(chunk.len() + CHUNK_ENTRY, self.limits.held) {
+        let Limits { response: most, held } = self.recorder.limits;
+        let fits = response.len() + chunk.len() <= most;
+        if self.meta.response_truncated || !fits || !self.held.take(chunk.len() + CHUNK_ENTRY, held) {
             self.meta.response_truncated = true;
             return;
         }
@@ -167,26 +149,25 @@ impl Recording {
     pub fn finish(mut self, ended: ResponseEnd) -> io::Result<PathBuf> {
         self.meta.ended = ended;
         if let Some(inputs) = &mut self.meta.inputs {
-            let name = |effect: &OffloadedPayload| self.keys.payload(self.keys.anonymous(), &effect.payload.bytes());
-            inputs.handles = self.offloads.iter().map(|effect| (name(effect), effect.key)).collect();
+            let (keys, SentRequest { offloads, answers, .. }) = (&self.recorder.keys, &self.sent);
+            let name = |effect: &OffloadedPayload| keys.payload(keys.anonymous(), &effect.payload.bytes());
+            inputs.handles = offloads.iter().map(|effect| (name(effect), effect.key)).collect();
             let replayed = Keys::recorded(inputs.handles.clone());
             let name = |payload: &Payload| replayed.payload(replayed.anonymous(), &payload.bytes());
-            let named = self.answers.iter().map(|used| (used.key(&replayed, name), (*used.answer).clone()));
+            let named = answers.iter().map(|used| (used.key(&replayed, name), (*used.answer).clone()));
             inputs.answers = named.collect();
         }
         // Its name is hidden.
         let unfinished = self.first_free(".tmp-", |path| private_folder().create(path))?;
-        let written = self.write_into(&unfinished).and_then(|()| self.publish(&unfinished));
+        let SentRequest { request, rewritten, summary, .. } = &self.sent;
+        let (rewritten, response) = (rewritten.as_deref(), self.response.as_deref());
+        let written = self.meta.write(&unfinished, request, rewritten, response, summary.as_ref());
+        let written = written.and_then(|()| self.publish(&unfinished));
         if written.is_err() {
             // Removing the folder may fail as well; the first error is the one that is returned.
             let _ = fs::remove_dir_all(&unfinished);
         }
         written
-    }
-
-    fn write_into(&self, dir: &Path) -> io::Result<()> {
-        let (rewritten, response) = (self.rewritten.as_deref(), self.response.as_deref());
-        self.meta.write(dir, &self.request, rewritten, response, self.summary.as_ref())
     }
 
     /// Renames the folder to its final name. A rename never replaces a folder that is not empty; Windows would not say that
@@ -201,14 +182,13 @@ impl Recording {
     /// The first path of `name`, `name-2`, `name-3`, … for which `attempt` does not find something there already.
     fn first_free(&self, prefix: &str, attempt: impl Fn(&Path) -> io::Result<()>) -> io::Result<PathBuf> {
         use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory};
-        let mut path = self.dir.join(format!("{prefix}{}", self.name));
+        let mut path = self.recorder.dir.join(format!("{prefix}{}", self.name));
         for n in 2..MAX_NAMESAKES {
             match attempt(&path) {
-                Ok(()) => return Ok(path),
                 Err(error) if matches!(error.kind(), AlreadyExists | DirectoryNotEmpty | NotADirectory) => {}
-                Err(error) => return Err(error),
+                done => return done.map(|()| path),
             }
-            path = self.dir.join(format!("{prefix}{}-{n}", self.name));
+            path = self.recorder.dir.join(format!("{prefix}{}-{n}", self.name));
         }
         Err(io::Error::new(AlreadyExists, format!("too many recordings are named {}", self.name)))
     }

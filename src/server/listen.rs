@@ -55,14 +55,19 @@ pub struct AddressError;
 
 /// The URL of abridge for tools on this machine, from the first TCP address. `recall.public_url` overrides it.
 pub fn local_url(addresses: &[Address], tls: bool) -> Option<String> {
-    let mut address = addresses.iter().find_map(|address| match address {
-        Address::Tcp(address) => Some(*address),
+    let address = addresses.iter().find_map(|address| match address {
+        Address::Tcp(address) => Some(loopback_if_unspecified(*address)),
         Address::Unix(_) => None,
     })?;
+    Some(format!("{}://{address}", if tls { "https" } else { "http" }))
+}
+
+/// The loopback address in place of an unspecified one, such as `0.0.0.0`.
+pub fn loopback_if_unspecified(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }
-    Some(format!("{}://{address}", if tls { "https" } else { "http" }))
+    address
 }
 
 // === impl Addresses ===

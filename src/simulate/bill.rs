@@ -15,7 +15,6 @@
 
 use serde::Serialize;
 
-use super::figures::SummaryCall;
 use super::sessions::Step;
 use crate::dialect::Usage;
 use crate::tokens::prices::{KnownRates, Nanodollars, Rates};
@@ -116,11 +115,11 @@ impl<'a> Bill<'a> {
     }
 
     /// A call for a summary before a request. None of it is written to the cache.
-    pub(super) fn add_summary_call(&mut self, request: usize, call: SummaryCall) {
+    pub(super) fn add_summary_call(&mut self, request: usize, call: Counted) {
         let output = u64::try_from(self.summary_tokens).unwrap_or(u64::MAX);
         self.charge(request, |usage, was| {
             let input = scale(usage.input, call.tokens, was.tokens);
-            let cached = scale(usage.input, call.shared, was.tokens).min(input);
+            let cached = scale(usage.input, call.shared.unwrap_or_default(), was.tokens).min(input);
             Usage { input, cached, output, ..Usage::default() }
         });
     }

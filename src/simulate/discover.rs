@@ -26,15 +26,6 @@ pub(super) enum Kind {
     Usage(usage::Place),
 }
 
-/// A source that was found, read.
-#[derive(Debug)]
-pub(super) struct Source {
-    /// The parts of which the model has seen one at a time.
-    pub(super) segments: Vec<Transcript>,
-    /// The number of lines that were not understood.
-    pub(super) skipped: usize,
-}
-
 impl Kind {
     /// The agent whose session it is.
     pub(super) fn agent(self) -> Option<Agent> {
@@ -46,19 +37,12 @@ impl Kind {
 }
 
 impl FoundTranscript {
-    pub(super) fn read(&self, model: Option<&str>, is_elsewhere: IsElsewhere<'_>) -> Result<Source, TranscriptError> {
+    pub(super) fn read(&self, model: Option<&str>, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
         match self.kind {
-            Kind::Session(agent) => {
-                let Session { transcripts: segments, skipped } = Session::read(&self.path, agent, is_elsewhere)?;
-                Ok(Source { segments, skipped })
-            }
-            Kind::Usage(place) => {
-                let file = self.path.parent().unwrap_or(&self.path);
-                let Session { transcripts: segments, skipped } = usage::read(file, place)?;
-                Ok(Source { segments, skipped })
-            }
+            Kind::Session(agent) => Session::read(&self.path, agent, is_elsewhere),
+            Kind::Usage(place) => usage::read(self.path.parent().unwrap_or(&self.path), place),
             Kind::File | Kind::Recording => {
-                Ok(Source { segments: Transcript::read(&self.path, model)?.segments()?, skipped: 0 })
+                Ok(Session { transcripts: Transcript::read(&self.path, model)?.segments()?, skipped: 0 })
             }
         }
     }

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
+use super::bill::Counted;
 use crate::tokens::prices;
 
 /// The counts of some requests.
@@ -42,24 +43,6 @@ pub struct Figures {
     pub summary_tokens_cached: usize,
 }
 
-/// The input of one call for a summary.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SummaryCall {
-    pub(super) tokens: usize,
-    /// The tokens that it shares with the request before.
-    pub(super) shared: usize,
-}
-
-/// The figures of one request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RequestFigures {
-    pub(super) tokens: usize,
-    /// The tokens that it shares with the request before.
-    pub(super) shared: usize,
-    pub(super) window: Option<usize>,
-    pub(super) moved: bool,
-}
-
 /// The price of a token, in millionths of an uncached input token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Price(u64);
@@ -81,10 +64,10 @@ const MILLIONTHS: u64 = 1_000_000;
 // === impl Figures ===
 
 impl Figures {
-    pub(super) fn add_request(&mut self, request: RequestFigures) {
-        let RequestFigures { tokens, shared, window, moved } = request;
-        let blocks = |tokens: usize| tokens / CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS;
-        let cached = blocks(shared.min(tokens));
+    /// Adds a request to a model with this context window, which does not begin with the request before if it has `moved`.
+    pub(super) fn add_request(&mut self, request: Counted, window: Option<usize>, moved: bool) {
+        let Counted { tokens, .. } = request;
+        let cached = request.cached();
         self.requests += 1;
         self.tokens_sent += tokens;
         self.largest_request = self.largest_request.max(tokens);
@@ -95,10 +78,10 @@ impl Figures {
         self.frontier_moves += usize::from(moved);
     }
 
-    pub(super) fn add_summary_call(&mut self, call: SummaryCall, made: bool) {
+    pub(super) fn add_summary_call(&mut self, call: Counted, made: bool) {
         self.summaries += usize::from(made);
         self.summary_tokens += call.tokens;
-        self.summary_tokens_cached += call.shared.min(call.tokens) / CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS;
+        self.summary_tokens_cached += call.cached();
     }
 
     pub(super) fn compute_cost(&mut self, prices: Prices) {
@@ -119,6 +102,18 @@ impl Figures {
         let counts = |figures: &Self| Self { cost: 0, ..*figures };
         Self { largest_request, cost, ..counts(self) + counts(other) }
     }
+}
+
+impl Counted {
+    /// The tokens that a cache with the request before could serve.
+    fn cached(self) -> usize {
+        blocks(self.shared.unwrap_or_default().min(self.tokens))
+    }
+}
+
+/// The tokens of the whole blocks.
+fn blocks(tokens: usize) -> usize {
+    tokens / CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS
 }
 
 // === impl Prices ===

@@ -81,26 +81,22 @@ impl Sightings {
     }
 
     /// The sum of two.
-    pub(super) fn plus(mut self, other: &Self) -> Self {
+    pub(super) fn plus(mut self, other: Self) -> Self {
         self.requests += other.requests;
         self.lost += other.lost;
         self.refused += other.refused;
         self.words_changed += other.words_changed;
         self.bytes_rewritten += other.bytes_rewritten;
         self.further += other.further;
-        self.reason = self.reason.or_else(|| other.reason.clone());
-        self.micros.extend(&other.micros);
+        self.reason = self.reason.or(other.reason);
+        self.micros.extend(other.micros);
         self.micros.sort_unstable();
         self
     }
-
-    /// The median of how long the proxy took, in milliseconds.
-    pub fn median_ms(&self) -> f64 {
-        median_ms(&self.micros)
-    }
 }
 
-fn median_ms(micros: &[u64]) -> f64 {
+/// The median, in milliseconds, of microseconds in order.
+pub(super) fn median_ms(micros: &[u64]) -> f64 {
     let micros = micros.get(micros.len() / 2).copied().unwrap_or_default();
     Duration::from_micros(micros).as_secs_f64() * 1000.0
 }

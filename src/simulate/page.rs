@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::regret::{Fault, Missed, PieceKind, Regret};
+use super::regret::{Fault, Missed, PieceKind};
 use super::{Simulation, TranscriptResult};
 use crate::units::grouped;
 
@@ -75,8 +75,8 @@ impl Page<'_> {
              sight; it is hard if an edit fails without it. Cost with recalls, in percent of the cost without edits, has \
              one more request for each fault. No policy is better in both than those on the dashed line.</p>\n<figure>\n",
         )?;
-        let points: Vec<(f64, f64)> =
-            self.totals().map(|regret| (regret.percent_with_recalls(), regret.faults_per_100())).collect();
+        let regrets = self.0.totals.iter().map(|total| &total.regret);
+        let points: Vec<_> = regrets.map(|of| (of.percent_with_recalls(), of.faults_per_100())).collect();
         let bounds = points.iter().fold((100.0_f64, 100.0_f64, 1.0_f64), |(low, high, faults), point| {
             (low.min(point.0), high.max(point.0), faults.max(point.1))
         });
@@ -157,10 +157,6 @@ impl Page<'_> {
             list_fault(f, &played.name, &run.policy, fault)?;
         }
         more(f, n_faults, MAX_LISTED, "faults are not listed; --json has all")
-    }
-
-    fn totals(&self) -> impl Iterator<Item = &Regret> {
-        self.0.totals.iter().map(|total| &total.regret)
     }
 }
 

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::bill::Counted;
-use super::figures::{RequestFigures, SummaryCall};
-use super::sent_request::{SentRequest, SharedPrefix};
+use super::sent_request::SentRequest;
 use super::summaries::{SummaryCache, SummarySource};
 use super::transcript::Insertion;
 use super::{Figures, Judged, Prices, Sightings, Transcript, TranscriptError};
@@ -32,7 +31,7 @@ pub(super) struct Player<'a> {
     /// Each request, as it was sent.
     sent: Vec<Counted>,
     /// The calls for summaries since the last request.
-    pub(super) summary_calls: Vec<SummaryCall>,
+    pub(super) summary_calls: Vec<Counted>,
     /// The requests at which the prompt cache had expired, by their numbers of messages.
     cold: Vec<usize>,
     pub(super) has_edited: bool,
@@ -87,7 +86,7 @@ impl<'a> Player<'a> {
         request: usize,
         inserted: &[Insertion],
     ) -> Result<(), TranscriptError> {
-        let Some(&n) = transcript.request_lengths().get(request) else { return Ok(()) };
+        let Some(&n) = transcript.request_lengths.get(request) else { return Ok(()) };
         if transcript.was_cold(request) {
             self.cold.push(n + Insertion::N_ELEMENTS * inserted.len());
         }
@@ -135,8 +134,7 @@ impl<'a> Player<'a> {
         let (sent, further) = self.sightings.enter(body, judged);
         for request in further {
             let Ok(request) = SentRequest::new(request, &self.gauge, None) else { continue };
-            let shared = self.before.as_ref().map_or(0, |before| request.shared_prefix(before).tokens);
-            let call = SummaryCall { tokens: request.tokens(), shared };
+            let call = request.counted(self.before.as_ref());
             self.figures.add_summary_call(call, true);
             self.summary_calls.push(call);
         }
@@ -167,16 +165,10 @@ impl<'a> Player<'a> {
     /// Sends a request as it is.
     pub(super) fn send(&mut self, body: Bytes) -> Result<&SentRequest, TranscriptError> {
         let sent = SentRequest::new(body, &self.gauge, self.before.as_ref())?;
-        let unmoved = SharedPrefix { tokens: 0, whole: true };
-        let shared_prefix = self.before.as_ref().map_or(unmoved, |before| sent.shared_prefix(before));
-        let shared = self.before.as_ref().map(|_| shared_prefix.tokens);
-        self.sent.push(Counted { tokens: sent.tokens(), shared });
-        self.figures.add_request(RequestFigures {
-            tokens: sent.tokens(),
-            shared: shared_prefix.tokens,
-            window: self.gauge.window(),
-            moved: !shared_prefix.whole,
-        });
+        let prefix = self.before.as_ref().map(|before| sent.shared_prefix(before));
+        let counted = Counted { tokens: sent.tokens(), shared: prefix.map(|prefix| prefix.tokens) };
+        self.sent.push(counted);
+        self.figures.add_request(counted, self.gauge.window(), prefix.is_some_and(|prefix| !prefix.whole));
         Ok(self.before.insert(sent))
     }
 
@@ -186,6 +178,7 @@ impl<'a> Player<'a> {
         self.figures.results_truncated = self.truncated.len();
         self.figures.bytes_offloaded = self.offloaded.values().sum();
         self.figures.compute_cost(prices);
+        self.sightings.micros.sort_unstable();
         let sightings = self.judged.map(|_| self.sightings);
         Played { figures: self.figures, sent: self.sent, sightings }
     }

@@ -125,20 +125,8 @@ struct Recalls {
 // === impl Regret ===
 
 impl Regret {
-    /// The sums, without the list.
-    pub(super) fn total<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
-        let mut total = Self::default();
-        all.for_each(|regret| total.add_counts(regret));
-        total
-    }
-
-    /// Adds what comes behind.
-    pub(super) fn add(&mut self, mut next: Self) {
-        self.add_counts(&next);
-        self.list.append(&mut next.list);
-    }
-
-    fn add_counts(&mut self, other: &Self) {
+    /// Adds other counts, without the list.
+    pub(super) fn add_counts(&mut self, other: &Self) {
         self.answers += other.answers;
         self.faults += other.faults;
         self.hard += other.hard;
@@ -186,7 +174,7 @@ pub(super) fn measure(
     bill: &mut Bill<'_>,
 ) -> Result<Measured, TranscriptError> {
     let Measure { planner, conditions, placebo, judged } = measure;
-    let body = segment.body();
+    let body = &segment.body;
     let dialect = dialect::of_body(body);
     let anatomy = Anatomy::new(dialect, body)?;
     let mut plain = Player::new(segment.model(), planner, conditions.summary_source, judged);
@@ -195,7 +183,7 @@ pub(super) fn measure(
     let mut regret = Regret { placebo: placebo.map(|_| 0), answers: segment.n_answers(), ..Regret::default() };
     let mut recalls = Recalls::default();
     let mut n_known = 0;
-    for (request, &n) in segment.request_lengths().iter().enumerate() {
+    for (request, &n) in segment.request_lengths.iter().enumerate() {
         plain.play(segment, request, &[])?;
         if let Some(player) = &mut recalling {
             player.learn_summaries(&plain);

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{panic, thread};
+use std::{iter, panic, thread};
 
 use super::bill::{self, Bill, Counted, Paid};
 use super::discover::{self, FoundTranscript};
-use super::figures::RequestFigures;
 use super::regret::{self, Measure, Placebo};
 use super::sent_request::SentRequest;
+use super::sessions::Session;
 use super::{
-    Conditions, Figures, Noise, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Sightings, Simulation,
+    Conditions, Figures, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Sightings, Simulation,
     SummarySource, Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
 };
 use crate::planner::Planner;
@@ -82,11 +82,12 @@ impl Simulation {
             PolicyTotal {
                 policy: candidate.name.clone(),
                 figures: runs().fold(Figures::default(), |sum, run| sum.plus(&run.figures)),
-                regret: Regret::total(runs().map(|run| &run.regret)),
+                regret: runs().fold(Regret::default(), |mut sum, run| {
+                    sum.add_counts(&run.regret);
+                    sum
+                }),
                 dollars: bill::sum(runs().map(|run| run.dollars)),
-                sightings: runs()
-                    .filter_map(|run| run.sightings.as_ref())
-                    .fold(None, |sum: Option<Sightings>, seen| Some(sum.unwrap_or_default().plus(seen))),
+                sightings: runs().filter_map(|run| run.sightings.clone()).reduce(Sightings::plus),
             }
         });
         let stand_in = match conditions.summary_source {
@@ -111,9 +112,8 @@ impl Readable {
             }
             match found.read(selection.model.as_deref(), &|_| false) {
                 Ok(source) => {
-                    let steps = || source.segments.iter().flat_map(Transcript::steps);
-                    readable.n_requests +=
-                        source.segments.iter().map(|segment| segment.request_lengths().len()).sum::<usize>();
+                    let steps = || source.transcripts.iter().flat_map(|segment| &segment.steps);
+                    readable.n_requests += n_requests(&source.transcripts);
                     readable.names.push(Names {
                         since: steps().filter_map(|step| step.at).min(),
                         of_requests: steps().map(|step| step.id).filter(|id| *id != 0).collect(),
@@ -133,13 +133,9 @@ impl Readable {
 fn owners(names: &[Names]) -> HashMap<u64, usize> {
     let mut in_order: Vec<_> = names.iter().enumerate().collect();
     in_order.sort_by_key(|(n, names)| (names.since, *n));
-    let mut owners = HashMap::new();
-    for (n, names) in in_order {
-        for name in &names.of_requests {
-            owners.entry(*name).or_insert(n);
-        }
-    }
-    owners
+    // Of equal names, the last one is taken, which is of the first file.
+    let in_order = in_order.into_iter().rev();
+    in_order.flat_map(|(n, names)| names.of_requests.iter().map(move |name| (*name, n))).collect()
 }
 
 impl Run<'_> {
@@ -158,33 +154,31 @@ impl Run<'_> {
 
     /// Plays transcripts that no other thread plays, until there are no more.
     fn play_some(&self) -> Vec<(usize, Result<TranscriptResult, TranscriptError>)> {
-        let next = || self.next.fetch_add(1, Ordering::Relaxed);
-        let mut played = Vec::new();
-        let mut n = next();
-        while let Some(found) = self.found.get(n) {
-            played.push((n, self.play(n, found)));
-            n = next();
-        }
-        played
+        let next = || {
+            let n = self.next.fetch_add(1, Ordering::Relaxed);
+            Some((n, self.found.get(n)?))
+        };
+        iter::from_fn(next).map(|(n, found)| (n, self.play(n, found))).collect()
     }
 
     fn play(&self, n: usize, found: &FoundTranscript) -> Result<TranscriptResult, TranscriptError> {
         let is_elsewhere = |name: u64| self.owners.get(&name).is_some_and(|owner| *owner != n);
         let model = self.selection.model.as_deref();
-        let mut source = found.read(model, &is_elsewhere)?;
+        let Session { transcripts: mut segments, skipped: lines_skipped } = found.read(model, &is_elsewhere)?;
         if self.selection.five_minute_caches {
-            source.segments = source.segments.into_iter().map(Transcript::with_five_minute_caches).collect();
+            segments = segments.into_iter().map(Transcript::with_five_minute_caches).collect();
         }
-        let lines_skipped = source.skipped;
         let placebo = self.placebo(n)?;
-        let Some(first) = source.segments.first().cloned() else { return Err(TranscriptError::Empty) };
+        let Some(first) = segments.first().cloned() else { return Err(TranscriptError::Empty) };
         let planners = || self.candidates.iter().map(|candidate| first.choose(&candidate.planners));
-        let windows: BTreeMap<_, _> = source.segments.iter().flat_map(Transcript::windows).collect();
+        let windows: BTreeMap<_, _> = segments.iter().flat_map(|segment| segment.windows.clone()).collect();
         let meter_of = |planner: &Planner| recorded_meter(&windows, planner);
-        let segments = match planners().next() {
-            Some(planner) => pad(&source.segments, &meter_of(planner))?,
-            None => source.segments.clone(),
-        };
+        if let Some(meter) = planners().next().map(meter_of) {
+            // Instructions make the first request of each segment as large as it was billed.
+            for segment in &mut segments {
+                *segment = segment.padded(padding(segment, &meter)?);
+            }
+        }
         let (mut runs, mut paid, mut groups) = (Vec::new(), Paid::default(), Vec::<Group<'_>>::new());
         for (candidate, planner) in self.candidates.iter().zip(planners()) {
             if !groups.iter().any(|group| group.counts_for(planner)) {
@@ -193,14 +187,14 @@ impl Run<'_> {
             let Some(group) = groups.iter().find(|group| group.counts_for(planner)) else { continue };
             let planner = first.recorded_planner(planner, group.meter.clone());
             if runs.is_empty() {
-                paid = segments.iter().fold(paid, |sum, segment| sum.plus(bill::paid(segment.steps(), &planner.rates)));
+                paid = segments.iter().fold(paid, |sum, segment| sum.plus(bill::paid(&segment.steps, &planner.rates)));
             }
             let (conditions, placebo) = (self.conditions, placebo.as_ref());
             let measure = Measure { planner: &planner, conditions, placebo, judged: candidate.judged.as_deref() };
             runs.push(play_segments(&segments, &group.baselines, &candidate.name, measure)?);
-            self.report(segments.iter().map(|segment| segment.request_lengths().len()).sum());
+            self.report(n_requests(&segments));
         }
-        let days = segments.iter().flat_map(Transcript::steps).filter_map(|step| Some(step.at? / 86_400));
+        let days = segments.iter().flat_map(|segment| &segment.steps).filter_map(|step| Some(step.at? / 86_400));
         Ok(TranscriptResult {
             name: name_of(&found.path),
             agent: found.kind.agent(),
@@ -217,9 +211,9 @@ impl Run<'_> {
     /// The results of the next transcript, if the noise is to be measured and there is another transcript.
     fn placebo(&self, n: usize) -> Result<Option<Placebo>, TranscriptError> {
         let other = (n + 1) % self.found.len().max(1);
-        let wanted = self.conditions.noise == Noise::Placebo && other != n;
-        let Some(found) = self.found.get(other).filter(|_| wanted) else { return Ok(None) };
-        let segments = found.read(self.selection.model.as_deref(), &|_| false)?.segments;
+        let is_wanted = self.conditions.placebo && other != n;
+        let Some(found) = self.found.get(other).filter(|_| is_wanted) else { return Ok(None) };
+        let segments = found.read(self.selection.model.as_deref(), &|_| false)?.transcripts;
         Placebo::of(&segments).map(Some)
     }
 
@@ -240,12 +234,11 @@ impl<'a> Group<'a> {
     ) -> Result<Self, TranscriptError> {
         let baselines = segments.iter().map(|segment| {
             let gauge = meter.for_model(segment.model());
-            let sent = SentRequest::new(segment.body().clone(), &gauge, None)?;
-            let counted = sent.beginnings(segment.request_lengths());
+            let sent = SentRequest::new(segment.body.clone(), &gauge, None)?;
+            let counted = sent.beginnings(&segment.request_lengths);
             let mut figures = Figures::default();
-            for Counted { tokens, shared } in counted.iter().copied() {
-                let (shared, window) = (shared.unwrap_or_default(), gauge.window());
-                figures.add_request(RequestFigures { tokens, shared, window, moved: false });
+            for request in &counted {
+                figures.add_request(*request, gauge.window(), false);
             }
             figures.compute_cost(conditions.prices);
             Ok(Baseline { cost: figures.cost, counted })
@@ -259,19 +252,14 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Segments of a session with instructions that make the first request of each as large as it was billed.
-fn pad(segments: &[Transcript], meter: &Meter) -> Result<Vec<Transcript>, TranscriptError> {
-    segments.iter().map(|segment| Ok(segment.padded(padding(segment, meter)?))).collect()
-}
-
 /// The planner's meter with the windows that were recorded, which settings override.
-fn recorded_meter(windows: &BTreeMap<&String, &usize>, planner: &Planner) -> Meter {
+fn recorded_meter(windows: &BTreeMap<String, usize>, planner: &Planner) -> Meter {
     if windows.is_empty() {
         return planner.meter.clone();
     }
     let meter = Meter::new(&planner.settings.tokens, &planner.settings.models);
     for (model, window) in windows {
-        meter.learn_window(model, **window);
+        meter.learn_window(model, *window);
     }
     meter
 }
@@ -285,13 +273,13 @@ fn padding(segment: &Transcript, meter: &Meter) -> Result<usize, TranscriptError
     const PLAUSIBLE: (f64, f64) = (0.75, 2.0);
     let gauge = meter.for_model(segment.model());
     let count = |n: usize| -> Result<Option<(f64, f64)>, TranscriptError> {
-        let Some(step) = segment.steps().get(n) else { return Ok(None) };
+        let Some(step) = segment.steps.get(n) else { return Ok(None) };
         let Some(usage) = step.usage else { return Ok(None) };
         let sent = SentRequest::new(segment.request(step.messages, &[]), &gauge, None)?;
         Ok(Some((sent.tokens() as f64, usage.input as f64)))
     };
     let Some((counted, billed)) = count(0)? else { return Ok(0) };
-    let (last_counted, last_billed) = count(segment.steps().len().saturating_sub(1))?.unwrap_or((counted, billed));
+    let (last_counted, last_billed) = count(segment.steps.len().saturating_sub(1))?.unwrap_or((counted, billed));
     let growth = last_counted - counted;
     let (least, most) = PLAUSIBLE;
     let ratio = if growth < MIN_GROWTH { 1.0 } else { ((last_billed - billed) / growth).clamp(least, most) };
@@ -315,20 +303,23 @@ fn play_segments(
         SummarySource::Model(_) => 0,
     };
     for (segment, Baseline { cost, counted }) in segments.iter().zip(baselines) {
-        let mut bill = Bill::new(segment.steps(), counted, &planner.rates, summary_tokens);
+        let mut bill = Bill::new(&segment.steps, counted, &planner.rates, summary_tokens);
         let measured = regret::measure(segment, measure, &mut bill)?;
         figures = figures.plus(&measured.figures);
         dollars = bill::sum([dollars, bill.dollars]);
-        if let Some(seen) = &measured.sightings {
-            sightings = Some(sightings.unwrap_or_default().plus(seen));
-        }
+        sightings = sightings.into_iter().chain(measured.sightings).reduce(Sightings::plus);
         let mut of_segment = Regret { cost_unedited: *cost, ..measured.regret };
         of_segment.worst_segment = of_segment.percent_with_recalls();
         of_segment.list.iter_mut().for_each(|fault| fault.request += tokens.len());
-        regret.add(of_segment);
+        regret.add_counts(&of_segment);
+        regret.list.append(&mut of_segment.list);
         tokens.extend(measured.sent.iter().map(|sent| sent.tokens));
     }
     Ok(PolicyResult { policy: policy.to_owned(), window, figures, regret, dollars, sightings, tokens })
+}
+
+fn n_requests(segments: &[Transcript]) -> usize {
+    segments.iter().map(|segment| segment.request_lengths.len()).sum()
 }
 
 fn name_of(path: &Path) -> String {

@@ -102,6 +102,11 @@ impl SentRequest {
         SharedPrefix { tokens: self.tools_tokens + self.instructions_tokens + equal + partial, whole }
     }
 
+    /// Its tokens, and those that it shares with `before`.
+    pub(super) fn counted(&self, before: Option<&Self>) -> Counted {
+        Counted { tokens: self.tokens(), shared: before.map(|before| self.shared_prefix(before).tokens) }
+    }
+
     /// The requests with the first so many messages, in order, as they are counted.
     pub(super) fn beginnings(&self, lengths: &[usize]) -> Vec<Counted> {
         let mut ends = vec![0];

@@ -57,10 +57,11 @@ pub enum Agent {
     Cline,
 }
 
-/// One file of an agent, read.
+/// A transcript, or one file of an agent, read.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// The conversation and those of its sub-agents, in segments: an agent's own compaction and a step back begin another one.
+    /// The conversation and those of its sub-agents, in segments of which the model has seen one at a time: an agent's own
+    /// compaction and a step back begin another one.
     pub(super) transcripts: Vec<Transcript>,
     /// The number of lines that were not understood or too long.
     pub(super) skipped: usize,

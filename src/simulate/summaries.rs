@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::TranscriptError;
-use super::figures::SummaryCall;
+use super::bill::Counted;
 use super::sent_request::SentRequest;
 use crate::dialect;
 use crate::edit::summarize::instruction;
@@ -47,7 +47,7 @@ impl SummaryCache {
         planner: &Planner,
         gauge: &Gauge,
         before: Option<&SentRequest>,
-    ) -> Result<(SummaryCall, bool), TranscriptError> {
+    ) -> Result<(Counted, bool), TranscriptError> {
         let (key, call) = (job.key, measure_call(&job, planner, gauge, before)?);
         let summary = match summary_source {
             SummarySource::Model(make) => make(job),
@@ -79,15 +79,13 @@ fn measure_call(
     planner: &Planner,
     gauge: &Gauge,
     before: Option<&SentRequest>,
-) -> Result<SummaryCall, TranscriptError> {
+) -> Result<Counted, TranscriptError> {
     let (settings, language) = (&planner.settings.summarize, planner.settings.language);
     let instruction = instruction::instruction(settings, language);
     let max_tokens = settings.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
     let (input, system) = (settings.input, instruction::system(language));
     let prompt = Prompt { input, system, instruction: &instruction, max_tokens, model: None };
     let dialect = dialect::of_body(&job.source.body);
-    let Some(body) = dialect.summary_request(&job.source, &prompt) else { return Ok(SummaryCall::default()) };
-    let sent = SentRequest::new(body, gauge, before)?;
-    let shared = before.map_or(0, |before| sent.shared_prefix(before).tokens);
-    Ok(SummaryCall { tokens: sent.tokens(), shared })
+    let Some(body) = dialect.summary_request(&job.source, &prompt) else { return Ok(Counted::default()) };
+    Ok(SentRequest::new(body, gauge, before)?.counted(before))
 }

@@ -2,11 +2,16 @@
 
 use std::fmt;
 
+use super::judge::median_ms;
 use super::{Figures, PolicyTotal, Simulation, UnreadableFile};
 use crate::units::grouped;
 
 /// The longest policy name that is printed in full, in characters.
 const MAX_NAME_CHARS: usize = 16;
+
+/// The heads of the columns after the policy.
+const HEAD: &str =
+    "requests  tokens sent   largest beyond cached         cost moves cleared truncated  offloaded summaries";
 
 /// The maximum number of unreadable files that are listed.
 const MAX_UNREADABLE_SHOWN: usize = 10;
@@ -18,23 +23,10 @@ impl fmt::Display for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.totals.iter().map(|total| total.policy.chars().count());
         let width = names.fold("policy".len(), usize::max).min(MAX_NAME_CHARS);
-        let head = [
-            "requests",
-            "tokens sent",
-            "largest",
-            "beyond",
-            "cached",
-            "cost",
-            "moves",
-            "cleared",
-            "truncated",
-            "offloaded",
-            "summaries",
-        ];
         if let Some(verdict) = &self.verdict {
             writeln!(f, "{verdict}{}", if self.stand_in.is_some() { super::verdict::PRIVATE } else { "" })?;
         }
-        write_row(f, width, "policy", &head.map(str::to_owned))?;
+        writeln!(f, "{:width$} {HEAD}", "policy")?;
         for played in self.transcripts.iter().take(MAX_SHOWN) {
             let window = played.runs.first().and_then(|run| run.window);
             let window = window.map_or_else(|| "unknown".to_owned(), grouped);
@@ -43,13 +35,13 @@ impl fmt::Display for Simulation {
                 if played.segments > 1 { format!(" in {} segments", played.segments) } else { String::new() };
             let (name, messages) = (&played.name, played.messages);
             writeln!(f, "\n{name}: {messages} messages{segments}, model {model}, window {window}")?;
-            played.runs.iter().try_for_each(|run| write_row(f, width, &run.policy, &cells(&run.figures)))?;
+            played.runs.iter().try_for_each(|run| write_row(f, width, &run.policy, &run.figures))?;
         }
         if let Some(more @ 1..) = self.transcripts.len().checked_sub(MAX_SHOWN) {
             writeln!(f, "\n{more} more transcripts are in the total; --json has all")?;
         }
         writeln!(f, "\ntotal: {} transcripts", self.transcripts.len())?;
-        self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &cells(&total.figures)))?;
+        self.totals.iter().try_for_each(|total| write_row(f, width, &total.policy, &total.figures))?;
         self.write_regret(f, width)?;
         self.write_sightings(f, width)?;
         writeln!(
@@ -83,26 +75,19 @@ impl Simulation {
     fn write_regret(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         let answers = self.totals.first().map_or(0, |total| total.regret.answers);
         writeln!(f, "\nregret, of {} requests whose answer is recorded", grouped(answers))?;
-        let head = ["faults", "hard", "noise", "recalls", "cost with recalls", "in the worst"];
-        write_regret_row(f, width, "policy", &head.map(str::to_owned))?;
+        writeln!(f, "{:width$}   faults         hard     noise  recalls  cost with recalls  in the worst", "policy")?;
         for (n, PolicyTotal { policy, regret, .. }) in self.totals.iter().enumerate() {
             let runs = self.transcripts.iter().filter_map(|played| played.runs.get(n));
             let worst = runs.map(|run| run.regret.percent_with_recalls()).fold(0.0, f64::max);
-            let cells = [
-                format!("{:.2}", regret.faults_per_100()),
-                format!("{:.2}", regret.hard_per_100()),
-                regret.placebo_per_100().map_or_else(|| "-".to_owned(), |noise| format!("{noise:.2}")),
-                grouped(regret.faults),
-                format!("{:.1} %", regret.percent_with_recalls()),
-                format!("{worst:.1} %"),
-            ];
-            write_regret_row(f, width, policy, &cells)?;
+            let (faults, hard, recalls) = (regret.faults_per_100(), regret.hard_per_100(), grouped(regret.faults));
+            let noise = regret.placebo_per_100().map_or_else(|| "-".to_owned(), |noise| format!("{noise:.2}"));
+            let cost = regret.percent_with_recalls();
+            write!(f, "{policy:width$.width$} {faults:>8.2} {hard:>12.2} {noise:>9} {recalls:>8}")?;
+            writeln!(f, " {cost:>16.1} % {worst:>11.1} %")?;
         }
         writeln!(f, "faults, hard, noise: in 100 requests; cost with recalls: in percent of no edits")
     }
-}
 
-impl Simulation {
     /// Writes what an upstream sees of each proxy.
     fn write_sightings(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         let judged = || self.totals.iter().filter_map(|total| Some((&total.policy, total.sightings.as_ref()?)));
@@ -110,17 +95,13 @@ impl Simulation {
             return Ok(());
         }
         writeln!(f, "\nwhat an upstream sees of a proxy, in requests, bytes and milliseconds")?;
-        let row = |f: &mut fmt::Formatter<'_>, name: &str, cells: [&str; 6]| {
-            let short: String = name.chars().take(width).collect();
-            let [lost, refused, words, rewritten, further, within] = cells;
-            writeln!(f, "{short:width$} {lost:>8} {refused:>8} {words:>13} {rewritten:>15} {further:>8} {within:>10}")
-        };
-        row(f, "policy", ["lost", "refused", "words changed", "bytes rewritten", "further", "median"])?;
+        writeln!(f, "{:width$}     lost  refused words changed bytes rewritten  further     median", "policy")?;
         for (policy, seen) in judged() {
             let [lost, refused, words] = [seen.lost, seen.refused, seen.words_changed].map(grouped);
-            let (rewritten, further) = (grouped(seen.bytes_rewritten), grouped(seen.further));
-            let within = format!("{:.1}", seen.median_ms());
-            row(f, policy, [&lost, &refused, &words, &rewritten, &further, &within])?;
+            let (rewritten, further, median) =
+                (grouped(seen.bytes_rewritten), grouped(seen.further), median_ms(&seen.micros));
+            write!(f, "{policy:width$.width$} {lost:>8} {refused:>8} {words:>13} {rewritten:>15} {further:>8}")?;
+            writeln!(f, " {median:>10.1}")?;
             if let Some(reason) = &seen.reason {
                 writeln!(f, "  lost, the first of {policy}: {reason}")?;
             }
@@ -129,23 +110,8 @@ impl Simulation {
     }
 }
 
-fn write_regret_row(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[String; 6]) -> fmt::Result {
-    let [faults, hard, noise, recalls, cost, worst] = cells;
-    let short: String = name.chars().take(width).collect();
-    writeln!(f, "{short:width$} {faults:>8} {hard:>12} {noise:>9} {recalls:>8} {cost:>18} {worst:>13}")
-}
-
 /// Writes one row; 120 characters with the longest name.
-fn write_row(f: &mut fmt::Formatter<'_>, width: usize, name: &str, cells: &[String; 11]) -> fmt::Result {
-    let [requests, sent, largest, beyond, cached, cost, moves, cleared, truncated, offloaded, summaries] = cells;
-    let short: String = name.chars().take(width).collect();
-    writeln!(
-        f,
-        "{short:width$} {requests:>8} {sent:>12} {largest:>9} {beyond:>6} {cached:>6} {cost:>12} {moves:>5} {cleared:>7} {truncated:>9} {offloaded:>10} {summaries:>9}",
-    )
-}
-
-fn cells(figures: &Figures) -> [String; 11] {
+fn write_row(f: &mut fmt::Formatter<'_>, width: usize, name: &str, figures: &Figures) -> fmt::Result {
     // "?" means requests to models whose window is unknown.
     let beyond = match (figures.beyond_window, figures.window_unknown) {
         (n, 0) => grouped(n),
@@ -153,17 +119,11 @@ fn cells(figures: &Figures) -> [String; 11] {
         (n, _) => format!("{}+?", grouped(n)),
     };
     let permille = (figures.tokens_cached * 1000).checked_div(figures.tokens_sent).unwrap_or_default();
-    [
-        grouped(figures.requests),
-        grouped(figures.tokens_sent),
-        grouped(figures.largest_request),
-        beyond,
-        format!("{}.{} %", permille / 10, permille % 10),
-        grouped(figures.cost),
-        grouped(figures.frontier_moves),
-        grouped(figures.results_cleared),
-        grouped(figures.results_truncated),
-        grouped(figures.bytes_offloaded),
-        grouped(figures.summaries),
-    ]
+    let cached = format!("{}.{} %", permille / 10, permille % 10);
+    let [requests, sent, largest] = [figures.requests, figures.tokens_sent, figures.largest_request].map(grouped);
+    let [moves, cleared] = [figures.frontier_moves, figures.results_cleared].map(grouped);
+    let [truncated, offloaded] = [figures.results_truncated, figures.bytes_offloaded].map(grouped);
+    let (cost, summaries) = (grouped(figures.cost), grouped(figures.summaries));
+    write!(f, "{name:width$.width$} {requests:>8} {sent:>12} {largest:>9} {beyond:>6} {cached:>6} {cost:>12}")?;
+    writeln!(f, " {moves:>5} {cleared:>7} {truncated:>9} {offloaded:>10} {summaries:>9}")
 }

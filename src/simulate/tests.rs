@@ -7,8 +7,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use super::bill::Bill;
-use super::figures::RequestFigures;
+use super::bill::{Bill, Counted};
 use super::sent_request::{SentRequest, SharedPrefix};
 use super::*;
 use crate::planner::PlanSettings;
@@ -163,7 +162,7 @@ fn changed_tool_definitions_share_no_prefix() {
 fn cached_tokens_are_rounded_down_to_whole_blocks() {
     let mut figures = Figures::default();
     for (tokens, shared) in [(127, 0), (128, 127), (255, 128), (300, 299)] {
-        figures.add_request(RequestFigures { tokens, shared, window: Some(255), moved: false });
+        figures.add_request(Counted { tokens, shared: Some(shared) }, Some(255), false);
     }
     assert_eq!((figures.tokens_sent, figures.tokens_cached, figures.tokens_written), (810, 128 + 256, 128));
     assert_eq!(figures.beyond_window, 1);

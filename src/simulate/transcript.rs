@@ -24,24 +24,25 @@ const EMPTY: &str = r#""""#;
 const COMPACTION_OPENINGS: [&str; 1] = ["This session is being continued from a previous conversation"];
 
 /// A whole conversation, in the bytes of its file, or a segment of one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Transcript {
-    body: Bytes,
+    /// All of it.
+    pub(super) body: Bytes,
     model: Option<String>,
     /// The end offset of each message.
     message_ends: Vec<usize>,
     /// The number of messages in each request.
-    request_lengths: Vec<usize>,
+    pub(super) request_lengths: Vec<usize>,
     /// The part of the file before it, if this is a segment.
     before: Before,
     /// Of a recording, the context windows that the upstream had announced, by model; of a session, those of its models.
-    windows: BTreeMap<String, usize>,
+    pub(super) windows: BTreeMap<String, usize>,
     /// The host that its requests went to, if it is known.
-    upstream: Option<String>,
-    /// Of a session, its requests.
-    steps: Vec<Step>,
+    pub(super) upstream: Option<String>,
+    /// Of a session, its requests; empty for any other transcript.
+    pub(super) steps: Vec<Step>,
     /// Of a session, where [`Self::padded`] adds a text.
-    padding_at: usize,
+    pub(super) padding_at: usize,
 }
 
 /// What precedes a segment in its file.
@@ -72,7 +73,7 @@ impl Insertion {
 pub enum TranscriptError {
     /// The file cannot be read.
     #[error("cannot be read")]
-    File(#[source] io::Error),
+    File(#[from] io::Error),
     /// The file is too long.
     #[error("longer than {MAX_FILE_BYTES} bytes")]
     TooLong,
@@ -101,13 +102,7 @@ impl Transcript {
     /// A segment of a session, from a request body with all its messages.
     pub(super) fn of_session(body: Bytes, model: Option<String>, message_ends: Vec<usize>, steps: Vec<Step>) -> Self {
         let request_lengths = steps.iter().map(|step| step.messages).collect();
-        let (before, windows, upstream, padding_at) = Default::default();
-        Self { body, model, message_ends, request_lengths, before, windows, upstream, steps, padding_at }
-    }
-
-    /// The same with a place for padding, and with what was recorded of its upstream.
-    pub(super) fn recorded(self, padding_at: usize, windows: BTreeMap<String, usize>, host: Option<&str>) -> Self {
-        Self { padding_at, windows, upstream: host.map(str::to_owned), ..self }
+        Self { body, model, message_ends, request_lengths, steps, ..Self::default() }
     }
 
     /// The same with instructions of so many words, which replace those and the tools that the file does not have. In
@@ -149,11 +144,6 @@ impl Transcript {
         self
     }
 
-    /// Of a session, its requests; empty for any other transcript.
-    pub(super) fn steps(&self) -> &[Step] {
-        &self.steps
-    }
-
     /// Whether the upstream's prompt cache had expired at a request of a session: it came at least five minutes after the
     /// one before, and less than half of that was found in the cache.
     pub(super) fn was_cold(&self, request: usize) -> bool {
@@ -179,8 +169,7 @@ impl Transcript {
         let request_lengths = answers.chain([n_messages]).collect();
         let message_ends = conversation.elements.iter().map(|element| element.span.end).collect();
         let model = conversation.model.as_deref().map(str::to_owned);
-        let (before, windows, upstream, steps, padding_at) = Default::default();
-        Ok(Self { body, model, message_ends, request_lengths, before, windows, upstream, steps, padding_at })
+        Ok(Self { body, model, message_ends, request_lengths, ..Self::default() })
     }
 
     /// The parts of which the model has seen one at a time: a part begins where the agent has put a summary in place of
@@ -228,11 +217,6 @@ impl Transcript {
         routes.find_without_headers(None, dialect::of_body(&self.body), &self.body)
     }
 
-    /// The context windows that were recorded, by model.
-    pub(super) fn windows(&self) -> &BTreeMap<String, usize> {
-        &self.windows
-    }
-
     /// The planner with this meter, and with the prices of the upstream that was recorded.
     pub(super) fn recorded_planner(&self, planner: &Planner, meter: Meter) -> Planner {
         let Planner { settings, keys, offload, .. } = planner;
@@ -243,16 +227,6 @@ impl Transcript {
     /// The number of messages.
     pub fn n_messages(&self) -> usize {
         self.message_ends.len()
-    }
-
-    /// All of it.
-    pub(super) fn body(&self) -> &Bytes {
-        &self.body
-    }
-
-    /// The number of messages in each request.
-    pub(super) fn request_lengths(&self) -> &[usize] {
-        &self.request_lengths
     }
 
     /// The number of requests whose answer is recorded.

@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, InvalidHeaderValue};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use hyper::body::Body as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::digest::{self, SHA256};
 use ring::hmac::{self, HMAC_SHA256};
@@ -64,11 +63,8 @@ impl Signer {
     /// signature is over its hash.
     pub(super) fn sign(&self, request: &mut Request<RequestBody>, now: u64) -> Result<(), InvalidHeaderValue> {
         let mut hash = digest::Context::new(&SHA256);
-        match request.body() {
-            RequestBody::Buffered(parts) => parts.iter().for_each(|part| hash.update(part)),
-            RequestBody::Streamed(body) if body.is_end_stream() => {}
-            RequestBody::Streamed(_) => return Ok(()),
-        }
+        let Some(parts) = request.body().parts() else { return Ok(()) };
+        parts.for_each(|part| hash.update(part));
         let headers = request.headers_mut();
         let time = timestamp(now);
         let day = time.get(..8).unwrap_or_default();
@@ -171,7 +167,8 @@ mod tests {
         let post = post.header("content-type", "application/json").header("x-amz-content-sha256", "of the client");
         let get = Request::get("https://h/a%20b/~x?z=1&b&b=%20").header("x-amz-meta", "  two   words ");
         let get = get.header("x-amz-security-token", "of the client").header("authorization", "of the client");
-        let body = |parts: &[&'static str]| RequestBody::Buffered(parts.iter().copied().map(Bytes::from).collect());
+        let body =
+            |parts: &[&'static str]| RequestBody::buffered(&parts.iter().copied().map(Bytes::from).collect::<Vec<_>>());
         for (key, request, names, signature) in [
             (
                 KEY.to_owned(),

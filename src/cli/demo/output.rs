@@ -15,13 +15,14 @@ pub(super) struct Output {
     row_pause: Duration,
 }
 
-/// The style of a piece of text.
+/// The style of a piece of text, as terminals number it.
 #[derive(Clone, Copy, Debug)]
+#[repr(u8)]
 pub(super) enum Style {
-    Good,
-    Bad,
-    Aside,
-    Strong,
+    Strong = 1,
+    Aside = 2,
+    Bad = 31,
+    Good = 32,
 }
 
 /// The widths of the columns, in characters.
@@ -53,8 +54,11 @@ impl Output {
 
     /// Prints the heads of the columns.
     pub(super) fn heads(&mut self) -> io::Result<()> {
-        let [direct, abridge] = ["direct (tokens)", "abridge (tokens)"];
-        self.title(&format!("turn  {:<TITLE_COLUMNS$}  bytes  {direct:<DIRECT_COLUMNS$}  {abridge}", "what is new"))
+        let direct = "direct (tokens)";
+        self.title(&format!(
+            "turn  {:<TITLE_COLUMNS$}  bytes  {direct:<DIRECT_COLUMNS$}  abridge (tokens)",
+            "what is new"
+        ))
     }
 
     /// Prints a row: the turn, and the two outcomes.
@@ -90,12 +94,7 @@ impl Output {
 
     /// The text in a style, if colour is on.
     fn styled(&self, style: Style, text: &str) -> String {
-        let code = match style {
-            Style::Good => "32",
-            Style::Bad => "31",
-            Style::Aside => "2",
-            Style::Strong => "1",
-        };
+        let code = style as u8;
         if self.colour == Colour::On { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }

@@ -5,13 +5,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use serde::Deserialize;
 
 use super::RECALL_URL;
 use super::output::{Output, Style};
 use crate::cli::client::{Response, RunningProxy};
+use crate::cli::{Exit, refuse};
 use crate::config::Config;
 use crate::conversation::BlockKind;
 use crate::demo::{Refusal, Session, Upstream};
@@ -29,15 +30,6 @@ pub(super) struct Player {
     /// The folder that requests are written into, if any.
     pub(super) keep: Option<PathBuf>,
     pub(super) output: Output,
-}
-
-/// Whether abridge did what the demo demonstrates.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Verdict {
-    /// Each turn was answered through abridge, and each original was read back.
-    Shown,
-    /// A turn or a recall failed; the table shows which one.
-    Failed,
 }
 
 /// The totals of one column.
@@ -70,6 +62,9 @@ struct Failure {
     error: Refusal,
 }
 
+/// The key of the agent, in all dialects.
+const KEY: &str = "Bearer demo";
+
 const INTRODUCTION: &str = "
   upstream  a scripted model on this machine, with a window of 8,192 tokens; it
             answers 400 to what is longer, and to a tool call without its result
@@ -91,8 +86,9 @@ const ANTHROPIC: &str = "
   export ANTHROPIC_BASE_URL=http://127.0.0.1:8787     # in the agent's shell";
 
 impl Player {
-    /// Plays all turns with abridge at `url`, reads the originals back, and prints the totals.
-    pub(super) fn play(mut self, url: &str) -> anyhow::Result<Verdict> {
+    /// Plays all turns with abridge at `url`, reads the originals back, and prints the totals. The exit code says whether each
+    /// turn was answered through abridge, and each original was read back.
+    pub(super) fn play(mut self, url: &str) -> anyhow::Result<Exit> {
         let began = Instant::now();
         self.output.title("abridge demo: an agent looks for the fault in a build that fails")?;
         self.output.lines(INTRODUCTION)?;
@@ -103,14 +99,16 @@ impl Player {
         self.print_totals(&sides, &originals)?;
         let [_, abridged] = sides;
         if abridged.n_ok < self.session.turns.len() || originals.n_equal < originals.n_named {
-            return Ok(Verdict::Failed);
+            return Ok(refuse(&anyhow!(
+                "the demo failed: abridge did not do what it demonstrates; please report this"
+            )));
         }
         let seconds = began.elapsed().as_secs_f64();
         self.output.lines(&format!(
             "\nThat took {seconds:.1} s, and no process and no file of it is left. Now your own agent:"
         ))?;
         self.output.lines(if self.dialect == DialectName::Messages { ANTHROPIC } else { OPENAI })?;
-        Ok(Verdict::Shown)
+        Ok(Exit::Ok)
     }
 
     /// Sends the request of each turn to both sides.
@@ -129,8 +127,8 @@ impl Player {
                     self.output.note("abridge has answered something else.")?;
                 }
             }
-            let direct = post(&to_upstream, &body)?;
-            let abridged = post(to_abridge, &body)?;
+            let direct = to_upstream.ask("", KEY, &body)?;
+            let abridged = to_abridge.ask("", KEY, &body)?;
             let sent = self.upstream.last_request();
             if let Some(folder) = &self.keep {
                 fs::create_dir_all(folder)?;
@@ -229,15 +227,6 @@ impl Side {
 
 fn server(url: &str) -> anyhow::Result<RunningProxy> {
     RunningProxy::of(Some(url), None, &Config::default(), "at").context("the demo's own servers do not answer")
-}
-
-/// Posts the body of a request to the model.
-fn post(to: &RunningProxy, body: &[u8]) -> anyhow::Result<Response> {
-    let dialect = dialect::of_body(body);
-    let key = format!("{}: Bearer demo", dialect.key_field());
-    let version = dialect.version_field().map(|(name, value)| format!("{name}: {value}"));
-    let fields: Vec<_> = [key, "content-type: application/json".to_owned()].into_iter().chain(version).collect();
-    Ok(to.post(dialect.path(), &fields, None, body)?)
 }
 
 /// Returns what an answer refuses; `None` if it is none.

@@ -16,12 +16,11 @@ pub(in crate::cli) struct DiffWriter {
     options: RenderOptions,
 }
 
-/// The kind of a line.
+/// The mark and the colour of a kind of lines.
 #[derive(Clone, Copy, Debug)]
-enum LineKind {
-    Removed,
-    Added,
-    Context,
+struct LineKind {
+    mark: char,
+    colour: &'static str,
 }
 
 /// A run of more lines of one kind is cut to its first and last lines.
@@ -37,9 +36,11 @@ const MAX_LINE_CHARS: usize = 300;
 
 const BOLD: &str = "1";
 const CYAN: &str = "36";
-const RED: &str = "31";
-const GREEN: &str = "32";
 const DIM: &str = "2";
+
+const REMOVED: LineKind = LineKind { mark: '-', colour: "31" };
+const ADDED: LineKind = LineKind { mark: '+', colour: "32" };
+const CONTEXT: LineKind = LineKind { mark: ' ', colour: "" };
 
 impl DiffWriter {
     pub(in crate::cli) fn new(options: RenderOptions) -> Self {
@@ -64,12 +65,12 @@ impl DiffWriter {
 
     /// Writes a text that was removed.
     pub(in crate::cli) fn write_removed(&mut self, text: &str) {
-        self.write_lines(LineKind::Removed, &split_lines(text));
+        self.write_lines(REMOVED, &split_lines(text));
     }
 
     /// Writes a text that was added.
     pub(in crate::cli) fn write_added(&mut self, text: &str) {
-        self.write_lines(LineKind::Added, &split_lines(text));
+        self.write_lines(ADDED, &split_lines(text));
     }
 
     /// Writes a text and its replacement; equal lines at both ends are written once.
@@ -82,12 +83,12 @@ impl DiffWriter {
         let n_context = if self.options.full { usize::MAX } else { CONTEXT_LINES };
         let head = old.get(first.saturating_sub(n_context)..first).unwrap_or_default();
         self.write_omitted(first - head.len());
-        self.write_lines(LineKind::Context, head);
-        self.write_lines(LineKind::Removed, old_rest.get(..middle(old_rest)).unwrap_or_default());
-        self.write_lines(LineKind::Added, new_rest.get(..middle(new_rest)).unwrap_or_default());
+        self.write_lines(CONTEXT, head);
+        self.write_lines(REMOVED, old_rest.get(..middle(old_rest)).unwrap_or_default());
+        self.write_lines(ADDED, new_rest.get(..middle(new_rest)).unwrap_or_default());
         let tail = old_rest.get(middle(old_rest)..).unwrap_or_default();
         let shown = tail.get(..n_context.min(tail.len())).unwrap_or_default();
-        self.write_lines(LineKind::Context, shown);
+        self.write_lines(CONTEXT, shown);
         self.write_omitted(tail.len() - shown.len());
     }
 
@@ -125,11 +126,7 @@ impl DiffWriter {
     }
 
     fn write_marked(&mut self, kind: LineKind, line: &str) {
-        match kind {
-            LineKind::Removed => self.write_styled(RED, &format!("- {line}")),
-            LineKind::Added => self.write_styled(GREEN, &format!("+ {line}")),
-            LineKind::Context => self.write_styled("", &format!("  {line}")),
-        }
+        self.write_styled(kind.colour, &format!("{} {line}", kind.mark));
     }
 
     fn write_styled(&mut self, colour: &str, line: &str) {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::{Findings, try_write};
-use crate::config::{Config, Environment, NoStorePathError};
+use crate::config::{Config, Environment, MissingError};
 use crate::payload::{Keys, Lifetime, Payload};
 use crate::platform::files::free_space;
 use crate::store::engine::{self, Options};
@@ -32,7 +32,7 @@ pub(super) async fn check(findings: &mut Findings, config: &Config, environment:
         return check_engine(findings, environment.store_options(&config.store)).await;
     }
     let Some(path) = config.store.file(environment.state.as_deref()) else {
-        return findings.fault("store", NoStorePathError.to_string(), "set the variable, or store.path");
+        return findings.fault("store", MissingError::StorePath.to_string(), "set the variable, or store.path");
     };
     check_aside(findings, &path);
     if path.exists() {
@@ -96,7 +96,7 @@ async fn check_opens(findings: &mut Findings, config: &Config, path: &Path) {
     let written = write_and_read_back(&store, store.secret()).await;
     let stats = store.stats().await;
     let closed = store.close().await;
-    match written.and(closed.map_err(|error| error.to_string())).and(stats.map_err(|error| error.to_string())) {
+    match written.and(closed.map_err(Into::into)).and(stats.map_err(Into::into)) {
         Ok(Stats { payloads, summaries, file_bytes, .. }) => {
             let said = format!(
                 "{} opens and can be written to: {payloads} texts, {summaries} summaries, {file_bytes} bytes",
@@ -120,30 +120,26 @@ async fn check_engine(findings: &mut Findings, options: Options) {
         Ok(Err(error)) => return findings.fault("store", format!("{:#}", anyhow::Error::new(error)), fix),
         Err(_) => return findings.fault("store", "the engine has not answered".to_owned(), fix),
     };
-    let secret = store.state().map_err(|error| error.to_string()).map(|()| store.secret().unwrap_or_default());
-    let written = match secret {
-        Ok(secret) => write_and_read_back(&*store, secret).await,
-        Err(error) => Err(error),
+    let written = match store.state() {
+        Ok(()) => write_and_read_back(&*store, store.secret().unwrap_or_default()).await,
+        Err(error) => Err(error.into()),
     };
     match written {
         Ok(()) => findings.ok("store", format!("{} can be written to: {}", store.engine(), store.promise().await)),
-        Err(error) => findings.fault("store", error, fix),
+        Err(error) => findings.fault("store", error.to_string(), fix),
     }
     // It holds nothing back.
     let _closed = store.close().await;
 }
 
 /// Stores a text and reads it back.
-async fn write_and_read_back(store: &dyn Store, secret: [u8; 32]) -> Result<(), String> {
+async fn write_and_read_back(store: &dyn Store, secret: [u8; 32]) -> anyhow::Result<()> {
     let keys = Keys::new(secret);
     let text = Bytes::from_static(PROBE_TEXT.as_bytes());
     let key = keys.payload(keys.caller(b"abridge doctor"), &text);
-    store.put(vec![(key, Payload::from(text.clone()))], Lifetime::Usual).await.map_err(|error| error.to_string())?;
-    match store.get(key).await {
-        Ok(Some(kept)) if kept == text => Ok(()),
-        Ok(_) => Err("what was written cannot be read again".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    store.put(vec![(key, Payload::from(text.clone()))], Lifetime::Usual).await?;
+    anyhow::ensure!(store.get(key).await? == Some(text), "what was written cannot be read again");
+    Ok(())
 }
 
 fn check_free_space(findings: &mut Findings, path: &Path, max_bytes: ByteSize) {

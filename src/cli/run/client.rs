@@ -29,20 +29,15 @@ pub(super) struct Client {
 enum Kind {
     /// Codex reads no variable. The key of its settings for the base URL of its provider; none of a provider without one.
     Codex(Option<String>),
-    /// Claude Code. Whether its settings name a base URL, which wins over the variable.
-    ClaudeCode(SettingsUrl),
+    /// Claude Code. Its settings may name a base URL, which wins over the variable.
+    ClaudeCode {
+        settings_name_url: bool,
+    },
     /// opencode, whose base URL for Anthropic ends in `/v1`.
     Opencode,
     /// Goose, which has its own variables.
     Goose,
     Other,
-}
-
-/// Whether the settings of a client name a base URL.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum SettingsUrl {
-    Named,
-    NotNamed,
 }
 
 /// The base URL of Anthropic's clients.
@@ -123,7 +118,7 @@ impl Client {
     pub(super) fn arguments(&self, url: &str) -> Vec<String> {
         match &self.kind {
             Kind::Codex(Some(key)) => vec!["-c".to_owned(), format!("{key}={:?}", self.openai_base(url))],
-            Kind::ClaudeCode(SettingsUrl::Named) => {
+            Kind::ClaudeCode { settings_name_url: true } => {
                 let env = format!("{{\"env\":{{{:?}:{:?}}}}}", self.anthropic_variable, self.anthropic_base(url));
                 vec!["--settings".to_owned(), env]
             }
@@ -170,8 +165,8 @@ impl Client {
             (self.anthropic_variable, self.anthropic) = (variable, url.or_else(|| host(variable, value)?.parse().ok()));
         }
         let named = in_settings(self.anthropic_variable).and_then(|url| url.parse().ok());
-        let is_named = if named.is_some() { SettingsUrl::Named } else { SettingsUrl::NotNamed };
-        (self.kind, self.anthropic) = (Kind::ClaudeCode(is_named), named.or(self.anthropic.take()));
+        self.kind = Kind::ClaudeCode { settings_name_url: named.is_some() };
+        self.anthropic = named.or(self.anthropic.take());
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 
 use super::{edit, jsonc};
-use crate::config::{ConfigError, MissingError, Variables};
+use crate::config::{MissingError, Variables};
 
 /// A client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -53,10 +53,8 @@ impl Client {
             let extensions = std::fs::read_dir(home.join(".vscode/extensions")).into_iter().flatten().flatten();
             extensions.into_iter().any(|extension| is_it(extension.file_name()))
         };
-        let set = |variable, default: &str| {
-            let set = variables.first_set(&[variable]).ok().flatten();
-            set.map_or_else(|| home.join(default), |(_, path)| PathBuf::from(path))
-        };
+        let set =
+            |variable, default: &str| variables.folder(variable, &home, default).unwrap_or_else(|_| home.join(default));
         match (self, self.path(variables)) {
             (Self::Aider, Ok(Some(path))) => path.exists() || home.join(".aider").exists(),
             (Self::Shell, Ok(Some(path))) => path.exists(),
@@ -74,10 +72,7 @@ impl Client {
     /// The file with its settings; none if they are in no file that can be written.
     pub(super) fn path(self, variables: &Variables) -> anyhow::Result<Option<PathBuf>> {
         let home = variables.home()?.ok_or(MissingError::Home)?;
-        let folder = |variable, default: &str| -> Result<PathBuf, ConfigError> {
-            let set = variables.first_set(&[variable])?;
-            Ok(set.map_or_else(|| home.join(default), |(_, path)| PathBuf::from(path)))
-        };
+        let folder = |variable, default| variables.folder(variable, &home, default);
         Ok(Some(match self {
             Self::Codex => folder("CODEX_HOME", ".codex")?.join("config.toml"),
             Self::ClaudeCode => folder("CLAUDE_CONFIG_DIR", ".claude")?.join("settings.json"),
@@ -89,9 +84,6 @@ impl Client {
             Self::Aider => home.join(".aider.conf.yml"),
             Self::Goose => folder("XDG_CONFIG_HOME", ".config")?.join("goose/config.yaml"),
             Self::Continue => home.join(".continue/config.yaml"),
-            Self::Cline | Self::Roo | Self::Crush | Self::Cursor | Self::Zed | Self::GeminiCli | Self::QwenCode => {
-                return Ok(None);
-            }
             Self::Shell => {
                 let shell = variables.first_set(&["SHELL"])?.map_or("", |(_, shell)| shell);
                 match shell.rsplit('/').next() {
@@ -101,6 +93,7 @@ impl Client {
                     _ => home.join(".profile"),
                 }
             }
+            _ => return Ok(None),
         }))
     }
 
@@ -121,8 +114,8 @@ impl Client {
                 edit::yaml_key(text, "OPENAI_HOST", url).and_then(|text| edit::yaml_key(&text, "ANTHROPIC_HOST", url))
             }
             Self::Continue => edit::continue_models(text, &v1),
-            Self::Cline | Self::Roo | Self::Crush | Self::Cursor | Self::Zed | Self::GeminiCli | Self::QwenCode => None,
             Self::Shell => Some(edit::shell(text, &exports(path, url))),
+            _ => None,
         };
         edited.ok_or_else(|| {
             anyhow!("the settings are not in a form that is changed safely; {}", self.by_hand(url).trim_end())

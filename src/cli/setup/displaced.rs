@@ -1,7 +1,5 @@
 //! Where the requests of a client went before abridge stood between: the base URLs that its settings name, as upstreams of abridge.
 
-use std::path::Path;
-
 use super::clients::Client;
 use super::{edit, jsonc};
 use crate::cli::{ANTHROPIC, CHATGPT};
@@ -73,26 +71,23 @@ pub(super) fn of_client(client: Client, text: &str, variables: &Variables, url: 
         ],
         _ => Vec::new(),
     };
-    let is_other = |(_, _, found): &(Api, Form, String)| !is_below(found, url);
-    let found = found.into_iter().flatten().filter(is_other);
-    let mut displaced: Vec<_> = found
-        .map(|(api, form, found)| Displaced { client, api, upstream: as_upstream(&found, form), url: found })
-        .collect();
+    let found = found.into_iter().flatten().filter(|(_, _, found)| !is_below(found, url));
+    let displaced =
+        |(api, form, url): (_, _, String)| Displaced { client, api, upstream: as_upstream(&url, form), url };
+    let mut displaced: Vec<_> = found.map(displaced).collect();
     displaced.dedup();
     displaced
 }
 
 /// The last lines of the output: where requests went before, and the command that serves the clients and sends them there.
 pub(super) fn afterwards(displaced: &[Displaced], sources: &Sources, config: &Config) -> String {
-    let mut lines = Vec::new();
-    let (mut flags, mut is_codex_elsewhere) = (Vec::new(), false);
+    let (mut lines, mut flags) = (Vec::new(), Vec::new());
+    let is_codex_elsewhere = displaced.iter().any(|of| of.client == Client::Codex);
     for (api, name, maker) in
         [(Api::OpenAi, "", BaseUrl::default().to_string()), (Api::Anthropic, "anthropic=", ANTHROPIC.to_owned())]
     {
         let mut upstream = None;
-        for of in displaced.iter().filter(|of| of.api == api) {
-            let Displaced { client, url, upstream: there, .. } = of;
-            is_codex_elsewhere |= *client == Client::Codex;
+        for Displaced { client, url, upstream: there, .. } in displaced.iter().filter(|of| of.api == api) {
             let settled = named_by_settings(config, api).or_else(|| upstream.clone());
             lines.push(match settled.filter(|settled| settled != there) {
                 _ if there.parse::<BaseUrl>().is_err() => {
@@ -152,9 +147,4 @@ fn is_below(url: &str, folder: &str) -> bool {
 fn without_user(url: &str) -> String {
     let host = url.rsplit('@').next().unwrap_or(url);
     if host.len() == url.len() { url.to_owned() } else { format!("***@{host}") }
-}
-
-/// The settings of a client in a file; those before abridge changed them, if it did.
-pub(super) fn text_before(original: Option<String>, path: &Path) -> String {
-    original.unwrap_or_else(|| crate::config::read_text(path).unwrap_or_default())
 }

@@ -1,6 +1,7 @@
 //! Minimal changes of settings in TOML, YAML and shell scripts, and the way back: all other bytes stay.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -24,6 +25,16 @@ struct CodexProvider {
 pub(super) struct ChangedLines {
     pub(super) removed: String,
     pub(super) inserted: String,
+}
+
+/// A model in the settings of Continue.
+struct Model {
+    /// The line with its provider.
+    maker: usize,
+    /// The column of its keys.
+    column: usize,
+    /// The line with its base URL.
+    base: Option<usize>,
 }
 
 /// Represents any URL of abridge.
@@ -53,7 +64,10 @@ pub(super) fn codex(text: &str, url: &str) -> Option<String> {
     let settings: CodexSettings = toml::from_str(text).ok()?;
     match settings.base_url()? {
         Some(value) if value.get_ref() == url => Some(text.to_owned()),
-        Some(value) => replaced(text, value.span(), &format!("{url:?}")),
+        Some(value) => {
+            let Range { start, end } = value.span();
+            Some(format!("{}{url:?}{}", text.get(..start)?, text.get(end..)?))
+        }
         // Before the first table, whose key it would be.
         None => Some(format!("openai_base_url = {url:?}\n{text}")),
     }
@@ -66,11 +80,12 @@ pub(super) fn yaml_key(text: &str, key: &str, value: &str) -> Option<String> {
     if text.lines().any(is_other_form) || documents.into_iter().any(|line| line.starts_with("---") || line == "...") {
         return None;
     }
-    if let Some(line) = lines(text).find(|line| is_key(text.get(line.clone()).unwrap_or_default(), key)) {
-        return set_value(text, line, value);
-    }
-    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    Some(format!("{text}{end}{key}: {value}\n"))
+    let mut lines = lines(text);
+    let Some(line) = lines.iter_mut().find(|line| is_key(line, key)) else {
+        return Some(with_line(text, &format!("{key}: {value}")));
+    };
+    *line = with_value(line, value)?;
+    Some(lines.concat())
 }
 
 /// The value of a key at the top level of such a document.
@@ -80,17 +95,9 @@ pub(super) fn yaml_value(text: &str, key: &str) -> Option<String> {
 
 /// The providers and base URLs of the models that have one, in the settings of Continue.
 pub(super) fn continue_bases(text: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(line) = next_maker(text, at) {
-        at = line.end;
-        let maker = text.get(line.clone()).unwrap_or_default();
-        let column = column_of_key(maker);
-        let key_line = |line: Range<usize>| text.get(line).unwrap_or_default().trim_start_matches([' ', '-']);
-        let base = model_lines(text, &line, column).into_iter().map(key_line).find(|line| is_key(line, "apiBase"));
-        found.extend(value_of(maker).zip(base.and_then(value_of)));
-    }
-    found
+    let lines = lines(text);
+    let models = iter::successors(next_model(&lines, 0), |model| next_model(&lines, model.maker + 1));
+    models.filter_map(|model| value_of(lines.get(model.maker)?).zip(value_of(lines.get(model.base?)?))).collect()
 }
 
 /// The URL that a shell profile assigns last to the first of the variables that has one.
@@ -107,37 +114,32 @@ pub(super) fn assigned(text: &str, names: &[&str]) -> Option<String> {
 
 /// Sets `apiBase` for the models of the providers in the settings of Continue. `None` if there is none.
 pub(super) fn continue_models(text: &str, value: &str) -> Option<String> {
-    let mut changed = text.to_owned();
-    let mut at = 0;
-    let mut n_models = 0;
-    while let Some(line) = next_maker(&changed, at) {
-        n_models += 1;
-        let column = column_of_key(changed.get(line.clone())?);
-        at = line.end;
-        let base = model_lines(&changed, &line, column).into_iter().find(|line| {
-            is_key(changed.get(line.clone()).unwrap_or_default().trim_start_matches([' ', '-']), "apiBase")
-        });
-        changed = if let Some(base) = base {
-            set_value(&changed, base, value)?
+    let mut lines = lines(text);
+    let mut model = Some(next_model(&lines, 0)?);
+    while let Some(Model { maker, column, base }) = model {
+        if let Some(line) = base.and_then(|base| lines.get_mut(base)) {
+            *line = with_value(line, value)?;
         } else {
-            let end = if changed.get(..line.end)?.ends_with('\n') { "" } else { "\n" };
-            let added = format!("{end}{}apiBase: {value}\n", " ".repeat(column));
-            replaced(&changed, line.end..line.end, &added)?
-        };
+            let provider = lines.get_mut(maker)?;
+            if !provider.ends_with('\n') {
+                provider.push('\n');
+            }
+            lines.insert(maker + 1, format!("{}apiBase: {value}\n", " ".repeat(column)));
+        }
+        model = next_model(&lines, maker + 1);
     }
-    (n_models > 0).then_some(changed)
+    Some(lines.concat())
 }
 
 /// Sets lines after a mark in a shell profile.
 pub(super) fn shell(text: &str, line: &str) -> String {
-    let block = format!("{SHELL_MARK}\n{line}\n");
-    let mut all = lines(text);
-    if let Some(mark) = all.find(|range| text.get(range.clone()).is_some_and(|line| line.trim_end() == SHELL_MARK)) {
-        let end = all.next().map_or(mark.end, |line| line.end);
-        return replaced(text, mark.start..end, &block).unwrap_or_else(|| text.to_owned());
-    }
-    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    format!("{text}{end}{block}")
+    let block = format!("{SHELL_MARK}\n{line}");
+    let mut lines = lines(text);
+    let Some(mark) = lines.iter().position(|line| line.trim_end() == SHELL_MARK) else {
+        return with_line(text, &block);
+    };
+    lines.splice(mark..lines.len().min(mark + 2), [block + "\n"]);
+    lines.concat()
 }
 
 /// The URL that a change has put into a text. `inserted` is what the same change puts in with [`ANY_URL`].
@@ -160,30 +162,25 @@ pub(super) fn undo(present: &str, original: &str, written: &str) -> Option<Strin
 
 /// The lines from the first to the last one that differ.
 pub(super) fn changed_lines(before: &str, after: &str) -> ChangedLines {
-    let (old, new): (Vec<_>, Vec<_>) = (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
+    let (old, new) = (lines(before), lines(after));
     let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
-    let behind = |lines: &[&str]| lines.iter().skip(first).map(ToString::to_string).collect::<Vec<_>>();
-    let (mut old, mut new) = (behind(&old), behind(&new));
+    let (old, new) = (old.get(first..).unwrap_or_default(), new.get(first..).unwrap_or_default());
     let last = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
-    old.truncate(old.len() - last);
-    new.truncate(new.len() - last);
-    ChangedLines { removed: old.concat(), inserted: new.concat() }
+    let changed = |lines: &[String]| lines.iter().take(lines.len() - last).map(String::as_str).collect();
+    ChangedLines { removed: changed(old), inserted: changed(new) }
 }
 
 // === lines ===
 
 /// The lines of a text, with their ends.
-fn lines(text: &str) -> impl Iterator<Item = Range<usize>> {
-    let mut at = 0;
-    text.split_inclusive('\n').map(move |line| {
-        let from = at;
-        at += line.len();
-        from..at
-    })
+fn lines(text: &str) -> Vec<String> {
+    text.split_inclusive('\n').map(str::to_owned).collect()
 }
 
-fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
-    Some(format!("{}{by}{}", text.get(..range.start)?, text.get(range.end..)?))
+/// The text with another line at its end.
+fn with_line(text: &str, line: &str) -> String {
+    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{text}{end}{line}\n")
 }
 
 fn is_key(line: &str, key: &str) -> bool {
@@ -192,65 +189,47 @@ fn is_key(line: &str, key: &str) -> bool {
 
 /// The value of a line `key: value`, without quotes and comment.
 fn value_of(line: &str) -> Option<String> {
-    let value = line.split_once(':')?.1.split(" #").next()?.trim().trim_matches(['"', '\'']);
+    let value = unquoted(line.split_once(':')?.1.split(" #").next()?);
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// Sets what follows the colon of a line; a comment stays.
-fn set_value(text: &str, line: Range<usize>, value: &str) -> Option<String> {
-    let written = text.get(line.clone())?;
-    let from = written.find(':')? + 1;
-    let rest = written.get(from..)?;
-    let to = from + rest.find(" #").unwrap_or(rest.trim_end().len());
-    if written.get(from..to)?.trim().trim_matches(['"', '\'']) == value {
-        return Some(text.to_owned());
-    }
-    replaced(text, line.start + from..line.start + to, &format!(" {value}"))
+fn unquoted(value: &str) -> &str {
+    value.trim().trim_matches(['"', '\''])
 }
 
-/// The next line from a place on that names a provider of models that has one of the two APIs.
-fn next_maker(text: &str, at: usize) -> Option<Range<usize>> {
-    lines(text).find(|line| line.start >= at && is_maker(text.get(line.clone()).unwrap_or_default()))
+/// The line with another value after its colon; a comment stays.
+fn with_value(line: &str, value: &str) -> Option<String> {
+    let (key, rest) = line.split_once(':')?;
+    let (present, comment) = rest.split_at_checked(rest.find(" #").unwrap_or(rest.trim_end().len()))?;
+    Some(if unquoted(present) == value { line.to_owned() } else { format!("{key}: {value}{comment}") })
 }
 
-/// Whether a line names a provider of models that has one of the two APIs.
-fn is_maker(line: &str) -> bool {
-    let key = line.trim_start_matches([' ', '-']);
-    let value = key.strip_prefix("provider:").map(|value| value.split(" #").next().unwrap_or_default());
-    value.is_some_and(|value| matches!(value.trim().trim_matches(['"', '\'']), "openai" | "anthropic"))
+/// The next model from a line on whose provider has one of the two APIs. Its lines are those around the one with the
+/// provider whose keys are in the same column or after it, up to one that begins an item.
+fn next_model(lines: &[String], from: usize) -> Option<Model> {
+    let is_maker = |line: &String| {
+        let value = key_of(line).strip_prefix("provider:").and_then(|value| value.split(" #").next());
+        value.is_some_and(|value| matches!(unquoted(value), "openai" | "anthropic"))
+    };
+    let maker = from + lines.iter().skip(from).position(is_maker)?;
+    let column = column_of_key(lines.get(maker)?);
+    let belongs = |line: &&String| line.trim().is_empty() || column_of_key(line) >= column;
+    let begins = |line: &String| line.trim_start().starts_with("- ") && column_of_key(line) == column;
+    let before = lines.iter().take(maker).rev().take_while(belongs);
+    let n_before =
+        if begins(lines.get(maker)?) { 0 } else { before.clone().position(begins).map_or(before.count(), |n| n + 1) };
+    let n_after = lines.iter().skip(maker + 1).take_while(belongs).take_while(|line| !begins(line)).count();
+    let is_base = |line: &String| column_of_key(line) == column && is_key(key_of(line), "apiBase");
+    let base = (maker - n_before..=maker + n_after).find(|n| lines.get(*n).is_some_and(is_base));
+    Some(Model { maker, column, base })
+}
+
+fn key_of(line: &str) -> &str {
+    line.trim_start_matches([' ', '-'])
 }
 
 fn column_of_key(line: &str) -> usize {
-    line.len() - line.trim_start_matches([' ', '-']).len()
-}
-
-/// The lines of the model that this line belongs to: those around it whose keys are in the same column or after it, up to
-/// one that begins an item.
-fn model_lines(text: &str, line: &Range<usize>, column: usize) -> Vec<Range<usize>> {
-    let all: Vec<_> = lines(text).collect();
-    let at = all.iter().position(|range| range == line).unwrap_or_default();
-    let belongs = |range: &&Range<usize>| {
-        let line = text.get((*range).clone()).unwrap_or_default();
-        line.trim().is_empty() || column_of_key(line) >= column
-    };
-    let begins = |range: &Range<usize>| {
-        let line = text.get(range.clone()).unwrap_or_default();
-        line.trim_start().starts_with("- ") && column_of_key(line) == column
-    };
-    let here = all.get(at..=at).unwrap_or_default().iter();
-    let behind = all.iter().skip(at + 1).take_while(belongs).take_while(|range| !begins(range));
-    let mut model: Vec<_> = here.clone().chain(behind).cloned().collect();
-    if !here.clone().any(begins) {
-        let before: Vec<_> = all.iter().take(at).collect();
-        for range in before.into_iter().rev().take_while(belongs) {
-            model.push(range.clone());
-            if begins(range) {
-                break;
-            }
-        }
-    }
-    model.retain(|range| column_of_key(text.get(range.clone()).unwrap_or_default()) == column);
-    model
+    line.len() - key_of(line).len()
 }
 
 #[cfg(test)]

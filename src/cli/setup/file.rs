@@ -12,7 +12,7 @@ use crate::platform::files::sync;
 /// A file with settings, which may not exist yet.
 #[derive(Debug)]
 pub(super) struct SettingsFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     // The original; empty without a file, beside a mark of that.
     backup: PathBuf,
     created: PathBuf,
@@ -27,10 +27,6 @@ impl SettingsFile {
         };
         let (backup, created) = (beside(".abridge-backup"), beside(".abridge-created"));
         Self { path, backup, created }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The original, or the mark that there was none.

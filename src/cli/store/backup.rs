@@ -38,20 +38,19 @@ pub(super) async fn run(
                 let copied = store.backup(&to).await;
                 store.close().await?;
                 copied.context("the store was not copied")?;
-                print([format!("copied the store to {}\n", to.display())])?;
-                return Ok(Exit::Ok);
+                return print([format!("copied the store to {}\n", to.display())]);
             }
             Err(error) if matches!(error.downcast_ref(), Some(OpenError::InUse { .. })) => {}
             Err(error) => return Err(error),
         }
     }
-    let proxy = args.proxy.proxy(sources, config)?.patient(PATIENCE);
+    let mut proxy = args.proxy.proxy(sources, config)?;
+    proxy.patience = PATIENCE;
     let path = to.to_str().context("the name of the file is not UTF-8")?;
     let target = format!("/abridge/backup?file={}", utf8_percent_encode(path, NON_ALPHANUMERIC));
     let answer = proxy.post(&target, &[], None, b"")?;
     if answer.status != 200 {
         return Ok(refuse(&anyhow::anyhow!("{}", answer.first_line())));
     }
-    print([format!("{}\n", answer.first_line())])?;
-    Ok(Exit::Ok)
+    print([format!("{}\n", answer.first_line())])
 }

@@ -1,14 +1,14 @@
 //! `abridge store copy`: from a file to the engine of the settings, or back, with the proxies stopped. The secret goes
 //! along, so every handle stays valid.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use super::{NoEngineError, open_engine, open_file};
+use super::{open_engine, open_file};
 use crate::cli::{Exit, print};
-use crate::config::{Config, Environment};
+use crate::config::{Config, Environment, MissingError};
 use crate::engine::bookkeeper::KEPT;
 use crate::payload::{ChainKey, Lifetime, Place};
 use crate::store::{Clock, NoteGroup, RedbStore, Store, StoreEngine};
@@ -46,7 +46,7 @@ const BATCH: usize = 32;
 
 pub(super) async fn run(args: &Args, config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
     if config.store.engine == StoreEngine::File {
-        return Err(NoEngineError.into());
+        return Err(MissingError::StoreEngine.into());
     }
     let mut options = environment.store_options(&config.store);
     let copied = match (&args.from, &args.to) {
@@ -54,13 +54,20 @@ pub(super) async fn run(args: &Args, config: &Config, environment: &Environment)
             let file = open_file(path, config)?;
             options.fresh = Some(file.secret());
             let engine = open_engine(options).await?;
-            check_secrets(engine.secret(), file.secret())?;
+            if engine.secret() != Some(file.secret()) {
+                bail!(
+                    "the engine has another secret than the file, so no handle of the file would be valid there; take a store.namespace whose tables are new, without store.secret_env, or set that to the file's secret"
+                );
+            }
             copy(&file, &*engine).await?
         }
         (None, Some(path)) => {
             let engine = open_engine(options).await?;
             let secret = engine.secret().context("the engine has not given its secret")?;
-            copy(&*engine, &create(path, config, secret)?).await?
+            if path.exists() {
+                bail!("{} exists; name a new file", path.display());
+            }
+            copy(&*engine, &RedbStore::create(path, config.store.clone(), Clock::system(), secret)?).await?
         }
         (None, None) => Copied::default(),
     };
@@ -68,24 +75,7 @@ pub(super) async fn run(args: &Args, config: &Config, environment: &Environment)
     print([format!(
         "copied the ledger, and copied and compared {payloads} texts of {bytes} bytes and {summaries} summaries; left out {left_out} summaries \
          of earlier versions\n"
-    )])?;
-    Ok(Exit::Ok)
-}
-
-fn create(path: &Path, config: &Config, secret: [u8; 32]) -> anyhow::Result<RedbStore> {
-    if path.exists() {
-        bail!("{} exists; name a new file", path.display());
-    }
-    Ok(RedbStore::create(path, config.store.clone(), Clock::system(), secret)?)
-}
-
-fn check_secrets(engine: Option<[u8; 32]>, file: [u8; 32]) -> anyhow::Result<()> {
-    if engine == Some(file) {
-        return Ok(());
-    }
-    bail!(
-        "the engine has another secret than the file, so no handle of the file would be valid there; take a store.namespace whose tables are new, without store.secret_env, or set that to the file's secret"
-    )
+    )])
 }
 
 async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Copied> {

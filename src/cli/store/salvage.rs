@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 
 use crate::cli::{Exit, print};
-use crate::config::{Config, Environment, NoStorePathError};
+use crate::config::{Config, Environment, MissingError};
 use crate::store::redb::{salvage, secret};
 use crate::store::{Clock, RedbStore, Salvaged, Store as _};
 
@@ -22,7 +22,7 @@ pub struct Args {
 
 pub(super) async fn run(args: &Args, config: &Config, environment: &Environment) -> anyhow::Result<Exit> {
     let own = || config.store.file(environment.state.as_deref());
-    let from = args.from.clone().or_else(own).ok_or(NoStorePathError)?;
+    let from = args.from.clone().or_else(own).ok_or(MissingError::StorePath)?;
     if !from.is_file() {
         bail!("there is no file at {}", from.display());
     }
@@ -41,6 +41,5 @@ pub(super) async fn run(args: &Args, config: &Config, environment: &Environment)
         Some(_) => "the secret is the same, so new handles are as before",
         None => "the secret could not be read, so the same texts get new handles",
     };
-    print([format!("copied {payloads} payloads of {bytes} bytes and {summaries} summaries; {secret}\n")])?;
-    Ok(Exit::Ok)
+    print([format!("copied {payloads} payloads of {bytes} bytes and {summaries} summaries; {secret}\n")])
 }

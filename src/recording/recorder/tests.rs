@@ -7,9 +7,9 @@ use crate::platform::testing::is_private;
 use crate::recording::{Exchange, ReadError};
 use crate::summary::Summary;
 
-fn sent(target: &Uri) -> SentRequest<'_> {
+fn sent(target: &Uri) -> SentRequest {
     SentRequest {
-        target,
+        target: target.clone(),
         request: Bytes::from_static(b"{\"messages\":[]}"),
         rewritten: Some(vec![Bytes::from_static(b"{\"messages\""), Bytes::from_static(b":[1]}")]),
         request_encoding: Some("gzip".to_owned()),
@@ -197,7 +197,7 @@ fn errors_name_the_file() {
     assert_eq!(missing.to_string(), "request.json");
     fs::write(scratch.path().join("request.json"), "{}").unwrap();
     fs::write(scratch.path().join("meta.json"), "{").unwrap();
-    assert!(matches!(Exchange::read(scratch.path()), Err(ReadError::Json { name: "meta.json", .. })));
+    assert!(matches!(Exchange::read(scratch.path()), Err(ReadError::Json("meta.json", _))));
     fs::write(scratch.path().join("meta.json"), "{\"later\": 1}").unwrap();
     assert_eq!(Exchange::read(scratch.path()).unwrap().meta, Meta::default());
     fs::write(scratch.path().join("plan.snap"), [0xff]).unwrap();

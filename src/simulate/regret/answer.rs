@@ -39,11 +39,11 @@ pub(super) fn needed(
                 let arguments = input.and_then(|input| strings::text_or_json(body, input.span));
                 arguments.iter().flat_map(|arguments| leaves(arguments)).for_each(|leaf| {
                     found.add(&leaf.text);
-                    found.add_old_text(if OLD_TEXT_KEYS.contains(&leaf.key.as_str()) {
-                        OldText::Whole(&leaf.text)
-                    } else {
-                        OldText::OfPatch(&leaf.text)
-                    });
+                    let is_whole = OLD_TEXT_KEYS.contains(&leaf.key.as_str());
+                    let old = if is_whole { leaf.text.lines().collect() } else { old_lines(&leaf.text) };
+                    for text in old.into_iter().filter_map(units::line) {
+                        found.entry(Unit { kind: UnitKind::Line, text }).is_old_text = true;
+                    }
                 });
             }
         }
@@ -53,14 +53,6 @@ pub(super) fn needed(
 
 #[derive(Default)]
 struct Found(HashMap<u64, Needed>);
-
-/// Where the old text of an edit is.
-#[derive(Clone, Copy)]
-enum OldText<'t> {
-    Whole(&'t str),
-    /// The lines that a patch in it takes out or stands between.
-    OfPatch(&'t str),
-}
 
 impl Found {
     fn add(&mut self, text: &str) {
@@ -72,16 +64,6 @@ impl Found {
     fn entry(&mut self, unit: Unit<'_>) -> &mut Needed {
         let new = || Needed { hash: unit.hash(), kind: unit.kind, text: unit.text.to_owned(), is_old_text: false };
         self.0.entry(unit.hash()).or_insert_with(new)
-    }
-
-    fn add_old_text(&mut self, old: OldText<'_>) {
-        let lines: Vec<&str> = match old {
-            OldText::Whole(text) => text.lines().collect(),
-            OldText::OfPatch(text) => old_lines(text),
-        };
-        for text in lines.into_iter().filter_map(units::line) {
-            self.entry(Unit { kind: UnitKind::Line, text }).is_old_text = true;
-        }
     }
 }
 

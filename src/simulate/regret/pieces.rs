@@ -74,11 +74,6 @@ impl<'a> Anatomy<'a> {
         Ok(Self { dialect, body, pairing: Pairing::of(&conversation), conversation })
     }
 
-    /// One whose results do not name the tool that they are of.
-    pub(super) fn unpaired(dialect: &'a dyn Dialect, body: &'a [u8]) -> Result<Self, ParseError> {
-        Ok(Self { dialect, body, conversation: dialect.parse(body)?, pairing: Pairing::default() })
-    }
-
     /// The JSON of an element.
     pub(super) fn element(&self, n: usize) -> &'a [u8] {
         self.conversation.elements.get(n).map(|element| element.span.of(self.body)).unwrap_or_default()

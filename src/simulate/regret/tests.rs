@@ -258,7 +258,7 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     let handle = keys.payload(keys.anonymous(), regret.list[0].recalled.as_bytes());
     recalls.add(dialect_of("chat"), 7, &regret.list[0], handle, &mut Watch::default());
     let mut player = Player::new(Some("m"), &planner, SummarySource::default(), None);
-    for (n, &length) in transcript.request_lengths().iter().enumerate() {
+    for (n, &length) in transcript.request_lengths.iter().enumerate() {
         let inserted = if n > 3 { recalls.inserted.as_slice() } else { &[] };
         player.edit_and_send(transcript.request(length, inserted)).unwrap();
         if n == 3 {

@@ -53,10 +53,7 @@ pub(super) struct View {
 pub(in crate::simulate) struct Placebo(Vec<Piece>);
 
 /// A piece that owns units which an answer needs.
-struct Owner<'a> {
-    piece: &'a Piece,
-    needed: Vec<&'a Needed>,
-}
+type Owner<'a> = (&'a Piece, Vec<&'a Needed>);
 
 /// The most units that a fault lists, and the most characters of each.
 const MAX_LISTED: usize = 20;
@@ -86,7 +83,7 @@ impl Watch {
 
     /// Returns what a request shows, as it is sent.
     pub(super) fn view(&mut self, dialect: &dyn Dialect, body: &[u8]) -> Result<View, ParseError> {
-        let anatomy = Anatomy::unpaired(dialect, body)?;
+        let anatomy = Anatomy::new(dialect, body)?;
         let (mut prints, mut made) = (HashSet::new(), Vec::new());
         for (n, element) in anatomy.conversation.elements.iter().enumerate() {
             let print = Fingerprint::of(element.span.of(body));
@@ -107,10 +104,10 @@ impl Watch {
                 owners.entry(*at).or_default().push(unit);
             }
         }
-        let owners = owners.into_iter().rev().filter_map(|(at, needed)| {
-            let piece = self.history.get(at.element)?.pieces.get(at.piece)?;
-            Some(Owner { piece, needed })
-        });
+        let owners = owners
+            .into_iter()
+            .rev()
+            .filter_map(|(at, needed)| Some((self.history.get(at.element)?.pieces.get(at.piece)?, needed)));
         cover(owners)
     }
 
@@ -125,7 +122,7 @@ impl Watch {
         let owners = owners.filter_map(|n| {
             let piece = placebo.0.get(n.checked_rem(placebo.0.len())?)?;
             let needed: Vec<_> = needed.iter().copied().filter(|unit| piece.has(unit.hash)).collect();
-            Some(Owner { piece, needed })
+            Some((piece, needed))
         });
         cover(owners).len()
     }
@@ -148,8 +145,8 @@ impl Placebo {
     pub(in crate::simulate) fn of(segments: &[Transcript]) -> Result<Self, TranscriptError> {
         let mut results = Vec::new();
         for segment in segments {
-            let body = segment.body();
-            let anatomy = Anatomy::unpaired(dialect::of_body(body), body)?;
+            let body = &segment.body;
+            let anatomy = Anatomy::new(dialect::of_body(body), body)?;
             let pieces = (0..segment.n_messages()).flat_map(|n| anatomy.pieces(n));
             results.extend(pieces.filter(|piece| piece.place.kind == PieceKind::Result));
         }
@@ -162,7 +159,7 @@ impl Placebo {
 fn cover<'a>(owners: impl Iterator<Item = Owner<'a>>) -> Vec<Fault> {
     let mut taken = HashSet::new();
     let mut faults = Vec::new();
-    for Owner { piece, needed } in owners {
+    for (piece, needed) in owners {
         let needed: Vec<_> = needed.into_iter().filter(|unit| !taken.contains(&unit.hash)).collect();
         if needed.len() > 1 || needed.iter().any(|unit| unit.kind == UnitKind::Line) {
             taken.extend(needed.iter().map(|unit| unit.hash));

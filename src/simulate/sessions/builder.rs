@@ -1,6 +1,5 @@
 //! Puts the messages of a session together, segment by segment.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::IsElsewhere;
@@ -48,6 +47,10 @@ pub(super) struct Builder<'a> {
 
 /// The most bytes of messages in one segment. The largest context windows take a twentieth of that.
 const MAX_SEGMENT: usize = 128 << 20;
+
+/// The two context windows of models of Anthropic, in tokens.
+const USUAL_WINDOW: u64 = 200_000;
+const LARGER_WINDOW: usize = 1_000_000;
 
 /// The texts of an answer, in characters.
 #[derive(Clone, Copy, Debug, Default)]
@@ -172,19 +175,15 @@ impl<'a> Builder<'a> {
         let ends = self.ends.iter().map(|end| end + head.len()).collect();
         let body = [head.as_bytes(), &self.elements, b"]}"].concat();
         let largest = self.steps.iter().filter_map(|step| step.usage).map(|usage| usage.input).max();
-        let window = self.window.or_else(|| largest.and_then(larger_window));
-        let windows = window.map(|window| (model.to_owned(), window)).into_iter().collect::<BTreeMap<_, _>>();
+        // A model of Anthropic whose requests have been larger than the usual window has the larger one.
+        let window = self.window.or(largest.filter(|largest| *largest > USUAL_WINDOW).map(|_| LARGER_WINDOW));
+        let windows = window.map(|window| (model.to_owned(), window)).into_iter().collect();
         let model = Some(model.to_owned()).filter(|model| !model.is_empty());
-        let transcript = Transcript::of_session(body.into(), model, ends, self.steps.clone());
-        Some(transcript.recorded(padding_at, windows, self.host))
+        let mut transcript = Transcript::of_session(body.into(), model, ends, self.steps.clone());
+        (transcript.padding_at, transcript.windows) = (padding_at, windows);
+        transcript.upstream = self.host.map(str::to_owned);
+        Some(transcript)
     }
-}
-
-/// The window of a model of Anthropic whose requests have been larger than the usual one.
-fn larger_window(largest: u64) -> Option<usize> {
-    const USUAL: u64 = 200_000;
-    const LARGER: usize = 1_000_000;
-    (largest > USUAL).then_some(LARGER)
 }
 
 /// The hash of the name of a request.

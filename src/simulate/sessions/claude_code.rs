@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use super::builder::{AnswerChars, Step, estimated_output, id_of};
 use super::lines::each_line;
-use super::messages::{Block, Conversation, Place, inside};
+use super::messages::{Block, Conversation, inside};
 use super::{IsElsewhere, Session, time};
 use crate::dialect::Usage;
 use crate::simulate::TranscriptError;
@@ -111,23 +111,15 @@ struct Chain<'a> {
     is_final: bool,
 }
 
-/// A line that others may name as their parent.
-#[derive(Clone, Copy)]
-struct Known {
-    chain: usize,
-    place: Place,
-}
-
 struct Reader<'a> {
     is_elsewhere: IsElsewhere<'a>,
     /// The first one is the conversation with the user.
     chains: Vec<Chain<'a>>,
     agents: HashMap<u64, usize>,
-    known: HashMap<u64, Known>,
 }
 
 pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
-    let mut reader = Reader { is_elsewhere, chains: Vec::new(), agents: HashMap::new(), known: HashMap::new() };
+    let mut reader = Reader { is_elsewhere, chains: Vec::new(), agents: HashMap::new() };
     reader.chains.push(reader.new_chain());
     let skipped = each_line(file, |line| {
         let Ok(line) = serde_json::from_slice::<Line<'_>>(line) else { return false };
@@ -149,7 +141,6 @@ impl<'a> Reader<'a> {
     /// Takes a line. False if it is not understood.
     fn line(&mut self, line: &Line<'_>) -> bool {
         let n = self.chain_of(line);
-        let parent = line.parent_uuid.and_then(|parent| self.known.get(&id_of(parent))).copied();
         let Some(chain) = self.chains.get_mut(n) else { return false };
         let is_known = match (line.kind, &line.message) {
             ("assistant", Some(message)) => {
@@ -159,27 +150,23 @@ impl<'a> Reader<'a> {
                 true
             }
             ("user", Some(message)) => {
+                let is_prompt = message.content.is_some_and(|content| !content.get().contains(r#""tool_result""#));
                 if line.is_compact_summary {
                     chain.conversation.restart();
-                    self.known.retain(|_, known| known.chain != n);
-                }
-                let is_prompt = message.content.is_some_and(|content| !content.get().contains(r#""tool_result""#));
-                let back = parent.filter(|parent| is_prompt && !line.is_compact_summary && parent.chain == n);
-                if let Some(back) = back {
-                    chain.conversation.step_back(back.place);
+                } else if let Some(parent) = line.parent_uuid.filter(|_| is_prompt) {
+                    chain.conversation.step_back(parent);
                 }
                 chain.input(message, line.timestamp);
                 true
             }
             ("system", _) if line.subtype == Some("compact_boundary") => {
                 chain.conversation.restart();
-                self.known.retain(|_, known| known.chain != n);
                 true
             }
             (kind, _) => BESIDE.contains(&kind),
         };
         if let Some(uuid) = line.uuid {
-            self.known.insert(id_of(uuid), Known { chain: n, place: chain.conversation.place() });
+            chain.conversation.name_end(uuid);
         }
         is_known
     }
@@ -189,11 +176,11 @@ impl<'a> Reader<'a> {
         if !line.is_sidechain {
             return 0;
         }
-        let parent = line.parent_uuid.and_then(|parent| self.known.get(&id_of(parent))).map(|parent| parent.chain);
         let agent = line.agent_id.map(id_of);
+        let is_of_parent = |chain: &Chain<'_>| line.parent_uuid.is_some_and(|parent| chain.conversation.has(parent));
         let known = match agent {
             Some(agent) => self.agents.get(&agent).copied(),
-            None => parent.filter(|chain| *chain > 0),
+            None => self.chains.iter().position(is_of_parent).filter(|chain| *chain > 0),
         };
         known.unwrap_or_else(|| {
             self.chains.push(self.new_chain());

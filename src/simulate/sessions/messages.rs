@@ -1,12 +1,13 @@
 //! Conversations in Anthropic Messages, put together from blocks: an answer may go on after the first of its results.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::IsElsewhere;
-use super::builder::{Builder, Step, Wire};
+use super::builder::{Builder, Step, Wire, id_of};
 use crate::simulate::{Transcript, TranscriptError};
 
 /// A conversation whose last answer may go on.
@@ -21,11 +22,13 @@ pub(super) struct Conversation<'a> {
     /// The number of messages at the request for each answer, and after the answer.
     opened: Vec<usize>,
     answered: Vec<usize>,
+    /// The places that have a name.
+    named: HashMap<u64, Place>,
 }
 
 /// A place in a conversation.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct Place {
+#[derive(Clone, Copy)]
+struct Place {
     /// The number of answers up to it.
     n_answers: usize,
     /// Whether it is after something that the user has said to the last one.
@@ -58,6 +61,7 @@ impl<'a> Conversation<'a> {
             answer_id: 0,
             opened: Vec::new(),
             answered: Vec::new(),
+            named: HashMap::new(),
         }
     }
 
@@ -89,14 +93,20 @@ impl<'a> Conversation<'a> {
         add(&mut self.after, block);
     }
 
-    /// The end.
-    pub(super) fn place(&self) -> Place {
-        Place { n_answers: self.opened.len(), is_after_input: !self.after.is_empty() }
+    /// Names the place at the end.
+    pub(super) fn name_end(&mut self, name: &str) {
+        let place = Place { n_answers: self.opened.len(), is_after_input: !self.after.is_empty() };
+        self.named.insert(id_of(name), place);
     }
 
-    /// Steps back to a place, if there are answers after it.
-    pub(super) fn step_back(&mut self, to: Place) {
-        let Place { n_answers, is_after_input } = to;
+    /// Whether a place has this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.named.contains_key(&id_of(name))
+    }
+
+    /// Steps back to the place of this name, if there is one with answers after it.
+    pub(super) fn step_back(&mut self, name: &str) {
+        let Some(Place { n_answers, is_after_input }) = self.named.get(&id_of(name)).copied() else { return };
         if n_answers >= self.opened.len() {
             return;
         }
@@ -114,6 +124,7 @@ impl<'a> Conversation<'a> {
         self.flush();
         self.opened.clear();
         self.answered.clear();
+        self.named.clear();
         self.builder.cut(0);
     }
 

@@ -4,7 +4,6 @@
 //! from `firstKeptEntryId` on, in place of all before it; the messages that are kept are not among those of the new segment.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::io::BufRead;
 
 use serde::Deserialize;
@@ -12,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::builder::{Step, id_of};
 use super::lines::each_line;
-use super::messages::{Block, Conversation, Place, text};
+use super::messages::{Block, Conversation, text};
 use super::{IsElsewhere, Session, time};
 use crate::dialect::Usage;
 use crate::simulate::TranscriptError;
@@ -71,12 +70,10 @@ struct Part<'a> {
 struct Reader<'a> {
     conversation: Conversation<'a>,
     at: Option<i64>,
-    /// The place of each entry.
-    known: HashMap<u64, Place>,
 }
 
 pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
-    let mut reader = Reader { conversation: Conversation::new(None, is_elsewhere), at: None, known: HashMap::new() };
+    let mut reader = Reader { conversation: Conversation::new(None, is_elsewhere), at: None };
     let skipped = each_line(file, |line| {
         let Ok(line) = serde_json::from_slice::<Line<'_>>(line) else { return false };
         reader.line(&line)
@@ -88,16 +85,14 @@ impl Reader<'_> {
     /// Takes a line. False if it is not understood.
     fn line(&mut self, line: &Line<'_>) -> bool {
         let at = line.timestamp.and_then(time::seconds);
-        let parent = line.parent_id.and_then(|parent| self.known.get(&id_of(parent))).copied();
-        if let Some(place) = parent {
-            self.conversation.step_back(place);
+        if let Some(parent) = line.parent_id {
+            self.conversation.step_back(parent);
         }
         match (line.kind, &line.message) {
             ("message", Some(message)) => self.message(message, line.id, at),
             ("custom_message", _) => self.input(line.content, at),
             ("compaction", _) => {
                 self.conversation.restart();
-                self.known.clear();
                 self.conversation.input(&Block::Text(line.summary.as_deref().unwrap_or_default()));
             }
             ("branch_summary", _) => self.conversation.input(&Block::Text(line.summary.as_deref().unwrap_or_default())),
@@ -105,7 +100,7 @@ impl Reader<'_> {
             _ => return false,
         }
         if let Some(id) = line.id {
-            self.known.insert(id_of(id), self.conversation.place());
+            self.conversation.name_end(id);
         }
         true
     }

@@ -22,7 +22,7 @@ fn requests(session: &Session) -> Vec<Vec<(usize, [u64; 5], i64)>> {
         let Usage { input, cached, written, written_hour, output } = step.usage.unwrap();
         (step.messages, [input, cached, written, written_hour, output], step.at.unwrap() % 86_400)
     };
-    session.transcripts.iter().map(|segment| segment.steps().iter().map(request).collect()).collect()
+    session.transcripts.iter().map(|segment| segment.steps.iter().map(request).collect()).collect()
 }
 
 fn body(session: &Session, segment: usize) -> String {
@@ -65,7 +65,7 @@ fn a_request_that_is_counted_elsewhere_is_history() {
     let path = fixture("claude_code/-home-me-work/22222222.jsonl");
     let all = Session::read(&path, Agent::ClaudeCode, &|_| false).unwrap();
     assert_eq!(requests(&all)[0].iter().map(|request| request.0).collect::<Vec<_>>(), [1, 3, 5]);
-    let names: Vec<_> = all.transcripts[0].steps().iter().take(2).map(|step| step.id).collect();
+    let names: Vec<_> = all.transcripts[0].steps.iter().take(2).map(|step| step.id).collect();
     let own = Session::read(&path, Agent::ClaudeCode, &|name| names.contains(&name)).unwrap();
     assert_eq!(requests(&own), [[(5, [12_503, 0, 12_500, 0, 9], 28_800)]]);
     assert_eq!(body(&own, 0), body(&all, 0));
@@ -130,7 +130,7 @@ fn padding_makes_instructions_longer_and_moves_all_behind() {
 fn an_expired_cache_is_one_that_had_less_than_half_after_five_minutes() {
     let session = read("claude_code/-home-me-work/11111111.jsonl", Agent::ClaudeCode);
     let was_cold = |pause: i64, cached: u64| {
-        let mut steps = session.transcripts[0].steps().to_vec();
+        let mut steps = session.transcripts[0].steps.to_vec();
         steps[1].at = steps[0].at.map(|at| at + pause);
         steps[1].usage = steps[1].usage.map(|usage| Usage { cached, ..usage });
         let body = session.transcripts[0].body().clone();
