@@ -9,7 +9,7 @@ use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineStore, OpenError, Stale, Start, Terms, count};
-use super::{Op, PayloadInfo, Settings, StoreError, TOMBSTONES, Time};
+use super::{Cursor, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES, Time};
 use crate::payload::{Lifetime, PayloadKey};
 
 mod calls;
@@ -72,7 +72,7 @@ impl Engine for Postgres {
         }
     }
 
-    async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> Result<(u64, u64), StoreError> {
+    async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> StoreResult<(u64, u64)> {
         let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
         let keys: Vec<_> = rows.keys().map(|key| key.as_bytes().as_slice()).collect();
         let bodies: Vec<_> = rows.values().map(|row| row.body.as_slice()).collect();
@@ -89,36 +89,36 @@ impl Engine for Postgres {
         Ok(new)
     }
 
-    async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> Result<Vec<PayloadKey>, StoreError> {
+    async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
         let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
         let (extra, keys) = (self.terms.extra(lifetime), bytes_of(keys));
         let found = self.ask_for_write(Op::Put, "fresh", &[int(&now), blobs(&keys), int(&grain), int(&extra)]).await?;
         found.iter().map(|row| Ok(PayloadKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
-    async fn get(&self, key: PayloadKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
+    async fn get(&self, key: PayloadKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
         let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
         let bytes = key.as_bytes().as_slice();
         let found = self.rows(Op::Get, "get", &[int(&now), blob(&bytes), int(&grain)]).await?;
         found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
     }
 
-    async fn remove(&self, key: PayloadKey, body: &[u8]) -> Result<(), StoreError> {
+    async fn remove(&self, key: PayloadKey, body: &[u8]) -> StoreResult<()> {
         let key = key.as_bytes().as_slice();
         self.execute(Op::Put, "remove", &[blob(&key), blob(&body)]).await.map(drop)
     }
 
-    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
+    async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
         let key = key.as_bytes().as_slice();
         self.first(Op::Get, "was_swept", &[blob(&key)]).await
     }
 
-    async fn touch(&self, keys: &[PayloadKey]) -> Result<(), StoreError> {
+    async fn touch(&self, keys: &[PayloadKey]) -> StoreResult<()> {
         let (now, grain, keys) = (self.terms.clock.told(), self.terms.half_grain(), bytes_of(keys));
         self.execute(Op::Put, "touch", &[int(&now), blobs(&keys), int(&grain)]).await.map(drop)
     }
 
-    async fn bodies(&self, keys: &[PayloadKey]) -> Result<Vec<(PayloadKey, Vec<u8>)>, StoreError> {
+    async fn bodies(&self, keys: &[PayloadKey]) -> StoreResult<Vec<(PayloadKey, Vec<u8>)>> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -129,11 +129,11 @@ impl Engine for Postgres {
 
     async fn list(
         &self,
-        after: Option<(Time, PayloadKey)>,
+        after: Option<Cursor>,
         [first, last]: [PayloadKey; 2],
         most: usize,
-    ) -> Result<Vec<PayloadInfo>, StoreError> {
-        let (used, key) = after.map_or((i64::MAX, first), |(used, key)| (count(used.0), key));
+    ) -> StoreResult<Vec<PayloadInfo>> {
+        let (used, key) = after.map_or((i64::MAX, first), |Cursor { used, row }| (count(used.0), row));
         let (key, first, last) = (key.as_bytes().as_slice(), first.as_bytes().as_slice(), last.as_bytes().as_slice());
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let parameters: Parameters<'_> = &[int(&used), blob(&key), blob(&first), blob(&last), int(&most)];
@@ -141,31 +141,31 @@ impl Engine for Postgres {
         found.iter().map(|row| self.info(row)).collect()
     }
 
-    async fn put_inspected(&self, id: &str, body: &[u8]) -> Result<(), StoreError> {
+    async fn put_inspected(&self, id: &str, body: &[u8]) -> StoreResult<()> {
         let now = self.terms.clock.told();
         let parameters: Parameters<'_> = &[int(&now), (&id as _, Type::TEXT), blob(&body)];
         self.execute(Op::Put, "put_inspected", parameters).await.map(drop)
     }
 
-    async fn inspected(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
         let found = self.rows(Op::Get, "inspected", &[(&id, Type::TEXT)]).await?;
         found.first().map(|row| self.cell(row, 0)).transpose()
     }
 
-    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
+    async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
         let (now, most) = (self.terms.clock.told(), i64::try_from(most).unwrap_or(i64::MAX));
         let (bytes, age) = (count(self.terms.settings.max_inspected_bytes()), self.terms.keep_for());
         let parameters = [int(&now), int(&most), int(&bytes), int(&age)];
         self.execute(Op::Sweep, "trim_inspected", &parameters).await.map(drop)
     }
 
-    async fn take_turn(&self, (name, seconds): (&str, i64)) -> Result<bool, StoreError> {
+    async fn take_turn(&self, (name, seconds): (&str, i64)) -> StoreResult<bool> {
         let now = self.terms.clock.told();
         let parameters = [int(&now), (&name as _, Type::TEXT), int(&seconds)];
         Ok(self.execute(Op::Sweep, "take_turn", &parameters).await? > 0)
     }
 
-    async fn sweep(&self, stale: Stale) -> Result<(u64, u64), StoreError> {
+    async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
         let (text, seconds) = match stale {
             Stale::Expired => ("sweep", self.terms.keep_for()),
             Stale::Unused => ("sweep_unused", self.terms.in_use_for()),
@@ -175,41 +175,41 @@ impl Engine for Postgres {
         self.pair(&gone)
     }
 
-    async fn sweep_summaries(&self) -> Result<u64, StoreError> {
+    async fn sweep_summaries(&self) -> StoreResult<u64> {
         let (now, age) = (self.terms.clock.told(), self.terms.keep_for());
         let gone = self.write(Op::Sweep, "sweep_summaries", &[int(&now), int(&age)]).await?;
         gone.iter().map(|row| Ok(u64::from(self.cell::<bool>(row, 0)?))).sum()
     }
 
-    async fn crowd_summaries(&self) -> Result<u64, StoreError> {
+    async fn crowd_summaries(&self) -> StoreResult<u64> {
         let (now, unused) = (self.terms.clock.told(), self.terms.in_use_for());
         let most = count(self.terms.settings.max_summary_bytes());
         let crowded = self.write(Op::Sweep, "crowd_summaries", &[int(&now), int(&unused), int(&most)]).await?;
         Ok(crowded.len() as u64)
     }
 
-    async fn sweep_notes(&self) -> Result<(), StoreError> {
+    async fn sweep_notes(&self) -> StoreResult<()> {
         let now = self.terms.clock.told();
         self.execute(Op::Sweep, "sweep_notes", &[int(&now)]).await.map(drop)
     }
 
-    async fn trim_swept(&self) -> Result<(), StoreError> {
+    async fn trim_swept(&self) -> StoreResult<()> {
         let (now, (most, age)) = (self.terms.clock.told(), TOMBSTONES);
         let (most, age) = (count(most), count(age.as_secs()));
         self.execute(Op::Sweep, "trim_swept", &[int(&now), int(&age), int(&most)]).await.map(drop)
     }
 
-    async fn is_full(&self) -> Result<bool, StoreError> {
+    async fn is_full(&self) -> StoreResult<bool> {
         let full = self.rows(Op::Get, "meta", &[(&"full", Type::TEXT)]).await?;
         let full: Option<i64> = full.first().map(|row| self.cell(row, 1)).transpose()?.flatten();
         Ok(full == Some(1))
     }
 
-    async fn set_full(&self, is_full: bool) -> Result<(), StoreError> {
+    async fn set_full(&self, is_full: bool) -> StoreResult<()> {
         self.execute(Op::Sweep, "set_full", &[int(&i64::from(is_full))]).await.map(drop)
     }
 
-    async fn totals(&self) -> Result<[u64; 8], StoreError> {
+    async fn totals(&self) -> StoreResult<[u64; 8]> {
         let found = self.rows(Op::Get, "totals", &[]).await?;
         let row = found.first().ok_or_else(|| self.links.damaged())?;
         let mut totals = [0; 8];
@@ -221,7 +221,7 @@ impl Engine for Postgres {
 }
 
 impl Postgres {
-    fn info(&self, row: &Row) -> Result<PayloadInfo, StoreError> {
+    fn info(&self, row: &Row) -> StoreResult<PayloadInfo> {
         Ok(PayloadInfo {
             key: PayloadKey::from_bytes(self.key(row, 0)?),
             bytes: self.number(row, 1)?,
@@ -232,7 +232,7 @@ impl Postgres {
     }
 
     /// Two numbers: of rows, and of bytes.
-    fn pair(&self, rows: &[Row]) -> Result<(u64, u64), StoreError> {
+    fn pair(&self, rows: &[Row]) -> StoreResult<(u64, u64)> {
         let row = rows.first().ok_or_else(|| self.links.damaged())?;
         Ok((self.number(row, 0)?, self.number(row, 1)?))
     }

@@ -7,7 +7,7 @@ use super::connect::Connector;
 use super::{Postgres, sql};
 use crate::store::engine::EngineError;
 use crate::store::engine::link::Link;
-use crate::store::{Op, StoreError};
+use crate::store::{Op, StoreResult};
 
 /// The parameters of a statement.
 pub(super) type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
@@ -28,7 +28,7 @@ impl Link<Connector> {
 
 impl Postgres {
     /// Reads rows.
-    pub(super) async fn rows(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn rows(&self, op: Op, text: &str, parameters: Parameters<'_>) -> StoreResult<Vec<Row>> {
         let read = self.links.for_reads().query(&sql::statement(text, &self.prefix), parameters).await;
         self.links.has_read(op, read)
     }
@@ -39,45 +39,40 @@ impl Postgres {
         op: Op,
         text: &str,
         parameters: Parameters<'_>,
-    ) -> Result<T, StoreError> {
+    ) -> StoreResult<T> {
         let rows = self.rows(op, text, parameters).await?;
         self.cell(rows.first().ok_or_else(|| self.links.damaged())?, 0)
     }
 
     /// Writes, and returns the rows.
-    pub(super) async fn write(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn write(&self, op: Op, text: &str, parameters: Parameters<'_>) -> StoreResult<Vec<Row>> {
         let written = self.links.writes.query(&sql::statement(text, &self.prefix), parameters).await;
         self.links.has_written(op, written)
     }
 
     /// Asks what is to be written, on the connection for writes. That it can be asked for says nothing about writes.
-    pub(super) async fn ask_for_write(
-        &self,
-        op: Op,
-        text: &str,
-        parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn ask_for_write(&self, op: Op, text: &str, parameters: Parameters<'_>) -> StoreResult<Vec<Row>> {
         let asked = self.links.writes.query(&sql::statement(text, &self.prefix), parameters).await;
         self.links.has_read(op, asked)
     }
 
     /// Writes, and returns how many rows were changed.
-    pub(super) async fn execute(&self, op: Op, text: &str, parameters: Parameters<'_>) -> Result<u64, StoreError> {
+    pub(super) async fn execute(&self, op: Op, text: &str, parameters: Parameters<'_>) -> StoreResult<u64> {
         let written = self.links.writes.execute(&sql::statement(text, &self.prefix), parameters).await;
         self.links.has_written(op, written)
     }
 
-    pub(super) fn cell<T: for<'a> FromSql<'a>>(&self, row: &Row, n: usize) -> Result<T, StoreError> {
+    pub(super) fn cell<T: for<'a> FromSql<'a>>(&self, row: &Row, n: usize) -> StoreResult<T> {
         row.try_get(n).map_err(|_| self.links.damaged())
     }
 
     /// A number in a row; a negative one is none.
-    pub(super) fn number(&self, row: &Row, n: usize) -> Result<u64, StoreError> {
+    pub(super) fn number(&self, row: &Row, n: usize) -> StoreResult<u64> {
         Ok(u64::try_from(self.cell::<i64>(row, n)?).unwrap_or_default())
     }
 
     /// A name in a row.
-    pub(super) fn key(&self, row: &Row, n: usize) -> Result<[u8; 16], StoreError> {
+    pub(super) fn key(&self, row: &Row, n: usize) -> StoreResult<[u8; 16]> {
         let bytes: Vec<u8> = self.cell(row, n)?;
         bytes.try_into().map_err(|_| self.links.damaged())
     }

@@ -8,10 +8,10 @@ use super::{Postgres, blob, blobs, int};
 use crate::payload::{ChainKey, Place};
 use crate::store::engine::{Exchange, count};
 use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, NoteGroup, NoteKind, Seen, SeenState};
-use crate::store::{Op, StoreError};
+use crate::store::{Op, StoreResult};
 
 impl Exchange for Postgres {
-    async fn offer(&self, place: Place, body: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
         let now = self.terms.clock.told();
         let (beginning, root) = (place.beginning.as_bytes().as_slice(), place.root.as_bytes().as_slice());
         let parameters = [int(&now), blob(&beginning), blob(&root), blob(&body)];
@@ -26,30 +26,30 @@ impl Exchange for Postgres {
         }
     }
 
-    async fn summary(&self, beginning: ChainKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
+    async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
         let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
         let key = beginning.as_bytes().as_slice();
         let found = self.rows(Op::Get, "summary", &[int(&now), blob(&key), int(&grain)]).await?;
         found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
     }
 
-    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> Result<(), StoreError> {
+    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> StoreResult<()> {
         let key = beginning.as_bytes().as_slice();
         self.execute(Op::Put, "remove_summary", &[blob(&key), blob(&body)]).await.map(drop)
     }
 
-    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
+    async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
         let found = self.rows(Op::Get, "summaries", &[]).await?;
         found.iter().map(|row| Ok(ChainKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
-    async fn touch_summaries(&self, beginnings: &[ChainKey]) -> Result<(), StoreError> {
+    async fn touch_summaries(&self, beginnings: &[ChainKey]) -> StoreResult<()> {
         let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
         let keys: Vec<_> = beginnings.iter().map(|beginning| beginning.as_bytes().as_slice()).collect();
         self.execute(Op::Put, "touch_summaries", &[int(&now), blobs(&keys), int(&grain)]).await.map(drop)
     }
 
-    async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError> {
+    async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
         let (now, most) = (self.terms.clock.told(), count(MAX_SEEN as u64));
         let root = root.as_bytes().as_slice();
         let found = self.rows(Op::Get, "look", &[int(&now), blob(&root), int(&most)]).await?;
@@ -65,7 +65,7 @@ impl Exchange for Postgres {
         seen.collect()
     }
 
-    async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> Result<Claim, StoreError> {
+    async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Claim> {
         let (now, lease) = (self.terms.clock.told(), count(lease.as_secs()));
         let (beginning, root) = (place.beginning.as_bytes().as_slice(), place.root.as_bytes().as_slice());
         let parameters = [int(&now), blob(&beginning), blob(&root), int(&token), int(&lease)];
@@ -75,21 +75,21 @@ impl Exchange for Postgres {
         self.claimed(beginning).await
     }
 
-    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError> {
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
         let (now, pause) = (self.terms.clock.told(), count(not_before.unwrap_or_default().as_secs()));
         let beginning = place.beginning.as_bytes().as_slice();
         let parameters = [int(&now), blob(&beginning), int(&claimant.token), int(&pause)];
         self.execute(Op::Put, "release", &parameters).await.map(drop)
     }
 
-    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> Result<(), StoreError> {
+    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
         let (now, keep) = (self.terms.clock.told(), count(keep.as_secs()));
         let (kind, key, value) = (kind.label(), key.as_bytes().as_slice(), &*value);
         let parameters = [int(&now), (&kind as _, Type::TEXT), blob(&key), blob(&value), int(&keep)];
         self.execute(Op::Put, "note", &parameters).await.map(drop)
     }
 
-    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
         let (now, most) = (self.terms.clock.told(), count(group.most() as u64));
         let kinds: Vec<_> = NoteKind::of(group).map(NoteKind::label).collect();
         let found = self.rows(Op::Get, "notes", &[int(&now), int(&most), (&kinds as _, Type::TEXT_ARRAY)]).await?;
@@ -107,7 +107,7 @@ impl Exchange for Postgres {
 
 impl Postgres {
     /// Returns what is known of a beginning that a claim did not get.
-    async fn claimed(&self, beginning: &[u8]) -> Result<Claim, StoreError> {
+    async fn claimed(&self, beginning: &[u8]) -> StoreResult<Claim> {
         let now = self.terms.clock.told();
         let found = self.rows(Op::Get, "claimed", &[int(&now), blob(&beginning)]).await?;
         let Some(row) = found.first() else { return Ok(Claim::Theirs) };
