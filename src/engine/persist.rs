@@ -81,6 +81,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::payload::{Payload, PayloadKey};
     use crate::store::{self, tests::memory::MemoryStore};
 
     const TIMEOUT: Duration = Duration::from_secs(10);
