@@ -82,12 +82,7 @@ impl Engine for Redis {
             step.add(row.bytes);
             step.add(row.body.as_slice());
         }
-        let mut written = (0, 0);
-        for answer in self.write(Op::Put, &steps.all()).await? {
-            let (n, bytes) = self.pair(&answer)?;
-            written = (written.0 + n, written.1 + bytes);
-        }
-        Ok(written)
+        self.pairs(&self.write(Op::Put, &steps.all()).await?)
     }
 
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
@@ -97,13 +92,8 @@ impl Engine for Redis {
             step.add(name_of(lifetime));
             step.add(key.as_bytes());
         }
-        let mut found = Vec::new();
-        for answer in self.ask_for_write(Op::Put, &steps.all()).await? {
-            for key in self.read_as(answer.items())? {
-                found.push(PayloadKey::from_bytes(self.read_as(key.key())?));
-            }
-        }
-        Ok(found)
+        let answers = self.ask_for_write(Op::Put, &steps.all()).await?;
+        self.items(&answers, |key| Ok(PayloadKey::from_bytes(key.key()?)))
     }
 
     async fn get(&self, key: PayloadKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
@@ -151,12 +141,7 @@ impl Engine for Redis {
             step.with(after.as_bytes()).with(first.as_bytes()).with(last.as_bytes())
         };
         let steps: Vec<_> = (bucket(first)..=bucket(last)).map(step).collect();
-        let mut found = Vec::new();
-        for answer in self.read_all(Op::Get, &steps).await? {
-            for entry in self.read_as(answer.items())? {
-                found.push(self.read_as(info(entry))?);
-            }
-        }
+        let mut found = self.items(&self.read_all(Op::Get, &steps).await?, info)?;
         found.sort_unstable_by_key(|info| (Reverse(info.used), info.key));
         found.truncate(most);
         Ok(found)
@@ -191,12 +176,7 @@ impl Engine for Redis {
             Stale::Unused => ([self.terms.in_use_for(); 2], BATCHES.1),
         };
         let steps = each_bucket(|bucket| Step::new(bucket, "sweep").with(ages[0]).with(ages[1]).with(most));
-        let mut swept = (0, 0);
-        for answer in self.write(Op::Sweep, &steps).await? {
-            let (n, bytes) = self.pair(&answer)?;
-            swept = (swept.0 + n, swept.1 + bytes);
-        }
-        Ok(swept)
+        self.pairs(&self.write(Op::Sweep, &steps).await?)
     }
 
     async fn sweep_summaries(&self) -> StoreResult<u64> {

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::Redis;
-use super::answers::Answer as _;
+use super::answers::Answer;
 use super::client::{Confirmation, Step};
 use super::connect::Connector;
 use crate::store::engine::EngineError;
@@ -56,12 +56,22 @@ impl Redis {
         self.links.has_read(Op::Get, read)
     }
 
-    /// The two numbers that an answer begins with.
-    pub(super) fn pair(&self, answer: &Value) -> StoreResult<(u64, u64)> {
-        let pair = answer.items().and_then(|items| match items {
-            [first, second, ..] => Ok((first.number()?, second.number()?)),
+    /// The sums of the two numbers that each answer begins with.
+    pub(super) fn pairs(&self, answers: &[Value]) -> StoreResult<(u64, u64)> {
+        let pair = |sums: (u64, u64), answer: &Value| match answer.items()? {
+            [first, second, ..] => Ok((sums.0 + first.number()?, sums.1 + second.number()?)),
             _ => Err(EngineError::Damaged),
-        });
-        self.read_as(pair)
+        };
+        self.read_as(answers.iter().try_fold((0, 0), pair))
+    }
+
+    /// The items of all answers.
+    pub(super) fn items<T>(
+        &self,
+        answers: &[Value],
+        item: impl Fn(&Value) -> Result<T, EngineError>,
+    ) -> StoreResult<Vec<T>> {
+        let lists: Result<Vec<_>, _> = answers.iter().map(Answer::items).collect();
+        self.read_as(lists.and_then(|lists| lists.into_iter().flatten().map(item).collect()))
     }
 }

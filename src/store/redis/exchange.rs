@@ -34,13 +34,8 @@ impl Exchange for Redis {
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
-        let mut found = Vec::new();
-        for answer in self.read_all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "summaries"))).await? {
-            for beginning in self.read_as(answer.items())? {
-                found.push(ChainKey::from_bytes(self.read_as(beginning.key())?));
-            }
-        }
-        Ok(found)
+        let answers = self.read_all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "summaries"))).await?;
+        self.items(&answers, |beginning| Ok(ChainKey::from_bytes(beginning.key()?)))
     }
 
     async fn touch_summaries(&self, beginnings: &[ChainKey]) -> StoreResult<()> {
@@ -54,8 +49,7 @@ impl Exchange for Redis {
 
     async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
         let step = Step::new(bucket(root), "look").with(root.as_bytes()).with(count(MAX_SEEN as u64));
-        let answer = self.read(Op::Get, step).await?;
-        self.read_as(answer.items().and_then(|seen| seen.iter().map(seen_in).collect()))
+        self.items(&self.read_all(Op::Get, &[step]).await?, seen_in)
     }
 
     async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Claim> {
@@ -87,11 +81,8 @@ impl Exchange for Redis {
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
-        let answer = self.read(Op::Get, Step::of_fleet("notes").with(group.label())).await?;
-        let mut notes = Vec::new();
-        for note in self.read_as(answer.items())? {
-            notes.extend(self.read_as(note_in(note))?);
-        }
+        let answers = self.read_all(Op::Get, &[Step::of_fleet("notes").with(group.label())]).await?;
+        let mut notes: Vec<_> = self.items(&answers, note_in)?.into_iter().flatten().collect();
         notes.sort_by_key(|(written, note)| (Reverse(*written), note.key));
         Ok(notes.into_iter().take(group.most()).map(|(_, note)| note).collect())
     }
@@ -120,16 +111,14 @@ impl Redis {
     /// Removes summaries of this age, so many of each bucket at most; how many, and their bytes.
     pub(super) async fn remove_summaries(&self, age: i64, most: i64) -> StoreResult<(u64, u64)> {
         let steps = each_bucket(|bucket| Step::new(bucket, "sweep_summaries").with(age).with(most));
-        let (mut removed, mut pointers) = ((0, 0), Vec::new());
-        for answer in self.write(Op::Sweep, &steps).await? {
-            let (n, bytes) = self.pair(&answer)?;
-            removed = (removed.0 + n, removed.1 + bytes);
-            let gone = answer.items().and_then(|items| items.get(2).ok_or(EngineError::Damaged)?.items());
-            for beginning in self.read_as(gone)? {
-                let beginning = ChainKey::from_bytes(self.read_as(beginning.key())?);
-                pointers.push(Step::new(bucket(beginning), "unpoint").with(beginning.as_bytes()));
-            }
-        }
+        let answers = self.write(Op::Sweep, &steps).await?;
+        let removed = self.pairs(&answers)?;
+        let gone = |answer: &Value| Ok(answer.items()?.get(2).ok_or(EngineError::Damaged)?.clone());
+        let gone = self.read_as(answers.iter().map(gone).collect::<Result<Vec<_>, _>>())?;
+        let pointers = self.items(&gone, |beginning| {
+            let beginning = ChainKey::from_bytes(beginning.key()?);
+            Ok(Step::new(bucket(beginning), "unpoint").with(beginning.as_bytes()))
+        })?;
         self.write(Op::Sweep, &pointers).await?;
         Ok(removed)
     }
