@@ -74,7 +74,7 @@ pub struct Engine {
     sent: Arc<SentRequests>,
     answers: Arc<Answers>,
     kept_recalls: Arc<KeptRecalls>,
-    summarizer: Summarizer,
+    summarizer: Arc<Summarizer>,
     bookkeeper: Bookkeeper,
     // The memory that plans may take, and how many long bodies are planned at a time.
     budget: Budget,
@@ -92,19 +92,6 @@ pub struct EngineConfig {
     pub handlers: HandlerClients,
     /// The name of the policy that says so; [`Self::NO_POLICY`] for the settings themselves.
     pub policy: Arc<str>,
-}
-
-impl EngineConfig {
-    /// The same with other settings of plans.
-    #[must_use]
-    pub fn under(&self, settings: PlanSettings) -> Arc<Self> {
-        Arc::new(Self {
-            planner: self.planner.under(settings),
-            endpoints: self.endpoints.clone(),
-            handlers: self.handlers.clone(),
-            policy: Arc::clone(&self.policy),
-        })
-    }
 }
 
 /// How one request is to be edited.
@@ -274,6 +261,17 @@ impl EngineConfig {
     /// The name of the settings where a policy has none.
     pub const NO_POLICY: &str = "default";
 
+    /// The same with other settings of plans.
+    #[must_use]
+    pub fn under(&self, settings: PlanSettings) -> Arc<Self> {
+        Arc::new(Self {
+            planner: self.planner.under(settings),
+            endpoints: self.endpoints.clone(),
+            handlers: self.handlers.clone(),
+            policy: Arc::clone(&self.policy),
+        })
+    }
+
     /// The directory that payloads are also written to, as files that an agent can read.
     pub fn export_dir(&self) -> Option<PathBuf> {
         self.planner.settings.recall.export_dir.as_ref().map(PathBuf::from)
@@ -294,31 +292,26 @@ impl Engine {
         let breakers = DiskBreakers::new(most, &tasks);
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
         let answers = Arc::new(Answers::new(store.clone(), breakers.store.clone(), Arc::clone(&summaries)));
-        let (known, kept) = (Arc::clone(&summaries), Arc::clone(&answers));
-        let ledger = Ledger::default();
-        let (disks, billed) = (breakers.clone(), ledger.clone());
-        let bookkeeper = Bookkeeper::new(ledger, store.clone());
-        let summarizer = Summarizer::new(known, kept, store.clone(), disks, tasks, events, billed);
-        let factors = Arc::new(Factors::new(store.clone(), breakers.store.clone()));
-        let cold_passes = Arc::new(ColdPasses::new(Arc::clone(&summaries)));
-        let sent = Arc::new(SentRequests::new(Arc::clone(&summaries)));
-        let kept_recalls = Arc::new(KeptRecalls::new(store.clone(), breakers.store.clone()));
-        let (budget, long_work) = (Budget::new(usize::MAX), Arc::new(Semaphore::new(max_long_work())));
+        let (ledger, known, kept, disks) =
+            (Ledger::default(), Arc::clone(&summaries), Arc::clone(&answers), breakers.clone());
+        let summarizer = Summarizer::new(known, kept, store.clone(), disks, tasks, events, ledger.clone());
+        // Each long body keeps a processor busy, and takes memory until it is decoded or planned.
+        let max_long_work = thread::available_parallelism().map_or(1, usize::from);
         Self {
-            store,
             lacks_store: None,
             keys,
+            factors: Arc::new(Factors::new(store.clone(), breakers.store.clone())),
+            cold_passes: Arc::new(ColdPasses::new(Arc::clone(&summaries))),
+            sent: Arc::new(SentRequests::new(Arc::clone(&summaries))),
+            kept_recalls: Arc::new(KeptRecalls::new(store.clone(), breakers.store.clone())),
+            summarizer: Arc::new(summarizer),
+            bookkeeper: Bookkeeper::new(ledger, store.clone()),
+            budget: Budget::new(usize::MAX),
+            long_work: Arc::new(Semaphore::new(max_long_work)),
+            store,
             breakers,
             summaries,
-            factors,
-            cold_passes,
-            sent,
             answers,
-            kept_recalls,
-            summarizer,
-            bookkeeper,
-            budget,
-            long_work,
         }
     }
 
@@ -401,7 +394,7 @@ impl Engine {
 
     /// How long a request waits for the store at the longest.
     pub fn store_timeout(&self) -> Duration {
-        self.breakers.store.timeout()
+        self.breakers.store.timeout
     }
 
     /// The store of payloads and summaries.
@@ -435,11 +428,6 @@ impl Engine {
         // What waits for handlers and summaries is large, and most requests wait for neither.
         Box::pin(Planning::new(self, config, dialect, body.into(), options).run()).await
     }
-}
-
-/// How many long bodies are decoded or planned at a time: each keeps a processor busy, and takes memory until that is done.
-fn max_long_work() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]

@@ -86,7 +86,9 @@ pub trait AnswerIndex: Debug + Sync {
     fn answer(&self, key: ChainKey) -> Option<Arc<Answer>>;
 
     /// Whether answers that are not known can be got.
-    fn can_ask(&self) -> bool;
+    fn can_ask(&self) -> bool {
+        false
+    }
 }
 
 /// No answers, where no handler is asked.
@@ -232,19 +234,11 @@ impl<S: BuildHasher + Sync> AnswerIndex for HashMap<ChainKey, Arc<Answer>, S> {
     fn answer(&self, key: ChainKey) -> Option<Arc<Answer>> {
         self.get(&key).cloned()
     }
-
-    fn can_ask(&self) -> bool {
-        false
-    }
 }
 
 impl AnswerIndex for NoAnswers {
     fn answer(&self, _: ChainKey) -> Option<Arc<Answer>> {
         None
-    }
-
-    fn can_ask(&self) -> bool {
-        false
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The words depend on the settings, the tools that the request offers and the handle alone.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use memchr::memmem;
@@ -279,42 +280,47 @@ pub const PATH: &str = "/abridge/recall/";
 impl RetrievalMethod<'_> {
     /// The sentence that says how to get back what `handle` names; empty if there is no way.
     pub fn words(&self, language: Language, handle: PayloadKey, media: MediaType) -> String {
-        let end = media.extension();
-        match (self, language) {
-            (Self::Unavailable, _) => String::new(),
-            (Self::Retrieve, Language::En) => {
-                format!("Read it with {RETRIEVE_TOOL} ({HASH_MARK}{}).", handle.hash())
+        let (begin, end) = around(language);
+        let (is_text, extension) = (media == MediaType::Text, media.extension());
+        let mut words = String::from(begin);
+        // To a string, nothing fails to be written.
+        let _written = match (self, language) {
+            (Self::Unavailable, _) => return String::new(),
+            (Self::Retrieve, Language::En) => write!(words, "{RETRIEVE_TOOL} ({HASH_MARK}{})", handle.hash()),
+            (Self::Retrieve, Language::Zh) => write!(words, "用 {RETRIEVE_TOOL} 读取（{HASH_MARK}{}）", handle.hash()),
+            (Self::Tool { name, .. }, Language::En) if is_text => {
+                write!(words, "{name} (handle={handle}; lines=1-200, grep=TEXT, offset=0 limit=8000)")
             }
-            (Self::Retrieve, Language::Zh) => {
-                format!("读取方式：用 {RETRIEVE_TOOL} 读取（{HASH_MARK}{}）。", handle.hash())
+            (Self::Tool { name, .. }, Language::Zh) if is_text => {
+                write!(words, "用 {name} 读取（handle={handle}；lines=1-200、grep=文本、offset=0 limit=8000）")
             }
-            (Self::Tool { name, .. }, Language::En) if media != MediaType::Text => {
-                format!("Read it with {name} (handle={handle}).")
+            (Self::Tool { name, .. }, Language::En) => write!(words, "{name} (handle={handle})"),
+            (Self::Tool { name, .. }, Language::Zh) => write!(words, "用 {name} 读取（handle={handle}）"),
+            (Self::Http { base }, Language::En) if is_text => {
+                write!(words, "GET {base}{PATH}{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000)")
             }
-            (Self::Tool { name, .. }, Language::Zh) if media != MediaType::Text => {
-                format!("读取方式：用 {name} 读取（handle={handle}）。")
-            }
-            (Self::Tool { name, .. }, Language::En) => {
-                format!("Read it with {name} (handle={handle}; lines=1-200, grep=TEXT, offset=0 limit=8000).")
-            }
-            (Self::Tool { name, .. }, Language::Zh) => {
-                format!("读取方式：用 {name} 读取（handle={handle}；lines=1-200、grep=文本、offset=0 limit=8000）。")
-            }
-            (Self::Http { base }, Language::En) if media != MediaType::Text => {
-                format!("Read it with GET {base}{PATH}{handle} (binary: save it with curl -o FILE.{end}).")
-            }
-            (Self::Http { base }, Language::Zh) if media != MediaType::Text => {
-                format!("读取方式：GET {base}{PATH}{handle}（二进制：用 curl -o FILE.{end} 保存）。")
+            (Self::Http { base }, Language::Zh) if is_text => {
+                write!(words, "GET {base}{PATH}{handle}（?lines=1-200、?grep=文本、?offset=0&limit=8000）")
             }
             (Self::Http { base }, Language::En) => {
-                format!("Read it with GET {base}{PATH}{handle} (?lines=1-200, ?grep=TEXT, ?offset=0&limit=8000).")
+                write!(words, "GET {base}{PATH}{handle} (binary: save it with curl -o FILE.{extension})")
             }
             (Self::Http { base }, Language::Zh) => {
-                format!("读取方式：GET {base}{PATH}{handle}（?lines=1-200、?grep=文本、?offset=0&limit=8000）。")
+                write!(words, "GET {base}{PATH}{handle}（二进制：用 curl -o FILE.{extension} 保存）")
             }
-            (Self::File { dir, tool }, Language::En) => format!("Read it with {tool} from {dir}/{handle}.{end}."),
-            (Self::File { dir, tool }, Language::Zh) => format!("读取方式：用 {tool} 读取 {dir}/{handle}.{end}。"),
-        }
+            (Self::File { dir, tool }, Language::En) => write!(words, "{tool} from {dir}/{handle}.{extension}"),
+            (Self::File { dir, tool }, Language::Zh) => write!(words, "用 {tool} 读取 {dir}/{handle}.{extension}"),
+        };
+        words.push(end);
+        words
+    }
+}
+
+/// How the sentences begin and end.
+fn around(language: Language) -> (&'static str, char) {
+    match language {
+        Language::En => ("Read it with ", '.'),
+        Language::Zh => ("读取方式：", '。'),
     }
 }
 
@@ -328,10 +334,10 @@ pub fn lost_words(language: Language) -> &'static str {
 
 /// Whether a text may be such a sentence.
 pub fn may_be_words(text: &str) -> bool {
-    const AROUND: [(&str, char); 2] = [("Read it with ", '.'), ("读取方式：", '。')];
-    let is_lost = [Language::En, Language::Zh].into_iter().any(|language| text == lost_words(language));
-    is_lost
-        || AROUND.iter().any(|(begin, end)| text.starts_with(begin) && text.ends_with(*end))
+    let is_around = |(begin, end): (&str, char)| text.starts_with(begin) && text.ends_with(end);
+    let mut languages = [Language::En, Language::Zh].into_iter();
+    languages.clone().any(|language| text == lost_words(language))
+        || languages.any(|language| is_around(around(language)))
             && handles_in(text).count() + hashes_in(text).count() == 1
 }
 

@@ -34,18 +34,14 @@ mod time;
 
 pub use counts::Counts;
 pub use engine::FleetStore;
-pub use error::{Op, StoreError, StoreErrorKind};
+use error::Fault;
+pub use error::{Op, StoreError, StoreErrorKind, StoreResult};
 pub use page::{Cursor, Owner, Page, PageQuery};
 pub use postgres::PostgresStore;
 pub use redb::{OpenError, RedbStore, Salvaged};
 pub use redis::RedisStore;
 pub use shared::{Note, NoteGroup, NoteKind, Offered, SharedStore};
 pub use time::{Clock, Time};
-
-/// The store is not a file.
-#[derive(Debug, thiserror::Error)]
-#[error("it is a database: back it up by its own means, with the secret of `store.secret_env`")]
-struct NoFileError;
 
 /// `[store]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -147,31 +143,31 @@ pub enum StoreEngine {
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Stores all payloads, or none. When it returns, they survive a crash of the process and of the machine. Payloads
     /// that are stored already count as used now, and are kept for the longer one of their lifetime and this one.
-    async fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError>;
+    async fn put(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<()>;
 
     /// The payload with its type, which counts as used now; `None` if it is not stored.
-    async fn load(&self, key: PayloadKey) -> Result<Option<Payload>, StoreError>;
+    async fn load(&self, key: PayloadKey) -> StoreResult<Option<Payload>>;
 
     /// The bytes of the payload, which counts as used now; `None` if it is not stored.
-    async fn get(&self, key: PayloadKey) -> Result<Option<Bytes>, StoreError> {
+    async fn get(&self, key: PayloadKey) -> StoreResult<Option<Bytes>> {
         Ok(self.load(key).await?.map(|payload| payload.bytes()))
     }
 
     /// Whether a payload was stored and has been swept. This is remembered for a limited time: see [`TOMBSTONES`].
-    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError>;
+    async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool>;
 
     /// Notes that payloads are used now; keys that are not stored are ignored. Written to the file later.
-    async fn touch(&self, keys: Vec<PayloadKey>) -> Result<(), StoreError>;
+    async fn touch(&self, keys: Vec<PayloadKey>) -> StoreResult<()>;
 
     /// Stores the summary of a beginning of a conversation, or another fact about it that is not to change, unless there is one. When it returns, the summary survives a
     /// crash.
-    async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Offered, StoreError>;
+    async fn offer_summary(&self, place: Place, summary: Bytes) -> StoreResult<Offered>;
 
     /// The summary, which counts as used now; `None` if it is not stored.
-    async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError>;
+    async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>>;
 
     /// The summary as [`Self::summary`] gives it, for who can make it anew: a damaged one is removed and counts as none.
-    async fn whole_summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
+    async fn whole_summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
         match self.summary(beginning).await {
             Err(error) if error.kind == StoreErrorKind::Damaged => {
                 self.remove_damaged_summary(beginning).await?;
@@ -182,59 +178,59 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Removes the summary of a beginning if it is damaged, where an offer does not replace it anyway.
-    async fn remove_damaged_summary(&self, _beginning: ChainKey) -> Result<(), StoreError> {
+    async fn remove_damaged_summary(&self, _beginning: ChainKey) -> StoreResult<()> {
         Ok(())
     }
 
     /// All beginnings that have a summary.
-    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError>;
+    async fn summaries(&self) -> StoreResult<Vec<ChainKey>>;
 
     /// Notes that summaries are used now. Written to the file later.
-    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Result<(), StoreError>;
+    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreResult<()>;
 
     /// Stores what `[inspect]` shows of a request. Of all requests the last `most` are kept, within
     /// [`MAX_INSPECTED_BYTES`] and their share of the store.
-    async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> Result<(), StoreError>;
+    async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreResult<()>;
 
     /// The record of the request with this id.
-    async fn inspected(&self, id: String) -> Result<Option<Bytes>, StoreError>;
+    async fn inspected(&self, id: String) -> StoreResult<Option<Bytes>>;
 
     /// Removes what was stored of requests, except of the last `most`.
-    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError>;
+    async fn trim_inspected(&self, most: usize) -> StoreResult<()>;
 
     /// Stores a note for `keep`, replacing the one with the same kind and key.
-    async fn note(&self, note: Note, keep: Duration) -> Result<(), StoreError>;
+    async fn note(&self, note: Note, keep: Duration) -> StoreResult<()>;
 
     /// The notes of a group that have not expired, the last written first where processes share the store.
-    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError>;
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>>;
 
     /// Removes what was unused for longer than its lifetime, and what would expire first of what exceeds `max_bytes`.
     /// Trusts the clock, as an operator asks for it.
-    async fn sweep(&self) -> Result<SweepResult, StoreError>;
+    async fn sweep(&self) -> StoreResult<SweepResult>;
 
     /// Periodic maintenance: writes pending uses, sweeps, and compacts a file that is mostly free space. A jump of the
     /// clock since the last call is not trusted at once.
-    async fn maintain(&self) -> Result<(), StoreError>;
+    async fn maintain(&self) -> StoreResult<()>;
 
     /// Makes the file as small as possible. Blocks all reads and writes meanwhile.
-    async fn compact(&self) -> Result<(), StoreError>;
+    async fn compact(&self) -> StoreResult<()>;
 
     /// At most `most` payloads, the last used first.
-    async fn list(&self, most: usize) -> Result<Vec<PayloadInfo>, StoreError>;
+    async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>>;
 
     /// One page of payloads, the last used first. They do not count as used.
-    async fn page(&self, query: PageQuery) -> Result<Page, StoreError>;
+    async fn page(&self, query: PageQuery) -> StoreResult<Page>;
 
     /// Copies all that is stored at this moment to a new file. A database has its own means for that.
-    async fn backup(&self, _to: &Path) -> Result<(), StoreError> {
-        Err(StoreError::new(Op::Backup, StoreErrorKind::Unavailable, NoFileError))
+    async fn backup(&self, _to: &Path) -> StoreResult<()> {
+        Err(StoreError::new(Op::Backup, StoreErrorKind::Unavailable, Fault::NotAFile))
     }
 
     /// Reads everything that is stored, and checks it. Nothing counts as used.
-    async fn verify(&self) -> Result<Verified, StoreError>;
+    async fn verify(&self) -> StoreResult<Verified>;
 
     /// Statistics of the store and of this process's use of it.
-    async fn stats(&self) -> Result<Stats, StoreError>;
+    async fn stats(&self) -> StoreResult<Stats>;
 
     /// What this process's use of the store is counted in.
     fn counts(&self) -> Option<&Counts> {
@@ -262,11 +258,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Writes pending uses and closes the file. Later operations fail.
-    async fn close(&self) -> Result<(), StoreError>;
+    async fn close(&self) -> StoreResult<()>;
 }
 
+/// Payloads with their names.
+pub type NamedPayloads = Vec<(PayloadKey, Payload)>;
+
 /// The future of a store operation.
-pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = StoreResult<T>> + Send + 'a>>;
 
 /// The result of checking everything in a store.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]

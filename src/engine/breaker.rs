@@ -12,7 +12,8 @@ use crate::tasks::Tasks;
 /// Limits how long requests wait for a disk. Clones share one state.
 #[derive(Clone, Debug)]
 pub(super) struct DiskBreaker {
-    timeout: Duration,
+    /// How long an operation is waited for at the longest.
+    pub(super) timeout: Duration,
     // Whether an operation that timed out is still running.
     is_open: Arc<AtomicBool>,
     tasks: Tasks,
@@ -36,11 +37,6 @@ impl DiskBreaker {
     /// Creates a closed breaker; operations are waited for for `timeout` at the longest.
     pub(super) fn new(timeout: Duration, tasks: Tasks) -> Self {
         Self { timeout, is_open: Arc::default(), tasks }
-    }
-
-    /// How long an operation is waited for at the longest.
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
     }
 
     /// An error while the breaker is open.

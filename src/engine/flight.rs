@@ -12,7 +12,8 @@ use super::error::SummaryError;
 #[derive(Debug)]
 pub(super) struct Flight {
     background: bool,
-    began: Instant,
+    /// When it began.
+    pub(super) began: Instant,
     waiting: watch::Sender<usize>,
     ended: watch::Sender<Option<Result<(), SummaryError>>>,
 }
@@ -27,11 +28,6 @@ impl Flight {
     /// Creates a flight without waiters. One in the background is made even without waiters.
     pub(super) fn new(background: bool) -> Self {
         Self { background, began: Instant::now(), waiting: watch::channel(0).0, ended: watch::channel(None).0 }
-    }
-
-    /// When it began.
-    pub(super) fn began(&self) -> Instant {
-        self.began
     }
 
     /// Whether a new call may be made for it.

@@ -328,18 +328,16 @@ impl<'a> PostedAsk<'a> {
             AskedText::Whole(text) => PostedText::Whole { text },
             AskedText::Ends { head, tail, handle, .. } => PostedText::Ends { head, tail, handle: *handle },
         };
-        let &HandlerAsk { key, ref handler, edit, conversation, ref tool, ref arguments, most_bytes, .. } = ask;
-        let bytes = ask.text.len();
         let posted = Self {
             version: VERSION,
-            id: key,
-            handler,
-            edit,
-            conversation,
-            tool,
-            arguments,
-            bytes,
-            max_bytes: most_bytes,
+            id: ask.key,
+            handler: &ask.handler,
+            edit: ask.edit,
+            conversation: ask.conversation,
+            tool: &ask.tool,
+            arguments: &ask.arguments,
+            bytes: ask.text.len(),
+            max_bytes: ask.most_bytes,
             text,
         };
         serde_json::to_vec(&posted).unwrap_or_default().into()

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::breaker::{BreakerError, DiskBreaker};
 use super::export;
-use crate::payload::{Lifetime, Payload, PayloadKey};
+use crate::payload::Lifetime;
 use crate::plan::OffloadedPayload;
-use crate::store::{Clock, Store, StoreError};
+use crate::store::{Clock, NamedPayloads, Store, StoreError};
 use crate::tasks::{Tasks, run_blocking};
 
 /// The circuit breakers for writes, which requests and summaries wait for. Clones share their states.
@@ -70,7 +70,7 @@ async fn put(store: &dyn Store, offloads: Vec<OffloadedPayload>, lifetime: Lifet
     tokio::try_join!(store.put(named(new), lifetime), shared.put_again(named(old), lifetime)).map(drop)
 }
 
-fn named(offloads: Vec<OffloadedPayload>) -> Vec<(PayloadKey, Payload)> {
+fn named(offloads: Vec<OffloadedPayload>) -> NamedPayloads {
     offloads.into_iter().map(|offload| (offload.key, offload.payload)).collect()
 }
 
@@ -81,6 +81,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::payload::{Payload, PayloadKey};
     use crate::store::{self, tests::memory::MemoryStore};
 
     const TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,8 +6,7 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
@@ -62,14 +61,10 @@ pub struct SummaryOrigin {
     pub assignment: Option<Assignment>,
 }
 
-/// Makes summaries. Clones share the running tasks and the counters.
-#[derive(Clone, Debug)]
-pub struct Summarizer {
-    shared: Arc<Shared>,
-}
-
+/// Makes summaries.
 #[derive(Debug)]
-struct Shared {
+#[expect(clippy::disallowed_types, reason = "held for some instructions, never across an await")]
+pub struct Summarizer {
     summaries: Arc<Summaries>,
     answers: Arc<Answers>,
     store: Option<Arc<dyn Store>>,
@@ -79,20 +74,9 @@ struct Shared {
     permits: Semaphore,
     // Models that refuse requests in other forms than the plain one, by host and name.
     plain_only: Mutex<HashSet<String>>,
-    counts: Counts,
+    counts: std::sync::Mutex<SummaryCounts>,
     jitter: RandomState,
     ledger: Ledger,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    made: AtomicU64,
-    failed: AtomicU64,
-    joined: AtomicU64,
-    calls: AtomicU64,
-    input: AtomicU64,
-    cached: AtomicU64,
-    output: AtomicU64,
 }
 
 /// Counters of the summaries of this process.
@@ -131,6 +115,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 
 impl Summarizer {
     /// Creates a summarizer that puts summaries into `summaries`.
+    #[expect(clippy::disallowed_types, reason = "see `Summarizer`")]
     pub(super) fn new(
         summaries: Arc<Summaries>,
         answers: Arc<Answers>,
@@ -140,7 +125,7 @@ impl Summarizer {
         events: Events,
         ledger: Ledger,
     ) -> Self {
-        let shared = Shared {
+        Self {
             summaries,
             answers,
             store,
@@ -149,31 +134,30 @@ impl Summarizer {
             events,
             permits: Semaphore::new(MAX_CONCURRENT),
             plain_only: Mutex::default(),
-            counts: Counts::default(),
+            counts: std::sync::Mutex::default(),
             jitter: RandomState::new(),
             ledger,
-        };
-        Self { shared: Arc::new(shared) }
+        }
     }
 
     /// Makes a summary, or waits for the task that makes it. After `Ok`, [`Summaries`] has it.
     pub async fn make(
-        &self,
+        self: &Arc<Self>,
         config: &Arc<EngineConfig>,
         job: SummaryJob,
         origin: SummaryOrigin,
     ) -> Result<(), SummaryError> {
-        match self.shared.summaries.claim(job.key, false) {
+        match self.summaries.claim(job.key, false) {
             Claim::Stored => Ok(()),
             Claim::CoolingDown => Err(SummaryError::CoolingDown),
             Claim::Join(flight) => {
-                self.shared.counts.joined.fetch_add(1, Ordering::Relaxed);
+                self.count(|counts| counts.joined += 1);
                 let within = config.summarize().timeout.0;
-                let until = flight.began() + within;
+                let until = flight.began + within;
                 timeout_at(until, flight.join().wait()).await.unwrap_or(Err(SummaryError::TimedOut(within)))
             }
             Claim::Lead(leader) => {
-                let waiter = Arc::clone(leader.flight()).join();
+                let waiter = Arc::clone(&leader.flight).join();
                 self.spawn_leader(config, job, origin, leader);
                 waiter.wait().await
             }
@@ -181,44 +165,43 @@ impl Summarizer {
     }
 
     /// Makes a summary in the background, unless it is being made or too many are.
-    pub fn spawn(&self, config: &Arc<EngineConfig>, job: SummaryJob, origin: SummaryOrigin) {
-        if self.shared.permits.available_permits() == 0 {
+    pub fn spawn(self: &Arc<Self>, config: &Arc<EngineConfig>, job: SummaryJob, origin: SummaryOrigin) {
+        if self.permits.available_permits() == 0 {
             return;
         }
-        if let Claim::Lead(leader) = self.shared.summaries.claim(job.key, true) {
+        if let Claim::Lead(leader) = self.summaries.claim(job.key, true) {
             self.spawn_leader(config, job, origin, leader);
         }
     }
 
     /// The current counters.
     pub fn counts(&self) -> SummaryCounts {
-        let Counts { made, failed, joined, calls, input, cached, output } = &self.shared.counts;
-        let [made, failed, joined, calls, input, cached, output] =
-            [made, failed, joined, calls, input, cached, output].map(|count| count.load(Ordering::Relaxed));
-        let theirs = self.shared.summaries.n_theirs();
-        SummaryCounts {
-            made,
-            failed,
-            joined,
-            theirs,
-            calls,
-            usage: Usage { input, cached, output, ..Usage::default() },
-        }
+        SummaryCounts { theirs: self.summaries.n_theirs(), ..self.count(|counts| *counts) }
     }
 
-    fn spawn_leader(&self, config: &Arc<EngineConfig>, job: SummaryJob, origin: SummaryOrigin, leader: Leader) {
-        let (shared, config) = (Arc::clone(&self.shared), Arc::clone(config));
-        self.shared.tasks.spawn(async move { shared.run(&config, job, &origin, leader).await });
+    fn count<T>(&self, count: impl FnOnce(&mut SummaryCounts) -> T) -> T {
+        count(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn spawn_leader(
+        self: &Arc<Self>,
+        config: &Arc<EngineConfig>,
+        job: SummaryJob,
+        origin: SummaryOrigin,
+        leader: Leader,
+    ) {
+        let (summarizer, config) = (Arc::clone(self), Arc::clone(config));
+        self.tasks.spawn(async move { summarizer.run(&config, job, &origin, leader).await });
     }
 }
 
 // === one summary ===
 
-impl Shared {
+impl Summarizer {
     /// Makes one summary, from the event that announces it to its end.
     async fn run(&self, config: &EngineConfig, job: SummaryJob, origin: &SummaryOrigin, leader: Leader) {
         let began = Instant::now();
-        let flight = Arc::clone(leader.flight());
+        let flight = Arc::clone(&leader.flight);
         let within = config.summarize().timeout.0;
         let place = Place { root: job.root, beginning: job.key };
         let longest = within.saturating_mul(STEADY);
@@ -240,7 +223,7 @@ impl Shared {
             },
         );
         let mut task = SummaryTask {
-            shared: self,
+            summarizer: self,
             config,
             job: &job,
             origin,
@@ -251,7 +234,7 @@ impl Shared {
             rewritten: None,
             deadline: began + within,
         };
-        let making = timeout(longest, task.run(began + within));
+        let making = timeout(longest, task.run());
         let written = renewing(lease.as_ref(), making).await.unwrap_or(Err(SummaryError::TimedOut(longest)));
         let (usage, n_calls) = (task.usage, task.n_calls);
         let persisted = match written {
@@ -276,8 +259,7 @@ impl Shared {
             origin,
             EventKind::SummaryAfter { tokens_before, tokens_after, error, milliseconds, usage, content },
         );
-        let count = if persisted.is_ok() { &self.counts.made } else { &self.counts.failed };
-        count.fetch_add(1, Ordering::Relaxed);
+        self.count(|counts| *(if persisted.is_ok() { &mut counts.made } else { &mut counts.failed }) += 1);
         let Err(error) = persisted else {
             self.summaries.recent.note(job.outline);
             return leader.succeed();
@@ -311,18 +293,11 @@ impl Shared {
         self.events.publish(Event { request_id: origin.request_id.clone(), caller: Some(origin.caller), kind });
     }
 
-    fn add(&self, usage: Usage) {
-        let Usage { input, cached, output, .. } = usage;
-        for (count, n) in [(&self.counts.input, input), (&self.counts.cached, cached), (&self.counts.output, output)] {
-            count.fetch_add(n, Ordering::Relaxed);
-        }
-    }
-
     /// How long to wait before the `n`th retry: twice as long each time, plus up to half of that as jitter.
     fn backoff(&self, n: u32) -> Duration {
         let (first, longest) = BACKOFF;
         let pause = first.saturating_mul(2_u32.saturating_pow(n.saturating_sub(1))).min(longest);
-        let dice = self.jitter.hash_one((n, self.counts.calls.load(Ordering::Relaxed))) % 1000;
+        let dice = self.jitter.hash_one((n, self.counts().calls)) % 1000;
         pause + pause * u32::try_from(dice).unwrap_or_default() / 2000
     }
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::codec::{Name, Unreadable};
-use super::{Stats, StoreError};
+use super::error::Fault;
+use super::{Op, Stats, StoreError, StoreErrorKind, StoreResult};
 use crate::metrics::histogram::{Histogram, OWN_TIMES};
 use crate::payload::Payload;
 
@@ -42,31 +43,26 @@ impl Counts {
     }
 
     /// A decoded payload; `None` if a later version has stored it.
-    pub(super) fn payload(
-        &self,
-        name: Name,
-        stored: Result<Payload, Unreadable>,
-    ) -> Result<Option<Payload>, StoreError> {
+    pub(super) fn payload(&self, name: Name, stored: Result<Payload, Unreadable>) -> StoreResult<Option<Payload>> {
         match stored {
             Ok(payload) => Ok(Some(payload)),
             Err(Unreadable::Later) => Ok(None),
-            Err(Unreadable::Foreign) => Err(StoreError::foreign()),
-            Err(Unreadable::Damaged) => Err(self.has_read_damage(name)),
+            Err(Unreadable::Foreign) => Err(StoreError::new(Op::Get, StoreErrorKind::Corrupt, Fault::Foreign)),
+            Err(Unreadable::Damaged) => {
+                self.damaged.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(
+                    what = %name,
+                    "what is stored is damaged: it is written anew when a request sends it again; `abridge store verify` checks the rest"
+                );
+                Err(StoreError::new(Op::Get, StoreErrorKind::Damaged, Fault::Damaged(name)))
+            }
         }
     }
 
     /// A decoded value that is not a payload.
-    pub(super) fn value(&self, name: Name, stored: Result<Payload, Unreadable>) -> Result<Bytes, StoreError> {
-        Ok(self.payload(name, stored)?.ok_or_else(StoreError::later)?.bytes())
-    }
-
-    fn has_read_damage(&self, name: Name) -> StoreError {
-        self.damaged.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(
-            what = %name,
-            "what is stored is damaged: it is written anew when a request sends it again; `abridge store verify` checks the rest"
-        );
-        StoreError::damaged(name)
+    pub(super) fn value(&self, name: Name, stored: Result<Payload, Unreadable>) -> StoreResult<Bytes> {
+        let later = || StoreError::new(Op::Get, StoreErrorKind::Corrupt, Fault::Later);
+        Ok(self.payload(name, stored)?.ok_or_else(later)?.bytes())
     }
 }
 

@@ -15,14 +15,14 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};
 
-use super::codec::{Name, Unreadable};
+use super::codec::{LARGE, Name, Unreadable};
 use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
 use super::secret::{Secrets, Texts};
 use super::shared::{Claim, Claimant, Note, NoteGroup, Seen, SharedStore};
 use super::{
-    Clock, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreEngine, StoreError, StoreErrorKind,
-    SweepResult, Time, Verified,
+    Clock, NamedPayloads, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreEngine, StoreError,
+    StoreErrorKind, StoreResult, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::Tasks;
@@ -125,10 +125,6 @@ struct Totals {
 /// How many puts may be queued for the writer; further requests wait for a place.
 const QUEUE_LEN: usize = 64;
 
-/// Payloads that together are longer than this are encoded on a blocking thread, and the engine is asked which of them it
-/// has before they are sent.
-const LARGE: usize = 64 * 1024;
-
 /// At start, the engine is asked again after this time.
 const START_PAUSE: Duration = Duration::from_secs(1);
 
@@ -223,13 +219,10 @@ impl<E: Engine> EngineStore<E> {
     }
 
     /// Stores the payloads that are not known. Of more than `most_unasked` bytes, the engine is asked which it has.
-    async fn put_unknown(
-        &self,
-        payloads: Vec<(PayloadKey, Payload)>,
-        lifetime: Lifetime,
-        most_unasked: usize,
-    ) -> Result<(), StoreError> {
-        let unknown = self.inner.unknown_payloads(payloads, lifetime).await;
+    async fn put_unknown(&self, payloads: NamedPayloads, lifetime: Lifetime, most_unasked: usize) -> StoreResult<()> {
+        let n = payloads.len();
+        let unknown = self.inner.unknown(payloads, lifetime, |(key, _)| *key).await;
+        self.inner.counts().known.fetch_add((n - unknown.len()) as u64, Ordering::Relaxed);
         if unknown.is_empty() {
             return Ok(());
         }
@@ -280,24 +273,15 @@ impl<E: Engine> Inner<E> {
     fn epoch(&self) -> u64 {
         self.engine.links().writes.epoch()
     }
-
-    async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
-        let Some((body, is_stale)) = self.engine.summary(beginning).await? else { return Ok(None) };
-        if is_stale {
-            // The summary is returned even if its use cannot be noted.
-            let _noted = self.engine.touch_summaries(&[beginning]).await;
-        }
-        Ok(Some(self.decode_value(Name::of_summary(beginning), &body)?))
-    }
 }
 
 #[async_trait]
 impl<E: Engine> Store for EngineStore<E> {
-    async fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError> {
+    async fn put(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<()> {
         self.put_unknown(payloads, lifetime, LARGE).await
     }
 
-    async fn load(&self, key: PayloadKey) -> Result<Option<Payload>, StoreError> {
+    async fn load(&self, key: PayloadKey) -> StoreResult<Option<Payload>> {
         let Some(Found { row, body, is_stale }) = self.inner.find(key).await? else { return Ok(None) };
         let decoded = self.inner.decode_payload(key, &body);
         if decoded.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Damaged) {
@@ -312,17 +296,22 @@ impl<E: Engine> Store for EngineStore<E> {
         Ok(Some(payload))
     }
 
-    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
-        self.inner.was_swept(key).await
+    async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
+        for row in self.inner.seal.rows(key) {
+            if self.inner.engine.was_swept(row).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
-    async fn touch(&self, keys: Vec<PayloadKey>) -> Result<(), StoreError> {
-        let unknown = self.inner.unknown(keys).await;
+    async fn touch(&self, keys: Vec<PayloadKey>) -> StoreResult<()> {
+        let unknown = self.inner.unknown(keys, Lifetime::Usual, |key| *key).await;
         let rows: Vec<_> = unknown.into_iter().flat_map(|key| self.inner.seal.rows(key)).collect();
         if rows.is_empty() { Ok(()) } else { self.inner.engine.touch(&rows).await }
     }
 
-    async fn offer_summary(&self, place: Place, summary: Bytes) -> Result<Offered, StoreError> {
+    async fn offer_summary(&self, place: Place, summary: Bytes) -> StoreResult<Offered> {
         let name = Name::of_summary(place.beginning);
         let body = self.inner.encode(name, summary).await?;
         loop {
@@ -334,11 +323,16 @@ impl<E: Engine> Store for EngineStore<E> {
         }
     }
 
-    async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
-        self.inner.summary(beginning).await
+    async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
+        let Some((body, is_stale)) = self.inner.engine.summary(beginning).await? else { return Ok(None) };
+        if is_stale {
+            // The summary is returned even if its use cannot be noted.
+            let _noted = self.inner.engine.touch_summaries(&[beginning]).await;
+        }
+        self.inner.decode_value(Name::of_summary(beginning), &body).map(Some)
     }
 
-    async fn remove_damaged_summary(&self, beginning: ChainKey) -> Result<(), StoreError> {
+    async fn remove_damaged_summary(&self, beginning: ChainKey) -> StoreResult<()> {
         let Some((body, _)) = self.inner.engine.summary(beginning).await? else { return Ok(()) };
         if self.inner.open(Name::of_summary(beginning), &body) == Err(Unreadable::Damaged) {
             self.inner.engine.remove_summary(beginning, &body).await?;
@@ -346,65 +340,65 @@ impl<E: Engine> Store for EngineStore<E> {
         Ok(())
     }
 
-    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
+    async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
         self.inner.engine.summaries().await
     }
 
-    async fn verify(&self) -> Result<Verified, StoreError> {
+    async fn verify(&self) -> StoreResult<Verified> {
         self.inner.verify().await
     }
 
-    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Result<(), StoreError> {
+    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreResult<()> {
         self.inner.engine.touch_summaries(&beginnings).await
     }
 
-    async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> Result<(), StoreError> {
+    async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreResult<()> {
         let body = self.inner.encode(Name::of_inspected(&id), seen).await?;
         self.inner.engine.put_inspected(&id, &body).await?;
         self.inner.engine.trim_inspected(most).await
     }
 
-    async fn inspected(&self, id: String) -> Result<Option<Bytes>, StoreError> {
+    async fn inspected(&self, id: String) -> StoreResult<Option<Bytes>> {
         let Some(body) = self.inner.engine.inspected(&id).await? else { return Ok(None) };
         self.inner.decode_value(Name::of_inspected(&id), &body).map(Some)
     }
 
-    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
+    async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
         self.inner.engine.trim_inspected(most).await
     }
 
-    async fn note(&self, note: Note, keep: Duration) -> Result<(), StoreError> {
+    async fn note(&self, note: Note, keep: Duration) -> StoreResult<()> {
         self.inner.engine.note(self.inner.seal_note(note)?, keep).await
     }
 
-    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
         let notes = self.inner.engine.notes(group).await?;
         Ok(notes.into_iter().filter_map(|note| self.inner.open_note(note)).collect())
     }
 
-    async fn sweep(&self) -> Result<SweepResult, StoreError> {
+    async fn sweep(&self) -> StoreResult<SweepResult> {
         self.inner.sweep_all().await
     }
 
-    async fn maintain(&self) -> Result<(), StoreError> {
+    async fn maintain(&self) -> StoreResult<()> {
         self.inner.maintain().await
     }
 
     /// The engine does that by itself.
-    async fn compact(&self) -> Result<(), StoreError> {
+    async fn compact(&self) -> StoreResult<()> {
         Ok(())
     }
 
-    async fn list(&self, most: usize) -> Result<Vec<PayloadInfo>, StoreError> {
+    async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>> {
         let listed = self.inner.list(&PageQuery::default(), most).await?;
         Ok(listed.into_iter().map(|(_, info)| info).collect())
     }
 
-    async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
+    async fn page(&self, query: PageQuery) -> StoreResult<Page> {
         self.inner.page(query).await
     }
 
-    async fn stats(&self) -> Result<Stats, StoreError> {
+    async fn stats(&self) -> StoreResult<Stats> {
         self.inner.stats().await
     }
 
@@ -420,7 +414,7 @@ impl<E: Engine> Store for EngineStore<E> {
         Some(self)
     }
 
-    async fn close(&self) -> Result<(), StoreError> {
+    async fn close(&self) -> StoreResult<()> {
         self.inner.engine.links().close();
         Ok(())
     }
@@ -428,19 +422,19 @@ impl<E: Engine> Store for EngineStore<E> {
 
 #[async_trait]
 impl<E: Engine> SharedStore for EngineStore<E> {
-    async fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError> {
+    async fn put_again(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<()> {
         self.put_unknown(payloads, lifetime, 0).await
     }
 
-    async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError> {
+    async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
         self.inner.engine.look(root).await
     }
 
-    async fn claim(&self, place: Place, claimant: Claimant) -> Result<Claim, StoreError> {
+    async fn claim(&self, place: Place, claimant: Claimant) -> StoreResult<Claim> {
         self.inner.engine.claim(place, claimant).await
     }
 
-    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError> {
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
         self.inner.engine.release(place, claimant, not_before).await
     }
 

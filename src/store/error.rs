@@ -18,6 +18,9 @@ pub struct StoreError {
     pub source: Arc<dyn Error + Send + Sync>,
 }
 
+/// The outcome of a store operation.
+pub type StoreResult<T> = Result<T, StoreError>;
+
 /// An operation of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display)]
 pub enum Op {
@@ -58,20 +61,25 @@ pub enum StoreErrorKind {
     Damaged,
 }
 
-/// The row of this name is damaged.
+/// What is wrong with a store itself.
 #[derive(Debug, thiserror::Error)]
-#[error("the {0} is damaged; it is written anew when a request sends it again")]
-struct DamagedError(Name);
-
-/// A later version has stored something in a way that this one does not know.
-#[derive(Debug, thiserror::Error)]
-#[error("a later version of abridge has stored it in a way that this one does not know")]
-struct LaterError;
-
-/// It was stored under another secret.
-#[derive(Debug, thiserror::Error)]
-#[error("it was stored under another secret than store.secret_env has; name that one in store.old_secrets_env")]
-struct ForeignError;
+pub(super) enum Fault {
+    /// The row of this name is damaged.
+    #[error("the {0} is damaged; it is written anew when a request sends it again")]
+    Damaged(Name),
+    /// A later version has stored something in a way that this one does not know.
+    #[error("a later version of abridge has stored it in a way that this one does not know")]
+    Later,
+    /// It was stored under another secret.
+    #[error("it was stored under another secret than store.secret_env has; name that one in store.old_secrets_env")]
+    Foreign,
+    /// The store is not a file.
+    #[error("it is a database: back it up by its own means, with the secret of `store.secret_env`")]
+    NotAFile,
+    /// The store was closed, or its writer thread has ended.
+    #[error("it is closed")]
+    Closed,
+}
 
 // === impl StoreError ===
 
@@ -81,26 +89,11 @@ impl StoreError {
         Self { op, kind, source: Arc::new(source) }
     }
 
-    /// The row of this name is damaged.
-    pub(super) fn damaged(name: Name) -> Self {
-        Self::new(Op::Get, StoreErrorKind::Damaged, DamagedError(name))
-    }
-
     fn describe(&self) -> String {
         match self.kind {
             StoreErrorKind::Damaged => self.source.to_string(),
             kind => format!("the store is {kind} and cannot {}", self.op),
         }
-    }
-
-    /// It was stored under another secret.
-    pub(super) fn foreign() -> Self {
-        Self::new(Op::Get, StoreErrorKind::Corrupt, ForeignError)
-    }
-
-    /// A later version has stored it.
-    pub(super) fn later() -> Self {
-        Self::new(Op::Get, StoreErrorKind::Corrupt, LaterError)
     }
 }
 

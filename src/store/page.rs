@@ -48,8 +48,10 @@ pub struct Page {
 #[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq)]
 #[display("{}-{row}", used.0)]
 pub struct Cursor {
-    used: Time,
-    row: PayloadKey,
+    /// When the payload before was last used.
+    pub(super) used: Time,
+    /// What the store has that payload under.
+    pub(super) row: PayloadKey,
 }
 
 /// A scan of all payloads for one page.
@@ -57,7 +59,8 @@ pub(super) struct PageScan<'a> {
     query: &'a PageQuery,
     /// The newest candidates by their places, and one more to know whether there is a next page.
     found: BTreeMap<(Reverse<Time>, PayloadKey), PayloadInfo>,
-    capacity: usize,
+    /// How many of the newest candidates decide on the page.
+    pub(super) capacity: usize,
 }
 
 /// How many payloads, and how many bytes of them, are searched for one page.
@@ -74,11 +77,6 @@ impl PageQuery {
 }
 
 impl PageScan<'_> {
-    /// How many of the newest candidates decide on the page.
-    pub(super) fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     /// Passes a payload to the scan, and what the store has it under. They may come in any order. Whether it may be on the
     /// page.
     pub(super) fn visit(&mut self, row: PayloadKey, entry: PayloadInfo) -> bool {
@@ -139,18 +137,6 @@ pub(super) fn key_range(prefix: &str) -> Option<[PayloadKey; 2]> {
 }
 
 // === impl Cursor ===
-
-impl Cursor {
-    /// The place after a payload, given the last use and the row of that payload.
-    pub(super) fn new(used: Time, row: PayloadKey) -> Self {
-        Self { used, row }
-    }
-
-    /// When the payload before was last used, and what the store has it under.
-    pub(super) fn place(self) -> (Time, PayloadKey) {
-        (self.used, self.row)
-    }
-}
 
 impl FromStr for Cursor {
     type Err = InvalidHandle;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
 use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineStore, OpenError, Stale, Start, Terms, count};
-use super::{Op, PayloadInfo, Settings, StoreError, TOMBSTONES, Time};
+use super::{Cursor, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES, Time};
 use crate::payload::{Lifetime, PayloadKey};
 
 mod calls;
@@ -20,7 +20,7 @@ pub mod init;
 mod sql;
 mod tls;
 
-use calls::Parameters;
+use calls::Parameter;
 use connect::Connector;
 
 /// A store in PostgreSQL.
@@ -72,14 +72,12 @@ impl Engine for Postgres {
         }
     }
 
-    async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> Result<(u64, u64), StoreError> {
-        let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
+    async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> StoreResult<(u64, u64)> {
         let keys: Vec<_> = rows.keys().map(|key| key.as_bytes().as_slice()).collect();
         let bodies: Vec<_> = rows.values().map(|row| row.body.as_slice()).collect();
         let lengths: Vec<_> = rows.values().map(|row| row.bytes).collect();
         let extras: Vec<_> = rows.values().map(|row| self.terms.extra(row.lifetime)).collect();
-        let (lengths, extras) = ((&lengths as _, Type::INT8_ARRAY), (&extras as _, Type::INT8_ARRAY));
-        let parameters = [int(&now), blobs(&keys), blobs(&bodies), lengths, extras, int(&grain)];
+        let parameters = [int(self.now()), blobs(keys), blobs(bodies), ints(lengths), ints(extras), int(self.grain())];
         let mut new = (0, 0);
         for row in self.write(Op::Put, "put", &parameters).await? {
             if self.cell(&row, 1)? {
@@ -89,129 +87,114 @@ impl Engine for Postgres {
         Ok(new)
     }
 
-    async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> Result<Vec<PayloadKey>, StoreError> {
-        let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
-        let (extra, keys) = (self.terms.extra(lifetime), bytes_of(keys));
-        let found = self.ask_for_write(Op::Put, "fresh", &[int(&now), blobs(&keys), int(&grain), int(&extra)]).await?;
+    async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
+        let (keys, extra) = (bytes_of(keys), self.terms.extra(lifetime));
+        let parameters = [int(self.now()), blobs(keys), int(self.grain()), int(extra)];
+        let found = self.ask_for_write(Op::Put, "fresh", &parameters).await?;
         found.iter().map(|row| Ok(PayloadKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
-    async fn get(&self, key: PayloadKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
-        let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
-        let bytes = key.as_bytes().as_slice();
-        let found = self.rows(Op::Get, "get", &[int(&now), blob(&bytes), int(&grain)]).await?;
-        found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
+    async fn get(&self, key: PayloadKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
+        self.body_and_mark("get", key.as_bytes()).await
     }
 
-    async fn remove(&self, key: PayloadKey, body: &[u8]) -> Result<(), StoreError> {
-        let key = key.as_bytes().as_slice();
-        self.execute(Op::Put, "remove", &[blob(&key), blob(&body)]).await.map(drop)
+    async fn remove(&self, key: PayloadKey, body: &[u8]) -> StoreResult<()> {
+        self.execute(Op::Put, "remove", &[blob(key.as_bytes()), blob(body)]).await.map(drop)
     }
 
-    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
-        let key = key.as_bytes().as_slice();
-        self.first(Op::Get, "was_swept", &[blob(&key)]).await
+    async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
+        let found = self.rows(Op::Get, "was_swept", &[blob(key.as_bytes())]).await?;
+        self.cell(self.first(&found)?, 0)
     }
 
-    async fn touch(&self, keys: &[PayloadKey]) -> Result<(), StoreError> {
-        let (now, grain, keys) = (self.terms.clock.told(), self.terms.half_grain(), bytes_of(keys));
-        self.execute(Op::Put, "touch", &[int(&now), blobs(&keys), int(&grain)]).await.map(drop)
+    async fn touch(&self, keys: &[PayloadKey]) -> StoreResult<()> {
+        let parameters = [int(self.now()), blobs(bytes_of(keys)), int(self.grain())];
+        self.execute(Op::Put, "touch", &parameters).await.map(drop)
     }
 
-    async fn bodies(&self, keys: &[PayloadKey]) -> Result<Vec<(PayloadKey, Vec<u8>)>, StoreError> {
+    async fn bodies(&self, keys: &[PayloadKey]) -> StoreResult<Vec<(PayloadKey, Vec<u8>)>> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let keys = bytes_of(keys);
-        let found = self.rows(Op::Get, "bodies", &[blobs(&keys)]).await?;
+        let found = self.rows(Op::Get, "bodies", &[blobs(bytes_of(keys))]).await?;
         found.iter().map(|row| Ok((PayloadKey::from_bytes(self.key(row, 0)?), self.cell(row, 1)?))).collect()
     }
 
     async fn list(
         &self,
-        after: Option<(Time, PayloadKey)>,
+        after: Option<Cursor>,
         [first, last]: [PayloadKey; 2],
         most: usize,
-    ) -> Result<Vec<PayloadInfo>, StoreError> {
-        let (used, key) = after.map_or((i64::MAX, first), |(used, key)| (count(used.0), key));
-        let (key, first, last) = (key.as_bytes().as_slice(), first.as_bytes().as_slice(), last.as_bytes().as_slice());
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let parameters: Parameters<'_> = &[int(&used), blob(&key), blob(&first), blob(&last), int(&most)];
-        let found = self.rows(Op::Get, "list", parameters).await?;
+    ) -> StoreResult<Vec<PayloadInfo>> {
+        let (used, key) = after.map_or((i64::MAX, first), |Cursor { used, row }| (count(used.0), row));
+        let [key, first, last] = [&key, &first, &last].map(|key| blob(key.as_bytes()));
+        let found = self.rows(Op::Get, "list", &[int(used), key, first, last, int(count(most as u64))]).await?;
         found.iter().map(|row| self.info(row)).collect()
     }
 
-    async fn put_inspected(&self, id: &str, body: &[u8]) -> Result<(), StoreError> {
-        let now = self.terms.clock.told();
-        let parameters: Parameters<'_> = &[int(&now), (&id as _, Type::TEXT), blob(&body)];
-        self.execute(Op::Put, "put_inspected", parameters).await.map(drop)
+    async fn put_inspected(&self, id: &str, body: &[u8]) -> StoreResult<()> {
+        self.execute(Op::Put, "put_inspected", &[int(self.now()), text(id), blob(body)]).await.map(drop)
     }
 
-    async fn inspected(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let found = self.rows(Op::Get, "inspected", &[(&id, Type::TEXT)]).await?;
+    async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
+        let found = self.rows(Op::Get, "inspected", &[text(id)]).await?;
         found.first().map(|row| self.cell(row, 0)).transpose()
     }
 
-    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
-        let (now, most) = (self.terms.clock.told(), i64::try_from(most).unwrap_or(i64::MAX));
-        let (bytes, age) = (count(self.terms.settings.max_inspected_bytes()), self.terms.keep_for());
-        let parameters = [int(&now), int(&most), int(&bytes), int(&age)];
+    async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
+        let (most, bytes) = (count(most as u64), count(self.terms.settings.max_inspected_bytes()));
+        let parameters = [int(self.now()), int(most), int(bytes), int(self.terms.keep_for())];
         self.execute(Op::Sweep, "trim_inspected", &parameters).await.map(drop)
     }
 
-    async fn take_turn(&self, (name, seconds): (&str, i64)) -> Result<bool, StoreError> {
-        let now = self.terms.clock.told();
-        let parameters = [int(&now), (&name as _, Type::TEXT), int(&seconds)];
-        Ok(self.execute(Op::Sweep, "take_turn", &parameters).await? > 0)
+    async fn take_turn(&self, (name, seconds): (&str, i64)) -> StoreResult<bool> {
+        Ok(self.execute(Op::Sweep, "take_turn", &[int(self.now()), text(name), int(seconds)]).await? > 0)
     }
 
-    async fn sweep(&self, stale: Stale) -> Result<(u64, u64), StoreError> {
-        let (text, seconds) = match stale {
+    async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
+        let (statement, seconds) = match stale {
             Stale::Expired => ("sweep", self.terms.keep_for()),
             Stale::Unused => ("sweep_unused", self.terms.in_use_for()),
         };
-        let now = self.terms.clock.told();
-        let gone = self.write(Op::Sweep, text, &[int(&now), int(&seconds), int(&BATCH)]).await?;
-        self.pair(&gone)
+        let gone = self.write(Op::Sweep, statement, &[int(self.now()), int(seconds), int(BATCH)]).await?;
+        let row = self.first(&gone)?;
+        Ok((self.number(row, 0)?, self.number(row, 1)?))
     }
 
-    async fn sweep_summaries(&self) -> Result<u64, StoreError> {
-        let (now, age) = (self.terms.clock.told(), self.terms.keep_for());
-        let gone = self.write(Op::Sweep, "sweep_summaries", &[int(&now), int(&age)]).await?;
+    async fn sweep_summaries(&self) -> StoreResult<u64> {
+        let parameters = [int(self.now()), int(self.terms.keep_for())];
+        let gone = self.write(Op::Sweep, "sweep_summaries", &parameters).await?;
         gone.iter().map(|row| Ok(u64::from(self.cell::<bool>(row, 0)?))).sum()
     }
 
-    async fn crowd_summaries(&self) -> Result<u64, StoreError> {
-        let (now, unused) = (self.terms.clock.told(), self.terms.in_use_for());
-        let most = count(self.terms.settings.max_summary_bytes());
-        let crowded = self.write(Op::Sweep, "crowd_summaries", &[int(&now), int(&unused), int(&most)]).await?;
-        Ok(crowded.len() as u64)
+    async fn crowd_summaries(&self) -> StoreResult<u64> {
+        let (unused, most) = (self.terms.in_use_for(), count(self.terms.settings.max_summary_bytes()));
+        let parameters = [int(self.now()), int(unused), int(most)];
+        Ok(self.write(Op::Sweep, "crowd_summaries", &parameters).await?.len() as u64)
     }
 
-    async fn sweep_notes(&self) -> Result<(), StoreError> {
-        let now = self.terms.clock.told();
-        self.execute(Op::Sweep, "sweep_notes", &[int(&now)]).await.map(drop)
+    async fn sweep_notes(&self) -> StoreResult<()> {
+        self.execute(Op::Sweep, "sweep_notes", &[int(self.now())]).await.map(drop)
     }
 
-    async fn trim_swept(&self) -> Result<(), StoreError> {
-        let (now, (most, age)) = (self.terms.clock.told(), TOMBSTONES);
-        let (most, age) = (count(most), count(age.as_secs()));
-        self.execute(Op::Sweep, "trim_swept", &[int(&now), int(&age), int(&most)]).await.map(drop)
+    async fn trim_swept(&self) -> StoreResult<()> {
+        let (most, age) = (count(TOMBSTONES.0), count(TOMBSTONES.1.as_secs()));
+        self.execute(Op::Sweep, "trim_swept", &[int(self.now()), int(age), int(most)]).await.map(drop)
     }
 
-    async fn is_full(&self) -> Result<bool, StoreError> {
-        let full = self.rows(Op::Get, "meta", &[(&"full", Type::TEXT)]).await?;
+    async fn is_full(&self) -> StoreResult<bool> {
+        let full = self.rows(Op::Get, "meta", &[text("full")]).await?;
         let full: Option<i64> = full.first().map(|row| self.cell(row, 1)).transpose()?.flatten();
         Ok(full == Some(1))
     }
 
-    async fn set_full(&self, is_full: bool) -> Result<(), StoreError> {
-        self.execute(Op::Sweep, "set_full", &[int(&i64::from(is_full))]).await.map(drop)
+    async fn set_full(&self, is_full: bool) -> StoreResult<()> {
+        self.execute(Op::Sweep, "set_full", &[int(i64::from(is_full))]).await.map(drop)
     }
 
-    async fn totals(&self) -> Result<[u64; 8], StoreError> {
+    async fn totals(&self) -> StoreResult<[u64; 8]> {
         let found = self.rows(Op::Get, "totals", &[]).await?;
-        let row = found.first().ok_or_else(|| self.links.damaged())?;
+        let row = self.first(&found)?;
         let mut totals = [0; 8];
         for (n, total) in totals.iter_mut().enumerate() {
             *total = self.number(row, n)?;
@@ -221,7 +204,7 @@ impl Engine for Postgres {
 }
 
 impl Postgres {
-    fn info(&self, row: &Row) -> Result<PayloadInfo, StoreError> {
+    fn info(&self, row: &Row) -> StoreResult<PayloadInfo> {
         Ok(PayloadInfo {
             key: PayloadKey::from_bytes(self.key(row, 0)?),
             bytes: self.number(row, 1)?,
@@ -231,28 +214,36 @@ impl Postgres {
         })
     }
 
-    /// Two numbers: of rows, and of bytes.
-    fn pair(&self, rows: &[Row]) -> Result<(u64, u64), StoreError> {
-        let row = rows.first().ok_or_else(|| self.links.damaged())?;
-        Ok((self.number(row, 0)?, self.number(row, 1)?))
+    fn now(&self) -> Option<i64> {
+        self.terms.clock.told()
+    }
+
+    fn grain(&self) -> i64 {
+        self.terms.half_grain()
     }
 }
 
 // === helpers ===
 
-type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
-
 /// A number, or none, as a parameter.
-fn int<T: ToSql + Sync>(number: &T) -> Parameter<'_> {
-    (number, Type::INT8)
+fn int(number: impl Into<Option<i64>>) -> Parameter<'static> {
+    (Box::new(number.into()), Type::INT8)
 }
 
-fn blob<T: ToSql + Sync>(bytes: &T) -> Parameter<'_> {
-    (bytes, Type::BYTEA)
+fn ints(numbers: Vec<i64>) -> Parameter<'static> {
+    (Box::new(numbers), Type::INT8_ARRAY)
 }
 
-fn blobs<T: ToSql + Sync>(all: &T) -> Parameter<'_> {
-    (all, Type::BYTEA_ARRAY)
+fn text(text: &str) -> Parameter<'_> {
+    (Box::new(text), Type::TEXT)
+}
+
+fn blob(bytes: &[u8]) -> Parameter<'_> {
+    (Box::new(bytes), Type::BYTEA)
+}
+
+fn blobs(all: Vec<&[u8]>) -> Parameter<'_> {
+    (Box::new(all), Type::BYTEA_ARRAY)
 }
 
 fn bytes_of(keys: &[PayloadKey]) -> Vec<&[u8]> {

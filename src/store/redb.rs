@@ -21,12 +21,13 @@ use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::codec::{Encoded, Encoder, Name};
+use super::codec::{Encoded, Encoder, Name, compute};
 use super::counts::Counts;
+use super::error::Fault;
 use super::known_keys::{self, KnownKeys};
 use super::{
-    Clock, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store,
-    StoreError, StoreErrorKind, SweepResult, Time, Verified,
+    Clock, MAX_SUMMARIES, NamedPayloads, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats,
+    Store, StoreError, StoreErrorKind, StoreResult, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, yield_thread};
@@ -50,9 +51,6 @@ use writer::{Job, Reply, Writer, send_reply};
 /// How many jobs may be queued for the writer; further requests wait for a place.
 const QUEUE_LEN: usize = 64;
 
-/// Payloads that together are longer than this are encoded on a blocking thread.
-const BLOCKING_FROM: usize = 64 * 1024;
-
 /// A use is written if the one in the file is older than this, or than an eighth of `keep_for`.
 const USE_RESOLUTION: Duration = Duration::from_hours(1);
 
@@ -66,7 +64,6 @@ const MAX_READERS: usize = 8;
 #[derive(derive_more::Debug)]
 #[debug("RedbStore({:?})", shared.path)]
 pub struct RedbStore {
-    secret: Zeroizing<Secret>,
     jobs: mpsc::Sender<Job>,
     shared: Arc<Shared>,
     readers: Arc<Semaphore>,
@@ -76,6 +73,7 @@ pub struct RedbStore {
 /// The state that readers and the writer share.
 struct Shared {
     path: PathBuf,
+    secret: Zeroizing<Secret>,
     settings: Settings,
     clock: Clock,
     // Locked for writing only while the file is compacted or reopened; `None` while it cannot be opened.
@@ -103,11 +101,6 @@ enum OnDamage {
     /// The file is set aside, and a new one is begun.
     SetAside,
 }
-
-/// The store was closed, or its writer thread has ended.
-#[derive(Debug, thiserror::Error)]
-#[error("it is closed")]
-struct StoreClosed;
 
 // === impl RedbStore ===
 
@@ -152,6 +145,7 @@ impl RedbStore {
         let resolution = USE_RESOLUTION.min(settings.keep_for.0 / 8);
         let shared = Arc::new(Shared {
             path: path.to_owned(),
+            secret: Zeroizing::new(secret),
             settings,
             clock,
             database: RwLock::new(Some(db)),
@@ -161,36 +155,30 @@ impl RedbStore {
             notice: Mutex::default(),
         });
         let (jobs, queue) = mpsc::channel(QUEUE_LEN);
-        let writer = Writer::new(Arc::clone(&shared), queue, options, secret);
+        let writer = Writer::new(Arc::clone(&shared), queue, options);
         let writer = thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| OpenError::Io { path: path.to_owned(), source: Arc::new(error.into()) })?;
-        Ok(Self {
-            secret: Zeroizing::new(secret),
-            jobs,
-            shared,
-            readers: Arc::new(Semaphore::new(MAX_READERS)),
-            writer: Mutex::new(Some(writer)),
-        })
+        Ok(Self { jobs, shared, readers: Arc::new(Semaphore::new(MAX_READERS)), writer: Mutex::new(Some(writer)) })
     }
 
     /// The secret that was created with the file. Used only to make [`Keys`](crate::payload::Keys).
     pub fn secret(&self) -> [u8; 32] {
-        *self.secret
+        *self.shared.secret
     }
 
     /// Has the writer do something, and waits for what comes of it.
     async fn run<T: Send + 'static>(
         &self,
         op: Op,
-        run: impl FnOnce(&mut Writer) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        run: impl FnOnce(&mut Writer) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
         self.submit(op, |reply| Job::Run(Box::new(move |writer: &mut Writer| send_reply(reply, run(writer))))).await
     }
 
     /// Submits a job to the writer and waits for its reply.
-    async fn submit<T>(&self, op: Op, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, StoreError> {
+    async fn submit<T>(&self, op: Op, job: impl FnOnce(Reply<T>) -> Job) -> StoreResult<T> {
         let (reply, answered) = oneshot::channel();
         self.jobs.send(job(reply)).await.map_err(|_| closed(op))?;
         answered.await.map_err(|_| closed(op))?
@@ -200,7 +188,7 @@ impl RedbStore {
     async fn read<T: Send + 'static>(
         &self,
         read: impl Fn(&Database) -> Result<T, Error> + Send + Sync + 'static,
-    ) -> Result<T, StoreError> {
+    ) -> StoreResult<T> {
         let read = Arc::new(read);
         let try_once = || {
             let (shared, read, readers) = (Arc::clone(&self.shared), Arc::clone(&read), Arc::clone(&self.readers));
@@ -227,7 +215,7 @@ impl RedbStore {
 
 #[async_trait]
 impl Store for RedbStore {
-    async fn put(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError> {
+    async fn put(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<()> {
         let missing = self.shared.missing(payloads, lifetime).await;
         if missing.is_empty() {
             return Ok(());
@@ -239,7 +227,7 @@ impl Store for RedbStore {
         kept
     }
 
-    async fn load(&self, key: PayloadKey) -> Result<Option<Payload>, StoreError> {
+    async fn load(&self, key: PayloadKey) -> StoreResult<Option<Payload>> {
         let Some(stored) = self.read(move |db| tables::get(db, key)).await? else { return Ok(None) };
         let payload = self.shared.counts.payload(Name::of_payload(key), stored);
         if payload.is_err() {
@@ -253,11 +241,11 @@ impl Store for RedbStore {
         Ok(Some(payload))
     }
 
-    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
+    async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
         self.read(move |db| tables::was_swept(db, key)).await
     }
 
-    async fn touch(&self, keys: Vec<PayloadKey>) -> Result<(), StoreError> {
+    async fn touch(&self, keys: Vec<PayloadKey>) -> StoreResult<()> {
         let unknown: Vec<_> = {
             let mut known = self.shared.known.lock().await;
             let now = self.shared.clock.now();
@@ -269,7 +257,7 @@ impl Store for RedbStore {
         self.run(Op::Put, move |writer| writer.touch(&unknown)).await
     }
 
-    async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> Result<Offered, StoreError> {
+    async fn offer_summary(&self, Place { beginning, .. }: Place, summary: Bytes) -> StoreResult<Offered> {
         let encoded = encode(Name::of_summary(beginning), summary).await?;
         let offer = move |writer: &mut Writer, reply: Reply<Offered>| {
             send_reply(reply, writer.offer_summary(beginning, &encoded));
@@ -278,23 +266,18 @@ impl Store for RedbStore {
         self.submit(Op::Put, |reply| Job::Run(Box::new(move |writer: &mut Writer| offer(writer, reply)))).await
     }
 
-    async fn summary(&self, beginning: ChainKey) -> Result<Option<Bytes>, StoreError> {
+    async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
         let Some(stored) = self.read(move |db| tables::summary(db, beginning)).await? else { return Ok(None) };
         let summary = self.shared.counts.value(Name::of_summary(beginning), stored)?;
         self.touch_summaries(vec![beginning]).await?;
         Ok(Some(summary))
     }
 
-    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
-        self.read(|db| {
-            let mut all = Vec::new();
-            tables::for_each_summary(db, |beginning, _, _| all.push(beginning))?;
-            Ok(all)
-        })
-        .await
+    async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
+        self.read(|db| tables::summaries(db)?.map(|summary| Ok(summary?.0)).collect()).await
     }
 
-    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> Result<(), StoreError> {
+    async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreResult<()> {
         let mut used = self.shared.summaries_used.lock().await;
         let now = self.shared.clock.now();
         for beginning in beginnings {
@@ -306,52 +289,55 @@ impl Store for RedbStore {
         Ok(())
     }
 
-    async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> Result<(), StoreError> {
+    async fn put_inspected(&self, id: String, seen: Bytes, most: usize) -> StoreResult<()> {
         let encoded = encode(Name::of_inspected(&id), seen).await?;
         self.run(Op::Put, move |writer| writer.put_inspected(&id, &encoded, most)).await
     }
 
-    async fn inspected(&self, id: String) -> Result<Option<Bytes>, StoreError> {
+    async fn inspected(&self, id: String) -> StoreResult<Option<Bytes>> {
         let found = self.read(move |db| tables::inspected(db, &id)).await?;
         found.map(|(name, stored)| self.shared.counts.value(name, stored)).transpose()
     }
 
-    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
+    async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
         self.run(Op::Sweep, move |writer| writer.trim_inspected(most)).await
     }
 
-    async fn note(&self, note: Note, keep: Duration) -> Result<(), StoreError> {
+    async fn note(&self, note: Note, keep: Duration) -> StoreResult<()> {
         self.run(Op::Put, move |writer| writer.note(&note, keep)).await
     }
 
-    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
         let now = self.shared.clock.now();
         self.read(move |db| tables::notes::all(db, group, now)).await
     }
 
-    async fn sweep(&self) -> Result<SweepResult, StoreError> {
+    async fn sweep(&self) -> StoreResult<SweepResult> {
         self.run(Op::Sweep, Writer::sweep_now).await
     }
 
-    async fn maintain(&self) -> Result<(), StoreError> {
+    async fn maintain(&self) -> StoreResult<()> {
         self.run(Op::Sweep, Writer::maintain).await
     }
 
-    async fn compact(&self) -> Result<(), StoreError> {
+    async fn compact(&self) -> StoreResult<()> {
         self.run(Op::Compact, Writer::compact).await
     }
 
-    async fn list(&self, most: usize) -> Result<Vec<PayloadInfo>, StoreError> {
-        let mut entries = self.read(entries).await?;
+    async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>> {
+        let mut entries = self.read(|db| tables::payloads(db)?.collect::<Result<Vec<_>, _>>()).await?;
         entries.sort_by_key(|entry| (std::cmp::Reverse(entry.used), entry.key));
         entries.truncate(most);
         Ok(entries)
     }
 
-    async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
+    async fn page(&self, query: PageQuery) -> StoreResult<Page> {
         self.read(move |db| {
             let mut scan = query.scan();
-            tables::for_each_payload(db, |entry| _ = scan.visit(entry.key, entry))?;
+            for entry in tables::payloads(db)? {
+                let entry = entry?;
+                scan.visit(entry.key, entry);
+            }
             // A damaged payload is not found.
             scan.finish(|key| Ok(tables::get(db, key)?.and_then(Result::ok).map(|payload| payload.bytes())))
         })
@@ -370,7 +356,7 @@ impl Store for RedbStore {
         self.shared.counts.is_failing.load(Ordering::Relaxed)
     }
 
-    async fn backup(&self, to: &Path) -> Result<(), StoreError> {
+    async fn backup(&self, to: &Path) -> StoreResult<()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
         let (shared, to, turn) = (Arc::clone(&self.shared), to.to_owned(), ONE_AT_A_TIME.lock().await);
         // A fault of the copy does not count as a failure of the store.
@@ -383,11 +369,11 @@ impl Store for RedbStore {
         run_blocking(copy).await.unwrap_or_else(|_| Err(closed(Op::Backup)))
     }
 
-    async fn verify(&self) -> Result<Verified, StoreError> {
+    async fn verify(&self) -> StoreResult<Verified> {
         self.read(tables::check::verify).await
     }
 
-    async fn stats(&self) -> Result<Stats, StoreError> {
+    async fn stats(&self) -> StoreResult<Stats> {
         let totals = self.read(tables::totals).await?;
         Ok(self.shared.counts.stats(Stats { file_bytes: self.shared.file_len(), ..totals }))
     }
@@ -396,7 +382,7 @@ impl Store for RedbStore {
         Some(&self.shared.counts)
     }
 
-    async fn close(&self) -> Result<(), StoreError> {
+    async fn close(&self) -> StoreResult<()> {
         let Some(writer) = self.writer.lock().await.take() else { return Ok(()) };
         let closed_well = self.submit(Op::Close, |reply| Job::Close { reply }).await;
         run_blocking(move || writer.join()).await.map_err(|_| closed(Op::Close))?.map_err(|_| closed(Op::Close))?;
@@ -408,11 +394,7 @@ impl Store for RedbStore {
 
 impl Shared {
     /// Filters out the payloads that are known to be stored for as long, which count as used now.
-    async fn missing(
-        &self,
-        mut payloads: Vec<(PayloadKey, Payload)>,
-        lifetime: Lifetime,
-    ) -> Vec<(PayloadKey, Payload)> {
+    async fn missing(&self, mut payloads: NamedPayloads, lifetime: Lifetime) -> NamedPayloads {
         let n = payloads.len();
         let mut known = self.known.lock().await;
         let now = self.clock.now();
@@ -422,7 +404,7 @@ impl Shared {
     }
 
     /// Reads from the database. Blocks.
-    fn read<T>(&self, read: impl Fn(&Database) -> Result<T, Error>) -> Result<T, StoreError> {
+    fn read<T>(&self, read: impl Fn(&Database) -> Result<T, Error>) -> StoreResult<T> {
         let database = self.database.blocking_read();
         let db = database.as_ref().ok_or_else(|| closed(Op::Get))?;
         unwound(|| read(db)).unwrap_or_else(Err).map_err(|error| {
@@ -445,32 +427,20 @@ impl Shared {
 
 // === helpers ===
 
-async fn encode_all(payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<Vec<NewPayload>, StoreError> {
-    let bytes: usize = payloads.iter().map(|(_, payload)| payload.len()).sum();
+async fn encode_all(payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<Vec<NewPayload>> {
+    let n_bytes = payloads.iter().map(|(_, payload)| payload.len()).sum();
     let mut encoder = Encoder::default();
     let new = move |(key, payload): (_, Payload)| NewPayload {
         key,
         encoded: encoder.encode(&Name::of_payload(key), &payload),
         lifetime,
     };
-    if bytes < BLOCKING_FROM {
-        return Ok(payloads.into_iter().map(new).collect());
-    }
     let in_turns = payloads.into_iter().map(new).inspect(|_| yield_thread());
-    run_blocking(|| in_turns.collect()).await.map_err(|_| closed(Op::Put))
+    compute(n_bytes, || in_turns.collect()).await.map_err(|_| closed(Op::Put))
 }
 
-async fn encode(name: Name, bytes: Bytes) -> Result<Encoded, StoreError> {
-    if bytes.len() < BLOCKING_FROM {
-        return Ok(Encoded::new(&name, bytes));
-    }
-    run_blocking(move || Encoded::new(&name, bytes)).await.map_err(|_| closed(Op::Put))
-}
-
-fn entries(db: &Database) -> Result<Vec<PayloadInfo>, Error> {
-    let mut entries = Vec::new();
-    tables::for_each_payload(db, |entry| entries.push(entry))?;
-    Ok(entries)
+async fn encode(name: Name, bytes: Bytes) -> StoreResult<Encoded> {
+    compute(bytes.len(), move || Encoded::new(&name, bytes)).await.map_err(|_| closed(Op::Put))
 }
 
 fn failed(op: Op, error: Error) -> StoreError {
@@ -478,7 +448,7 @@ fn failed(op: Op, error: Error) -> StoreError {
 }
 
 fn closed(op: Op) -> StoreError {
-    StoreError::new(op, StoreErrorKind::Unavailable, StoreClosed)
+    StoreError::new(op, StoreErrorKind::Unavailable, Fault::Closed)
 }
 
 #[cfg(test)]

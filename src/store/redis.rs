@@ -13,7 +13,7 @@ use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineError, EngineStore, OpenError, Stale, Start, Terms, count};
-use super::{NoteGroup, Op, PayloadInfo, StoreError, TOMBSTONES, Time};
+use super::{Cursor, NoteGroup, Op, PayloadInfo, StoreResult, TOMBSTONES, Time};
 use crate::payload::{Lifetime, PayloadKey};
 
 mod answers;
@@ -73,7 +73,7 @@ impl Engine for Redis {
     }
 
     // Everything that is stored of a put that fails is named by no one, and swept like what is unused.
-    async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> Result<(u64, u64), StoreError> {
+    async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> StoreResult<(u64, u64)> {
         let mut steps = Steps::new("put", self.terms.half_grain());
         for (key, row) in rows {
             let step = steps.of(*key);
@@ -82,46 +82,36 @@ impl Engine for Redis {
             step.add(row.bytes);
             step.add(row.body.as_slice());
         }
-        let mut written = (0, 0);
-        for answer in self.write(Op::Put, &steps.all()).await? {
-            let (n, bytes) = self.pair(&answer)?;
-            written = (written.0 + n, written.1 + bytes);
-        }
-        Ok(written)
+        self.pairs(&self.write(Op::Put, &steps.all()).await?)
     }
 
-    async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> Result<Vec<PayloadKey>, StoreError> {
+    async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
         let mut steps = Steps::new("fresh", self.terms.half_grain());
         for key in keys {
             let step = steps.of(*key);
             step.add(name_of(lifetime));
             step.add(key.as_bytes());
         }
-        let mut found = Vec::new();
-        for answer in self.ask_for_write(Op::Put, &steps.all()).await? {
-            for key in self.read_as(answer.items())? {
-                found.push(PayloadKey::from_bytes(self.read_as(key.key())?));
-            }
-        }
-        Ok(found)
+        let answers = self.ask_for_write(Op::Put, &steps.all()).await?;
+        self.items(&answers, |key| Ok(PayloadKey::from_bytes(key.key()?)))
     }
 
-    async fn get(&self, key: PayloadKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
+    async fn get(&self, key: PayloadKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
         let answer = self.read(Op::Get, self.get_step(key)).await?;
         self.read_as(body(&answer))
     }
 
-    async fn remove(&self, key: PayloadKey, body: &[u8]) -> Result<(), StoreError> {
+    async fn remove(&self, key: PayloadKey, body: &[u8]) -> StoreResult<()> {
         let step = Step::new(bucket(key), "remove").with(key.as_bytes()).with(body);
         self.write_one(Op::Put, step).await.map(drop)
     }
 
-    async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
+    async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
         let answer = self.read(Op::Get, Step::new(bucket(key), "was_swept").with(key.as_bytes())).await?;
         Ok(self.read_as(answer.number())? == 1)
     }
 
-    async fn touch(&self, keys: &[PayloadKey]) -> Result<(), StoreError> {
+    async fn touch(&self, keys: &[PayloadKey]) -> StoreResult<()> {
         let mut steps = Steps::new("touch", self.terms.half_grain());
         for key in keys {
             steps.of(*key).add(key.as_bytes());
@@ -129,7 +119,7 @@ impl Engine for Redis {
         self.write(Op::Put, &steps.all()).await.map(drop)
     }
 
-    async fn bodies(&self, keys: &[PayloadKey]) -> Result<Vec<(PayloadKey, Vec<u8>)>, StoreError> {
+    async fn bodies(&self, keys: &[PayloadKey]) -> StoreResult<Vec<(PayloadKey, Vec<u8>)>> {
         let steps: Vec<_> = keys.iter().map(|key| self.get_step(*key)).collect();
         let mut bodies = Vec::new();
         for (key, answer) in keys.iter().zip(self.read_all(Op::Get, &steps).await?) {
@@ -140,48 +130,44 @@ impl Engine for Redis {
 
     async fn list(
         &self,
-        after: Option<(Time, PayloadKey)>,
+        after: Option<Cursor>,
         [first, last]: [PayloadKey; 2],
         most: usize,
-    ) -> Result<Vec<PayloadInfo>, StoreError> {
-        let (bound, after) = after.map_or(("-inf".to_owned(), first), |(used, key)| (format!("-{}", used.0), key));
+    ) -> StoreResult<Vec<PayloadInfo>> {
+        let (bound, after) =
+            after.map_or(("-inf".to_owned(), first), |Cursor { used, row }| (format!("-{}", used.0), row));
         let step = |bucket| {
             let step = Step::new(bucket, "list").with(count(most as u64)).with(bound.as_str());
             step.with(after.as_bytes()).with(first.as_bytes()).with(last.as_bytes())
         };
         let steps: Vec<_> = (bucket(first)..=bucket(last)).map(step).collect();
-        let mut found = Vec::new();
-        for answer in self.read_all(Op::Get, &steps).await? {
-            for entry in self.read_as(answer.items())? {
-                found.push(self.read_as(info(entry))?);
-            }
-        }
+        let mut found = self.items(&self.read_all(Op::Get, &steps).await?, info)?;
         found.sort_unstable_by_key(|info| (Reverse(info.used), info.key));
         found.truncate(most);
         Ok(found)
     }
 
-    async fn put_inspected(&self, id: &str, body: &[u8]) -> Result<(), StoreError> {
+    async fn put_inspected(&self, id: &str, body: &[u8]) -> StoreResult<()> {
         self.write_one(Op::Put, Step::of_fleet("put_inspected").with(id).with(body)).await.map(drop)
     }
 
-    async fn inspected(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
         let answer = self.read(Op::Get, Step::of_fleet("inspected").with(id)).await?;
         self.read_as(answer.bytes())
     }
 
-    async fn trim_inspected(&self, most: usize) -> Result<(), StoreError> {
+    async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
         let bytes = count(self.terms.settings.max_inspected_bytes());
         let step = Step::of_fleet("trim_inspected").with(count(most as u64)).with(bytes).with(self.terms.keep_for());
         self.write_one(Op::Sweep, step).await.map(drop)
     }
 
-    async fn take_turn(&self, (name, seconds): (&str, i64)) -> Result<bool, StoreError> {
+    async fn take_turn(&self, (name, seconds): (&str, i64)) -> StoreResult<bool> {
         let taken = self.write_one(Op::Sweep, Step::of_fleet("turn").with(name).with(seconds)).await?;
         Ok(self.read_as(taken.number())? == 1)
     }
 
-    async fn sweep(&self, stale: Stale) -> Result<(u64, u64), StoreError> {
+    async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
         let (ages, most) = match stale {
             Stale::Expired => {
                 let age = self.terms.keep_for();
@@ -190,19 +176,14 @@ impl Engine for Redis {
             Stale::Unused => ([self.terms.in_use_for(); 2], BATCHES.1),
         };
         let steps = each_bucket(|bucket| Step::new(bucket, "sweep").with(ages[0]).with(ages[1]).with(most));
-        let mut swept = (0, 0);
-        for answer in self.write(Op::Sweep, &steps).await? {
-            let (n, bytes) = self.pair(&answer)?;
-            swept = (swept.0 + n, swept.1 + bytes);
-        }
-        Ok(swept)
+        self.pairs(&self.write(Op::Sweep, &steps).await?)
     }
 
-    async fn sweep_summaries(&self) -> Result<u64, StoreError> {
+    async fn sweep_summaries(&self) -> StoreResult<u64> {
         Ok(self.remove_summaries(self.terms.keep_for(), i64::from(i32::MAX)).await?.0)
     }
 
-    async fn crowd_summaries(&self) -> Result<u64, StoreError> {
+    async fn crowd_summaries(&self) -> StoreResult<u64> {
         let [.., all, _] = self.totals().await?;
         let mut over = all.saturating_sub(self.terms.settings.max_summary_bytes());
         let mut n_removed = 0;
@@ -217,31 +198,31 @@ impl Engine for Redis {
         Ok(n_removed)
     }
 
-    async fn sweep_notes(&self) -> Result<(), StoreError> {
+    async fn sweep_notes(&self) -> StoreResult<()> {
         for group in NoteGroup::ALL {
             self.write_one(Op::Sweep, Step::of_fleet("notes").with(group.label()).with("sweep")).await?;
         }
         Ok(())
     }
 
-    async fn trim_swept(&self) -> Result<(), StoreError> {
+    async fn trim_swept(&self) -> StoreResult<()> {
         let (most, age) = TOMBSTONES;
         let (most, age) = (count(most / BUCKETS as u64), count(age.as_secs()));
         let steps = each_bucket(|bucket| Step::new(bucket, "trim_swept").with(age).with(most));
         self.write(Op::Sweep, &steps).await.map(drop)
     }
 
-    async fn is_full(&self) -> Result<bool, StoreError> {
+    async fn is_full(&self) -> StoreResult<bool> {
         let full = self.read(Op::Get, Step::of_fleet("meta").with("full")).await?;
         Ok(self.read_as(full.bytes())?.is_some_and(|full| full == b"1"))
     }
 
-    async fn set_full(&self, is_full: bool) -> Result<(), StoreError> {
+    async fn set_full(&self, is_full: bool) -> StoreResult<()> {
         let step = Step::of_fleet("set_meta").with("full").with(i64::from(is_full));
         self.write_one(Op::Sweep, step).await.map(drop)
     }
 
-    async fn totals(&self) -> Result<[u64; 8], StoreError> {
+    async fn totals(&self) -> StoreResult<[u64; 8]> {
         let steps = each_bucket(|bucket| Step::new(bucket, "totals"));
         let mut all = [0; 8];
         for answer in self.read_all(Op::Get, &steps).await? {

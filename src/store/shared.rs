@@ -6,25 +6,25 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Store, StoreError};
-use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
+use super::{NamedPayloads, Store, StoreResult};
+use crate::payload::{ChainKey, Lifetime, Place};
 
 /// A store that several processes use at once. All times are those of the engine's clock.
 #[async_trait]
 pub trait SharedStore: Store {
     /// Stores payloads as [`Store::put`] does. Another process has likely stored them, so the engine is asked for those that
     /// this process does not know, and only what is missing is sent.
-    async fn put_again(&self, payloads: Vec<(PayloadKey, Payload)>, lifetime: Lifetime) -> Result<(), StoreError>;
+    async fn put_again(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<()>;
 
     /// The known summaries of one conversation: the last used, [`MAX_SEEN`] at most.
-    async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError>;
+    async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>>;
 
     /// Claims the making of a summary for [`Claimant::lease`]. The same claimant may claim again, to renew its lease.
-    async fn claim(&self, place: Place, claimant: Claimant) -> Result<Claim, StoreError>;
+    async fn claim(&self, place: Place, claimant: Claimant) -> StoreResult<Claim>;
 
     /// Gives a claim back. With `not_before`, it is not given until that time has passed. A claim that another claimant
     /// has by now is left alone.
-    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError>;
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()>;
 
     /// How often the engine was connected to.
     fn epoch(&self) -> u64;

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::models::{Pattern, TABLES_FILE, is_family};
+use super::models::{Pattern, TABLES, is_family};
 
-mod dollars;
+pub(super) mod dollars;
 
 pub use dollars::{Dollars, KnownRates, Nanodollars, Rates};
 
@@ -98,23 +98,13 @@ pub struct PriceList {
 /// The prices of the tokens of some models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+pub(super) struct Known {
     name: String,
     read: Price,
     write: Price,
     /// The host of the only upstream that it is about.
     host: Option<String>,
 }
-
-/// The prices in the file of models.
-#[derive(Default, Deserialize)]
-struct Table {
-    prices: Vec<Known>,
-    dollars: Vec<dollars::Known>,
-}
-
-/// A test reads the file.
-static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 /// Where nothing else is known.
 const USUAL: (Price, Price) = (Price(Price::ONE / 10), Price(Price::ONE));
@@ -176,7 +166,7 @@ impl PriceList {
     /// The prices at the upstream of this host.
     pub fn new(settings: &[Settings], upstream: &str) -> Self {
         // As the table of models is.
-        LazyLock::force(&TABLE);
+        LazyLock::force(&TABLES);
         let is_here = |table: &&Settings| table.upstream.as_ref().is_none_or(|pattern| pattern.fits(upstream));
         Self { tables: settings.iter().filter(is_here).cloned().collect(), upstream: upstream.to_owned() }
     }
@@ -214,7 +204,7 @@ fn built_in(model: &str, upstream: &str) -> (Price, Price) {
     let fits = |known: &&Known| {
         is_family(model, &known.name) && known.host.as_ref().is_none_or(|host| upstream.eq_ignore_ascii_case(host))
     };
-    match TABLE.prices.iter().find(fits) {
+    match TABLES.prices.iter().find(fits) {
         Some(known) => (known.read, known.write),
         None if is_local(upstream) => (Price(0), Price::INPUT),
         None => USUAL,

@@ -9,7 +9,6 @@ use std::{fmt, ops::Range};
 
 use serde::{Deserialize, Serialize};
 
-use super::TokenCounter;
 use super::vocabulary::{self, Vocabulary};
 
 /// The longest piece, in bytes.
@@ -24,26 +23,27 @@ const END_EVERY: u64 = 512;
 
 /// A way to split text into tokens. Each vocabulary is built once in the process, when it is first needed.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Encoding {
     /// GPT-4o and later, the o series, and models whose encoding is not published.
     #[default]
-    #[serde(rename = "o200k_base")]
     O200kBase,
     /// gpt-oss: the vocabulary of `o200k_base` with other control tokens.
-    #[serde(rename = "o200k_harmony")]
     O200kHarmony,
     /// GPT-4 and GPT-3.5.
-    #[serde(rename = "cl100k_base")]
     Cl100kBase,
     /// The code models before them.
-    #[serde(rename = "p50k_base")]
     P50kBase,
     /// GPT-3 and GPT-2.
-    #[serde(rename = "r50k_base")]
     R50kBase,
 }
 
 impl Encoding {
+    /// How many tokens a text is: at most as many as it has bytes.
+    pub fn count(self, text: &str) -> usize {
+        Self::count_pieces(text, |piece| self.count_piece(piece, || ()))
+    }
+
     /// How many tokens a text is: the sum of what `count` returns for each of its pieces.
     pub(super) fn count_pieces(text: &str, count: impl FnMut(&str) -> usize) -> usize {
         pieces(text).map(count).sum()
@@ -72,12 +72,6 @@ impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The name that settings have for it.
         self.serialize(f)
-    }
-}
-
-impl TokenCounter for Encoding {
-    fn count(&self, text: &str) -> usize {
-        Self::count_pieces(text, |piece| self.count_piece(piece, || ()))
     }
 }
 

@@ -141,11 +141,6 @@ impl Vocabulary {
     #[inline]
     fn place(&self, text: &[u8], length: usize) -> Option<u32> {
         let (hash, word) = hash(text, length)?;
-        self.find(text, length, hash, word)
-    }
-
-    #[inline]
-    fn find(&self, text: &[u8], length: usize, hash: u64, word: u64) -> Option<u32> {
         let (mut at, tag) = self.first_slot(hash);
         loop {
             let slot = self.slots.get(at).copied().filter(|slot| *slot != EMPTY)?;

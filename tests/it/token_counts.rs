@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use abridge_proxy::tokens::{TokenCounter, tiktoken::Encoding};
+use abridge_proxy::tokens::tiktoken::Encoding;
 use serde_json::Value;
 
 /// No piece of a text of this length ends inside a token.

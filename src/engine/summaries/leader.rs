@@ -13,7 +13,8 @@ use crate::payload::ChainKey;
 pub(in crate::engine) struct Leader {
     summaries: Arc<Summaries>,
     beginning: ChainKey,
-    flight: Arc<Flight>,
+    /// The flight that later requests join.
+    pub(in crate::engine) flight: Arc<Flight>,
     ended: bool,
 }
 
@@ -22,11 +23,6 @@ pub(in crate::engine) struct Leader {
 impl Leader {
     pub(in crate::engine) fn new(summaries: Arc<Summaries>, beginning: ChainKey, flight: Arc<Flight>) -> Self {
         Self { summaries, beginning, flight, ended: false }
-    }
-
-    /// The flight that later requests join.
-    pub(in crate::engine) fn flight(&self) -> &Arc<Flight> {
-        &self.flight
     }
 
     /// Ends the flight: the summary is stored.

@@ -88,13 +88,13 @@ async fn of_concurrent_claims_one_leads_and_all_get_the_result() {
     let (summaries, _, _) = with_store();
     let Claim::Lead(leader) = summaries.claim(beginning(1), false) else { panic!("no claim has been made") };
     assert!(matches!(summaries.state(beginning(1)), SummaryState::InProgress));
-    assert!(!leader.flight().is_wanted());
+    assert!(!leader.flight.is_wanted());
     let mut waiters = Vec::new();
     for _ in 0..8 {
         let Claim::Join(flight) = summaries.claim(beginning(1), false) else { panic!("the summary is in flight") };
         waiters.push(flight.join());
     }
-    assert!(leader.flight().is_wanted());
+    assert!(leader.flight.is_wanted());
     assert!(matches!(summaries.claim(beginning(2), true), Claim::Lead(_)));
     summaries.put(place(1), summary("one")).await.unwrap();
     leader.succeed();
@@ -108,8 +108,8 @@ async fn of_concurrent_claims_one_leads_and_all_get_the_result() {
 async fn a_flight_without_waiters_is_abandoned_unless_in_the_background() {
     let (summaries, _, _) = with_store();
     let Claim::Lead(leader) = summaries.claim(beginning(1), false) else { panic!("no claim has been made") };
-    let waiter = Arc::clone(leader.flight()).join();
-    let flight = Arc::clone(leader.flight());
+    let waiter = Arc::clone(&leader.flight).join();
+    let flight = Arc::clone(&leader.flight);
     let mut deserted = Box::pin(flight.abandoned());
     let still = timeout(Duration::from_millis(1), &mut deserted).await;
     assert!(still.is_err());
@@ -119,9 +119,9 @@ async fn a_flight_without_waiters_is_abandoned_unless_in_the_background() {
     assert!(matches!(summaries.state(beginning(1)), SummaryState::Unknown));
 
     let Claim::Lead(leader) = summaries.claim(beginning(1), true) else { panic!("the flight was abandoned") };
-    assert!(leader.flight().is_wanted());
+    assert!(leader.flight.is_wanted());
     // A task that panics leaves no waiter behind.
-    let waiter = Arc::clone(leader.flight()).join();
+    let waiter = Arc::clone(&leader.flight).join();
     drop(leader);
     assert!(matches!(waiter.wait().await, Err(SummaryError::ShuttingDown)));
     assert!(matches!(summaries.state(beginning(1)), SummaryState::Unknown));

@@ -55,7 +55,8 @@ pub(super) struct Candidate<'a> {
     pub(super) phase: Phase,
     /// The model to request, if it is not the one of the client's request.
     pub(super) model: Option<&'a str>,
-    upstream: &'a Upstream,
+    /// The upstream that requests go to.
+    pub(super) upstream: &'a Upstream,
     target: Uri,
     headers: HeaderMap,
 }
@@ -157,11 +158,6 @@ impl Endpoint {
 // === impl Candidate ===
 
 impl Candidate<'_> {
-    /// The upstream that requests go to.
-    pub(super) fn upstream(&self) -> &Upstream {
-        self.upstream
-    }
-
     /// Identifies this model by host and name.
     pub(super) fn name(&self, model: Option<&str>) -> String {
         let host = self.target.authority().map_or("", http::uri::Authority::as_str);

@@ -50,7 +50,7 @@ impl SummaryTask<'_> {
             most_bytes,
         };
         let patience = Instant::now() + self.config.handlers.timeout(handler)?;
-        match self.shared.answers.ask(self.config, &ask, patience.min(self.deadline)).await {
+        match self.summarizer.answers.ask(self.config, &ask, patience.min(self.deadline)).await {
             Answer::Replace { text } => Some(text),
             Answer::Leave | Answer::Default | Answer::Failed => None,
         }

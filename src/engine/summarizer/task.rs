@@ -1,7 +1,6 @@
 //! The task that makes one summary: which models are called, with which input, and how failures are retried.
 
 use std::borrow::Cow;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::call::{self, CallError, Retry};
 use super::endpoints::Candidate;
-use super::{Shared, SummaryOrigin, millis};
+use super::{Summarizer, SummaryOrigin, millis};
 use crate::body::Lease;
 use crate::dialect::{Answer, Dialect, Stop, Usage};
 use crate::edit::Language;
@@ -26,7 +25,7 @@ use crate::tokens::Gauge;
 
 /// One summary being made.
 pub(super) struct SummaryTask<'a> {
-    pub(super) shared: &'a Shared,
+    pub(super) summarizer: &'a Summarizer,
     pub(super) config: &'a EngineConfig,
     pub(super) job: &'a SummaryJob,
     pub(super) origin: &'a SummaryOrigin,
@@ -60,7 +59,7 @@ enum CandidateError {
 
 /// One call, whose event is published when it ends or is dropped.
 struct Attempt<'a> {
-    shared: &'a Shared,
+    summarizer: &'a Summarizer,
     origin: &'a SummaryOrigin,
     phase: Phase,
     number: usize,
@@ -94,9 +93,9 @@ const SLACK: usize = 64;
 
 impl SummaryTask<'_> {
     /// Calls one model after the other until one has produced a summary.
-    pub(super) async fn run(&mut self, deadline: Instant) -> Result<CountedSummary, SummaryError> {
+    pub(super) async fn run(&mut self) -> Result<CountedSummary, SummaryError> {
         let _place = tokio::select! {
-            place = self.shared.permits.acquire() => place.map_err(|_| SummaryError::ShuttingDown)?,
+            place = self.summarizer.permits.acquire() => place.map_err(|_| SummaryError::ShuttingDown)?,
             () = self.flight.abandoned() => return Err(SummaryError::Abandoned),
         };
         let SummaryJob { source, transcript, .. } = self.job;
@@ -109,12 +108,12 @@ impl SummaryTask<'_> {
         self.rewritten = self.rewritten_input().await;
         for (n, one) in candidates.iter().enumerate() {
             // A silent model leaves time for those after it.
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             let idle_timeout = left / u32::try_from(candidates.len() - n).unwrap_or(u32::MAX);
-            match self.ask(one, deadline, idle_timeout).await {
+            match self.ask(one, idle_timeout).await {
                 Ok(written) => return Ok(written),
                 Err(CandidateError::Abandoned) => return Err(SummaryError::Abandoned),
                 Err(CandidateError::Failed(error)) => last = error,
@@ -127,11 +126,10 @@ impl SummaryTask<'_> {
     async fn ask(
         &mut self,
         candidate: &Candidate<'_>,
-        deadline: Instant,
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CandidateError> {
         let (name, gauge) = (candidate.name(self.job.model.as_deref()), self.gauge(candidate.model));
-        let plain_only = self.shared.plain_only.lock().await.contains(&name);
+        let plain_only = self.summarizer.plain_only.lock().await.contains(&name);
         let mut spec = self.spec(candidate, &gauge, plain_only);
         let (mut n_repeated, mut n_halved, mut was_refused) = (0, 0, false);
         for number in 1.. {
@@ -141,13 +139,13 @@ impl SummaryTask<'_> {
             let error = match self.attempt(candidate, &spec, number, idle_timeout).await {
                 Ok(written) => {
                     if was_refused {
-                        self.shared.note_plain_only(name).await;
+                        self.summarizer.note_plain_only(name).await;
                     }
                     return Ok(written);
                 }
                 Err(error) => error,
             };
-            let retry = if Instant::now() < deadline { error.retry() } else { Retry::Never };
+            let retry = if Instant::now() < self.deadline { error.retry() } else { Retry::Never };
             match retry {
                 Retry::Plain if spec.input != PromptMode::Plain => {
                     tracing::info!(model = name, %error, "the upstream refused a call for a summary, which is made once more as plain text");
@@ -163,8 +161,8 @@ impl SummaryTask<'_> {
                 Retry::Same(pause) if n_repeated < self.config.summarize().retry.max_retries => {
                     n_repeated += 1;
                     let n = u32::try_from(n_repeated).unwrap_or(u32::MAX);
-                    let pause = pause.unwrap_or_else(|| self.shared.backoff(n));
-                    if Instant::now() + pause >= deadline {
+                    let pause = pause.unwrap_or_else(|| self.summarizer.backoff(n));
+                    if Instant::now() + pause >= self.deadline {
                         return Err(error.into());
                     }
                     tokio::select! {
@@ -187,11 +185,11 @@ impl SummaryTask<'_> {
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CallError> {
         self.n_calls += 1;
-        self.shared.counts.calls.fetch_add(1, Ordering::Relaxed);
+        self.summarizer.count(|counts| counts.calls += 1);
         let model = candidate.model.or(self.job.model.as_deref()).map(str::to_owned);
-        let (shared, origin) = (self.shared, self.origin);
+        let (summarizer, origin) = (self.summarizer, self.origin);
         let mut attempt = Attempt {
-            shared,
+            summarizer,
             origin,
             phase: candidate.phase,
             number,
@@ -231,9 +229,10 @@ impl SummaryTask<'_> {
         let model = candidate.model.or(self.job.model.as_deref()).unwrap_or_default();
         let of = [&*self.config.policy, self.origin.upstream.name().as_str(), model];
         let (rates, calls) = (&self.config.planner.rates, Figures { summaries: 1, ..Figures::default() });
-        self.shared.ledger.add_own(rates, of, answer.usage, calls, self.origin.assignment.as_ref());
+        self.summarizer.ledger.add_own(rates, of, answer.usage, calls, self.origin.assignment.as_ref());
         if let Some(usage) = answer.usage {
-            self.shared.add(usage);
+            let Usage { input, cached, output, .. } = usage;
+            self.summarizer.count(|counts| counts.usage += Usage { input, cached, output, ..Usage::default() });
             *self.usage.get_or_insert_default() += usage;
         }
     }
@@ -328,7 +327,7 @@ impl Attempt<'_> {
         let (phase, number, milliseconds) = (self.phase, self.number, millis(self.began));
         let model = self.model.take();
         tracing::debug!(?phase, number, model, error, milliseconds, "called a model for a summary");
-        self.shared.publish(self.origin, EventKind::SummaryAttempt { phase, number, model, error, milliseconds });
+        self.summarizer.publish(self.origin, EventKind::SummaryAttempt { phase, number, model, error, milliseconds });
     }
 }
 

@@ -5,21 +5,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::writer::NewRow;
-use super::{Engine, EngineError, Inner, LARGE, closed, count};
+use super::{Engine, EngineError, Inner, closed, count};
 use crate::payload::{Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Encoded, Encoder, Name, Unreadable, decode};
+use crate::store::codec::{Encoded, Encoder, Name, Unreadable, compute, decode};
 use crate::store::shared::Note;
-use crate::store::{Op, StoreError};
-use crate::tasks::run_blocking;
+use crate::store::{NamedPayloads, Op, StoreResult};
 
 impl<E: Engine> Inner<E> {
     /// The rows of payloads that together have so many bytes.
     pub(super) async fn encode_all(
         &self,
-        payloads: Vec<(PayloadKey, Payload)>,
+        payloads: NamedPayloads,
         lifetime: Lifetime,
         n_bytes: usize,
-    ) -> Result<Vec<NewRow>, StoreError> {
+    ) -> StoreResult<Vec<NewRow>> {
         let seal = Arc::clone(&self.seal);
         let mut encoder = Encoder::default();
         let new = move |(key, payload): (PayloadKey, Payload)| {
@@ -30,19 +29,19 @@ impl<E: Engine> Inner<E> {
         self.compute(n_bytes, move || payloads.into_iter().map(new).collect()).await
     }
 
-    pub(super) async fn encode(&self, name: Name, bytes: Bytes) -> Result<Vec<u8>, StoreError> {
+    pub(super) async fn encode(&self, name: Name, bytes: Bytes) -> StoreResult<Vec<u8>> {
         let seal = Arc::clone(&self.seal);
         self.compute(bytes.len(), move || seal.seal(&name, Encoded::new(&name, bytes).to_vec())).await
     }
 
     /// A payload of the engine; `None` if a later version has stored it in a way that this one does not know.
-    pub(super) fn decode_payload(&self, key: PayloadKey, stored: &[u8]) -> Result<Option<Payload>, StoreError> {
+    pub(super) fn decode_payload(&self, key: PayloadKey, stored: &[u8]) -> StoreResult<Option<Payload>> {
         let name = Name::of_payload(key);
         self.counts().payload(name, self.open(name, stored))
     }
 
     /// Anything else of the engine. A summary of a later version cannot be read, and is not made anew.
-    pub(super) fn decode_value(&self, name: Name, stored: &[u8]) -> Result<Bytes, StoreError> {
+    pub(super) fn decode_value(&self, name: Name, stored: &[u8]) -> StoreResult<Bytes> {
         self.counts().value(name, self.open(name, stored))
     }
 
@@ -56,7 +55,7 @@ impl<E: Engine> Inner<E> {
     }
 
     /// A note as the engine keeps it.
-    pub(super) fn seal_note(&self, Note { kind, key, value }: Note) -> Result<Note, StoreError> {
+    pub(super) fn seal_note(&self, Note { kind, key, value }: Note) -> StoreResult<Note> {
         let name = Name::of_note(kind, key);
         let sealed = self.seal.seal(&name, Encoded::new(&name, value).to_vec());
         let value = sealed.map_err(|error| self.engine.links().fails(Op::Put, error))?.into();
@@ -75,8 +74,8 @@ impl<E: Engine> Inner<E> {
         &self,
         n_bytes: usize,
         work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let done = if n_bytes <= LARGE { work() } else { run_blocking(work).await.map_err(|_| closed(Op::Put))? };
+    ) -> StoreResult<T> {
+        let done = compute(n_bytes, work).await.map_err(|_| closed(Op::Put))?;
         done.map_err(|error| self.engine.links().fails(Op::Put, error))
     }
 }

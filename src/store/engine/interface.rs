@@ -11,7 +11,7 @@ use super::link::{Connect, Links};
 use super::writer::NewRow;
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
 use crate::store::shared::{Claim, Claimant, Note, NoteGroup, Seen};
-use crate::store::{PayloadInfo, Settings, StoreError, Time};
+use crate::store::{Cursor, PayloadInfo, Settings, StoreResult};
 use crate::tasks::Tasks;
 
 /// Settings, and whose time counts.
@@ -39,9 +39,9 @@ pub(in crate::store) enum Stale {
 }
 
 /// The outcome of a call.
-pub(in crate::store) trait Reply<T>: Future<Output = Result<T, StoreError>> + Send {}
+pub(in crate::store) trait Reply<T>: Future<Output = StoreResult<T>> + Send {}
 
-impl<T, F: Future<Output = Result<T, StoreError>> + Send> Reply<T> for F {}
+impl<T, F: Future<Output = StoreResult<T>> + Send> Reply<T> for F {}
 
 /// What an engine does. Keys of payloads are the names of rows, and bodies are encoded, as `seal` makes them; times are
 /// those of the engine's clock.
@@ -80,12 +80,7 @@ pub(in crate::store) trait Engine: Exchange {
     fn bodies(&self, keys: &[PayloadKey]) -> impl Reply<Vec<(PayloadKey, Vec<u8>)>>;
 
     /// At most `most` payloads after a place, the last used first, whose keys are in a range.
-    fn list(
-        &self,
-        after: Option<(Time, PayloadKey)>,
-        keys: [PayloadKey; 2],
-        most: usize,
-    ) -> impl Reply<Vec<PayloadInfo>>;
+    fn list(&self, after: Option<Cursor>, keys: [PayloadKey; 2], most: usize) -> impl Reply<Vec<PayloadInfo>>;
 
     fn put_inspected(&self, id: &str, body: &[u8]) -> impl Reply<()>;
 

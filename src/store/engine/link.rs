@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::EngineError;
 use crate::store::counts::Counts;
-use crate::store::{Op, StoreError};
+use crate::store::{Op, StoreError, StoreResult};
 use crate::tasks::Tasks;
 
 /// Opens connections to an engine.
@@ -206,12 +206,12 @@ impl<C: Connect> Links<C> {
     }
 
     /// The outcome of a read.
-    pub(in crate::store) fn has_read<T>(&self, op: Op, outcome: Result<T, EngineError>) -> Result<T, StoreError> {
+    pub(in crate::store) fn has_read<T>(&self, op: Op, outcome: Result<T, EngineError>) -> StoreResult<T> {
         outcome.map_err(|error| self.fails(op, error))
     }
 
     /// The outcome of a write. The first one that succeeds ends a failure: reads may work while no write does.
-    pub(in crate::store) fn has_written<T>(&self, op: Op, outcome: Result<T, EngineError>) -> Result<T, StoreError> {
+    pub(in crate::store) fn has_written<T>(&self, op: Op, outcome: Result<T, EngineError>) -> StoreResult<T> {
         let is_failing = &self.counts.is_failing;
         if outcome.is_ok() && is_failing.load(Ordering::Relaxed) && is_failing.swap(false, Ordering::Relaxed) {
             tracing::warn!("the store works again");

@@ -1,7 +1,6 @@
 //! Payloads in an engine: which are known, which are stored, pages of them, and totals.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering;
 
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
@@ -10,7 +9,9 @@ use super::{Engine, Inner, Known, SLOW_TOTALS, TOTALS_PAUSE, Totals};
 use crate::payload::{Lifetime, Payload, PayloadKey};
 use crate::store::codec::{Name, Unreadable};
 use crate::store::page::{MAX_BYTES_READ, PageScan, key_range};
-use crate::store::{Cursor, Note, NoteGroup, Page, PageQuery, PayloadInfo, Stats, StoreError, Verified};
+use crate::store::{
+    Cursor, NamedPayloads, Note, NoteGroup, Page, PageQuery, PayloadInfo, Stats, StoreResult, Verified,
+};
 
 /// How many payloads of all callers, the last used ones, are looked at for a page of one caller's.
 const MAX_LISTED_OF_ALL: usize = 2_000;
@@ -41,29 +42,15 @@ impl<E: Engine> Inner<E> {
         known
     }
 
-    /// Filters out the payloads that are known to be stored for as long.
-    pub(super) async fn unknown_payloads(
-        &self,
-        mut payloads: Vec<(PayloadKey, Payload)>,
-        lifetime: Lifetime,
-    ) -> Vec<(PayloadKey, Payload)> {
-        let (n, now) = (payloads.len(), self.terms.clock.local());
-        let within = self.terms.known_for();
-        let mut known = self.known().await;
-        payloads.retain(|(key, _)| !known.keys.touch_if_written(*key, lifetime, now, within));
-        self.counts().known.fetch_add((n - payloads.len()) as u64, Ordering::Relaxed);
-        payloads
-    }
-
-    /// The keys whose use is to be written.
-    pub(super) async fn unknown(&self, mut keys: Vec<PayloadKey>) -> Vec<PayloadKey> {
+    /// Those whose keys are not known to be stored for as long, with a use that need not be written.
+    pub(super) async fn unknown<T>(&self, mut all: Vec<T>, lifetime: Lifetime, key: fn(&T) -> PayloadKey) -> Vec<T> {
         let (now, within) = (self.terms.clock.local(), self.terms.known_for());
         let mut known = self.known().await;
-        keys.retain(|key| !known.keys.touch_if_written(*key, Lifetime::Usual, now, within));
-        keys
+        all.retain(|one| !known.keys.touch_if_written(key(one), lifetime, now, within));
+        all
     }
 
-    pub(super) async fn find(&self, key: PayloadKey) -> Result<Option<Found>, StoreError> {
+    pub(super) async fn find(&self, key: PayloadKey) -> StoreResult<Option<Found>> {
         for row in self.seal.rows(key) {
             if let Some((body, is_stale)) = self.engine.get(row).await? {
                 return Ok(Some(Found { row, body, is_stale }));
@@ -82,7 +69,7 @@ impl<E: Engine> Inner<E> {
     }
 
     /// Removes the payloads among these whose rows were found to be damaged, so that they can be written anew.
-    pub(super) async fn remove_damaged(&self, payloads: &[(PayloadKey, Payload)]) -> Result<(), StoreError> {
+    pub(super) async fn remove_damaged(&self, payloads: &[(PayloadKey, Payload)]) -> StoreResult<()> {
         for (key, _) in payloads {
             let was_damaged = self.known().await.damaged.remove(key);
             if !was_damaged {
@@ -99,13 +86,13 @@ impl<E: Engine> Inner<E> {
     }
 
     /// Everything that is stored, read and checked.
-    pub(super) async fn verify(&self) -> Result<Verified, StoreError> {
+    pub(super) async fn verify(&self) -> StoreResult<Verified> {
         let mut verified = Verified::default();
         let mut query = PageQuery::default();
         loop {
             let listed = self.list(&query, NAMED_AT_ONCE).await?;
             let Some((row, last)) = listed.last() else { break };
-            query.after = Some(Cursor::new(last.used, *row));
+            query.after = Some(Cursor { used: last.used, row: *row });
             let rows: Vec<_> = listed.iter().map(|(row, _)| *row).collect();
             let bodies: HashMap<_, _> = self.engine.bodies(&rows).await?.into_iter().collect();
             for (row, info) in listed {
@@ -130,21 +117,8 @@ impl<E: Engine> Inner<E> {
         Ok(verified)
     }
 
-    pub(super) async fn was_swept(&self, key: PayloadKey) -> Result<bool, StoreError> {
-        for row in self.seal.rows(key) {
-            if self.engine.was_swept(row).await? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Filters out the payloads that the engine has, with a use that need not be written.
-    pub(super) async fn not_stored(
-        &self,
-        payloads: Vec<(PayloadKey, Payload)>,
-        lifetime: Lifetime,
-    ) -> Result<Vec<(PayloadKey, Payload)>, StoreError> {
+    pub(super) async fn not_stored(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<NamedPayloads> {
         let rows: Vec<_> = payloads.iter().map(|(key, _)| self.seal.row(*key)).collect();
         let fresh: HashSet<_> = self.engine.fresh(&rows, lifetime).await?.into_iter().collect();
         let now = self.terms.clock.local();
@@ -162,15 +136,11 @@ impl<E: Engine> Inner<E> {
 
     /// The payloads after a place, the last used first, after the names of their rows. A prefix of the handle selects a
     /// range of keys.
-    pub(super) async fn list(
-        &self,
-        query: &PageQuery,
-        most: usize,
-    ) -> Result<Vec<(PayloadKey, PayloadInfo)>, StoreError> {
+    pub(super) async fn list(&self, query: &PageQuery, most: usize) -> StoreResult<Vec<(PayloadKey, PayloadInfo)>> {
         let is_range = query.text.is_none() && !self.seal.is_on();
         let prefix = query.prefix.as_deref().filter(|_| is_range).unwrap_or_default();
         let Some(rows) = key_range(prefix) else { return Ok(Vec::new()) };
-        let listed = self.engine.list(query.after.map(Cursor::place), rows, most).await?;
+        let listed = self.engine.list(query.after, rows, most).await?;
         let mut named = Vec::new();
         for infos in listed.chunks(NAMED_AT_ONCE) {
             self.name(infos, &mut named).await?;
@@ -179,7 +149,7 @@ impl<E: Engine> Inner<E> {
     }
 
     /// Adds the handles of listed payloads. Those that no secret opens have none, and are left out.
-    async fn name(&self, listed: &[PayloadInfo], named: &mut Vec<(PayloadKey, PayloadInfo)>) -> Result<(), StoreError> {
+    async fn name(&self, listed: &[PayloadInfo], named: &mut Vec<(PayloadKey, PayloadInfo)>) -> StoreResult<()> {
         let unnamed: Vec<_> =
             listed.iter().map(|info| info.key).filter(|row| self.seal.handle(*row).is_none()).collect();
         let bodies: HashMap<_, _> = self.engine.bodies(&unnamed).await?.into_iter().collect();
@@ -191,11 +161,11 @@ impl<E: Engine> Inner<E> {
         Ok(())
     }
 
-    pub(super) async fn page(&self, query: PageQuery) -> Result<Page, StoreError> {
+    pub(super) async fn page(&self, query: PageQuery) -> StoreResult<Page> {
         let mut scan: PageScan<'_> = query.scan();
         // The engine cannot tell whose a payload is, nor, of an encrypted one, how its handle begins.
         let is_sieved = query.owner.is_some() || (query.prefix.is_some() && self.seal.is_on());
-        let most = if is_sieved { MAX_LISTED_OF_ALL } else { scan.capacity() + 1 };
+        let most = if is_sieved { MAX_LISTED_OF_ALL } else { scan.capacity + 1 };
         let listed = self.list(&query, most).await?;
         let (mut searched, mut n_bytes) = (HashMap::new(), 0);
         for (row, entry) in listed {
@@ -216,7 +186,7 @@ impl<E: Engine> Inner<E> {
     }
 
     /// Totals of the engine, and counts of this process. Totals that take long to count are not counted each time.
-    pub(super) async fn stats(&self) -> Result<Stats, StoreError> {
+    pub(super) async fn stats(&self) -> StoreResult<Stats> {
         let mut last = self.totals.lock().await;
         let totals = match *last {
             Some(totals) if totals.at.elapsed() < totals.took * TOTALS_PAUSE && totals.took > SLOW_TOTALS => totals,

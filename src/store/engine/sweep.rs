@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Engine, Inner, Stale};
-use crate::store::{Stats, StoreError, SweepResult};
+use crate::store::{Stats, StoreResult, SweepResult};
 
 /// The names of turns, and how many seconds one takes.
 const BY_AGE: (&str, i64) = ("sweep", 50);
@@ -11,7 +11,7 @@ const BY_SIZE: (&str, i64) = ("size", 600);
 
 impl<E: Engine> Inner<E> {
     /// Sweeps if it is this process's turn, and learns whether the store is full.
-    pub(super) async fn maintain(&self) -> Result<(), StoreError> {
+    pub(super) async fn maintain(&self) -> StoreResult<()> {
         if self.engine.take_turn(BY_AGE).await? {
             self.sweep_by_age(&mut SweepResult::default()).await?;
         }
@@ -23,14 +23,14 @@ impl<E: Engine> Inner<E> {
         Ok(())
     }
 
-    pub(super) async fn sweep_all(&self) -> Result<SweepResult, StoreError> {
+    pub(super) async fn sweep_all(&self) -> StoreResult<SweepResult> {
         let mut swept = SweepResult::default();
         self.sweep_by_age(&mut swept).await?;
         self.sweep_by_size(&mut swept).await?;
         Ok(swept)
     }
 
-    async fn sweep_by_age(&self, swept: &mut SweepResult) -> Result<(), StoreError> {
+    async fn sweep_by_age(&self, swept: &mut SweepResult) -> StoreResult<()> {
         loop {
             let (n, bytes) = self.engine.sweep(Stale::Expired).await?;
             swept.aged += n;
@@ -45,7 +45,7 @@ impl<E: Engine> Inner<E> {
     }
 
     /// Removes what was unused for two grains, as no process counts it as known. If that is not enough the store is full.
-    async fn sweep_by_size(&self, swept: &mut SweepResult) -> Result<(), StoreError> {
+    async fn sweep_by_size(&self, swept: &mut SweepResult) -> StoreResult<()> {
         swept.summaries += self.engine.crowd_summaries().await?;
         self.engine.trim_swept().await?;
         let all = Stats::of_totals(self.engine.totals().await?).file_bytes;

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{Engine, Inner, closed};
 use crate::payload::{Lifetime, PayloadKey};
-use crate::store::{Op, StoreError};
+use crate::store::{Op, StoreResult};
 use crate::tasks::Tasks;
 
 /// A payload to be stored.
@@ -28,7 +28,7 @@ pub(in crate::store) struct NewRow {
 /// Payloads to be stored, and where the outcome goes.
 pub(super) struct Job {
     rows: Vec<NewRow>,
-    reply: oneshot::Sender<Result<(), StoreError>>,
+    reply: oneshot::Sender<StoreResult<()>>,
 }
 
 /// A statement gets no further job once it has so many rows or bytes.
@@ -38,7 +38,7 @@ const MAX_GROUP: (usize, usize) = (64, 1 << 20);
 const MAX_STATEMENTS: usize = 2;
 
 /// Hands rows to the writer, and waits until they are durable.
-pub(super) async fn submit(jobs: &mpsc::Sender<Job>, rows: Vec<NewRow>) -> Result<(), StoreError> {
+pub(super) async fn submit(jobs: &mpsc::Sender<Job>, rows: Vec<NewRow>) -> StoreResult<()> {
     let (reply, outcome) = oneshot::channel();
     jobs.send(Job { rows, reply }).await.map_err(|_| closed(Op::Put))?;
     outcome.await.map_err(|_| closed(Op::Put))?
@@ -94,7 +94,7 @@ impl<E: Engine> Inner<E> {
         }
     }
 
-    async fn insert(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> Result<(), StoreError> {
+    async fn insert(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> StoreResult<()> {
         let epoch = self.epoch();
         let (n_written, n_bytes) = self.engine.put(rows).await?;
         let counts = &self.engine.links().counts;

@@ -4,19 +4,17 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::{Postgres, blob, blobs, int};
+use super::{Postgres, blob, blobs, int, text};
 use crate::payload::{ChainKey, Place};
 use crate::store::engine::{Exchange, count};
 use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, NoteGroup, NoteKind, Seen, SeenState};
-use crate::store::{Op, StoreError};
+use crate::store::{Op, StoreResult};
 
 impl Exchange for Postgres {
-    async fn offer(&self, place: Place, body: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let now = self.terms.clock.told();
-        let (beginning, root) = (place.beginning.as_bytes().as_slice(), place.root.as_bytes().as_slice());
-        let parameters = [int(&now), blob(&beginning), blob(&root), blob(&body)];
+    async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
+        let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
         loop {
-            if self.execute(Op::Put, "offer", &parameters).await? > 0 {
+            if self.execute(Op::Put, "offer", &[int(self.now()), blob(beginning), blob(root), blob(body)]).await? > 0 {
                 return Ok(None);
             }
             // It is not there if it was swept meanwhile.
@@ -26,33 +24,28 @@ impl Exchange for Postgres {
         }
     }
 
-    async fn summary(&self, beginning: ChainKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
-        let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
-        let key = beginning.as_bytes().as_slice();
-        let found = self.rows(Op::Get, "summary", &[int(&now), blob(&key), int(&grain)]).await?;
-        found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
+    async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
+        self.body_and_mark("summary", beginning.as_bytes()).await
     }
 
-    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> Result<(), StoreError> {
-        let key = beginning.as_bytes().as_slice();
-        self.execute(Op::Put, "remove_summary", &[blob(&key), blob(&body)]).await.map(drop)
+    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> StoreResult<()> {
+        self.execute(Op::Put, "remove_summary", &[blob(beginning.as_bytes()), blob(body)]).await.map(drop)
     }
 
-    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
+    async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
         let found = self.rows(Op::Get, "summaries", &[]).await?;
         found.iter().map(|row| Ok(ChainKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
-    async fn touch_summaries(&self, beginnings: &[ChainKey]) -> Result<(), StoreError> {
-        let (now, grain) = (self.terms.clock.told(), self.terms.half_grain());
+    async fn touch_summaries(&self, beginnings: &[ChainKey]) -> StoreResult<()> {
         let keys: Vec<_> = beginnings.iter().map(|beginning| beginning.as_bytes().as_slice()).collect();
-        self.execute(Op::Put, "touch_summaries", &[int(&now), blobs(&keys), int(&grain)]).await.map(drop)
+        let parameters = [int(self.now()), blobs(keys), int(self.grain())];
+        self.execute(Op::Put, "touch_summaries", &parameters).await.map(drop)
     }
 
-    async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError> {
-        let (now, most) = (self.terms.clock.told(), count(MAX_SEEN as u64));
-        let root = root.as_bytes().as_slice();
-        let found = self.rows(Op::Get, "look", &[int(&now), blob(&root), int(&most)]).await?;
+    async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
+        let parameters = [int(self.now()), blob(root.as_bytes()), int(count(MAX_SEEN as u64))];
+        let found = self.rows(Op::Get, "look", &parameters).await?;
         let seen = found.iter().map(|row| {
             let left = seconds(self.cell(row, 3)?);
             let state = match (self.cell(row, 1)?, self.cell(row, 2)?) {
@@ -65,34 +58,40 @@ impl Exchange for Postgres {
         seen.collect()
     }
 
-    async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> Result<Claim, StoreError> {
-        let (now, lease) = (self.terms.clock.told(), count(lease.as_secs()));
-        let (beginning, root) = (place.beginning.as_bytes().as_slice(), place.root.as_bytes().as_slice());
-        let parameters = [int(&now), blob(&beginning), blob(&root), int(&token), int(&lease)];
+    async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Claim> {
+        let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
+        let lease = count(lease.as_secs());
+        let parameters = [int(self.now()), blob(beginning), blob(root), int(token), int(lease)];
         if self.execute(Op::Put, "claim", &parameters).await? > 0 {
             return Ok(Claim::Yours);
         }
-        self.claimed(beginning).await
+        // What is known of a beginning that the claim did not get.
+        let found = self.rows(Op::Get, "claimed", &[int(self.now()), blob(beginning)]).await?;
+        let Some(row) = found.first() else { return Ok(Claim::Theirs) };
+        Ok(match (self.cell(row, 0)?, self.cell(row, 1)?) {
+            (true, _) => Claim::Stored,
+            (false, true) => Claim::Theirs,
+            (false, false) => Claim::NotNow(seconds(self.cell(row, 2)?)),
+        })
     }
 
-    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError> {
-        let (now, pause) = (self.terms.clock.told(), count(not_before.unwrap_or_default().as_secs()));
-        let beginning = place.beginning.as_bytes().as_slice();
-        let parameters = [int(&now), blob(&beginning), int(&claimant.token), int(&pause)];
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
+        let pause = count(not_before.unwrap_or_default().as_secs());
+        let beginning = blob(place.beginning.as_bytes());
+        let parameters = [int(self.now()), beginning, int(claimant.token), int(pause)];
         self.execute(Op::Put, "release", &parameters).await.map(drop)
     }
 
-    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> Result<(), StoreError> {
-        let (now, keep) = (self.terms.clock.told(), count(keep.as_secs()));
-        let (kind, key, value) = (kind.label(), key.as_bytes().as_slice(), &*value);
-        let parameters = [int(&now), (&kind as _, Type::TEXT), blob(&key), blob(&value), int(&keep)];
+    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
+        let (kind, value, keep) = (kind.label(), &*value, count(keep.as_secs()));
+        let parameters = [int(self.now()), text(kind), blob(key.as_bytes()), blob(&value), int(keep)];
         self.execute(Op::Put, "note", &parameters).await.map(drop)
     }
 
-    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
-        let (now, most) = (self.terms.clock.told(), count(group.most() as u64));
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
         let kinds: Vec<_> = NoteKind::of(group).map(NoteKind::label).collect();
-        let found = self.rows(Op::Get, "notes", &[int(&now), int(&most), (&kinds as _, Type::TEXT_ARRAY)]).await?;
+        let parameters = [int(self.now()), int(count(group.most() as u64)), (Box::new(kinds) as _, Type::TEXT_ARRAY)];
+        let found = self.rows(Op::Get, "notes", &parameters).await?;
         let mut notes = Vec::new();
         for row in &found {
             let kind: String = self.cell(row, 0)?;
@@ -102,22 +101,6 @@ impl Exchange for Postgres {
             notes.push(Note { kind, key: ChainKey::from_bytes(self.key(row, 1)?), value: value.into() });
         }
         Ok(notes)
-    }
-}
-
-impl Postgres {
-    /// Returns what is known of a beginning that a claim did not get.
-    async fn claimed(&self, beginning: &[u8]) -> Result<Claim, StoreError> {
-        let now = self.terms.clock.told();
-        let found = self.rows(Op::Get, "claimed", &[int(&now), blob(&beginning)]).await?;
-        let Some(row) = found.first() else { return Ok(Claim::Theirs) };
-        let (is_stored, is_held, left): (bool, bool, i64) =
-            (self.cell(row, 0)?, self.cell(row, 1)?, self.cell(row, 2)?);
-        Ok(match (is_stored, is_held) {
-            (true, _) => Claim::Stored,
-            (false, true) => Claim::Theirs,
-            (false, false) => Claim::NotNow(seconds(left)),
-        })
     }
 }
 

@@ -221,16 +221,15 @@ pub(super) fn write_uses(db: &Database, uses: &[(PayloadKey, Time)]) -> Result<(
     })
 }
 
-/// Calls `see` for each payload, without its content, in the order of the keys.
-pub(super) fn for_each_payload(db: &Database, mut see: impl FnMut(PayloadInfo)) -> Result<(), Error> {
-    let rows = db.begin_read()?.open_table(ROWS)?;
-    for row in rows.iter()? {
+/// Each payload, without its content, in the order of the keys.
+pub(super) fn payloads(db: &Database) -> Result<impl Iterator<Item = Result<PayloadInfo, Error>>, Error> {
+    let rows = db.begin_read()?.open_table(ROWS)?.range::<[u8; 16]>(..)?;
+    Ok(rows.map(|row| {
         let (key, row) = row?;
         let (used, created, bytes, stored_bytes) = row.value();
         let key = PayloadKey::from_bytes(key.value());
-        see(PayloadInfo { key, bytes, stored_bytes, created: Time(created), used: Time(used) });
-    }
-    Ok(())
+        Ok(PayloadInfo { key, bytes, stored_bytes, created: Time(created), used: Time(used) })
+    }))
 }
 
 /// Removes payloads, and remembers them as swept.
@@ -301,15 +300,14 @@ pub(super) fn summary(db: &Database, beginning: ChainKey) -> Result<Option<Store
     Ok(stored.map(|stored| decode(&Name::of_summary(beginning), stored.value())))
 }
 
-/// Calls `see` for each summary: its beginning, its last use and its length in the file.
-pub(super) fn for_each_summary(db: &Database, mut see: impl FnMut(ChainKey, Time, u64)) -> Result<(), Error> {
-    let rows = db.begin_read()?.open_table(SUMMARY_ROWS)?;
-    for row in rows.iter()? {
+/// The beginning of each summary, its last use, and its length in the file.
+pub(super) fn summaries(db: &Database) -> Result<impl Iterator<Item = Result<(ChainKey, Time, u64), Error>>, Error> {
+    let rows = db.begin_read()?.open_table(SUMMARY_ROWS)?.range::<[u8; 16]>(..)?;
+    Ok(rows.map(|row| {
         let (beginning, row) = row?;
         let (used, stored_bytes) = row.value();
-        see(ChainKey::from_bytes(beginning.value()), Time(used), stored_bytes);
-    }
-    Ok(())
+        Ok((ChainKey::from_bytes(beginning.value()), Time(used), stored_bytes))
+    }))
 }
 
 /// The limits of summaries, or of inspected requests.
@@ -323,6 +321,11 @@ pub(super) struct Quota {
     pub(super) oldest: Time,
 }
 
+impl Quota {
+    /// Removes nothing.
+    pub(super) const NONE: Self = Self { max_entries: usize::MAX, max_bytes: u64::MAX, oldest: Time(0) };
+}
+
 /// Writes noted uses of summaries, and removes the least recently used ones beyond the quota.
 pub(super) fn sweep_summaries(
     db: &Database,
@@ -330,13 +333,14 @@ pub(super) fn sweep_summaries(
     quota: Quota,
 ) -> Result<SizeChange, Error> {
     let (mut rows, mut changed) = (Vec::new(), Vec::new());
-    for_each_summary(db, |beginning, written, stored_bytes| {
+    for summary in summaries(db)? {
+        let (beginning, written, stored_bytes) = summary?;
         let used = noted.get(&beginning).map_or(written, |used| written.max(*used));
         if used > written {
             changed.push((beginning, used, stored_bytes));
         }
         rows.push((used, beginning, stored_bytes));
-    })?;
+    }
     rows.sort_unstable_by(|one, other| other.cmp(one));
     let mut bytes = 0_u64;
     let stays = |(n, (used, _, stored_bytes)): &(usize, &(Time, ChainKey, u64))| {
@@ -455,15 +459,16 @@ pub(super) fn inspected_totals(db: &Database) -> Result<(u64, u64), Error> {
 /// Totals of all that is stored.
 pub(super) fn totals(db: &Database) -> Result<Stats, Error> {
     let mut stats = Stats { tombstones: count_tombstones(db)?, ..Stats::default() };
-    for_each_payload(db, |entry| {
+    for payload in payloads(db)? {
+        let PayloadInfo { bytes, stored_bytes, .. } = payload?;
         stats.payloads += 1;
-        stats.bytes = stats.bytes.saturating_add(entry.bytes);
-        stats.stored_bytes = stats.stored_bytes.saturating_add(entry.stored_bytes);
-    })?;
-    for_each_summary(db, |_, _, stored_bytes| {
+        stats.bytes = stats.bytes.saturating_add(bytes);
+        stats.stored_bytes = stats.stored_bytes.saturating_add(stored_bytes);
+    }
+    for summary in summaries(db)? {
         stats.summaries += 1;
-        stats.summary_bytes = stats.summary_bytes.saturating_add(stored_bytes);
-    })?;
+        stats.summary_bytes = stats.summary_bytes.saturating_add(summary?.2);
+    }
     (stats.inspected, stats.inspected_bytes) = inspected_totals(db)?;
     Ok(stats)
 }

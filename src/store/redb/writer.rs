@@ -7,21 +7,20 @@ use std::time::Duration;
 use ::redb::{Database, Error};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use zeroize::Zeroizing;
 
-use super::file::{self, OpenError, Opener, Secret, unwound};
+use super::file::{self, OpenError, unwound};
 use super::tables::{NewPayload, Quota, SizeChange};
 use super::{DatabaseOptions, OnDamage, Shared, aside, closed, failed, holder, kind_of, tables};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::{Encoded, Name};
 use crate::store::expiry::Expiry;
-use crate::store::{Note, Offered, Op, StoreError, StoreErrorKind, Time};
+use crate::store::{Note, Offered, Op, StoreError, StoreErrorKind, StoreResult, Time};
 use crate::tasks::lower_priority;
 
 mod maintenance;
 
 /// Where the result of a job goes. The receiver may be gone.
-pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(super) type Reply<T> = oneshot::Sender<StoreResult<T>>;
 
 /// A job for the writer.
 pub(super) enum Job {
@@ -39,17 +38,14 @@ pub(super) struct Writer {
     queue: mpsc::Receiver<Job>,
     // A job that was taken out of the queue while it was searched for payloads.
     next: Option<Job>,
-    opener: Opener,
-    secret: Zeroizing<Secret>,
+    options: DatabaseOptions,
     // The bytes of all payloads, summaries and inspected requests; `None` if not known.
     stored_bytes: Option<u64>,
     expiry: Expiry,
     // Whether the last observation of the clock was read from the file.
     has_read_clock: bool,
-    // The last failure to write or to open the file. No write is tried again until `retry_pause` has passed.
+    // The last failure to write or to open the file. No write is tried again until the pause of the options has passed.
     failed: Option<(Instant, StoreError)>,
-    retry_pause: Duration,
-    on_damage: OnDamage,
     last_sweep: Option<Time>,
     // When a sweep could not free enough space.
     ineffective_sweep: Option<Time>,
@@ -63,26 +59,17 @@ const MAX_GROUP_BYTES: usize = 32 << 20;
 // === impl Writer ===
 
 impl Writer {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        queue: mpsc::Receiver<Job>,
-        options: DatabaseOptions,
-        secret: Secret,
-    ) -> Self {
-        let DatabaseOptions { opener, retry_pause, on_damage } = options;
+    pub(super) fn new(shared: Arc<Shared>, queue: mpsc::Receiver<Job>, options: DatabaseOptions) -> Self {
         let expiry = Expiry::new(shared.settings.keep_for.0, None);
         Self {
             shared,
             queue,
             next: None,
-            opener,
-            secret: Zeroizing::new(secret),
+            options,
             stored_bytes: None,
             expiry,
             has_read_clock: false,
             failed: None,
-            retry_pause,
-            on_damage,
             last_sweep: None,
             ineffective_sweep: None,
             commits: 0,
@@ -145,7 +132,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn offer_summary(&mut self, beginning: ChainKey, encoded: &Encoded) -> Result<Offered, StoreError> {
+    pub(super) fn offer_summary(&mut self, beginning: ChainKey, encoded: &Encoded) -> StoreResult<Offered> {
         self.check()?;
         let theirs = self.attempt(Op::Put, |db, now| tables::offer_summary(db, beginning, encoded, now))?;
         if let Some(theirs) = theirs {
@@ -155,7 +142,7 @@ impl Writer {
         Ok(Offered::Stored)
     }
 
-    pub(super) fn put_inspected(&mut self, id: &str, encoded: &Encoded, most: usize) -> Result<(), StoreError> {
+    pub(super) fn put_inspected(&mut self, id: &str, encoded: &Encoded, most: usize) -> StoreResult<()> {
         self.check()?;
         let quota = self.inspected_quota(most);
         let change = self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, encoded, now, quota))?;
@@ -163,12 +150,12 @@ impl Writer {
         Ok(())
     }
 
-    pub(super) fn note(&mut self, note: &Note, keep: Duration) -> Result<(), StoreError> {
+    pub(super) fn note(&mut self, note: &Note, keep: Duration) -> StoreResult<()> {
         self.check()?;
         self.attempt(Op::Put, |db, now| tables::notes::put(db, note, now.later(keep)))
     }
 
-    pub(super) fn trim_inspected(&mut self, most: usize) -> Result<(), StoreError> {
+    pub(super) fn trim_inspected(&mut self, most: usize) -> StoreResult<()> {
         let quota = self.inspected_quota(most);
         let change = self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, quota))?;
         self.apply_size_change(change);
@@ -182,7 +169,7 @@ impl Writer {
     }
 
     /// Notes uses of payloads that are not in [`Shared::known`].
-    pub(super) fn touch(&mut self, keys: &[PayloadKey]) -> Result<(), StoreError> {
+    pub(super) fn touch(&mut self, keys: &[PayloadKey]) -> StoreResult<()> {
         let used = self.attempt(Op::Put, |db, _| tables::last_uses(db, keys))?;
         let now = self.shared.clock.now();
         let mut known = self.shared.known.blocking_lock();
@@ -193,28 +180,24 @@ impl Writer {
     }
 
     /// Checks the file after a read has failed, and reopens it if necessary.
-    pub(super) fn recover(&mut self) -> Result<(), StoreError> {
+    pub(super) fn recover(&mut self) -> StoreResult<()> {
         self.attempt(Op::Get, |db, _| tables::count_tombstones(db)).map(drop)
     }
 
     /// Writes pending uses and closes the file.
-    fn close(&mut self) -> Result<(), StoreError> {
-        let written = if self.shared.database.blocking_read().is_some() { self.write_all_uses() } else { Ok(()) };
+    fn close(&mut self) -> StoreResult<()> {
+        let is_open = self.shared.database.blocking_read().is_some();
+        let written = if is_open { self.write_uses().and_then(|()| self.sweep_summaries(Quota::NONE)) } else { Ok(0) };
         let database = self.shared.database.blocking_write().take();
         if database.is_some() {
             holder::remove(&self.shared.path);
         }
         // This unlocks the file.
         drop(database);
-        written
+        written.map(drop)
     }
 
-    fn write_all_uses(&mut self) -> Result<(), StoreError> {
-        self.write_uses()?;
-        self.sweep_summaries(Quota { max_entries: usize::MAX, max_bytes: u64::MAX, oldest: Time(0) }).map(drop)
-    }
-
-    fn write_uses(&mut self) -> Result<(), StoreError> {
+    fn write_uses(&mut self) -> StoreResult<()> {
         let uses = self.shared.known.blocking_lock().take_unwritten();
         self.attempt(Op::Sweep, |db, _| tables::write_uses(db, &uses))
     }
@@ -225,11 +208,7 @@ impl Writer {
 impl Writer {
     /// Runs an operation on the database. If it fails, the file is reopened, and the operation is run again unless the
     /// disk is full.
-    fn attempt<T>(
-        &mut self,
-        op: Op,
-        mut run: impl FnMut(&Database, Time) -> Result<T, Error>,
-    ) -> Result<T, StoreError> {
+    fn attempt<T>(&mut self, op: Op, mut run: impl FnMut(&Database, Time) -> Result<T, Error>) -> StoreResult<T> {
         let now = self.shared.clock.now();
         let shared = Arc::clone(&self.shared);
         let mut once =
@@ -257,16 +236,17 @@ impl Writer {
                     return done.map_err(|error| failed(op, error));
                 }
                 // Reads may work even if writes do not.
-                self.reopen().map_or(Err(error.clone()), |()| Err(error))
+                let _reopened = self.reopen();
+                Err(error)
             }
             None => Err(closed(op)),
         }
     }
 
     /// Sets a file aside whose damage has shown only now, and begins a new one with the same secret.
-    fn begin_anew(&mut self, damage: String) -> Result<(), StoreError> {
+    fn begin_anew(&mut self, damage: String) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
-        if self.on_damage == OnDamage::Fail {
+        if self.options.on_damage == OnDamage::Fail {
             return Err(closed(Op::Open));
         }
         let error = OpenError::Damaged { path: shared.path.clone(), source: Arc::new(Error::Corrupted(damage)) };
@@ -281,9 +261,9 @@ impl Writer {
     }
 
     /// The last failure, as long as no write is to be tried again.
-    fn check(&self) -> Result<(), StoreError> {
+    fn check(&self) -> StoreResult<()> {
         match &self.failed {
-            Some((at, error)) if at.elapsed() < self.retry_pause => Err(error.clone()),
+            Some((at, error)) if at.elapsed() < self.options.retry_pause => Err(error.clone()),
             _ => Ok(()),
         }
     }
@@ -321,21 +301,21 @@ impl Writer {
     }
 
     /// Reopens the file: after a failed write redb refuses everything else.
-    fn reopen(&mut self) -> Result<(), StoreError> {
+    fn reopen(&mut self) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
         let mut database = shared.database.blocking_write();
         file::close(database.take());
         // The file may have lost what was in it.
         shared.known.blocking_lock().clear();
         self.stored_bytes = None;
-        let opened = file::open(&shared.path, &self.opener, Some(*self.secret));
+        let opened = file::open(&shared.path, &self.options.opener, Some(*shared.secret));
         let (db, _) = opened.map_err(|error| self.note_failure(error.into_store_error(Op::Open)))?;
         *database = Some(db);
         Ok(())
     }
 }
 
-pub(super) fn send_reply<T>(reply: Reply<T>, result: Result<T, StoreError>) {
+pub(super) fn send_reply<T>(reply: Reply<T>, result: StoreResult<T>) {
     // The receiver is gone if the request was dropped.
     let _gone = reply.send(result);
 }

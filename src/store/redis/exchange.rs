@@ -12,38 +12,33 @@ use super::{Redis, each_bucket};
 use crate::payload::{ChainKey, Place};
 use crate::store::engine::{EngineError, Exchange, count};
 use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, NoteGroup, NoteKind, Seen, SeenState};
-use crate::store::{Op, StoreError};
+use crate::store::{Op, StoreResult};
 
 impl Exchange for Redis {
-    async fn offer(&self, place: Place, body: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
         self.point(place).await?;
         let answer = self.write_one(Op::Put, at(place, "offer").with(body)).await?;
         self.read_as(answer.bytes())
     }
 
-    async fn summary(&self, beginning: ChainKey) -> Result<Option<(Vec<u8>, bool)>, StoreError> {
+    async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
         let Some(root) = self.root_of(beginning).await? else { return Ok(None) };
         let answer = self.read(Op::Get, self.with_grain("summary", Place { root, beginning })).await?;
         self.read_as(answer.body_and_mark())
     }
 
-    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> Result<(), StoreError> {
+    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> StoreResult<()> {
         let Some(root) = self.root_of(beginning).await? else { return Ok(()) };
         let step = at(Place { root, beginning }, "remove_summary").with(body);
         self.write_one(Op::Put, step).await.map(drop)
     }
 
-    async fn summaries(&self) -> Result<Vec<ChainKey>, StoreError> {
-        let mut found = Vec::new();
-        for answer in self.read_all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "summaries"))).await? {
-            for beginning in self.read_as(answer.items())? {
-                found.push(ChainKey::from_bytes(self.read_as(beginning.key())?));
-            }
-        }
-        Ok(found)
+    async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
+        let answers = self.read_all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "summaries"))).await?;
+        self.items(&answers, |beginning| Ok(ChainKey::from_bytes(beginning.key()?)))
     }
 
-    async fn touch_summaries(&self, beginnings: &[ChainKey]) -> Result<(), StoreError> {
+    async fn touch_summaries(&self, beginnings: &[ChainKey]) -> StoreResult<()> {
         let mut steps = Vec::new();
         for beginning in beginnings {
             let root = self.root_of(*beginning).await?;
@@ -52,13 +47,12 @@ impl Exchange for Redis {
         self.write(Op::Put, &steps).await.map(drop)
     }
 
-    async fn look(&self, root: ChainKey) -> Result<Vec<Seen>, StoreError> {
+    async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
         let step = Step::new(bucket(root), "look").with(root.as_bytes()).with(count(MAX_SEEN as u64));
-        let answer = self.read(Op::Get, step).await?;
-        self.read_as(answer.items().and_then(|seen| seen.iter().map(seen_in).collect()))
+        self.items(&self.read_all(Op::Get, &[step]).await?, seen_in)
     }
 
-    async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> Result<Claim, StoreError> {
+    async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Claim> {
         let step = at(place, "claim").with(token).with(count(lease.as_secs()));
         let answer = self.write_one(Op::Put, step).await?;
         let (state, left) = self.read_as(answer.items().and_then(state_in))?;
@@ -74,24 +68,21 @@ impl Exchange for Redis {
         })
     }
 
-    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> Result<(), StoreError> {
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
         let pause = count(not_before.unwrap_or_default().as_secs());
         self.write_one(Op::Put, at(place, "release").with(claimant.token).with(pause)).await.map(drop)
     }
 
-    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> Result<(), StoreError> {
+    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
         let name = [key.as_bytes(), kind.label().as_bytes()].concat();
         let step = Step::of_fleet("note").with(name.as_slice()).with(&*value).with(count(keep.as_secs()));
         let step = step.with(kind.group().label());
         self.write_one(Op::Put, step).await.map(drop)
     }
 
-    async fn notes(&self, group: NoteGroup) -> Result<Vec<Note>, StoreError> {
-        let answer = self.read(Op::Get, Step::of_fleet("notes").with(group.label())).await?;
-        let mut notes = Vec::new();
-        for note in self.read_as(answer.items())? {
-            notes.extend(self.read_as(note_in(note))?);
-        }
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
+        let answers = self.read_all(Op::Get, &[Step::of_fleet("notes").with(group.label())]).await?;
+        let mut notes: Vec<_> = self.items(&answers, note_in)?.into_iter().flatten().collect();
         notes.sort_by_key(|(written, note)| (Reverse(*written), note.key));
         Ok(notes.into_iter().take(group.most()).map(|(_, note)| note).collect())
     }
@@ -99,13 +90,13 @@ impl Exchange for Redis {
 
 impl Redis {
     /// Notes where the summary of a beginning is.
-    async fn point(&self, Place { root, beginning }: Place) -> Result<(), StoreError> {
+    async fn point(&self, Place { root, beginning }: Place) -> StoreResult<()> {
         let step = Step::new(bucket(beginning), "point").with(beginning.as_bytes()).with(root.as_bytes());
         self.write_one(Op::Put, step).await.map(drop)
     }
 
     /// The conversation of a beginning.
-    async fn root_of(&self, beginning: ChainKey) -> Result<Option<ChainKey>, StoreError> {
+    async fn root_of(&self, beginning: ChainKey) -> StoreResult<Option<ChainKey>> {
         let answer = self.read(Op::Get, Step::new(bucket(beginning), "root").with(beginning.as_bytes())).await?;
         let root = self.read_as(answer.bytes())?;
         let root = root.map(|root| root.try_into().map_err(|_| EngineError::Damaged)).transpose();
@@ -118,18 +109,16 @@ impl Redis {
     }
 
     /// Removes summaries of this age, so many of each bucket at most; how many, and their bytes.
-    pub(super) async fn remove_summaries(&self, age: i64, most: i64) -> Result<(u64, u64), StoreError> {
+    pub(super) async fn remove_summaries(&self, age: i64, most: i64) -> StoreResult<(u64, u64)> {
         let steps = each_bucket(|bucket| Step::new(bucket, "sweep_summaries").with(age).with(most));
-        let (mut removed, mut pointers) = ((0, 0), Vec::new());
-        for answer in self.write(Op::Sweep, &steps).await? {
-            let (n, bytes) = self.pair(&answer)?;
-            removed = (removed.0 + n, removed.1 + bytes);
-            let gone = answer.items().and_then(|items| items.get(2).ok_or(EngineError::Damaged)?.items());
-            for beginning in self.read_as(gone)? {
-                let beginning = ChainKey::from_bytes(self.read_as(beginning.key())?);
-                pointers.push(Step::new(bucket(beginning), "unpoint").with(beginning.as_bytes()));
-            }
-        }
+        let answers = self.write(Op::Sweep, &steps).await?;
+        let removed = self.pairs(&answers)?;
+        let gone = |answer: &Value| Ok(answer.items()?.get(2).ok_or(EngineError::Damaged)?.clone());
+        let gone = self.read_as(answers.iter().map(gone).collect::<Result<Vec<_>, _>>())?;
+        let pointers = self.items(&gone, |beginning| {
+            let beginning = ChainKey::from_bytes(beginning.key()?);
+            Ok(Step::new(bucket(beginning), "unpoint").with(beginning.as_bytes()))
+        })?;
         self.write(Op::Sweep, &pointers).await?;
         Ok(removed)
     }

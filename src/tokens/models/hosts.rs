@@ -1,10 +1,9 @@
 //! The images and bytes that hosts accept in one request.
 
-use std::sync::LazyLock;
-
 use serde::Deserialize;
 
-use super::{Pattern, known};
+use super::Pattern;
+use super::known::TABLES;
 
 /// The images and bytes that a host accepts in one request.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
@@ -20,19 +19,10 @@ pub struct MediaLimits {
     pub body: usize,
 }
 
-/// The limits in the file of models.
-#[derive(Default, Deserialize)]
-struct Table {
-    hosts: Vec<MediaLimits>,
-}
-
-/// A test reads the file.
-static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(known::FILE).unwrap_or_default());
-
 impl MediaLimits {
     /// Those of a host, if they are known.
     pub fn of_host(host: &str) -> Option<&'static Self> {
-        TABLE.hosts.iter().find(|limits| limits.host.fits(host))
+        TABLES.hosts.iter().find(|limits| limits.host.fits(host))
     }
 }
 
@@ -46,6 +36,6 @@ mod tests {
         assert_eq!(images("api.anthropic.com"), Some(100));
         assert_eq!(images("bedrock-runtime.eu-west-1.amazonaws.com"), Some(100));
         assert_eq!(images("localhost"), None);
-        assert!(TABLE.hosts.iter().all(|limits| limits.many <= limits.images && limits.body >= 1 << 20));
+        assert!(TABLES.hosts.iter().all(|limits| limits.many <= limits.images && limits.body >= 1 << 20));
     }
 }

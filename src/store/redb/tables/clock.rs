@@ -8,8 +8,12 @@ use crate::store::Time;
 /// The last use in the file, which is an observation of the clock.
 pub(in crate::store::redb) fn last_use(db: &Database) -> Result<Option<Time>, Error> {
     let mut last = None;
-    super::for_each_payload(db, |entry| last = last.max(Some(entry.used)))?;
-    super::for_each_summary(db, |_, used, _| last = last.max(Some(used)))?;
+    for payload in super::payloads(db)? {
+        last = last.max(Some(payload?.used));
+    }
+    for summary in super::summaries(db)? {
+        last = last.max(Some(summary?.1));
+    }
     Ok(last)
 }
 

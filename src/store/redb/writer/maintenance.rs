@@ -1,6 +1,6 @@
 //! Maintenance: removes what has expired or exceeds the limits, and compacts a file that is mostly free space.
 
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::payload::Lifetime;
 use crate::store::expiry::Expiry;
 use crate::store::redb::tables::{Quota, SizeChange};
 use crate::store::redb::{closed, failed, tables};
-use crate::store::{IN_USE, MAX_SUMMARIES, Op, PayloadInfo, StoreError, SweepResult, Time};
+use crate::store::{IN_USE, MAX_SUMMARIES, Op, PayloadInfo, Stats, StoreResult, SweepResult, Time};
 
 /// How many payloads one transaction of a sweep removes. Between two transactions, queued puts are done.
 const SWEEP_GROUP: usize = 1000;
@@ -35,7 +35,7 @@ struct Candidate {
 }
 
 impl Writer {
-    pub(in crate::store::redb) fn maintain(&mut self) -> Result<(), StoreError> {
+    pub(in crate::store::redb) fn maintain(&mut self) -> StoreResult<()> {
         self.observe_clock()?;
         let (now, pause) = (self.shared.clock.now(), self.expiry.sweep_interval());
         // If the clock was set back, the time since the last sweep is not known.
@@ -67,7 +67,7 @@ impl Writer {
     }
 
     /// Observes the clock. The last use in the file counts as the last observation before this process began.
-    fn observe_clock(&mut self) -> Result<(), StoreError> {
+    fn observe_clock(&mut self) -> StoreResult<()> {
         if !self.has_read_clock {
             let seen = self.attempt(Op::Sweep, |db, _| tables::clock::last_use(db))?;
             self.expiry = Expiry::new(self.shared.settings.keep_for.0, seen);
@@ -78,19 +78,13 @@ impl Writer {
     }
 
     /// The bytes of all that is stored.
-    fn stored_bytes(&mut self) -> Result<u64, StoreError> {
+    fn stored_bytes(&mut self) -> StoreResult<u64> {
         if let Some(bytes) = self.stored_bytes {
             return Ok(bytes);
         }
-        let mut bytes = 0;
-        self.attempt(Op::Sweep, |db, _| {
-            bytes = tables::inspected_totals(db)?.1;
-            let mut add = |stored_bytes| bytes = bytes.saturating_add(stored_bytes);
-            tables::for_each_summary(db, |_, _, stored_bytes| add(stored_bytes))?;
-            tables::for_each_payload(db, |entry| add(entry.stored_bytes))
-        })?;
-        self.stored_bytes = Some(bytes);
-        Ok(bytes)
+        let Stats { stored_bytes, summary_bytes, inspected_bytes, .. } =
+            self.attempt(Op::Sweep, |db, _| tables::totals(db))?;
+        Ok(*self.stored_bytes.insert(stored_bytes.saturating_add(summary_bytes).saturating_add(inspected_bytes)))
     }
 
     /// Applies what a transaction added and removed.
@@ -101,7 +95,7 @@ impl Writer {
     }
 
     /// Writes noted uses of summaries, and removes those beyond the quota.
-    pub(super) fn sweep_summaries(&mut self, quota: Quota) -> Result<u64, StoreError> {
+    pub(super) fn sweep_summaries(&mut self, quota: Quota) -> StoreResult<u64> {
         let uses = self.shared.summaries_used.blocking_lock().clone();
         let change = self.attempt(Op::Sweep, |db, _| tables::sweep_summaries(db, &uses, quota))?;
         self.shared.summaries_used.blocking_lock().retain(|beginning, used| uses.get(beginning) != Some(used));
@@ -110,7 +104,7 @@ impl Writer {
     }
 
     /// Sets times that are later than now to now, after the clock was set back.
-    fn clamp_times(&mut self) -> Result<(), StoreError> {
+    fn clamp_times(&mut self) -> StoreResult<()> {
         let now = self.shared.clock.now();
         self.shared.known.blocking_lock().clamp_times(now);
         for used in self.shared.summaries_used.blocking_lock().values_mut() {
@@ -120,13 +114,13 @@ impl Writer {
     }
 
     /// Sweeps on an operator's request, which says that the clock is right.
-    pub(in crate::store::redb) fn sweep_now(&mut self) -> Result<SweepResult, StoreError> {
+    pub(in crate::store::redb) fn sweep_now(&mut self) -> StoreResult<SweepResult> {
         self.expiry.trust(self.shared.clock.now());
         self.has_read_clock = true;
         self.sweep()
     }
 
-    fn sweep(&mut self) -> Result<SweepResult, StoreError> {
+    fn sweep(&mut self) -> StoreResult<SweepResult> {
         self.clamp_times()?;
         self.write_uses()?;
         let now = self.shared.clock.now();
@@ -157,20 +151,16 @@ impl Writer {
 
     /// The payloads that have expired and, while the store exceeds its limit, those of the caller who has the most bytes in it
     /// that would expire first.
-    fn eviction_candidates(&mut self, oldest: Time) -> Result<Vec<Candidate>, StoreError> {
+    fn eviction_candidates(&mut self, oldest: Time) -> StoreResult<Vec<Candidate>> {
         let most = self.shared.settings.max_bytes.0;
         let mut left = self.stored_bytes()?;
         let now = self.shared.clock.now();
         let crowded = left > most;
-        let (mut entries, mut chained) = (Vec::new(), HashSet::new());
-        self.attempt(Op::Sweep, |db, _| {
-            entries.clear();
-            chained = tables::lifetimes::chained(db)?;
-            tables::for_each_payload(db, |entry| {
-                if crowded || entry.used < oldest {
-                    entries.push(entry);
-                }
-            })
+        let may_go =
+            |entry: &Result<PayloadInfo, Error>| entry.as_ref().map_or(true, |entry| crowded || entry.used < oldest);
+        let (mut entries, chained) = self.attempt(Op::Sweep, |db, _| {
+            let entries = tables::payloads(db)?.filter(may_go).collect::<Result<Vec<_>, _>>()?;
+            Ok((entries, tables::lifetimes::chained(db)?))
         })?;
         {
             let known = self.shared.known.blocking_lock();
@@ -194,7 +184,7 @@ impl Writer {
     }
 
     /// Removes those that were not used in the meantime.
-    fn remove(&mut self, candidates: &[Candidate], oldest: Time, swept: &mut SweepResult) -> Result<(), StoreError> {
+    fn remove(&mut self, candidates: &[Candidate], oldest: Time, swept: &mut SweepResult) -> StoreResult<()> {
         let candidates: Vec<_> = {
             let mut known = self.shared.known.blocking_lock();
             let unused =
@@ -218,7 +208,7 @@ impl Writer {
         Ok(())
     }
 
-    pub(in crate::store::redb) fn compact(&mut self) -> Result<(), StoreError> {
+    pub(in crate::store::redb) fn compact(&mut self) -> StoreResult<()> {
         let mut database = self.shared.database.blocking_write();
         let db = database.as_mut().ok_or_else(|| closed(Op::Compact))?;
         let compacted = db.compact().map_err(Error::from);
