@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
+use eventsource_stream::{EventStreamError, Eventsource};
+use futures_util::{Stream, StreamExt, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
@@ -38,15 +40,21 @@ pub(super) enum ReadError {
 
 /// The longest answer in bytes. A token of a stream takes some three hundred.
 const MAX_BODY: usize = 16 << 20;
-/// The longest line of a stream in bytes that is read as it is. Of a longer one the outline is read, where that loses nothing
-/// that the model says.
+
+/// The longest line of a stream in bytes that is read as it is: the event parser scans all of a line again for every piece
+/// of it. Of a longer one the outline is read, where that loses nothing that the model says.
 const MAX_LINE: usize = 256 << 10;
+
 /// The longest answer in bytes that is not a stream.
 const MAX_JSON: usize = 4 << 20;
+
 /// The longest summary text in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
-const BOM: char = '\u{feff}';
+/// The largest piece in bytes that the event parser is given: its time per piece grows faster than the length.
+const MAX_PIECE: usize = 4 << 10;
+
+const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads an answer to its end.
 pub(super) async fn read(
@@ -55,21 +63,26 @@ pub(super) async fn read(
     idle_timeout: Duration,
 ) -> Result<Answer, ReadError> {
     let streamed = is_stream(response.headers());
-    let reader = Reader { body: response.into_body(), idle_timeout, arrived: 0 };
-    if streamed { read_events(reader, dialect).await } else { read_json(reader, dialect).await }
+    let reader = Reader::new(response.into_body(), idle_timeout);
+    if streamed {
+        read_events(pieces(Reader { lines: Some(Lines { line: Line::default(), dialect }), ..reader }), dialect).await
+    } else {
+        read_json(pieces(reader), dialect).await
+    }
 }
 
 /// Reads at most the first `most` bytes of a body.
 pub(super) async fn read_prefix(body: Incoming, most: usize, idle_timeout: Duration) -> Vec<u8> {
-    let mut reader = Reader { body, idle_timeout, arrived: 0 };
+    let mut pieces = Box::pin(pieces(Reader::new(body, idle_timeout)));
     let mut bytes = Vec::new();
-    while bytes.len() < most
-        && let Ok(Some(piece)) = reader.next().await
-    {
+    while let Some(Ok(piece)) = pieces.next().await {
         bytes.extend_from_slice(&piece);
+        if bytes.len() >= most {
+            bytes.truncate(most);
+            break;
+        }
     }
-    bytes.truncate(most);
-    if bytes.starts_with(BOM.encode_utf8(&mut [0; 3]).as_bytes()) { bytes.split_off(BOM.len_utf8()) } else { bytes }
+    bytes
 }
 
 fn is_stream(headers: &HeaderMap) -> bool {
@@ -78,30 +91,46 @@ fn is_stream(headers: &HeaderMap) -> bool {
     kind.get(..EVENTS.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENTS))
 }
 
-async fn read_events(mut reader: Reader, dialect: &dyn Dialect) -> Result<Answer, ReadError> {
-    let mut events = Events::new(dialect);
-    while !events.answer.is_complete {
-        match reader.next().await? {
-            Some(bytes) => events.push(&bytes)?,
-            None => return events.end(),
+async fn read_events(
+    pieces: impl Stream<Item = Result<Bytes, ReadError>>,
+    dialect: &dyn Dialect,
+) -> Result<Answer, ReadError> {
+    // Some servers leave out the empty line after the last event.
+    let pieces = pieces.chain(stream::iter([Ok(Bytes::from_static(b"\n\n"))]));
+    let mut events = Box::pin(pieces.eventsource());
+    let mut answer = Answer::with_text();
+    while let Some(event) = events.next().await {
+        let event = event.map_err(|error| match error {
+            EventStreamError::Transport(error) => error,
+            EventStreamError::Utf8(_) | EventStreamError::Parser(_) => ReadError::NotText,
+        })?;
+        answer.is_error |= event.event == "error";
+        add(event.data.as_bytes(), dialect, &mut answer)?;
+        if answer.is_error {
+            return Err(ReadError::ErrorEvent(event.data.into_bytes()));
+        }
+        if answer.is_complete {
+            break;
         }
     }
-    Ok(events.answer)
+    Ok(answer)
 }
 
-async fn read_json(mut reader: Reader, dialect: &dyn Dialect) -> Result<Answer, ReadError> {
+async fn read_json(
+    pieces: impl Stream<Item = Result<Bytes, ReadError>>,
+    dialect: &dyn Dialect,
+) -> Result<Answer, ReadError> {
+    let mut pieces = Box::pin(pieces);
     let mut json = Vec::new();
-    while let Some(piece) = reader.next().await? {
-        json.extend_from_slice(&piece);
+    while let Some(piece) = pieces.next().await {
+        json.extend_from_slice(&piece?);
         if json.len() > MAX_JSON {
             return Err(ReadError::TooLong);
         }
     }
-    let json = raw::utf8(&json).ok_or(ReadError::NotText)?;
-    let json = json.strip_prefix(BOM).unwrap_or(json).as_bytes();
     let mut answer = Answer { is_complete: true, ..Answer::with_text() };
-    add(json, dialect, &mut answer)?;
-    if answer.is_error { Err(ReadError::ErrorEvent(json.to_vec())) } else { Ok(answer) }
+    add(&json, dialect, &mut answer)?;
+    if answer.is_error { Err(ReadError::ErrorEvent(json)) } else { Ok(answer) }
 }
 
 fn add(data: &[u8], dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), ReadError> {
@@ -114,132 +143,170 @@ fn add(data: &[u8], dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), Re
     if is_too_long { Err(ReadError::TooLong) } else { Ok(()) }
 }
 
-/// Reads a body within its limits.
-struct Reader {
+// === pieces ===
+
+/// A body on its way to the event parser. The parser panics at a byte order mark, hangs at bytes that are not UTF-8,
+/// and is slow on large pieces, so the reader gives it none.
+#[derive(Debug)]
+struct Reader<'d> {
     body: Incoming,
     idle_timeout: Duration,
-    /// How many bytes have arrived.
+    /// The reader of lines before `buffer`; none for an answer that has no lines.
+    lines: Option<Lines<'d>>,
+    /// Bytes that were not passed on. They may begin with a part of a character.
+    buffer: Vec<u8>,
+    /// How many bytes came into the buffer in total, and how many arrived.
+    total: usize,
     arrived: usize,
+    ended: bool,
 }
 
-impl Reader {
-    /// The next bytes; none at the end of the body.
-    async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
-        loop {
-            let frame = timeout(self.idle_timeout, self.body.frame()).await;
-            let Some(frame) = frame.map_err(|_| ReadError::Idle(self.idle_timeout))? else { return Ok(None) };
-            let Ok(bytes) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
-            self.arrived += bytes.len();
-            return if self.arrived > MAX_BODY { Err(ReadError::TooLong) } else { Ok(Some(bytes)) };
-        }
-    }
-}
-
-// === events ===
-
-/// Reads the events of a stream, line by line, into an answer.
-struct Events<'d> {
-    dialect: &'d dyn Dialect,
-    answer: Answer,
+/// Cuts a stream into lines, none of which is too long for the event parser.
+#[derive(Debug)]
+struct Lines<'d> {
     /// The line that has not ended yet.
     line: Line,
-    is_first_line: bool,
-    /// The data of the event that has not ended yet, with a line feed after each of its lines.
-    data: String,
-    /// Whether the event has the type of errors.
-    is_error: bool,
+    dialect: &'d dyn Dialect,
 }
 
-impl<'d> Events<'d> {
-    fn new(dialect: &'d dyn Dialect) -> Self {
-        let (line, data) = (Line::default(), String::new());
-        Self { dialect, answer: Answer::with_text(), line, is_first_line: true, data, is_error: false }
-    }
-
-    /// Reads the lines that end in the next bytes, up to the event that completes the answer.
-    fn push(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
+impl Lines<'_> {
+    /// Adds the lines that end in `bytes` to `buffer`.
+    fn push(&mut self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<(), ReadError> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.push(piece, MAX_LINE).map_err(|_| ReadError::TooLong)?;
-            if piece.ends_with(b"\n") && !self.answer.is_complete {
-                self.end_line()?;
+            if piece.ends_with(b"\n") {
+                self.end(buffer)?;
             }
         }
         Ok(())
     }
 
-    /// Reads what has not ended: some servers leave out the empty line after the last event.
-    fn end(mut self) -> Result<Answer, ReadError> {
-        self.end_line()?;
-        self.end_event()?;
-        Ok(self.answer)
-    }
-
-    fn end_line(&mut self) -> Result<(), ReadError> {
+    /// Adds the line that has ended.
+    fn end(&mut self, buffer: &mut Vec<u8>) -> Result<(), ReadError> {
         let Ended { bytes, is_outline } = self.line.take();
-        if is_outline && !self.dialect.may_be_outlined(bytes.strip_prefix(b"data:").unwrap_or_default()) {
+        let data = bytes.strip_prefix(b"data:").unwrap_or_default();
+        if is_outline && !self.dialect.may_be_outlined(data) {
             return Err(ReadError::TooLong);
         }
-        let mut text = raw::utf8(&bytes).ok_or(ReadError::NotText)?;
-        if std::mem::take(&mut self.is_first_line) {
-            text = text.strip_prefix(BOM).unwrap_or(text);
-        }
-        text = text.strip_suffix('\n').unwrap_or(text);
-        // A carriage return ends a line, too.
-        text.strip_suffix('\r').unwrap_or(text).split('\r').try_for_each(|line| self.read_line(line))
+        buffer.extend_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+impl Reader<'_> {
+    fn new(body: Incoming, idle_timeout: Duration) -> Self {
+        Self { body, idle_timeout, lines: None, buffer: Vec::new(), total: 0, arrived: 0, ended: false }
     }
 
-    fn read_line(&mut self, line: &str) -> Result<(), ReadError> {
-        let (name, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match name {
-            _ if line.is_empty() => return self.end_event(),
-            "event" => self.is_error = value == "error",
-            "data" => self.data.extend([value, "\n"]),
-            _ => {}
+    /// The next piece: whole characters, at most [`MAX_PIECE`] bytes.
+    async fn piece(&mut self) -> Result<Option<Bytes>, ReadError> {
+        loop {
+            if let Some(piece) = next_piece(&mut self.buffer, self.total, self.ended)? {
+                return Ok(Some(piece));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let frame =
+                timeout(self.idle_timeout, self.body.frame()).await.map_err(|_| ReadError::Idle(self.idle_timeout))?;
+            match frame {
+                None => self.end()?,
+                Some(frame) => {
+                    let Ok(mut data) = frame.map_err(ReadError::Broken)?.into_data() else { continue };
+                    self.add(&data.copy_to_bytes(data.remaining()))?;
+                }
+            }
         }
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
+        self.arrived += bytes.len();
+        if self.arrived > MAX_BODY {
+            return Err(ReadError::TooLong);
+        }
+        let before = self.buffer.len();
+        match &mut self.lines {
+            Some(lines) => lines.push(bytes, &mut self.buffer)?,
+            None => self.buffer.extend_from_slice(bytes),
+        }
+        self.total += self.buffer.len() - before;
         Ok(())
     }
 
-    fn end_event(&mut self) -> Result<(), ReadError> {
-        let (mut data, is_error) = (std::mem::take(&mut self.data), std::mem::take(&mut self.is_error));
-        if data.pop().is_none() || self.answer.is_complete {
-            return Ok(());
-        }
-        self.answer.is_error |= is_error;
-        add(data.as_bytes(), self.dialect, &mut self.answer)?;
-        if self.answer.is_error { Err(ReadError::ErrorEvent(data.into_bytes())) } else { Ok(()) }
+    fn end(&mut self) -> Result<(), ReadError> {
+        self.ended = true;
+        let before = self.buffer.len();
+        self.lines.as_mut().map_or(Ok(()), |lines| lines.end(&mut self.buffer))?;
+        self.total += self.buffer.len() - before;
+        Ok(())
     }
+}
+
+/// Takes the next piece from `buffer`, which holds the last of `total` bytes.
+fn next_piece(buffer: &mut Vec<u8>, total: usize, ended: bool) -> Result<Option<Bytes>, ReadError> {
+    if buffer.len() == total {
+        if !ended && total < BOM.len() && BOM.starts_with(buffer) {
+            return Ok(None);
+        }
+        if buffer.starts_with(BOM) {
+            buffer.drain(..BOM.len());
+        }
+    }
+    let end = buffer.len().min(MAX_PIECE);
+    let part = buffer.get(..end).unwrap_or_default();
+    let whole = match str::from_utf8(part) {
+        Ok(text) => text.len(),
+        Err(error) if error.error_len().is_none() && !(ended && end == buffer.len()) => error.valid_up_to(),
+        Err(_) => return Err(ReadError::NotText),
+    };
+    if whole == 0 {
+        return Ok(None);
+    }
+    Ok(Some(buffer.drain(..whole).collect::<Vec<_>>().into()))
+}
+
+fn pieces(reader: Reader<'_>) -> impl Stream<Item = Result<Bytes, ReadError>> {
+    stream::unfold(Some(reader), |reader| async move {
+        let mut reader = reader?;
+        match reader.piece().await {
+            Ok(piece) => Some((Ok(piece?), Some(reader))),
+            Err(error) => Some((Err(error), None)),
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect;
 
-    /// The text of an answer whose events come in chunks of so many bytes.
-    fn text(stream: &[u8], chunk: usize) -> Result<Option<String>, ReadError> {
-        let mut events = Events::new(dialect::default());
-        stream.chunks(chunk).try_for_each(|bytes| events.push(bytes))?;
-        events.end().map(|answer| answer.text)
-    }
-
-    fn event(text: &str) -> String {
-        format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    fn text(bytes: &[u8], chunk: usize) -> Result<(String, usize), ReadError> {
+        let (mut buffer, mut total, mut out, mut longest) = (Vec::new(), 0, String::new(), 0);
+        for (n, part) in bytes.chunks(chunk).enumerate() {
+            buffer.extend_from_slice(part);
+            total += part.len();
+            let ended = (n + 1) * chunk >= bytes.len();
+            while let Some(piece) = next_piece(&mut buffer, total, ended)? {
+                longest = longest.max(piece.len());
+                out.push_str(str::from_utf8(&piece).unwrap());
+            }
+        }
+        Ok((out, longest))
     }
 
     #[test]
-    fn events_are_whole_whatever_the_chunks_are() {
-        let long = "é😀x".repeat(5_000);
+    fn pieces_are_bounded_and_hold_whole_characters() {
+        let long = "é😀x\n".repeat(5_000);
         for chunk in [1, 2, 3, 5, 4096, 100_000] {
-            assert!(text(event(&long).as_bytes(), chunk).unwrap().unwrap() == long, "chunks of {chunk}");
+            let (read, longest) = text(long.as_bytes(), chunk).unwrap();
+            assert!(read == long && longest <= MAX_PIECE, "chunks of {chunk}");
         }
     }
 
     #[test]
     fn one_byte_order_mark_is_skipped() {
         for chunk in [1, 2, 3, 9] {
-            let text = |start: &str| text(format!("{start}{}", event("x")).as_bytes(), chunk).unwrap().unwrap();
-            assert_eq!((text("\u{feff}").as_str(), text("\u{feff}\u{feff}").as_str()), ("x", ""));
+            assert_eq!(text("\u{feff}data".as_bytes(), chunk).unwrap().0, "data");
+            assert_eq!(text("\u{feff}\u{feff}x".as_bytes(), chunk).unwrap().0, "\u{feff}x");
         }
         assert_eq!(text(b"\xef\xbb", 1).map_err(|error| error.to_string()), Err("the answer is not UTF-8".to_owned()));
     }
@@ -251,21 +318,5 @@ mod tests {
                 assert!(matches!(text(bytes, chunk), Err(ReadError::NotText)), "{bytes:?}");
             }
         }
-    }
-
-    #[test]
-    fn each_end_of_a_line_and_each_field_is_known() {
-        let data = event("x");
-        let data = data.trim_end();
-        for end in ["\n", "\r\n", "\r"] {
-            let stream = [": comment", "id: 1", data, "", "", data, "other: 1", ""].join(end);
-            for chunk in 1..=stream.len() {
-                let read = text(stream.as_bytes(), chunk).unwrap();
-                assert_eq!(read.as_deref(), Some("xx"), "{end:?}, chunks of {chunk}");
-            }
-        }
-        let (split, two) = ("data: {\"choices\":\ndata:[]}\n\n", format!("event: error\n{data}"));
-        assert_eq!(text(split.as_bytes(), 9).unwrap().as_deref(), Some(""));
-        assert!(matches!(text(two.as_bytes(), 9), Err(ReadError::ErrorEvent(_))));
     }
 }
