@@ -36,6 +36,7 @@ pub mod export;
 pub mod factors;
 mod flight;
 pub mod handlers;
+mod held;
 pub mod kept_recalls;
 pub mod manual_summary;
 mod persist;
@@ -48,7 +49,6 @@ mod waits;
 
 use bookkeeper::Bookkeeper;
 use breaker::BreakerError;
-use cold_passes::ColdPasses;
 use error::SummaryError;
 use factors::Factors;
 use handlers::{Answers, HandlerClients};
@@ -70,7 +70,6 @@ pub struct Engine {
     breakers: DiskBreakers,
     summaries: Arc<Summaries>,
     factors: Arc<Factors>,
-    cold_passes: Arc<ColdPasses>,
     sent: Arc<SentRequests>,
     answers: Arc<Answers>,
     kept_recalls: Arc<KeptRecalls>,
@@ -291,7 +290,7 @@ impl Engine {
     pub fn new(store: Option<Arc<dyn Store>>, most: Duration, keys: Keys, tasks: Tasks, events: Events) -> Self {
         let breakers = DiskBreakers::new(most, &tasks);
         let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
-        let answers = Arc::new(Answers::new(store.clone(), breakers.store.clone(), Arc::clone(&summaries)));
+        let answers = Arc::new(Answers::new(Arc::clone(&summaries)));
         let (ledger, known, kept, disks) =
             (Ledger::default(), Arc::clone(&summaries), Arc::clone(&answers), breakers.clone());
         let summarizer = Summarizer::new(known, kept, store.clone(), disks, tasks, events, ledger.clone());
@@ -301,9 +300,8 @@ impl Engine {
             lacks_store: None,
             keys,
             factors: Arc::new(Factors::new(store.clone(), breakers.store.clone())),
-            cold_passes: Arc::new(ColdPasses::new(Arc::clone(&summaries))),
             sent: Arc::new(SentRequests::new(Arc::clone(&summaries))),
-            kept_recalls: Arc::new(KeptRecalls::new(store.clone(), breakers.store.clone())),
+            kept_recalls: Arc::new(KeptRecalls::new(Arc::clone(&summaries))),
             summarizer: Arc::new(summarizer),
             bookkeeper: Bookkeeper::new(ledger, store.clone()),
             budget: Budget::new(usize::MAX),

@@ -91,8 +91,9 @@ pub struct DecodedValue<'t> {
     pub media: Option<MediaType>,
 }
 
-/// How long a payload is kept after its last use.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+/// How long a payload is kept after its last use. Stores keep its name.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Lifetime {
     /// As long as most.
     #[default]

@@ -174,7 +174,7 @@ impl Frame {
             None => summary.trim().to_owned(),
             Some(messages) => match user_messages(summary) {
                 None => format!("{}\n\n{messages}", summary.trim()),
-                Some(Section { before, behind }) => format!("{before}{messages}{behind}").trim().to_owned(),
+                Some((before, behind)) => format!("{before}{messages}{behind}").trim().to_owned(),
             },
         };
         let names = self.names.missing_from(&[&self.lead_in, &summary, &self.behind]).unwrap_or_default();
@@ -183,15 +183,9 @@ impl Frame {
     }
 }
 
-/// The text around a summary's section of user messages.
-struct Section<'a> {
-    before: &'a str,
-    behind: &'a str,
-}
-
-/// Finds the section: the last pair of tags. A summary may also speak of the tags, or a user may have; so those that
+/// The text around the section of user messages: the last pair of tags. A summary may also speak of the tags, or a user may have; so those that
 /// are on their own lines count before others.
-fn user_messages(summary: &str) -> Option<Section<'_>> {
+fn user_messages(summary: &str) -> Option<(&str, &str)> {
     let (open, close) = USER_MESSAGES;
     let blank = [' ', '\t', '\r'];
     let begins_line = |at: usize| {
@@ -209,7 +203,7 @@ fn user_messages(summary: &str) -> Option<Section<'_>> {
     let start = on_its_line.or_else(|| openings().last())?;
     let closings = || summary.match_indices(close).map(|(at, _)| at + close.len()).filter(|end| *end > start);
     let end = closings().find(|end| on_its_line.is_none() || ends_line(*end)).or_else(|| closings().next())?;
-    Some(Section { before: summary.get(..start)?, behind: summary.get(end..)? })
+    Some((summary.get(..start)?, summary.get(end..)?))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 
 use crate::ledger::{Ledger, Rows, date, today};
 use crate::payload::ChainKey;
+use crate::store::secret::random;
 use crate::store::{Note, NoteGroup, NoteKind, Store, StoreError};
 
 /// Stores the ledger of this process, and reads those of all.
@@ -39,9 +40,8 @@ pub const KEPT: Duration = Duration::from_hours(400 * 24);
 impl Bookkeeper {
     /// Keeps this ledger.
     pub(super) fn new(ledger: Ledger, store: Option<Arc<dyn Store>>) -> Self {
-        let mut process = [0; 12];
         // Without random numbers, two processes of a fleet overwrite each other's rows.
-        let _random = getrandom::getrandom(&mut process);
+        let process = random().unwrap_or_default();
         Self { ledger, store, process, saving: Mutex::default() }
     }
 

@@ -4,23 +4,11 @@
 //! summaries. They are made only where this process sees each request of a conversation: of a store that others use too, it
 //! does not know when a cache was used last.
 
-use std::sync::Arc;
-
-use quick_cache::sync::Cache;
 use serde::Serialize;
-use tokio::time::Instant;
 
 use super::summaries::Summaries;
 use crate::payload::{ChainKey, Place};
 use crate::planner::ColdPassIndex;
-
-/// The memory of them. Each process has one instance.
-#[derive(Debug)]
-pub(super) struct ColdPasses {
-    summaries: Arc<Summaries>,
-    /// When their use was last noted in the store.
-    noted: Cache<ChainKey, Instant>,
-}
 
 /// One as it is stored.
 #[derive(Serialize)]
@@ -30,24 +18,17 @@ struct StoredColdPass {
     root: ChainKey,
 }
 
-/// Of how many the last use is remembered.
-const MAX_NOTED: usize = 4096;
-
-impl ColdPasses {
-    pub(super) fn new(summaries: Arc<Summaries>) -> Self {
-        Self { summaries, noted: Cache::new(MAX_NOTED) }
-    }
-
-    /// Whether they are made.
-    pub(super) fn are_made(&self) -> bool {
-        self.summaries.has_store() && !self.summaries.is_shared()
+impl Summaries {
+    /// Whether passes are made because the prompt cache has expired.
+    pub(super) fn has_cold_passes(&self) -> bool {
+        self.has_store() && !self.is_shared()
     }
 
     /// Stores where one is made. False if that fails, and it is not made.
-    pub(super) async fn remember(&self, Place { root, beginning }: Place) -> bool {
+    pub(super) async fn remember_cold_pass(&self, Place { root, beginning }: Place) -> bool {
         let json = serde_json::to_vec(&StoredColdPass { cold_pass: true, root }).unwrap_or_default();
         for beginning in [root, beginning] {
-            if !self.summaries.put_fact(Place { root, beginning }, json.clone().into()).await {
+            if !self.put_fact(Place { root, beginning }, json.clone().into()).await {
                 return false;
             }
         }
@@ -55,9 +36,9 @@ impl ColdPasses {
     }
 }
 
-impl ColdPassIndex for ColdPasses {
+impl ColdPassIndex for Summaries {
     fn has(&self, name: ChainKey) -> bool {
-        self.summaries.is_used(name, &self.noted)
+        self.is_used(name)
     }
 }
 

@@ -5,7 +5,7 @@
 //! store cannot be asked, the conversation is counted with the factor of the built-in table, and this process stores
 //! that one as soon as it can, unless the store has another one by then.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::breaker::DiskBreaker;
+use super::held::Held;
 use crate::payload::{ChainKey, Place};
 use crate::planner::FactorIndex;
 use crate::store::{Offered, Store, StoreError};
@@ -21,12 +22,11 @@ use crate::tokens::factor::{Bill, Factor, LearntFactor, LearntFactors};
 
 /// The known factors. There is one instance per process.
 #[derive(Debug)]
-#[expect(clippy::disallowed_types, reason = "held for some instructions, never across an await")]
 pub struct Factors {
     store: Option<Arc<dyn Store>>,
     breaker: DiskBreaker,
     known: Cache<ChainKey, KnownFactor>,
-    learnt: std::sync::Mutex<LearntFactors>,
+    learnt: Held<LearntFactors>,
 }
 
 /// The factor of a conversation, as far as this process knows.
@@ -64,9 +64,8 @@ const USE_INTERVAL: Duration = Duration::from_hours(1);
 const BACKOFF: Duration = Duration::from_secs(10);
 
 impl Factors {
-    #[expect(clippy::disallowed_types, reason = "see `Factors`")]
     pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
-        Self { store, breaker, known: Cache::new(MAX_KNOWN), learnt: std::sync::Mutex::default() }
+        Self { store, breaker, known: Cache::new(MAX_KNOWN), learnt: Held::default() }
     }
 
     /// Whether conversations can keep a factor other than the built-in one.
@@ -118,21 +117,17 @@ impl Factors {
 
     /// What bills have shown of a model.
     pub(super) fn learnt(&self, upstream: &str, model: &str) -> Option<Factor> {
-        self.with_learnt(|learnt| learnt.get(upstream, model))
+        self.learnt.with(|learnt| learnt.get(upstream, model))
     }
 
     /// Learns from a bill.
     pub fn learn(&self, upstream: &str, model: &str, bill: Bill) {
-        self.with_learnt(|learnt| learnt.learn(upstream, model, bill));
+        self.learnt.with(|learnt| learnt.learn(upstream, model, bill));
     }
 
     /// Returns what was learnt of all models.
     pub fn all_learnt(&self) -> Vec<LearntFactor> {
-        self.with_learnt(|learnt| learnt.all().to_vec())
-    }
-
-    fn with_learnt<T>(&self, with: impl FnOnce(&mut LearntFactors) -> T) -> T {
-        with(&mut self.learnt.lock().unwrap_or_else(PoisonError::into_inner))
+        self.learnt.with(|learnt| learnt.all().to_vec())
     }
 }
 

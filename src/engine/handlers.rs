@@ -5,8 +5,8 @@
 //! several processes that share a store, the first one that stores an answer decides.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,12 +17,12 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::EngineConfig;
-use super::breaker::DiskBreaker;
+use super::held::Held;
 use super::persist::PersistError;
 use super::summaries::Summaries;
 use crate::handler::{Answer, AnswerFault, AnswerIndex, AskedText, HandlerAsk};
 use crate::payload::{ChainKey, PayloadKey, Place};
-use crate::store::{Offered, Store};
+use crate::store::Offered;
 
 mod client;
 
@@ -31,16 +31,13 @@ pub use client::{HandlerClients, HandlerError, HandlerUrl, HandlerUrlError};
 
 /// The known answers, and what is known of the handlers. There is one instance per process.
 #[derive(Debug)]
-#[expect(clippy::disallowed_types, reason = "held for some instructions, never across an await")]
 pub struct Answers {
-    store: Option<Arc<dyn Store>>,
-    breaker: DiskBreaker,
-    /// Notes uses in the store.
+    /// Has the answers in the store, and notes their uses there.
     summaries: Arc<Summaries>,
     known: Cache<ChainKey, KnownAnswer, Weight>,
     began: Instant,
     calls: Semaphore,
-    state: std::sync::Mutex<State>,
+    state: Held<State>,
 }
 
 #[derive(Debug, Default)]
@@ -158,18 +155,9 @@ const REST: Duration = Duration::from_secs(30);
 // === impl Answers ===
 
 impl Answers {
-    #[expect(clippy::disallowed_types, reason = "see `Answers`")]
-    pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker, summaries: Arc<Summaries>) -> Self {
+    pub(super) fn new(summaries: Arc<Summaries>) -> Self {
         let known = Cache::with_weighter(1024, MAX_BYTES, Weight);
-        Self {
-            store,
-            breaker,
-            summaries,
-            known,
-            began: Instant::now(),
-            calls: Semaphore::new(MAX_CALLS),
-            state: std::sync::Mutex::default(),
-        }
+        Self { summaries, known, began: Instant::now(), calls: Semaphore::new(MAX_CALLS), state: Held::default() }
     }
 
     /// The answer that is kept, if there is one.
@@ -213,7 +201,7 @@ impl Answers {
 
     /// The calls so far, by handler and outcome.
     pub fn counts(&self) -> Vec<(Arc<str>, &'static str, u64)> {
-        self.with_state(|state| state.calls.iter().map(|((name, outcome), n)| (name.clone(), *outcome, *n)).collect())
+        self.state.with(|state| state.calls.iter().map(|((name, outcome), n)| (name.clone(), *outcome, *n)).collect())
     }
 
     // === helpers ===
@@ -240,12 +228,12 @@ impl Answers {
         ask: &HandlerAsk,
         deadline: Instant,
     ) -> Result<Answer, AskError> {
-        if self.with_state(|state| state.resting.get(&ask.handler).is_some_and(|until| *until > Instant::now())) {
+        if self.state.with(|state| state.resting.get(&ask.handler).is_some_and(|until| *until > Instant::now())) {
             return Err(AskError::Resting);
         }
         let _place = timeout_at(deadline, self.calls.acquire()).await.map_err(|_| AskError::TimedOut)?;
         let Ok(posted) = timeout_at(deadline, client.post(PostedAsk::json(ask), ask.most_bytes)).await else {
-            self.with_state(|state| state.resting.insert(ask.handler.clone(), Instant::now() + REST));
+            self.state.with(|state| state.resting.insert(ask.handler.clone(), Instant::now() + REST));
             return Err(AskError::TimedOut);
         };
         let PostedAnswer { id, answer } = serde_json::from_slice(&posted?).map_err(|_| AskError::NotAnAnswer)?;
@@ -260,19 +248,15 @@ impl Answers {
 
     /// The answer that the store has.
     async fn load(&self, key: ChainKey) -> Result<Option<Arc<Answer>>, PersistError> {
-        let Some(store) = self.store.clone() else { return Ok(None) };
-        let stored = self.breaker.call(async move { store.whole_summary(key).await }).await?;
-        Ok(stored.map_err(PersistError::Store)?.as_ref().and_then(read_stored))
+        Ok(self.summaries.fact(key).await?.as_ref().and_then(read_stored))
     }
 
     /// Stores an answer, and uses the one that the store has by then.
     async fn keep(&self, key: ChainKey, answer: Answer) -> Result<Arc<Answer>, PersistError> {
-        let Some(store) = self.store.clone() else { return Ok(Arc::new(answer)) };
         let stored = StoredAnswer { answer, root: key };
         let json = Bytes::from(serde_json::to_vec(&stored).unwrap_or_default());
         let place = Place { root: key, beginning: key };
-        let offered = self.breaker.call(async move { store.offer_summary(place, json).await }).await?;
-        Ok(match offered.map_err(PersistError::Store)? {
+        Ok(match self.summaries.offer_fact(place, json).await? {
             Offered::Stored => Arc::new(stored.answer),
             Offered::Theirs(theirs) => read_stored(&theirs).unwrap_or_else(|| Arc::new(stored.answer)),
         })
@@ -281,7 +265,7 @@ impl Answers {
     fn count(&self, ask: &HandlerAsk, asked: &Result<Answer, AskError>) {
         let outcome = outcome(asked);
         let name = &ask.handler;
-        let begins = self.with_state(|state| {
+        let begins = self.state.with(|state| {
             *state.calls.entry((name.clone(), outcome)).or_default() += 1;
             match asked {
                 Ok(_) => {
@@ -298,10 +282,6 @@ impl Answers {
             }
             Err(error) => tracing::debug!(handler = %name, edit = ask.edit, %error, "a handler has failed"),
         }
-    }
-
-    fn with_state<T>(&self, with: impl FnOnce(&mut State) -> T) -> T {
-        with(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

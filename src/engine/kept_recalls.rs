@@ -9,15 +9,13 @@ use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::breaker::DiskBreaker;
+use super::summaries::Summaries;
 use crate::payload::{Caller, ChainKey, Place};
-use crate::store::Store;
 
 /// The recalls of all conversations.
 #[derive(Debug)]
 pub struct KeptRecalls {
-    store: Option<Arc<dyn Store>>,
-    breaker: DiskBreaker,
+    summaries: Arc<Summaries>,
     // The turns that are known to have none. They are kept before the client has the turn, so none comes later.
     absent: Cache<ChainKey, ()>,
     // The callers that have some; and those that had none, and when that was looked up. Two sets, as a look-up may end after
@@ -54,9 +52,9 @@ const MAX_CALLERS: usize = 1 << 10;
 const UNSEEN: Duration = Duration::from_secs(1);
 
 impl KeptRecalls {
-    pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
+    pub(super) fn new(summaries: Arc<Summaries>) -> Self {
         let (callers, without) = (Cache::new(MAX_CALLERS), Cache::new(MAX_CALLERS));
-        Self { store, breaker, absent: Cache::new(MAX_ABSENT), callers, without }
+        Self { summaries, absent: Cache::new(MAX_ABSENT), callers, without }
     }
 
     /// Keeps the recalls of a turn. When it returns they are durable, or the store has failed.
@@ -65,10 +63,8 @@ impl KeptRecalls {
         let (caller, mark) = place.caller;
         self.callers.insert(caller, ());
         for (key, value) in [(mark, Bytes::from_static(b"[]")), (place.turn, json.into())] {
-            let Some(store) = self.store.clone() else { return };
-            let keeping = async move { store.offer_summary(Place { root: key, beginning: key }, value).await };
             // The store logs its failures.
-            let _kept = self.breaker.call(keeping).await;
+            let _kept = self.summaries.offer_fact(Place { root: key, beginning: key }, value).await;
         }
     }
 
@@ -77,11 +73,11 @@ impl KeptRecalls {
         if self.callers.get(&caller).is_some() {
             return true;
         }
-        let is_shared = || self.store.as_deref().is_some_and(|store| store.shared().is_some());
+        let is_shared = || self.summaries.is_shared();
         if self.without.get(&caller).is_some_and(|looked_up| looked_up.elapsed() < UNSEEN || !is_shared()) {
             return false;
         }
-        let Some(found) = self.stored(mark()).await else { return false };
+        let Ok(found) = self.summaries.fact(mark()).await else { return false };
         match found {
             Some(_) => self.callers.insert(caller, ()),
             None => self.without.insert(caller, Instant::now()),
@@ -94,16 +90,10 @@ impl KeptRecalls {
         if self.absent.get(&turn).is_some() {
             return None;
         }
-        let recalls = self.stored(turn).await?.and_then(|json| serde_json::from_slice(&json).ok());
+        let recalls = self.summaries.fact(turn).await.ok()?.and_then(|json| serde_json::from_slice(&json).ok());
         if recalls.is_none() {
             self.absent.insert(turn, ());
         }
         recalls
-    }
-
-    /// Returns what is stored under a key. `None` if the store does not say.
-    async fn stored(&self, key: ChainKey) -> Option<Option<Bytes>> {
-        let store = self.store.clone()?;
-        self.breaker.call(async move { store.whole_summary(key).await }).await.ok()?.ok()
     }
 }

@@ -142,23 +142,21 @@ impl<'a> Planning<'a> {
         body: IndexedBody,
         options: EditOptions<'a>,
     ) -> Self {
-        let (n_plans, deadline, summary_error, store_error, factor) = (0, None, None, None, None);
         let look_up = if engine.summaries.is_shared() { LookUp::Pending } else { LookUp::Done };
-        let knows_cache = false;
         Self {
             engine,
             config,
             dialect,
             body,
             options,
-            n_plans,
-            deadline,
+            n_plans: 0,
+            deadline: None,
             waits: Waits::default(),
-            summary_error,
-            store_error,
-            factor,
+            summary_error: None,
+            store_error: None,
+            factor: None,
             look_up,
-            knows_cache,
+            knows_cache: false,
             answers: Arc::default(),
             n_asked: 0,
             ask_deadline: None,
@@ -227,7 +225,7 @@ impl<'a> Planning<'a> {
             }
             self.knows_cache = true;
             let has_expired = self.options.has_expired.is_some_and(|has_expired| has_expired(&plan));
-            if has_expired && Box::pin(self.engine.cold_passes.remember(place)).await {
+            if has_expired && Box::pin(self.engine.summaries.remember_cold_pass(place)).await {
                 return State::Plan;
             }
         }
@@ -332,7 +330,7 @@ impl<'a> Planning<'a> {
         let is_short = body.len() < inline_below;
         let summaries = Arc::clone(&self.engine.summaries);
         let (factors, factor) = (Arc::clone(&self.engine.factors), self.factor);
-        let (cold_passes, sent) = (Arc::clone(&self.engine.cold_passes), Arc::clone(&self.engine.sent));
+        let sent = Arc::clone(&self.engine.sent);
         let (own, shared) = (Arc::clone(&self.answers), Arc::clone(&self.engine.answers));
         let answers = RequestAnswers { own, shared, can_ask: can_store };
         let is_calibrated = config.planner.settings.tokens.is_calibrated() && factors.are_kept();
@@ -343,8 +341,8 @@ impl<'a> Planning<'a> {
                 None => Calibration::Table,
             };
             let context = config.planner.context(caller, &*summaries);
-            let cold_passes =
-                if cold_passes.are_made() { ColdPasses::Remembered(&*cold_passes) } else { context.cold_passes };
+            let are_made = summaries.has_cold_passes();
+            let cold_passes = if are_made { ColdPasses::Remembered(&*summaries) } else { context.cold_passes };
             let context = PlanContext {
                 strings: body.strings(),
                 offload,

@@ -2,15 +2,14 @@
 //! request does not cause a new summary each time.
 
 use std::collections::VecDeque;
-use std::sync::PoisonError;
 
+use super::held::Held;
 use crate::summary::{IndexedOutline, Outline};
 
 /// The most recent summaries. They are not in the store: after a restart, one more summary is made.
 #[derive(Debug, Default)]
-#[expect(clippy::disallowed_types, reason = "held for some microseconds, never across an await")]
 pub(super) struct RecentSummaries {
-    made: std::sync::Mutex<VecDeque<Recent>>,
+    made: Held<VecDeque<Recent>>,
 }
 
 #[derive(Debug)]
@@ -27,8 +26,7 @@ const MAX_SUMMARIES: usize = 64;
 impl RecentSummaries {
     /// Remembers what a summary was made from.
     pub(super) fn note(&self, outline: Outline) {
-        let mut recent = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.push_front(Recent { made: IndexedOutline::new(outline), is_logged: false });
+        let new = Recent { made: IndexedOutline::new(outline), is_logged: false };
         let mut left = MAX_MESSAGES;
         let fits = |recent: &Recent| {
             let n_messages = recent.made.n_messages();
@@ -36,17 +34,22 @@ impl RecentSummaries {
             left = left.saturating_sub(n_messages);
             fits
         };
-        let n_kept = recent.iter().take(MAX_SUMMARIES).map(fits).take_while(|fits| *fits).count();
-        recent.truncate(n_kept);
+        self.made.with(|recent| {
+            recent.push_front(new);
+            let n_kept = recent.iter().take(MAX_SUMMARIES).map(fits).take_while(|fits| *fits).count();
+            recent.truncate(n_kept);
+        });
     }
 
     /// Whether a recent summary was made from nearly the same messages, some of which have changed since. Logs the
     /// first such change.
     pub(super) fn has_similar(&self, wanted: &Outline) -> bool {
-        let mut recent = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = recent.iter_mut().find_map(|recent| Some((recent.made.changed(wanted)?, &mut recent.is_logged)));
+        let found = self.made.with(|recent| {
+            let mut found = recent.iter_mut().filter_map(|recent| Some((recent.made.changed(wanted)?, recent)));
+            found.next().map(|(changed, recent)| (changed, std::mem::replace(&mut recent.is_logged, true)))
+        });
         let Some((changed, is_logged)) = found else { return false };
-        if !std::mem::replace(is_logged, true) {
+        if !is_logged {
             tracing::warn!(
                 index = changed.message,
                 field = changed.field.as_deref(),

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use quick_cache::sync::Cache;
 use serde::Serialize;
-use tokio::time::Instant;
 
 use super::summaries::Summaries;
 use crate::payload::{ChainKey, Place};
@@ -23,8 +22,6 @@ pub(super) struct SentRequests {
     summaries: Arc<Summaries>,
     /// The names that this process has added.
     own: Cache<ChainKey, ()>,
-    /// When their use was last noted in the store.
-    noted: Cache<ChainKey, Instant>,
 }
 
 /// A name as it is stored.
@@ -38,12 +35,9 @@ struct StoredName {
 /// How many names are remembered in memory, besides those in the store.
 const MAX_OWN: usize = 64 << 10;
 
-/// Of how many the last use is remembered.
-const MAX_NOTED: usize = 4096;
-
 impl SentRequests {
     pub(super) fn new(summaries: Arc<Summaries>) -> Self {
-        Self { summaries, own: Cache::new(MAX_OWN), noted: Cache::new(MAX_NOTED) }
+        Self { summaries, own: Cache::new(MAX_OWN) }
     }
 
     /// Remembers these names, durably if there is a store that takes them.
@@ -74,6 +68,6 @@ impl SentIndex for SentRequests {
     }
 
     fn has(&self, name: ChainKey) -> bool {
-        self.summaries.is_used(name, &self.noted) || self.own.get(&name).is_some()
+        self.summaries.is_used(name) || self.own.get(&name).is_some()
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::breaker::DiskBreaker;
 use super::flight::Flight;
+use super::persist::PersistError;
 use super::recent_summaries::RecentSummaries;
 use crate::payload::{ChainKey, Place};
 use crate::store::{MAX_SUMMARIES, Offered, Store, StoreError};
@@ -46,6 +47,8 @@ pub struct Summaries {
     // How often something was learnt from other processes, and that number for each conversation when it was learnt of that.
     n_learnt: AtomicUsize,
     learnt: Cache<ChainKey, usize>,
+    // When the use of another fact was last noted in the store.
+    noted: Cache<ChainKey, Instant>,
     started: Instant,
     index_read: watch::Sender<bool>,
     /// What recent summaries were made from.
@@ -114,6 +117,9 @@ const READ_BACKOFF: Duration = Duration::from_secs(10);
 /// Of how many conversations the summaries in a shared store are remembered.
 const MAX_LOOKED_UP: usize = 4096;
 
+/// Of how many other facts the last use is remembered.
+const MAX_NOTED: usize = 8192;
+
 /// How many failed beginnings are remembered.
 const MAX_COOLDOWNS: usize = 4096;
 
@@ -136,6 +142,7 @@ impl Summaries {
             n_theirs: AtomicU64::new(0),
             n_learnt: AtomicUsize::new(0),
             learnt: Cache::new(MAX_LOOKED_UP),
+            noted: Cache::new(MAX_NOTED),
             started: Instant::now(),
             index_read,
             recent: RecentSummaries::default(),
@@ -172,17 +179,17 @@ impl Summaries {
 
     /// Loads the text of a summary from the store. If that fails, [`SummaryIndex::state`] returns another state from now on.
     pub(super) async fn load(&self, beginning: ChainKey) {
-        let Some(store) = self.store.clone() else { return self.forget(beginning) };
-        match self.breaker.call(async move { store.whole_summary(beginning).await }).await {
-            Ok(Ok(stored)) => match stored.and_then(|stored| serde_json::from_slice(&stored).ok()) {
+        match self.fact(beginning).await {
+            Ok(stored) => match stored.and_then(|stored| serde_json::from_slice(&stored).ok()) {
                 Some(summary) => self.insert(beginning, summary),
                 None => self.forget(beginning),
             },
-            Ok(Err(error)) => {
-                tracing::debug!(%error, cause = %error.source, "a summary cannot be read");
+            Err(error) => {
+                if let PersistError::Store(error) = error {
+                    tracing::debug!(%error, cause = %error.source, "a summary cannot be read");
+                }
                 self.set(beginning, Status::Unreadable(Instant::now() + READ_BACKOFF));
             }
-            Err(_) => self.set(beginning, Status::Unreadable(Instant::now() + READ_BACKOFF)),
         }
     }
 
@@ -213,12 +220,22 @@ impl Summaries {
         Ok(())
     }
 
-    /// Stores another fact about a beginning that is not to change, durably. False if that fails.
+    /// A summary or another fact, as it is stored; none without a store.
+    pub(super) async fn fact(&self, beginning: ChainKey) -> Result<Option<Bytes>, PersistError> {
+        let Some(store) = self.store.clone() else { return Ok(None) };
+        self.breaker.call(async move { store.whole_summary(beginning).await }).await?.map_err(PersistError::Store)
+    }
+
+    /// Stores another fact about a beginning that is not to change, durably if there is a store, unless there is one.
+    pub(super) async fn offer_fact(&self, place: Place, fact: Bytes) -> Result<Offered, PersistError> {
+        let Some(store) = self.store.clone() else { return Ok(Offered::Stored) };
+        self.breaker.call(async move { store.offer_summary(place, fact).await }).await?.map_err(PersistError::Store)
+    }
+
+    /// The same, for a fact that plans look up here. False if it is not durable.
     pub(super) async fn put_fact(&self, place: Place, fact: Bytes) -> bool {
-        let Some(store) = self.store.clone() else { return false };
         // The store logs its failures.
-        let put = self.breaker.call(async move { store.offer_summary(place, fact).await }).await;
-        let is_stored = matches!(put, Ok(Ok(_)));
+        let is_stored = self.has_store() && self.offer_fact(place, fact).await.is_ok();
         if is_stored {
             self.set(place.beginning, Status::Stored);
         }
@@ -230,14 +247,14 @@ impl Summaries {
         matches!(self.statuses().get(&beginning), Some(Status::Stored))
     }
 
-    /// The same; from time to time the use is noted, in the store later and in `noted`.
-    pub(super) fn is_used(&self, beginning: ChainKey, noted: &Cache<ChainKey, Instant>) -> bool {
+    /// The same; from time to time the use is noted in the store later.
+    pub(super) fn is_used(&self, beginning: ChainKey) -> bool {
         let is_stored = self.is_stored(beginning);
         if is_stored
-            && noted.get(&beginning).is_none_or(|noted| noted.elapsed() >= USE_INTERVAL)
+            && self.noted.get(&beginning).is_none_or(|noted| noted.elapsed() >= USE_INTERVAL)
             && self.note_use(beginning)
         {
-            noted.insert(beginning, Instant::now());
+            self.noted.insert(beginning, Instant::now());
         }
         is_stored
     }

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::EngineConfig;
 use super::error::SummaryError;
 use super::handlers::Answers;
+use super::held::Held;
 use super::persist::DiskBreakers;
 use super::summaries::{Claim, Leader, Lease, Summaries, Turn};
 use crate::body::Budget;
@@ -63,7 +64,6 @@ pub struct SummaryOrigin {
 
 /// Makes summaries.
 #[derive(Debug)]
-#[expect(clippy::disallowed_types, reason = "held for some instructions, never across an await")]
 pub struct Summarizer {
     summaries: Arc<Summaries>,
     answers: Arc<Answers>,
@@ -74,7 +74,7 @@ pub struct Summarizer {
     permits: Semaphore,
     // Models that refuse requests in other forms than the plain one, by host and name.
     plain_only: Mutex<HashSet<String>>,
-    counts: std::sync::Mutex<SummaryCounts>,
+    counts: Held<SummaryCounts>,
     jitter: RandomState,
     ledger: Ledger,
 }
@@ -115,7 +115,6 @@ const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 
 impl Summarizer {
     /// Creates a summarizer that puts summaries into `summaries`.
-    #[expect(clippy::disallowed_types, reason = "see `Summarizer`")]
     pub(super) fn new(
         summaries: Arc<Summaries>,
         answers: Arc<Answers>,
@@ -134,7 +133,7 @@ impl Summarizer {
             events,
             permits: Semaphore::new(MAX_CONCURRENT),
             plain_only: Mutex::default(),
-            counts: std::sync::Mutex::default(),
+            counts: Held::default(),
             jitter: RandomState::new(),
             ledger,
         }
@@ -151,14 +150,14 @@ impl Summarizer {
             Claim::Stored => Ok(()),
             Claim::CoolingDown => Err(SummaryError::CoolingDown),
             Claim::Join(flight) => {
-                self.count(|counts| counts.joined += 1);
+                self.counts.with(|counts| counts.joined += 1);
                 let within = config.summarize().timeout.0;
                 let until = flight.began + within;
                 timeout_at(until, flight.join().wait()).await.unwrap_or(Err(SummaryError::TimedOut(within)))
             }
             Claim::Lead(leader) => {
                 let waiter = Arc::clone(&leader.flight).join();
-                self.spawn_leader(config, job, origin, leader);
+                self.lead(config, job, origin, leader);
                 waiter.wait().await
             }
         }
@@ -170,26 +169,16 @@ impl Summarizer {
             return;
         }
         if let Claim::Lead(leader) = self.summaries.claim(job.key, true) {
-            self.spawn_leader(config, job, origin, leader);
+            self.lead(config, job, origin, leader);
         }
     }
 
     /// The current counters.
     pub fn counts(&self) -> SummaryCounts {
-        SummaryCounts { theirs: self.summaries.n_theirs(), ..self.count(|counts| *counts) }
+        SummaryCounts { theirs: self.summaries.n_theirs(), ..self.counts.with(|counts| *counts) }
     }
 
-    fn count<T>(&self, count: impl FnOnce(&mut SummaryCounts) -> T) -> T {
-        count(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn spawn_leader(
-        self: &Arc<Self>,
-        config: &Arc<EngineConfig>,
-        job: SummaryJob,
-        origin: SummaryOrigin,
-        leader: Leader,
-    ) {
+    fn lead(self: &Arc<Self>, config: &Arc<EngineConfig>, job: SummaryJob, origin: SummaryOrigin, leader: Leader) {
         let (summarizer, config) = (Arc::clone(self), Arc::clone(config));
         self.tasks.spawn(async move { summarizer.run(&config, job, &origin, leader).await });
     }
@@ -259,7 +248,7 @@ impl Summarizer {
             origin,
             EventKind::SummaryAfter { tokens_before, tokens_after, error, milliseconds, usage, content },
         );
-        self.count(|counts| *(if persisted.is_ok() { &mut counts.made } else { &mut counts.failed }) += 1);
+        self.counts.with(|counts| *(if persisted.is_ok() { &mut counts.made } else { &mut counts.failed }) += 1);
         let Err(error) = persisted else {
             self.summaries.recent.note(job.outline);
             return leader.succeed();

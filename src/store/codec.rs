@@ -108,11 +108,11 @@ impl Name {
     }
 
     pub(super) fn of_inspected(id: &str) -> Self {
-        Self { kind: b'i', id: hashed(&[id.as_bytes()]) }
+        Self { kind: b'i', id: hashed(id.as_bytes()) }
     }
 
     pub(super) fn of_note(kind: NoteKind, key: ChainKey) -> Self {
-        Self { kind: b'n', id: hashed(&[key.as_bytes(), kind.label().as_bytes()]) }
+        Self { kind: b'n', id: hashed(&[key.as_bytes(), kind.label().as_bytes()].concat()) }
     }
 
     /// Of the secret of a file.
@@ -317,12 +317,9 @@ fn checksum(head: &[u8], body: &[u8]) -> u64 {
     xxh3_64_with_seed(body, xxh3_64(head))
 }
 
-fn hashed(parts: &[&[u8]]) -> [u8; ID_LEN] {
-    let (mut hasher, mut id) = (blake3::Hasher::new(), [0; ID_LEN]);
-    for part in parts {
-        hasher.update(part);
-    }
-    hasher.finalize_xof().fill(&mut id);
+fn hashed(bytes: &[u8]) -> [u8; ID_LEN] {
+    let mut id = [0; ID_LEN];
+    blake3::Hasher::new().update(bytes).finalize_xof().fill(&mut id);
     id
 }
 

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use super::codec::{LARGE, Name, Unreadable};
 use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
-use super::secret::{Secrets, Texts};
+use super::secret::{Secrets, Texts, random};
 use super::shared::{Claim, Claimant, Note, NoteGroup, Seen, SharedStore};
 use super::{
     Clock, NamedPayloads, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreEngine, StoreError,
@@ -40,7 +40,7 @@ pub(super) mod writer;
 
 pub use error::{EngineError, OpenError};
 use identity::Identity;
-pub(super) use interface::{Engine, Exchange, Stale, Start, Terms, count};
+pub(super) use interface::{Engine, Exchange, Stale, Terms, count};
 use payloads::Found;
 use seal::Seal;
 use writer::Job;
@@ -178,10 +178,10 @@ impl<E: Engine> EngineStore<E> {
         let Options { url, settings, secrets, clock, fresh } = options;
         let seal = if settings.seal { Seal::new(&secrets).ok_or(OpenError::NoSecret)? } else { Seal::default() };
         let texts = if settings.seal { Texts::Sealed } else { Texts::Plain };
-        let identity = Arc::new(Identity::new(secrets, texts, fresh.map_or_else(new_secret, Ok)?));
+        let identity =
+            Arc::new(Identity::new(secrets, texts, fresh.map_or_else(random, Ok).map_err(OpenError::Random)?));
         let terms = Terms { settings, clock };
-        let start = Start { url: &url, terms: terms.clone(), identity: Arc::clone(&identity), tasks: &tasks };
-        let engine = E::start(start)?;
+        let engine = E::start(&url, terms.clone(), Arc::clone(&identity), &tasks)?;
         let links = engine.links();
         let mut outcome = links.writes.first_attempt().await;
         let mut n_failures = 0_u32;
@@ -444,12 +444,6 @@ impl<E: Engine> SharedStore for EngineStore<E> {
 }
 
 // === helpers ===
-
-fn new_secret() -> Result<[u8; 32], OpenError> {
-    let mut secret = [0; 32];
-    getrandom::getrandom(&mut secret).map_err(|error| OpenError::Random(std::io::Error::other(error)))?;
-    Ok(secret)
-}
 
 fn closed(op: Op) -> StoreError {
     StoreError::new(op, EngineError::Closed.kind(), EngineError::Closed)

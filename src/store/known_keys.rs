@@ -91,9 +91,7 @@ impl KnownKeys {
 
     /// Removes all keys: the file may be different.
     pub(super) fn clear(&mut self) {
-        self.young.clear();
-        self.old.clear();
-        self.forgotten.clear();
+        *self = Self::new(self.generation_size, self.resolution);
     }
 
     /// When the key was last used, if this process knows.

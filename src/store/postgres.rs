@@ -1,16 +1,19 @@
 //! A store in PostgreSQL, or in what speaks its protocol.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::engine::identity::Identity;
 use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
-use super::engine::{Engine, EngineStore, OpenError, Stale, Start, Terms, count};
+use super::engine::{Engine, EngineStore, OpenError, Stale, Terms, count};
 use super::{Cursor, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES, Time};
 use crate::payload::{Lifetime, PayloadKey};
+use crate::tasks::Tasks;
 
 mod calls;
 mod connect;
@@ -44,7 +47,7 @@ impl Engine for Postgres {
 
     type Connect = Connector;
 
-    fn start(Start { url, terms, identity, tasks }: Start<'_>) -> Result<Self, OpenError> {
+    fn start(url: &str, terms: Terms, identity: Arc<Identity>, tasks: &Tasks) -> Result<Self, OpenError> {
         let (timeout, prefix) = (terms.settings.timeout.0, terms.settings.table_prefix());
         let hosts = connect::hosts(url, timeout)?;
         let tls = Tls::new(terms.settings.ca_file.as_deref(), connect::encrypts(&hosts))?;

@@ -6,15 +6,18 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redis::Value;
 
+use super::engine::identity::Identity;
 use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
-use super::engine::{Engine, EngineError, EngineStore, OpenError, Stale, Start, Terms, count};
+use super::engine::{Engine, EngineError, EngineStore, OpenError, Stale, Terms, count};
 use super::{Cursor, NoteGroup, Op, PayloadInfo, StoreResult, TOMBSTONES, Time};
 use crate::payload::{Lifetime, PayloadKey};
+use crate::tasks::Tasks;
 
 mod answers;
 mod calls;
@@ -51,7 +54,7 @@ impl Engine for Redis {
 
     type Connect = Connector;
 
-    fn start(Start { url, terms, identity, tasks }: Start<'_>) -> Result<Self, OpenError> {
+    fn start(url: &str, terms: Terms, identity: Arc<Identity>, tasks: &Tasks) -> Result<Self, OpenError> {
         let (settings, timeout) = (&terms.settings, terms.settings.timeout.0);
         let target = Target::parse(url)?;
         let tls = Tls::new(settings.ca_file.as_deref(), target.may_encrypt())?;
@@ -77,7 +80,7 @@ impl Engine for Redis {
         let mut steps = Steps::new("put", self.terms.half_grain());
         for (key, row) in rows {
             let step = steps.of(*key);
-            step.add(name_of(row.lifetime));
+            step.add(<&str>::from(row.lifetime));
             step.add(key.as_bytes());
             step.add(row.bytes);
             step.add(row.body.as_slice());
@@ -89,7 +92,7 @@ impl Engine for Redis {
         let mut steps = Steps::new("fresh", self.terms.half_grain());
         for key in keys {
             let step = steps.of(*key);
-            step.add(name_of(lifetime));
+            step.add(<&str>::from(lifetime));
             step.add(key.as_bytes());
         }
         let answers = self.ask_for_write(Op::Put, &steps.all()).await?;
@@ -271,14 +274,6 @@ fn bucket(key: PayloadKey) -> u8 {
 
 fn each_bucket(step: impl Fn(u8) -> Step) -> Vec<Step> {
     (0..=u8::MAX).map(step).collect()
-}
-
-/// The lifetime as it is stored.
-fn name_of(lifetime: Lifetime) -> &'static str {
-    match lifetime {
-        Lifetime::Usual => "usual",
-        Lifetime::Chained => "chained",
-    }
 }
 
 /// A body without the line before it, and whether its use is to be written.

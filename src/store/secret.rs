@@ -1,5 +1,7 @@
 //! The secret of a store that several processes use, as the settings give it.
 
+use std::io;
+
 use zeroize::Zeroizing;
 
 /// The secrets of the settings.
@@ -53,6 +55,13 @@ pub(super) fn check_value(secret: &[u8; 32], texts: Texts) -> [u8; 16] {
     let mut value = [0; 16];
     blake3::Hasher::new_keyed(secret).update(usage).finalize_xof().fill(&mut value);
     value
+}
+
+/// Random bytes of the system.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::getrandom(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes)
 }
 
 fn parse(text: &str) -> Result<Zeroizing<[u8; 32]>, NotASecret> {

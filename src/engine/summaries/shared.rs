@@ -14,6 +14,7 @@ use crate::engine::breaker::BreakerError;
 use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
 use crate::payload::{ChainKey, Place};
+use crate::store::secret::random;
 use crate::store::shared::{Claim, Claimant, Seen, SeenState};
 use crate::store::{SharedStore, StoreError, StoreFuture};
 
@@ -110,7 +111,8 @@ impl Summaries {
         if !self.is_shared() {
             return Ok(Turn::Make(None));
         }
-        let claimant = Claimant { token: random_token(), lease: LEASE };
+        // Without the system's random numbers two claimants may both lead, and the first summary is used.
+        let claimant = Claimant { token: i64::from_le_bytes(random().unwrap_or_default()), lease: LEASE };
         loop {
             let claim = self.ask(move |shared| shared.claim(place, claimant)).await?;
             match claim.map_err(SummaryError::NotStored)? {
@@ -186,13 +188,6 @@ fn note_seen(statuses: &mut Statuses, Seen { beginning, state }: Seen, now: Inst
     };
     statuses.insert(beginning, status);
     is_news
-}
-
-fn random_token() -> i64 {
-    let mut token = [0; 8];
-    // Without the system's random numbers two claimants may both lead, and the first summary is used.
-    let _random = getrandom::getrandom(&mut token);
-    i64::from_le_bytes(token)
 }
 
 #[cfg(test)]

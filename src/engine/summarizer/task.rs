@@ -185,7 +185,7 @@ impl SummaryTask<'_> {
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CallError> {
         self.n_calls += 1;
-        self.summarizer.count(|counts| counts.calls += 1);
+        self.summarizer.counts.with(|counts| counts.calls += 1);
         let model = candidate.model.or(self.job.model.as_deref()).map(str::to_owned);
         let (summarizer, origin) = (self.summarizer, self.origin);
         let mut attempt = Attempt {
@@ -232,7 +232,7 @@ impl SummaryTask<'_> {
         self.summarizer.ledger.add_own(rates, of, answer.usage, calls, self.origin.assignment.as_ref());
         if let Some(usage) = answer.usage {
             let Usage { input, cached, output, .. } = usage;
-            self.summarizer.count(|counts| counts.usage += Usage { input, cached, output, ..Usage::default() });
+            self.summarizer.counts.with(|counts| counts.usage += Usage { input, cached, output, ..Usage::default() });
             *self.usage.get_or_insert_default() += usage;
         }
     }

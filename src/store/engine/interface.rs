@@ -21,14 +21,6 @@ pub(in crate::store) struct Terms {
     pub(in crate::store) clock: EngineClock,
 }
 
-/// The parameters that an engine is opened with.
-pub(in crate::store) struct Start<'a> {
-    pub(in crate::store) url: &'a str,
-    pub(in crate::store) terms: Terms,
-    pub(in crate::store) identity: Arc<Identity>,
-    pub(in crate::store) tasks: &'a Tasks,
-}
-
 /// Which payloads are swept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::store) enum Stale {
@@ -53,7 +45,7 @@ pub(in crate::store) trait Engine: Exchange {
     type Connect: Connect;
 
     /// Starts to connect.
-    fn start(start: Start<'_>) -> Result<Self, OpenError>;
+    fn start(url: &str, terms: Terms, identity: Arc<Identity>, tasks: &Tasks) -> Result<Self, OpenError>;
 
     /// Its connections.
     fn links(&self) -> &Links<Self::Connect>;

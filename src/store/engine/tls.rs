@@ -1,20 +1,16 @@
 //! TLS to an engine: rustls, with the system's roots and those of `store.ca_file`.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use crate::roots::{self, RootsError};
 
 /// Makes TLS connections.
 #[derive(Clone)]
-pub(in crate::store) struct Tls(TlsConnector);
+pub(in crate::store) struct Tls(pub(in crate::store) TlsConnector);
 
 // === impl Tls ===
 
@@ -24,14 +20,5 @@ impl Tls {
     pub(in crate::store) fn new(ca_file: Option<&Path>, is_used: bool) -> Result<Self, RootsError> {
         let roots = if is_used { roots::of_system_or_mozilla() } else { RootCertStore::empty() };
         Ok(Self(TlsConnector::from(Arc::new(roots::tls_with(roots, ca_file)?))))
-    }
-
-    /// Encrypts a connection to the host of this name.
-    pub(in crate::store) async fn encrypt<S: AsyncRead + AsyncWrite + Unpin>(
-        &self,
-        name: ServerName<'static>,
-        stream: S,
-    ) -> io::Result<TlsStream<S>> {
-        self.0.connect(name, stream).await
     }
 }

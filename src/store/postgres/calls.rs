@@ -16,13 +16,13 @@ impl Link<Connector> {
     /// Runs a statement that returns rows. Statements are not prepared under a name, so that a pooler may be between.
     pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, EngineError> {
         let open = self.open()?;
-        self.within(&open, async { Ok(open.client.query_typed(statement, &parameters).await?) }).await
+        self.within(&open, async { Ok(open.client.query_typed(statement, &borrowed(parameters)).await?) }).await
     }
 
     /// Runs a statement, and returns how many rows it has changed.
     async fn execute(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<u64, EngineError> {
         let open = self.open()?;
-        self.within(&open, async { Ok(open.client.execute_typed(statement, &parameters).await?) }).await
+        self.within(&open, async { Ok(open.client.execute_typed(statement, &borrowed(parameters)).await?) }).await
     }
 }
 

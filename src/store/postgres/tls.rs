@@ -38,7 +38,7 @@ impl TlsConnect<Socket> for ToHost {
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
-        Box::pin(async move { Ok(Box::new(self.tls.encrypt(self.name, socket).await?) as Self::Stream) })
+        Box::pin(async move { Ok(Box::new(self.tls.0.connect(self.name, socket).await?) as Self::Stream) })
     }
 }
 

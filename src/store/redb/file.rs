@@ -15,6 +15,7 @@ use super::holder;
 use super::tables::{self, META};
 use crate::platform::files::{make_private, private_file, private_folder, sync};
 use crate::store::codec::{Encoded, Name, decode};
+use crate::store::secret::random;
 use crate::store::{Op, StoreError, StoreErrorKind};
 
 /// The secret of a store, which all its keys are made with.
@@ -122,7 +123,7 @@ pub(super) fn open(path: &Path, opener: &Opener, secret: Option<Secret>) -> Resu
             Ok((db, stored))
         }
         (None, secret) => {
-            let secret = secret.map_or_else(new_secret, Ok).map_err(|error| wrong(error.into()))?;
+            let secret = secret.map_or_else(random, Ok).map_err(|error| wrong(error.into()))?;
             unwound(|| create(&db, secret)).unwrap_or_else(Err).map_err(wrong)?;
             Ok((db, secret))
         }
@@ -225,10 +226,4 @@ fn create(db: &Database, secret: Secret) -> Result<(), Error> {
         meta.insert("secret", frame.to_vec().as_slice())?;
         Ok(())
     })
-}
-
-fn new_secret() -> Result<Secret, io::Error> {
-    let mut secret = [0; 32];
-    getrandom::getrandom(&mut secret).map_err(io::Error::other)?;
-    Ok(secret)
 }

@@ -19,6 +19,7 @@ use crate::store::engine::error::Refusal;
 use crate::store::engine::identity::{Identity, Meta as _};
 use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::Tls;
+use crate::store::secret::random;
 
 /// The parameters of a connection.
 #[derive(Clone)]
@@ -149,7 +150,7 @@ impl Connector {
         }
         let name = ServerName::try_from(host.clone())
             .map_err(|_| EngineError::Unreachable("the host's name is not valid".into()))?;
-        let stream = self.tls.encrypt(name, stream).await.map_err(unreachable)?;
+        let stream = self.tls.0.connect(name, stream).await.map_err(unreachable)?;
         let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
         Ok((connection, Box::pin(driver)))
     }
@@ -176,8 +177,7 @@ impl Connector {
             return Err(EngineError::Version(String::from_utf8_lossy(&version).parse().unwrap_or_default()));
         }
         self.identity.check(client).await?;
-        let mut own = [0; 16];
-        getrandom::getrandom(&mut own).map_err(|error| EngineError::Unreachable(error.to_string().into()))?;
+        let own: [u8; 16] = random().map_err(|error| EngineError::Unreachable(error.to_string().into()))?;
         let steps: Vec<_> = (0..=u8::MAX).map(|bucket| Step::new(bucket, "mark").with(&own)).collect();
         for mark in client.run(&steps, None, self.confirmation).await? {
             let Value::BulkString(mark) = mark else { return Err(EngineError::Damaged) };
