@@ -85,7 +85,7 @@ pub struct Element {
 }
 
 /// The words of one speaker in one JSON value.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Unit {
     /// The index of the element that it is, or is in.
     pub element: ElementIndex,
@@ -214,9 +214,12 @@ impl<'a> Conversation<'a> {
         self.units.push(unit);
     }
 
-    /// The number of the turn that the next unit is in: that of the unit before it, if it `continues` that one's.
-    pub fn next_turn(&self, continues: bool) -> usize {
-        self.units.last().map_or(0, |last| last.turn + usize::from(!continues))
+    /// The next unit, of which nothing is known but its place: it is, or is in, the next element, has the blocks from
+    /// `first_block` on, and is in the turn of the unit before it if it `continues` that.
+    pub fn following(&self, first_block: BlockIndex, continues: bool) -> Unit {
+        let turn = self.units.last().map_or(0, |last| last.turn + usize::from(!continues));
+        let blocks = first_block..self.next_block();
+        Unit { element: self.next_element(), turn, blocks, ..Unit::default() }
     }
 
     /// The blocks of one unit.

@@ -38,6 +38,7 @@ mod json;
 pub mod media;
 mod messages;
 mod object;
+mod reading;
 mod registry;
 mod responses;
 pub mod strings;

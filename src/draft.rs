@@ -61,6 +61,7 @@ mod truncation_cache;
 use cold_passes::ColdPassesFound;
 use insertion::{Inserted, Insertion};
 use journal::{ChangeId, Journal};
+use replacement::Replacement;
 
 pub use asks::Question;
 pub use calibration::{Calibration, FactorIndex};
@@ -102,18 +103,18 @@ pub struct ParsedRequest<'a> {
 #[derive(Debug)]
 pub struct Draft<'a> {
     request: ParsedRequest<'a>,
-    context: PlanContext<'a>,
+    pub(crate) context: PlanContext<'a>,
     recall: &'a recall::Settings,
     language: Language,
     /// The first unit that edits may touch.
-    first_editable: UnitIndex,
+    pub(crate) first_editable: UnitIndex,
     /// The units of the last turn of the model; results after it have not been read.
     last_answer: Option<Range<UnitIndex>>,
 
     /// For each unit, whether it is still in its place.
     in_place: Vec<bool>,
     /// Whether units may leave it.
-    leaving: Leaving,
+    pub(crate) leaving: Leaving,
     /// The results that have been put behind units, in the order of the decisions.
     insertions: Vec<Insertion>,
     /// The placeholders of late results that are not moved.
@@ -152,11 +153,11 @@ pub struct Draft<'a> {
     /// The results that no request has had, as they answer no call, and what of each is stored.
     orphans: BTreeMap<UnitIndex, Vec<(Span, PayloadName)>>,
     /// The values that are replaced, by where they begin.
-    replacements: BTreeMap<usize, replacement::Replacement>,
+    replacements: BTreeMap<usize, Replacement>,
     /// The decisions.
     journal: Journal,
-    unknown_window: bool,
-    regrets: Regrets,
+    pub(crate) unknown_window: bool,
+    pub(crate) regrets: Regrets,
     /// No fewer bytes than the body has now.
     n_bytes: usize,
     /// The bytes of what earlier requests had and this one has not.
@@ -164,9 +165,9 @@ pub struct Draft<'a> {
     /// The type of the message that no summary may replace, if it has prevented one.
     blocked_by: Option<String>,
     /// The missing input of a better plan.
-    need: Option<Need>,
+    pub(crate) need: Option<Need>,
     /// The name under which other processes know the summaries of the conversation, if that is to be looked up.
-    root: Option<ChainKey>,
+    pub(crate) root: Option<ChainKey>,
     /// The passes that were made because the prompt cache had expired.
     cold: ColdPassesFound,
     /// The facts about earlier requests.
@@ -308,22 +309,12 @@ impl<'a> Draft<'a> {
         self.last_answer.as_ref().is_some_and(|last| last.contains(&unit))
     }
 
-    /// Says whether units may leave their places from now on.
-    pub fn set_leaving(&mut self, leaving: Leaving) {
-        self.leaving = leaving;
-    }
-
     /// Has edits change texts alone, and none of the first `n_frozen` messages: nothing leaves its place.
     pub fn edit_in_place(&mut self, n_frozen: usize) {
         let units = self.request.conversation.indexed_units();
         let frozen = units.filter(|(_, unit)| unit.element.get() < n_frozen).last().map(|(index, _)| index.next());
         self.first_editable = self.first_editable.max(frozen.unwrap_or_default());
         self.leaving = Leaving::Forbidden;
-    }
-
-    /// Whether texts alone are edited, of messages whose neighbours may be missing.
-    pub fn edits_in_place(&self) -> bool {
-        self.context.in_place.is_some()
     }
 
     // === what edits decide about whole messages and calls ===
@@ -397,10 +388,25 @@ impl<'a> Draft<'a> {
         unit >= self.first_editable && conversation.unit(unit).is_some_and(is_element)
     }
 
+    /// The values in a message that are replaced.
+    fn replacements_in(&self, unit: UnitIndex) -> impl Iterator<Item = &Replacement> {
+        let Span { start, end } = self.span(unit);
+        self.replacements.range(start..end.max(start)).map(|(_, replacement)| replacement)
+    }
+
+    /// The same with more of them, which go first.
+    fn replacements_with<'s>(
+        &'s self,
+        unit: UnitIndex,
+        more: &'s [Replacement],
+    ) -> impl Iterator<Item = &'s Replacement> {
+        let is_other = |decided: &&Replacement| more.iter().all(|more| more.span != decided.span);
+        more.iter().chain(self.replacements_in(unit).filter(is_other))
+    }
+
     /// Whether a value in a message has been replaced.
     fn has_replacements(&self, unit: UnitIndex) -> bool {
-        let Span { start, end } = self.span(unit);
-        self.replacements.range(start..end.max(start)).next().is_some()
+        self.replacements_in(unit).next().is_some()
     }
 
     /// Takes back what was written on a message, and that it was.

@@ -15,7 +15,7 @@ use crate::{
         reasoning::{self, ReasoningMode},
     },
     edit::{
-        Edit, Language,
+        Common, Edit, Language,
         clear_tool_results::{self, AtLeast, ClearToolResults, Frontier, Inputs},
         deduplicate_tool_results::{self, DeduplicateToolResults},
         filter_tool_calls::{self, FilterToolCalls},
@@ -131,8 +131,9 @@ pub enum Goal {
 }
 
 /// The edits there are, by the names that `edits = [...]` takes.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, strum::VariantArray)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, strum::IntoStaticStr, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum EditName {
     /// Gives every tool call exactly one result.
     PatchToolCalls,
@@ -187,6 +188,7 @@ const LOOK_UP_FROM: usize = 16 << 10;
 /// The edits that run on each request, in order.
 #[derive(Debug)]
 pub struct Policy {
+    names: Vec<EditName>,
     edits: Vec<Arc<dyn Edit>>,
     language: Language,
     recall: recall::Settings,
@@ -338,48 +340,33 @@ impl Policy {
             cleared: settings.clear_tool_results.template(language),
             cleared_media: settings.clear_tool_results.media_template(language),
         };
+        let handlers = &settings.handlers;
+        let common = Common { tools: &tools, own_texts: &own_texts, recall, language, handlers };
         let mut summarize = None;
-        let edit = |name| -> Arc<dyn Edit> {
+        let edit = |name: &EditName| -> Arc<dyn Edit> {
             match name {
-                EditName::PatchToolCalls => {
-                    Arc::new(PatchToolCalls::new(&settings.patch_tool_calls, language, &settings.handlers))
-                }
+                EditName::PatchToolCalls => Arc::new(PatchToolCalls::new(&settings.patch_tool_calls, common)),
                 EditName::FilterToolCalls => Arc::new(FilterToolCalls::new(&settings.filter_tool_calls)),
-                EditName::TruncateToolResults => Arc::new(TruncateToolResults::new(
-                    &settings.truncate_tool_results,
-                    &tools,
-                    recall,
-                    &own_texts,
-                    language,
-                    &settings.handlers,
-                )),
+                EditName::TruncateToolResults => {
+                    Arc::new(TruncateToolResults::new(&settings.truncate_tool_results, common))
+                }
                 EditName::ClearToolResults => {
                     let prices = PriceList::new(&settings.prices, &settings.upstream);
-                    Arc::new(ClearToolResults::new(
-                        &settings.clear_tool_results,
-                        &tools,
-                        &own_texts,
-                        prices,
-                        language,
-                        &settings.handlers,
-                    ))
+                    Arc::new(ClearToolResults::new(&settings.clear_tool_results, prices, common))
                 }
                 EditName::DeduplicateToolResults => {
-                    Arc::new(DeduplicateToolResults::new(&settings.deduplicate_tool_results, &tools, language))
+                    Arc::new(DeduplicateToolResults::new(&settings.deduplicate_tool_results, common))
                 }
                 EditName::RequestPromptCache => {
                     Arc::new(RequestPromptCache::new(&settings.request_prompt_cache, &settings.upstream))
                 }
-                EditName::Summarize => {
-                    let edit = Arc::new(Summarize::new(&settings.summarize, language, recall));
-                    summarize = Some(Arc::clone(&edit));
-                    edit
-                }
+                EditName::Summarize => summarize.insert(Arc::new(Summarize::new(&settings.summarize, common))).clone(),
             }
         };
-        let edits: Vec<_> = names.into_iter().map(edit).collect();
+        let edits: Vec<_> = names.iter().map(edit).collect();
         let counts_from = counts_from(&edits, Some(MIN_WINDOW));
         Self {
+            names,
             edits,
             language,
             recall: recall.clone(),
@@ -394,7 +381,7 @@ impl Policy {
 
     /// The names of the edits that run, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.edits.iter().map(|edit| edit.name())
+        self.names.iter().map(Into::into)
     }
 
     /// A body shorter than this many bytes is never tokenised, so it may be planned where nothing may take long.
@@ -439,12 +426,12 @@ impl Policy {
         let view = ParsedRequest { conversation: folded.as_ref().unwrap_or(whole), ..request };
         let drafted = |strips_now: bool| {
             let mut draft = Draft::new(view, context, &self.recall, self.language);
-            draft.set_root(self.root(request, context));
+            draft.root = self.root(request, context);
             if let Some(prefix_keys) = prefix_keys.clone() {
                 draft.apply_summary(Summarize::LABEL, whole, prefix_keys);
             }
             draft.bind_reasoning(&self.reasoning, whole, strips_now);
-            draft.set_leaving(leaving);
+            draft.leaving = leaving;
             if let Some(n_frozen) = context.in_place {
                 draft.edit_in_place(n_frozen);
             }

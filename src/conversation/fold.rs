@@ -5,7 +5,7 @@
 //! stay whole: what is in one with a unit that stays, stays too. Units that follow the user stay after the summary.
 //! Rounds that make tools known stay beside it: without them the model could no longer call the tools.
 
-use std::{cell::OnceCell, collections::BTreeSet, ops::Range};
+use std::{collections::BTreeSet, ops::Range};
 
 use super::{CallIndex, Conversation, Element, ElementIndex, Flags, Pairing, Role, Unit, UnitIndex};
 
@@ -157,25 +157,14 @@ impl Conversation<'_> {
             let Some(unit) = self.unit(index) else { continue };
             let (at, first) = (view.next_unit(), view.next_block());
             if index == fold.place.start {
-                let (span, turn) = (self.span_of(fold.place()), view.next_turn(false));
                 let flags = Flags { speaks: true, ..Flags::default() };
-                let (element, known) = (view.next_element(), OnceCell::new());
-                let role = Role::User;
-                view.push_element(Unit {
-                    element,
-                    span,
-                    role,
-                    turn,
-                    content: None,
-                    blocks: first..first,
-                    flags,
-                    known,
-                });
+                let unit = view.following(first, false);
+                view.push_element(Unit { span: self.span_of(fold.place()), role: Role::User, flags, ..unit });
                 continue;
             }
-            let turn_before = before.and_then(|before: UnitIndex| self.unit(before)).map(|before| before.turn);
-            let continues = before.is_some_and(|before| before.next() == index) && turn_before == Some(unit.turn);
-            let turn = view.next_turn(continues);
+            let continues = before.is_some_and(|before: UnitIndex| {
+                before.next() == index && self.unit(before).is_some_and(|before| before.turn == unit.turn)
+            });
             if element != Some(unit.element) {
                 element = Some(unit.element);
                 let span = self.element(unit.element).map(|element| element.span).unwrap_or_default();
@@ -187,7 +176,7 @@ impl Conversation<'_> {
             before = Some(index);
             let blocks = self.blocks_of(unit).iter().cloned();
             view.blocks.extend(blocks.map(|block| super::Block { unit: at, ..block }));
-            let blocks = first..view.next_block();
+            let Unit { turn, blocks, .. } = view.following(first, continues);
             let element = ElementIndex::new(view.elements.len() - 1);
             view.units.push(Unit { element, turn, blocks, ..unit.clone() });
         }

@@ -1,8 +1,10 @@
 //! The answer of an upstream, put together from its events by the dialect that it is written in.
 
 use memchr::memmem;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::in_band::ALL_ROUNDS;
+use crate::raw::{self, Fields};
 pub use crate::tokens::Usage;
 
 /// An answer, as far as it has been read.
@@ -65,6 +67,64 @@ impl Answer {
     /// An empty answer that gathers the model's text.
     pub fn with_text() -> Self {
         Self { text: Some(String::new()), ..Self::default() }
+    }
+}
+
+/// The members of an event or an answer, or of an object in one. Those that are read have to be of their type; `null` is none.
+#[derive(Debug)]
+pub(super) struct Members<'a>(Fields<'a>);
+
+impl<'a> Members<'a> {
+    pub(super) fn of(json: &'a [u8]) -> Result<Self, InvalidAnswer> {
+        raw::utf8(json).and_then(Fields::of).map(Self).ok_or(InvalidAnswer)
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&'a str> {
+        self.0.get(key).filter(|value| *value != "null")
+    }
+
+    fn read<T: Deserialize<'a>>(&self, key: &str) -> Result<Option<T>, InvalidAnswer> {
+        self.get(key).map(|json| serde_json::from_str(json).map_err(|_| InvalidAnswer)).transpose()
+    }
+
+    pub(super) fn string(&self, key: &str) -> Result<Option<String>, InvalidAnswer> {
+        self.read(key)
+    }
+
+    pub(super) fn number(&self, key: &str) -> Result<Option<u64>, InvalidAnswer> {
+        self.read(key)
+    }
+
+    pub(super) fn object(&self, key: &str) -> Result<Option<Self>, InvalidAnswer> {
+        Ok(self.read(key)?.map(Self))
+    }
+
+    /// The objects in an array.
+    pub(super) fn objects(&self, key: &str) -> Result<Vec<Self>, InvalidAnswer> {
+        let objects: Option<Vec<Fields<'a>>> = self.read(key)?;
+        Ok(objects.into_iter().flatten().map(Self).collect())
+    }
+
+    /// The usage, and whether it is that of several rounds.
+    pub(super) fn usage(&self) -> Result<Option<(Self, bool)>, InvalidAnswer> {
+        let Some(usage) = self.object("usage")? else { return Ok(None) };
+        Ok(Some(match usage.object(ALL_ROUNDS)? {
+            Some(all) => (all, true),
+            None => (usage, false),
+        }))
+    }
+
+    /// The tokens in a usage of OpenAI's APIs, by the keys of those of the prompt, of their details, and of the answer.
+    pub(super) fn billed(&self, [input, details, output]: [&str; 3]) -> Result<Usage, InvalidAnswer> {
+        let number = |of: &Self, key| of.number(key).map(Option::unwrap_or_default);
+        let input = number(self, input)?;
+        let (cached, written) = match self.object(details)? {
+            Some(details) => (number(&details, "cached_tokens")?, number(&details, "cache_write_tokens")?),
+            None => (0, 0),
+        };
+        // Some gateways count what was served as written, too.
+        let written = written.min(input.saturating_sub(cached));
+        Ok(Usage { input, cached, written, written_hour: 0, output: number(self, output)? })
     }
 }
 

@@ -13,16 +13,15 @@ pub(super) type Member<'a> = (&'a [u8], &'a [u8]);
 /// nothing.
 pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> Result<Vec<Member<'a>>, Unsupported> {
     let mut members = Vec::new();
-    let mut key = cursor.first_key()?;
-    while let Some(name) = key {
+    cursor.members(|cursor, name| {
         let Cow::Borrowed(name) = name else { return Err(Unsupported) };
         let value = cursor.value()?;
         let value = cursor.bytes(value);
         if value != b"null" && !unread.contains(&name) {
             members.push((name, value));
         }
-        key = cursor.next_key()?;
-    }
+        Ok(())
+    })?;
     Ok(members)
 }
 

@@ -1,16 +1,16 @@
 //! OpenAI Chat Completions, as every compatible server speaks it.
 
-use std::{borrow::Cow, cell::OnceCell};
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
 use super::{
     Answer, AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
-    OpenCalls, ParseError, ParseErrorKind, Stop, forms, json::Unsupported, strings,
+    OpenCalls, ParseError, Stop, forms, json::Unsupported, strings,
 };
 use crate::{
-    conversation::{BlockIndex, CallId, Conversation, Flags, Role, Traits, Unit},
+    conversation::{CallId, Conversation},
     raw::lossy,
     recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
@@ -174,40 +174,6 @@ impl Dialect for ChatCompletions {
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
         super::error_body::openai(error)
     }
-}
-
-/// A conversation of which nothing has been read.
-fn conversation<'a>() -> Conversation<'a> {
-    let traits = Traits { pairs_by_position: true, ..Traits::default() };
-    Conversation { traits, ..Conversation::default() }
-}
-
-/// Whether a message with this content says something beside its calls.
-fn speaks(content: Option<&[u8]>) -> bool {
-    content.is_some_and(|content| !matches!(content, b"\"\"" | b"[]"))
-}
-
-/// The parts of a message other than its blocks.
-#[derive(Clone, Copy)]
-struct Message {
-    span: Span,
-    role: Role,
-    content: Option<Span>,
-    /// Whether it says something beside its calls.
-    speaks: bool,
-}
-
-/// Adds a message whose blocks are those from `first_block` on. Each message is its own turn.
-fn push_message(conversation: &mut Conversation<'_>, first_block: BlockIndex, message: Message) {
-    let Message { span, role, content, speaks } = message;
-    let blocks = first_block..conversation.next_block();
-    let (element, turn) = (conversation.next_element(), conversation.next_turn(false));
-    let flags = Flags { speaks, ..Flags::default() };
-    conversation.push_element(Unit { element, span, role, turn, content, blocks, flags, known: OnceCell::new() });
-}
-
-fn error(offset: usize, kind: ParseErrorKind) -> ParseError {
-    ParseError { dialect: NAME, offset, kind }
 }
 
 #[cfg(test)]

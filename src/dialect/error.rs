@@ -12,6 +12,13 @@ pub struct ParseError {
     pub kind: ParseErrorKind,
 }
 
+impl ParseError {
+    /// The error of a dialect for a fault at a place.
+    pub(super) fn new(dialect: &'static str, (offset, kind): (usize, ParseErrorKind)) -> Self {
+        Self { dialect, offset, kind }
+    }
+}
+
 /// Why a request cannot be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseErrorKind {

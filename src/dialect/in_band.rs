@@ -2,6 +2,7 @@
 //! again, so that one answer for the client is joined from several rounds: the dialects say how.
 #![expect(clippy::disallowed_types, reason = "answers of a model that calls abridge, of which another answer is made")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use bytes::Bytes;
@@ -78,7 +79,7 @@ impl Passage {
 }
 
 /// The member of a usage that has the sum over all rounds of an answer.
-const ALL_ROUNDS: &str = "abridge_all_rounds";
+pub(super) const ALL_ROUNDS: &str = "abridge_all_rounds";
 
 /// The most that is held back until it is known whom it is for, in bytes.
 pub(super) const MAX_HELD: usize = 512 << 10;
@@ -130,17 +131,8 @@ pub(super) fn append(to: &mut Object, key: &str, more: &str) {
     }
 }
 
-/// Tells in the usage of the last round, which has the whole prompt, what all rounds were billed together.
-pub(super) fn tell_all(usage: &mut Object, before: &Object) {
-    if !before.is_empty() {
-        let mut all = usage.clone();
-        add(&mut all, before);
-        usage.insert(ALL_ROUNDS.to_owned(), all.into());
-    }
-}
-
 /// Adds the numbers of `more` to those of the same name, at any depth.
-pub(super) fn add(to: &mut Object, more: &Object) {
+fn add(to: &mut Object, more: &Object) {
     for (key, more) in more {
         match (to.get_mut(key), more) {
             (Some(Value::Object(to)), Value::Object(more)) => add(to, more),
@@ -155,8 +147,96 @@ pub(super) fn add(to: &mut Object, more: &Object) {
     }
 }
 
+/// The tokens that were billed for the rounds before, and for this one.
+#[derive(Debug, Default)]
+pub(super) struct Billed {
+    before: Object,
+    pub(super) now: Object,
+}
+
+impl Billed {
+    /// Notes the usage of an event or an answer.
+    pub(super) fn note(&mut self, of: &Object) {
+        if let Some(Value::Object(usage)) = of.get("usage") {
+            self.now.clone_from(usage);
+        }
+    }
+
+    /// Tells in the usage of the last round, which has the whole prompt, what all rounds were billed together.
+    pub(super) fn tell(&self, of: &mut Object) {
+        if let Some(Value::Object(usage)) = of.get_mut("usage").filter(|_| !self.before.is_empty()) {
+            let mut all = usage.clone();
+            add(&mut all, &self.before);
+            usage.insert(ALL_ROUNDS.to_owned(), all.into());
+        }
+    }
+
+    pub(super) fn next_round(&mut self) {
+        add(&mut self.before, &std::mem::take(&mut self.now));
+    }
+}
+
+/// The blocks of Messages, or the items of Responses, in the rounds of an answer.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// Those of this round by their places, and those of them that the client does not get.
+    pub(super) now: BTreeMap<u64, Object>,
+    pub(super) hidden: BTreeSet<u64>,
+    /// Those of earlier rounds that the client has, or is to get.
+    before: Vec<Object>,
+    /// Whether this is not the first round.
+    pub(super) is_later: bool,
+    /// Whether abridge is called, and whether the client is, or the round has failed.
+    pub(super) calls_own: bool,
+    pub(super) calls_others: bool,
+    pub(super) billed: Billed,
+}
+
+impl Parts {
+    /// Adds a part, which is a call of abridge.
+    pub(super) fn add_own(&mut self, at: u64) {
+        self.calls_own = true;
+        self.hidden.insert(at);
+    }
+
+    /// Those that the client gets of all rounds so far.
+    pub(super) fn shown(&self) -> impl Iterator<Item = Value> {
+        let shown = self.now.iter().filter(|(at, _)| !self.hidden.contains(at)).map(|(_, part)| part);
+        self.before.iter().chain(shown).cloned().map(Value::Object)
+    }
+
+    /// The place that a part of this round has for the client.
+    pub(super) fn place(&self, at: u64) -> u64 {
+        self.before.len() as u64 + at - hidden_before(&self.hidden, at)
+    }
+
+    /// What answers the calls of abridge, in their order, as `result` writes it.
+    pub(super) fn results(&self, texts: &[String], result: impl Fn(&Object, &str) -> Value) -> Vec<Bytes> {
+        let own = self.now.values().filter(|part| is_own_call(part));
+        own.zip(texts).map(|(call, text)| result(call, text).to_string().into()).collect()
+    }
+
+    /// Whether the answer is not the upstream's any more.
+    pub(super) fn is_changed(&self) -> bool {
+        self.is_later || self.calls_own
+    }
+
+    pub(super) fn next_round(&mut self) {
+        let hidden = std::mem::take(&mut self.hidden);
+        let shown = std::mem::take(&mut self.now).into_iter().filter(|(at, _)| !hidden.contains(at));
+        self.before.extend(shown.map(|(_, part)| part));
+        self.billed.next_round();
+        (self.is_later, self.calls_own) = (true, false);
+    }
+}
+
+/// Whether a block or an item is a call of abridge.
+pub(super) fn is_own_call(part: &Object) -> bool {
+    matches!(text(part, "type"), "tool_use" | "function_call") && is_own(text(part, "name"))
+}
+
 /// How many of the hidden places are before `place`.
-pub(super) fn hidden_before(hidden: &std::collections::BTreeSet<u64>, place: u64) -> u64 {
+pub(super) fn hidden_before(hidden: &BTreeSet<u64>, place: u64) -> u64 {
     hidden.range(..place).count() as u64
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-use super::ParseErrorKind;
+use super::{ParseError, ParseErrorKind};
 use crate::{
     raw::{
         self, Fields, closing_quote, control, find_escaped, near_closing_quote, next_byte, plain_closing_quote, utf8,
@@ -37,8 +37,11 @@ pub(super) struct Cursor<'a> {
     /// Whether it reads a whole body, of which it takes any depth, and keys with escapes. Edits leave such values alone.
     is_whole: bool,
     /// Where the fault is, and its kind, unless it is invalid JSON at `at`.
-    fault: Option<(usize, ParseErrorKind)>,
+    fault: Option<Fault>,
 }
+
+/// The place of a fault of a body, and its kind.
+pub(super) type Fault = (usize, ParseErrorKind);
 
 /// The containers that are open around the current value, innermost last, as bits of one number.
 #[derive(Default)]
@@ -101,8 +104,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Notes what is wrong.
-    pub(super) fn refuse(&mut self, at: usize, kind: ParseErrorKind) -> Unsupported {
-        self.fault = Some((at, kind));
+    pub(super) fn refuse(&mut self, fault: Fault) -> Unsupported {
+        self.fault = Some(fault);
         Unsupported
     }
 
@@ -110,7 +113,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn once<T>(&mut self, object: usize, place: &mut Option<T>, value: T) -> Result<(), Unsupported> {
         match place.replace(value) {
             None => Ok(()),
-            Some(_) => Err(self.refuse(object, ParseErrorKind::DuplicateKey)),
+            Some(_) => Err(self.refuse((object, ParseErrorKind::DuplicateKey))),
         }
     }
 
@@ -129,10 +132,16 @@ impl<'a> Cursor<'a> {
         self.body.get(self.at).copied()
     }
 
-    /// The result of reading a whole body, after which only white space may follow; else the fault.
-    pub(super) fn finish<T>(&mut self, read: Result<T, Unsupported>) -> Result<T, (usize, ParseErrorKind)> {
+    /// Returns what was read, or notes the fault.
+    pub(super) fn accept<T>(&mut self, read: Result<T, Fault>) -> Result<T, Unsupported> {
+        read.map_err(|fault| self.refuse(fault))
+    }
+
+    /// The result of reading a whole body in `dialect`, after which only white space may follow; else the fault.
+    pub(super) fn finish<T>(&mut self, dialect: &'static str, read: Result<T, Unsupported>) -> Result<T, ParseError> {
         let read = read.and_then(|read| self.end().map(|()| read));
-        read.map_err(|Unsupported| self.fault.unwrap_or((self.at, ParseErrorKind::NotJson)))
+        let fault = |Unsupported| self.fault.unwrap_or((self.at, ParseErrorKind::NotJson));
+        read.map_err(|unsupported| ParseError::new(dialect, fault(unsupported)))
     }
 
     /// Only white space may be left.
@@ -141,44 +150,49 @@ impl<'a> Cursor<'a> {
         require(self.at == self.body.len())
     }
 
-    /// Into an object and after the colon of its first key; none if the object is empty.
-    pub(super) fn first_key(&mut self) -> Result<Option<Cow<'a, [u8]>>, Unsupported> {
-        self.enter(b'{', ParseErrorKind::NotAnObject)?;
-        self.space();
-        if self.take_if(b'}') { Ok(None) } else { self.name().map(Some) }
-    }
-
-    /// From the end of a value in an object to after the colon of the next key; none at the end of the object.
-    pub(super) fn next_key(&mut self) -> Result<Option<Cow<'a, [u8]>>, Unsupported> {
-        self.space();
-        if self.take_if(b'}') {
-            return Ok(None);
+    /// Reads the members of an object: `read` gets each key, and reads its value. Returns the span of the object.
+    pub(super) fn members(
+        &mut self,
+        mut read: impl FnMut(&mut Self, Cow<'a, [u8]>) -> Result<(), Unsupported>,
+    ) -> Result<Span, Unsupported> {
+        let start = self.at;
+        let mut more = self.enter(b'{', b'}', ParseErrorKind::NotAnObject)?;
+        while more {
+            let key = self.name()?;
+            read(self, key)?;
+            more = self.next(b'}')?;
         }
-        require(self.take_if(b','))?;
-        self.space();
-        self.name().map(Some)
+        Ok(Span { start, end: self.at })
     }
 
-    /// Into an array; false if it is empty.
-    pub(super) fn first_element(&mut self) -> Result<bool, Unsupported> {
-        self.enter(b'[', ParseErrorKind::NotAnArray)?;
-        self.space();
-        Ok(!self.take_if(b']'))
+    /// Reads each element of an array with `read`. Returns the span of the array.
+    pub(super) fn elements(
+        &mut self,
+        mut read: impl FnMut(&mut Self) -> Result<(), Unsupported>,
+    ) -> Result<Span, Unsupported> {
+        let start = self.at;
+        let mut more = self.enter(b'[', b']', ParseErrorKind::NotAnArray)?;
+        while more {
+            read(self)?;
+            more = self.next(b']')?;
+        }
+        Ok(Span { start, end: self.at })
     }
 
-    /// Into a container. Another value at this place is a fault of this kind.
-    fn enter(&mut self, open: u8, kind: ParseErrorKind) -> Result<(), Unsupported> {
+    /// Into a container; false if it is empty. Another value at this place is a fault of this kind.
+    fn enter(&mut self, open: u8, close: u8, kind: ParseErrorKind) -> Result<bool, Unsupported> {
         if self.take_if(open) {
-            return Ok(());
+            self.space();
+            return Ok(!self.take_if(close));
         }
         let is_value = matches!(self.peek(), Some(b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n'));
-        if is_value { Err(self.refuse(self.at, kind)) } else { Err(Unsupported) }
+        if is_value { Err(self.refuse((self.at, kind))) } else { Err(Unsupported) }
     }
 
-    /// From the end of an element to the next; false at the end of the array.
-    pub(super) fn next_element(&mut self) -> Result<bool, Unsupported> {
+    /// From the end of a value in a container to the next; false at the end of the container.
+    fn next(&mut self, close: u8) -> Result<bool, Unsupported> {
         self.space();
-        if self.take_if(b']') {
+        if self.take_if(close) {
             return Ok(false);
         }
         require(self.take_if(b','))?;
@@ -326,14 +340,11 @@ pub(super) fn fields<const N: usize>(
     keys: [&[u8]; N],
 ) -> Result<[Option<Span>; N], Unsupported> {
     let (start, mut found) = (cursor.at(), [None; N]);
-    let mut key = cursor.first_key()?;
-    while let Some(name) = key {
+    cursor.members(|cursor, name| {
         let value = cursor.value()?;
-        for (place, _) in found.iter_mut().zip(keys).filter(|(_, key)| *key == &*name) {
-            cursor.once(start, place, value)?;
-        }
-        key = cursor.next_key()?;
-    }
+        let mut places = found.iter_mut().zip(keys).filter(|(_, key)| *key == &*name);
+        places.try_for_each(|(place, _)| cursor.once(start, place, value))
+    })?;
     Ok(found)
 }
 
@@ -350,15 +361,9 @@ pub(super) fn fields_of<const N: usize>(
 pub(super) fn each_element<'a>(
     body: &'a [u8],
     array: Span,
-    mut read: impl FnMut(&mut Cursor<'a>) -> Result<(), Unsupported>,
+    read: impl FnMut(&mut Cursor<'a>) -> Result<(), Unsupported>,
 ) -> Result<(), Unsupported> {
-    let mut cursor = Cursor::starting(body, array.start);
-    let mut more = cursor.first_element()?;
-    while more {
-        read(&mut cursor)?;
-        more = cursor.next_element()?;
-    }
-    Ok(())
+    Cursor::starting(body, array.start).elements(read).map(drop)
 }
 
 /// Reads these fields of each object in an array with `read`, which also gets its span; other elements are skipped.
@@ -386,14 +391,13 @@ pub(super) fn element_fields(json: &str) -> Option<Fields<'_>> {
 fn quick_fields(json: &str) -> Result<Fields<'_>, Unsupported> {
     let mut cursor = Cursor::new(json.as_bytes());
     let mut fields = Vec::new();
-    let mut key = cursor.first_key()?;
-    while let Some(name) = key {
+    cursor.members(|cursor, name| {
         let value = cursor.value()?;
         let Cow::Borrowed(name) = name else { return Err(Unsupported) };
         let name = str::from_utf8(name).map_err(|_| Unsupported)?;
         fields.push((name, json.get(value.start..value.end).ok_or(Unsupported)?));
-        key = cursor.next_key()?;
-    }
+        Ok(())
+    })?;
     cursor.end()?;
     Ok(fields.into_iter().collect())
 }

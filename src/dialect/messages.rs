@@ -14,7 +14,7 @@ use memchr::{memchr, memmem};
 
 use super::{
     Answer, BytesAt, CACHE_MARK, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
-    ParseError, ParseErrorKind, ServerBlock, Stop, Switch,
+    ParseError, ServerBlock, Stop, Switch,
     json::{Unsupported, decode, each_object, fields_of},
     strings,
 };
@@ -252,10 +252,6 @@ impl Dialect for Messages {
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
         error::body(error)
     }
-}
-
-fn error(offset: usize, kind: ParseErrorKind) -> ParseError {
-    ParseError { dialect: NAME, offset, kind }
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Requests that ask for a summary are made of a client's own, member by member: its members, and what writes others.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use bytes::Bytes;
 
 use super::json::push_string;
 use crate::raw::Fields;
+use crate::summary::InputElement;
 
 /// The keys and values of a body; none if it is not an object, or if a key is there twice.
 pub(super) fn fields(body: &[u8]) -> Option<Fields<'_>> {
@@ -46,6 +48,49 @@ impl ObjectWriter {
         request
     }
 
+    /// The client's request without the members that shape its answer, to the model that is asked. `write` writes what is
+    /// to be otherwise, and says whether it has.
+    pub(super) fn of_client(
+        fields: &Fields<'_>,
+        shaping: &HashSet<&str>,
+        model: Option<&str>,
+        mut write: impl FnMut(&mut Self, &str, &str) -> Option<bool>,
+    ) -> Option<Self> {
+        let mut request = Self::default();
+        for (key, value) in fields.iter().filter(|(key, _)| !shaping.contains(key)) {
+            match (key, model) {
+                ("model", Some(model)) => request.text(key, model),
+                _ if write(&mut request, key, value)? => {}
+                _ => request.json(key, value),
+            }
+        }
+        if let (Some(model), None) = (model, fields.get("model")) {
+            request.text("model", model);
+        }
+        Some(request)
+    }
+
+    /// A list of the elements before the messages, the messages as `of` has them, and the instruction.
+    pub(super) fn list<'p>(
+        &mut self,
+        key: &str,
+        before: Option<&[u8]>,
+        messages: &'p [InputElement],
+        mut of: impl FnMut(&'p [u8]) -> Option<Cow<'p, [u8]>>,
+        instruction: &[u8],
+    ) {
+        self.0.reserve(messages.iter().map(|message| message.json.len() + 1).sum());
+        self.key(key);
+        self.raw(b"[");
+        let messages = messages.iter().filter_map(|message| of(&message.json));
+        for element in before.map(Cow::Borrowed).into_iter().chain(messages) {
+            self.raw(&element);
+            self.raw(b",");
+        }
+        self.raw(instruction);
+        self.raw(b"]");
+    }
+
     /// The client's members with these keys, in a request to the client's own model.
     pub(super) fn keep(&mut self, fields: &Fields<'_>, keys: &[&str], model: Option<&str>) {
         for (key, value) in fields.iter().filter(|(key, _)| model.is_none() && keys.contains(key)) {
@@ -80,11 +125,6 @@ impl ObjectWriter {
     /// Bytes as they are: a part of a value.
     pub(super) fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
-    }
-
-    /// Makes room for so many bytes.
-    pub(super) fn reserve(&mut self, bytes: usize) {
-        self.0.reserve(bytes);
     }
 
     /// Whether no member has been written.

@@ -12,8 +12,8 @@ use bytes::Bytes;
 
 use super::{
     Answer, CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer,
-    Joiner, OpeningEvents, ParseError, ParseErrorKind, Stop, TextPartNames, chat_completions::tokens::count_part,
-    json::Unsupported, strings,
+    Joiner, OpeningEvents, ParseError, Stop, TextPartNames, chat_completions::tokens::count_part, json::Unsupported,
+    strings,
 };
 use crate::{
     conversation::{CallId, Conversation},
@@ -203,10 +203,6 @@ impl Dialect for Responses {
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
         super::error_body::openai(error)
     }
-}
-
-fn error(offset: usize, kind: ParseErrorKind) -> ParseError {
-    ParseError { dialect: NAME, offset, kind }
 }
 
 #[cfg(test)]

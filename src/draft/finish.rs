@@ -95,10 +95,9 @@ impl Draft<'_> {
         self.whole.unit(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element.get())
     }
 
-    /// A unit as the edits have left it; none if no value and no call in it has changed.
-    pub(super) fn rewritten(&self, unit: UnitIndex) -> Option<Bytes> {
-        let splices = self.splices_in(unit, &[]);
-        (!splices.is_empty()).then(|| self.spliced(self.span(unit), &splices))
+    /// A unit as the edits have left it.
+    pub(super) fn unit_json(&self, unit: UnitIndex) -> Bytes {
+        self.json_with(unit, &[])
     }
 
     /// A message with more values replaced than are yet.
@@ -121,10 +120,7 @@ impl Draft<'_> {
 
     /// What changes inside a message; `more` goes before what has been decided.
     fn splices_in(&self, unit: UnitIndex, more: &[Replacement]) -> Vec<Splice> {
-        let Span { start, end } = self.span(unit);
-        let decided = self.replacements.range(start..end.max(start)).map(|(_, replacement)| replacement);
-        let decided = decided.filter(|replacement| more.iter().all(|more| more.span != replacement.span));
-        let replacements = more.iter().chain(decided);
+        let replacements = self.replacements_with(unit, more);
         let mut splices: Vec<_> = replacements.map(Replacement::splice).chain(self.calls_out(unit)).collect();
         splices.sort_by_key(|splice| splice.span.start);
         splices
@@ -267,13 +263,8 @@ impl Draft<'_> {
 
     fn added_bytes(&self, added: &Insertion) -> Bytes {
         match &added.what {
-            Inserted::New { bytes, .. } | Inserted::Stood { until_then: bytes } | Inserted::Text { bytes } => {
-                bytes.clone()
-            }
-            Inserted::Moved { unit, .. } => self.rewritten(*unit).unwrap_or_else(|| {
-                let span = self.span(*unit);
-                self.request.body.slice(span.start..span.end)
-            }),
+            Inserted::Moved { unit, .. } => self.unit_json(*unit),
+            inserted => inserted.until_then().clone(),
         }
     }
 

@@ -31,6 +31,18 @@ pub(super) enum Inserted {
     Text { bytes: Bytes },
 }
 
+impl Inserted {
+    /// Returns what stood there before: what is inserted, or, of a result that has come since, what replaced it.
+    pub(super) fn until_then(&self) -> &Bytes {
+        match self {
+            Self::Moved { until_then: bytes, .. }
+            | Self::Stood { until_then: bytes }
+            | Self::New { bytes, .. }
+            | Self::Text { bytes } => bytes,
+        }
+    }
+}
+
 impl Draft<'_> {
     /// Inserts a text of the user after the place of a message.
     pub(super) fn insert_text(&mut self, edit: &'static str, behind: UnitIndex, text: &str) {

@@ -8,7 +8,7 @@ use super::replacement::Replacement;
 use super::{AppliedSummary, Draft, Inserted, ParsedRequest, Row};
 use crate::conversation::{BlockIndex, Fingerprints, Unit, UnitIndex};
 use crate::payload::Fingerprint;
-use crate::plan::{PromptSegment, Received, Regrets};
+use crate::plan::{PromptSegment, Received};
 use crate::span::Span;
 use crate::tokens::REQUEST_OVERHEAD;
 
@@ -60,16 +60,6 @@ impl Draft<'_> {
         self.n_bytes + self.n_bytes_removed
     }
 
-    /// Notes that a part of the model's window was asked for, and that the window is not known.
-    pub fn note_unknown_window(&mut self) {
-        self.unknown_window = true;
-    }
-
-    /// Notes the calls that ask for something cleared.
-    pub fn note_regrets(&mut self, regrets: Regrets) {
-        self.regrets = regrets;
-    }
-
     /// The tokens that a request has beside its messages.
     pub fn base_tokens(&self) -> usize {
         self.counts().base
@@ -79,15 +69,7 @@ impl Draft<'_> {
     pub fn tokens_of(&self, row: &Row) -> usize {
         match (row.unit, self.insertion_of(row)) {
             (Some(unit), _) => self.message_tokens(unit),
-            (
-                None,
-                Some(
-                    Inserted::New { bytes, .. }
-                    | Inserted::Moved { until_then: bytes, .. }
-                    | Inserted::Stood { until_then: bytes }
-                    | Inserted::Text { bytes },
-                ),
-            ) => self.request.dialect.element_tokens(self.gauge(), bytes),
+            (None, Some(inserted)) => self.request.dialect.element_tokens(self.gauge(), inserted.until_then()),
             (None, None) => 0,
         }
     }
@@ -178,11 +160,7 @@ impl Draft<'_> {
     /// Returns what a message is known by as its model reads it, whichever way the client spells it.
     fn read_fingerprint(&self, unit: UnitIndex) -> Fingerprint {
         let span = self.span(unit);
-        let mut replacements = self
-            .replacements
-            .range(span.start..span.end.max(span.start))
-            .map(|(_, replacement)| replacement)
-            .peekable();
+        let mut replacements = self.replacements_in(unit).peekable();
         if let Some(summary) = replacements.next_if(|replacement| replacement.span == span) {
             return summary.fingerprint;
         }
@@ -213,9 +191,7 @@ impl Draft<'_> {
     /// Returns what a message is known by with more values replaced than are yet.
     fn fingerprint_with(&self, unit: UnitIndex, more: &[Replacement]) -> Fingerprint {
         let Span { start, end } = self.span(unit);
-        let decided = self.replacements.range(start..end.max(start)).map(|(_, replacement)| replacement);
-        let decided = decided.filter(|replacement| more.iter().all(|more| more.span != replacement.span));
-        let mut replacements = more.iter().chain(decided).peekable();
+        let mut replacements = self.replacements_with(unit, more).peekable();
         if let Some(summary) = replacements.next_if(|replacement| replacement.span == Span { start, end }) {
             return summary.fingerprint; // nothing of what it replaces is left
         }

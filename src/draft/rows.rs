@@ -121,12 +121,7 @@ impl Draft<'_> {
             let end = start + rest.iter().take_while(|other| other.element == row.element).count();
             let span = self.request.conversation.element(element).map(|element| element.span).unwrap_or_default();
             let changed = self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice));
-            let json = if changed.is_empty() {
-                self.request.body.slice(span.start..span.end)
-            } else {
-                self.spliced(span, &changed)
-            };
-            elements.push((json, start..end));
+            elements.push((self.spliced(span, &changed), start..end));
             start = end;
         }
         elements

@@ -3,29 +3,15 @@
 use std::borrow::Cow;
 
 use super::{Draft, ParsedRequest};
-use crate::{
-    conversation::UnitIndex,
-    dialect::{marks_an_hour, strings},
-    payload::{Caller, Fingerprint},
-};
+use crate::{conversation::UnitIndex, dialect::strings, payload::Fingerprint};
 
 impl<'a> Draft<'a> {
-    /// Whose conversation it is.
-    pub fn caller(&self) -> Caller {
-        self.context.caller
-    }
-
     /// Has the request ask for the prompt cache, if an agent sends it and its API has an automatic one that it does not mark.
     pub fn request_prompt_cache(&mut self) {
         let ParsedRequest { dialect, body, conversation } = self.request;
         let is_of_agent =
             self.last_answer.is_some() || conversation.tools.is_some_and(|tools| tools.len() > "[]".len());
         self.cache_request = is_of_agent.then(|| dialect.prompt_cache_request(body)).flatten();
-    }
-
-    /// Whether a mark for the prompt cache asks for an hour.
-    pub fn marks_an_hour(&self) -> bool {
-        marks_an_hour(self.request.body)
     }
 
     /// Whether a unit is sent as it came, in its place.

@@ -13,6 +13,7 @@ use crate::{
         DecodedValue, Fingerprint, MediaType, PayloadName,
         media::{Base64, Media},
     },
+    recall::Via,
     span::Span,
 };
 
@@ -108,7 +109,7 @@ impl<'t> ResultText<'t, '_> {
     pub fn retrieval(&self) -> (&str, &str) {
         let PayloadName { key, media, .. } = self.source.name;
         let how = || self.draft.retrieval_words(key, media.unwrap_or(MediaType::Text));
-        let by_hash = self.draft.is_read_by_hash();
+        let by_hash = self.draft.recall.via == Via::Retrieve;
         let name = || if by_hash { key.hash() } else { key.to_string() };
         let words = || self.is_stored.then(|| (name(), how()));
         let (handle, how) = self.retrieval.get_or_init(|| words().unwrap_or_default());

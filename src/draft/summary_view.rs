@@ -5,24 +5,17 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{
-    AppliedSummary, ChangeId, Draft, Inserted, Offload, ParsedRequest, PlanContext, PrefixKeys, Row, SummaryTiming,
+    AppliedSummary, ChangeId, Draft, Inserted, ParsedRequest, PlanContext, PrefixKeys, Row, SummaryTiming,
     replacement::Replacement,
 };
 use crate::{
     conversation::{Conversation, ElementIndex, UnitIndex},
-    payload::{ChainKey, MediaType, PayloadKey},
+    payload::{MediaType, PayloadKey},
     plan::{Action, Change, Need, Sizes},
-    recall::Via,
-    span::Span,
     summary::NoSummaries,
 };
 
 impl<'a> Draft<'a> {
-    /// Sets the name under which other processes know the summaries of the conversation, if that is to be looked up.
-    pub fn set_root(&mut self, root: Option<ChainKey>) {
-        self.root = root;
-    }
-
     /// Puts the summary in its place that `prefix_keys` has found, in a draft of what `whole` is with one message for those
     /// that it replaces.
     pub fn apply_summary(&mut self, edit: &'static str, whole: &'a Conversation<'a>, prefix_keys: PrefixKeys) {
@@ -61,11 +54,6 @@ impl<'a> Draft<'a> {
         self.prefix_keys.get_or_init(|| PrefixKeys::of(self.whole(), &context, &scope()))
     }
 
-    /// The first unit that edits may touch: it is after the instructions.
-    pub fn first_editable(&self) -> UnitIndex {
-        self.first_editable
-    }
-
     /// The message that a summary is, if there is one.
     pub fn summarised(&self) -> Option<UnitIndex> {
         self.applied().map(|applied| applied.fold.summary())
@@ -89,10 +77,7 @@ impl<'a> Draft<'a> {
     /// A message as the edits so far have left it.
     pub fn json(&self, row: &Row) -> Bytes {
         match (row.unit, self.insertion_of(row)) {
-            (Some(unit), _) => self.rewritten(unit).unwrap_or_else(|| {
-                let Span { start, end } = self.span(unit);
-                self.request.body.slice(start..end)
-            }),
+            (Some(unit), _) => self.unit_json(unit),
             (None, Some(Inserted::New { bytes, .. } | Inserted::Text { bytes })) => bytes.clone(),
             (None, _) => Bytes::new(),
         }
@@ -103,11 +88,6 @@ impl<'a> Draft<'a> {
         self.counts().units.get(UnitIndex::numbers(&units)).unwrap_or_default().iter().sum()
     }
 
-    /// The name that a payload has in the store.
-    pub fn name_payload(&self, payload: &[u8]) -> PayloadKey {
-        self.context.keys.payload(self.context.caller, payload)
-    }
-
     /// The words that say how to read what is stored under a name.
     pub fn retrieval_words(&self, key: PayloadKey, media: MediaType) -> String {
         if self.lacks_way() {
@@ -116,34 +96,9 @@ impl<'a> Draft<'a> {
         self.retrieval_method().words(self.language, key, media)
     }
 
-    /// Whether texts name what was taken out by its hash.
-    pub(super) fn is_read_by_hash(&self) -> bool {
-        self.recall.via == Via::Retrieve
-    }
-
-    /// Whether something can be stored.
-    pub fn can_store(&self) -> bool {
-        self.context.offload == Offload::Possible
-    }
-
-    /// Whether a summary is wanted whatever the size.
-    pub fn is_summary_requested(&self) -> bool {
-        self.context.summarize != SummaryTiming::Triggered
-    }
-
     /// Whether that summary is to replace all messages, also for what the model has not read.
     pub fn summarises_all(&self) -> bool {
         self.context.summarize == SummaryTiming::Whole
-    }
-
-    /// Whether something is needed for a better plan.
-    pub fn has_need(&self) -> bool {
-        self.need.is_some()
-    }
-
-    /// Whether another process may have made a summary that was not looked up yet.
-    pub fn awaits_look_up(&self) -> bool {
-        self.root.is_some()
     }
 
     // === what an edit decides ===
@@ -157,11 +112,6 @@ impl<'a> Draft<'a> {
         let kind = said("type").or_else(|| said("role")).unwrap_or_default();
         let kind = String::from_utf8_lossy(&kind);
         self.blocked_by = Some(kind.trim_matches('"').chars().take(LONGEST).collect());
-    }
-
-    /// Says what is needed for a better plan.
-    pub fn set_need(&mut self, need: Need) {
-        self.need = Some(need);
     }
 
     // === helpers ===

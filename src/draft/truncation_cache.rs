@@ -4,7 +4,6 @@
 //! model that counts and the way back. All of this is the key; what else it follows from are settings, which last as long as the memory does.
 
 use std::{
-    fmt,
     hash::{BuildHasher, Hash, RandomState},
     sync::Arc,
 };
@@ -33,6 +32,7 @@ const EXPECTED_ENTRIES: usize = 1024;
 const ENTRY_BYTES: u64 = 512;
 
 /// The cached truncations of one edit. It takes memory as it fills, and evicts the least used entries first.
+#[derive(Debug)]
 pub struct TruncationCache {
     known: Cache<Key, Result<Arc<CachedEdit>, NotApplicable>, Weight>,
     hasher: RandomState,
@@ -64,12 +64,6 @@ struct Weight;
 impl Default for TruncationCache {
     fn default() -> Self {
         Self { known: Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight), hasher: RandomState::new() }
-    }
-}
-
-impl fmt::Debug for TruncationCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TruncationCache").field("n", &self.known.len()).finish_non_exhaustive()
     }
 }
 

@@ -49,10 +49,11 @@ use super::own_texts::OwnTexts;
 use super::template::Template;
 use super::tools::Tools;
 use super::trigger::{Limits, Moment, Part};
-use super::{Edit, Language, names};
+use super::{Common, Edit, Language, names};
 use crate::conversation::UnitIndex;
+use crate::dialect::marks_an_hour;
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
-use crate::handler::{self, Decision, MAX_ANSWER};
+use crate::handler::{Decision, MAX_ANSWER};
 use crate::payload::MediaType;
 use crate::plan::{Action, SentFact, SkipReason, Stale};
 use crate::tokens::{models::MediaLimits, prices::PriceList};
@@ -76,6 +77,11 @@ const TURN: Part = Part(3, 8);
 /// The part of the window from which a pass need not pay, and takes file reads too: beyond it comes a summary, or a refusal
 /// of the upstream.
 const NEARLY_FULL: Part = Part(4, 5);
+
+/// Its name, as handlers are told it.
+const NAME: &str = "clear_tool_results";
+/// The label of its changes.
+const LABEL: &str = "clear";
 
 /// The edit.
 #[derive(Debug)]
@@ -122,15 +128,9 @@ struct Clearing {
 }
 
 impl ClearToolResults {
-    /// The edit with its settings, those of single tools, the texts that it leaves alone, and the prices at the upstream.
-    pub fn new(
-        settings: &Settings,
-        tools: &Tools,
-        own_texts: &OwnTexts,
-        prices: PriceList,
-        language: Language,
-        handlers: &handler::Settings,
-    ) -> Self {
+    /// The edit with its settings and the prices at the upstream.
+    pub fn new(settings: &Settings, prices: PriceList, common: Common<'_>) -> Self {
+        let Common { tools, own_texts, language, handlers, .. } = common;
         let media_limits = MediaLimits::of_host(prices.upstream()).filter(|_| settings.clear_media);
         Self {
             media_limits,
@@ -161,7 +161,7 @@ impl ClearToolResults {
         let (moment, at_least) = (self.settings.moment(), self.settings.at_least());
         let by_price = at_least == Some(AtLeast::Auto);
         let model = draft.conversation().model.as_deref();
-        let prices = by_price.then(|| self.prices.of_request(model, draft.marks_an_hour()));
+        let prices = by_price.then(|| self.prices.of_request(model, marks_an_hour(draft.body())));
         let prices = prices.filter(|prices| !prices.read.is_free());
         let rent = prices.map(|prices| Rent::new(prices, draft.base_tokens()));
         let at_least = match at_least {
@@ -238,7 +238,7 @@ impl ClearToolResults {
             };
             let room = if smaller { text.len.saturating_sub(words.len() + 2) } else { MAX_ANSWER };
             let most_bytes = room.min(MAX_ANSWER);
-            let words = match text.decision(Question { edit: self.name(), handler, most_bytes }) {
+            let words = match text.decision(Question { edit: NAME, handler, most_bytes }) {
                 Decision::Replace(answer) => answer + "\n" + &words,
                 Decision::Default => words,
                 Decision::Leave => {
@@ -265,11 +265,11 @@ impl ClearToolResults {
 
     fn clear(&self, draft: &mut Draft<'_>, unit: UnitIndex, clearing: Clearing) {
         if let Some(proposed) = clearing.result {
-            draft.apply(self.label(), Action::Clear { message: unit.get() }, proposed.because(clearing.why));
+            draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed.because(clearing.why));
         }
         if let Some(proposed) = clearing.input {
             let unit = proposed.unit().get();
-            draft.apply(self.label(), Action::ClearInput { message: unit }, proposed);
+            draft.apply(LABEL, Action::ClearInput { message: unit }, proposed);
         }
     }
 }
@@ -281,14 +281,6 @@ impl Clearing {
 }
 
 impl Edit for ClearToolResults {
-    fn name(&self) -> &'static str {
-        "clear_tool_results"
-    }
-
-    fn label(&self) -> &'static str {
-        "clear"
-    }
-
     fn counts_from(&self, window: Option<usize>) -> usize {
         let room = window.map_or(usize::MAX, |window| window / 2);
         self.early(self.settings.trigger.least_bytes_within(window)).min(room)
@@ -315,7 +307,7 @@ impl ClearToolResults {
             return;
         }
         if let Some(why) = draft.skip_reason(Pass::Clear) {
-            return draft.skip_change(self.label(), None, why);
+            return draft.skip_change(LABEL, None, why);
         }
         let (rules, rent) = self.rules(draft, limits);
         let ClearedResults { cleared, reasoning_left, too_little, passes, cold_at, regrets } =
@@ -328,7 +320,7 @@ impl ClearToolResults {
                 (false, false) => draft.prefix_changes(pass.model_call),
             }
         }
-        draft.note_regrets(regrets);
+        draft.regrets = regrets;
         for (unit, clearing) in cleared {
             self.clear(draft, unit, clearing);
         }
@@ -336,7 +328,7 @@ impl ClearToolResults {
             draft.offer_cold_pass(model_call);
         }
         if too_little {
-            draft.skip_change(self.label(), None, SkipReason::TooLittle);
+            draft.skip_change(LABEL, None, SkipReason::TooLittle);
         }
     }
 }

@@ -28,14 +28,14 @@ use self::{
     runs::{PointerCache, Pointers, Run},
 };
 use super::{
-    Edit, Language,
+    Common, Edit, Language,
     file_use::{self, FileUse},
     names,
     tools::Tools,
 };
 use crate::{
     conversation::{BlockIndex, UnitIndex},
-    draft::{Draft, ReplaceOptions, ResultText, TextCut, TruncationCache},
+    draft::{Draft, Offload, ReplaceOptions, ResultText, TextCut, TruncationCache},
     plan::Action,
 };
 
@@ -61,6 +61,9 @@ impl Default for Settings {
         Self { min_lines: 6, min_bytes: 300, exclude_tools: Vec::new() }
     }
 }
+
+/// The label of its changes.
+const LABEL: &str = "deduplicate";
 
 /// The edit.
 #[derive(Debug)]
@@ -92,8 +95,8 @@ const MAX_FAILURE: usize = 4096;
 const MAX_PATH: usize = 200;
 
 impl DeduplicateToolResults {
-    /// The edit with its settings and those of single tools.
-    pub fn new(settings: &Settings, tools: &Tools, language: Language) -> Self {
+    /// The edit with its settings.
+    pub fn new(settings: &Settings, Common { tools, language, .. }: Common<'_>) -> Self {
         Self {
             settings: settings.clone(),
             tools: tools.clone(),
@@ -167,7 +170,7 @@ impl DeduplicateToolResults {
             draft.propose_result(*unit, options, |text| self.cut(draft, runs, texts.next()?, text))
         });
         if let Ok(proposed) = proposed {
-            draft.apply(self.label(), Action::Deduplicate { message: unit.get() }, proposed);
+            draft.apply(LABEL, Action::Deduplicate { message: unit.get() }, proposed);
         }
     }
 
@@ -198,16 +201,8 @@ fn says_failure(draft: &Draft<'_>, unit: UnitIndex) -> bool {
 }
 
 impl Edit for DeduplicateToolResults {
-    fn name(&self) -> &'static str {
-        "deduplicate_tool_results"
-    }
-
-    fn label(&self) -> &'static str {
-        "deduplicate"
-    }
-
     fn apply(&self, draft: &mut Draft<'_>) {
-        if self.settings.min_lines == 0 || !draft.can_store() {
+        if self.settings.min_lines == 0 || draft.context.offload == Offload::Impossible {
             return;
         }
         for pointers in self.pointers(draft).iter().filter(|pointers| !pointers.runs.is_empty()) {

@@ -43,6 +43,9 @@ pub struct Settings {
     pub max_tool_calls: Option<usize>,
 }
 
+/// The label of its changes.
+const LABEL: &str = "filter";
+
 /// The edit.
 #[derive(Debug)]
 pub struct FilterToolCalls {
@@ -57,28 +60,20 @@ impl FilterToolCalls {
 }
 
 impl Edit for FilterToolCalls {
-    fn name(&self) -> &'static str {
-        "filter_tool_calls"
-    }
-
-    fn label(&self) -> &'static str {
-        "filter"
-    }
-
     fn apply(&self, draft: &mut Draft<'_>) {
         let Some(max) = self.settings.max_tool_calls else { return };
         if draft.conversation().blocks.len() <= max {
             return;
         }
         if let Some(why) = draft.skip_reason(Pass::Filter) {
-            return draft.skip_change(self.label(), None, why);
+            return draft.skip_change(LABEL, None, why);
         }
         for Leaving { rows, since } in Replay::new(draft, max).run() {
-            if draft.drop_round_trips(self.label(), &rows, since) {
+            if draft.drop_round_trips(LABEL, &rows, since) {
                 draft.pass_made(SentFact::Filtered, since);
             }
         }
-        draft.part_answers(self.label());
+        draft.part_answers(LABEL);
     }
 }
 

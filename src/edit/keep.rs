@@ -38,7 +38,7 @@ impl Keep {
         if let Some(window) = draft.window() {
             return Self::Tokens(fraction.of(window));
         }
-        draft.note_unknown_window();
+        draft.unknown_window = true;
         FALLBACK
     }
 }

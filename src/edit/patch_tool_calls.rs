@@ -28,11 +28,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Edit, Language, handlers::Handlers, template::Template};
+use super::{Common, Edit, Language, handlers::Handlers, template::Template};
 use crate::{
     conversation::{BlockIndex, BlockKind, UnitIndex},
     draft::{Draft, Question},
-    handler::{self, AskedText, Decision, MAX_ANSWER, Subject},
+    handler::{AskedText, Decision, MAX_ANSWER, Subject},
 };
 
 /// `[patch_tool_calls]` of `proxy.toml`.
@@ -82,6 +82,11 @@ impl Settings {
     }
 }
 
+/// Its name, as handlers are told it.
+const NAME: &str = "patch_tool_calls";
+/// The label of its changes.
+const LABEL: &str = "patch";
+
 /// The edit.
 #[derive(Debug)]
 pub struct PatchToolCalls {
@@ -94,7 +99,7 @@ pub struct PatchToolCalls {
 
 impl PatchToolCalls {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, language: Language, handlers: &handler::Settings) -> Self {
+    pub fn new(settings: &Settings, Common { language, handlers, .. }: Common<'_>) -> Self {
         let unnamed = match language {
             Language::En => "unknown",
             Language::Zh => "未知",
@@ -105,14 +110,6 @@ impl PatchToolCalls {
 }
 
 impl Edit for PatchToolCalls {
-    fn name(&self) -> &'static str {
-        "patch_tool_calls"
-    }
-
-    fn label(&self) -> &'static str {
-        "patch"
-    }
-
     fn apply(&self, draft: &mut Draft<'_>) {
         let pairing = draft.pairing();
         let mut answers = vec![None; pairing.calls.len()];
@@ -120,7 +117,7 @@ impl Edit for PatchToolCalls {
             match result.answers.and_then(|call| answers.get_mut(call.get())) {
                 Some(answer) if !result.is_further => *answer = Some(result),
                 None if self.orphans == Orphans::Drop && result.may_leave => {
-                    draft.drop_result(self.label(), result.unit);
+                    draft.drop_result(LABEL, result.unit);
                 }
                 _ => {}
             }
@@ -141,7 +138,7 @@ impl Edit for PatchToolCalls {
                 Some(result) if result > behind => behind = result,
                 None if call.answerable => {
                     if let Some(text) = self.text(draft, call.block) {
-                        draft.insert_result(self.label(), call.block, behind, &text);
+                        draft.insert_result(LABEL, call.block, behind, &text);
                     }
                 }
                 _ => {}
@@ -154,8 +151,8 @@ impl PatchToolCalls {
     /// Moves a late result to its place, or notes that it stays.
     fn place(&self, draft: &mut Draft<'_>, call: BlockIndex, late: UnitIndex, behind: UnitIndex) {
         let until_then = self.text(draft, call).unwrap_or_default();
-        if !draft.move_result(self.label(), late, behind, &until_then) {
-            draft.note_late_result(self.label(), late, behind, &until_then);
+        if !draft.move_result(LABEL, late, behind, &until_then) {
+            draft.note_late_result(LABEL, late, behind, &until_then);
         }
     }
 
@@ -166,7 +163,7 @@ impl PatchToolCalls {
             if value.is_empty() { self.unnamed } else { shown(value) }
         });
         let Some(handler) = self.handlers.of_edit() else { return Some(text) };
-        let question = Question { edit: self.name(), handler, most_bytes: MAX_ANSWER };
+        let question = Question { edit: NAME, handler, most_bytes: MAX_ANSWER };
         let asked = || AskedText::Whole(text.clone());
         let subject = || Subject::Name(id.text.clone().into_owned());
         match draft.decision(question, Some(call), id.text.as_bytes(), asked, subject) {

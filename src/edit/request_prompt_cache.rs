@@ -51,14 +51,6 @@ impl RequestPromptCache {
 }
 
 impl Edit for RequestPromptCache {
-    fn name(&self) -> &'static str {
-        "request_prompt_cache"
-    }
-
-    fn label(&self) -> &'static str {
-        "cache"
-    }
-
     fn apply(&self, draft: &mut Draft<'_>) {
         if self.is_on && draft.body().len() >= LEAST_BYTES {
             draft.request_prompt_cache();

@@ -25,9 +25,9 @@ use self::cut::CutPoints;
 use self::frame::OwnFrame;
 use self::originals::Originals;
 use super::trigger::{Limits, Moment, Part};
-use super::{Edit, Language};
+use super::{Common, Edit, Language};
 use crate::conversation::{ElementIndex, UnitIndex};
-use crate::draft::{Draft, ParsedRequest, Pass, Row};
+use crate::draft::{Draft, Offload, ParsedRequest, Pass, Row, SummaryTiming};
 use crate::payload::{ChainKey, Fingerprint, MediaType};
 use crate::plan::{Need, SkipReason, SummaryJob};
 use crate::recall;
@@ -90,8 +90,8 @@ impl Summarize {
     /// The short name of the edit.
     pub const LABEL: &'static str = "summary";
 
-    /// The edit with its settings. `recall` and the language shape what stands around a summary.
-    pub fn new(settings: &Settings, language: Language, recall: &recall::Settings) -> Self {
+    /// The edit with its settings.
+    pub fn new(settings: &Settings, Common { language, recall, .. }: Common<'_>) -> Self {
         Self { settings: settings.clone(), language, scope: Scope::of(settings, language, recall) }
     }
 
@@ -142,7 +142,7 @@ impl Summarize {
         if !now && new < measured.size / MIN_NEW {
             return Err(SkipReason::TooLittle);
         }
-        if self.settings.transcript && !draft.can_store() {
+        if self.settings.transcript && draft.context.offload == Offload::Impossible {
             return Err(SkipReason::NoStore);
         }
         Ok((place, false))
@@ -161,7 +161,7 @@ impl Summarize {
             Some(row) => row.unit?,
             None => draft.conversation().next_unit(),
         };
-        let units = draft.first_editable()..draft.original_unit(end);
+        let units = draft.first_editable..draft.original_unit(end);
         let whole = draft.whole();
         let covers = ElementIndex::numbers(&whole.conversation.elements_of(units.clone()));
         let prefix_keys = draft.prefix_keys(|| self.scope.of_model(whole.conversation.model.as_deref()));
@@ -184,7 +184,7 @@ impl Summarize {
             key: prefix_keys.name(ElementIndex::new(covers.end))?,
             root: prefix_keys.root()?,
             waits: true,
-            tokens_replaced: draft.original_tokens(draft.first_editable()..end),
+            tokens_replaced: draft.original_tokens(draft.first_editable..end),
             factor: draft.gauge().factor(),
             n_elements: whole.conversation.elements.len(),
             tokens,
@@ -239,20 +239,12 @@ impl Summarize {
 }
 
 impl Edit for Summarize {
-    fn name(&self) -> &'static str {
-        "summarize"
-    }
-
-    fn label(&self) -> &'static str {
-        "summary"
-    }
-
     fn counts_from(&self, window: Option<usize>) -> usize {
         self.least_bytes_within(window)
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {
-        let now = draft.is_summary_requested();
+        let now = draft.context.summarize != SummaryTiming::Triggered;
         if !now && draft.n_bytes() < self.least_bytes() {
             return;
         }
@@ -267,7 +259,7 @@ impl Edit for Summarize {
             return;
         }
         if let Some(why) = draft.skip_reason(Pass::Summarize) {
-            return draft.skip_change(self.label(), None, why);
+            return draft.skip_change(Self::LABEL, None, why);
         }
         let measured = MeasuredRows::of(draft);
         let holds = |limits: &Limits| limits.hold(measured.size, draft.n_elements(&measured.rows));
@@ -286,7 +278,7 @@ impl Edit for Summarize {
         };
         let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, is_own);
         let mut why = SkipReason::NoSummary;
-        if !draft.has_need() {
+        if !draft.need.is_some() {
             match self.cut(draft, &cuts, &measured, now) {
                 Err(other) => {
                     why = other;
@@ -295,17 +287,17 @@ impl Edit for Summarize {
                     }
                 }
                 Ok((_, true)) if !due => {}
-                Ok(_) if draft.awaits_look_up() => draft.set_need(Need::LookUp),
+                Ok(_) if draft.root.is_some() => draft.need = Some(Need::LookUp),
                 Ok((place, _)) => {
                     let job = self.job(draft, &cuts, &measured, place, self.budget(&limits));
                     if let Some(job) = job {
-                        draft.set_need(Need::Make(Box::new(SummaryJob { waits: due, ..job })));
+                        draft.need = Some(Need::Make(Box::new(SummaryJob { waits: due, ..job })));
                     }
                 }
             }
         }
         if due {
-            draft.skip_change(self.label(), None, why);
+            draft.skip_change(Self::LABEL, None, why);
         }
     }
 }

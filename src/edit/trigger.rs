@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -87,7 +87,7 @@ impl Trigger {
         };
         let limits = Limits(self.0.iter().filter_map(limit).collect());
         if window.is_none() && limits.0.len() < self.0.len() {
-            draft.note_unknown_window();
+            draft.unknown_window = true;
         }
         limits
     }
@@ -167,19 +167,11 @@ impl<'de> Deserialize<'de> for Trigger {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Trigger, A::Error> {
-                let condition = Condition::deserialize(MapAccessDeserializer::new(table))?;
-                Ok(Trigger(vec![checked(condition)?]))
+                checked(vec![Condition::deserialize(MapAccessDeserializer::new(table))?])
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Trigger, A::Error> {
-                let mut conditions = Vec::new();
-                while let Some(condition) = list.next_element()? {
-                    conditions.push(checked(condition)?);
-                }
-                if conditions.is_empty() {
-                    return Err(Error::custom("the list is empty; allowed: at least one table"));
-                }
-                Ok(Trigger(conditions))
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Trigger, A::Error> {
+                checked(Vec::deserialize(SeqAccessDeserializer::new(list))?)
             }
         }
 
@@ -188,11 +180,14 @@ impl<'de> Deserialize<'de> for Trigger {
 }
 
 /// A table that names nothing would always hold, and no one means that.
-fn checked<E: Error>(condition: Condition) -> Result<Condition, E> {
-    if condition == Condition::default() {
+fn checked<E: Error>(conditions: Vec<Condition>) -> Result<Trigger, E> {
+    if conditions.is_empty() {
+        return Err(E::custom("the list is empty; allowed: at least one table"));
+    }
+    if conditions.contains(&Condition::default()) {
         return Err(E::custom("the table is empty; allowed: tokens, messages, fraction"));
     }
-    Ok(condition)
+    Ok(Trigger(conditions))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use self::batch::CutRule;
 use super::{
-    Edit, Language,
+    Common, Edit, Language,
     handlers::Handlers,
     names,
     own_texts::OwnTexts,
@@ -37,7 +37,7 @@ use super::{
 use crate::{
     conversation::{BlockKind, UnitIndex},
     draft::{Draft, NotApplicable, Question, ReplaceOptions, ResultText, TextCut, TruncationCache},
-    handler::{self, Decision, MAX_ANSWER},
+    handler::{Decision, MAX_ANSWER},
     plan::{Action, SkipReason},
     recall,
 };
@@ -99,6 +99,11 @@ impl Settings {
     }
 }
 
+/// Its name, as handlers are told it.
+const NAME: &str = "truncate_tool_results";
+/// The label of its changes.
+const LABEL: &str = "truncate";
+
 /// The edit.
 #[derive(Debug)]
 pub struct TruncateToolResults {
@@ -122,16 +127,9 @@ struct Budget {
 }
 
 impl TruncateToolResults {
-    /// The edit with its settings, those of single tools, which tools read back what was taken out, and the texts that it
-    /// leaves alone.
-    pub fn new(
-        settings: &Settings,
-        tools: &Tools,
-        recall: &recall::Settings,
-        own_texts: &OwnTexts,
-        language: Language,
-        handlers: &handler::Settings,
-    ) -> Self {
+    /// The edit with its settings.
+    pub fn new(settings: &Settings, common: Common<'_>) -> Self {
+        let Common { tools, own_texts, recall, language, handlers } = common;
         Self {
             max_bytes: settings.max_bytes,
             exclude_tools: settings.exclude_tools.clone(),
@@ -205,7 +203,7 @@ impl TruncateToolResults {
         handler: &Arc<str>,
     ) -> Option<TextCut> {
         let most_bytes = share.saturating_sub(self.notice(text, tool, text.len).len()).min(MAX_ANSWER);
-        match text.decision(Question { edit: self.name(), handler, most_bytes }) {
+        match text.decision(Question { edit: NAME, handler, most_bytes }) {
             Decision::Replace(answer) => {
                 let words = answer.clone() + &self.notice(text, tool, text.len - answer.len());
                 Some(TextCut { from: 0, to: text.len, words })
@@ -285,10 +283,10 @@ impl TruncateToolResults {
             None => draft.cached(&self.truncation_cache, unit, tool, max_bytes, propose),
         };
         match proposed {
-            Ok(proposed) => drop(draft.apply(self.label(), Action::Truncate { message: unit.get() }, proposed)),
+            Ok(proposed) => drop(draft.apply(LABEL, Action::Truncate { message: unit.get() }, proposed)),
             Err(NotApplicable::NotSmaller) => {
                 let row = draft.row_of(unit);
-                draft.skip_change(self.label(), Some(&row), SkipReason::NotSmaller);
+                draft.skip_change(LABEL, Some(&row), SkipReason::NotSmaller);
             }
             _ => {}
         }
@@ -333,14 +331,6 @@ fn tail_start(text: &str, most: usize) -> usize {
 }
 
 impl Edit for TruncateToolResults {
-    fn name(&self) -> &'static str {
-        "truncate_tool_results"
-    }
-
-    fn label(&self) -> &'static str {
-        "truncate"
-    }
-
     fn counts_from(&self, window: Option<usize>) -> usize {
         window.map_or(usize::MAX, batch::least_bytes).min(self.least_bytes())
     }
@@ -348,7 +338,7 @@ impl Edit for TruncateToolResults {
     fn apply(&self, draft: &mut Draft<'_>) {
         let least = self.least_bytes();
         // What came together is not known where calls are missing.
-        let shares: BTreeMap<_, _> = if draft.edits_in_place() {
+        let shares: BTreeMap<_, _> = if draft.context.in_place.is_some() {
             BTreeMap::new()
         } else {
             batch::shares(draft, |unit| self.cut_rule(draft, unit, tool_of(draft, unit)))

@@ -1,7 +1,5 @@
 //! Messages whose strings have been checked: one that comes again is not checked again.
 
-use std::fmt;
-
 use crate::conversation::Conversation;
 use crate::dialect::{Dialect, ParseError, ParseErrorKind, strings};
 use crate::payload::Fingerprint;
@@ -18,6 +16,7 @@ const MIN_BYTES: usize = 256;
 const PIECE: usize = 64 << 10;
 
 /// The messages that were found to be valid.
+#[derive(Debug)]
 pub(super) struct VerifiedMessages {
     known: Cache<Fingerprint, ()>,
 }
@@ -25,12 +24,6 @@ pub(super) struct VerifiedMessages {
 impl Default for VerifiedMessages {
     fn default() -> Self {
         Self { known: cache::with_slots(SLOTS) }
-    }
-}
-
-impl fmt::Debug for VerifiedMessages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerifiedMessages").field("n", &self.known.len()).finish_non_exhaustive()
     }
 }
 

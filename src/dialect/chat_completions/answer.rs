@@ -1,71 +1,7 @@
 //! Reads a chat completion, or one chunk of a streamed one.
 
-use serde::{Deserialize, de::IgnoredAny};
-use serde_json::value::RawValue;
-
-use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage, has_value};
-
-/// The report of a chunk of a stream, or of the whole answer.
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow)]
-    choices: Option<Vec<Choice<'a>>>,
-    usage: Option<WireUsage>,
-    error: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    #[serde(borrow)]
-    index: Option<&'a RawValue>,
-    finish_reason: Option<String>,
-}
-
-/// The model's words in it.
-#[derive(Deserialize)]
-struct Said<'a> {
-    #[serde(borrow)]
-    choices: Option<Vec<SaidChoice<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct SaidChoice<'a> {
-    #[serde(borrow)]
-    index: Option<&'a RawValue>,
-    #[serde(borrow)]
-    delta: Option<&'a RawValue>,
-    #[serde(borrow)]
-    message: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct MessageDelta<'a> {
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    tool_calls: Option<&'a RawValue>,
-    #[serde(borrow)]
-    function_call: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Part {
-    text: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct WireUsage {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    prompt_tokens_details: Option<Details>,
-    abridge_all_rounds: Option<Box<WireUsage>>,
-}
-
-#[derive(Default, Deserialize)]
-struct Details {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
-}
+use crate::dialect::answer::{Answer, InvalidAnswer, Members, Stop, has_value};
+use crate::raw::elements;
 
 /// Whether a chunk may hold usage or the reason why the model stopped. Many servers write `"finish_reason":null` and
 /// `"usage":null` into every chunk, so the first byte of the value decides.
@@ -79,63 +15,36 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
         answer.is_complete = true;
         return Ok(());
     }
-    let chunk: Chunk<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
-    answer.is_error |= chunk.error.is_some();
-    if let Some(billed) = chunk.usage {
-        answer.is_joined |= billed.abridge_all_rounds.is_some();
-        let billed = match billed.abridge_all_rounds {
-            Some(all) => *all,
-            None => billed,
-        };
-        let input = billed.prompt_tokens.unwrap_or_default();
-        let details = billed.prompt_tokens_details.unwrap_or_default();
-        let cached = details.cached_tokens.unwrap_or_default();
-        answer.usage = Some(Usage {
-            input,
-            cached,
-            // Some gateways count what was served as written, too.
-            written: details.cache_write_tokens.unwrap_or_default().min(input.saturating_sub(cached)),
-            written_hour: 0,
-            output: billed.completion_tokens.unwrap_or_default(),
-        });
+    let chunk = Members::of(json)?;
+    let first = chunk.objects("choices")?.into_iter().find(|choice| choice.get("index").is_none_or(|at| at == "0"));
+    let reason = first.as_ref().map_or(Ok(None), |first| first.string("finish_reason"))?;
+    if let Some((usage, is_joined)) = chunk.usage()? {
+        answer.usage = Some(usage.billed(["prompt_tokens", "prompt_tokens_details", "completion_tokens"])?);
+        answer.is_joined |= is_joined;
     }
-    let first = chunk.choices.into_iter().flatten().find(|choice| is_first(choice.index));
-    let reason = first.and_then(|choice| choice.finish_reason);
+    answer.is_error |= chunk.get("error").is_some();
     answer.stop_reason = reason.or(answer.stop_reason.take());
-    if answer.text.is_some() { read_said(json, answer) } else { Ok(()) }
+    match first {
+        Some(first) if answer.text.is_some() => read_said(&first, answer),
+        _ => Ok(()),
+    }
 }
 
-/// Adds what the model says in a chunk: text and calls of the first choice.
-fn read_said(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
-    let said: Said<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
-    let mut choices = said.choices.into_iter().flatten();
-    let first = choices.find(|choice| is_first(choice.index));
-    let Some(message) = first.and_then(|choice| choice.delta.or(choice.message)) else { return Ok(()) };
-    let said: MessageDelta<'_> = serde_json::from_str(message.get()).map_err(|_| InvalidAnswer)?;
-    answer.calls_tool |= said.tool_calls.is_some_and(|calls| !is_empty_array(calls)) || said.function_call.is_some();
-    if let (Some(text), Some(content)) = (&mut answer.text, said.content) {
-        text.push_str(&text_of(content).ok_or(InvalidAnswer)?);
+/// Adds what the model says in a choice: text and calls.
+fn read_said(choice: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAnswer> {
+    let key = if choice.get("delta").is_some() { "delta" } else { "message" };
+    let Some(said) = choice.object(key)? else { return Ok(()) };
+    let calls = said.get("tool_calls").is_some_and(|calls| elements(calls).is_none_or(|calls| !calls.is_empty()));
+    answer.calls_tool |= calls || said.get("function_call").is_some();
+    let Some(text) = &mut answer.text else { return Ok(()) };
+    if said.get("content").is_some_and(|content| content.starts_with('[')) {
+        let parts: Vec<_> =
+            said.objects("content")?.iter().map(|part| part.string("text")).collect::<Result<_, _>>()?;
+        text.extend(parts.into_iter().flatten());
+    } else {
+        text.extend(said.string("content")?);
     }
     Ok(())
-}
-
-/// Whether a choice with this index is the first one.
-fn is_first(index: Option<&RawValue>) -> bool {
-    index.is_none_or(|index| matches!(index.get(), "0" | "null"))
-}
-
-fn is_empty_array(json: &RawValue) -> bool {
-    json.get().strip_prefix('[').is_some_and(|rest| rest.trim_ascii_start() == "]")
-}
-
-/// The text of a content, which is a string or an array of parts.
-fn text_of(content: &RawValue) -> Option<String> {
-    let json = content.get();
-    if json.starts_with('[') {
-        let parts: Vec<Part> = serde_json::from_str(json).ok()?;
-        return Some(parts.into_iter().filter_map(|part| part.text).collect());
-    }
-    serde_json::from_str(json).ok()
 }
 
 /// Returns what a finish reason means.

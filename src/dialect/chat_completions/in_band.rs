@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use self::reasoning::{REASONING, add_reasoning, number_on};
 use crate::dialect::in_band::{
-    Joiner, MAX_HELD, Object, OwnCall, Passage, RoundCalls, add, append, held, hidden_before, id, is_own, number,
-    object, objects, tell_all, text, write, write_event,
+    Billed, Joiner, MAX_HELD, Object, OwnCall, Passage, RoundCalls, append, held, hidden_before, id, is_own, number,
+    object, objects, text, write, write_event,
 };
 use crate::recall::ADDED_TOOL;
 
@@ -47,9 +47,7 @@ pub(super) struct ChatJoiner {
     n_held: usize,
     /// What tells the end of a round in which abridge is called, or all of an answer that is not streamed.
     end: Vec<Object>,
-    /// The tokens that were billed for the rounds before, and for this one.
-    billed: Object,
-    usage: Object,
+    billed: Billed,
 }
 
 /// A chunk: its event, what it says besides, and its choices with the calls in them, each with its place in the message.
@@ -96,7 +94,7 @@ impl Joiner for ChatJoiner {
     fn whole(&mut self, answer: &[u8]) -> bool {
         self.is_whole = true;
         let Some(mut answer) = object(answer) else { return false };
-        self.note_usage(&answer);
+        self.billed.note(&answer);
         let mut choices = objects(&mut answer, "choices");
         for (at, choice) in choices.iter_mut().enumerate() {
             self.whole_choice(at as u64, choice);
@@ -112,7 +110,7 @@ impl Joiner for ChatJoiner {
             }
         }
         answer.insert("choices".to_owned(), choices.into_iter().map(Value::Object).collect());
-        self.sum_usage(&mut answer);
+        self.billed.tell(&mut answer);
         self.end = vec![answer];
         true
     }
@@ -148,7 +146,7 @@ impl Joiner for ChatJoiner {
     }
 
     fn next_round(&mut self) {
-        add(&mut self.billed, &std::mem::take(&mut self.usage));
+        self.billed.next_round();
         self.is_apart = self.has_text;
         for (n, key) in self.n_details.iter_mut().zip(REASONING) {
             let entries = self.choices.values().filter_map(|choice| choice.message.get(key)?.as_array().map(Vec::len));
@@ -306,7 +304,7 @@ impl ChatJoiner {
     fn pass(&mut self, chunk: Chunk) -> Option<Bytes> {
         let Chunk { rest, choices, .. } = chunk;
         let choices = choices.into_iter().map(|(choice, calls)| self.choice(choice, calls)).collect();
-        self.note_usage(&rest);
+        self.billed.note(&rest);
         if rest.get("error").is_some_and(|error| !error.is_null()) {
             (self.has_others, self.has_failed) = (true, true);
             self.end.clear();
@@ -380,18 +378,6 @@ impl ChatJoiner {
         }
     }
 
-    fn note_usage(&mut self, chunk: &Object) {
-        if let Some(Value::Object(usage)) = chunk.get("usage") {
-            self.usage.clone_from(usage);
-        }
-    }
-
-    fn sum_usage(&self, chunk: &mut Object) {
-        if let Some(Value::Object(usage)) = chunk.get_mut("usage") {
-            tell_all(usage, &self.billed);
-        }
-    }
-
     fn keep_common(&mut self, chunk: &Object) {
         if self.common.is_empty() {
             let common =
@@ -404,7 +390,7 @@ impl ChatJoiner {
     fn finish_chunk(&mut self, mut chunk: Object, choices: Vec<Object>) -> Bytes {
         self.keep_common(&chunk);
         chunk.extend(self.common.clone());
-        self.sum_usage(&mut chunk);
+        self.billed.tell(&mut chunk);
         let says = choices.iter().any(says_something);
         let ends = choices.is_empty() || choices.iter().any(is_end) || chunk.get("usage").is_some_and(Value::is_object);
         let mut events = Vec::new();

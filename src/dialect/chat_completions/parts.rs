@@ -43,31 +43,24 @@ pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupp
     }))
 }
 
-/// The key `tool_calls` with its value and one of the commas around it.
+/// The key `tool_calls` with its value and one of the commas around it: that before it, unless it is the first key.
 fn calls_key(body: &[u8], message: Span) -> Result<Option<Span>, Unsupported> {
-    let mut cursor = Cursor::starting(body, message.start);
-    let (mut before, mut cut) = (None, None);
-    let mut key = cursor.first_key()?;
-    while let Some(name) = key {
+    let (mut before, mut calls, mut behind) = (None, None, None);
+    Cursor::starting(body, message.start).members(|cursor, name| {
         let start = name.as_ptr().addr().saturating_sub(body.as_ptr().addr()).saturating_sub(1);
-        let value = cursor.value()?;
-        match cut {
-            // It was the first key, which takes along what follows it.
-            Some(Span { start: first, end }) => {
-                debug_assert!(end <= start, "keys are in order");
-                return Ok(Some(Span { start: first, end: start }));
-            }
-            None if &*name == b"tool_calls" => cut = Some(Span { start: before.unwrap_or(start), end: value.end }),
-            _ => {}
+        let end = cursor.value()?.end;
+        match calls {
+            None if &*name == b"tool_calls" => calls = Some(Span { start, end }),
+            None => before = Some(end),
+            Some(_) => behind = behind.or(Some(start)),
         }
-        if cut.is_none() {
-            before = Some(value.end);
-        } else if before.is_some() {
-            return Ok(cut);
-        }
-        key = cursor.next_key()?;
-    }
-    Ok(cut)
+        Ok(())
+    })?;
+    let with_comma = |calls: Span| match before {
+        Some(start) => Span { start, ..calls },
+        None => Span { end: behind.unwrap_or(calls.end), ..calls },
+    };
+    Ok(calls.map(with_comma))
 }
 
 /// The entries of `tool_calls`.

@@ -9,6 +9,8 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 
+use super::ChatCompletions;
+use crate::dialect::Dialect;
 use crate::dialect::object::{ObjectWriter, fields, is_streamed, limit_within};
 use crate::raw::{Fields, elements};
 use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
@@ -31,74 +33,69 @@ const NONE: &str = r#""none""#;
 
 /// The request in the shape that is asked for. None if it cannot be made of what the client sent.
 pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let fields = fields(&source.body)?;
     match prompt.input {
-        PromptMode::Cached => cached(source, prompt),
-        PromptMode::Fresh => fresh(source, prompt),
-        PromptMode::Plain => plain(source, prompt),
+        PromptMode::Cached => cached(source, &fields, prompt),
+        PromptMode::Fresh => fresh(source, &fields, prompt),
+        PromptMode::Plain => Some(plain(&fields, prompt)),
     }
 }
 
 /// The client's request with the messages of `source`, then the instruction. Tools stay, as they precede the messages,
 /// but none may be called.
-fn cached(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-    let &Prompt { instruction, max_tokens, model, .. } = prompt;
-    let fields = fields(&source.body)?;
+fn cached(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
     source.split()?;
     fields.get("messages")?;
-    let mut request = ObjectWriter::default();
-    for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
-        match (key, model) {
-            ("messages", _) => messages(&mut request, None, &source.messages, instruction),
-            ("model", Some(model)) => request.text(key, model),
-            _ => request.json(key, value),
+    let mut request = ObjectWriter::of_client(fields, &SHAPING, prompt.model, |request, key, _| {
+        let is_list = key == "messages";
+        if is_list {
+            messages(request, None, &source.messages, prompt);
         }
-    }
-    if let (Some(model), None) = (model, fields.get("model")) {
-        request.text("model", model);
-    }
+        Some(is_list)
+    })?;
     for (offer, choice) in [("tools", "tool_choice"), ("functions", "function_call")] {
         if fields.get(offer).and_then(elements).is_some_and(|tools| !tools.is_empty()) {
             request.json(choice, NONE);
         }
     }
-    Some(end(request, limit(Some(&fields), model), max_tokens.saturating_add(thinking(&fields))))
+    let max_tokens = prompt.max_tokens.saturating_add(thinking(fields));
+    Some(end(request, limit(Some(fields), prompt.model), max_tokens))
 }
 
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
 /// It has few of the client's keys, and none but its messages if it asks another model than the client does.
-fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-    let &Prompt { system, instruction, max_tokens, model, .. } = prompt;
-    let fields = fields(&source.body)?;
+fn fresh(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let &Prompt { system, max_tokens, model, .. } = prompt;
     let (leading, region) = source.split()?;
     let developer = || {
         let first = Fields::of(str::from_utf8(&leading.first()?.json).ok()?)?;
         first.string("role").filter(|role| role == "developer").map(|_| "developer")
     };
     let role = if model.is_none() { developer().unwrap_or("system") } else { "system" };
-    let mut request = ObjectWriter::of_model(&fields, model);
-    messages(&mut request, Some((role, system)), region, instruction);
-    request.keep(&fields, &[&ROUTING[..], &THINKING].concat(), model);
-    Some(end(request, limit(Some(&fields).filter(|_| model.is_none()), model), max_tokens))
+    let mut line = ObjectWriter::default();
+    line.text("role", role);
+    line.text("content", system);
+    let mut request = ObjectWriter::of_model(fields, model);
+    messages(&mut request, Some(&line.end()), region, prompt);
+    request.keep(fields, &[&ROUTING[..], &THINKING].concat(), model);
+    Some(end(request, limit(Some(fields).filter(|_| model.is_none()), model), max_tokens))
 }
 
 /// A request with one message of the user, for servers that refuse the others: of the keys that shape an answer,
 /// it has the client's limit and `stream`.
-fn plain(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-    let &Prompt { instruction, max_tokens, model, .. } = prompt;
-    let fields = fields(&source.body)?;
-    let mut request = ObjectWriter::of_model(&fields, model);
-    messages(&mut request, None, &[], instruction);
-    request.keep(&fields, &ROUTING, model);
-    if model.is_none() {
-        let key = limit(Some(&fields), None);
-        if fields.get(key).is_some_and(|value| value != "null") {
-            request.json(key, &limit_within(&fields, key, max_tokens).to_string());
-        }
+fn plain(fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
+    let &Prompt { max_tokens, model, .. } = prompt;
+    let mut request = ObjectWriter::of_model(fields, model);
+    messages(&mut request, None, &[], prompt);
+    request.keep(fields, &ROUTING, model);
+    let key = limit(Some(fields), None);
+    if model.is_none() && fields.get(key).is_some_and(|value| value != "null") {
+        request.json(key, &limit_within(fields, key, max_tokens).to_string());
     }
-    if is_streamed(&fields, model) {
+    if is_streamed(fields, model) {
         request.json("stream", "true");
     }
-    Some(request.end())
+    request.end()
 }
 
 /// The tokens that the model may think: some servers refuse a limit of the answer that is not above them. The keys are those of
@@ -127,30 +124,10 @@ fn limit(fields: Option<&Fields<'_>>, model: Option<&str>) -> &'static str {
     }
 }
 
-/// Adds a message.
-fn message(request: &mut ObjectWriter, role: &str, content: &str) {
-    request.raw(br#"{"role":""#);
-    request.raw(role.as_bytes());
-    request.raw(br#"","content":"#);
-    request.string(content);
-    request.raw(b"}");
-}
-
-/// Adds the messages.
-fn messages(request: &mut ObjectWriter, system: Option<(&str, &str)>, pieces: &[InputElement], instruction: &str) {
-    request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
-    request.key("messages");
-    request.raw(b"[");
-    if let Some((role, line)) = system {
-        message(request, role, line);
-        request.raw(b",");
-    }
-    for piece in pieces {
-        request.raw(&piece.json);
-        request.raw(b",");
-    }
-    message(request, "user", instruction);
-    request.raw(b"]");
+/// Adds the messages, and the instruction after them.
+fn messages(request: &mut ObjectWriter, system: Option<&[u8]>, pieces: &[InputElement], prompt: &Prompt<'_>) {
+    let instruction = ChatCompletions.render_user_message(prompt.instruction);
+    request.list("messages", system, pieces, |json| Some(json.into()), &instruction);
 }
 
 fn end(mut request: ObjectWriter, limit: &str, max_tokens: usize) -> Bytes {

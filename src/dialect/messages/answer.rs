@@ -1,73 +1,7 @@
 //! Reads a message of the model, or one event of a streamed one.
 
-use std::borrow::Cow;
-
-use serde::{Deserialize, de::IgnoredAny};
-use serde_json::value::RawValue;
-
-use crate::dialect::answer::{Answer, InvalidAnswer, Stop, Usage, has_value};
-
-/// An event of a stream, or a whole message. Its `type` may stand anywhere in it.
-#[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(borrow)]
-    r#type: Option<Cow<'a, str>>,
-    message: Option<Report>,
-    #[serde(borrow)]
-    delta: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content_block: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    stop_reason: Option<String>,
-    usage: Option<WireUsage>,
-}
-
-/// The report of a message at its beginning.
-#[derive(Deserialize)]
-struct Report {
-    stop_reason: Option<String>,
-    usage: Option<WireUsage>,
-}
-
-/// The end of a message.
-#[derive(Deserialize)]
-struct Ending {
-    stop_reason: Option<String>,
-}
-
-/// A block, or what is added to one.
-#[derive(Deserialize)]
-struct Block<'a> {
-    #[serde(borrow)]
-    r#type: Option<Cow<'a, str>>,
-    text: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct WireUsage {
-    #[serde(rename = "input_tokens")]
-    input: Option<u64>,
-    #[serde(rename = "cache_creation_input_tokens")]
-    written: Option<u64>,
-    /// The written tokens, by how long they are kept.
-    cache_creation: Option<ByLifetime>,
-    #[serde(rename = "cache_read_input_tokens")]
-    cache_read: Option<u64>,
-    #[serde(rename = "output_tokens")]
-    output: Option<u64>,
-    abridge_all_rounds: Option<Box<WireUsage>>,
-}
-
-/// The tokens that were written to the cache.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ByLifetime {
-    Told { ephemeral_1h_input_tokens: u64 },
-    NotTold(IgnoredAny),
-}
+use crate::dialect::answer::{Answer, InvalidAnswer, Members, Stop, Usage, has_value};
+use crate::raw::Fields;
 
 /// Whether an event may hold usage or the reason why the model stopped. The first byte of the value decides, as both are
 /// `null` where there is nothing to say.
@@ -75,61 +9,59 @@ pub(super) fn reports(json: &[u8]) -> bool {
     has_value(json, b"\"usage\"", b'{') || has_value(json, b"\"stop_reason\"", b'"')
 }
 
-/// Adds one event, or a whole message, to an answer.
+/// Adds one event, or a whole message, to an answer. The `type` may stand anywhere in it.
 pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
-    let event: Event<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
-    let kind = event.r#type.as_deref().unwrap_or_default();
-    answer.is_error |= kind == "error" || event.error.is_some();
+    let event = Members::of(json)?;
+    let kind = event.string("type")?.unwrap_or_default();
+    let start = event.object("message")?;
+    let ending = if kind == "message_delta" { event.object("delta")? } else { None };
+    let reason = |of: Option<&Members<'_>>| of.map_or(Ok(None), |of| of.string("stop_reason"));
+    let (ended, whole, started) = (reason(ending.as_ref())?, event.string("stop_reason")?, reason(start.as_ref())?);
+    let billed_at_start = start.as_ref().map_or(Ok(None), Members::usage)?;
+    for (usage, is_joined) in billed_at_start.into_iter().chain(event.usage()?) {
+        bill(&usage, answer)?;
+        answer.is_joined |= is_joined;
+    }
+    answer.is_error |= kind == "error" || event.get("error").is_some();
     answer.is_complete |= kind == "message_stop";
-    let (started, billed_at_start) = event.message.map_or((None, None), |start| (start.stop_reason, start.usage));
-    let ending = event.delta.filter(|_| kind == "message_delta").map(parsed::<Ending>).transpose()?;
-    let ended = ending.and_then(|ending| ending.stop_reason);
-    if let Some(reason) = ended.or(event.stop_reason).or(started) {
-        answer.stop_reason = Some(reason);
-    }
-    for billed in billed_at_start.into_iter().chain(event.usage) {
-        answer.is_joined |= billed.abridge_all_rounds.is_some();
-        bill(billed.abridge_all_rounds.as_deref().unwrap_or(&billed), answer);
-    }
+    answer.stop_reason = ended.or(whole).or(started).or(answer.stop_reason.take());
     if answer.text.is_some() {
-        let delta = event.delta.filter(|_| kind == "content_block_delta");
-        let content = event.content.map(parsed::<Vec<&RawValue>>).transpose()?.unwrap_or_default();
-        for json in event.content_block.into_iter().chain(delta).chain(content) {
-            let block: Block<'_> = parsed(json)?;
-            read_block(&block, answer);
+        let delta = if kind == "content_block_delta" { event.object("delta")? } else { None };
+        for block in event.object("content_block")?.into_iter().chain(delta).chain(event.objects("content")?) {
+            read_block(&block, answer)?;
         }
     }
     Ok(())
 }
 
-fn parsed<'a, T: Deserialize<'a>>(json: &'a RawValue) -> Result<T, InvalidAnswer> {
-    serde_json::from_str(json.get()).map_err(|_| InvalidAnswer)
-}
-
-/// Adds what the model says in a block: text and calls.
-fn read_block(block: &Block<'_>, answer: &mut Answer) {
-    let kind = block.r#type.as_deref().unwrap_or_default();
-    answer.calls_tool |= matches!(kind, "tool_use" | "server_tool_use" | "mcp_tool_use");
-    if let (Some(text), Some(more), "text" | "text_delta") = (&mut answer.text, &block.text, kind) {
-        text.push_str(more);
+/// Adds what the model says in a block, or in what is added to one: text and calls.
+fn read_block(block: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAnswer> {
+    let kind = block.string("type")?.unwrap_or_default();
+    answer.calls_tool |= matches!(&*kind, "tool_use" | "server_tool_use" | "mcp_tool_use");
+    let said = block.string("text")?.filter(|_| matches!(&*kind, "text" | "text_delta"));
+    if let Some(text) = &mut answer.text {
+        text.extend(said);
     }
+    Ok(())
 }
 
 /// Usage comes at the beginning of a stream and again, corrected, at its end, where it may lack what it has said before:
 /// the last value of each field is the one that counts. Tokens that the prompt cache served or took are not part of
 /// `input_tokens`.
-fn bill(billed: &WireUsage, answer: &mut Answer) {
+fn bill(billed: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAnswer> {
     let old = answer.usage.unwrap_or_default();
-    answer.plain_input = billed.input.unwrap_or(answer.plain_input);
-    let cached = billed.cache_read.unwrap_or(old.cached);
-    let written = billed.written.unwrap_or(old.written);
-    let hour = match billed.cache_creation {
-        Some(ByLifetime::Told { ephemeral_1h_input_tokens }) => ephemeral_1h_input_tokens,
-        Some(ByLifetime::NotTold(_)) | None => old.written_hour,
-    };
-    let written_hour = hour.min(written);
-    let input = answer.plain_input.saturating_add(written).saturating_add(cached);
-    answer.usage = Some(Usage { input, cached, written, written_hour, output: billed.output.unwrap_or(old.output) });
+    let plain_input = billed.number("input_tokens")?.unwrap_or(answer.plain_input);
+    let cached = billed.number("cache_read_input_tokens")?.unwrap_or(old.cached);
+    let written = billed.number("cache_creation_input_tokens")?.unwrap_or(old.written);
+    // The written tokens, by how long they are kept.
+    let by_lifetime = billed.get("cache_creation").and_then(Fields::of);
+    let hour = by_lifetime.and_then(|tokens| tokens.get("ephemeral_1h_input_tokens")?.parse().ok());
+    let written_hour = hour.unwrap_or(old.written_hour).min(written);
+    let output = billed.number("output_tokens")?.unwrap_or(old.output);
+    let input = plain_input.saturating_add(written).saturating_add(cached);
+    answer.plain_input = plain_input;
+    answer.usage = Some(Usage { input, cached, written, written_hour, output });
+    Ok(())
 }
 
 /// Returns what a stop reason means. Of the reasons that are known, two say that the model was done.

@@ -5,11 +5,14 @@
 //! no tools, and no thinking, which would be bound to the instructions and tools that are missing there. [`PromptMode::Plain`] is
 //! one message of the user.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 
+use crate::dialect::Dialect;
+use crate::dialect::chat_completions::ChatCompletions;
 use crate::dialect::object::{ObjectWriter, fields, is_streamed, limit_within};
 use crate::dialect::strings;
 use crate::raw::{Fields, elements, string};
@@ -36,10 +39,11 @@ const THINKING: usize = 4096;
 
 /// The request in the shape that is asked for. None if it cannot be made of what the client sent.
 pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
+    let fields = fields(&source.body)?;
     match prompt.input {
-        PromptMode::Cached => cached(source, prompt),
-        PromptMode::Fresh => fresh(source, prompt),
-        PromptMode::Plain => plain_request(source, prompt),
+        PromptMode::Cached => cached(source, &fields, prompt),
+        PromptMode::Fresh => fresh(source, &fields, prompt),
+        PromptMode::Plain => Some(plain_request(&fields, prompt)),
     }
 }
 
@@ -57,51 +61,42 @@ pub(super) fn with_one_token(body: &[u8]) -> Option<Bytes> {
 }
 
 /// The client's request with the messages of `source`, then the instruction.
-fn cached(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-    let &Prompt { instruction, max_tokens, model, .. } = prompt;
-    let fields = fields(&source.body)?;
+fn cached(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
     source.split()?;
     fields.get("messages")?;
-    let mut request = ObjectWriter::default();
-    for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
-        match (key, model) {
-            ("messages", _) => messages(&mut request, &source.messages, instruction, false)?,
-            ("model", Some(model)) => request.text(key, model),
-            ("output_config", _) => without_format(&mut request, key, value)?,
-            _ => request.json(key, value),
+    let request = ObjectWriter::of_client(fields, &SHAPING, prompt.model, |request, key, value| {
+        match key {
+            "messages" => messages(request, &source.messages, prompt, false),
+            "output_config" => without_format(request, key, value)?,
+            _ => return Some(false),
         }
-    }
-    if let (Some(model), None) = (model, fields.get("model")) {
-        request.text("model", model);
-    }
-    Some(end(request, max_tokens.saturating_add(thinking(&fields))))
+        Some(true)
+    })?;
+    Some(end(request, prompt.max_tokens.saturating_add(thinking(fields))))
 }
 
 /// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
 /// It has few of the client's keys, and none but its messages if it asks another model than the client does.
-fn fresh(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-    let &Prompt { system, instruction, max_tokens, model, .. } = prompt;
-    let fields = fields(&source.body)?;
+fn fresh(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
     let (_, region) = source.split()?;
-    let mut request = begun(&fields, model, system);
-    messages(&mut request, region, instruction, true)?;
-    request.keep(&fields, &ROUTING, model);
-    Some(end(request, max_tokens))
+    let mut request = begun(fields, prompt.model, prompt.system);
+    messages(&mut request, region, prompt, true);
+    request.keep(fields, &ROUTING, prompt.model);
+    Some(end(request, prompt.max_tokens))
 }
 
 /// A request with one message of the user, for servers that refuse the others, and otherwise with keys that the client sends.
-fn plain_request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-    let &Prompt { instruction, max_tokens, model, .. } = prompt;
-    let fields = fields(&source.body)?;
-    let mut request = begun(&fields, model, "");
-    messages(&mut request, &[], instruction, true)?;
-    request.keep(&fields, &ROUTING, model);
-    let limit = if model.is_none() { limit_within(&fields, "max_tokens", max_tokens) } else { max_tokens };
+fn plain_request(fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
+    let &Prompt { max_tokens, model, .. } = prompt;
+    let mut request = begun(fields, model, "");
+    messages(&mut request, &[], prompt, true);
+    request.keep(fields, &ROUTING, model);
+    let limit = if model.is_none() { limit_within(fields, "max_tokens", max_tokens) } else { max_tokens };
     request.json("max_tokens", &limit.to_string());
-    if is_streamed(&fields, model) {
+    if is_streamed(fields, model) {
         request.json("stream", "true");
     }
-    Some(request.end())
+    request.end()
 }
 
 /// The beginning of a request of our own: its model, what an `OAuth` token needs, and the system line, if there is one.
@@ -206,24 +201,16 @@ fn without_format(request: &mut ObjectWriter, key: &str, config: &str) -> Option
     Some(())
 }
 
-/// Adds the messages. `is_plain`: without thinking and system messages.
-fn messages(request: &mut ObjectWriter, pieces: &[InputElement], instruction: &str, is_plain: bool) -> Option<()> {
-    request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
-    request.key("messages");
-    request.raw(b"[");
+/// Adds the messages, and the instruction after them. `is_plain`: without thinking and system messages.
+fn messages(request: &mut ObjectWriter, pieces: &[InputElement], prompt: &Prompt<'_>, is_plain: bool) {
     let mut by_program = HashSet::new();
-    for piece in pieces {
-        let without = if is_plain { plain(str::from_utf8(&piece.json).ok()?, &mut by_program) } else { None };
-        let json = without.as_deref().map_or(&piece.json[..], str::as_bytes);
-        if !json.is_empty() {
-            request.raw(json);
-            request.raw(b",");
-        }
-    }
-    request.raw(br#"{"role":"user","content":"#);
-    request.string(instruction);
-    request.raw(b"}]");
-    Some(())
+    let of = |json| {
+        let text = str::from_utf8(json).ok().filter(|_| is_plain);
+        let without = text.and_then(|text| plain(text, &mut by_program));
+        let json = without.map_or(Cow::Borrowed(json), |without| without.into_bytes().into());
+        (!json.is_empty()).then_some(json)
+    };
+    request.list("messages", None, pieces, of, &ChatCompletions.render_user_message(prompt.instruction));
 }
 
 fn end(mut request: ObjectWriter, max_tokens: usize) -> Bytes {

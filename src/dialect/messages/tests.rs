@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::dialect::ParseErrorKind;
 use crate::{
     conversation::{BlockKind, MAX_ELEMENTS, Unit},
     dialect::tests::agrees,
@@ -53,6 +54,10 @@ fn check(messages: &str, expected: &[&str]) {
     let read = read_body(body.as_bytes()).expect("nothing odd");
     assert_eq!(describe(&body, &read), expected, "{messages}");
     assert_eq!(by_serde::parse(body.as_bytes()), Ok(read));
+}
+
+fn error(offset: usize, kind: ParseErrorKind) -> ParseError {
+    ParseError { dialect: NAME, offset, kind }
 }
 
 fn check_refused(body: &str, offset: usize, kind: ParseErrorKind) {

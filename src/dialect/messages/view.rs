@@ -1,40 +1,31 @@
 //! The conversation, made of what the reader has found in a body. That only says where values are.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 
 use memchr::memmem;
 
-use super::{ParseErrorKind, loading, thinking};
+use super::{loading, thinking};
 use crate::conversation::{
-    Block, BlockIndex, BlockKind, CallId, Conversation, Element, ElementIndex, Flags, MAX_ELEMENTS, Role, Unit,
+    Block, BlockIndex, BlockKind, CallId, Conversation, Element, Flags, MAX_ELEMENTS, Role, Unit,
 };
-use crate::dialect::history_keys::HistoryKeys;
-use crate::dialect::json::{Unsupported, decode, each_element, fields, fields_of, id_text};
+use crate::dialect::ParseErrorKind;
+use crate::dialect::json::{Fault, Unsupported, decode, each_element, fields, fields_of};
+use crate::dialect::reading::{self, RequestFields, call_id, push_block, text};
 use crate::span::Span;
 
-/// A fault of a body, and its place.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fault {
-    pub(super) at: Span,
-    pub(super) kind: ParseErrorKind,
-}
-
-/// The values beside the messages.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RequestFields {
-    pub(super) model: Option<Span>,
-    pub(super) tools: Option<Span>,
-    pub(super) system: Option<Span>,
-    pub(super) output_config: Option<Span>,
-    pub(super) output_format: Option<Span>,
-    pub(super) context_management: Option<Span>,
-    pub(super) compaction: Option<Span>,
-    pub(super) thinking: Option<Span>,
-    pub(super) history: HistoryKeys,
-}
+/// The keys of a request that are read, in the order in which [`View::finish`] takes their values.
+pub(super) const REQUEST_KEYS: [&[u8]; 9] = [
+    b"messages",
+    b"model",
+    b"tools",
+    b"system",
+    b"output_config",
+    b"output_format",
+    b"context_management",
+    b"compaction",
+    b"thinking",
+];
 
 /// One message.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +88,7 @@ impl Entry {
     pub(super) fn of(body: &[u8], span: Span, values: [Option<Span>; 8]) -> Result<Self, Fault> {
         let [kind, id, tool_use_id, name, content, text, encrypted, caller] =
             values.map(|value| value.filter(|value| value.of(body) != b"null"));
-        let kind = Kind::named(&self::text(body, kind)?.unwrap_or_default());
+        let kind = Kind::named(&reading::text(body, kind)?.unwrap_or_default());
         Ok(Self {
             span,
             kind,
@@ -134,14 +125,6 @@ impl Entry {
 /// Whether the model itself is what called, by the `caller` of a call.
 pub(super) fn is_direct(body: &[u8], caller: Span) -> bool {
     caller.of(body) == b"null" || memmem::find(caller.of(body), br#""direct""#).is_some()
-}
-
-/// The text of a value that may be a string, and then must be one that can be decoded.
-fn text(body: &[u8], value: Option<Span>) -> Result<Option<Cow<'_, str>>, Fault> {
-    match value.map(|span| (span, span.of(body))) {
-        Some((at, raw @ [b'"', ..])) => decode(raw).map(Some).ok_or(Fault { at, kind: ParseErrorKind::NotJson }),
-        _ => Ok(None),
-    }
 }
 
 /// A conversation while it is made.
@@ -182,26 +165,26 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The conversation.
-    pub(super) fn finish(mut self, beside: RequestFields) -> Result<Conversation<'a>, Fault> {
+    /// The conversation, with the values of [`REQUEST_KEYS`].
+    pub(super) fn finish(mut self, (values, history): RequestFields<9>) -> Result<Conversation<'a>, Fault> {
+        let [_, model, tools, system, config, format, edits, compaction, thinking] = values;
         let body = self.body;
-        let said = |value: Option<Span>| value.filter(|value| value.of(body) != b"null");
-        let of_config = said(beside.output_config).and_then(|config| {
+        let of_config = config.and_then(|config| {
             let [format] = fields_of(body, config, [b"format"]).ok()?;
-            said(format)
+            format.filter(|format| format.of(body) != b"null")
         });
-        let (clears, compacts) = said(beside.context_management).map_or((false, false), |edits| own_edits(body, edits));
+        let (clears, compacts) = edits.map_or((false, false), |edits| own_edits(body, edits));
         let conversation = &mut self.conversation;
-        conversation.model = text(body, beside.model)?;
-        conversation.tools = said(beside.tools);
-        conversation.instructions = said(beside.system);
-        conversation.format = of_config.or(said(beside.output_format));
+        conversation.model = text(body, model)?;
+        conversation.tools = tools;
+        conversation.instructions = system;
+        conversation.format = of_config.or(format);
         conversation.traits.clears_itself = clears;
-        conversation.traits.compacts_itself = compacts || said(beside.compaction).is_some();
+        conversation.traits.compacts_itself = compacts || compaction.is_some();
         let binds = conversation.model.as_deref().is_some_and(thinking::is_bound);
-        let drops = said(beside.thinking).is_some_and(|thinking| thinking::drops_blocks(body, thinking));
+        let drops = thinking.is_some_and(|thinking| thinking::drops_blocks(body, thinking));
         conversation.traits.binds_reasoning = binds && !drops;
-        beside.history.apply(conversation);
+        history.apply(conversation);
         loading::mark(conversation, body);
         leave_duplicates(conversation);
         follow_system(conversation);
@@ -210,24 +193,20 @@ impl<'a> View<'a> {
 
     /// A message that is one unit.
     fn whole(&mut self, message: Message, role: Role, flags: Flags) -> Result<(), Fault> {
-        let first = self.conversation.next_block();
-        let element = self.conversation.next_element();
-        let index = self.conversation.next_unit();
-        self.unit(element, message.span, role, message.content, first..first, flags)?;
-        self.conversation.elements.push(Element { span: message.span, units: index..index.next() });
+        let unit = self.unit(message.span, role, message.content, self.conversation.next_block(), flags)?;
+        self.conversation.push_element(unit);
         Ok(())
     }
 
     fn assistant(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
-        let (element, index) = (self.conversation.next_element(), self.conversation.next_unit());
-        let first = self.conversation.next_block();
+        let (first, unit) = (self.conversation.next_block(), self.conversation.next_unit());
         let in_program = !self.programs.is_empty();
         let runs_program = self.follow_programs(entries)?;
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Call) {
-            let (id, name) = (self.call_id(entry.id)?, text(self.body, entry.name)?);
+            let (id, name) = (call_id(self.body, "", entry.id)?, text(self.body, entry.name)?);
             let answerable = !id.text.is_empty();
             let kind = BlockKind::ToolCall { id, name, answerable };
-            self.block(Block { unit: index, span: entry.span, kind })?;
+            push_block(&mut self.conversation, Block { unit, span: entry.span, kind })?;
         }
         let says = message.content.is_some_and(|content| !matches!(content.of(self.body), b"\"\"" | b"[]"));
         let flags = Flags {
@@ -238,32 +217,32 @@ impl<'a> View<'a> {
             in_program,
             ..Flags::default()
         };
-        let blocks = first..self.conversation.next_block();
-        self.unit(element, message.span, Role::Assistant, message.content, blocks, flags)?;
-        self.conversation.elements.push(Element { span: message.span, units: index..index.next() });
+        let unit = self.unit(message.span, Role::Assistant, message.content, first, flags)?;
+        self.conversation.push_element(unit);
         if entries.iter().any(|entry| entry.kind == Kind::Compaction && entry.value.is_some()) {
-            self.conversation.traits.n_compacted = index.next().get();
+            self.conversation.traits.n_compacted = self.conversation.units.len();
         }
         Ok(())
     }
 
     /// A message of the user with entries, each of which is a unit.
     fn user(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
-        let (element, start) = (self.conversation.next_element(), self.conversation.next_unit());
+        let start = self.conversation.next_unit();
         for entry in entries {
             let first = self.conversation.next_block();
             let flags = Flags { speaks: true, in_program: !self.programs.is_empty(), ..Flags::default() };
-            if entry.kind == Kind::Result {
-                let call_id = self.call_id(entry.id)?;
+            let unit = if entry.kind == Kind::Result {
+                let call_id = call_id(self.body, "", entry.id)?;
                 let for_program = !self.by_program.is_empty() && self.by_program.contains(&call_id.text);
-                let flags = Flags { for_program, ..flags };
                 let kind = BlockKind::ToolResult { call_id, may_leave: true };
-                self.block(Block { unit: self.conversation.next_unit(), span: entry.span, kind })?;
-                self.unit(element, entry.span, Role::Tool, entry.value, first..first.next(), flags)?;
+                let block = Block { unit: self.conversation.next_unit(), span: entry.span, kind };
+                push_block(&mut self.conversation, block)?;
+                self.unit(entry.span, Role::Tool, entry.value, first, Flags { for_program, ..flags })?
             } else {
                 let text = entry.value.filter(|_| entry.kind == Kind::Text);
-                self.unit(element, entry.span, Role::User, text, first..first, flags)?;
-            }
+                self.unit(entry.span, Role::User, text, first, flags)?
+            };
+            self.conversation.units.push(unit);
         }
         self.conversation.elements.push(Element { span: message.span, units: start..self.conversation.next_unit() });
         Ok(())
@@ -281,10 +260,10 @@ impl<'a> View<'a> {
                     calls = true;
                 }
                 (Kind::Call, None) if !self.by_program.is_empty() => {
-                    self.by_program.remove(&self.call_id(entry.id)?.text);
+                    self.by_program.remove(&call_id(self.body, "", entry.id)?.text);
                 }
                 (Kind::Server, _) if !self.programs.is_empty() => {
-                    self.programs.remove(&self.call_id(entry.id)?.text);
+                    self.programs.remove(&call_id(self.body, "", entry.id)?.text);
                 }
                 _ => {}
             }
@@ -292,47 +271,21 @@ impl<'a> View<'a> {
         Ok(calls)
     }
 
+    /// The next unit, whose blocks are those from `first_block` on. Units of one speaker are one turn.
     fn unit(
-        &mut self,
-        element: ElementIndex,
+        &self,
         span: Span,
         role: Role,
         content: Option<Span>,
-        blocks: Range<BlockIndex>,
+        first_block: BlockIndex,
         flags: Flags,
-    ) -> Result<(), Fault> {
-        if self.conversation.units.len() == MAX_ELEMENTS {
-            return Err(Fault { at: span, kind: ParseErrorKind::TooMany });
+    ) -> Result<Unit, Fault> {
+        let Conversation { units, .. } = &self.conversation;
+        if units.len() == MAX_ELEMENTS {
+            return Err((span.start, ParseErrorKind::TooMany));
         }
-        let turn = self.conversation.next_turn(self.conversation.units.last().is_some_and(|last| last.role == role));
-        self.conversation.units.push(Unit {
-            element,
-            span,
-            role,
-            turn,
-            content,
-            blocks,
-            flags,
-            known: OnceCell::new(),
-        });
-        Ok(())
-    }
-
-    fn block(&mut self, block: Block<'a>) -> Result<(), Fault> {
-        if self.conversation.blocks.len() == MAX_ELEMENTS {
-            return Err(Fault { at: block.span, kind: ParseErrorKind::TooMany });
-        }
-        self.conversation.blocks.push(block);
-        Ok(())
-    }
-
-    fn call_id(&self, value: Option<Span>) -> Result<CallId<'a>, Fault> {
-        let Some(raw) = value else { return Ok(CallId::default()) };
-        match id_text(raw.of(self.body)) {
-            Some(text) => Ok(CallId { kind: "", raw: Some(raw), text }),
-            None if raw.of(self.body).starts_with(b"\"") => Err(Fault { at: raw, kind: ParseErrorKind::NotJson }),
-            None => Err(Fault { at: raw, kind: ParseErrorKind::IdNotAString }),
-        }
+        let continues = units.last().is_some_and(|last| last.role == role);
+        Ok(Unit { span, role, content, flags, ..self.conversation.following(first_block, continues) })
     }
 }
 

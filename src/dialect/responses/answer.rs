@@ -3,78 +3,23 @@
 //! A stream says how it ended in its last event alone, which holds the whole response once more.
 
 use memchr::memmem;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use crate::{
-    dialect::answer::{Answer, InvalidAnswer, Stop, Usage},
-    raw,
-};
-
-/// An event of a stream, or the whole response.
-#[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(borrow)]
-    r#type: Option<&'a RawValue>,
-    #[serde(borrow)]
-    response: Option<&'a RawValue>,
-    #[serde(borrow)]
-    delta: Option<&'a RawValue>,
-    #[serde(borrow)]
-    item: Option<&'a RawValue>,
-    #[serde(borrow)]
-    object: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow)]
-    detail: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Response<'a> {
-    status: Option<String>,
-    incomplete_details: Option<Incomplete>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    usage: Option<WireUsage>,
-    #[serde(borrow)]
-    output: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Incomplete {
-    reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct WireUsage {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    input_tokens_details: Option<Details>,
-    abridge_all_rounds: Option<Box<WireUsage>>,
-}
-
-#[derive(Default, Deserialize)]
-struct Details {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct Output<'a> {
-    r#type: Option<String>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Part {
-    r#type: Option<String>,
-    text: Option<String>,
-}
+use crate::dialect::answer::{Answer, InvalidAnswer, Members, Stop};
+use crate::raw;
 
 /// The types of the last event of a stream.
 const LAST: [&[u8]; 3] = [b"\"response.completed\"", b"\"response.incomplete\"", b"\"response.failed\""];
+/// The types of items that wait for the client.
+const CALLS: [&str; 8] = [
+    "function_call",
+    "custom_tool_call",
+    "local_shell_call",
+    "shell_call",
+    "apply_patch_call",
+    "computer_call",
+    "tool_search_call",
+    "mcp_approval_request",
+];
 
 /// Whether an event may hold usage or how the response ended. The words may also be in a text; then the event is
 /// parsed in vain.
@@ -84,8 +29,7 @@ pub(super) fn reports(json: &[u8]) -> bool {
 
 /// Whether an event says nothing that is new: it repeats the request, or what pieces of the answer have said.
 pub(super) fn repeats(json: &[u8]) -> bool {
-    let event: Option<Event<'_>> = serde_json::from_slice(json).ok();
-    let kind = event.and_then(|event| raw::string(event.r#type?.get()));
+    let kind = Members::of(json).ok().and_then(|event| raw::string(event.get("type")?));
     kind.is_some_and(|kind| !kind.ends_with(".delta"))
 }
 
@@ -95,101 +39,67 @@ pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer
         answer.is_complete = true;
         return Ok(());
     }
-    let event: Event<'_> = serde_json::from_slice(json).map_err(|_| InvalidAnswer)?;
-    let kind = event.r#type.and_then(|kind| raw::string(kind.get()));
-    match kind.as_deref() {
-        Some("response.completed" | "response.incomplete" | "response.failed") => {
+    let event = Members::of(json)?;
+    match event.get("type").and_then(raw::string).as_deref() {
+        Some(kind @ ("response.completed" | "response.incomplete" | "response.failed")) => {
             answer.is_complete = true;
-            answer.is_error |= kind.as_deref() == Some("response.failed");
-            read_response(event.response.ok_or(InvalidAnswer)?.get(), answer)
+            answer.is_error |= kind == "response.failed";
+            read_response(&event.object("response")?.ok_or(InvalidAnswer)?, answer)?;
         }
-        Some("response.output_text.delta") => match (&mut answer.text, event.delta) {
-            (Some(text), Some(delta)) => {
-                text.push_str(&raw::string(delta.get()).ok_or(InvalidAnswer)?);
-                Ok(())
+        Some("response.output_text.delta") => {
+            if let (Some(text), Some(delta)) = (&mut answer.text, event.get("delta")) {
+                text.push_str(&raw::string(delta).ok_or(InvalidAnswer)?);
             }
-            _ => Ok(()),
-        },
-        Some("response.output_item.done") => {
-            let item = event.item.filter(|_| answer.text.is_some());
-            let item: Option<Output<'_>> = item.and_then(|item| serde_json::from_str(item.get()).ok());
-            answer.calls_tool |= item.is_some_and(|item| item.calls());
-            Ok(())
         }
-        Some("error") => {
-            answer.is_error = true;
-            Ok(())
+        Some("response.output_item.done") if answer.text.is_some() => {
+            let item = event.object("item").ok().flatten();
+            answer.calls_tool |= item.is_some_and(|item| calls(&item));
         }
-        Some(_) => Ok(()),
-        None if event.object.is_some() => read_response(str::from_utf8(json).map_err(|_| InvalidAnswer)?, answer),
-        None => {
-            answer.is_error |= event.error.or(event.detail).is_some();
-            Ok(())
-        }
+        Some("error") => answer.is_error = true,
+        Some(_) => {}
+        None if event.get("object").is_some() => read_response(&event, answer)?,
+        None => answer.is_error |= event.get("error").or(event.get("detail")).is_some(),
     }
+    Ok(())
 }
 
 /// Adds how a response ended, and what it said, which takes the place of what its events said. One backend leaves that out.
-fn read_response(json: &str, answer: &mut Answer) -> Result<(), InvalidAnswer> {
-    let response: Response<'_> = serde_json::from_str(json).map_err(|_| InvalidAnswer)?;
-    answer.is_error |= response.error.is_some();
-    if let Some(billed) = response.usage {
-        answer.is_joined |= billed.abridge_all_rounds.is_some();
-        let billed = match billed.abridge_all_rounds {
-            Some(all) => *all,
-            None => billed,
-        };
-        let input = billed.input_tokens.unwrap_or_default();
-        let details = billed.input_tokens_details.unwrap_or_default();
-        let cached = details.cached_tokens.unwrap_or_default();
-        answer.usage = Some(Usage {
-            input,
-            cached,
-            // Some gateways count what was served as written, too.
-            written: details.cache_write_tokens.unwrap_or_default().min(input.saturating_sub(cached)),
-            written_hour: 0,
-            output: billed.output_tokens.unwrap_or_default(),
-        });
+fn read_response(response: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAnswer> {
+    let details = response.object("incomplete_details")?;
+    let reason = details.map_or(Ok(None), |details| details.string("reason"))?;
+    let status = response.string("status")?;
+    if let Some((usage, is_joined)) = response.usage()? {
+        answer.usage = Some(usage.billed(["input_tokens", "input_tokens_details", "output_tokens"])?);
+        answer.is_joined |= is_joined;
     }
-    let reason = response.incomplete_details.and_then(|details| details.reason);
-    answer.stop_reason = reason.or(response.status).or(answer.stop_reason.take());
-    match (&mut answer.text, response.output) {
-        (Some(text), Some(output)) => {
-            let items: Vec<Output<'_>> = serde_json::from_str(output.get()).map_err(|_| InvalidAnswer)?;
-            answer.calls_tool |= items.iter().any(Output::calls);
-            let said: String = items.iter().filter_map(Output::text).collect();
-            if !said.is_empty() {
-                *text = said;
-            }
-            Ok(())
+    answer.is_error |= response.get("error").is_some();
+    answer.stop_reason = reason.or(status).or(answer.stop_reason.take());
+    if let Some(text) = &mut answer.text {
+        let items = response.objects("output")?;
+        answer.calls_tool |= items.iter().any(calls);
+        let said: String = items.iter().filter_map(|item| text_of(item).ok()).collect();
+        if !said.is_empty() {
+            *text = said;
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
-impl Output<'_> {
-    /// Whether it waits for the client.
-    fn calls(&self) -> bool {
-        const CALLS: [&str; 8] = [
-            "function_call",
-            "custom_tool_call",
-            "local_shell_call",
-            "shell_call",
-            "apply_patch_call",
-            "computer_call",
-            "tool_search_call",
-            "mcp_approval_request",
-        ];
-        self.r#type.as_deref().is_some_and(|kind| CALLS.contains(&kind))
-    }
+/// Whether an item waits for the client.
+fn calls(item: &Members<'_>) -> bool {
+    item.get("type").and_then(raw::string).is_some_and(|kind| CALLS.contains(&&*kind))
+}
 
-    /// Returns what the model says in it.
-    fn text(&self) -> Option<String> {
-        let content = self.content.filter(|_| self.r#type.as_deref() == Some("message"))?;
-        let parts: Vec<Part> = serde_json::from_str(content.get()).ok()?;
-        let texts = parts.into_iter().filter(|part| part.r#type.as_deref() == Some("output_text"));
-        Some(texts.filter_map(|part| part.text).collect())
+/// Returns what the model says in an item.
+fn text_of(item: &Members<'_>) -> Result<String, InvalidAnswer> {
+    let mut said = String::new();
+    if item.string("type")?.is_some_and(|kind| kind == "message") {
+        for part in item.objects("content")? {
+            let text = part.string("text")?;
+            said.extend(text.filter(|_| part.get("type") == Some(r#""output_text""#)));
+        }
     }
+    Ok(said)
 }
 
 /// Returns what a state of a response, or the reason why it is incomplete, means.

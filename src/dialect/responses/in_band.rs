@@ -5,47 +5,34 @@
 //! the next item begins.
 #![expect(clippy::disallowed_types, reason = "answers of a model that calls abridge, of which another answer is made")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, MAX_HELD, Object, OwnCall, Passage, RoundCalls, add, hidden_before, is_own, number, object, objects,
-    tell_all, text, write, write_event,
+    Joiner, MAX_HELD, Object, OwnCall, Parts, Passage, RoundCalls, is_own_call, number, object, objects, text, write,
+    write_event,
 };
 
 /// Joins responses.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Default)]
 pub(super) struct ResponsesJoiner {
-    /// Whether this is not the first round, whether answers are not streamed, and whether the server keeps no items.
-    is_later: bool,
+    /// The items.
+    items: Parts,
+    /// Whether answers are not streamed, and whether the server keeps no items.
     is_whole: bool,
     keeps_nothing: bool,
-    /// Whether the answer is not the upstream's any more.
-    is_changed: bool,
-    /// The items of this round, and those of them that the client does not get.
-    items: BTreeMap<u64, Object>,
-    hidden: BTreeSet<u64>,
-    /// Whether abridge is called, and whether the client is, or the round has failed.
-    calls_own: bool,
-    calls_others: bool,
     /// The reasoning after which no other item has begun, and its events.
     reasoning: BTreeSet<u64>,
     held: Vec<(Bytes, Object)>,
     n_held: usize,
-    /// The items of earlier rounds that the client has.
-    before: Vec<Object>,
     /// The id that the client has been told at the beginning of a stream.
     id: Option<Value>,
     /// The number of the next event.
     next_event: u64,
     /// What tells the end of a round in which abridge is called, or all of an answer that is not streamed.
     end: Option<Object>,
-    /// The tokens that were billed for the rounds before, and for this one.
-    billed: Object,
-    usage: Object,
 }
 
 impl Joiner for ResponsesJoiner {
@@ -58,7 +45,7 @@ impl Joiner for ResponsesJoiner {
             "response.created" | "response.in_progress" | "response.queued" => {
                 self.keeps_nothing =
                     of.get("response").is_some_and(|response| response.get("store") == Some(&json!(false)));
-                if self.is_later {
+                if self.items.is_later {
                     return Passage::nothing();
                 }
                 self.id = of.get("response").and_then(|response| response.get("id").cloned());
@@ -70,13 +57,13 @@ impl Joiner for ResponsesJoiner {
             }
             "response.output_item.done" => {
                 if let Some(Value::Object(item)) = of.get("item") {
-                    self.items.insert(at, item.clone());
+                    self.items.now.insert(at, item.clone());
                 }
             }
             "response.completed" | "response.incomplete" | "response.failed" => return self.finish(event, of, out),
             _ => {}
         }
-        if self.hidden.contains(&at) && of.contains_key("output_index") {
+        if self.items.hidden.contains(&at) && of.contains_key("output_index") {
             return Passage::Replaced(out.into());
         }
         if !self.reasoning.is_empty() {
@@ -87,7 +74,7 @@ impl Joiner for ResponsesJoiner {
             }
             return Passage::Replaced(out.into());
         }
-        if out.is_empty() && !self.is_changed {
+        if out.is_empty() && !self.items.is_changed() {
             self.next_event = number(&of, "sequence_number").map_or(self.next_event, |n| n + 1);
             return Passage::Unchanged;
         }
@@ -99,22 +86,22 @@ impl Joiner for ResponsesJoiner {
         self.is_whole = true;
         let Some(mut answer) = object(answer) else { return false };
         self.keeps_nothing = answer.get("store") == Some(&json!(false));
-        self.calls_others = text(&answer, "status") == "failed";
+        self.items.calls_others = text(&answer, "status") == "failed";
         for (at, item) in objects(&mut answer, "output").into_iter().enumerate() {
             self.begin(at as u64, item, &mut Vec::new());
         }
-        self.note_usage(&answer);
+        self.items.billed.note(&answer);
         self.settle_reasoning();
-        if self.is_changed {
+        if self.items.is_changed() {
             self.join(&mut answer);
             self.end = Some(answer);
         }
-        self.is_changed
+        self.items.is_changed()
     }
 
     fn calls(&self) -> Option<RoundCalls> {
         let (mut own, mut others) = (Vec::new(), Vec::new());
-        for call in self.items.values().filter(|item| is_client_call(item)) {
+        for call in self.items.now.values().filter(|item| is_client_call(item)) {
             if !is_own_call(call) {
                 others.push(text(call, "call_id").to_owned());
             } else if let Some(item) = sent_back(call.clone(), self.keeps_nothing) {
@@ -122,30 +109,24 @@ impl Joiner for ResponsesJoiner {
                 own.push(OwnCall { arguments, json: write(&item).into(), n_before: others.len() });
             }
         }
-        (self.end.is_some() && self.calls_own).then_some(RoundCalls { own, others, is_alone: !self.calls_others })
+        let is_over = self.end.is_some() && self.items.calls_own;
+        is_over.then_some(RoundCalls { own, others, is_alone: !self.items.calls_others })
     }
 
     fn results(&self, texts: &[String]) -> Vec<Bytes> {
-        let results = self.own_calls().zip(texts).map(|(call, result)| {
-            let call = text(call, "call_id");
-            json!({"type": "function_call_output", "call_id": call, "output": result}).to_string().into()
-        });
-        results.collect()
+        self.items.results(
+            texts,
+            |call, result| json!({"type": "function_call_output", "call_id": text(call, "call_id"), "output": result}),
+        )
     }
 
     fn exchange(&self, texts: &[String]) -> Vec<Bytes> {
-        let said = self.items.values().filter_map(|item| sent_back(item.clone(), self.keeps_nothing));
+        let said = self.items.now.values().filter_map(|item| sent_back(item.clone(), self.keeps_nothing));
         said.map(|item| write(&item).into()).chain(self.results(texts)).collect()
     }
 
     fn next_round(&mut self) {
-        self.before = self.before.iter().cloned().chain(self.shown()).collect();
-        add(&mut self.billed, &std::mem::take(&mut self.usage));
-        self.is_later = true;
-        self.is_changed = true;
-        self.calls_own = false;
-        self.items.clear();
-        self.hidden.clear();
+        self.items.next_round();
         self.end = None;
     }
 
@@ -161,39 +142,33 @@ impl Joiner for ResponsesJoiner {
     }
 
     fn close(&mut self) -> Option<Bytes> {
-        let says = !self.before.is_empty() || self.shown().next().is_some();
-        (says && self.end.is_some() && !self.calls_others).then(|| self.rest())
+        let says = self.items.shown().next().is_some();
+        (says && self.end.is_some() && !self.items.calls_others).then(|| self.rest())
     }
 
     fn is_changed(&self) -> bool {
-        self.is_changed
+        self.items.is_changed()
     }
 }
 
 impl ResponsesJoiner {
-    fn own_calls(&self) -> impl Iterator<Item = &Object> {
-        self.items.values().filter(|item| is_own_call(item))
-    }
-
     /// Whether the client has nothing to do in this round.
     fn is_alone(&self) -> bool {
-        self.calls_own && !self.calls_others
+        self.items.calls_own && !self.items.calls_others
     }
 
     /// Adds an item, which begins or is whole. With an item of the client's, what is held goes on.
     fn begin(&mut self, at: u64, item: Object, out: &mut Vec<u8>) {
         let kind = text(&item, "type");
         if is_own_call(&item) {
-            self.calls_own = true;
-            self.is_changed = true;
-            self.hidden.insert(at);
+            self.items.add_own(at);
         } else if kind == "reasoning" {
             self.reasoning.insert(at);
         } else {
-            self.calls_others |= is_client_call(&item);
+            self.items.calls_others |= is_client_call(&item);
             self.release(out);
         }
-        self.items.insert(at, item);
+        self.items.now.insert(at, item);
     }
 
     /// Lets the events of reasoning go on.
@@ -209,19 +184,18 @@ impl ResponsesJoiner {
     fn settle_reasoning(&mut self) {
         let reasoning = std::mem::take(&mut self.reasoning);
         if self.is_alone() {
-            self.hidden.extend(reasoning);
+            self.items.hidden.extend(reasoning);
         }
     }
 
     /// Writes an event as the client gets it.
     fn pass(&mut self, event: &Bytes, mut of: Object, out: &mut Vec<u8>) {
-        if !self.is_changed {
+        if !self.items.is_changed() {
             self.next_event = number(&of, "sequence_number").map_or(self.next_event, |n| n + 1);
             return out.extend_from_slice(event);
         }
         if let Some(at) = number(&of, "output_index") {
-            let before = self.before.len() as u64;
-            of.insert("output_index".to_owned(), (before + at - hidden_before(&self.hidden, at)).into());
+            of.insert("output_index".to_owned(), self.items.place(at).into());
         }
         self.number_and_write(of, out);
     }
@@ -236,9 +210,9 @@ impl ResponsesJoiner {
 
     /// Handles the event that ends a round.
     fn finish(&mut self, event: &Bytes, mut of: Object, mut out: Vec<u8>) -> Passage {
-        self.calls_others |= text(&of, "type") == "response.failed";
+        self.items.calls_others |= text(&of, "type") == "response.failed";
         if let Some(Value::Object(response)) = of.get("response") {
-            self.note_usage(&response.clone());
+            self.items.billed.note(response);
         }
         if self.is_alone() {
             self.settle_reasoning();
@@ -247,13 +221,13 @@ impl ResponsesJoiner {
         } else {
             self.release(&mut out);
         }
-        if self.is_changed
+        if self.items.is_changed()
             && let Some(Value::Object(response)) = of.get_mut("response")
         {
             self.join(response);
             response.extend(self.id.clone().map(|id| ("id".to_owned(), id)));
         }
-        if self.calls_own {
+        if self.items.calls_own {
             self.end = Some(of);
         } else {
             self.pass(event, of, &mut out);
@@ -261,24 +235,10 @@ impl ResponsesJoiner {
         Passage::Replaced(out.into())
     }
 
-    /// The items of this round that the client gets.
-    fn shown(&self) -> impl Iterator<Item = Object> + '_ {
-        self.items.iter().filter(|(at, _)| !self.hidden.contains(at)).map(|(_, item)| item.clone())
-    }
-
     /// Makes a response that of all rounds.
     fn join(&self, response: &mut Object) {
-        let items = self.before.iter().cloned().chain(self.shown());
-        response.insert("output".to_owned(), items.map(Value::Object).collect());
-        if let Some(Value::Object(usage)) = response.get_mut("usage") {
-            tell_all(usage, &self.billed);
-        }
-    }
-
-    fn note_usage(&mut self, response: &Object) {
-        if let Some(Value::Object(usage)) = response.get("usage") {
-            self.usage.clone_from(usage);
-        }
+        response.insert("output".to_owned(), self.items.shown().collect());
+        self.items.billed.tell(response);
     }
 }
 
@@ -289,10 +249,6 @@ const SERVER_CALLS: [&str; 5] =
 fn is_client_call(item: &Object) -> bool {
     let kind = text(item, "type");
     kind.ends_with("_call") && !SERVER_CALLS.contains(&kind)
-}
-
-fn is_own_call(item: &Object) -> bool {
-    text(item, "type") == "function_call" && is_own(text(item, "name"))
 }
 
 /// An item as a request has it. A server that keeps no items does not know their ids, and reads reasoning only as it was

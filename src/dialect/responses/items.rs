@@ -15,15 +15,15 @@
 //!
 //! The item directly after reasoning belongs to it, whatever it is: the server refuses one without the other.
 
-use std::{borrow::Cow, cell::OnceCell, collections::HashSet};
+use std::{borrow::Cow, collections::HashSet};
 
 use memchr::memmem;
 
-use super::ParseErrorKind;
 use super::parts::tool_names;
-use crate::conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
-use crate::dialect::history_keys::HistoryKeys;
-use crate::dialect::json::{decode, id_text};
+use crate::conversation::{Block, BlockIndex, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
+use crate::dialect::ParseErrorKind;
+use crate::dialect::json::Fault;
+use crate::dialect::reading::{RequestFields, call_id, text};
 use crate::span::Span;
 
 /// The fields of an item that decide what it is. None of them may be there twice.
@@ -67,18 +67,18 @@ impl Item {
     }
 }
 
-/// The values of a request beside `input`; none where a field is absent or null.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RequestFields {
-    pub(super) model: Option<Span>,
-    pub(super) tools: Option<Span>,
-    pub(super) format: Option<Span>,
-    pub(super) instructions: Option<Span>,
-    pub(super) previous_response: Option<Span>,
-    pub(super) conversation: Option<Span>,
-    pub(super) context_management: Option<Span>,
-    pub(super) history: HistoryKeys,
-}
+/// The keys of a request that are read, in the order in which [`ViewBuilder::finish`] takes their values: of `text` it takes
+/// the format in it.
+pub(super) const REQUEST_KEYS: [&[u8]; 8] = [
+    b"input",
+    b"text",
+    b"model",
+    b"tools",
+    b"instructions",
+    b"previous_response_id",
+    b"conversation",
+    b"context_management",
+];
 
 /// Kinds of calls. A local shell and a search for tools are answered by what answers a function, too.
 pub(super) mod kind {
@@ -129,9 +129,6 @@ struct FoundTools {
     by_server: bool,
 }
 
-/// A fault, and where.
-pub(super) type Fault = (usize, ParseErrorKind);
-
 /// Gathers the view of a request.
 #[derive(Debug, Default)]
 pub(super) struct ViewBuilder<'a> {
@@ -171,7 +168,7 @@ impl<'a> ViewBuilder<'a> {
         let first_block = self.conversation.next_block();
         self.block(span, item, class)?;
         let role = match class {
-            Class::Message | Class::Spoken => self.text(item.role)?.map_or(Role::Other, |role| role_named(&role)),
+            Class::Message | Class::Spoken => text(self.body, item.role)?.map_or(Role::Other, |role| role_named(&role)),
             Class::Agent => Role::User,
             Class::Result { .. } => Role::Tool,
             Class::Call { .. } | Class::Reasoning | Class::Server | Class::ServerStays | Class::Program => {
@@ -204,18 +201,19 @@ impl<'a> ViewBuilder<'a> {
         Ok(())
     }
 
-    /// The view, with what is beside `input`.
-    pub(super) fn finish(mut self, beside: RequestFields) -> Result<Conversation<'a>, Fault> {
-        self.conversation.model = self.text(beside.model)?;
-        self.conversation.tools = beside.tools;
-        self.conversation.format = beside.format;
-        self.conversation.instructions = beside.instructions;
-        let edits = beside.context_management.map(|edits| edits.of(self.body));
+    /// The view, with the values of [`REQUEST_KEYS`].
+    pub(super) fn finish(mut self, (values, history): RequestFields<8>) -> Result<Conversation<'a>, Fault> {
+        let [_, format, model, tools, instructions, previous_response, conversation, edits] = values;
+        self.conversation.model = text(self.body, model)?;
+        self.conversation.tools = tools;
+        self.conversation.format = format;
+        self.conversation.instructions = instructions;
+        let edits = edits.map(|edits| edits.of(self.body));
         self.conversation.traits.repeats_results = true;
         self.mark_loading();
         let traits = &mut self.conversation.traits;
-        traits.history_elsewhere = beside.previous_response.or(beside.conversation).is_some();
-        beside.history.apply(&mut self.conversation);
+        traits.history_elsewhere = previous_response.or(conversation).is_some();
+        history.apply(&mut self.conversation);
         let traits = &mut self.conversation.traits;
         traits.compacts_itself = self.ends_in_trigger || edits.is_some_and(|edits| !is_empty(edits));
         if traits.history_elsewhere || self.has_reference || traits.n_compacted > 0 {
@@ -263,7 +261,7 @@ impl<'a> ViewBuilder<'a> {
                 (None, None) => Class::Unknown,
             });
         };
-        let name = self.text(Some(name))?.unwrap_or_default();
+        let name = text(self.body, Some(name))?.unwrap_or_default();
         let call = |kind, answerable| Class::Call { kind, answerable };
         let result = |kind| Class::Result { kind, plain: true };
         Ok(match &*name {
@@ -278,11 +276,11 @@ impl<'a> ViewBuilder<'a> {
             "computer_call_output" => Class::Result { kind: kind::COMPUTER, plain: false },
             "shell_call" if self.is_local(item) => call(kind::SHELL, true),
             "shell_call" => {
-                let id = self.text(item.call_id)?;
+                let id = text(self.body, item.call_id)?;
                 self.run_by_server.extend(id);
                 Class::Server
             }
-            "shell_call_output" => match self.text(item.call_id)? {
+            "shell_call_output" => match text(self.body, item.call_id)? {
                 Some(id) if self.run_by_server.contains(&id) => Class::Server,
                 _ => result(kind::SHELL),
             },
@@ -298,11 +296,11 @@ impl<'a> ViewBuilder<'a> {
             | "mcp_list_tools" => Class::Server,
             "mcp_approval_request" => Class::ServerStays,
             "program" => {
-                self.programs.extend(self.text(item.call_id)?);
+                self.programs.extend(text(self.body, item.call_id)?);
                 Class::Program
             }
             "program_output" => {
-                if let Some(id) = self.text(item.call_id)? {
+                if let Some(id) = text(self.body, item.call_id)? {
                     self.programs.remove(&id);
                 }
                 Class::Program
@@ -321,16 +319,16 @@ impl<'a> ViewBuilder<'a> {
     fn block(&mut self, span: Span, item: &Item, class: Class) -> Result<(), Fault> {
         let kind = match class {
             Class::Call { kind, answerable } => {
-                let id = self.call_id(kind, item.call_id)?;
+                let id = call_id(self.body, kind, item.call_id)?;
                 let answerable = answerable && !id.text.is_empty();
-                BlockKind::ToolCall { id, name: self.text(item.name)?, answerable }
+                BlockKind::ToolCall { id, name: text(self.body, item.name)?, answerable }
             }
             Class::Result { kind, plain } => {
                 // That of a local shell has the id of the call as its own.
                 let own = item.id.filter(|_| {
-                    self.text(item.kind).is_ok_and(|name| name.as_deref() == Some("local_shell_call_output"))
+                    text(self.body, item.kind).is_ok_and(|name| name.as_deref() == Some("local_shell_call_output"))
                 });
-                let call_id = self.call_id(kind, item.call_id.or(own))?;
+                let call_id = call_id(self.body, kind, item.call_id.or(own))?;
                 let may_leave = plain && !call_id.text.is_empty();
                 BlockKind::ToolResult { call_id, may_leave }
             }
@@ -341,29 +339,10 @@ impl<'a> ViewBuilder<'a> {
     }
 
     fn push(&mut self, span: Span, role: Role, content: Option<Span>, first_block: BlockIndex, flags: Flags) {
-        let blocks = first_block..self.conversation.next_block();
         let continues = role == Role::Assistant
             && self.conversation.units.last().is_some_and(|before| before.role == Role::Assistant);
-        let (element, turn) = (self.conversation.next_element(), self.conversation.next_turn(continues));
-        let known = OnceCell::new();
-        self.conversation.push_element(Unit { element, span, role, turn, content, blocks, flags, known });
-    }
-
-    fn call_id(&self, kind: &'static str, value: Option<Span>) -> Result<CallId<'a>, Fault> {
-        let Some(span) = value else { return Ok(CallId { kind, ..CallId::default() }) };
-        let raw = span.of(self.body);
-        let fault = if raw.starts_with(b"\"") { ParseErrorKind::NotJson } else { ParseErrorKind::IdNotAString };
-        let text = id_text(raw).ok_or((span.start, fault))?;
-        Ok(CallId { kind, raw: Some(span), text })
-    }
-
-    /// The text of a value that may be a string, and then must be one that can be decoded.
-    fn text(&self, value: Option<Span>) -> Result<Option<Cow<'a, str>>, Fault> {
-        let Some(span) = value else { return Ok(None) };
-        match span.of(self.body) {
-            raw @ [b'"', ..] => decode(raw).map(Some).ok_or((span.start, ParseErrorKind::NotJson)),
-            _ => Ok(None),
-        }
+        let unit = self.conversation.following(first_block, continues);
+        self.conversation.push_element(Unit { span, role, content, flags, ..unit });
     }
 
     /// Whether the commands of a shell run where the client is.
@@ -373,7 +352,7 @@ impl<'a> ViewBuilder<'a> {
 
     /// Whether the server searches for tools.
     fn searches_itself(&self, item: &Item) -> Result<bool, Fault> {
-        let by_server = self.text(item.execution)?.is_some_and(|by| by == "server");
+        let by_server = text(self.body, item.execution)?.is_some_and(|by| by == "server");
         Ok(by_server || item.call_id.is_none())
     }
 
@@ -383,7 +362,7 @@ impl<'a> ViewBuilder<'a> {
         if by_program != Some(true) && self.by_program.is_empty() {
             return Ok(false);
         }
-        let id = self.text(item.call_id)?.unwrap_or_default();
+        let id = text(self.body, item.call_id)?.unwrap_or_default();
         Ok(match class {
             Class::Call { .. } if by_program == Some(true) => {
                 self.by_program.insert(id);
@@ -401,7 +380,7 @@ impl<'a> ViewBuilder<'a> {
     /// Notes the tools that an item makes known.
     fn offers_tools(&mut self, item: &Item, class: Class) -> Result<(), Fault> {
         let Some(tools) = item.tools.filter(|tools| tools.of(self.body).starts_with(b"[")) else { return Ok(()) };
-        let found = self.text(item.kind)?.is_some_and(|kind| kind == "tool_search_output");
+        let found = text(self.body, item.kind)?.is_some_and(|kind| kind == "tool_search_output");
         if found {
             let (unit, by_server) = (self.conversation.units.len(), class == Class::Server);
             self.found_tools.push(FoundTools { unit, tools, by_server });

@@ -13,6 +13,8 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 
+use super::Responses;
+use crate::dialect::Dialect;
 use crate::dialect::object::{ObjectWriter, fields, is_streamed, limit_within};
 use crate::raw::{Fields, elements};
 use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
@@ -44,17 +46,13 @@ pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Byte
 /// none may be called.
 fn cached(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
     source.split()?;
-    let mut request = ObjectWriter::default();
-    for (key, value) in fields.iter().filter(|(key, _)| !SHAPING.contains(key)) {
-        match (key, prompt.model) {
-            ("input", _) => add_items(&mut request, &source.messages, prompt, prompt.model.is_some()),
-            ("model", Some(model)) => request.text(key, model),
-            _ => request.json(key, value),
+    let mut request = ObjectWriter::of_client(fields, &SHAPING, prompt.model, |request, key, _| {
+        let is_list = key == "input";
+        if is_list {
+            add_items(request, &source.messages, prompt, prompt.model.is_some());
         }
-    }
-    if let (Some(model), None) = (prompt.model, fields.get("model")) {
-        request.text("model", model);
-    }
+        Some(is_list)
+    })?;
     if fields.get("tools").and_then(elements).is_some_and(|tools| !tools.is_empty()) {
         request.json("tool_choice", r#""none""#);
     }
@@ -141,20 +139,9 @@ fn agent_message(fields: &Fields<'_>) -> Cow<'static, [u8]> {
 
 /// Adds items, and after them the instruction.
 fn add_items(request: &mut ObjectWriter, pieces: &[InputElement], prompt: &Prompt<'_>, strangers: bool) {
-    request.reserve(pieces.iter().map(|piece| piece.json.len() + 1).sum());
-    request.key("input");
-    request.raw(b"[");
     let mut by_program = HashSet::new();
-    for piece in pieces {
-        let json = if strangers { anonymous(&piece.json, &mut by_program) } else { Some(Cow::from(&*piece.json)) };
-        if let Some(json) = json {
-            request.raw(&json);
-            request.raw(b",");
-        }
-    }
-    request.raw(br#"{"type":"message","role":"user","content":"#);
-    request.string(prompt.instruction);
-    request.raw(b"}]");
+    let of = |json| if strangers { anonymous(json, &mut by_program) } else { Some(Cow::Borrowed(json)) };
+    request.list("input", None, pieces, of, &Responses.render_user_message(prompt.instruction));
 }
 
 /// The length is limited only where the client limits it too: not every backend knows the key.

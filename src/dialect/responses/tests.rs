@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::dialect::ParseErrorKind;
 use crate::{
     conversation::{BlockKind, CallIndex, Flags, MAX_ELEMENTS, Pairing},
     dialect::tests::agrees,
@@ -56,6 +57,10 @@ fn read(body: &str) -> Conversation<'_> {
 fn check(items: &str, expected: &[&str]) {
     let body = format!(r#"{{"model":"m","input":[{items}]}}"#);
     assert_eq!(describe(&body, &read(&body)), expected, "{items}");
+}
+
+fn error(offset: usize, kind: ParseErrorKind) -> ParseError {
+    ParseError { dialect: NAME, offset, kind }
 }
 
 fn check_refused(body: &str, offset: usize, kind: ParseErrorKind) {

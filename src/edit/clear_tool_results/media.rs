@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use memchr::memmem;
 
-use super::{ClearToolResults, Edit, Part};
+use super::{ClearToolResults, LABEL, Part};
 use crate::{
     conversation::{Role, UnitIndex},
     dialect::media::{self, MediaPart},
@@ -109,7 +109,7 @@ impl ClearToolResults {
             Some(TextCut { from: 0, to: text.len, words: self.words(text, tool) })
         });
         if let Ok(proposed) = proposed {
-            draft.apply(self.label(), Action::Clear { message: unit.get() }, proposed);
+            draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! are seen in the messages, so that each later request finds the same calls. With the second of them `keep` doubles.
 #![expect(clippy::disallowed_types, reason = "arguments are compared by value, and nothing of them is written")]
 
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use quick_cache::sync::Cache;
 use serde_json::Value;
@@ -25,6 +25,7 @@ const DOUBLES_AT: usize = 2;
 const MAX_KNOWN: usize = 4 << 10;
 
 /// What calls ask for, by their JSON: one that comes again is not read again.
+#[derive(Debug)]
 pub(super) struct CallCache(Cache<Fingerprint, Arc<KnownCall>>);
 
 /// The content that a call asks for.
@@ -53,12 +54,6 @@ pub(super) struct RegretWatch<'r> {
 impl Default for CallCache {
     fn default() -> Self {
         Self(Cache::new(MAX_KNOWN))
-    }
-}
-
-impl fmt::Debug for CallCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallCache").field("n", &self.0.len()).finish_non_exhaustive()
     }
 }
 

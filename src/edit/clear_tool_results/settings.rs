@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -259,12 +260,8 @@ impl<'de> Deserialize<'de> for Inputs {
                 Ok(Inputs::Whether(whether))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Inputs, A::Error> {
-                let mut tools = Vec::new();
-                while let Some(tool) = list.next_element()? {
-                    tools.push(tool);
-                }
-                Ok(Inputs::Of(tools))
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Inputs, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Inputs::Of)
             }
         }
 

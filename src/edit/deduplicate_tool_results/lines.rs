@@ -1,6 +1,6 @@
 //! The lines of texts, each known by a hash, which is remembered by the content of the text.
 
-use std::{fmt, num::NonZeroU64, ops::Range, sync::Arc};
+use std::{num::NonZeroU64, ops::Range, sync::Arc};
 
 use quick_cache::{Weighter, sync::Cache};
 
@@ -26,6 +26,7 @@ pub(super) struct Line {
 }
 
 /// The lines of the texts of units, by their content.
+#[derive(Debug)]
 pub(super) struct LineCache(Cache<(Caller, Fingerprint), Arc<[TextLines]>, Weight>);
 
 /// The most bytes of all entries: about half a million lines.
@@ -49,12 +50,6 @@ impl Weighter<(Caller, Fingerprint), Arc<[TextLines]>> for Weight {
 impl Default for LineCache {
     fn default() -> Self {
         Self(Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight))
-    }
-}
-
-impl fmt::Debug for LineCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LineCache").field("n", &self.0.len()).finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt,
     hash::BuildHasherDefault,
     ops::Range,
     sync::Arc,
@@ -54,6 +53,7 @@ pub(super) struct Run {
 }
 
 /// The pointers of the beginnings of conversations.
+#[derive(Debug)]
 pub(super) struct PointerCache(Cache<(Caller, Fingerprint), Arc<[Pointers]>, Weight>);
 
 #[derive(Clone, Debug)]
@@ -174,17 +174,11 @@ impl Default for PointerCache {
     }
 }
 
-impl fmt::Debug for PointerCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PointerCache").field("n", &self.0.len()).finish_non_exhaustive()
-    }
-}
-
 impl DeduplicateToolResults {
     /// The pointers of all results.
     pub(super) fn pointers(&self, draft: &Draft<'_>) -> Arc<[Pointers]> {
         let messages = self.messages(draft);
-        let caller = draft.caller();
+        let caller = draft.context.caller;
         let cached =
             |n: usize| self.cache.0.get(&(caller, messages.get(n)?.beginning)).map(|pointers| (n + 1, pointers));
         let newest = messages.len().saturating_sub(MAX_NEW)..messages.len();
@@ -236,7 +230,7 @@ impl DeduplicateToolResults {
 
     /// The texts of a message, each with its lines.
     fn texts(&self, draft: &Draft<'_>, message: &Message) -> Arc<[TextLines]> {
-        self.lines.of(draft.caller(), message.fingerprint, || match &message.calls {
+        self.lines.of(draft.context.caller, message.fingerprint, || match &message.calls {
             None => draft.result_texts(message.unit).iter().map(|text| TextLines::of(text)).collect(),
             Some(calls) => BlockIndex::each(calls).enumerate().flat_map(|(n, call)| written(draft, call, n)).collect(),
         })

@@ -60,7 +60,7 @@ impl<'c> CutPoints<'c> {
             let came = draft.whole().conversation.turn_units();
             (unread_from(turn_units.iter().copied()), unread_from(came))
         };
-        let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.first_editable())).count();
+        let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.first_editable)).count();
         let stays = first_that_stays(draft, rows, first);
         let mut cuts = Self {
             rows,

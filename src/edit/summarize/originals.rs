@@ -79,7 +79,11 @@ impl<'a> Originals<'a> {
             lines.extend(element.span.of(self.request.body).iter().map(one_line));
             lines.push(b'\n');
         }
-        OffloadedPayload { key: draft.name_payload(&lines), payload: Bytes::from(lines).into(), likely_stored: false }
+        OffloadedPayload {
+            key: draft.context.keys.payload(draft.context.caller, &lines),
+            payload: Bytes::from(lines).into(),
+            likely_stored: false,
+        }
     }
 
     fn units(&self) -> &'a [Unit] {

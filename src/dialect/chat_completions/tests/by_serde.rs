@@ -2,15 +2,17 @@
 
 use std::borrow::Cow;
 
-use super::{Message, NAME, ParseError, ParseErrorKind, error};
+use super::reader::{conversation, push_message};
+use super::{NAME, ParseError, error};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex};
+use crate::dialect::ParseErrorKind;
 use crate::dialect::json::id_text;
 use crate::dialect::tests::by_serde::Json;
 use crate::span::Span;
 
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
-    let mut reader = Reader { json: Json::of(NAME, body)?, conversation: super::conversation() };
+    let mut reader = Reader { json: Json::of(NAME, body)?, conversation: conversation() };
     reader.request()?;
     Ok(reader.conversation)
 }
@@ -53,8 +55,7 @@ impl<'a> Reader<'a> {
             }
             _ => {}
         }
-        let speaks = super::speaks(content.map(|content| content.of(self.json.bytes())));
-        super::push_message(&mut self.conversation, first_block, Message { span, role, content, speaks });
+        push_message(&mut self.conversation, self.json.bytes(), span, role, content, first_block);
         Ok(())
     }
 

@@ -1,45 +1,22 @@
 //! Reads the messages of a body with `serde_json`, for comparison.
 
 use super::{
-    NAME, ParseError, ParseErrorKind, error,
-    view::{ENTRY_KEYS, Entry, Fault, Message, RequestFields, View},
+    NAME, ParseError, error,
+    view::{ENTRY_KEYS, Entry, Message, REQUEST_KEYS, View},
 };
-use crate::{conversation::Conversation, dialect::tests::by_serde::Json, span::Span};
-
-const REQUEST_KEYS: [&[u8]; 9] = [
-    b"messages",
-    b"model",
-    b"tools",
-    b"system",
-    b"output_config",
-    b"output_format",
-    b"context_management",
-    b"thinking",
-    b"compaction",
-];
+use crate::dialect::ParseErrorKind;
+use crate::{conversation::Conversation, dialect::json::Fault, dialect::tests::by_serde::Json, span::Span};
 
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
     let json = Json::of(NAME, body)?;
-    let [messages, model, tools, system, output_config, output_format, context_management, thinking, compaction] =
-        json.fields(json.whole(), REQUEST_KEYS)?;
-    let messages = messages.ok_or_else(|| error(0, ParseErrorKind::NoMessages))?;
+    let values = json.fields(json.whole(), REQUEST_KEYS)?;
+    let messages = values[0].ok_or_else(|| error(0, ParseErrorKind::NoMessages))?;
     let mut view = View::new(body);
     for span in json.array(messages)? {
         message(json, span, &mut view)?;
     }
-    let beside = RequestFields {
-        model,
-        tools,
-        system,
-        output_config,
-        output_format,
-        context_management,
-        thinking,
-        compaction,
-        history: json.history_keys(),
-    };
-    view.finish(beside).map_err(of_fault)
+    view.finish((values, json.history_keys())).map_err(of_fault)
 }
 
 fn message<'a>(json: Json<'a>, span: Span, view: &mut View<'a>) -> Result<(), ParseError> {
@@ -58,6 +35,6 @@ fn entry(json: Json<'_>, span: Span) -> Result<Entry, ParseError> {
     Entry::of(json.bytes(), span, json.fields(span, ENTRY_KEYS)?).map_err(of_fault)
 }
 
-fn of_fault(Fault { at, kind }: Fault) -> ParseError {
-    error(at.start, kind)
+fn of_fault((offset, kind): Fault) -> ParseError {
+    error(offset, kind)
 }

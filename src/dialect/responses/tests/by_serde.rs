@@ -1,26 +1,16 @@
 //! Reads the items of a body with `serde_json`, for comparison.
 
-use super::items::{Fault, ITEM, Item, RequestFields, ViewBuilder};
+use super::items::{ITEM, Item, REQUEST_KEYS, ViewBuilder};
 use super::{NAME, ParseError, error};
 use crate::conversation::Conversation;
+use crate::dialect::json::Fault;
 use crate::dialect::tests::by_serde::Json;
-
-const REQUEST_KEYS: [&[u8]; 8] = [
-    b"input",
-    b"text",
-    b"model",
-    b"tools",
-    b"instructions",
-    b"previous_response_id",
-    b"conversation",
-    b"context_management",
-];
 
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
     let json = Json::of(NAME, body)?;
-    let [input, text, model, tools, instructions, previous_response, conversation, context_management] =
-        json.fields(json.whole(), REQUEST_KEYS)?;
+    let mut values = json.fields(json.whole(), REQUEST_KEYS)?;
+    let [input, text, ..] = values;
     let mut items = ViewBuilder::new(body);
     match input {
         Some(input) if json.begins(input, b'"') => items.text_input(input),
@@ -31,21 +21,11 @@ pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
         }
         None => {}
     }
-    let [format] = match text.filter(|text| json.begins(*text, b'{')) {
+    [values[1]] = match text.filter(|text| json.begins(*text, b'{')) {
         Some(text) => json.fields(text, [b"format"])?,
         None => [None],
     };
-    let beside = RequestFields {
-        model,
-        tools,
-        format,
-        instructions,
-        previous_response,
-        conversation,
-        context_management,
-        history: json.history_keys(),
-    };
-    items.finish(beside).map_err(fault)
+    items.finish((values, json.history_keys())).map_err(fault)
 }
 
 fn fault((offset, kind): Fault) -> ParseError {
