@@ -82,7 +82,7 @@ pub enum Command {
     Rewrite(rewrite::Args),
     /// Print a request body with a summary in place of its old messages; calls the upstream for the summary.
     #[command(after_help = include_str!("cli/help/summarize.txt"))]
-    Summarize(summarize::Args),
+    Summarize(rewrite::BodyArgs),
     /// Run recorded requests through the present settings and compare: exit code 0 if nothing differs, else 1.
     #[command(after_help = include_str!("cli/help/replay.txt"))]
     Replay(replay::Args),

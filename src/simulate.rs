@@ -27,7 +27,7 @@
 //! with the request before, 1 for the rest. Their output is not.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -198,10 +198,10 @@ pub struct UnreadableFile {
 // === impl UnreadableFile ===
 
 impl UnreadableFile {
-    fn new(name: String, error: &dyn std::error::Error) -> Self {
+    fn new(path: &Path, error: &dyn std::error::Error) -> Self {
         let causes = std::iter::successors(error.source(), |cause| cause.source());
         let why = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-        Self { name, why }
+        Self { name: path.display().to_string(), why }
     }
 }
 

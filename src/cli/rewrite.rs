@@ -12,14 +12,21 @@ use crate::dialect;
 use crate::engine::{EditedBody, edit_body};
 use crate::payload::Keys;
 
-/// Arguments of `rewrite`.
+/// Arguments of `rewrite` and `summarize`.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub struct BodyArgs {
     /// The file with the request body; - is standard input
-    file: PathBuf,
+    pub(super) file: PathBuf,
     /// Print the changes as JSON on standard error
     #[arg(long)]
     report: bool,
+}
+
+/// Arguments of `rewrite`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    body: BodyArgs,
     /// Edit under policies.NAME [default: the policy of the upstream that the request goes to]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
@@ -38,7 +45,7 @@ pub struct InputError {
 /// summaries; and no upstream has reported a context window. A body that is not understood is printed unchanged. In a
 /// dry run, the edits are printed.
 pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
-    let body = read_input(&args.file)?;
+    let body = read_input(&args.body.file)?;
     let planners = config.planners(args.policy.as_deref(), config.address(), config.meter(), Keys::well_known())?;
     let dialect = dialect::of_body(&body);
     let mut edited = edit_body(planners.find_without_headers(None, dialect, &body), dialect, body);
@@ -46,15 +53,17 @@ pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     if let Some(error) = edited.parse_error.take() {
         print_error(&anyhow::Error::new(error).context("printed unchanged"));
     }
-    report(&edited, args.report)
+    args.body.report(&edited)
 }
 
-/// Prints the changes as JSON on standard error, if they are wanted.
-pub(super) fn report(edited: &EditedBody, is_wanted: bool) -> anyhow::Result<Exit> {
-    if let Some(report) = edited.report.as_ref().filter(|_| is_wanted) {
-        writeln!(io::stderr(), "{}", serde_json::to_string_pretty(report)?)?;
+impl BodyArgs {
+    /// Prints the changes, if they are wanted.
+    pub(super) fn report(&self, edited: &EditedBody) -> anyhow::Result<Exit> {
+        if let Some(report) = edited.report.as_ref().filter(|_| self.report) {
+            writeln!(io::stderr(), "{}", serde_json::to_string_pretty(report)?)?;
+        }
+        Ok(Exit::Ok)
     }
-    Ok(Exit::Ok)
 }
 
 /// Reads a whole file, or standard input.

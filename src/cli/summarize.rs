@@ -1,30 +1,19 @@
 //! `abridge summarize`: prints a request body with a summary in place of old messages, whatever the trigger.
 
-use std::path::PathBuf;
-
 use bytes::Bytes;
 
-use crate::cli::{Exit, print, print_error, rewrite};
+use crate::cli::rewrite::{BodyArgs, read_input};
+use crate::cli::{Exit, print, print_error};
 use crate::engine::EditedBody;
 use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
-
-/// Arguments of `summarize`.
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    /// The file with the request body; - is standard input
-    file: PathBuf,
-    /// Print the changes as JSON on standard error
-    #[arg(long)]
-    report: bool,
-}
 
 /// Prints the summarised body. A body that is not understood is printed unchanged; one with nothing to summarise is
 /// printed with the other edits.
 pub fn run(
-    args: &Args,
+    args: &BodyArgs,
     summarize: impl FnOnce(Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)>,
 ) -> anyhow::Result<Exit> {
-    let (edited, outcome) = summarize(rewrite::read_input(&args.file)?)?;
+    let (edited, outcome) = summarize(read_input(&args.file)?)?;
     match outcome {
         Ok(true) => {}
         Ok(false) => print_error(&anyhow::anyhow!("there is nothing to summarise")),
@@ -34,5 +23,5 @@ pub fn run(
         Err(none) => return Err(none.into()),
     }
     print(&edited.body)?;
-    rewrite::report(&edited, args.report)
+    args.report(&edited)
 }

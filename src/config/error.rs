@@ -107,10 +107,11 @@ impl ConfigError {
         let named = matches!(self.0.location, Some(SourceLocation::Variable(_) | SourceLocation::Flag(_)));
         let subject = if path.is_empty() || named { String::new() } else { format!("{path}: ") };
         let value = if path.is_empty() { "the value" } else { path.as_str() };
+        let did_you_mean = |near| format!("did you mean {near:?}? ");
         match &self.0.kind {
             ConfigErrorKind::UnknownKey { key, allowed, elsewhere } => {
                 let table = if path.is_empty() { "at the top level".to_owned() } else { format!("in [{path}]") };
-                let hint = match (did_you_mean(key, allowed), elsewhere) {
+                let hint = match (closest_match(key, allowed).map(did_you_mean), elsewhere) {
                     _ if let Some(now) = removed(&path, key) => format!("it was removed: {now}; "),
                     (None, Some(other)) => format!("it belongs to [{other}]; "),
                     (near, _) => near.unwrap_or_default(),
@@ -118,7 +119,7 @@ impl ConfigError {
                 format!("unknown key {key:?} {table}; {hint}allowed: {}", allowed.join(", "))
             }
             ConfigErrorKind::NotAChoice { given: Some(given), allowed } => {
-                let hint = did_you_mean(given, allowed).unwrap_or_default();
+                let hint = closest_match(given, allowed).map(did_you_mean).unwrap_or_default();
                 format!("{subject}{given:?} is not a choice; {hint}allowed: {}", quoted(allowed))
             }
             ConfigErrorKind::NotAChoice { given: None, allowed } => {
@@ -228,12 +229,12 @@ fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Asks for the allowed word that is closest to `word`, if it is close enough to be a typing error.
-fn did_you_mean(word: &str, allowed: &[&str]) -> Option<String> {
+/// The allowed word that is closest to `word`, if it is close enough to be a typing error.
+fn closest_match<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase().replace('-', "_");
     let most = (word.chars().count() / 3).min(3);
     let near = allowed.iter().map(|candidate| (levenshtein(&word, candidate), *candidate)).min()?;
-    (near.0 <= most).then(|| format!("did you mean {:?}? ", near.1))
+    (near.0 <= most).then_some(near.1)
 }
 
 #[cfg(test)]

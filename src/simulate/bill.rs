@@ -210,7 +210,7 @@ mod tests {
         let recall = 4 * 5000 + 196 * 6250 + 1000 * 500 + 60 * 25_000;
         assert_eq!(charged(&|bill| bill.add_recall(0, counted(600, 500), 60)), recall);
         let summary = 200 * 5000 + 900 * 500 + 40 * 25_000;
-        assert_eq!(charged(&|bill| bill.add_summary_call(0, SummaryCall { tokens: 550, shared: 450 })), summary);
+        assert_eq!(charged(&|bill| bill.add_summary_call(0, counted(550, 450))), summary);
         let paid = paid(&steps, &rates);
         assert_eq!(paid, Paid { dollars: Nanodollars(recorded), requests: 1, unpriced: 1 });
     }

@@ -54,11 +54,11 @@ pub(super) fn find_transcripts(paths: &[PathBuf], unreadable: &mut Vec<Unreadabl
     let mut found = Vec::new();
     for path in paths {
         let before = found.len();
-        let name = || path.display().to_string();
         match collect(path, &mut found) {
             Ok(()) if found.len() > before => {}
-            Ok(()) => unreadable.push(UnreadableFile { name: name(), why: "nothing to play in it".to_owned() }),
-            Err(error) => unreadable.push(UnreadableFile::new(name(), &TranscriptError::File(error))),
+            Ok(()) => unreadable
+                .push(UnreadableFile { name: path.display().to_string(), why: "nothing to play in it".to_owned() }),
+            Err(error) => unreadable.push(UnreadableFile::new(path, &TranscriptError::File(error))),
         }
     }
     let mut seen = HashSet::new();

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::bill::{Bill, Counted};
+use super::bill::Bill;
 use super::play::{Played, Player};
 use super::sent_request::SentRequest;
 use super::transcript::Insertion;
-use super::{Conditions, Figures, Judged, Sightings, Transcript, TranscriptError};
+use super::{Conditions, Judged, Transcript, TranscriptError};
 use crate::dialect::{self, Dialect, Exchange};
 use crate::payload::{PayloadKey, handles_in};
 use crate::planner::Planner;
@@ -105,17 +105,6 @@ pub(super) struct Measure<'a> {
     pub(super) judged: Option<&'a Judged>,
 }
 
-/// A segment that was played.
-#[derive(Debug)]
-pub(super) struct Measured {
-    /// The counts, without recalls.
-    pub(super) figures: Figures,
-    /// Each request, as it was sent without recalls.
-    pub(super) sent: Vec<Counted>,
-    pub(super) regret: Regret,
-    pub(super) sightings: Option<Sightings>,
-}
-
 /// The recalls of one session so far.
 #[derive(Debug, Default)]
 struct Recalls {
@@ -167,12 +156,12 @@ pub(super) fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
-/// Plays a segment: as it is, and from the first fault on with recalls as well.
+/// Plays a segment: as it is, which is what is returned, and from the first fault on with recalls as well.
 pub(super) fn measure(
     segment: &Transcript,
     measure: Measure<'_>,
     bill: &mut Bill<'_>,
-) -> Result<Measured, TranscriptError> {
+) -> Result<(Played, Regret), TranscriptError> {
     let Measure { planner, conditions, placebo, judged } = measure;
     let body = &segment.body;
     let dialect = dialect::of_body(body);
@@ -218,10 +207,10 @@ pub(super) fn measure(
     regret.faults = regret.list.len();
     regret.hard = regret.list.iter().filter(|fault| fault.hard).count();
     let output = RECALL_TOKENS * OUTPUT_PRICE * u64::try_from(regret.faults).unwrap_or(u64::MAX);
-    let Played { figures, sent, sightings } = plain.finish(conditions.prices);
-    let recalling = recalling.map_or(figures, |player| player.finish(conditions.prices).figures);
+    let played = plain.finish(conditions.prices);
+    let recalling = recalling.map_or(played.figures, |player| player.finish(conditions.prices).figures);
     regret.cost_with_recalls = recalling.cost.saturating_add(output);
-    Ok(Measured { figures, sent, regret, sightings })
+    Ok((played, regret))
 }
 
 // === impl Recalls ===

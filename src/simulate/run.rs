@@ -1,7 +1,6 @@
 //! Plays all transcripts through all policies, on all cores.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{iter, panic, thread};
 
@@ -12,7 +11,7 @@ use super::sent_request::SentRequest;
 use super::sessions::Session;
 use super::{
     Conditions, Figures, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Sightings, Simulation,
-    SummarySource, Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
+    Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
 };
 use crate::planner::Planner;
 use crate::tokens::Meter;
@@ -73,7 +72,7 @@ impl Simulation {
                 Ok(played) => transcripts.push(played),
                 // All its requests are counted in another file.
                 Err(TranscriptError::Empty) if found.kind.agent().is_some() => {}
-                Err(error) => unreadable.push(UnreadableFile::new(name_of(&found.path), &error)),
+                Err(error) => unreadable.push(UnreadableFile::new(&found.path, &error)),
             }
         }
         unreadable.sort_by(|a, b| a.name.cmp(&b.name));
@@ -90,10 +89,7 @@ impl Simulation {
                 sightings: runs().filter_map(|run| run.sightings.clone()).reduce(Sightings::plus),
             }
         });
-        let stand_in = match conditions.summary_source {
-            SummarySource::StandIn(tokens) => Some(tokens),
-            SummarySource::Model(_) => None,
-        };
+        let stand_in = conditions.summary_source.stand_in();
         let totals = totals.collect();
         let verdict = Verdict::of(&transcripts, candidates);
         Self { verdict, prices: conditions.prices, stand_in, totals, transcripts, unreadable }
@@ -122,7 +118,7 @@ impl Readable {
                 }
                 // A session in which no model was asked.
                 Err(TranscriptError::Empty) if found.kind.agent().is_some() => {}
-                Err(error) => unreadable.push(UnreadableFile::new(name_of(&found.path), &error)),
+                Err(error) => unreadable.push(UnreadableFile::new(&found.path, &error)),
             }
         }
         readable
@@ -196,7 +192,7 @@ impl Run<'_> {
         }
         let days = segments.iter().flat_map(|segment| &segment.steps).filter_map(|step| Some(step.at? / 86_400));
         Ok(TranscriptResult {
-            name: name_of(&found.path),
+            name: found.path.display().to_string(),
             agent: found.kind.agent(),
             model: first.model().map(str::to_owned),
             messages: segments.iter().map(Transcript::n_messages).sum(),
@@ -298,30 +294,23 @@ fn play_segments(
     let window = segments.first().and_then(|segment| planner.meter.for_model(segment.model()).window());
     let (mut figures, mut regret, mut tokens) = (Figures::default(), Regret::default(), Vec::new());
     let (mut dollars, mut sightings) = (Nanodollars::default(), None::<Sightings>);
-    let summary_tokens = match conditions.summary_source {
-        SummarySource::StandIn(tokens) => tokens,
-        SummarySource::Model(_) => 0,
-    };
+    let summary_tokens = conditions.summary_source.stand_in().unwrap_or_default();
     for (segment, Baseline { cost, counted }) in segments.iter().zip(baselines) {
         let mut bill = Bill::new(&segment.steps, counted, &planner.rates, summary_tokens);
-        let measured = regret::measure(segment, measure, &mut bill)?;
-        figures = figures.plus(&measured.figures);
+        let (played, of_segment) = regret::measure(segment, measure, &mut bill)?;
+        figures = figures.plus(&played.figures);
         dollars = bill::sum([dollars, bill.dollars]);
-        sightings = sightings.into_iter().chain(measured.sightings).reduce(Sightings::plus);
-        let mut of_segment = Regret { cost_unedited: *cost, ..measured.regret };
+        sightings = sightings.into_iter().chain(played.sightings).reduce(Sightings::plus);
+        let mut of_segment = Regret { cost_unedited: *cost, ..of_segment };
         of_segment.worst_segment = of_segment.percent_with_recalls();
         of_segment.list.iter_mut().for_each(|fault| fault.request += tokens.len());
         regret.add_counts(&of_segment);
         regret.list.append(&mut of_segment.list);
-        tokens.extend(measured.sent.iter().map(|sent| sent.tokens));
+        tokens.extend(played.sent.iter().map(|sent| sent.tokens));
     }
     Ok(PolicyResult { policy: policy.to_owned(), window, figures, regret, dollars, sightings, tokens })
 }
 
 fn n_requests(segments: &[Transcript]) -> usize {
     segments.iter().map(|segment| segment.request_lengths.len()).sum()
-}
-
-fn name_of(path: &Path) -> String {
-    path.display().to_string()
 }

@@ -38,6 +38,13 @@ impl Default for SummarySource<'_> {
     }
 }
 
+impl SummarySource<'_> {
+    /// The tokens of a text that stands in for a summary; `None` if a model makes them.
+    pub(super) fn stand_in(self) -> Option<usize> {
+        if let Self::StandIn(tokens) = self { Some(tokens) } else { None }
+    }
+}
+
 impl SummaryCache {
     /// Makes a summary. Returns the input of the call, and whether there is a summary now.
     pub(super) fn make(

@@ -84,12 +84,12 @@ const KEEP_NONE: &str = r#"
 clear_tool_results = { when = 'any', trigger = { tokens = 1 }, keep = { results = 0 }, keep_reads = 0, clear_at_least = 0, placeholder = "gone" }
 "#;
 
-fn measured_of(transcript: &Transcript, measured: Measure<'_>) -> Measured {
+fn measured_of(transcript: &Transcript, measured: Measure<'_>) -> (Played, Regret) {
     measure(transcript, measured, &mut Bill::new(&[], &[], &measured.planner.rates, 0)).unwrap()
 }
 
 fn measured_regret(transcript: &Transcript, measured: Measure<'_>) -> Regret {
-    measured_of(transcript, measured).regret
+    measured_of(transcript, measured).1
 }
 
 fn regret_under(settings: &str, body: String) -> Regret {
@@ -286,7 +286,7 @@ fn recalls_cost_what_the_requests_with_them_cost() {
     let transcript = Transcript::new(body.into(), None).unwrap();
     let conditions = Conditions::default();
     let measured = Measure { planner: &planner, conditions: &conditions, placebo: None, judged: None };
-    let Measured { sent, regret, .. } = measured_of(&transcript, measured);
+    let (Played { sent, .. }, regret) = measured_of(&transcript, measured);
     let plain: Vec<_> = sent.iter().map(|sent| sent.tokens).collect();
     assert_eq!(places(&regret), [(3, 2, LINE)]);
     // As they are: the question, 3 + 1 + 2 = 6; a call, 3 + 3 + 3 + 1 + 1 = 11; the results, 1012 and 1004; a cleared one,

@@ -26,7 +26,7 @@ fn requests(session: &Session) -> Vec<Vec<(usize, [u64; 5], i64)>> {
 }
 
 fn body(session: &Session, segment: usize) -> String {
-    let body = session.transcripts[segment].body();
+    let body = &session.transcripts[segment].body;
     dialect::of_body(body).parse(body).unwrap();
     String::from_utf8(body.to_vec()).unwrap()
 }
@@ -121,7 +121,7 @@ fn padding_makes_instructions_longer_and_moves_all_behind() {
     let padded = plain.padded(3);
     let start = r#"{"model":"claude-opus-4-5-20251101","system":"#;
     let system = r#"[{"type":"text","text":"word word word ","cache_control":{"type":"ephemeral"}}]"#;
-    assert!(padded.body().starts_with(format!(r#"{start}{system},"messages":[{{"#).as_bytes()));
+    assert!(padded.body.starts_with(format!(r#"{start}{system},"messages":[{{"#).as_bytes()));
     let ends = |transcript: &Transcript| transcript.requests().map(|body| body.len()).collect::<Vec<_>>();
     assert_eq!(ends(&padded), ends(plain).iter().map(|len| len - 2 + system.len()).collect::<Vec<_>>());
 }
@@ -133,7 +133,7 @@ fn an_expired_cache_is_one_that_had_less_than_half_after_five_minutes() {
         let mut steps = session.transcripts[0].steps.to_vec();
         steps[1].at = steps[0].at.map(|at| at + pause);
         steps[1].usage = steps[1].usage.map(|usage| Usage { cached, ..usage });
-        let body = session.transcripts[0].body().clone();
+        let body = session.transcripts[0].body.clone();
         Transcript::of_session(body, None, vec![1, 2, 3, 4, 5], steps).was_cold(1)
     };
     assert!(was_cold(300, 6000) && !was_cold(299, 6000) && !was_cold(300, 6002));
