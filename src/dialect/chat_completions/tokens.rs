@@ -23,7 +23,7 @@ use crate::raw::{Fields, elements, lossy, string};
 use crate::tokens::Gauge;
 use crate::tokens::image::{Dimensions, LOW_DETAIL, USUAL_IN_TILES};
 
-mod tools;
+pub(in crate::dialect) mod tools;
 
 pub(in crate::dialect) use tools::{count_function, count_tools};
 

@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn tools_are_counted_without_marks() {
-        let count = |json: &str| count_tools(&gauge(), json.as_bytes());
+        let count = |json: &str| Messages.count_tools(&gauge(), json.as_bytes());
         let plain = count(r#"[{"name":"f","description":"does it","input_schema":{"type":"object"}}]"#);
         assert!(plain > 10);
         assert_eq!(
@@ -240,9 +240,9 @@ mod tests {
             r#"[{"type":"tool_result","content":"#.repeat(50_000),
             "}]".repeat(50_000).replacen('}', "1}", 1)
         );
-        assert!(count_element(&gauge(), nested.as_bytes()) > 0);
+        assert!(Messages.count_element(&gauge(), nested.as_bytes()) > 0);
         let deep =
             format!(r#"{{"type":"x","y":{}{}}}"#, r#"{"y":"#.repeat(50_000), "1".to_owned() + &"}".repeat(50_000));
-        assert!(count_element(&gauge(), deep.as_bytes()) > 0);
+        assert!(Messages.count_element(&gauge(), deep.as_bytes()) > 0);
     }
 }

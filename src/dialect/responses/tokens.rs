@@ -132,6 +132,7 @@ fn opaque(len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::chat_completions::tokens::tools::TOOLS;
     use crate::tokens::{Meter, Settings};
 
     fn gauge() -> Gauge {
@@ -206,13 +207,13 @@ mod tests {
     fn tools_are_counted_where_they_stand() {
         let gauge = gauge();
         let function = r#"{"type":"function","name":"f","description":"Does it.","parameters":{"type":"object","properties":{"a":{"type":"string"}}},"strict":true}"#;
-        let one = count_tools(&gauge, format!("[{function}]").as_bytes());
-        let two = count_tools(&gauge, format!("[{function},{function}]").as_bytes());
+        let one = Responses.count_tools(&gauge, format!("[{function}]").as_bytes());
+        let two = Responses.count_tools(&gauge, format!("[{function},{function}]").as_bytes());
         assert!(one > TOOLS && two - one == one - TOOLS);
-        let spaced =
-            count_tools(&gauge, format!(r#"[{{"type":"namespace","name":"n","tools":[{function}]}}]"#).as_bytes());
+        let spaced = Responses
+            .count_tools(&gauge, format!(r#"[{{"type":"namespace","name":"n","tools":[{function}]}}]"#).as_bytes());
         assert!(spaced > TOOLS && spaced < 2 * two);
-        assert_eq!(count_tools(&gauge, b"[]"), 0);
+        assert_eq!(Responses.count_tools(&gauge, b"[]"), 0);
         let item = format!(r#"{{"type":"additional_tools","role":"developer","tools":[{function}]}}"#);
         assert_eq!(count(&item), ITEM + 1 + one);
     }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use tokio::runtime;
 
-use super::*;
 use crate::dialect;
 use crate::engine::EditMode::{Apply, DryRun};
 use crate::engine::handlers::HandlerClients;

@@ -130,7 +130,7 @@ fn padding_makes_instructions_longer_and_moves_all_behind() {
 fn an_expired_cache_is_one_that_had_less_than_half_after_five_minutes() {
     let session = read("claude_code/-home-me-work/11111111.jsonl", Agent::ClaudeCode);
     let was_cold = |pause: i64, cached: u64| {
-        let mut steps = session.transcripts[0].steps.to_vec();
+        let mut steps = session.transcripts[0].steps.clone();
         steps[1].at = steps[0].at.map(|at| at + pause);
         steps[1].usage = steps[1].usage.map(|usage| Usage { cached, ..usage });
         let body = session.transcripts[0].body.clone();

@@ -84,7 +84,7 @@ impl Exchange for Postgres {
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
         let (kind, value, keep) = (kind.label(), &*value, count(keep.as_secs()));
-        let parameters = [int(self.now()), text(kind), blob(key.as_bytes()), blob(&value), int(keep)];
+        let parameters = [int(self.now()), text(kind), blob(key.as_bytes()), blob(value), int(keep)];
         self.execute(Op::Put, "note", &parameters).await.map(drop)
     }
 
