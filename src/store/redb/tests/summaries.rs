@@ -45,8 +45,8 @@ fn the_least_recently_used_summaries_are_removed_first() {
     assert_eq!(tables::sweep_summaries(&db, &uses, quota).unwrap().n_removed, 2);
     let mut left = Vec::new();
     for summary in tables::summaries(&db).unwrap() {
-        let (place, used, _) = summary.unwrap();
-        left.push((place, used));
+        let summary = summary.unwrap();
+        left.push((summary.0, summary.1));
     }
     assert_eq!(left, [(beginning(0), Time(9)), (beginning(3), Time(3)), (beginning(4), Time(4))]);
     assert_eq!(tables::summary(&db, beginning(1)).unwrap(), None);
