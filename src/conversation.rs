@@ -267,9 +267,13 @@ impl<'a> Conversation<'a> {
         BlockIndex::new(self.blocks.len())
     }
 
-    /// A block, to be changed.
-    pub fn block_mut(&mut self, block: BlockIndex) -> Option<&mut Block<'a>> {
-        self.blocks.get_mut(block.get())
+    /// Says that no result may leave: its call may be out of sight.
+    pub(crate) fn keep_results(&mut self) {
+        for block in &mut self.blocks {
+            if let BlockKind::ToolResult { may_leave, .. } = &mut block.kind {
+                *may_leave = false;
+            }
+        }
     }
 
     /// The name of the tool that block `call` calls; empty if it names none, or is not a call.

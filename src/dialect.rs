@@ -6,20 +6,19 @@ use bytes::Bytes;
 
 use crate::{
     conversation::{CallId, Conversation},
-    raw::{compact, lossy},
     span::Span,
     string_index::{PathFacts, StringIndex},
     summary::{Prompt, SummaryInput},
-    tokens::Gauge,
 };
 
 pub use self::{
-    answer::{Answer, AnswerEnd, InvalidAnswer, Stop, Usage, has_value},
+    answer::{Answer, AnswerEnd, AnswerFormat, InvalidAnswer, Stop, Usage, has_value},
     error::{ParseError, ParseErrorKind},
     forms::{CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, marks_an_hour, result_name},
     in_band::{Joiner, OwnCall, Passage, RoundCalls},
     media::TextPartNames,
     registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
+    tokens::TokenRules,
     types::{
         AnsweredInWords, BytesAt, CallInput, Compaction, CompactionTrigger, Emptied, Entries, ErrorFields, Exchange,
         Field, OpenCalls, OpeningEvents, Switch,
@@ -76,7 +75,7 @@ mod types;
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` |
 /// | `recall_tool`, `joiner` | `tools`, `tool_calls` | `function_call` | `tool_use` |
 /// | `error_body` | `{"error": {…}}` | the same | `{"type": "error", …}` |
-pub trait Dialect: Debug + Send + Sync {
+pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     // === which requests ===
 
     /// Its name, for reports.
@@ -289,46 +288,7 @@ pub trait Dialect: Debug + Send + Sync {
         None
     }
 
-    // === counting tokens: the rules alone, neither remembered nor bounded ===
-
-    /// The tokens of one element of the conversation; `element_tokens` remembers them.
-    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize;
-
-    /// The tokens of one part of a content; `part_tokens` remembers them.
-    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        gauge.text(&String::from_utf8_lossy(raw))
-    }
-
-    /// Returns what one call adds to the tokens of the element that it is in.
-    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize;
-
-    /// The tokens of the tools of a request; `tools_tokens` remembers them.
-    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize;
-
-    /// The tokens of the format that a request asks the answer to have; `format_tokens` remembers them.
-    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        gauge.text(&compact(&lossy(raw)))
-    }
-
-    /// The tokens of instructions outside the array; `instructions_tokens` remembers them.
-    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        gauge.text(&String::from_utf8_lossy(raw))
-    }
-
     // === answers ===
-
-    /// Whether the data of an event may report usage or why the model stopped. The observer of answers that pass by parses
-    /// no other events.
-    fn reports(&self, data: &[u8]) -> bool;
-
-    /// Adds the data of one event, or of an answer that is not streamed, to what is known of an answer.
-    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer>;
-
-    /// Whether nothing that the model says is lost with the long strings and the deep values of an event's data: other
-    /// events have said it. `outline` is the data without these.
-    fn may_be_outlined(&self, _outline: &[u8]) -> bool {
-        false
-    }
 
     /// What joins the rounds of an answer in which the model calls the tool of [`recall_tool`](Self::recall_tool).
     fn joiner(&self) -> Box<dyn Joiner>;
@@ -353,9 +313,6 @@ pub trait Dialect: Debug + Send + Sync {
     fn compacted(&self, _compaction: &Compaction<'_>) -> Option<Bytes> {
         None
     }
-
-    /// Returns what a stop reason means.
-    fn stop(&self, reason: &str) -> Stop;
 
     /// The body of an answer that reports abridge's own error.
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes;

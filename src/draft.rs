@@ -26,7 +26,7 @@ use crate::conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pai
 use crate::dialect::{BytesAt, Dialect, Entries, Switch};
 use crate::language::Language;
 use crate::payload::{ChainKey, PayloadName};
-use crate::plan::{Action, Change, Need, Regrets, Sizes, SkipReason, SkippedChange};
+use crate::plan::{Action, Change, Need, Report, Sizes, SkipReason};
 use crate::recall::{self, RetrievalMethod};
 use crate::span::Span;
 use crate::tokens::Gauge;
@@ -50,7 +50,6 @@ mod replacement;
 mod round_trip;
 mod rows;
 pub mod sent;
-mod sight;
 mod source_text;
 mod splice_array;
 mod summary_view;
@@ -156,14 +155,12 @@ pub struct Draft<'a> {
     replacements: BTreeMap<usize, Replacement>,
     /// The decisions.
     journal: Journal,
-    pub(crate) unknown_window: bool,
-    pub(crate) regrets: Regrets,
+    /// What the report says besides, as far as it is known.
+    pub(crate) report: Report,
     /// No fewer bytes than the body has now.
     n_bytes: usize,
     /// The bytes of what earlier requests had and this one has not.
     n_bytes_removed: usize,
-    /// The type of the message that no summary may replace, if it has prevented one.
-    blocked_by: Option<String>,
     /// The missing input of a better plan.
     pub(crate) need: Option<Need>,
     /// The name under which other processes know the summaries of the conversation, if that is to be looked up.
@@ -245,11 +242,9 @@ impl<'a> Draft<'a> {
             orphans: BTreeMap::new(),
             replacements: BTreeMap::new(),
             journal: Journal::default(),
-            unknown_window: false,
-            regrets: Regrets::default(),
+            report: Report::default(),
             n_bytes: request.body.len(),
             n_bytes_removed: 0,
-            blocked_by: None,
             need: None,
             root: None,
             cold: ColdPassesFound::default(),
@@ -347,21 +342,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Notes that a change was not made.
-    pub fn skip_change(&mut self, edit: &'static str, row: Option<&Row>, why: SkipReason) {
-        let unit = row.and_then(|row| row.unit);
+    /// Notes that a change was not made: of a result, or of more than one.
+    pub fn skip_change(&mut self, edit: &'static str, unit: Option<UnitIndex>, why: SkipReason) {
         let (drop, none) = (Action::Drop { message: 0 }, Sizes::default());
-        let about = match row.and_then(|row| row.call) {
+        let about = match unit.and_then(|unit| self.pairing().answered_block(unit)) {
             Some(call) => self.about_call(edit, drop, call, none),
             None => self.about_result(edit, drop, unit.unwrap_or(UnitIndex::new(usize::MAX)), none),
         };
-        self.journal.skip(SkippedChange {
-            edit,
-            message: unit.map(UnitIndex::get),
-            call_id: about.call_id,
-            tool_name: about.tool_name,
-            why,
-        });
+        self.journal.skip(about, unit.map(UnitIndex::get), why);
     }
 
     // === helpers ===
@@ -471,7 +459,7 @@ impl<'a> Draft<'a> {
             Some(BlockKind::ToolResult { call_id, .. }) => call_id.text.clone().into_owned(),
             _ => String::new(),
         };
-        Change { edit, action, call_id, tool_name: None, bytes, tokens: None, handles: Vec::new(), why: None }
+        Change { call_id, ..Change::new(edit, action, bytes) }
     }
 
     /// A change about a call, or about the result of one.
@@ -482,7 +470,7 @@ impl<'a> Draft<'a> {
             }
             _ => (String::new(), None),
         };
-        Change { edit, action, call_id, tool_name, bytes, tokens: None, handles: Vec::new(), why: None }
+        Change { call_id, tool_name, ..Change::new(edit, action, bytes) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What every edit is: one synchronous pass over the draft.
 
-use std::fmt::Debug;
+use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 
 pub use crate::language::Language;
 
@@ -11,7 +11,6 @@ pub mod clear_tool_results;
 pub mod deduplicate_tool_results;
 mod file_use;
 pub mod filter_tool_calls;
-mod handlers;
 pub mod keep;
 mod names;
 pub mod own_texts;
@@ -53,3 +52,34 @@ pub trait Edit: Debug + Send + Sync {
 
 #[cfg(test)]
 mod tests;
+
+/// The handlers that an edit may ask: its own, and those that tables of `[tools]` name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Handlers {
+    of_edit: Option<Arc<str>>,
+    names: BTreeSet<Arc<str>>,
+}
+
+impl Handlers {
+    /// The handlers of the settings, for an edit that names one of them, or none.
+    pub(super) fn new(settings: &handler::Settings, of_edit: Option<&str>) -> Self {
+        let names: BTreeSet<Arc<str>> = settings.keys().map(|name| name.as_str().into()).collect();
+        Self { of_edit: of_edit.and_then(|name| names.get(name)).cloned(), names }
+    }
+
+    /// The handler for a tool whose table names this one; an empty name is none.
+    pub(super) fn of_tool(&self, named: impl FnOnce() -> Option<String>) -> Option<&Arc<str>> {
+        if self.of_edit.is_none() && self.names.is_empty() {
+            return None;
+        }
+        match named() {
+            Some(name) => self.names.get(name.as_str()),
+            None => self.of_edit.as_ref(),
+        }
+    }
+
+    /// The handler of the edit.
+    pub(super) fn of_edit(&self) -> Option<&Arc<str>> {
+        self.of_edit.as_ref()
+    }
+}

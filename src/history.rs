@@ -395,8 +395,13 @@ impl Entry {
 
 /// A share, 0 to 1, of so many tokens.
 pub fn share_of(share: f64, tokens: u64) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of tokens")]
-    let tokens = (share.clamp(0.0, 1.0) * precise(tokens)).round() as u64;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a share of a number of tokens, which is exact below 2^53"
+    )]
+    let tokens = (share.clamp(0.0, 1.0) * tokens as f64).round() as u64;
     tokens
 }
 
@@ -408,12 +413,6 @@ impl Outcome {
 }
 
 // === helpers ===
-
-/// A number of tokens or bytes; all of them are small enough to be exact.
-#[expect(clippy::cast_precision_loss, reason = "numbers below 2^53 are exact")]
-fn precise(n: u64) -> f64 {
-    n as f64
-}
 
 fn as_map<S: Serializer>(edits: &[(&'static str, usize)], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(edits.iter().copied())

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use serde::Serialize;
 
 use crate::handler::HandlerAsk;
@@ -12,17 +13,15 @@ use crate::tokens::factor::Factor;
 use crate::units::prorated;
 
 pub use self::action::Action;
-pub use self::basis::{Basis, CountedWith, PromptSegment, Received};
-pub use self::sent::{SentFact, SentFacts, SentNames};
+pub use self::basis::{Basis, CountedWith, PromptSegment, Received, SentFact, SentFacts, SentNames};
 
 mod action;
 mod basis;
 mod display;
-mod sent;
-mod weight;
 
 /// What is to be done to one request body.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, derive_more::Display, Eq, PartialEq)]
+#[display("{report}")]
 pub struct Plan {
     /// The replacements, sorted and disjoint.
     pub splices: Vec<Splice>,
@@ -193,18 +192,21 @@ pub struct Change {
 }
 
 /// What has happened to a file since a result was read from it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq, Serialize)]
 pub enum Stale {
     /// It was read again: as a whole, or the same part of it.
+    #[display("read again")]
     #[serde(rename = "read again")]
     ReadAgain,
     /// It was written, moved or removed.
+    #[display("edited since")]
     #[serde(rename = "edited since")]
     EditedSince,
 }
 
 /// A size before and after a change.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, derive_more::Display, Eq, PartialEq, Serialize)]
+#[display("{before} -> {after}")]
 pub struct Sizes {
     /// Before.
     pub before: usize,
@@ -228,28 +230,45 @@ pub struct SkippedChange {
 }
 
 /// Why a change was not made.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum SkipReason {
     /// What is taken out could not be stored.
+    #[display("there is no store to take what is left out")]
     NoStore,
     /// The replacement would not be smaller.
+    #[display("what would stand there is not smaller")]
     NotSmaller,
     /// The whole pass would free less than `clear_at_least`, or a summary would stand for next to nothing new.
+    #[display("it would free too little")]
     TooLittle,
     /// No summary yet: it is being made, it cannot be made here, or that has failed.
+    #[display("there is no summary yet")]
     NoSummary,
     /// There is a summary of nearly the same messages, but the client has changed some of them since.
+    #[display("nearly the same was summarised before, and the client has changed messages since")]
     Rewritten,
     /// The server has more of the conversation than the request shows: what it stored cannot be edited.
+    #[display("history is on the server")]
     HistoryElsewhere,
     /// The request asks the server to clear tool results itself.
+    #[display("the request asks the server to clear tool results")]
     ServerClears,
     /// The request asks the server to compact the conversation itself.
+    #[display("the request asks the server to compact the conversation")]
     ServerCompacts,
     /// The model's reasoning is bound to what precedes it, and is not to be left out.
+    #[display("the model's reasoning is bound to what stands before it")]
     PrefixBound,
+}
+
+impl Change {
+    /// A change about no call.
+    pub fn new(edit: &'static str, action: Action, bytes: Sizes) -> Self {
+        let (call_id, handles) = (String::new(), Vec::new());
+        Self { edit, action, call_id, tool_name: None, bytes, tokens: None, handles, why: None }
+    }
 }
 
 impl SkipReason {
@@ -267,6 +286,22 @@ impl Regrets {
 }
 
 impl Plan {
+    /// The bytes that it takes in memory, besides slices of the body.
+    pub fn weight(&self) -> usize {
+        // The overhead of an allocation.
+        const EACH: usize = 64;
+        if self.splices.is_empty() {
+            return 0;
+        }
+        let Report { changes, left_out, .. } = &self.report;
+        // A splice becomes two parts of a body, which are listed twice.
+        let per_splice = size_of::<Splice>() + 4 * size_of::<Bytes>() + EACH;
+        let splices: usize = self.splices.iter().map(|splice| per_splice + splice.with.len()).sum();
+        let changes: usize = changes.iter().map(|change| size_of::<Change>() + 3 * EACH + change.call_id.len()).sum();
+        let segments = self.segments.len() * size_of::<PromptSegment>();
+        splices + changes + segments + left_out.len() * (size_of::<SkippedChange>() + 2 * EACH)
+    }
+
     /// Whether the body goes on as it came.
     pub fn is_empty(&self) -> bool {
         self.splices.is_empty()

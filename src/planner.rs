@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use self::{uncounted::counts_from, verified::VerifiedMessages};
+use self::{request::counts_from, verified::VerifiedMessages};
 
 use crate::{
     conversation::{Conversation, Fold},
@@ -44,9 +44,7 @@ pub use crate::draft::{
     Calibration, ColdPassIndex, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, Sent, SentIndex, SummaryTiming,
 };
 
-mod parse;
-mod prefixes;
-mod uncounted;
+mod request;
 mod verified;
 
 /// All settings that plans depend on: the tables of `proxy.toml` that say what is edited, each under its own name.
@@ -261,7 +259,8 @@ impl PlanSettings {
     /// The same settings, except for reasoning: whatever the model, passes leave out what precedes them.
     #[must_use]
     pub fn stripping(&self) -> Self {
-        Self { reasoning: reasoning::Settings::strip_always(), ..self.clone() }
+        let models = vec![models::Pattern::any()];
+        Self { reasoning: reasoning::Settings { models, ..Default::default() }, ..self.clone() }
     }
 }
 
@@ -391,7 +390,7 @@ impl Policy {
 
     /// What the edits make of one request. After an error it was not understood, and is to go on as it came.
     pub fn plan(&self, dialect: &dyn Dialect, body: &Bytes, context: &PlanContext<'_>) -> Result<Plan, ParseError> {
-        self.plan_parsed(dialect, body, &parse::parse(dialect, body, context)?, context)
+        self.plan_parsed(dialect, body, &request::parse(dialect, body, context)?, context)
     }
 
     fn plan_parsed(

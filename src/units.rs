@@ -9,11 +9,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A number of bytes: a whole number and one of the units `B`, `KiB`, `MiB`, `GiB`, `kB`, `MB`, `GB`, such as
 /// `"64MiB"`. `kB`, `MB` and `GB` are powers of 1000.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, Ord, PartialEq, PartialOrd)]
+#[display("{}", written((*_0).into(), &SIZES[..3], "B"))]
 pub struct ByteSize(pub u64);
 
 /// A length of time: a whole number and one of the units `ms`, `s`, `m`, `h`, `d`, such as `"250ms"` or `"7d"`.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, Ord, PartialEq, PartialOrd)]
+#[display("{}", written(_0.as_millis(), &TIMES, "ms"))]
 pub struct Period(pub Duration);
 
 /// A number such as `0.5`: more than 0, and at most 1.
@@ -66,13 +68,6 @@ impl FromStr for ByteSize {
     }
 }
 
-impl fmt::Display for ByteSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (number, unit) = unscaled(self.0, &SIZES[..3]).unwrap_or((self.0, "B"));
-        write!(f, "{number}{unit}")
-    }
-}
-
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         parsed(from, "a size such as \"64MiB\"")
@@ -99,14 +94,6 @@ impl FromStr for Period {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         scaled(text, &TIMES).map(|ms| Self(Duration::from_millis(ms))).ok_or(UnitError::Time)
-    }
-}
-
-impl fmt::Display for Period {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
-        let (number, unit) = unscaled(ms, &TIMES).unwrap_or((ms, "ms"));
-        write!(f, "{number}{unit}")
     }
 }
 
@@ -172,10 +159,12 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(*scale)
 }
 
-/// The largest unit that divides the value without rest.
-fn unscaled(value: u64, units: &[(&'static str, u64)]) -> Option<(u64, &'static str)> {
-    let (name, scale) = units.iter().find(|(_, scale)| value != 0 && value.is_multiple_of(*scale))?;
-    Some((value / scale, name))
+/// A value with the largest unit that divides it without rest; with the least one if it is 0.
+fn written(value: u128, units: &[(&str, u64)], least: &str) -> String {
+    let value = u64::try_from(value).unwrap_or(u64::MAX);
+    let unit = units.iter().find(|(_, scale)| value != 0 && value.is_multiple_of(*scale));
+    let (name, scale) = unit.copied().unwrap_or((least, 1));
+    format!("{}{name}", value / scale)
 }
 
 /// Reads a string; `expected` says what it should hold where there is none.

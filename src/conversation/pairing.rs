@@ -110,11 +110,6 @@ impl Pairing {
         self.call(self.result(unit)?.answers?).map(|call| call.block)
     }
 
-    /// Whether a result answers the call that is this block.
-    pub fn is_answered(&self, block: BlockIndex) -> bool {
-        self.call_of(block).is_some_and(|call| call.answered)
-    }
-
     /// The last message before the run after the batch that `call` is in.
     pub fn run_start_of(&self, call: &PairedCall) -> Option<UnitIndex> {
         let batch = self.batches.get(call.batch)?;

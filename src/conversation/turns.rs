@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Conversation, Role, UnitIndex};
+use super::{Conversation, Role, Unit, UnitIndex};
 
 impl Conversation<'_> {
     /// The units of the turn that a unit is in.
@@ -12,21 +12,21 @@ impl Conversation<'_> {
         end(turn)..end(turn + 1)
     }
 
-    /// The turns, from the last to the first.
-    fn turns_backwards(&self) -> impl Iterator<Item = Range<UnitIndex>> {
-        let mut end = self.units.len();
-        std::iter::from_fn(move || {
-            let turn = self.turn_of(UnitIndex::new(end.checked_sub(1)?));
-            end = turn.start.get();
-            Some(turn)
-        })
+    /// The turns.
+    fn turns(&self) -> impl DoubleEndedIterator<Item = &[Unit]> {
+        self.units.chunk_by(|unit, next| unit.turn == next.turn)
     }
 
     /// The last turn in which the model has answered. What follows it has not been read by the model yet. Turns of
     /// the model without calls at the end of a request are a prefill, which the model is to continue, and no answer.
     pub fn last_answer(&self) -> Option<Range<UnitIndex>> {
-        let mut turns = self.turns_backwards().skip_while(|turn| self.is_plain_answer(turn));
-        turns.find(|turn| self.unit(turn.start).is_some_and(|unit| unit.role == Role::Assistant))
+        let mut end = self.units.len();
+        let turns = self.turns().rev().map(|turn| {
+            end -= turn.len();
+            (turn, end)
+        });
+        let mut answers = turns.skip_while(|(turn, _)| is_plain_answer(turn)).filter(|(turn, _)| is_of_model(turn));
+        answers.next().map(|(turn, start)| UnitIndex::new(start)..UnitIndex::new(start + turn.len()))
     }
 
     /// Where the model was called, each place as the index of the unit after it: before each of its turns, and at the
@@ -35,32 +35,17 @@ impl Conversation<'_> {
     pub fn model_calls(&self) -> Vec<UnitIndex> {
         let mut places = Vec::new();
         let (mut start, mut before_is_plain) = (UnitIndex::default(), false);
-        while start < self.next_unit() {
-            let turn = self.turn_from(start);
-            if !before_is_plain && self.unit(start).is_some_and(|unit| unit.role == Role::Assistant) {
+        for turn in self.turns() {
+            if !before_is_plain && is_of_model(turn) {
                 places.push(start);
             }
-            before_is_plain = self.is_plain_answer(&turn);
-            start = turn.end;
+            before_is_plain = is_plain_answer(turn);
+            start = start.plus(turn.len());
         }
         if !before_is_plain {
-            places.push(self.next_unit());
+            places.push(start);
         }
         places
-    }
-
-    /// The rest of the turn that a unit is in.
-    fn turn_from(&self, start: UnitIndex) -> Range<UnitIndex> {
-        let turn = self.unit(start).map(|unit| unit.turn);
-        let rest = self.unit_range(&(start..self.next_unit()));
-        start..start.plus(rest.iter().take_while(|unit| Some(unit.turn) == turn).count())
-    }
-
-    /// Whether a turn is of the model and calls nothing. At the end of a request it is a prefill.
-    fn is_plain_answer(&self, turn: &Range<UnitIndex>) -> bool {
-        let units = self.unit_range(turn);
-        units.first().is_some_and(|unit| unit.role == Role::Assistant)
-            && units.iter().all(|unit| unit.blocks.is_empty())
     }
 
     /// The units as [`unread_from`] needs them.
@@ -72,6 +57,15 @@ impl Conversation<'_> {
             continues: before == Some(unit.turn),
         })
     }
+}
+
+fn is_of_model(turn: &[Unit]) -> bool {
+    turn.first().is_some_and(|unit| unit.role == Role::Assistant)
+}
+
+/// Whether a turn is of the model and calls nothing. At the end of a request it is a prefill.
+fn is_plain_answer(turn: &[Unit]) -> bool {
+    is_of_model(turn) && turn.iter().all(|unit| unit.blocks.is_empty())
 }
 
 /// What [`unread_from`] needs to know of a unit.

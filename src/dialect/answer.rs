@@ -70,6 +70,25 @@ impl Answer {
     }
 }
 
+/// How answers are read.
+pub trait AnswerFormat {
+    /// Whether the data of an event may report usage or why the model stopped. The observer of answers that pass by parses
+    /// no other events.
+    fn reports(&self, data: &[u8]) -> bool;
+
+    /// Adds the data of one event, or of an answer that is not streamed, to what is known of an answer.
+    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer>;
+
+    /// Whether nothing that the model says is lost with the long strings and the deep values of an event's data: other
+    /// events have said it. `outline` is the data without these.
+    fn may_be_outlined(&self, _outline: &[u8]) -> bool {
+        false
+    }
+
+    /// Returns what a stop reason means.
+    fn stop(&self, reason: &str) -> Stop;
+}
+
 /// The members of an event or an answer, or of an object in one. Those that are read have to be of their type; `null` is none.
 #[derive(Debug)]
 pub(super) struct Members<'a>(Fields<'a>);

@@ -6,17 +6,15 @@ use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
 use super::{
-    Answer, AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
-    OpenCalls, ParseError, Stop, forms, json::Unsupported, strings,
+    AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, OpenCalls, ParseError, forms,
+    json::Unsupported, strings,
 };
 use crate::{
     conversation::{CallId, Conversation},
-    raw::lossy,
     recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
     string_index::{PathFacts, StringIndex},
     summary::{Prompt, SummaryInput},
-    tokens::Gauge,
 };
 
 mod answer;
@@ -116,22 +114,6 @@ impl Dialect for ChatCompletions {
         [br#"{"role":"tool","tool_call_id":"#, id, br#","content":"#, &*strings::render(text), b"}"].concat().into()
     }
 
-    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_message(gauge, raw)
-    }
-
-    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_part(gauge, raw)
-    }
-
-    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_call(gauge, &lossy(raw))
-    }
-
-    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_tools(gauge, raw)
-    }
-
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
         let [id, name, arguments, result] =
             [exchange.id, exchange.name, exchange.arguments, exchange.result].map(strings::render);
@@ -157,18 +139,6 @@ impl Dialect for ChatCompletions {
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
         summary::request(source, prompt)
-    }
-
-    fn reports(&self, data: &[u8]) -> bool {
-        answer::reports(data)
-    }
-
-    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
-        answer::read(data, answer)
-    }
-
-    fn stop(&self, reason: &str) -> Stop {
-        answer::stop(reason)
     }
 
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {

@@ -55,16 +55,12 @@ impl HistoryKeys {
         conversation.traits.is_kept |= self.is_kept;
         conversation.traits.history_elsewhere |= self.continues || (self.may_continue && begins_with_result());
         if conversation.traits.history_elsewhere {
-            for block in &mut conversation.blocks {
-                if let BlockKind::ToolResult { may_leave, .. } = &mut block.kind {
-                    *may_leave = false; // its call may be out of sight
-                }
-            }
+            conversation.keep_results();
         }
         let last = conversation.elements.last().filter(|_| self.resumes).map(|last| last.units.clone());
         for call in last.map(|units| conversation.block_range(units)).into_iter().flatten() {
             if let Some(BlockKind::ToolCall { answerable, .. }) =
-                conversation.block_mut(call).map(|block| &mut block.kind)
+                conversation.blocks.get_mut(call.get()).map(|block| &mut block.kind)
             {
                 *answerable = false; // the model is not done with its message
             }

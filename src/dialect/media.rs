@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::json::{Unsupported, decode, each_object, fields_of, push_string};
+use super::json::{decode, fields_of, objects, push_string};
 use crate::{payload::media::is_data_url, span::Span};
 
 /// A part of a content that holds an image, a file or sound.
@@ -50,19 +50,8 @@ pub struct TextPartNames {
 
 /// The parts of a content that hold data, in order; none of a content that is not an array, or odd.
 pub fn parts(body: &[u8], content: Span) -> Vec<MediaPart<'_>> {
-    read_parts(body, content).unwrap_or_default()
-}
-
-/// The content of a message.
-pub fn content(body: &[u8], message: Span) -> Option<Span> {
-    let [content] = fields_of(body, message, [b"content"]).ok()?;
-    content
-}
-
-fn read_parts(body: &[u8], content: Span) -> Result<Vec<MediaPart<'_>>, Unsupported> {
     const KEYS: [&[u8]; 7] = [b"type", b"image_url", b"video_url", b"input_audio", b"file", b"file_data", b"source"];
-    let mut parts = Vec::new();
-    each_object(body, content, KEYS, |span, [kind, image, video, sound, file, file_data, source]| {
+    let parts = objects(body, content, KEYS, |span, [kind, image, video, sound, file, file_data, source]| {
         let kind = kind.and_then(|kind| decode(kind.of(body)));
         let data = match kind.as_deref() {
             Some("image_url" | "input_image") => url(body, image),
@@ -73,10 +62,15 @@ fn read_parts(body: &[u8], content: Span) -> Result<Vec<MediaPart<'_>>, Unsuppor
             Some("image" | "document") => of_source(body, source),
             _ => None,
         };
-        parts.extend(data.map(|(data, form)| MediaPart { span, data, form }));
-        Ok(())
-    })?;
-    Ok(parts)
+        Ok(data.map(|(data, form)| MediaPart { span, data, form }))
+    });
+    parts.unwrap_or_default()
+}
+
+/// The content of a message.
+pub fn content(body: &[u8], message: Span) -> Option<Span> {
+    let [content] = fields_of(body, message, [b"content"]).ok()?;
+    content
 }
 
 /// A data URL that is alone or as `url` in an object.

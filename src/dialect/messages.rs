@@ -13,24 +13,21 @@ use hosts::HostedPath;
 use memchr::{memchr, memmem};
 
 use super::{
-    Answer, BytesAt, CACHE_MARK, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Joiner,
-    ParseError, ServerBlock, Stop, Switch,
-    json::{Unsupported, decode, each_object, fields_of},
+    BytesAt, CACHE_MARK, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, ParseError, ServerBlock,
+    Switch,
+    json::{Unsupported, decode, fields_of, objects},
     strings,
 };
 use crate::{
     conversation::{CallId, Conversation},
-    raw::lossy,
     recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
     span::Span,
     string_index::{PathFacts, StringIndex},
     summary::{Prompt, SummaryInput},
-    tokens::Gauge,
 };
 
 mod answer;
 mod canonical;
-mod error;
 mod hosts;
 mod in_band;
 mod loading;
@@ -123,23 +120,20 @@ impl Dialect for Messages {
     }
 
     fn server_blocks<'a>(&self, body: &'a [u8], element: Span) -> Vec<ServerBlock<'a>> {
-        let mut blocks = Vec::new();
-        let mut read = || {
+        let read = || {
             let [content] = fields_of(body, element, [b"content"])?;
             let content = content.filter(|content| content.of(body).starts_with(b"[")).ok_or(Unsupported)?;
-            each_object(body, content, [b"type", b"id", b"tool_use_id"], |span, [kind, id, of]| {
+            objects(body, content, [b"type", b"id", b"tool_use_id"], |span, [kind, id, of]| {
                 let kind = kind.and_then(|kind| decode(kind.of(body)));
                 let (id, is_result) = match kind.as_deref() {
                     Some("server_tool_use") => (id, false),
                     Some(kind) if kind.ends_with("_tool_result") && kind != "mcp_tool_result" => (of, true),
-                    _ => return Ok(()),
+                    _ => (None, false),
                 };
-                blocks.extend(id.and_then(|id| Some(ServerBlock { span, id: decode(id.of(body))?, is_result })));
-                Ok(())
+                Ok(id.and_then(|id| Some(ServerBlock { span, id: decode(id.of(body))?, is_result })))
             })
         };
-        let _unreadable: Result<(), Unsupported> = read();
-        blocks
+        read().unwrap_or_default()
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
@@ -167,26 +161,6 @@ impl Dialect for Messages {
 
     fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
         vec![[br#"{"role":"user","content":["#, &*results.join(&b','), b"]}"].concat().into()]
-    }
-
-    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_element(gauge, raw)
-    }
-
-    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_block(gauge, &lossy(raw))
-    }
-
-    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_block(gauge, &lossy(raw))
-    }
-
-    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_tools(gauge, raw)
-    }
-
-    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_content(gauge, &lossy(raw))
     }
 
     fn reasoning_text(&self, body: &[u8], entry: Span) -> Option<Span> {
@@ -237,20 +211,8 @@ impl Dialect for Messages {
         summary::with_one_token(body)
     }
 
-    fn reports(&self, data: &[u8]) -> bool {
-        answer::reports(data)
-    }
-
-    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
-        answer::read(data, answer)
-    }
-
-    fn stop(&self, reason: &str) -> Stop {
-        answer::stop(reason)
-    }
-
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
-        error::body(error)
+        super::error_body::anthropic(error)
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::ParseErrorKind;
 use super::history_keys::HistoryKeys;
-use super::json::{Cursor, Fault, Unsupported, decode, id_text};
+use super::json::{Cursor, Fault, Read, decode, id_text};
 use crate::conversation::{Block, CallId, Conversation, MAX_ELEMENTS};
 use crate::span::Span;
 
@@ -16,20 +16,18 @@ pub(super) type RequestFields<const N: usize> = ([Option<Span>; N], HistoryKeys)
 pub(super) fn request<'a, const N: usize>(
     cursor: &mut Cursor<'a>,
     keys: [&[u8]; N],
-    mut list: impl FnMut(&mut Cursor<'a>) -> Result<Span, Unsupported>,
-) -> Result<RequestFields<N>, Unsupported> {
+    mut list: impl FnMut(&mut Cursor<'a>) -> Read<Span>,
+) -> Read<RequestFields<N>> {
     let (start, mut found, mut history) = (cursor.at(), [None; N], HistoryKeys::default());
     cursor.members(|cursor, key| {
         let at = keys.iter().position(|known| *known == &*key);
         let is_list = at == Some(0) && cursor.peek() != Some(b'n');
         let value = if is_list { list(cursor)? } else { cursor.value()? };
-        match at.and_then(|at| found.get_mut(at)) {
-            Some(place) => cursor.once(start, place, value),
-            None => {
-                history.note(&key, cursor.bytes(value));
-                Ok(())
-            }
+        if let Some(place) = at.and_then(|at| found.get_mut(at)) {
+            return cursor.once(start, place, value);
         }
+        history.note(&key, cursor.bytes(value));
+        Ok(())
     })?;
     Ok((found.map(|value| value.filter(|value| cursor.bytes(*value) != b"null")), history))
 }

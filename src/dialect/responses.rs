@@ -10,10 +10,10 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
+use self::items::kind;
 use super::{
-    Answer, CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, InvalidAnswer,
-    Joiner, OpeningEvents, ParseError, Stop, TextPartNames, chat_completions::tokens::count_part, json::Unsupported,
-    strings,
+    CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, OpeningEvents,
+    ParseError, TextPartNames, json::Unsupported, strings,
 };
 use crate::{
     conversation::{CallId, Conversation},
@@ -21,7 +21,6 @@ use crate::{
     span::Span,
     string_index::StringIndex,
     summary::{Prompt, SummaryInput},
-    tokens::Gauge,
 };
 
 mod answer;
@@ -32,7 +31,6 @@ mod items;
 mod own_compaction;
 mod parts;
 mod reader;
-mod render;
 mod summary;
 mod tokens;
 
@@ -114,27 +112,21 @@ impl Dialect for Responses {
     }
 
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes {
-        render::tool_result(body, id, text)
-    }
-
-    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_item(gauge, raw)
-    }
-
-    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        count_part(gauge, raw)
-    }
-
-    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_item(gauge, raw)
-    }
-
-    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_tools(gauge, raw)
-    }
-
-    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        tokens::count_instructions(gauge, raw)
+        // A result has no id: that is optional, and one that is made up could be refused. That of a local shell is in the
+        // form of a function's, which names the call that it answers.
+        let (name, before, behind): (&str, &[u8], &[u8]) = match id.kind {
+            kind::CUSTOM => ("custom_tool_call_output", br#","output":"#, b"}"),
+            kind::SHELL => (
+                "shell_call_output",
+                br#","output":[{"stdout":"","stderr":"#,
+                br#","outcome":{"type":"exit","exit_code":1}}]}"#,
+            ),
+            kind::APPLY_PATCH => ("apply_patch_call_output", br#","status":"failed","output":"#, b"}"),
+            _ => ("function_call_output", br#","output":"#, b"}"),
+        };
+        let id = id.raw.map_or(b"\"\"".as_slice(), |raw| raw.of(body));
+        let text = strings::render(text);
+        [br#"{"type":""#, name.as_bytes(), br#"","call_id":"#, id, before, &*text, behind].concat().into()
     }
 
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
@@ -165,18 +157,6 @@ impl Dialect for Responses {
         summary::request(source, prompt)
     }
 
-    fn reports(&self, data: &[u8]) -> bool {
-        answer::reports(data)
-    }
-
-    fn read_answer(&self, data: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
-        answer::read(data, answer)
-    }
-
-    fn may_be_outlined(&self, outline: &[u8]) -> bool {
-        answer::repeats(outline)
-    }
-
     fn opening(&self) -> Option<&'static OpeningEvents> {
         Some(&OPENING)
     }
@@ -194,10 +174,6 @@ impl Dialect for Responses {
 
     fn restored(&self, body: &Bytes) -> Option<Bytes> {
         own_compaction::restored(body)
-    }
-
-    fn stop(&self, reason: &str) -> Stop {
-        answer::stop(reason)
     }
 
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {

@@ -2,7 +2,35 @@
 
 use super::Dialect;
 use crate::payload::Fingerprint;
+use crate::raw::{compact, lossy};
 use crate::tokens::{Gauge, Subject};
+
+/// How tokens are counted: the rules alone, neither remembered nor bounded.
+pub trait TokenRules {
+    /// The tokens of one element of the conversation; `element_tokens` remembers them.
+    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The tokens of one part of a content; `part_tokens` remembers them.
+    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        gauge.text(&String::from_utf8_lossy(raw))
+    }
+
+    /// Returns what one call adds to the tokens of the element that it is in.
+    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The tokens of the tools of a request; `tools_tokens` remembers them.
+    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize;
+
+    /// The tokens of the format that a request asks the answer to have; `format_tokens` remembers them.
+    fn count_format(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        gauge.text(&compact(&lossy(raw)))
+    }
+
+    /// The tokens of instructions outside the array; `instructions_tokens` remembers them.
+    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        gauge.text(&String::from_utf8_lossy(raw))
+    }
+}
 
 impl dyn Dialect + '_ {
     /// The tokens of one element of the conversation, remembered.

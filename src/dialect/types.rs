@@ -21,7 +21,7 @@ pub struct OpeningEvents {
 pub struct OpenCalls<'a> {
     ids: HashMap<&'a str, usize>,
     /// Those of each tool, the first one last.
-    tools: HashMap<&'a str, Vec<usize>>,
+    pub(super) tools: HashMap<&'a str, Vec<usize>>,
 }
 
 /// Which of them a message answers that is not a result by its form.
@@ -56,11 +56,6 @@ impl<'a> OpenCalls<'a> {
     pub fn may_be_named_in(&self, text: &str) -> bool {
         const MANY: usize = 8;
         self.ids.len() > MANY || self.ids.keys().any(|id| memmem::find(text.as_bytes(), id.as_bytes()).is_some())
-    }
-
-    /// Whether one of them is of this tool.
-    pub fn has_tool(&self, name: &str) -> bool {
-        self.tools.contains_key(name)
     }
 
     /// The first one of this tool, which is answered then.

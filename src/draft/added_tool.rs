@@ -1,10 +1,11 @@
-//! The tool that is added to a request, by which the model reads what was taken out of it.
+//! What is added to a request beside its messages: the mark that asks for the prompt cache, and the tool by which the model
+//! reads what was taken out.
 //!
 //! It follows the client's tools, with the same bytes in every request, from the first one on that names something
 //! stored: what is cleared stays cleared, so the tools of a conversation change once. Where reasoning is bound to all before
 //! it, tools included, it is there from the first request on.
 
-use super::{Draft, replacement::Replacement};
+use super::{Draft, ParsedRequest, replacement::Replacement};
 use crate::{
     dialect::{BytesAt, has_value},
     recall::{RetrievalMethod, Via},
@@ -12,6 +13,14 @@ use crate::{
 };
 
 impl Draft<'_> {
+    /// Has the request ask for the prompt cache, if an agent sends it and its API has an automatic one that it does not mark.
+    pub fn request_prompt_cache(&mut self) {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let is_of_agent =
+            self.last_answer.is_some() || conversation.tools.is_some_and(|tools| tools.len() > "[]".len());
+        self.cache_request = is_of_agent.then(|| dialect.prompt_cache_request(body)).flatten();
+    }
+
     /// The tool and its place, if something that was taken out is read with it, or may be.
     pub(super) fn added_tool(&self) -> Option<BytesAt> {
         let is_named = || {

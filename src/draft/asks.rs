@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Draft, ParsedRequest, PrefixKeys, ResultText};
+use super::{Draft, PrefixKeys, ResultText};
 use crate::conversation::BlockIndex;
 use crate::handler::{AskedText, Decision, HandlerAsk, MAX_END, Subject, UsedAnswer};
 use crate::payload::{ChainKey, Payload};
@@ -10,9 +10,9 @@ use crate::payload::{ChainKey, Payload};
 /// The questions of one plan.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    list: Vec<HandlerAsk>,
+    pub(super) list: Vec<HandlerAsk>,
     n_bytes: usize,
-    used: Vec<UsedAnswer>,
+    pub(super) used: Vec<UsedAnswer>,
     n_used_bytes: usize,
 }
 
@@ -40,11 +40,6 @@ const SCOPE: &[u8] = b"handlers";
 const VERSION: &str = "1";
 
 impl Asks {
-    /// The questions, in the order in which they came up, and the answers that were used.
-    pub(super) fn into_lists(self) -> (Vec<HandlerAsk>, Vec<UsedAnswer>) {
-        (self.list, self.used)
-    }
-
     /// Whether a question is not there yet, and there is room for it.
     fn takes(&self, key: ChainKey) -> bool {
         self.list.len() < MAX_ASKS && self.n_bytes < MAX_BYTES && self.list.iter().all(|asked| asked.key != key)
@@ -104,11 +99,7 @@ impl Draft<'_> {
                 key,
                 handler: handler.clone(),
                 edit,
-                conversation: PrefixKeys::root_of(
-                    ParsedRequest { conversation: self.whole, ..self.request },
-                    &self.context,
-                    SCOPE,
-                ),
+                conversation: PrefixKeys::root_of(self.whole(), &self.context, SCOPE),
                 tool: tool.to_owned(),
                 arguments,
                 text: text(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::{Draft, ParsedRequest, PrefixKeys};
+use super::{Draft, PrefixKeys};
 use crate::conversation::Role;
 use crate::payload::ChainKey;
 use crate::plan::CountedWith;
@@ -48,13 +48,11 @@ impl Draft<'_> {
         let factor = self.gauge.get()?.factor();
         let traits = &self.request.conversation.traits;
         let is_whole = !traits.history_elsewhere && traits.n_compacted == 0;
-        Some(CountedWith { factor, is_whole, unfrozen: self.unfrozen_name() })
-    }
-
-    /// The name of a conversation whose factor is not known yet.
-    fn unfrozen_name(&self) -> Option<ChainKey> {
-        let Calibration::Frozen(index) = self.context.calibration else { return None };
-        self.factor_name().filter(|name| index.factor(*name).is_none())
+        let unfrozen = match self.context.calibration {
+            Calibration::Frozen(index) => self.factor_name().filter(|name| index.factor(*name).is_none()),
+            Calibration::Table | Calibration::Fixed(_) => None,
+        };
+        Some(CountedWith { factor, is_whole, unfrozen })
     }
 
     /// The name after the second message: with fewer, nothing is edited by its tokens. A conversation that begins with a
@@ -64,7 +62,6 @@ impl Draft<'_> {
         if whole.unit(whole.first_editable())?.role == Role::Tool {
             return None;
         }
-        let scope = [SCOPE, whole.model.as_deref().unwrap_or_default().as_bytes()].concat();
-        PrefixKeys::root_of(ParsedRequest { conversation: whole, ..self.request }, &self.context, &scope)
+        PrefixKeys::root_of(self.whole(), &self.context, &self.scope(SCOPE))
     }
 }

@@ -59,7 +59,7 @@ impl Draft<'_> {
     /// Notes that one could be made where the model is called now.
     pub fn offer_cold_pass(&mut self, model_call: UnitIndex) {
         if let ColdPasses::Remembered(_) = self.context.cold_passes {
-            let names = PrefixKeys::of(self.whole(), &self.context, &self.cold_scope());
+            let names = PrefixKeys::of(self.whole(), &self.context, &self.scope(SCOPE));
             let beginning = names.name(ElementIndex::new(self.original_element(model_call)));
             self.cold.place = names.root().zip(beginning).map(|(root, beginning)| Place { root, beginning });
         }
@@ -68,14 +68,10 @@ impl Draft<'_> {
     /// The names of all beginnings, in a conversation that has such a pass.
     fn known_cold_names(&self, index: &dyn ColdPassIndex) -> Option<&PrefixKeys> {
         let names = || {
-            let scope = self.cold_scope();
+            let scope = self.scope(SCOPE);
             let root = PrefixKeys::root_of(self.whole(), &self.context, &scope)?;
             index.has(root).then(|| PrefixKeys::of(self.whole(), &self.context, &scope))
         };
         self.cold.names.get_or_init(names).as_ref()
-    }
-
-    fn cold_scope(&self) -> Vec<u8> {
-        [SCOPE, self.whole.model.as_deref().unwrap_or_default().as_bytes()].concat()
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::asks;
 use super::replacement::Replacement;
 use super::splice_array::{InsertedElement, splice_array};
-use super::{AppliedSummary, Draft, Inserted, Insertion, LookUp};
+use super::{AppliedSummary, Draft, Inserted, Insertion};
 use crate::conversation::{ElementIndex, UnitIndex};
 use crate::dialect::{BytesAt, Emptied};
 use crate::payload::{Lifetime, Payload, PayloadName};
@@ -21,7 +22,7 @@ impl Draft<'_> {
         self.strip_reasoning();
         let (mut splices, messages_after, layout) = self.splices();
         let added_tool = self.added_tool();
-        let sent = self.note_sent(&splices, added_tool.is_some());
+        let noted = self.note_sent(&splices, added_tool.is_some());
         let drops = self.drops_reasoning().cloned();
         let insertions = drops.iter().map(|drops| &drops.insertion).chain(&added_tool).chain(&self.cache_request);
         for BytesAt { at, bytes } in insertions {
@@ -52,21 +53,19 @@ impl Draft<'_> {
             tokens_before,
             tokens_after,
             left_out,
-            unknown_window: self.unknown_window,
-            regrets: self.regrets,
             adds_tool: added_tool.is_some(),
             requests_cache: self.cache_request.is_some(),
             lacks_recall: self.lacks_recall(),
             beyond_window: window.filter(|window| tokens_after.is_some_and(|tokens| tokens > *window)),
-            blocked_by: self.blocked_by.take(),
             changes,
             layout,
+            ..std::mem::take(&mut self.report)
         };
         let used = |applied: &AppliedSummary| {
             let end = self.whole.elements_of(applied.fold.units.clone()).end.get();
             UsedSummary { end, summary: Arc::clone(&applied.summary) }
         };
-        let (asks, answers) = self.asks.take().into_lists();
+        let asks::Asks { list: asks, used: answers, .. } = self.asks.take();
         let basis = Basis {
             answers,
             window,
@@ -76,12 +75,7 @@ impl Draft<'_> {
             received: self.received(),
             cold_passes: self.cold.made.take(),
             cold_pass_place: self.cold.place,
-            sent: sent.found,
-            sent_root: sent.root.filter(|_| self.context.look_up == LookUp::Pending),
-            sent_passes: sent.passes,
-            sent_form: sent.form,
-            asks_what_was_sent: sent.asks,
-            is_unknown_form: sent.is_unknown,
+            ..noted
         };
         let lifetime =
             if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
@@ -121,7 +115,10 @@ impl Draft<'_> {
     /// What changes inside a message; `more` goes before what has been decided.
     fn splices_in(&self, unit: UnitIndex, more: &[Replacement]) -> Vec<Splice> {
         let replacements = self.replacements_with(unit, more);
-        let mut splices: Vec<_> = replacements.map(Replacement::splice).chain(self.calls_out(unit)).collect();
+        let mut splices: Vec<_> = replacements.map(Replacement::splice).collect();
+        if self.has_lost_entries(unit) {
+            splices.extend(self.entries_changed(self.element_of(unit), &[]));
+        }
         splices.sort_by_key(|splice| splice.span.start);
         splices
     }
@@ -129,12 +126,6 @@ impl Draft<'_> {
     /// Whether calls or reasoning have left a unit.
     pub(super) fn has_lost_entries(&self, unit: UnitIndex) -> bool {
         self.batches.contains_key(&unit) || self.stripped.contains(&unit)
-    }
-
-    /// What takes calls and reasoning out of a unit.
-    fn calls_out(&self, unit: UnitIndex) -> Vec<Splice> {
-        let element = self.element_of(unit);
-        if self.has_lost_entries(unit) { self.entries_changed(element, &[]) } else { Vec::new() }
     }
 
     /// The splices that leave of the array inside an element what stays, and put results in.

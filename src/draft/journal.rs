@@ -3,7 +3,7 @@
 //! It is append-only: what revokes an earlier decision is a decision, too, and the report is derived at the
 //! end.
 
-use crate::plan::{Change, SkippedChange};
+use crate::plan::{Change, SkipReason, SkippedChange};
 
 /// The decisions on one draft.
 #[derive(Debug, Default)]
@@ -38,8 +38,9 @@ impl Journal {
     }
 
     /// Notes that a change was not made.
-    pub(super) fn skip(&mut self, skipped: SkippedChange) {
-        self.decisions.push(Decision::Skipped(skipped));
+    pub(super) fn skip(&mut self, change: Change, message: Option<usize>, why: SkipReason) {
+        let Change { edit, call_id, tool_name, .. } = change;
+        self.decisions.push(Decision::Skipped(SkippedChange { edit, message, call_id, tool_name, why }));
     }
 
     /// The changes that hold, and those that were not made.

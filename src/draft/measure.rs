@@ -182,6 +182,16 @@ impl Draft<'_> {
         self.without_calls(unit, known)
     }
 
+    /// Whether a unit is sent as it came, in its place.
+    pub fn is_in_sight(&self, unit: UnitIndex) -> bool {
+        self.is_in_place(unit) && !self.has_replacements(unit) && !self.has_lost_entries(unit)
+    }
+
+    /// The fingerprint of a unit as it came.
+    pub fn fingerprint(&self, unit: UnitIndex) -> Fingerprint {
+        self.fingerprints(unit).unit
+    }
+
     /// Returns what a message is known by.
     pub(super) fn fingerprints(&self, unit: UnitIndex) -> Fingerprints {
         let unit = self.request.conversation.unit(unit);

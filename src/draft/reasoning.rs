@@ -70,11 +70,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reasoning of every model is left out before each pass.
-    pub fn strip_always() -> Self {
-        Self { models: vec![Pattern::any()], ..Self::default() }
-    }
-
     /// What becomes of the reasoning in a conversation.
     pub fn of(&self, conversation: &Conversation<'_>) -> ReasoningMode {
         let model = conversation.model.as_deref().unwrap_or_default();
@@ -239,16 +234,9 @@ impl Draft<'_> {
         }
         self.tokens_now.borrow_mut().remove(&unit);
         self.n_bytes = self.n_bytes.saturating_sub(reasoning);
-        self.journal.make(Change {
-            edit: LABEL,
-            action: Action::Strip { message: unit.get() },
-            call_id: String::new(),
-            tool_name: None,
-            bytes: Sizes { before: reasoning, after: 0 },
-            tokens: None,
-            handles,
-            why: None,
-        });
+        let action = Action::Strip { message: unit.get() };
+        let bytes = Sizes { before: reasoning, after: 0 };
+        self.journal.make(Change { handles, ..Change::new(LABEL, action, bytes) });
         true
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     conversation::{BlockIndex, BlockKind, Role, UnitIndex},
     dialect::strings,
     payload::{Fingerprint, MediaType, PayloadKey},
-    plan::{Action, Sizes, SkipReason, SkippedChange, Stale},
+    plan::{Action, Sizes, SkipReason, Stale},
     recall::RetrievalMethod,
     span::Span,
 };
@@ -277,14 +277,7 @@ impl<'a> Draft<'a> {
             None => self.about_result(edit, action, unit, bytes),
         };
         if needs_store && self.context.offload == Offload::Impossible {
-            let (call_id, tool_name) = (change.call_id, change.tool_name);
-            self.journal.skip(SkippedChange {
-                edit,
-                message: Some(unit.get()),
-                call_id,
-                tool_name,
-                why: SkipReason::NoStore,
-            });
+            self.journal.skip(change, Some(unit.get()), SkipReason::NoStore);
             return false;
         }
         change.why = why;

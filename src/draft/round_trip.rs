@@ -62,8 +62,10 @@ impl Draft<'_> {
 
     /// Whether a call of some rows has received a result since: the one that a row was a placeholder for, or a further one.
     fn comes_back(&self, rows: &[Row]) -> bool {
-        let superseded =
-            |row: &Row| row.unit.is_none() && row.call.is_some_and(|call| self.pairing().is_answered(call));
+        let superseded = |row: &Row| {
+            row.unit.is_none()
+                && row.call.is_some_and(|call| self.pairing().call_of(call).is_some_and(|call| call.answered))
+        };
         let calls: BTreeSet<_> = rows.iter().filter_map(|row| row.call).collect();
         let n_results: usize = calls.into_iter().map(|call| 1 + self.n_further(call)).sum();
         rows.iter().any(superseded) || rows.len() < n_results

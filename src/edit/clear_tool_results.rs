@@ -43,14 +43,12 @@ use std::sync::Arc;
 use self::regrets::CallCache;
 use self::rent::Rent;
 use self::replay::{ClearedResults, Replay};
-use super::handlers::Handlers;
 use super::keep::Keep;
 use super::own_texts::OwnTexts;
 use super::template::Template;
 use super::tools::Tools;
 use super::trigger::{Limits, Moment, Part};
-use super::{Common, Edit, Language, names};
-use crate::conversation::UnitIndex;
+use super::{Common, Edit, Handlers, Language, names};
 use crate::dialect::marks_an_hour;
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
 use crate::handler::{Decision, MAX_ANSWER};
@@ -224,7 +222,7 @@ impl ClearToolResults {
         let (mut is_missing, mut is_left) = (false, false);
         let result = draft.propose_result(row.unit?, options, |text| {
             if text.media.is_none() && self.own_texts.may_have(text.len, || text.text()) {
-                is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
+                is_missing = text.n_texts == 1 && self.own_texts.missing.may_have_made(text.text());
                 return None; // it is quoted, or was edited before us
             }
             let handler = handler.filter(|_| text.media.is_none());
@@ -261,16 +259,6 @@ impl ClearToolResults {
         }
         let something = clearing.proposed_edits().next().is_some();
         something.then_some(clearing)
-    }
-
-    fn clear(&self, draft: &mut Draft<'_>, unit: UnitIndex, clearing: Clearing) {
-        if let Some(proposed) = clearing.result {
-            draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed.because(clearing.why));
-        }
-        if let Some(proposed) = clearing.input {
-            let unit = proposed.unit().get();
-            draft.apply(LABEL, Action::ClearInput { message: unit }, proposed);
-        }
     }
 }
 
@@ -320,9 +308,15 @@ impl ClearToolResults {
                 (false, false) => draft.prefix_changes(pass.model_call),
             }
         }
-        draft.regrets = regrets;
+        draft.report.regrets = regrets;
         for (unit, clearing) in cleared {
-            self.clear(draft, unit, clearing);
+            if let Some(proposed) = clearing.result {
+                draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed.because(clearing.why));
+            }
+            if let Some(proposed) = clearing.input {
+                let action = Action::ClearInput { message: proposed.unit().get() };
+                draft.apply(LABEL, action, proposed);
+            }
         }
         if let Some(model_call) = cold_at {
             draft.offer_cold_pass(model_call);

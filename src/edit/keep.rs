@@ -1,12 +1,13 @@
 //! The end of a conversation, which an edit spares.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error, ser::SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::{draft::Draft, units::Fraction};
 
 /// The part that an edit spares at the end of a conversation, counted from the newest backwards: a table with exactly one of the
 /// following keys.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Keep {
     /// This many results.
     Results(usize),
@@ -38,7 +39,7 @@ impl Keep {
         if let Some(window) = draft.window() {
             return Self::Tokens(fraction.of(window));
         }
-        draft.unknown_window = true;
+        draft.report.unknown_window = true;
         FALLBACK
     }
 }
@@ -61,19 +62,6 @@ impl<'de> Deserialize<'de> for Keep {
             Table { results: None, rounds: None, tokens: None, fraction: Some(part) } => Ok(Self::Fraction(part)),
             _ => Err(D::Error::custom("exactly one key is needed; allowed: results, rounds, tokens, fraction")),
         }
-    }
-}
-
-impl Serialize for Keep {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut table = to.serialize_map(Some(1))?;
-        match self {
-            Self::Results(n) => table.serialize_entry("results", n)?,
-            Self::Rounds(n) => table.serialize_entry("rounds", n)?,
-            Self::Tokens(n) => table.serialize_entry("tokens", n)?,
-            Self::Fraction(part) => table.serialize_entry("fraction", part)?,
-        }
-        table.end()
     }
 }
 

@@ -28,7 +28,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Edit, Language, handlers::Handlers, template::Template};
+use super::{Common, Edit, Handlers, Language, template::Template};
 use crate::{
     conversation::{BlockIndex, BlockKind, UnitIndex},
     draft::{Draft, Question},

@@ -138,7 +138,7 @@ impl Summarize {
         }
         let place = if draft.summarises_all() { cuts.last() } else { cuts.place(keep) };
         let place = place.ok_or(SkipReason::TooLittle)?;
-        let new: usize = measured.tokens.get(cuts.first_new()..place).unwrap_or_default().iter().sum();
+        let new: usize = measured.tokens.get(cuts.first_new..place).unwrap_or_default().iter().sum();
         if !now && new < measured.size / MIN_NEW {
             return Err(SkipReason::TooLittle);
         }
@@ -175,10 +175,10 @@ impl Summarize {
                 }
             })
         };
-        let leading: Vec<_> = pieces(0..cuts.first()).collect();
+        let leading: Vec<_> = pieces(0..cuts.first).collect();
         let n_leading = leading.len();
         let originals = Originals { request: whole, units: units.clone() };
-        let tokens = measured.tokens.get(cuts.first()..place)?.iter().sum();
+        let tokens = measured.tokens.get(cuts.first..place)?.iter().sum();
         let transcript = self.settings.transcript.then(|| originals.transcript(draft));
         Some(SummaryJob {
             key: prefix_keys.name(ElementIndex::new(covers.end))?,
@@ -191,7 +191,7 @@ impl Summarize {
             model: whole.conversation.model.clone().map(Into::into),
             source: summary::SummaryInput {
                 body: whole.body.clone(),
-                messages: leading.into_iter().chain(pieces(cuts.first()..place)).collect(),
+                messages: leading.into_iter().chain(pieces(cuts.first..place)).collect(),
                 n_leading,
                 base_tokens: draft.base_tokens(),
             },
@@ -278,7 +278,7 @@ impl Edit for Summarize {
         };
         let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, is_own);
         let mut why = SkipReason::NoSummary;
-        if !draft.need.is_some() {
+        if draft.need.is_none() {
             match self.cut(draft, &cuts, &measured, now) {
                 Err(other) => {
                     why = other;

@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::BTreeMap, fmt};
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::names;
 
@@ -64,7 +64,8 @@ pub struct Tool {
 }
 
 /// `true`, `false`, or a table with any of the following keys.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Truncate {
     /// As the edit's own settings say (`true`), or not at all (`false`).
     Whether(bool),
@@ -109,15 +110,6 @@ impl Tools {
     /// All values of one key.
     pub fn all<T>(&self, key: impl Fn(&Tool) -> Option<T>) -> impl Iterator<Item = T> {
         self.entries.iter().filter_map(move |(_, tool)| key(tool))
-    }
-}
-
-impl Serialize for Truncate {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Whether(whether) => to.serialize_bool(*whether),
-            Self::To(limits) => limits.serialize(to),
-        }
     }
 }
 

@@ -87,7 +87,7 @@ impl Trigger {
         };
         let limits = Limits(self.0.iter().filter_map(limit).collect());
         if window.is_none() && limits.0.len() < self.0.len() {
-            draft.unknown_window = true;
+            draft.report.unknown_window = true;
         }
         limits
     }

@@ -27,9 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use self::batch::CutRule;
 use super::{
-    Common, Edit, Language,
-    handlers::Handlers,
-    names,
+    Common, Edit, Handlers, Language, names,
     own_texts::OwnTexts,
     template::Template,
     tools::{self, Tools, Truncate},
@@ -284,11 +282,8 @@ impl TruncateToolResults {
         };
         match proposed {
             Ok(proposed) => drop(draft.apply(LABEL, Action::Truncate { message: unit.get() }, proposed)),
-            Err(NotApplicable::NotSmaller) => {
-                let row = draft.row_of(unit);
-                draft.skip_change(LABEL, Some(&row), SkipReason::NotSmaller);
-            }
-            _ => {}
+            Err(NotApplicable::NotSmaller) => draft.skip_change(LABEL, Some(unit), SkipReason::NotSmaller),
+            Err(NotApplicable::Nothing) => {}
         }
     }
 }

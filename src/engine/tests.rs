@@ -288,6 +288,38 @@ async fn a_store_that_hangs_delays_one_request_for_a_summary_and_not_each() {
 #[derive(Debug)]
 struct Panicking;
 
+impl dialect::TokenRules for Panicking {
+    fn count_element(&self, _: &Gauge, _: &[u8]) -> usize {
+        0
+    }
+
+    fn count_call(&self, _: &Gauge, _: &[u8]) -> usize {
+        0
+    }
+
+    fn count_tools(&self, _: &Gauge, _: &[u8]) -> usize {
+        0
+    }
+
+    fn count_format(&self, _: &Gauge, _: &[u8]) -> usize {
+        0
+    }
+}
+
+impl dialect::AnswerFormat for Panicking {
+    fn reports(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn read_answer(&self, _: &[u8], _: &mut Answer) -> Result<(), InvalidAnswer> {
+        Ok(())
+    }
+
+    fn stop(&self, _: &str) -> Stop {
+        Stop::Done
+    }
+}
+
 impl Dialect for Panicking {
     fn name(&self) -> &'static str {
         "panicking"
@@ -341,22 +373,6 @@ impl Dialect for Panicking {
         Default::default()
     }
 
-    fn count_element(&self, _: &Gauge, _: &[u8]) -> usize {
-        0
-    }
-
-    fn count_call(&self, _: &Gauge, _: &[u8]) -> usize {
-        0
-    }
-
-    fn count_tools(&self, _: &Gauge, _: &[u8]) -> usize {
-        0
-    }
-
-    fn count_format(&self, _: &Gauge, _: &[u8]) -> usize {
-        0
-    }
-
     fn recall_tool(&self, _: bool) -> Bytes {
         Bytes::new()
     }
@@ -367,18 +383,6 @@ impl Dialect for Panicking {
 
     fn summary_request(&self, _: &SummaryInput, _: &Prompt<'_>) -> Option<Bytes> {
         None
-    }
-
-    fn reports(&self, _: &[u8]) -> bool {
-        false
-    }
-
-    fn read_answer(&self, _: &[u8], _: &mut Answer) -> Result<(), InvalidAnswer> {
-        Ok(())
-    }
-
-    fn stop(&self, _: &str) -> Stop {
-        Stop::Done
     }
 
     fn error_body(&self, _: &ErrorFields<'_>) -> Bytes {

@@ -2,13 +2,7 @@
 
 use std::fmt;
 
-use super::{Action, Change, Plan, Regrets, Report, Sizes, SkipReason, SkippedChange, Stale};
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.report.fmt(f)
-    }
-}
+use super::{Action, Change, Regrets, Report, SkippedChange};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,21 +51,7 @@ impl fmt::Display for Regrets {
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.edit)?;
-        match self.action {
-            Action::Insert { behind } => write!(f, "insert a result behind message {behind}")?,
-            Action::InsertText { behind } => write!(f, "insert a text of the user behind message {behind}")?,
-            Action::Move { message, behind } => write!(f, "move message {message} behind message {behind}")?,
-            Action::Drop { message } => write!(f, "drop message {message}")?,
-            Action::DropCall { message } => write!(f, "drop a call of message {message}")?,
-            Action::Truncate { message } => write!(f, "truncate message {message}")?,
-            Action::Deduplicate { message } => write!(f, "point from message {message} to the same lines")?,
-            Action::Clear { message } => write!(f, "clear message {message}")?,
-            Action::ClearInput { message } => write!(f, "clear the arguments of a call of message {message}")?,
-            Action::Mend { message } => write!(f, "bring message {message} into the form")?,
-            Action::Strip { message } => write!(f, "leave reasoning out of message {message}")?,
-            Action::Summarize { from, to } => write!(f, "summarise messages {from} to {}", to.saturating_sub(1))?,
-        }
+        write!(f, "{}: {}", self.edit, self.action)?;
         let is_about_a_call = !matches!(self.action, Action::Summarize { .. } | Action::InsertText { .. });
         if is_about_a_call {
             about(f, &self.call_id, self.tool_name.as_deref())?;
@@ -90,17 +70,7 @@ impl fmt::Display for Change {
             }
         }
         self.handles.iter().try_for_each(|handle| write!(f, ", stored as {handle}"))?;
-        f.write_str(match self.why {
-            None => "",
-            Some(Stale::ReadAgain) => ", read again",
-            Some(Stale::EditedSince) => ", edited since",
-        })
-    }
-}
-
-impl fmt::Display for Sizes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} -> {}", self.before, self.after)
+        self.why.map_or(Ok(()), |why| write!(f, ", {why}"))
     }
 }
 
@@ -112,22 +82,6 @@ impl fmt::Display for SkippedChange {
             about(f, &self.call_id, self.tool_name.as_deref())?;
         }
         write!(f, ": {}", self.why)
-    }
-}
-
-impl fmt::Display for SkipReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoStore => "there is no store to take what is left out",
-            Self::NotSmaller => "what would stand there is not smaller",
-            Self::TooLittle => "it would free too little",
-            Self::NoSummary => "there is no summary yet",
-            Self::Rewritten => "nearly the same was summarised before, and the client has changed messages since",
-            Self::HistoryElsewhere => "history is on the server",
-            Self::ServerClears => "the request asks the server to clear tool results",
-            Self::ServerCompacts => "the request asks the server to compact the conversation",
-            Self::PrefixBound => "the model's reasoning is bound to what stands before it",
-        })
     }
 }
 

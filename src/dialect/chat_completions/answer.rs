@@ -1,32 +1,46 @@
 //! Reads a chat completion, or one chunk of a streamed one.
 
-use crate::dialect::answer::{Answer, InvalidAnswer, Members, Stop, has_value};
+use super::ChatCompletions;
+use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, Stop, has_value};
 use crate::raw::elements;
 
-/// Whether a chunk may hold usage or the reason why the model stopped. Many servers write `"finish_reason":null` and
-/// `"usage":null` into every chunk, so the first byte of the value decides.
-pub(super) fn reports(json: &[u8]) -> bool {
-    has_value(json, b"\"usage\"", b'{') || has_value(json, b"\"finish_reason\"", b'"')
-}
+impl AnswerFormat for ChatCompletions {
+    /// Whether a chunk may hold usage or the reason why the model stopped. Many servers write `"finish_reason":null` and
+    /// `"usage":null` into every chunk, so the first byte of the value decides.
+    fn reports(&self, json: &[u8]) -> bool {
+        has_value(json, b"\"usage\"", b'{') || has_value(json, b"\"finish_reason\"", b'"')
+    }
 
-/// Adds one chunk to an answer. `[DONE]` follows the last one of a stream.
-pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
-    if json.trim_ascii() == b"[DONE]" {
-        answer.is_complete = true;
-        return Ok(());
+    /// Adds one chunk to an answer. `[DONE]` follows the last one of a stream.
+    fn read_answer(&self, json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
+        if json.trim_ascii() == b"[DONE]" {
+            answer.is_complete = true;
+            return Ok(());
+        }
+        let chunk = Members::of(json)?;
+        let first = chunk.objects("choices")?.into_iter().find(|choice| choice.get("index").is_none_or(|at| at == "0"));
+        let reason = first.as_ref().map_or(Ok(None), |first| first.string("finish_reason"))?;
+        if let Some((usage, is_joined)) = chunk.usage()? {
+            answer.usage = Some(usage.billed(["prompt_tokens", "prompt_tokens_details", "completion_tokens"])?);
+            answer.is_joined |= is_joined;
+        }
+        answer.is_error |= chunk.get("error").is_some();
+        answer.stop_reason = reason.or(answer.stop_reason.take());
+        match first {
+            Some(first) if answer.text.is_some() => read_said(&first, answer),
+            _ => Ok(()),
+        }
     }
-    let chunk = Members::of(json)?;
-    let first = chunk.objects("choices")?.into_iter().find(|choice| choice.get("index").is_none_or(|at| at == "0"));
-    let reason = first.as_ref().map_or(Ok(None), |first| first.string("finish_reason"))?;
-    if let Some((usage, is_joined)) = chunk.usage()? {
-        answer.usage = Some(usage.billed(["prompt_tokens", "prompt_tokens_details", "completion_tokens"])?);
-        answer.is_joined |= is_joined;
-    }
-    answer.is_error |= chunk.get("error").is_some();
-    answer.stop_reason = reason.or(answer.stop_reason.take());
-    match first {
-        Some(first) if answer.text.is_some() => read_said(&first, answer),
-        _ => Ok(()),
+
+    /// Returns what a finish reason means.
+    fn stop(&self, reason: &str) -> Stop {
+        match reason {
+            "tool_calls" | "function_call" => Stop::ToolCall,
+            "length" | "max_tokens" => Stop::Length,
+            "content_filter" => Stop::ContentFilter,
+            "error" => Stop::Error,
+            _ => Stop::Done,
+        }
     }
 }
 
@@ -47,24 +61,14 @@ fn read_said(choice: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAns
     Ok(())
 }
 
-/// Returns what a finish reason means.
-pub(super) fn stop(reason: &str) -> Stop {
-    match reason {
-        "tool_calls" | "function_call" => Stop::ToolCall,
-        "length" | "max_tokens" => Stop::Length,
-        "content_filter" => Stop::ContentFilter,
-        "error" => Stop::Error,
-        _ => Stop::Done,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tokens::Usage;
 
     fn answer(chunks: &[&str]) -> Result<Answer, InvalidAnswer> {
         let mut answer = Answer::with_text();
-        chunks.iter().try_for_each(|chunk| read(chunk.as_bytes(), &mut answer))?;
+        chunks.iter().try_for_each(|chunk| ChatCompletions.read_answer(chunk.as_bytes(), &mut answer))?;
         Ok(answer)
     }
 
@@ -113,7 +117,7 @@ mod tests {
     #[test]
     fn text_that_nobody_wants_is_not_read() {
         let mut answer = Answer::default();
-        read(br#"{"choices":[{"delta":7,"finish_reason":"stop"}]}"#, &mut answer).unwrap();
+        ChatCompletions.read_answer(br#"{"choices":[{"delta":7,"finish_reason":"stop"}]}"#, &mut answer).unwrap();
         assert_eq!(answer, Answer { stop_reason: Some("stop".to_owned()), ..Answer::default() });
     }
 
@@ -130,13 +134,16 @@ mod tests {
             ("end_turn", Stop::Done),
             ("", Stop::Done),
         ] {
-            assert_eq!(stop(reason), expected, "{reason}");
+            assert_eq!(ChatCompletions.stop(reason), expected, "{reason}");
         }
     }
 
     #[test]
     fn only_reported_values_are_worth_parsing() {
-        assert!(reports(br#"{"usage" : {"prompt_tokens":1}}"#) && reports(br#"{"finish_reason":"stop"}"#));
-        assert!(!reports(br#"{"usage":null,"finish_reason": null,"x":"\"usage\""}"#));
+        assert!(
+            ChatCompletions.reports(br#"{"usage" : {"prompt_tokens":1}}"#)
+                && ChatCompletions.reports(br#"{"finish_reason":"stop"}"#)
+        );
+        assert!(!ChatCompletions.reports(br#"{"usage":null,"finish_reason": null,"x":"\"usage\""}"#));
     }
 }

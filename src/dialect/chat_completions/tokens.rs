@@ -16,6 +16,8 @@
 
 use memchr::memmem;
 
+use super::ChatCompletions;
+use crate::dialect::TokenRules;
 use crate::dialect::json::element_fields;
 use crate::raw::{Fields, elements, lossy, string};
 use crate::tokens::Gauge;
@@ -23,8 +25,7 @@ use crate::tokens::image::{Dimensions, LOW_DETAIL, USUAL_IN_TILES};
 
 mod tools;
 
-pub(super) use tools::count as count_tools;
-pub(in crate::dialect) use tools::{TOOLS, count_function};
+pub(in crate::dialect) use tools::{count_function, count_tools};
 
 /// What begins and ends a message.
 const MESSAGE: usize = 3;
@@ -36,12 +37,26 @@ const BYTES_PER_TOKEN_OF_WAVE: usize = 4800;
 const BYTES_PER_TOKEN_OF_SOUND: usize = 1600;
 const BYTES_PER_TOKEN_OF_FILE: usize = 64;
 
-/// The tokens of a message.
-pub(super) fn count_message(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = lossy(raw);
-    let fields = element_fields(&json);
-    MESSAGE
-        + fields.map_or_else(|| gauge.text(&json), |fields| sum(fields.iter(), |(key, value)| field(gauge, key, value)))
+impl TokenRules for ChatCompletions {
+    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        let json = lossy(raw);
+        let fields = element_fields(&json);
+        MESSAGE
+            + fields
+                .map_or_else(|| gauge.text(&json), |fields| sum(fields.iter(), |(key, value)| field(gauge, key, value)))
+    }
+
+    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        part(gauge, &lossy(raw))
+    }
+
+    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        count_call(gauge, &lossy(raw))
+    }
+
+    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        count_tools(gauge, raw, tools::count_tool)
+    }
 }
 
 fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
@@ -56,11 +71,6 @@ fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
         },
         _ => any(gauge, value),
     }
-}
-
-/// The tokens of one part of a content.
-pub(in crate::dialect) fn count_part(gauge: &Gauge, raw: &[u8]) -> usize {
-    part(gauge, &lossy(raw))
 }
 
 /// All parts of a content.
@@ -119,7 +129,7 @@ fn file(json: &str) -> Option<usize> {
 }
 
 /// A call of a function or of a custom tool, also in the form that stands by itself as `function_call`.
-pub(super) fn count_call(gauge: &Gauge, json: &str) -> usize {
+fn count_call(gauge: &Gauge, json: &str) -> usize {
     let Some(fields) = Fields::of(json) else { return any(gauge, json) };
     let called = fields.object("function").or_else(|| fields.object("custom")).unwrap_or(fields);
     if called.get("name").is_none() {

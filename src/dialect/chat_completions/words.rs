@@ -42,6 +42,7 @@ fn in_text(body: &[u8], content: Span, open: &OpenCalls<'_>) -> Option<AnsweredI
     let says_so = part.is_some() || texts.first().is_some_and(|text| is_labelled(text, open));
     let texts = texts.iter().map(|text| &**text).chain(part).filter(|text| open.may_be_named_in(text));
     let words = texts.flat_map(words);
+    let is_distinctive = |word: &str| word.len() >= MIN_ID && word.bytes().any(|byte| byte.is_ascii_digit());
     let named = words.filter(|word| says_so || is_distinctive(word)).filter_map(|word| open.by_id(word));
     let calls: Vec<_> = named.collect();
     if calls.is_empty() { says_so.then_some(AnsweredInWords::All) } else { Some(AnsweredInWords::Calls(calls)) }
@@ -61,7 +62,7 @@ fn is_labelled(text: &str, open: &OpenCalls<'_>) -> bool {
     let Some(first) = words(label).next() else { return false };
     let label = label.to_lowercase();
     let begins = |known: &&str| first.to_lowercase().starts_with(*known);
-    let is_of_call = open.by_id(first).is_some() || open.has_tool(first) || FIRST_WORDS.iter().any(begins);
+    let is_of_call = open.by_id(first).is_some() || open.tools.contains_key(first) || FIRST_WORDS.iter().any(begins);
     let is_kind = KINDS.iter().any(|kind| label.contains(kind));
     is_kind && (is_of_call || is_tag)
 }
@@ -71,10 +72,6 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     let ends = |c: char| c.is_whitespace() || "()[]{}<>\"'`,;=（）".contains(c);
     let words = text.split(ends).map(|word| word.trim_matches([':', '.', '#', '*', '!', '?', '：', '。']));
     words.filter(|word| !word.is_empty())
-}
-
-fn is_distinctive(word: &str) -> bool {
-    word.len() >= MIN_ID && word.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

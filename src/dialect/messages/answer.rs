@@ -1,37 +1,51 @@
 //! Reads a message of the model, or one event of a streamed one.
 
-use crate::dialect::answer::{Answer, InvalidAnswer, Members, Stop, Usage, has_value};
+use super::Messages;
+use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, Stop, Usage, has_value};
 use crate::raw::Fields;
 
-/// Whether an event may hold usage or the reason why the model stopped. The first byte of the value decides, as both are
-/// `null` where there is nothing to say.
-pub(super) fn reports(json: &[u8]) -> bool {
-    has_value(json, b"\"usage\"", b'{') || has_value(json, b"\"stop_reason\"", b'"')
-}
-
-/// Adds one event, or a whole message, to an answer. The `type` may stand anywhere in it.
-pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
-    let event = Members::of(json)?;
-    let kind = event.string("type")?.unwrap_or_default();
-    let start = event.object("message")?;
-    let ending = if kind == "message_delta" { event.object("delta")? } else { None };
-    let reason = |of: Option<&Members<'_>>| of.map_or(Ok(None), |of| of.string("stop_reason"));
-    let (ended, whole, started) = (reason(ending.as_ref())?, event.string("stop_reason")?, reason(start.as_ref())?);
-    let billed_at_start = start.as_ref().map_or(Ok(None), Members::usage)?;
-    for (usage, is_joined) in billed_at_start.into_iter().chain(event.usage()?) {
-        bill(&usage, answer)?;
-        answer.is_joined |= is_joined;
+impl AnswerFormat for Messages {
+    /// Whether an event may hold usage or the reason why the model stopped. The first byte of the value decides, as both are
+    /// `null` where there is nothing to say.
+    fn reports(&self, json: &[u8]) -> bool {
+        has_value(json, b"\"usage\"", b'{') || has_value(json, b"\"stop_reason\"", b'"')
     }
-    answer.is_error |= kind == "error" || event.get("error").is_some();
-    answer.is_complete |= kind == "message_stop";
-    answer.stop_reason = ended.or(whole).or(started).or(answer.stop_reason.take());
-    if answer.text.is_some() {
-        let delta = if kind == "content_block_delta" { event.object("delta")? } else { None };
-        for block in event.object("content_block")?.into_iter().chain(delta).chain(event.objects("content")?) {
-            read_block(&block, answer)?;
+
+    /// Adds one event, or a whole message, to an answer. The `type` may stand anywhere in it.
+    fn read_answer(&self, json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
+        let event = Members::of(json)?;
+        let kind = event.string("type")?.unwrap_or_default();
+        let start = event.object("message")?;
+        let ending = if kind == "message_delta" { event.object("delta")? } else { None };
+        let reason = |of: Option<&Members<'_>>| of.map_or(Ok(None), |of| of.string("stop_reason"));
+        let (ended, whole, started) = (reason(ending.as_ref())?, event.string("stop_reason")?, reason(start.as_ref())?);
+        let billed_at_start = start.as_ref().map_or(Ok(None), Members::usage)?;
+        for (usage, is_joined) in billed_at_start.into_iter().chain(event.usage()?) {
+            bill(&usage, answer)?;
+            answer.is_joined |= is_joined;
+        }
+        answer.is_error |= kind == "error" || event.get("error").is_some();
+        answer.is_complete |= kind == "message_stop";
+        answer.stop_reason = ended.or(whole).or(started).or(answer.stop_reason.take());
+        if answer.text.is_some() {
+            let delta = if kind == "content_block_delta" { event.object("delta")? } else { None };
+            for block in event.object("content_block")?.into_iter().chain(delta).chain(event.objects("content")?) {
+                read_block(&block, answer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what a stop reason means. Of the reasons that are known, two say that the model was done.
+    fn stop(&self, reason: &str) -> Stop {
+        match reason {
+            "tool_use" => Stop::ToolCall,
+            "max_tokens" | "model_context_window_exceeded" => Stop::Length,
+            "refusal" => Stop::ContentFilter,
+            "pause_turn" | "compaction" => Stop::Error,
+            _ => Stop::Done,
         }
     }
-    Ok(())
 }
 
 /// Adds what the model says in a block, or in what is added to one: text and calls.
@@ -64,24 +78,13 @@ fn bill(billed: &Members<'_>, answer: &mut Answer) -> Result<(), InvalidAnswer> 
     Ok(())
 }
 
-/// Returns what a stop reason means. Of the reasons that are known, two say that the model was done.
-pub(super) fn stop(reason: &str) -> Stop {
-    match reason {
-        "tool_use" => Stop::ToolCall,
-        "max_tokens" | "model_context_window_exceeded" => Stop::Length,
-        "refusal" => Stop::ContentFilter,
-        "pause_turn" | "compaction" => Stop::Error,
-        _ => Stop::Done,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn answer(events: &[&str]) -> Result<Answer, InvalidAnswer> {
         let mut answer = Answer::with_text();
-        events.iter().try_for_each(|event| read(event.as_bytes(), &mut answer))?;
+        events.iter().try_for_each(|event| Messages.read_answer(event.as_bytes(), &mut answer))?;
         Ok(answer)
     }
 
@@ -155,7 +158,7 @@ mod tests {
     #[test]
     fn text_that_nobody_wants_is_not_read() {
         let mut answer = Answer::default();
-        read(br#"{"type":"message","content":7,"stop_reason":"end_turn"}"#, &mut answer).unwrap();
+        Messages.read_answer(br#"{"type":"message","content":7,"stop_reason":"end_turn"}"#, &mut answer).unwrap();
         assert_eq!(answer, Answer { stop_reason: Some("end_turn".to_owned()), ..Answer::default() });
     }
 
@@ -171,15 +174,17 @@ mod tests {
             ("pause_turn", Stop::Error),
             ("compaction", Stop::Error),
         ] {
-            assert_eq!(stop(reason), expected, "{reason}");
+            assert_eq!(Messages.stop(reason), expected, "{reason}");
         }
     }
 
     #[test]
     fn only_reported_values_are_worth_parsing() {
-        assert!(reports(START.as_bytes()));
-        assert!(reports(br#"{"delta" : {"stop_reason" : "end_turn"}, "type":"message_delta"}"#));
-        assert!(!reports(br#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"\"usage\":{"}}"#));
-        assert!(!reports(br#"{"usage":null,"stop_reason": null}"#));
+        assert!(Messages.reports(START.as_bytes()));
+        assert!(Messages.reports(br#"{"delta" : {"stop_reason" : "end_turn"}, "type":"message_delta"}"#));
+        assert!(
+            !Messages.reports(br#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"\"usage\":{"}}"#)
+        );
+        assert!(!Messages.reports(br#"{"usage":null,"stop_reason": null}"#));
     }
 }

@@ -107,6 +107,7 @@ impl Joiner for MessagesJoiner {
     }
 
     fn exchange(&self, texts: &[String]) -> Vec<Bytes> {
+        let is_empty_text = |block: &Object| text(block, "type") == "text" && text(block, "text").is_empty();
         let blocks = self.blocks.now.values().cloned().map(finished).filter(|block| !is_empty_text(block));
         let said = json!({"role": "assistant", "content": blocks.map(Value::Object).collect::<Vec<_>>()});
         let results = self.results(texts).join(&b","[..]);
@@ -162,10 +163,6 @@ impl MessagesJoiner {
         of.insert("usage".to_owned(), self.blocks.billed.now.clone().into());
         self.blocks.billed.tell(of);
     }
-}
-
-fn is_empty_text(block: &Object) -> bool {
-    text(block, "type") == "text" && text(block, "text").is_empty()
 }
 
 /// The member that holds the arguments of a call while they come in pieces.

@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 
-use crate::dialect::json::{Cursor, Unsupported, decode, each_element, each_object, fields, fields_of};
+use crate::dialect::json::{Cursor, Read, decode, each_element, fields, fields_of, objects};
 use crate::dialect::{CallInput, Emptied, Entries};
 use crate::span::Span;
 
 /// A string as the whole content, or the texts of its text blocks, of its search results and of its documents.
-pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported> {
+pub(super) fn texts(body: &[u8], content: Span) -> Read<Vec<Span>> {
     let mut inside = Vec::new();
     let mut found = texts_in(body, content, Some(&mut inside))?;
     for content in inside {
@@ -21,17 +21,13 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported
 }
 
 /// The texts of a content, without those that are deeper. The contents of search results and documents go to `inside`.
-fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> Result<Vec<Span>, Unsupported> {
+fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> Read<Vec<Span>> {
     if Cursor::starting(body, content.start).peek() == Some(b'"') {
         return Ok(vec![content]);
     }
-    let mut texts = Vec::new();
-    each_object(body, content, [b"type", b"text", b"content", b"source"], |_, [kind, text, content, source]| {
-        let deeper = match kind.and_then(|kind| decode(kind.of(body))).as_deref() {
-            Some("text") => {
-                texts.extend(text.filter(|text| text.of(body).starts_with(b"\"")));
-                None
-            }
+    objects(body, content, [b"type", b"text", b"content", b"source"], |_, [kind, text, content, source]| {
+        let kind = kind.and_then(|kind| decode(kind.of(body)));
+        let deeper = match kind.as_deref() {
             Some("search_result") => content,
             Some("document") => source.and_then(|source| fields_of(body, source, [b"content"]).ok()?[0]),
             _ => None,
@@ -40,20 +36,19 @@ fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> R
         if let Some(inside) = &mut inside {
             inside.extend(deeper);
         }
-        Ok(())
-    })?;
-    Ok(texts)
+        Ok(text.filter(|text| kind.as_deref() == Some("text") && text.of(body).starts_with(b"\"")))
+    })
 }
 
 /// The arguments of a call, which are an object.
-pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupported> {
+pub(super) fn input(body: &[u8], call: Span) -> Read<Option<CallInput>> {
     let [input] = fields_of(body, call, [b"input"])?;
     let input = input.filter(|input| input.of(body).starts_with(b"{"));
     Ok(input.map(|span| CallInput { span, emptied: "{}" }))
 }
 
 /// The entries of a content that is an array.
-pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Unsupported> {
+pub(super) fn entries(body: &[u8], message: Span) -> Read<Option<Entries>> {
     let [content] = fields_of(body, message, [b"content"])?;
     let Some(content) = content.filter(|content| content.of(body).starts_with(b"[")) else { return Ok(None) };
     let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
@@ -75,13 +70,8 @@ pub(super) fn entries(body: &[u8], message: Span) -> Result<Option<Entries>, Uns
 }
 
 /// The names of tools.
-pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
-    let mut names = Vec::new();
-    each_object(body, tools, [b"name"], |_, [name]| {
-        names.extend(name.and_then(|name| decode(name.of(body))));
-        Ok(())
-    })?;
-    Ok(names)
+pub(super) fn tool_names(body: &[u8], tools: Span) -> Read<Vec<Cow<'_, str>>> {
+    objects(body, tools, [b"name"], |_, [name]| Ok(name.and_then(|name| decode(name.of(body)))))
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@
 //! | what the server did, and blocks that no one knows | their texts; encrypted parts like a signature |
 //! | ids, marks for the cache | none: the model does not read them |
 
+use super::Messages;
+use crate::dialect::TokenRules;
 use crate::dialect::chat_completions::tokens::any;
 use crate::dialect::json::element_fields;
 use crate::raw::{Fields, compact, elements, lossy};
@@ -36,43 +38,52 @@ const DEPTH: usize = 8;
 /// Keys whose values the model does not read as text.
 const UNREAD: [&str; 6] = ["type", "id", "tool_use_id", "cache_control", "media_type", "caller"];
 
-/// The tokens of a message, or of an entry of a user message.
-pub(super) fn count_element(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = lossy(raw);
-    let Some(fields) = element_fields(&json) else { return gauge.text(&json) };
-    match (fields.get("role"), fields.get("content")) {
-        (Some(_), content) => MESSAGE + content.map_or(0, |content| count_content(gauge, content)),
-        (None, _) => block(gauge, &fields, DEPTH),
+impl TokenRules for Messages {
+    /// The tokens of a message, or of an entry of a user message.
+    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        let json = lossy(raw);
+        let Some(fields) = element_fields(&json) else { return gauge.text(&json) };
+        match (fields.get("role"), fields.get("content")) {
+            (Some(_), json) => MESSAGE + json.map_or(0, |json| content(gauge, json, DEPTH)),
+            (None, _) => block(gauge, &fields, DEPTH),
+        }
+    }
+
+    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        one(gauge, &lossy(raw), DEPTH)
+    }
+
+    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        one(gauge, &lossy(raw), DEPTH)
+    }
+
+    /// The rule for tools is not published; their JSON is counted, without marks for the cache.
+    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        let json = lossy(raw);
+        let tool = |json: &str| {
+            let Some(fields) = Fields::of(json) else { return gauge.text(&compact(json)) };
+            let read = fields.iter().filter(|(key, _)| *key != "cache_control");
+            let members: Vec<_> = read.map(|(key, value)| format!("\"{key}\":{}", compact(value))).collect();
+            gauge.text(&members.join(","))
+        };
+        elements(&json).map_or_else(|| gauge.text(&compact(&json)), |tools| tools.into_iter().map(tool).sum())
+    }
+
+    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        content(gauge, &lossy(raw), DEPTH)
     }
 }
 
-/// The tokens of a content: a string, or an array of blocks.
-pub(super) fn count_content(gauge: &Gauge, json: &str) -> usize {
-    content(gauge, json, DEPTH)
-}
-
 /// The tokens of a block.
-pub(super) fn count_block(gauge: &Gauge, json: &str) -> usize {
-    Fields::of(json).map_or_else(|| any(gauge, json), |fields| block(gauge, &fields, DEPTH))
+fn one(gauge: &Gauge, json: &str, depth: usize) -> usize {
+    Fields::of(json).map_or_else(|| any(gauge, json), |fields| block(gauge, &fields, depth))
 }
 
-/// The tokens of tools. The rule is not published; their JSON is counted, without marks for the cache.
-pub(super) fn count_tools(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = lossy(raw);
-    let tool = |json: &str| {
-        let Some(fields) = Fields::of(json) else { return gauge.text(&compact(json)) };
-        let read = fields.iter().filter(|(key, _)| *key != "cache_control");
-        let members: Vec<_> = read.map(|(key, value)| format!("\"{key}\":{}", compact(value))).collect();
-        gauge.text(&members.join(","))
-    };
-    elements(&json).map_or_else(|| gauge.text(&compact(&json)), |tools| tools.into_iter().map(tool).sum())
-}
-
+/// The tokens of a content: a string, or an array of blocks.
 fn content(gauge: &Gauge, json: &str, depth: usize) -> usize {
-    let one = |json, depth| Fields::of(json).map_or_else(|| any(gauge, json), |fields| block(gauge, &fields, depth));
     let blocks = json.starts_with('[').then(|| elements(json)).flatten();
     match (blocks, depth.checked_sub(1)) {
-        (Some(blocks), Some(depth)) => blocks.into_iter().map(|json| one(json, depth)).sum(),
+        (Some(blocks), Some(depth)) => blocks.into_iter().map(|json| one(gauge, json, depth)).sum(),
         _ => any(gauge, json),
     }
 }
@@ -150,7 +161,7 @@ mod tests {
     }
 
     fn check(json: &str, expected: usize) {
-        assert_eq!(count_element(&gauge(), json.as_bytes()), expected, "{json}");
+        assert_eq!(Messages.count_element(&gauge(), json.as_bytes()), expected, "{json}");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 
 use memchr::memmem;
 
-use crate::dialect::answer::{Answer, InvalidAnswer, Members, Stop};
+use super::Responses;
+use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, Stop};
 use crate::raw;
 
 /// The types of the last event of a stream.
@@ -21,46 +22,58 @@ const CALLS: [&str; 8] = [
     "mcp_approval_request",
 ];
 
-/// Whether an event may hold usage or how the response ended. The words may also be in a text; then the event is
-/// parsed in vain.
-pub(super) fn reports(json: &[u8]) -> bool {
-    LAST.iter().any(|kind| memmem::find(json, kind).is_some())
-}
-
-/// Whether an event says nothing that is new: it repeats the request, or what pieces of the answer have said.
-pub(super) fn repeats(json: &[u8]) -> bool {
-    let kind = Members::of(json).ok().and_then(|event| raw::string(event.get("type")?));
-    kind.is_some_and(|kind| !kind.ends_with(".delta"))
-}
-
-/// Adds one event to an answer, or a whole response. Few servers write `[DONE]`.
-pub(super) fn read(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
-    if json.trim_ascii() == b"[DONE]" {
-        answer.is_complete = true;
-        return Ok(());
+impl AnswerFormat for Responses {
+    /// Whether an event may hold usage or how the response ended. The words may also be in a text; then the event is
+    /// parsed in vain.
+    fn reports(&self, json: &[u8]) -> bool {
+        LAST.iter().any(|kind| memmem::find(json, kind).is_some())
     }
-    let event = Members::of(json)?;
-    match event.get("type").and_then(raw::string).as_deref() {
-        Some(kind @ ("response.completed" | "response.incomplete" | "response.failed")) => {
+
+    /// Whether an event says nothing that is new: it repeats the request, or what pieces of the answer have said.
+    fn may_be_outlined(&self, json: &[u8]) -> bool {
+        let kind = Members::of(json).ok().and_then(|event| raw::string(event.get("type")?));
+        kind.is_some_and(|kind| !kind.ends_with(".delta"))
+    }
+
+    /// Adds one event to an answer, or a whole response. Few servers write `[DONE]`.
+    fn read_answer(&self, json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
+        if json.trim_ascii() == b"[DONE]" {
             answer.is_complete = true;
-            answer.is_error |= kind == "response.failed";
-            read_response(&event.object("response")?.ok_or(InvalidAnswer)?, answer)?;
+            return Ok(());
         }
-        Some("response.output_text.delta") => {
-            if let (Some(text), Some(delta)) = (&mut answer.text, event.get("delta")) {
-                text.push_str(&raw::string(delta).ok_or(InvalidAnswer)?);
+        let event = Members::of(json)?;
+        match event.get("type").and_then(raw::string).as_deref() {
+            Some(kind @ ("response.completed" | "response.incomplete" | "response.failed")) => {
+                answer.is_complete = true;
+                answer.is_error |= kind == "response.failed";
+                read_response(&event.object("response")?.ok_or(InvalidAnswer)?, answer)?;
             }
+            Some("response.output_text.delta") => {
+                if let (Some(text), Some(delta)) = (&mut answer.text, event.get("delta")) {
+                    text.push_str(&raw::string(delta).ok_or(InvalidAnswer)?);
+                }
+            }
+            Some("response.output_item.done") if answer.text.is_some() => {
+                let item = event.object("item").ok().flatten();
+                answer.calls_tool |= item.is_some_and(|item| calls(&item));
+            }
+            Some("error") => answer.is_error = true,
+            Some(_) => {}
+            None if event.get("object").is_some() => read_response(&event, answer)?,
+            None => answer.is_error |= event.get("error").or(event.get("detail")).is_some(),
         }
-        Some("response.output_item.done") if answer.text.is_some() => {
-            let item = event.object("item").ok().flatten();
-            answer.calls_tool |= item.is_some_and(|item| calls(&item));
-        }
-        Some("error") => answer.is_error = true,
-        Some(_) => {}
-        None if event.get("object").is_some() => read_response(&event, answer)?,
-        None => answer.is_error |= event.get("error").or(event.get("detail")).is_some(),
+        Ok(())
     }
-    Ok(())
+
+    /// Returns what a state of a response, or the reason why it is incomplete, means.
+    fn stop(&self, reason: &str) -> Stop {
+        match reason {
+            "max_output_tokens" | "max_tokens" | "length" | "incomplete" => Stop::Length,
+            "content_filter" => Stop::ContentFilter,
+            "failed" | "cancelled" | "queued" | "in_progress" => Stop::Error,
+            _ => Stop::Done,
+        }
+    }
 }
 
 /// Adds how a response ended, and what it said, which takes the place of what its events said. One backend leaves that out.
@@ -102,23 +115,14 @@ fn text_of(item: &Members<'_>) -> Result<String, InvalidAnswer> {
     Ok(said)
 }
 
-/// Returns what a state of a response, or the reason why it is incomplete, means.
-pub(super) fn stop(reason: &str) -> Stop {
-    match reason {
-        "max_output_tokens" | "max_tokens" | "length" | "incomplete" => Stop::Length,
-        "content_filter" => Stop::ContentFilter,
-        "failed" | "cancelled" | "queued" | "in_progress" => Stop::Error,
-        _ => Stop::Done,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tokens::Usage;
 
     fn answer(events: &[&str]) -> Result<Answer, InvalidAnswer> {
         let mut answer = Answer::with_text();
-        events.iter().try_for_each(|event| read(event.as_bytes(), &mut answer))?;
+        events.iter().try_for_each(|event| Responses.read_answer(event.as_bytes(), &mut answer))?;
         Ok(answer)
     }
 
@@ -160,13 +164,13 @@ mod tests {
         let incomplete = answer(&[
             r#"{"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[]}}"#,
         ]);
-        assert_eq!(stop(incomplete.unwrap().stop_reason.as_deref().unwrap()), Stop::Length);
+        assert_eq!(Responses.stop(incomplete.unwrap().stop_reason.as_deref().unwrap()), Stop::Length);
         let failed = answer(&[
             r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"context_length_exceeded","message":"no"},"usage":null}}"#,
         ])
         .unwrap();
         assert!(failed.is_error && failed.is_complete && failed.usage.is_none());
-        assert_eq!(stop(failed.stop_reason.as_deref().unwrap()), Stop::Error);
+        assert_eq!(Responses.stop(failed.stop_reason.as_deref().unwrap()), Stop::Error);
     }
 
     #[test]
@@ -196,10 +200,10 @@ mod tests {
     #[test]
     fn only_events_that_say_nothing_new_may_be_outlined() {
         for kind in ["response.created", "response.completed", "response.failed", "response.output_text.done"] {
-            assert!(repeats(format!(r#" {{"type":"{kind}","response":{{}}}}"#).as_bytes()), "{kind}");
+            assert!(Responses.may_be_outlined(format!(r#" {{"type":"{kind}","response":{{}}}}"#).as_bytes()), "{kind}");
         }
         for event in [r#"{"type":"response.output_text.delta","delta":""}"#, r#"{"delta":""}"#, "", "[DONE]"] {
-            assert!(!repeats(event.as_bytes()), "{event}");
+            assert!(!Responses.may_be_outlined(event.as_bytes()), "{event}");
         }
     }
 
@@ -214,20 +218,20 @@ mod tests {
             ("cancelled", Stop::Error),
             ("in_progress", Stop::Error),
         ] {
-            assert_eq!(stop(reason), expected, "{reason}");
+            assert_eq!(Responses.stop(reason), expected, "{reason}");
         }
     }
 
     #[test]
     fn only_the_last_event_is_worth_parsing() {
         for event in [r#"{"type":"response.completed","#, r#" {"sequence_number":3,"type" : "response.failed"}"#] {
-            assert!(reports(event.as_bytes()), "{event}");
+            assert!(Responses.reports(event.as_bytes()), "{event}");
         }
         for event in [
             r#"{"type":"response.created","response":{"usage":null}}"#,
             r#"{"type":"response.output_text.delta","delta":"\"response.completed\""}"#,
         ] {
-            assert!(!reports(event.as_bytes()), "{event}");
+            assert!(!Responses.reports(event.as_bytes()), "{event}");
         }
     }
 }

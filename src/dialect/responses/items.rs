@@ -168,7 +168,11 @@ impl<'a> ViewBuilder<'a> {
         let first_block = self.conversation.next_block();
         self.block(span, item, class)?;
         let role = match class {
-            Class::Message | Class::Spoken => text(self.body, item.role)?.map_or(Role::Other, |role| role_named(&role)),
+            Class::Message | Class::Spoken => {
+                // Results are not messages here.
+                let role = text(self.body, item.role)?.map(|role| Role::named(&role));
+                role.filter(|role| *role != Role::Tool).unwrap_or_default()
+            }
             Class::Agent => Role::User,
             Class::Result { .. } => Role::Tool,
             Class::Call { .. } | Class::Reasoning | Class::Server | Class::ServerStays | Class::Program => {
@@ -217,11 +221,7 @@ impl<'a> ViewBuilder<'a> {
         let traits = &mut self.conversation.traits;
         traits.compacts_itself = self.ends_in_trigger || edits.is_some_and(|edits| !is_empty(edits));
         if traits.history_elsewhere || self.has_reference || traits.n_compacted > 0 {
-            for block in &mut self.conversation.blocks {
-                if let BlockKind::ToolResult { may_leave, .. } = &mut block.kind {
-                    *may_leave = false; // its call may be out of sight
-                }
-            }
+            self.conversation.keep_results();
         }
         if self.has_reference {
             for unit in self.conversation.units.iter_mut().filter(|unit| !unit.blocks.is_empty()) {
@@ -284,7 +284,11 @@ impl<'a> ViewBuilder<'a> {
                 Some(id) if self.run_by_server.contains(&id) => Class::Server,
                 _ => result(kind::SHELL),
             },
-            "tool_search_call" | "tool_search_output" if self.searches_itself(item)? => Class::Server,
+            "tool_search_call" | "tool_search_output"
+                if item.call_id.is_none() || text(self.body, item.execution)?.is_some_and(|by| by == "server") =>
+            {
+                Class::Server // which has searched itself
+            }
             "tool_search_call" => call(kind::FUNCTION, false),
             "tool_search_output" => Class::Result { kind: kind::FUNCTION, plain: false },
             "reasoning" => Class::Reasoning,
@@ -350,12 +354,6 @@ impl<'a> ViewBuilder<'a> {
         item.environment.is_none_or(|environment| memmem::find(environment.of(self.body), br#""local""#).is_some())
     }
 
-    /// Whether the server searches for tools.
-    fn searches_itself(&self, item: &Item) -> Result<bool, Fault> {
-        let by_server = text(self.body, item.execution)?.is_some_and(|by| by == "server");
-        Ok(by_server || item.call_id.is_none())
-    }
-
     /// Whether a program that the model wrote has made a call, or gets a result.
     fn is_for_program(&mut self, item: &Item, class: Class) -> Result<bool, Fault> {
         let by_program = item.caller.map(|caller| memmem::find(caller.of(self.body), br#""direct""#).is_none());
@@ -407,14 +405,6 @@ fn flags(class: Class, for_program: bool) -> Flags {
         Class::Compaction | Class::Reference | Class::Trigger | Class::Unknown => {
             Flags { barrier: true, stays: true, ..none }
         }
-    }
-}
-
-/// The role of a message. Results are not messages here.
-fn role_named(name: &str) -> Role {
-    match Role::named(name) {
-        Role::Tool => Role::Other,
-        role => role,
     }
 }
 

@@ -9,7 +9,7 @@ use memchr::memmem;
 use crate::{
     dialect::{
         CallInput,
-        json::{Cursor, Unsupported, decode, each_object, fields_of, member},
+        json::{Cursor, Read, decode, fields_of, member, objects},
     },
     span::Span,
 };
@@ -18,13 +18,12 @@ use crate::{
 const DIRECT: &[u8] = br#""direct""#;
 
 /// A string as the whole content; the texts of its parts; or what commands of a shell have written.
-pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported> {
+pub(super) fn texts(body: &[u8], content: Span) -> Read<Vec<Span>> {
     if Cursor::starting(body, content.start).peek() == Some(b'"') {
         return Ok(vec![content]);
     }
-    let mut texts = Vec::new();
     let keys = [b"type".as_slice(), b"text", b"refusal", b"stdout", b"stderr"];
-    each_object(body, content, keys, |_, [kind, text, refusal, out, err]| {
+    objects(body, content, keys, |_, [kind, text, refusal, out, err]| {
         let kind = kind.map(|kind| decode(kind.of(body)).unwrap_or_default());
         let mut of_part = match kind.as_deref() {
             Some("input_text" | "output_text" | "text") => [text, None],
@@ -33,14 +32,12 @@ pub(super) fn texts(body: &[u8], content: Span) -> Result<Vec<Span>, Unsupported
             Some(_) => [None, None],
         };
         of_part.sort_by_key(|text| text.map(|text| text.start));
-        texts.extend(of_part.into_iter().flatten().filter(|text| text.of(body).starts_with(b"\"")));
-        Ok(())
-    })?;
-    Ok(texts)
+        Ok(of_part.into_iter().flatten().filter(|text| text.of(body).starts_with(b"\"")))
+    })
 }
 
 /// The arguments of a call: of a function, a JSON string; of a custom tool, a text; of a shell or a patch, what it does.
-pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupported> {
+pub(super) fn input(body: &[u8], call: Span) -> Read<Option<CallInput>> {
     let [kind, arguments, input, action, operation] =
         fields_of(body, call, [b"type", b"arguments", b"input", b"action", b"operation"])?;
     let (value, emptied) = match name(body, kind).as_deref() {
@@ -55,7 +52,7 @@ pub(super) fn input(body: &[u8], call: Span) -> Result<Option<CallInput>, Unsupp
 
 /// Whether the arguments of a call may be replaced: they are one, no server knows the item by its id, and the model has
 /// called and not a program.
-pub(super) fn may_empty_input(body: &[u8], call: Span) -> Result<bool, Unsupported> {
+pub(super) fn may_empty_input(body: &[u8], call: Span) -> Read<bool> {
     let [kind, id, arguments, input, caller] =
         fields_of(body, call, [b"type", b"id", b"arguments", b"input", b"caller"])?;
     let is_direct =
@@ -70,41 +67,33 @@ pub(super) fn may_empty_input(body: &[u8], call: Span) -> Result<bool, Unsupport
 }
 
 /// The names of tools; of those in a namespace, the name alone and the one after that of the namespace.
-pub(super) fn tool_names(body: &[u8], tools: Span) -> Result<Vec<Cow<'_, str>>, Unsupported> {
-    let mut names = Vec::new();
-    let mut inner = Vec::new();
-    push_names(body, tools, &mut names, &mut inner)?;
-    let mut deeper = Vec::new();
-    for (namespace, tools) in inner {
-        let first = names.len();
-        push_names(body, tools, &mut names, &mut deeper)?;
+pub(super) fn tool_names(body: &[u8], tools: Span) -> Read<Vec<Cow<'_, str>>> {
+    let (mut namespaces, mut deeper) = (Vec::new(), Vec::new());
+    let mut all = names(body, tools, &mut namespaces)?;
+    for (namespace, tools) in namespaces {
+        let inner = names(body, tools, &mut deeper)?;
         let namespace = namespace.trim_end_matches('.');
-        let joined: Vec<_> = names.iter().skip(first).map(|name| format!("{namespace}.{name}").into()).collect();
-        names.extend(joined);
+        let joined: Vec<_> = inner.iter().map(|name| format!("{namespace}.{name}").into()).collect();
+        all.extend(inner.into_iter().chain(joined));
     }
-    Ok(names)
+    Ok(all)
 }
 
-/// Adds the names in an array of tools, and its namespaces: the name and the array of each.
-fn push_names<'a>(
-    body: &'a [u8],
-    tools: Span,
-    names: &mut Vec<Cow<'a, str>>,
-    inner: &mut Vec<(Cow<'a, str>, Span)>,
-) -> Result<(), Unsupported> {
-    each_object(body, tools, [b"type", b"name", b"tools"], |_, [kind, name, tools]| {
-        let tools = tools.filter(|tools| tools.of(body).starts_with(b"["));
-        if self::name(body, kind).as_deref() == Some("namespace") {
-            inner.extend(tools.map(|tools| (self::name(body, name).unwrap_or_default(), tools)));
-        } else {
-            names.extend(self::name(body, name));
+/// The names in an array of tools. Its namespaces are added: the name and the array of each.
+fn names<'a>(body: &'a [u8], tools: Span, namespaces: &mut Vec<(Cow<'a, str>, Span)>) -> Read<Vec<Cow<'a, str>>> {
+    objects(body, tools, [b"type", b"name", b"tools"], |_, [kind, name, tools]| {
+        let name = self::name(body, name);
+        if self::name(body, kind).as_deref() != Some("namespace") {
+            return Ok(name);
         }
-        Ok(())
+        let tools = tools.filter(|tools| tools.of(body).starts_with(b"["));
+        namespaces.extend(tools.map(|tools| (name.unwrap_or_default(), tools)));
+        Ok(None)
     })
 }
 
 /// The `id` of what the model has said or called, as a member with one comma.
-pub(super) fn id_member(body: &[u8], item: Span) -> Result<Option<Span>, Unsupported> {
+pub(super) fn id_member(body: &[u8], item: Span) -> Read<Option<Span>> {
     let [id] = fields_of(body, item, [b"id"])?;
     let Some(id) = id.filter(|id| id.of(body) != b"null") else { return Ok(None) };
     Ok(member(body, item, b"\"id\"", id))

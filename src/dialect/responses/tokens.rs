@@ -18,7 +18,10 @@
 
 use memchr::memmem;
 
-use crate::dialect::chat_completions::tokens::{TOOLS, any, count_function, count_part, each_part, image, sum};
+use super::Responses;
+use crate::dialect::TokenRules;
+use crate::dialect::chat_completions::ChatCompletions;
+use crate::dialect::chat_completions::tokens::{any, count_function, count_tools, each_part, image, sum};
 use crate::dialect::json::element_fields;
 use crate::raw::{Fields, compact, elements, lossy, string};
 use crate::tokens::Gauge;
@@ -46,26 +49,35 @@ const UNREAD: [&str; 11] = [
     "prompt_cache_breakpoint",
 ];
 
-/// The tokens of an item, or of an `input` that is a string.
-pub(super) fn count_item(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = lossy(raw);
-    let Some(fields) = element_fields(&json) else { return ITEM + any(gauge, &json) };
-    let kind = fields.string("type");
-    ITEM + match kind.as_deref() {
-        Some("computer_call_output") => fields.object("output").map_or(IMAGE, |screenshot| image(&screenshot)),
-        Some("image_generation_call") if has(&fields, "result") => IMAGE,
-        Some("reasoning") if has(&fields, "encrypted_content") => field(gauge, &fields, "encrypted_content"),
-        _ => sum(fields.iter(), |(key, value)| value_of(gauge, key, value)),
+impl TokenRules for Responses {
+    /// The tokens of an item, or of an `input` that is a string.
+    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        let json = lossy(raw);
+        let Some(fields) = element_fields(&json) else { return ITEM + any(gauge, &json) };
+        let kind = fields.string("type");
+        ITEM + match kind.as_deref() {
+            Some("computer_call_output") => fields.object("output").map_or(IMAGE, |screenshot| image(&screenshot)),
+            Some("image_generation_call") if has(&fields, "result") => IMAGE,
+            Some("reasoning") if has(&fields, "encrypted_content") => field(gauge, &fields, "encrypted_content"),
+            _ => sum(fields.iter(), |(key, value)| value_of(gauge, key, value)),
+        }
     }
-}
 
-/// The tokens of tools: functions, custom and built-in tools, and what is in a namespace.
-pub(super) fn count_tools(gauge: &Gauge, raw: &[u8]) -> usize {
-    let json = lossy(raw);
-    match elements(&json) {
-        None => any(gauge, &json),
-        Some(tools) if tools.is_empty() => 0,
-        Some(tools) => TOOLS + sum(tools, |tool| count_tool(gauge, tool)),
+    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        ChatCompletions.count_part(gauge, raw)
+    }
+
+    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        self.count_element(gauge, raw)
+    }
+
+    /// The tokens of tools: functions, custom and built-in tools, and what is in a namespace.
+    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        count_tools(gauge, raw, count_tool)
+    }
+
+    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
+        ITEM + any(gauge, &lossy(raw))
     }
 }
 
@@ -82,11 +94,6 @@ fn count_tool(gauge: &Gauge, json: &str) -> usize {
     .unwrap_or_else(|| gauge.text(&compact(json)))
 }
 
-/// The tokens of instructions beside the array: a text, or anything else.
-pub(super) fn count_instructions(gauge: &Gauge, raw: &[u8]) -> usize {
-    ITEM + any(gauge, &lossy(raw))
-}
-
 fn has(fields: &Fields<'_>, key: &str) -> bool {
     fields.get(key).is_some_and(|value| value != "null")
 }
@@ -100,7 +107,7 @@ fn value_of(gauge: &Gauge, key: &str, value: &str) -> usize {
         key if UNREAD.contains(&key) => 0,
         "encrypted_content" => string(value).map_or(0, |text| opaque(text.len())),
         "content" | "output" | "outputs" | "summary" if value.starts_with('[') => parts(gauge, value),
-        "tools" if value.starts_with('[') => count_tools(gauge, value.as_bytes()),
+        "tools" if value.starts_with('[') => count_tools(gauge, value.as_bytes(), count_tool),
         "output" | "content" | "arguments" | "input" if value.starts_with('"') => any(gauge, value),
         _ if memmem::find(value.as_bytes(), b";base64,").is_some() => IMAGE,
         _ => any(gauge, value),
@@ -114,7 +121,7 @@ fn parts(gauge: &Gauge, value: &str) -> usize {
     };
     let encrypted =
         |part| Fields::of(part)?.get("encrypted_content").map(|text| value_of(gauge, "encrypted_content", text));
-    sum(parts, |part| encrypted(part).unwrap_or_else(|| count_part(gauge, part.as_bytes())))
+    sum(parts, |part| encrypted(part).unwrap_or_else(|| Responses.count_part(gauge, part.as_bytes())))
 }
 
 /// Tokens behind so many bytes of encrypted text in base64.
@@ -132,7 +139,7 @@ mod tests {
     }
 
     fn count(item: &str) -> usize {
-        count_item(&gauge(), item.as_bytes())
+        Responses.count_element(&gauge(), item.as_bytes())
     }
 
     #[test]

@@ -56,7 +56,11 @@ struct Walk<'l> {
 impl ClearToolResults {
     /// Clears the oldest images in results where the upstream would refuse them.
     pub(super) fn fit_media(&self, draft: &mut Draft<'_>) {
-        let Some(limits) = self.media_limits.filter(|limits| may_exceed(limits, draft.body())) else { return };
+        let body = draft.body();
+        let may_exceed = |limits: &&MediaLimits| {
+            body.len() > limits.body || memmem::find_iter(body, b"\"image").nth(limits.many).is_some()
+        };
+        let Some(limits) = self.media_limits.filter(may_exceed) else { return };
         let conversation = draft.conversation();
         let start = conversation.elements.first().map_or(0, |element| element.span.start);
         let end = conversation.elements.last().map_or(0, |element| element.span.end);
@@ -154,9 +158,4 @@ impl<'l> Walk<'l> {
             self.n_bytes_cleared += images.n_bytes;
         }
     }
-}
-
-/// Whether a body may have more than the upstream takes.
-fn may_exceed(limits: &MediaLimits, body: &[u8]) -> bool {
-    body.len() > limits.body || memmem::find_iter(body, b"\"image").nth(limits.many).is_some()
 }

@@ -56,15 +56,11 @@ pub(super) struct Replay<'r, 'd> {
     regrets: RegretWatch<'r>,
     /// How many messages had come when something was cleared last.
     n_came_then: usize,
-    too_little: bool,
-    /// The passes that have cleared something.
-    passes: Vec<MadePass>,
-    /// The present model call, if a pass would be made there if the prompt cache had expired.
-    cold_at: Option<UnitIndex>,
+    found: ClearedResults,
 }
 
 /// The cleared results, as the walk has found them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ClearedResults {
     /// The units that are cleared.
     pub(super) cleared: Vec<(UnitIndex, Clearing)>,
@@ -130,9 +126,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             cleared: Vec::new(),
             regrets: RegretWatch::new(&edit.calls),
             n_came_then: 0,
-            too_little: false,
-            passes: Vec::new(),
-            cold_at: None,
+            found: ClearedResults::default(),
         }
     }
 
@@ -156,7 +150,8 @@ impl<'r, 'd> Replay<'r, 'd> {
                 TimelineEvent::Added(row) => {
                     self.came(RowIndex::new(n_rows), &row);
                     if self.regrets.came(self.draft, &row, n > new_from) {
-                        self.newest.double();
+                        // Everything that is too old already stays so.
+                        self.newest.keep = self.newest.keep.doubled();
                     }
                     n_rows += 1;
                 }
@@ -172,12 +167,11 @@ impl<'r, 'd> Replay<'r, 'd> {
                 TimelineEvent::ModelCall(place) => self.model_call(place, n >= first_call),
             }
         }
-        let Self { tally, cleared, too_little, passes, cold_at, regrets, ended_turns, .. } = self;
+        let Self { tally, cleared, found, regrets, ended_turns, .. } = self;
         let unit = |number| tally.row(number).filter(|_| tally.is_here(number))?.unit;
         let cleared = cleared.into_iter().filter_map(|(number, clearing)| Some((unit(number)?, clearing)));
         let reasoning_left = ended_turns.map(|turns| turns.left).unwrap_or_default();
-        let regrets = regrets.found;
-        ClearedResults { cleared: cleared.collect(), reasoning_left, too_little, passes, cold_at, regrets }
+        ClearedResults { cleared: cleared.collect(), reasoning_left, regrets: regrets.found, ..found }
     }
 
     fn came(&mut self, number: RowIndex, row: &Row) {
@@ -227,7 +221,7 @@ impl<'r, 'd> Replay<'r, 'd> {
 
     /// Here a model was called. By the rules, a pass is made at some calls only.
     fn model_call(&mut self, place: UnitIndex, has_rules: bool) {
-        (self.too_little, self.cold_at) = (false, None);
+        (self.found.too_little, self.found.cold_at) = (false, None);
         let replayed = match self.draft.replayed(Pass::Clear, place) {
             Replayed::ByRule if !has_rules => Replayed::NotMade,
             replayed => replayed,
@@ -270,8 +264,8 @@ impl<'r, 'd> Replay<'r, 'd> {
         if is_made {
             return self.pass(MadePass { model_call: place, is_remembered }, Rent::settle);
         }
-        self.too_little = may_pass;
-        self.cold_at = may_pass_cold.then_some(place);
+        self.found.too_little = may_pass;
+        self.found.cold_at = may_pass_cold.then_some(place);
     }
 
     /// Whether a pass may be made at this model call, if it is worth it.
@@ -352,7 +346,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
         if self.cleared.len() > n_cleared {
             self.leave_reasoning_out();
-            self.passes.push(pass);
+            self.found.passes.push(pass);
         }
         if let Some(rent) = &mut self.rent {
             settle(rent);
@@ -432,11 +426,6 @@ impl KeepWindow {
             self.tokens -= counted.tokens;
             self.shorten();
         }
-    }
-
-    /// Spares twice as much from here on. Everything that is too old already stays so.
-    fn double(&mut self) {
-        self.keep = self.keep.doubled();
     }
 
     /// Takes out what is too old, and what is not there any more before the first that is.

@@ -91,7 +91,8 @@ pub enum AtLeast {
 }
 
 /// `true`, `false`, or a list of tools by name or pattern.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Inputs {
     /// Of all tools, or of none.
     Whether(bool),
@@ -233,15 +234,6 @@ impl<'de> Deserialize<'de> for AtLeast {
         }
 
         from.deserialize_any(Either)
-    }
-}
-
-impl Serialize for Inputs {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Whether(whether) => to.serialize_bool(*whether),
-            Self::Of(tools) => tools.serialize(to),
-        }
     }
 }
 

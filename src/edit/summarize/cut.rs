@@ -13,11 +13,11 @@ pub(super) struct CutPoints<'c> {
     /// Whether the conversation may be parted before a row.
     allowed: Vec<bool>,
     /// The first row that could be summarised.
-    first: usize,
+    pub(super) first: usize,
     /// The last place: after it is what the model has not read.
     last: usize,
     /// The first row that no summary replaces yet.
-    first_new: usize,
+    pub(super) first_new: usize,
     /// The row that is a summary already.
     summary: Option<usize>,
     /// The rows that are sent after the summary that replaces what is before them: they follow the user.
@@ -88,16 +88,6 @@ impl<'c> CutPoints<'c> {
         cuts
     }
 
-    /// The first row that could be summarised.
-    pub(super) fn first(&self) -> usize {
-        self.first
-    }
-
-    /// The first row that no summary replaces yet.
-    pub(super) fn first_new(&self) -> usize {
-        self.first_new
-    }
-
     /// Whether the conversation may be parted here.
     pub(super) fn may_part(&self, place: usize) -> bool {
         self.allowed.get(place).copied().unwrap_or_default()
@@ -106,12 +96,12 @@ impl<'c> CutPoints<'c> {
     /// The place before a message, if there is one and what is after it may be kept.
     pub(super) fn before(&self, unit: UnitIndex) -> Option<usize> {
         let place = self.rows.iter().position(|row| row.unit.is_some_and(|index| index >= unit))?;
-        (place <= self.last && place > self.first_new() && self.may_part(place)).then_some(place)
+        (place <= self.last && place > self.first_new && self.may_part(place)).then_some(place)
     }
 
     /// The last place, if there is something new before it.
     pub(super) fn last(&self) -> Option<usize> {
-        (self.last > self.first_new()).then_some(self.last)
+        (self.last > self.first_new).then_some(self.last)
     }
 
     /// The place that leaves after it what is to be kept; none if nothing would be before it.
@@ -130,7 +120,7 @@ impl<'c> CutPoints<'c> {
             Some(before) if self.is_answer(before) && !self.is_of_model(place) => before,
             _ => place,
         };
-        (self.first_new() + 1..=place).rev().find(|place| self.leaves_following(*place))
+        (self.first_new + 1..=place).rev().find(|place| self.leaves_following(*place))
     }
 
     /// Whether what follows the user is between a summary and the model, if the conversation is parted here.
@@ -185,7 +175,7 @@ impl<'c> CutPoints<'c> {
     }
 
     fn is_of_model(&self, row: usize) -> bool {
-        self.role(row) == Some(Role::Assistant)
+        self.rows.get(row).is_some_and(|row| row.role == Role::Assistant)
     }
 
     /// The first row of the element that a row is in.
@@ -193,10 +183,6 @@ impl<'c> CutPoints<'c> {
         let element = self.rows.get(row).map(|row| row.element);
         let before = self.rows.get(..row).unwrap_or_default().iter().rev();
         row - before.take_while(|row| Some(row.element) == element).count()
-    }
-
-    fn role(&self, row: usize) -> Option<Role> {
-        self.rows.get(row).map(|row| row.role)
     }
 }
 

@@ -3,13 +3,13 @@
 //! For functions with plain parameters it is the rule of OpenAI's cookbook. What that leaves open (parameters within
 //! parameters, `anyOf`, tools that are not functions) is counted as its JSON without white space.
 
-use super::any;
+use super::{any, sum};
 use crate::raw::{Fields, compact, elements, lossy, string};
 use crate::tokens::Gauge;
 use crate::tokens::tiktoken::Encoding;
 
 /// Once, if there is a tool at all.
-pub(in crate::dialect) const TOOLS: usize = 12;
+const TOOLS: usize = 12;
 /// What begins a function, and what did with GPT-4 and before.
 const FUNCTION: usize = 7;
 const FUNCTION_BEFORE_O200K: usize = 10;
@@ -20,17 +20,17 @@ const PARAMETER: usize = 3;
 const CHOICES_LESS: usize = 3;
 const CHOICE: usize = 3;
 
-/// The tokens of an array of tools.
-pub(in crate::dialect::chat_completions) fn count(gauge: &Gauge, raw: &[u8]) -> usize {
+/// The tokens of an array of tools, each of which `count` counts.
+pub(in crate::dialect) fn count_tools(gauge: &Gauge, raw: &[u8], count: fn(&Gauge, &str) -> usize) -> usize {
     let json = lossy(raw);
     match elements(&json) {
         None => any(gauge, &json),
         Some(tools) if tools.is_empty() => 0,
-        Some(tools) => TOOLS + tools.into_iter().map(|tool| count_tool(gauge, tool)).sum::<usize>(),
+        Some(tools) => TOOLS + sum(tools, |tool| count(gauge, tool)),
     }
 }
 
-fn count_tool(gauge: &Gauge, json: &str) -> usize {
+pub(super) fn count_tool(gauge: &Gauge, json: &str) -> usize {
     let function = Fields::of(json).and_then(|tool| tool.object("function"));
     function.and_then(|function| count_function(gauge, &function)).unwrap_or_else(|| gauge.text(&compact(json)))
 }
