@@ -113,9 +113,9 @@ impl Simulation {
         let row = |f: &mut fmt::Formatter<'_>, name: &str, cells: [&str; 6]| {
             let short: String = name.chars().take(width).collect();
             let [lost, refused, words, rewritten, further, within] = cells;
-            writeln!(f, "{short:width$} {lost:>8} {refused:>8} {words:>13} {rewritten:>15} {further:>8} {within:>10}")
+            writeln!(f, "{short:width$} {lost:>8} {refused:>8} {words:>13} {rewritten:>20} {further:>8} {within:>10}")
         };
-        row(f, "policy", ["lost", "refused", "words changed", "bytes rewritten", "further", "median"])?;
+        row(f, "policy", ["lost", "refused", "words changed", "changed without need", "further", "median"])?;
         for (policy, seen) in judged() {
             let [lost, refused, words] = [seen.lost, seen.refused, seen.words_changed].map(grouped);
             let (rewritten, further) = (grouped(seen.bytes_rewritten), grouped(seen.further));
