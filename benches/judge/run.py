@@ -3,7 +3,7 @@
 
     benches/judge/run.py --abridge PROGRAM [--limit N] [--only NAME,...] [--out FILE.md] SESSIONS...
 
-Installs the peers of benches/peers/ and those below into a scratch folder (once; needs PyPI and crates.io), starts each as its
+Installs the peers of benches/peers/ and those below into a scratch folder (once; needs PyPI), starts each as its
 documentation says, and prints a row for each. With --out, the rows go into FILE between the two lines that mark their place.
 """
 
@@ -31,7 +31,8 @@ COLUMNS = ("tokens", "cost", "with recalls", "cached", "broken beginnings", "fau
 
 # What else was looked for on 2026-11-28, by name.
 NOT_RUN = (
-    "lean-ctx: neither npm nor PyPI has the program",
+    "lean-ctx 3.12.0 (crates.io): its lock file asks for `webpki-roots` 1.0.11, which the index does not have, and without the lock "
+    "it had not built after eight minutes on two shared cores; measured is the program that its authors put on PyPI; not on npm",
     "headroom: `headroom-ai` of npm (0.37.0) is a client of the proxy; `headroom` of npm is a reserved name, that of crates.io works on audio",
     "awecompress, context-guardian: not on npm or crates.io",
     "litellm 1.110.0 to 1.110.2: their `proxy` extra asks for `litellm-proxy`, which PyPI does not have, so 1.109.1 is measured",
@@ -89,21 +90,14 @@ class LiteLlm(peers.LiteLlm):
 
 
 class LeanCtx(peers.Peer):
-    """Built with what the index has now, as it lacks a version of its lock file, and without LTO, which takes long."""
-
-    name = package = lock = "lean-ctx"
-
-    def install(self):
-        if not (self.folder / "bin" / "lean-ctx").exists():
-            quick = ("CARGO_PROFILE_RELEASE_LTO=off", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16")
-            peers.run("env", *quick, "cargo", "install", "--quiet", self.package, "--root", self.folder)
-
-    def version(self):
-        return peers.run(self.folder / "bin" / "lean-ctx", "--version").split()[1]
+    name = lock = "lean-ctx"
+    package = "thinkery-leanctx-engine"
 
     def command(self, port, upstream, home):
+        program = next(self.folder.glob("lib/*/site-packages/*/bin/lean-ctx"))
+        program.chmod(0o755)
         return ["env", *(f"LEAN_CTX_{of}_UPSTREAM=http://127.0.0.1:{upstream}" for of in ("OPENAI", "ANTHROPIC")),
-                self.folder / "bin" / "lean-ctx", "proxy", "start", f"--port={port}"]
+                program, "proxy", "start", f"--port={port}"]
 
 
 class AipProxy(peers.Peer):
@@ -135,10 +129,11 @@ def main():
         if options.only and name not in options.only:
             continue
         try:
-            peer = kind(options.scratch)
+            peer, home = kind(options.scratch), options.scratch / "judge" / name
             peer.install()
+            shutil.rmtree(home, ignore_errors=True)  # what an earlier run left
             with originals.upstream(JUDGE):
-                started[name] = peer.start(JUDGE, options.scratch / "judge" / name)
+                started[name] = peer.start(JUDGE, home)
         except peers.Missing as reason:
             missing.append(f"{name}: {reason}")
         print(f"judge: {name}: {missing[-1] if name not in started else 'started'}", file=sys.stderr, flush=True)
