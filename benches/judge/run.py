@@ -10,6 +10,7 @@ documentation says, and prints a row for each. With --out, the rows go into FILE
 import argparse
 import atexit
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -137,12 +138,17 @@ def main():
         except peers.Missing as reason:
             missing.append(f"{name}: {reason}")
         print(f"judge: {name}: {missing[-1] if name not in started else 'started'}", file=sys.stderr, flush=True)
-    text = f"Measured on {time.strftime('%Y-%m-%d')}, {platform.machine()}, of each corpus {f'the {options.limit} longest sessions' if options.limit else 'all sessions'}, "
-    text += "with the tools that they call offered and `max_tokens` set where the recording has none.\n\n"
-    text += "".join(judged(options, sessions, list(started.values())) + "\n" for sessions in options.sessions)
-    text += "Started as, with the upstream at port 8786:\n\n" + "".join(f"- {how(running)}\n" for running in started.values())
-    text += "\nNot run:\n\n" + "".join(f"- {reason}.\n" for reason in (*missing, *NOT_RUN))
-    write(options.out, text) if options.out else print(text)
+    which = f"the longest sessions, {options.limit} at most" if options.limit else "all sessions"
+    text = (f"Measured on {time.strftime('%Y-%m-%d')}, {platform.machine()}: of each corpus {which}, with the tools that they call "
+            "offered, and `max_tokens` set where the recording has none.\n\n")
+    end = "Started as, with the upstream at port 8786:\n\n" + "".join(f"- {how(running)}\n" for running in started.values())
+    end += "\nNot run:\n\n" + "".join(f"- {reason}.\n" for reason in (*missing, *NOT_RUN))
+    for sessions in options.sessions:
+        text += judged(options, sessions, list(started.values())) + "\n"
+        if options.out:  # after each, as a run takes long
+            write(options.out, text + end)
+    if not options.out:
+        print(text + end)
 
 
 def judged(options, sessions, all_running):
