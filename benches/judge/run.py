@@ -179,7 +179,7 @@ def longest(sessions, limit, into):
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     for name, request in kept:
-        (into / name).write_text(json.dumps(request, ensure_ascii=False, separators=(",", ":")))
+        (into / name).write_text(json.dumps(request, ensure_ascii=False, separators=(",", ":")))  # as HTTP clients of agents spell it
     for _, request in kept:
         while len(turns(request)) > 1 and turns(request)[-1].get("role") == "assistant":
             turns(request).pop()
