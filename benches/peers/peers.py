@@ -15,7 +15,7 @@ from pathlib import Path
 import wire
 
 HERE = Path(__file__).resolve().parent
-SMALL = '{"model":"%s","messages":[{"role":"user","content":"Say hello."}]}'
+SMALL = '{"model":"%s","max_tokens":16,"messages":[{"role":"user","content":"Say hello."}]}'
 KEY = "sk-" + secrets.token_urlsafe(32)
 
 
@@ -130,13 +130,18 @@ class Running:
                 if int(fields[3]) == self.process.pid:
                     yield entry
 
-    def memory(self):
-        """Resident bytes of all its processes together."""
+    def memory(self, line="VmRSS"):
+        """Resident bytes of all its processes together; with `VmHWM`, the most that each had."""
         total = 0
         for entry in self.processes():
-            found = re.search(r"VmRSS:\s+(\d+) kB", (entry / "status").read_text())
+            found = re.search(rf"{line}:\s+(\d+) kB", (entry / "status").read_text())
             total += int(found[1]) * 1024 if found else 0
         return total
+
+    def forget_peak(self):
+        """`VmHWM` begins anew."""
+        for entry in self.processes():
+            (entry / "clear_refs").write_text("5")
 
     def move(self, cores):
         """Lets all its threads run on these cores alone."""

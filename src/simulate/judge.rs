@@ -1,6 +1,8 @@
 //! Any proxy by the same measure: the requests that it sends on to an upstream of the judge.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::conversation::{Conversation, Pairing, Role};
 use crate::dialect::{self, Dialect};
+use crate::raw::{self, Fields};
 use crate::span::Span;
 
 /// Sends a request through the proxy under test. The error says why nothing of it arrived.
@@ -39,7 +42,8 @@ pub struct Sightings {
     pub refused: usize,
     /// The number of requests without a text of the user or of the instructions that the client's has.
     pub words_changed: usize,
-    /// The bytes of messages that say the same in other bytes, for which no prompt cache serves them.
+    /// The bytes changed without need: of messages, tools, a form and instructions that say the same in other bytes, for
+    /// which no prompt cache may serve them.
     pub bytes_rewritten: usize,
     /// The requests of the proxy's own.
     pub further: usize,
@@ -125,32 +129,60 @@ impl<'b> Reading<'b> {
             || pairing.results.iter().any(|result| result.answers.is_none())
     }
 
-    /// The texts of the user and of the instructions, as they are written.
-    fn words(&self) -> HashSet<&'b [u8]> {
+    /// The texts of the user and of the instructions.
+    fn words(&self) -> HashSet<Cow<'b, str>> {
         let (body, conversation): (&'b Bytes, _) = (self.body, &self.conversation);
         let is_said = |role| matches!(role, Role::System | Role::Developer | Role::User);
         let said = conversation.units.iter().filter(|unit| is_said(unit.role)).filter_map(|unit| unit.content);
         let texts = said.chain(conversation.instructions).flat_map(|content| self.dialect.texts(body, content));
-        texts.map(|text: Span| text.of(body)).collect()
+        texts.filter_map(|text: Span| raw::string(raw::utf8(text.of(body))?)).collect()
     }
 
-    /// The length of the messages that `other` has with other bytes.
+    /// The length of what `other` says in other bytes.
     fn rewritten_in(&self, other: &Self) -> usize {
-        let written: HashSet<_> =
-            other.conversation.elements.iter().map(|element| element.span.of(other.body)).collect();
-        let said: HashSet<_> = written.iter().map(|message| other.dialect.canonical(message).concat()).collect();
-        let messages = self.conversation.elements.iter().map(|element| element.span.of(self.body));
-        let is_rewritten =
+        let written: HashSet<_> = other.messages().chain(other.others()).collect();
+        let meant: HashSet<_> = written.iter().map(|value| meaning(&raw::lossy(value))).collect();
+        let is_meant = |value: &&[u8]| !written.contains(value) && meant.contains(&meaning(&raw::lossy(value)));
+        // As JSON it is another message once it is marked for a cache or its text is in an array; the model reads the same.
+        let said: HashSet<_> = other.messages().map(|message| other.dialect.canonical(message).concat()).collect();
+        let is_said =
             |message: &&[u8]| !written.contains(message) && said.contains(&self.dialect.canonical(message).concat());
-        messages.filter(is_rewritten).map(<[u8]>::len).sum()
+        let messages = self.messages().filter(|message| is_said(message) || is_meant(message));
+        messages.chain(self.others().filter(is_meant)).map(<[u8]>::len).sum()
     }
+
+    fn messages(&self) -> impl Iterator<Item = &'b [u8]> {
+        let body: &'b Bytes = self.body;
+        self.conversation.elements.iter().map(move |element| element.span.of(body))
+    }
+
+    /// What the model reads besides the messages.
+    fn others(&self) -> impl Iterator<Item = &'b [u8]> {
+        let (body, of): (&'b Bytes, _) = (self.body, &self.conversation);
+        [of.tools, of.format, of.instructions].into_iter().flatten().map(move |span: Span| span.of(body))
+    }
+}
+
+/// A hash of a JSON value that is the same in every spelling: with other white space, escapes and order of keys.
+fn meaning(json: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    if let Some(fields) = Fields::of(json) {
+        fields.iter().map(|(key, value)| (key, meaning(value))).collect::<BTreeMap<_, _>>().hash(&mut hasher);
+    } else if let Some(elements) = raw::elements(json) {
+        elements.into_iter().map(meaning).collect::<Vec<_>>().hash(&mut hasher);
+    } else {
+        raw::string(json).unwrap_or_else(|| json.trim().into()).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CHAT: &str = r#"{"model":"m","messages":[{"role":"system","content":"be kind"},{"role":"user","content":"a\nb"},{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"t","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}]}"#;
+    const TOOLS: &str = r#""tools":[{"type":"function"}],"#;
+
+    const CHAT: &str = r#"{"model":"m","tools":[{"type":"function"}],"messages":[{"role":"system","content":"be kind"},{"role":"user","content":"a\nb"},{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"t","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}]}"#;
 
     fn sightings(arrives: Result<String, String>) -> Sightings {
         let mut seen = Sightings::default();
@@ -174,6 +206,11 @@ mod tests {
         assert_eq!(seen("tool_call_id\":\"c\"", "tool_call_id\":\"d\""), [1, 0, 0]);
         let message = r#"{"role":"user","content":"a\nb"}"#;
         assert_eq!(seen(r#"{"role":"user",""#, r#"{"role": "user", ""#), [0, 0, message.len()]);
+        let rewritten = |from, to| seen(from, to)[2];
+        assert_eq!(seen("a\\nb", "a\\u000ab"), [0, 0, message.len()], "an escape");
+        let (call, turned) = (r#"{"id":"c","type":"function","#, r#"{"type":"function","id":"c","#);
+        assert!(rewritten(call, turned) > call.len(), "an order");
+        assert_eq!(rewritten(TOOLS, r#""tools":[ {"type":"function"}],"#), TOOLS.len() - 9, "what is not a message");
         assert_eq!(sightings(Ok("no JSON".to_owned())).refused, 1);
     }
 

@@ -95,12 +95,12 @@ impl Simulation {
             return Ok(());
         }
         writeln!(f, "\nwhat an upstream sees of a proxy, in requests, bytes and milliseconds")?;
-        writeln!(f, "{:width$}     lost  refused words changed bytes rewritten  further     median", "policy")?;
+        writeln!(f, "{:width$}     lost  refused words changed changed without need  further     median", "policy")?;
         for (policy, seen) in judged() {
             let [lost, refused, words] = [seen.lost, seen.refused, seen.words_changed].map(grouped);
             let (rewritten, further, median) =
                 (grouped(seen.bytes_rewritten), grouped(seen.further), median_ms(&seen.micros));
-            write!(f, "{policy:width$.width$} {lost:>8} {refused:>8} {words:>13} {rewritten:>15} {further:>8}")?;
+            write!(f, "{policy:width$.width$} {lost:>8} {refused:>8} {words:>13} {rewritten:>20} {further:>8}")?;
             writeln!(f, " {median:>10.1}")?;
             if let Some(reason) = &seen.reason {
                 writeln!(f, "  lost, the first of {policy}: {reason}")?;
