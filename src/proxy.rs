@@ -46,7 +46,10 @@ mod live;
 mod manual_summary;
 mod notices;
 mod prefix_tracker;
+mod recording_input;
 mod request;
+mod request_head;
+mod rescue_kind;
 mod respond;
 pub mod responses;
 mod rewrite;
@@ -66,7 +69,7 @@ use compress::GatewayRequest;
 pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
-use exchange::{Accounting, BillingContext, Conversation, OverheadTimer, RequestIds};
+use exchange::{Accounting, BillingContext, Conversation, OverheadTimer};
 use fair_shares::FairShares;
 use headers::ControlHeader;
 use inspection::Inspector;
@@ -77,6 +80,7 @@ use manual_summary::ManualSummary;
 use notices::{FailOpenCounters, Notices};
 use prefix_tracker::{CacheScope, PrefixTracker};
 use request::{EditedRequest, Purpose, ReadRequest};
+use request_head::RequestIds;
 use respond::ProxyError;
 use second_try::{RescueCounters, RetryContext};
 use send::{Tunnel, request_body, send_request};
@@ -307,7 +311,7 @@ impl Proxy {
         exchange.begin_trace(self.otel.as_ref(), &mut head.parts.headers);
         let planner = &rules.planner;
         exchange.record(self.recorder.as_ref(), || {
-            request::recorded(&head.parts, text.clone(), &edited, treatment.form(), planner, dry_run)
+            recording_input::sent(&head.parts, text.clone(), &edited, treatment.form(), planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.edit_events = EditEvents::begin(&self.events, head.id, head.caller, &edited, dry_run);

@@ -9,7 +9,8 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use memchr::memmem;
 
-use super::request::{ReadRequest, RequestHead};
+use super::request::ReadRequest;
+use super::request_head::RequestHead;
 use super::respond::ProxyError;
 use super::responses::Compact;
 use super::send::request_body;

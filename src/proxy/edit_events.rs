@@ -5,7 +5,7 @@ use std::mem;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::exchange::RequestId;
+use super::request_head::RequestId;
 use crate::dialect::AnswerEnd;
 use crate::engine::EditedBody;
 use crate::events::{Edits, Event, EventKind, Events};

@@ -1,9 +1,7 @@
 //! The state of one request and its answer while they are relayed: for headers, the log line, metrics and the recording.
 
-use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +16,8 @@ use super::headers;
 use super::in_band::InBandRecalls;
 use super::inspection::PendingInspection;
 use super::keep_alive::CachedPrompt;
-use super::second_try::RescueKind;
+use super::request_head::RequestId;
+use super::rescue_kind::RescueKind;
 use super::send::Tunnel;
 use crate::body::Lease;
 use crate::dialect::AnswerEnd;
@@ -121,18 +120,6 @@ struct AnswerHead {
     status: StatusCode,
     after: Duration,
     bytes: u64,
-}
-
-/// The id of one request of this process. It cannot be guessed from another one.
-#[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq)]
-#[display("req_{_0:016x}")]
-pub(super) struct RequestId(u64);
-
-/// Generates request ids.
-#[derive(Debug, Default)]
-pub(super) struct RequestIds {
-    key: RandomState,
-    next: AtomicU64,
 }
 
 // === impl Exchange ===
@@ -446,15 +433,6 @@ pub(super) fn counts(report: &Report) -> String {
 /// The tokens before and after, where they were counted.
 pub(super) fn tokens(report: &Report) -> Option<String> {
     Some(format!("{}->{}", report.tokens_before?, report.tokens_after?))
-}
-
-// === impl RequestIds ===
-
-impl RequestIds {
-    /// An id that this process has not used before.
-    pub(super) fn next(&self) -> RequestId {
-        RequestId(self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed)))
-    }
 }
 
 fn millis(time: Duration) -> f64 {

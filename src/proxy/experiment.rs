@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::request::RequestHead;
+use super::request_head::RequestHead;
 use super::second_try::{Arm, BLOCKING_FROM};
 use super::{Destination, Proxy};
 use crate::conversation::Role;

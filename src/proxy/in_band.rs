@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use self::stream::JoinedStream;
-use super::request::RequestHead;
+use super::request_head::RequestHead;
 use super::respond::ProxyError;
 use super::send::send_request;
 use super::{Proxy, headers};

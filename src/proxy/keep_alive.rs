@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::request::RequestHead;
+use super::request_head::RequestHead;
 use super::send::send_request;
 use super::{Proxy, headers};
 use crate::body::{Budget, RequestBody};

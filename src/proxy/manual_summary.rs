@@ -14,7 +14,8 @@ use http::{Method, Request, Response, Uri};
 use http_body_util::Full;
 
 use super::exchange::{self, EDITS, REQUEST_ID, TOKENS};
-use super::request::{ReadRequest, RequestHead};
+use super::request::ReadRequest;
+use super::request_head::RequestHead;
 use super::respond::ProxyError;
 use super::{Answered, Proxy, full_body, headers};
 use crate::admin::SUMMARIZE;

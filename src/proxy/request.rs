@@ -1,43 +1,27 @@
-//! Reads a request, has the policy edit it, and describes it for a recording. Turns, counts, compactions and summaries on request begin with this.
+//! Reads a request, and has the policy edit it. Turns, counts, compactions and summaries on request begin with this.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::request::Parts;
-use http::{Request, Uri};
+use http::Request;
 
-use super::exchange::{Exchange, OverheadTimer, RequestId};
+use super::exchange::{Exchange, OverheadTimer};
 use super::fair_shares::Permit;
 use super::headers;
 use super::in_band::RequestPlace;
 use super::prefix_tracker::CacheScope;
+use super::request_head::{RequestHead, RequestId};
 use super::respond::ProxyError;
 use super::second_try::{Arm, RescuePolicy, Treatment};
-use super::{Destination, LiveConfig, Proxy};
+use super::{LiveConfig, Proxy};
 use crate::body::ClientBody;
 use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::ledger::Assignment;
-use crate::payload::Caller;
 use crate::plan::Plan;
-use crate::planner::{Planner, SummaryTiming};
-use crate::recording::{PlanInputs, RequestForm, SentRequest};
+use crate::planner::SummaryTiming;
 use crate::string_index::IndexedBody;
-use crate::tokens::Meter;
-use crate::tokens::models::Source;
-
-/// What is known of a request besides its body.
-#[derive(Clone, Debug)]
-pub(super) struct RequestHead<'l> {
-    pub(super) dialect: &'static dyn Dialect,
-    pub(super) id: RequestId,
-    pub(super) parts: Parts,
-    pub(super) caller: Caller,
-    pub(super) destination: &'l Destination,
-    /// Its URI at the upstream.
-    pub(super) target: Uri,
-}
 
 /// A request whose body has been read.
 pub(super) struct ReadRequest<'l> {
@@ -116,7 +100,11 @@ impl Proxy {
         let RequestHead { caller, destination, .. } = read.head;
         let dry_run = read.dry_run;
         let adds_tool = destination.adds_recall_tool() && !dry_run;
-        let place = if adds_tool { Box::pin(self.put_back(read)).await } else { None };
+        let place = if adds_tool {
+            Box::pin(self.put_back(&mut read.head, &mut read.bytes, &mut read.text)).await
+        } else {
+            None
+        };
         let (head, decoded) = (&read.head, read.text.take());
         let text = decoded.as_deref().unwrap_or(&read.bytes).clone();
         let readable = decoded.is_some();
@@ -159,47 +147,4 @@ impl Proxy {
     pub(super) fn exchange(&self, id: RequestId, permit: Permit, timer: OverheadTimer) -> Box<Exchange> {
         Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer)
     }
-}
-
-// === recordings ===
-
-/// Describes a request that is about to be sent in this form.
-pub(super) fn recorded(
-    parts: &Parts,
-    request: Bytes,
-    edited: &EditedBody,
-    form: RequestForm,
-    planner: &Planner,
-    dry_run: bool,
-) -> SentRequest {
-    let was_planned = edited.report.is_some() || edited.parse_error.is_some();
-    let inputs = PlanInputs {
-        form: if was_planned { form } else { RequestForm::Unedited },
-        forms: planner.settings.policy.forms.clone(),
-        windows: learned_window(edited, &planner.meter).into_iter().collect(),
-        token_factor: edited.basis.counted.map(|counted| counted.factor),
-        cold_passes: edited.basis.cold_passes.clone(),
-        sent: edited.basis.sent.clone(),
-        upstream: Some(planner.settings.upstream.clone()),
-        not_stored: was_planned && edited.error.is_some(),
-        ..PlanInputs::default()
-    };
-    SentRequest {
-        target: parts.uri.clone(),
-        request,
-        rewritten: edited.changed().then(|| edited.body.clone()),
-        request_encoding: headers::content_encoding(&parts.headers),
-        dry_run,
-        inputs,
-        summary: edited.basis.summary.clone(),
-        offloads: edited.offloads.clone(),
-        answers: edited.basis.answers.clone(),
-    }
-}
-
-/// The model and its window, if the plan used a window that the upstream reported.
-fn learned_window(edited: &EditedBody, meter: &Meter) -> Option<(String, usize)> {
-    let model = edited.report.as_ref()?.model.as_deref()?;
-    let window = meter.model(model).window.filter(|window| window.source == Source::Upstream)?.value;
-    (edited.basis.window == Some(window)).then(|| (model.to_owned(), window))
 }

@@ -14,7 +14,8 @@ use http::{HeaderName, Request};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::request::{Purpose, ReadRequest, RequestHead};
+use super::request::{Purpose, ReadRequest};
+use super::request_head::RequestHead;
 use super::respond::ProxyError;
 use super::{Answered, Proxy, full_body, manual_summary};
 use crate::admin::REWRITE;

@@ -15,13 +15,14 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::counters::{RescueCounters, RescueKind};
+pub(super) use self::counters::RescueCounters;
 pub(super) use self::policy::Treatment;
 pub use self::policy::{Arm, FormsNote, Lesson, RescuePolicy};
 use super::exchange::Exchange;
-use super::request::{self, RequestHead};
+use super::request_head::RequestHead;
+use super::rescue_kind::RescueKind;
 use super::send::{request_body, send_request};
-use super::{LiveConfig, Proxy};
+use super::{LiveConfig, Proxy, recording_input};
 use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
@@ -199,7 +200,7 @@ impl Proxy {
             rescue.require(&profile.forms, &profile.lessons, &arm.rules);
         }
         exchange.record(self.recorder.as_ref(), || {
-            request::recorded(&retry.head.parts, text.clone(), &edited, form, planner, false)
+            recording_input::sent(&retry.head.parts, text.clone(), &edited, form, planner, false)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.set_edited(edited, false);

@@ -12,7 +12,7 @@ use super::exchange::Exchange;
 use super::fair_shares::{Admission, Permit, Share};
 use super::headers;
 use super::notices::FailOpenReason;
-use super::request::RequestHead;
+use super::request_head::RequestHead;
 use super::respond::ProxyError;
 use super::{Destination, LiveConfig, Proxy};
 use crate::body::encoding::{ContentEncoding, DecodeError};

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::models::{Pattern, TABLES, is_family};
+use super::models::{Pattern, TABLES_FILE, is_family};
 
-pub(super) mod dollars;
+mod dollars;
 
 pub use dollars::{Dollars, KnownRates, Nanodollars, Rates};
 
@@ -98,13 +98,23 @@ pub struct PriceList {
 /// The prices of the tokens of some models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Known {
+struct Known {
     name: String,
     read: Price,
     write: Price,
     /// The host of the only upstream that it is about.
     host: Option<String>,
 }
+
+/// What the file of models says of prices.
+#[derive(Default, Deserialize)]
+struct Tables {
+    prices: Vec<Known>,
+    dollars: Vec<dollars::Known>,
+}
+
+/// A test reads the file.
+static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 /// Where nothing else is known.
 const USUAL: (Price, Price) = (Price(Price::ONE / 10), Price(Price::ONE));

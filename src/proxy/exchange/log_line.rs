@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::RequestId;
+use super::super::request_head::RequestId;
 use crate::plan::{Action, Change, Report};
 use crate::units::grouped;
 

@@ -12,7 +12,7 @@ use crate::dialect::{Dialect, RoundCalls};
 use crate::engine::kept_recalls::{KeptRecall, KeptRecalls, TurnPlace};
 use crate::payload::{Caller, Chain, ChainKey, Fingerprint, Keys};
 use crate::proxy::Proxy;
-use crate::proxy::request::{ReadRequest, RequestHead};
+use crate::proxy::request_head::RequestHead;
 use crate::span::{Span, Splice, joined, splice};
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
@@ -50,9 +50,14 @@ const SCOPE: &[u8] = b"recalls";
 
 impl Proxy {
     /// Puts recalls back into a body that could be decoded. Returns what the recalls of its answer are kept under.
-    pub(in crate::proxy) async fn put_back(&self, read: &mut ReadRequest<'_>) -> Option<RequestPlace> {
-        let RequestHead { dialect, caller, .. } = read.head;
-        let text = read.text.clone()?;
+    pub(in crate::proxy) async fn put_back(
+        &self,
+        head: &mut RequestHead<'_>,
+        bytes: &mut Bytes,
+        decoded: &mut Option<IndexedBody>,
+    ) -> Option<RequestPlace> {
+        let RequestHead { dialect, caller, .. } = *head;
+        let text = decoded.clone()?;
         let place = RequestPlace { dialect, text, caller, kept: Arc::clone(self.engine.kept_recalls()) };
         let chain = || self.engine.chain(caller, SCOPE);
         if !place.kept.may_have(caller, || mark(chain())).await {
@@ -67,9 +72,9 @@ impl Proxy {
         let n_more: usize = splices.iter().map(|splice| splice.with.len()).sum();
         let lease = self.limits.budget.lease(place.text.len() + n_more).filter(|_| !splices.is_empty());
         if let Some(lease) = lease {
-            read.bytes = lease.hold(joined(splice(&place.text, &splices)));
-            read.head.parts.headers.remove(CONTENT_ENCODING);
-            read.text = Some(IndexedBody::from(read.bytes.clone()).at(place.text.strings().path().clone()));
+            *bytes = lease.hold(joined(splice(&place.text, &splices)));
+            head.parts.headers.remove(CONTENT_ENCODING);
+            *decoded = Some(IndexedBody::from(bytes.clone()).at(place.text.strings().path().clone()));
         }
         Some(place)
     }

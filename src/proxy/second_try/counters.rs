@@ -4,20 +4,7 @@ use http::Response;
 
 use crate::body::peek::PeekableBody;
 use crate::metrics::Tally;
-
-/// The form of the second attempt.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub(in crate::proxy) enum RescueKind {
-    /// The request was too long, and was shortened.
-    Overflow,
-    /// The request was sent without the reasoning before each pass, or without any.
-    Reasoning,
-    /// The request was brought into the form that the upstream had asked for.
-    Form,
-    /// The request was edited, and was sent as the client wrote it.
-    Original,
-}
+use crate::proxy::rescue_kind::RescueKind;
 
 /// The outcomes of retries.
 #[derive(Debug, Default)]

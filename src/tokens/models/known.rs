@@ -7,18 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{MediaLimits, names};
 use crate::tokens::factor::Factor;
-use crate::tokens::prices;
 use crate::tokens::tiktoken::Encoding;
 
 /// The file, which is compiled in. In each table the first line that fits counts.
 #[derive(Default, Deserialize)]
-pub(in crate::tokens) struct Tables {
+pub(super) struct Tables {
     pub(super) models: Vec<Known>,
     billed: Vec<Billed>,
     reasoning: Vec<ReasoningOf>,
     pub(super) hosts: Vec<MediaLimits>,
-    pub(in crate::tokens) prices: Vec<prices::Known>,
-    pub(in crate::tokens) dollars: Vec<prices::dollars::Known>,
 }
 
 /// The table of some models.
@@ -63,9 +60,11 @@ impl Default for Reasoning {
     }
 }
 
+/// The file of models and prices.
+pub(in crate::tokens) const TABLES_FILE: &str = include_str!("../../../assets/models.toml");
+
 /// A test reads the file.
-pub(in crate::tokens) static TABLES: LazyLock<Tables> =
-    LazyLock::new(|| toml::from_str(include_str!("../../../assets/models.toml")).unwrap_or_default());
+pub(super) static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 /// Returns what the tokens of a model are billed as, given its bare name.
 pub(super) fn factor(bare: &str) -> Factor {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::PriceList;
 use crate::tokens::Usage;
-use crate::tokens::models::{TABLES, is_family};
+use crate::tokens::models::is_family;
 
 /// Dollars for a million tokens.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -51,7 +51,7 @@ pub struct KnownRates {
 /// What some models cost, in the file of models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::tokens) struct Known {
+pub(super) struct Known {
     name: String,
     input: f64,
     output: f64,
@@ -121,7 +121,7 @@ impl PriceList {
     /// The prices of a model in dollars; `None` if neither the settings nor the built-in table say so.
     pub fn dollars(&self, model: Option<&str>) -> Option<Rates> {
         let name = model.unwrap_or_default();
-        let known = TABLES.dollars.iter().find(|known| is_family(name, &known.name));
+        let known = super::TABLES.dollars.iter().find(|known| is_family(name, &known.name));
         let set_input = self.set(name, |table| table.input).map(Dollars::value);
         let set_output = self.set(name, |table| table.output).map(Dollars::value);
         let input = set_input.or(known.map(|known| known.input))?;
