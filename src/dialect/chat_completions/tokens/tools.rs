@@ -9,7 +9,7 @@ use crate::tokens::Gauge;
 use crate::tokens::tiktoken::Encoding;
 
 /// Once, if there is a tool at all.
-const TOOLS: usize = 12;
+pub(in crate::dialect) const TOOLS: usize = 12;
 /// What begins a function, and what did with GPT-4 and before.
 const FUNCTION: usize = 7;
 const FUNCTION_BEFORE_O200K: usize = 10;
