@@ -140,7 +140,7 @@ def main():
         print(f"judge: {name}: {missing[-1] if name not in started else 'started'}", file=sys.stderr, flush=True)
     which = f"the longest sessions, {options.limit} at most" if options.limit else "all sessions"
     text = (f"Measured on {time.strftime('%Y-%m-%d')}, {platform.machine()}: of each corpus {which}, with the tools that they call "
-            "offered, and `max_tokens` set where the recording has none.\n\n")
+            "offered, written as compact JSON, and `max_tokens` set where the recording has none.\n\n")
     end = "Started as, with the upstream at port 8786:\n\n" + "".join(f"- {how(running)}\n" for running in started.values())
     end += "\nNot run:\n\n" + "".join(f"- {reason}.\n" for reason in (*missing, *NOT_RUN))
     for sessions in options.sessions:

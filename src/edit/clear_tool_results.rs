@@ -222,7 +222,7 @@ impl ClearToolResults {
         let (mut is_missing, mut is_left) = (false, false);
         let result = draft.propose_result(row.unit?, options, |text| {
             if text.media.is_none() && self.own_texts.may_have(text.len, || text.text()) {
-                is_missing = text.n_texts == 1 && self.own_texts.missing.may_have_made(text.text());
+                is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
                 return None; // it is quoted, or was edited before us
             }
             let handler = handler.filter(|_| text.media.is_none());

@@ -34,6 +34,11 @@ impl OwnTexts {
         }
     }
 
+    /// Whether a text may replace a missing result.
+    pub(super) fn may_be_missing(&self, text: &str) -> bool {
+        text.len() < MAX_TEXT && self.missing.may_have_made(text)
+    }
+
     /// Whether a text may be the answer of a handler followed by the placeholder. It is read only if it is short enough.
     pub(super) fn may_be_answer<'t>(&self, len: usize, text: impl FnOnce() -> &'t str) -> bool {
         len <= MAX_ANSWER + MAX_TEXT && {
