@@ -32,14 +32,13 @@ COLUMNS = ("tokens", "cost", "with recalls", "cached", "broken beginnings", "fau
 
 # What else was looked for on 2026-11-28, by name.
 NOT_RUN = (
-    "lean-ctx 3.12.0 (crates.io): its lock file asks for `webpki-roots` 1.0.11, which the index does not have, and without the lock "
-    "it had not built after eight minutes on two shared cores; measured is the program that its authors put on PyPI; not on npm",
-    "headroom: `headroom-ai` of npm (0.37.0) is a client of the proxy; `headroom` of npm is a reserved name, that of crates.io works on audio",
+    "lean-ctx 3.12.0 (crates.io): its lock file asks for a `webpki-roots` that the index does not have; measured is the one on PyPI; not on npm",
+    "headroom: npm's `headroom-ai` is a client of the proxy, its `headroom` a reserved name; that of crates.io works on audio",
     "awecompress, context-guardian: not on npm or crates.io",
-    "litellm 1.110.0 to 1.110.2: their `proxy` extra asks for `litellm-proxy`, which PyPI does not have, so 1.109.1 is measured",
+    "litellm 1.110: its `proxy` extra asks for `litellm-proxy`, which PyPI does not have",
     "LiteLLM's guardrails: Compresr compresses on its makers' servers, Headroom asks the headroom above",
-    "llmtrim (crates.io 0.13.8, npm 0.13.4): intercepts HTTPS to the providers and takes no other upstream",
-    "mintoken (PyPI 0.2.2): compresses on its makers' servers, with a key of theirs",
+    "llmtrim (crates.io 0.13.8, npm 0.13.4): takes no other upstream than the providers",
+    "mintoken (PyPI 0.2.2): compresses on its makers' servers",
     "paritok (PyPI 1.3.14): compresses with a model of 4B parameters",
     "aphrodite (crates.io 1.7.0): shortens answers, not requests",
 )
