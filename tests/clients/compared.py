@@ -21,6 +21,8 @@ from harness import check, run
 ABRIDGE = sys.argv[1]
 BIN = os.path.join(os.environ["ABRIDGE_CLIENTS"], "node_modules/.bin")
 PATIENCE = 240
+# The same in both sessions, as agents tell the model where they are.
+HOME = tempfile.TemporaryDirectory(prefix="abridge-compared-")
 # Greater numbers are times, which differ from session to session.
 A_TIME = 1_000_000_000
 
@@ -69,7 +71,7 @@ def codex(base, home):
 
 def session(agent, base):
     """Plays a session to its end; returns how each process ended."""
-    home = os.path.join(tempfile.gettempdir(), "abridge-compared")
+    home = HOME.name
     shutil.rmtree(home, ignore_errors=True)
     os.makedirs(f"{home}/work")
     commands, env = agent(base, home)
