@@ -125,9 +125,10 @@ fn cross(dir: &Path) -> Result<(), Failed> {
     crossing::block_on(async {
         // The upstream here is played for one request alone.
         let policy = exchange.policy.as_deref().unwrap_or_default();
-        // The second try holds an answer of Responses back for seconds, until it knows whether it is a refusal.
-        let mut scene =
-            Scene::with(&format!("tokens.ask_upstream = false\nsecond_try.enabled = false\n{policy}")).await;
+        // The second try holds the head of such an answer for up to five seconds, and here the body waits for the head.
+        let is_held = dialect::for_path(&crossing.target).is_some_and(|dialect| dialect.opening().is_some());
+        let second_try = if is_held { "second_try.enabled = false" } else { "" };
+        let mut scene = Scene::with(&format!("tokens.ask_upstream = false\n{second_try}\n{policy}")).await;
         for (n, framing) in (0..).zip(Framing::ALL) {
             let crossed = crossing.run(&mut scene, framing, hasher.finish() + n).await;
             crossed.map_err(|error| format!("{framing:?}: {error}"))?;

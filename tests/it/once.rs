@@ -202,16 +202,7 @@ impl Passes<'_> {
         } else {
             (LUCK + longest.unwrap_or_default()) * texts(twice).len()
         };
-        (were_cut && changed.iter().all(is_near))
-            || self.frees_nearly_too_little(luck)
-            || self.is_nearly_at_the_trigger()
-    }
-
-    /// Whether a few tokens decide that the trigger holds.
-    fn is_nearly_at_the_trigger(&self) -> bool {
-        let tokens = self.plans[0].report.tokens_after.unwrap_or_default();
-        let mut triggers = self.settings.clear_tool_results.trigger.0.iter().filter_map(|condition| condition.tokens);
-        triggers.any(|trigger| tokens.abs_diff(trigger) <= LUCK)
+        (were_cut && changed.iter().all(is_near)) || self.frees_nearly_too_little(luck)
     }
 
     /// Whether a trigger of messages alone counts from the last pass on: an edited body does not show where that was made.
