@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::platform::since_1970;
 use crate::tokens::Usage;
 use crate::tokens::prices::{KnownRates, Nanodollars};
 use crate::units::date_of_day;
@@ -221,10 +221,8 @@ impl Counted {
 }
 
 /// Today, in days since 1970.
-#[expect(clippy::disallowed_methods, reason = "a row has a day")]
 pub fn today() -> u32 {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    u32::try_from(seconds / DAY).unwrap_or(u32::MAX)
+    u32::try_from(since_1970().as_secs() / DAY).unwrap_or(u32::MAX)
 }
 
 /// A day as `2026-11-25`.

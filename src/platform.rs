@@ -21,7 +21,7 @@ pub use system::{files, process, sockets};
 /// The time since 1970.
 #[expect(
     clippy::disallowed_methods,
-    reason = "entries, events and answers say when they were; nothing of it goes upstream"
+    reason = "entries, events, answers and signatures have the time when they were made"
 )]
 pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

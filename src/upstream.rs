@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::body::progress::UploadProgress;
 use crate::body::{BodyError, RequestBody};
-use crate::platform::{DescriptorLimit, files, process};
+use crate::platform::{DescriptorLimit, files, process, since_1970};
 use crate::units::Period;
 
 pub mod connect;
@@ -235,7 +235,7 @@ impl Upstream {
         let (key_header, mut signer) = (key.as_ref().map(|_| settings.api_key_header), None);
         match (key, settings.api_key_header) {
             (Some(key), KeyHeader::AwsSigV4) => {
-                signer = Some(Arc::new(Signer::new(&key, settings.url.host_field().ok_or(sigv4::NoAwsKey)?)?));
+                signer = Some(Arc::new(Signer::new(&key, settings.url.host_field().ok_or(sigv4::InvalidAwsKey)?)?));
             }
             (Some(key), field) => drop(headers.insert(field.name(), key)),
             (None, _) => {}
@@ -320,9 +320,7 @@ impl Upstream {
         }
         let may_switch = headers.contains_key(UPGRADE);
         if let Some(signer) = &self.signer {
-            #[expect(clippy::disallowed_methods, reason = "a signature is of a time")]
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            signer.sign(&mut request, now.as_secs()).map_err(|_| UpstreamErrorKind::Closed)?;
+            signer.sign(&mut request, since_1970().as_secs());
         }
         let headers = request.headers_mut();
         if self.http == HttpVersion::Http11 {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::platform::since_1970;
+
 /// Seconds since 1970.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Time(pub u64);
@@ -31,9 +33,7 @@ impl Time {
 impl Clock {
     /// The system's clock.
     pub fn system() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "how long something was unused outlives a process")]
-        let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-        Self::new(move || Time(now()))
+        Self::new(|| Time(since_1970().as_secs()))
     }
 
     /// A clock that `now` implements.

@@ -47,7 +47,7 @@ pub enum ConnectorError {
     Roots(#[from] RootsError),
     /// The key cannot sign requests.
     #[error(transparent)]
-    Key(#[from] super::sigv4::NoAwsKey),
+    Key(#[from] super::sigv4::InvalidAwsKey),
 }
 
 /// The proxy before the upstream wants to know who asks, and was not told, or not what it accepts: it answers 407.

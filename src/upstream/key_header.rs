@@ -18,7 +18,8 @@ pub enum KeyHeader {
     #[serde(rename = "api-key")]
     ApiKey,
     /// A signature of AWS (Signature Version 4), as Bedrock reads it. The key is `ACCESS_KEY_ID:SECRET_ACCESS_KEY`, with
-    /// `:SESSION_TOKEN` behind it if there is one; the region is that of the host, else `us-east-1`.
+    /// `:SESSION_TOKEN` after it if there is one; the region is that of the host, else `us-east-1`. Only requests whose body
+    /// abridge reads, or that have none, are signed.
     #[serde(rename = "aws-sigv4")]
     AwsSigV4,
 }

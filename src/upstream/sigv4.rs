@@ -1,15 +1,16 @@
-//! AWS Signature Version 4, which Amazon Bedrock asks for where there is no bearer key. A client's own signature names
-//! abridge's address and the body before the edits, so requests are signed anew.
+//! AWS Signature Version 4, by which Amazon Bedrock authenticates requests without a bearer key. A client's own signature
+//! covers abridge's address and the body before the edits, so requests are signed again.
 //!
 //! <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>
 
 use std::fmt::Write as _;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, InvalidHeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::digest::{self, SHA256};
 use ring::hmac::{self, HMAC_SHA256};
+use zeroize::Zeroizing;
 
 use crate::body::RequestBody;
 use crate::units::date_of_day;
@@ -19,17 +20,17 @@ use crate::units::date_of_day;
 #[debug("Signer")]
 pub(super) struct Signer {
     id: String,
-    secret: zeroize::Zeroizing<Vec<u8>>,
-    token: Option<HeaderValue>,
+    secret: Zeroizing<Vec<u8>>,
+    token: Option<Zeroizing<String>>,
     /// Host and port, as the upstream reads them.
     host: HeaderValue,
     region: String,
 }
 
-/// The key is not one of AWS.
+/// A key that is not of the form of AWS.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the key is not of the form ACCESS_KEY_ID:SECRET_ACCESS_KEY or ACCESS_KEY_ID:SECRET_ACCESS_KEY:SESSION_TOKEN")]
-pub struct NoAwsKey;
+pub struct InvalidAwsKey;
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
@@ -39,46 +40,46 @@ const BODY_HASH: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const SERVICE: &str = "bedrock";
 const DEFAULT_REGION: &str = "us-east-1";
 
-/// What a path keeps when it is encoded. It has been encoded once already: the signature is over a path that is encoded twice.
-const IN_PATHS: AsciiSet = NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// The characters of a path that are encoded for the signature. The path was encoded when it was sent: AWS encodes it twice.
+const PATH_ENCODE_SET: AsciiSet = NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 impl Signer {
-    /// A signer with the key `ACCESS_KEY_ID:SECRET_ACCESS_KEY`, or with `:SESSION_TOKEN` behind it.
-    pub(super) fn new(key: &HeaderValue, host: HeaderValue) -> Result<Self, NoAwsKey> {
-        let mut parts = key.as_bytes().splitn(3, |byte| *byte == b':').map(|part| (!part.is_empty()).then_some(part));
-        let (Some(Some(id)), Some(Some(secret)), token) = (parts.next(), parts.next(), parts.next().flatten()) else {
-            return Err(NoAwsKey);
-        };
-        let mut token = token.map(HeaderValue::from_bytes).transpose().map_err(|_| NoAwsKey)?;
-        if let Some(token) = &mut token {
-            token.set_sensitive(true);
-        }
-        let labels = host.to_str().unwrap_or_default().split('.');
+    /// A signer with the key `ACCESS_KEY_ID:SECRET_ACCESS_KEY`, or with `:SESSION_TOKEN` after it.
+    pub(super) fn new(key: &HeaderValue, host: HeaderValue) -> Result<Self, InvalidAwsKey> {
+        let mut parts = key.to_str().map_err(|_| InvalidAwsKey)?.splitn(3, ':');
+        let mut part = || parts.next().filter(|part| !part.is_empty());
+        let (id, secret, token) = (part().ok_or(InvalidAwsKey)?, part().ok_or(InvalidAwsKey)?, part());
+        let labels = host.to_str().map_err(|_| InvalidAwsKey)?.split('.');
         let region = labels.skip_while(|label| !label.starts_with(SERVICE)).nth(1).unwrap_or(DEFAULT_REGION).to_owned();
-        let id = String::from_utf8(id.to_vec()).map_err(|_| NoAwsKey)?;
-        Ok(Self { id, secret: secret.to_vec().into(), token, region, host })
+        Ok(Self {
+            id: id.to_owned(),
+            secret: secret.as_bytes().to_vec().into(),
+            token: token.map(|token| token.to_owned().into()),
+            region,
+            host,
+        })
     }
 
-    /// Signs a request at `now`, in seconds since 1970, in place of a signature that it has. One whose body is passed on as it comes is not signed: the
-    /// signature is over its hash.
-    pub(super) fn sign(&self, request: &mut Request<RequestBody>, now: u64) -> Result<(), InvalidHeaderValue> {
+    /// Signs a request at `now`, in seconds since 1970, in place of a signature that it has. A request whose body is passed on
+    /// as it arrives is not signed: the signature is over the hash of the body.
+    pub(super) fn sign(&self, request: &mut Request<RequestBody>, now: u64) {
+        let Some(parts) = request.body().parts() else { return };
         let mut hash = digest::Context::new(&SHA256);
-        let Some(parts) = request.body().parts() else { return Ok(()) };
         parts.for_each(|part| hash.update(part));
         let headers = request.headers_mut();
         let time = timestamp(now);
         let day = time.get(..8).unwrap_or_default();
         headers.remove(BODY_HASH);
         headers.remove(TOKEN);
-        headers.insert(DATE, HeaderValue::from_str(&time)?);
+        insert_sensitive(headers, DATE, &time);
         if let Some(token) = &self.token {
-            headers.insert(TOKEN, token.clone());
+            insert_sensitive(headers, TOKEN, token);
         }
         let (names, fields) = self.fields(headers);
         let canonical = format!(
             "{}\n{}\n{}\n{fields}\n{names}\n{}",
             request.method(),
-            utf8_percent_encode(request.uri().path(), &IN_PATHS),
+            utf8_percent_encode(request.uri().path(), &PATH_ENCODE_SET),
             query(request.uri().query().unwrap_or_default()),
             hex(hash.finish().as_ref())
         );
@@ -87,10 +88,7 @@ impl Signer {
         let signature = self.signature(day, &format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hash}"));
         let shown =
             format!("AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}", self.id);
-        let mut shown = HeaderValue::from_str(&shown)?;
-        shown.set_sensitive(true);
-        request.headers_mut().insert(AUTHORIZATION, shown);
-        Ok(())
+        insert_sensitive(request.headers_mut(), AUTHORIZATION, &shown);
     }
 
     /// The names of the fields that are signed, and the fields: the host, the type of the body, and those of AWS.
@@ -120,6 +118,14 @@ impl Signer {
             key = hmac::sign(&hmac::Key::new(HMAC_SHA256, &key), part.as_bytes()).as_ref().to_vec();
         }
         hex(&key)
+    }
+}
+
+/// Sets a field whose value is not logged. Keys and hosts are ASCII, so the value is valid.
+fn insert_sensitive(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(mut value) = HeaderValue::from_str(value) {
+        value.set_sensitive(true);
+        headers.insert(name, value);
     }
 }
 
@@ -155,7 +161,7 @@ mod tests {
     /// 2026-11-28 23:59:58.
     const NOW: u64 = 1_795_910_398;
 
-    fn signer(key: &str, host: &'static str) -> Result<Signer, NoAwsKey> {
+    fn signer(key: &str, host: &'static str) -> Result<Signer, InvalidAwsKey> {
         Signer::new(&HeaderValue::from_str(key).unwrap(), HeaderValue::from_static(host))
     }
 
@@ -184,7 +190,7 @@ mod tests {
             ),
         ] {
             let mut request = request.unwrap();
-            signer(&key, host).unwrap().sign(&mut request, NOW).unwrap();
+            signer(&key, host).unwrap().sign(&mut request, NOW);
             let shown = format!(
                 "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261128/eu-west-3/bedrock/aws4_request, SignedHeaders={names}, Signature={signature}"
             );
