@@ -7,7 +7,7 @@ are chosen on the others, and what they do is measured on the one left out.
 For each goal the settings with the least cost are chosen, of those whose faults in 100 answers stay within the goal's bound.
 Cost is that with recalls, in percent of no edits, and the mean over repositories; faults are of all answers together.
 """
-import itertools, json, pathlib, statistics, subprocess, sys, tempfile
+import collections, itertools, json, pathlib, statistics, subprocess, sys, tempfile
 
 BOUNDS = {"careful": 0.75, "balanced": 1.0, "thrifty": 1.5}
 TRIGGERS, KEPT_READS = [50_000, 60_000, 80_000, 100_000, 130_000], [0, 5, 10, 20]
@@ -41,15 +41,24 @@ def played(abridge, corpus, policies):
         yield of(transcript["name"]), {run["policy"]: run["regret"] for run in transcript["runs"] if run.get("regret")}
 
 
-def figures(rows, policy):
-    """The mean cost over repositories in percent, and the faults and hard faults in 100 answers."""
+def figures(runs):
+    """Of runs with their repositories: the cost of each repository in percent, and its faults in 100 answers; those of all."""
     by_repository = {}
-    for repository, runs in rows:
-        by_repository.setdefault(repository, []).append(runs[policy])
-    cost = lambda runs: 100 * sum(run["cost_with_recalls"] for run in runs) / sum(run["cost_unedited"] for run in runs)
-    runs = [run for runs in by_repository.values() for run in runs]
-    per_100 = lambda key: 100 * sum(run[key] for run in runs) / sum(run["answers"] for run in runs)
-    return statistics.mean(map(cost, by_repository.values())), per_100("faults"), per_100("hard")
+    for repository, run in runs:
+        by_repository.setdefault(repository, []).append(run)
+    total = lambda runs, key: sum(run[key] for run in runs)
+    costs = [100 * total(runs, "cost_with_recalls") / total(runs, "cost_unedited") for runs in by_repository.values()]
+    per_100 = lambda runs, key: 100 * total(runs, key) / total(runs, "answers")
+    everything = [run for _, run in runs]
+    worst = max(per_100(runs, "faults") for runs in by_repository.values())
+    return costs, per_100(everything, "faults"), per_100(everything, "hard"), worst
+
+
+def choose(rows, policies, bound):
+    """The policy with the least mean cost, of those within the bound; None if there is none."""
+    found = {policy: figures([(repository, runs[policy]) for repository, runs in rows]) for policy in policies}
+    within = [policy for policy in policies if found[policy][1] <= bound]
+    return min(within, key=lambda policy: statistics.mean(found[policy][0]), default=None)
 
 
 def main(abridge, *corpora):
@@ -60,25 +69,15 @@ def main(abridge, *corpora):
     repositories = sorted({repository for repository, _ in rows})
     print(len(rows), "transcripts of", len(repositories), "repositories")
     for policy in policies:
-        print("%-8s cost %.1f, faults %.2f, hard %.2f" % (policy, *figures(rows, policy)))
+        costs, faults, hard, _ = figures([(repository, runs[policy]) for repository, runs in rows])
+        print(f"{policy:8} cost {statistics.mean(costs):.1f}, faults {faults:.2f}, hard {hard:.2f}")
     for goal, bound in BOUNDS.items():
-        def choose(rows):
-            within = {policy: found for policy in policies if (found := figures(rows, policy))[1] <= bound}
-            return min(within, key=within.get) if within else None
-        folds = []
-        for left_out in repositories:
-            chosen = choose([row for row in rows if row[0] != left_out])
-            if chosen:
-                held = [row for row in rows if row[0] == left_out]
-                folds.append((chosen, held, figures(held, chosen)))
-        names = [chosen for chosen, _, _ in folds]
-        n_answers = sum(run["answers"] for chosen, held, _ in folds for run in [row[1][chosen] for row in held])
-        faults = 100 * sum(row[1][chosen]["faults"] for chosen, held, _ in folds for row in held) / n_answers
-        hard = 100 * sum(row[1][chosen]["hard"] for chosen, held, _ in folds for row in held) / n_answers
-        costs = sorted(found[0] for _, _, found in folds)
-        print(f"{goal}: all together choose {choose(rows)};", "in folds", {name: names.count(name) for name in set(names)})
-        print("  left out: faults %.2f, hard %.2f; cost mean %.1f, from %.1f to %.1f, median %.1f; faults of the worst repository %.2f" % (
-            faults, hard, statistics.mean(costs), costs[0], costs[-1], statistics.median(costs), max(found[1] for _, _, found in folds)))
+        chosen = {one: choose([row for row in rows if row[0] != one], policies, bound) for one in repositories}
+        left_out = [(repository, runs[chosen[repository]]) for repository, runs in rows if chosen[repository]]
+        costs, faults, hard, worst = figures(left_out)
+        print(f"{goal}: all together choose {choose(rows, policies, bound)}; in folds {dict(collections.Counter(chosen.values()))}")
+        print(f"  left out: faults {faults:.2f}, hard {hard:.2f}, of the worst repository {worst:.2f}; cost {min(costs):.1f} to "
+              f"{max(costs):.1f}, mean {statistics.mean(costs):.1f}, median {statistics.median(costs):.1f}")
 
 
 main(*sys.argv[1:])

@@ -6,38 +6,30 @@ import re
 import subprocess
 import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import wire
+from compare import Handler
 
 LEAST = 20  # characters of a line that is looked for, without white space
 MOST = 40  # texts of one session that are asked for one by one
 
 
-class Upstream(BaseHTTPRequestHandler):
+class Upstream(Handler):
     """Answers while the proxies start, and keeps what arrives; between the two, the judge has the port."""
 
+    protocol_version = "HTTP/1.0"
     arrived = []
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         Upstream.arrived.append(body.decode(errors="replace"))
         path = self.path.partition("?")[0]
-        self.reply(json.dumps(message(body) if path.endswith("/messages") else CHAT | {"status": "completed", "output": []}).encode())
+        self.reply(200, json.dumps(message(body) if path.endswith("/messages") else CHAT | {"status": "completed", "output": []}).encode())
 
     def do_GET(self):
-        self.reply(b'{"object":"list","data":[]}')
-
-    def reply(self, body):
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        self.reply(200, b'{"object":"list","data":[]}')
 
 
 CHAT = {"id": "1", "object": "chat.completion", "created": 1, "model": "m",

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benches" / "peers"))
+sys.path[:0] = [str(ROOT / "benches" / "peers"), str(ROOT / "scripts")]
 
 import originals  # noqa: E402
 import peers  # noqa: E402
