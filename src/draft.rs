@@ -155,7 +155,7 @@ pub struct Draft<'a> {
     replacements: BTreeMap<usize, Replacement>,
     /// The decisions.
     journal: Journal,
-    /// What the report says besides, as far as it is known.
+    /// The fields of the report that edits set.
     pub(crate) report: Report,
     /// No fewer bytes than the body has now.
     n_bytes: usize,

@@ -22,9 +22,9 @@ pub mod tools;
 pub mod trigger;
 pub mod truncate_tool_results;
 
-/// What edits follow from besides their own settings.
+/// The settings that several edits follow, besides their own.
 #[derive(Clone, Copy, Debug)]
-pub struct Common<'a> {
+pub struct SharedSettings<'a> {
     /// The settings of single tools.
     pub tools: &'a Tools,
     /// The texts that other edits leave alone.

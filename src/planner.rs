@@ -15,7 +15,7 @@ use crate::{
         reasoning::{self, ReasoningMode},
     },
     edit::{
-        Common, Edit, Language,
+        Edit, Language, SharedSettings,
         clear_tool_results::{self, AtLeast, ClearToolResults, Frontier, Inputs},
         deduplicate_tool_results::{self, DeduplicateToolResults},
         filter_tool_calls::{self, FilterToolCalls},
@@ -340,7 +340,7 @@ impl Policy {
             cleared_media: settings.clear_tool_results.media_template(language),
         };
         let handlers = &settings.handlers;
-        let common = Common { tools: &tools, own_texts: &own_texts, recall, language, handlers };
+        let common = SharedSettings { tools: &tools, own_texts: &own_texts, recall, language, handlers };
         let mut summarize = None;
         let edit = |name: &EditName| -> Arc<dyn Edit> {
             match name {

@@ -37,6 +37,7 @@ mod destinations;
 mod edit_events;
 mod exchange;
 pub mod experiment;
+mod fail_open;
 pub mod fair_shares;
 mod headers;
 mod in_band;
@@ -70,6 +71,7 @@ pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
 use exchange::{Accounting, BillingContext, Conversation, OverheadTimer};
+use fail_open::FailOpenCounters;
 use fair_shares::FairShares;
 use headers::ControlHeader;
 use inspection::Inspector;
@@ -77,7 +79,7 @@ use keep_alive::{KeepAlives, OpenConnection};
 pub use live::LiveConfig;
 use live::Reloads;
 use manual_summary::ManualSummary;
-use notices::{FailOpenCounters, Notices};
+use notices::Notices;
 use prefix_tracker::{CacheScope, PrefixTracker};
 use request::{EditedRequest, Purpose, ReadRequest};
 use request_head::RequestIds;
@@ -91,7 +93,7 @@ pub use windows::WindowDiscovery;
 pub type ResponseBody = Either<Relay<Box<Exchange>>, Either<Full<Bytes>, EventStream>>;
 
 /// The answer to a request, or the error that is answered in its place.
-type Answered = Result<Response<ResponseBody>, ProxyError>;
+type ProxyResult = Result<Response<ResponseBody>, ProxyError>;
 
 /// Serves requests. One for the whole process.
 #[derive(Debug)]
@@ -290,7 +292,7 @@ impl Proxy {
     }
 
     /// Serves a request that may be edited: admit, read, decode, plan, send (again for a rescue or a recall in band), relay.
-    async fn edit(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>, connection: u64) -> Answered {
+    async fn edit(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>, connection: u64) -> ProxyResult {
         let live = self.live.load_full();
         let mut read = self.receive(&live, dialect, request).await?;
         let turn = read.text.as_ref().filter(|_| !read.dry_run);
@@ -341,7 +343,7 @@ impl Proxy {
 
     /// Serves a request that only counts, with the edits of its turn, so that what is sent is counted. Nothing is stored for
     /// it, no summary is made for it, and it is neither in the history nor recorded: the turn itself is.
-    async fn count(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>) -> Answered {
+    async fn count(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>) -> ProxyResult {
         let live = self.live.load_full();
         let mut read = self.receive(&live, dialect, request).await?;
         let edited = self.edited(&mut read, Purpose::Count).await.edited;
@@ -355,7 +357,7 @@ impl Proxy {
     }
 
     /// Serves a request that is not edited: both bodies are streamed through.
-    async fn pass(&self, mut request: Request<ClientBody>) -> Answered {
+    async fn pass(&self, mut request: Request<ClientBody>) -> ProxyResult {
         let timer = OverheadTimer::start();
         if request.method() == Method::CONNECT {
             return Err(TargetError::NoPath.into()); // whatever the target looks like

@@ -79,6 +79,16 @@ pub fn yield_thread() {
     }
 }
 
+/// Runs a function that computes for as long as its input of `n_bytes` bytes is: here, or on a blocking thread from so many
+/// bytes on.
+pub async fn run_blocking_from<T: Send + 'static>(
+    least: usize,
+    n_bytes: usize,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, BlockingError> {
+    if n_bytes < least { Ok(run()) } else { run_blocking(run).await }
+}
+
 /// Runs a function that computes or blocks for long on a blocking thread, with lowered priority.
 pub async fn run_blocking<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Result<T, BlockingError> {
     #[expect(clippy::disallowed_methods, reason = "the only place that spawns blocking work")]

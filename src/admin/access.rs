@@ -186,7 +186,7 @@ impl Access {
         }
     }
 
-    /// Allows requests for the upstream only to pages of this machine and of these origins, if some are given.
+    /// Restricts the pages that may send requests to the upstream to this machine and `origins`; `None` allows all pages.
     #[must_use]
     pub fn with_allowed_origins(self, origins: Option<Vec<String>>) -> Self {
         Self { origins, ..self }

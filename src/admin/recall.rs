@@ -47,7 +47,7 @@ use crate::body::{Budget, Lease};
 use crate::metrics::Tally;
 use crate::payload::{Keys, MediaType, Payload, PayloadKey};
 use crate::store::{Owner, Page, Store, StoreError, StoreErrorKind, StoreFuture};
-use crate::tasks::run_blocking;
+use crate::tasks::run_blocking_from;
 use crate::units::Period;
 
 mod selector;
@@ -217,11 +217,7 @@ impl RecallHandler {
         let is_owned = move |payload: &[u8]| owners.is_none_or(|owners| owners.iter().any(|one| names(one, payload)));
         let media = payload.media().filter(|media| *media != MediaType::Text);
         let of = move || is_owned(&payload.bytes()).then(|| part.select(&payload));
-        let found = if size < BLOCKING_FROM {
-            of()
-        } else {
-            run_blocking(of).await.unwrap_or_else(|_| Some(Selection::default()))
-        };
+        let found = run_blocking_from(BLOCKING_FROM, size, of).await.unwrap_or_else(|_| Some(Selection::default()));
         let found = found.ok_or(RecallError::Unknown)?;
         if found.is_copy && !places.budget.extend(&mut lease, found.body.len()) {
             return Err(RecallError::NoBudget);

@@ -1,7 +1,7 @@
 //! Presets and goals: named sets of defaults below the user's settings. Each is written as a piece of `proxy.toml`.
 //!
-//! Presets make of one request what the systems of the same names make of it, within the rules of abridge: what the model has
-//! not read stays, each call keeps its result, and a request that is not understood is forwarded unchanged.
+//! Presets make of one request what the systems of the same names make of it, within the rules of abridge: results that the model has
+//! not read stay, each call keeps its result, and a request that is not understood is forwarded unchanged.
 
 use serde::{Deserialize, Serialize};
 

@@ -133,7 +133,7 @@ impl<'a> Members<'a> {
         }))
     }
 
-    /// The tokens in a usage of OpenAI's APIs, by the keys of those of the prompt, of their details, and of the answer.
+    /// The tokens in a usage of OpenAI's APIs. The keys name the tokens of the prompt, their details, and the tokens of the answer.
     pub(super) fn billed(&self, [input, details, output]: [&str; 3]) -> Result<Usage, InvalidAnswer> {
         let number = |of: &Self, key| of.number(key).map(Option::unwrap_or_default);
         let input = number(self, input)?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Field;
-use super::json::{Cursor, Read, Unsupported, each_element};
+use super::json::{Cursor, ReadResult, Unsupported, each_element};
 use crate::span::Span;
 
 /// A member of an object: its key without quotes, and its value.
@@ -11,7 +11,7 @@ pub(super) type Member<'a> = (&'a [u8], &'a [u8]);
 
 /// The members of an object except those that are `unread`, in the order in which they are written. `null` is the same as
 /// nothing.
-pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> Read<Vec<Member<'a>>> {
+pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> ReadResult<Vec<Member<'a>>> {
     let mut members = Vec::new();
     cursor.members(|cursor, name| {
         let Cow::Borrowed(name) = name else { return Err(Unsupported) };
@@ -28,8 +28,8 @@ pub(super) fn members<'a>(cursor: &mut Cursor<'a>, unread: &[&[u8]]) -> Read<Vec
 /// The elements of an array, each object as `of` puts it, except for those that come to nothing; nothing if none is left.
 pub(super) fn elements<'a>(
     value: &'a [u8],
-    of: impl Fn(&mut Cursor<'a>) -> Read<Vec<&'a [u8]>>,
-) -> Read<Vec<&'a [u8]>> {
+    of: impl Fn(&mut Cursor<'a>) -> ReadResult<Vec<&'a [u8]>>,
+) -> ReadResult<Vec<&'a [u8]>> {
     let mut found = Vec::new();
     each_element(value, Span { start: 0, end: value.len() }, |cursor| {
         let element = if cursor.peek() == Some(b'{') {
@@ -47,7 +47,7 @@ pub(super) fn elements<'a>(
 }
 
 /// Members as fields in the order of their names, without empty values.
-pub(super) fn fields<'a>(members: Vec<(&'a [u8], Vec<&'a [u8]>)>) -> Read<Vec<Field<'a>>> {
+pub(super) fn fields<'a>(members: Vec<(&'a [u8], Vec<&'a [u8]>)>) -> ReadResult<Vec<Field<'a>>> {
     let mut fields = Vec::new();
     for (name, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
         fields.push(Field { name: str::from_utf8(name).map_err(|_| Unsupported)?, value });
@@ -63,7 +63,7 @@ pub(super) fn content<'a>(
     unread: &[&[u8]],
     opening: &'static [u8],
     part: impl Fn(Vec<Member<'a>>) -> Vec<&'a [u8]>,
-) -> Read<Vec<&'a [u8]>> {
+) -> ReadResult<Vec<&'a [u8]>> {
     if !value.starts_with(b"\"") {
         return elements(value, |cursor| Ok(part(members(cursor, unread)?)));
     }

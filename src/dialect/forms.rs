@@ -6,7 +6,7 @@ use bytes::Bytes;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::json::{Read, fields_of, member, value_of_key};
+use super::json::{ReadResult, fields_of, member, value_of_key};
 use super::strings;
 use crate::span::Span;
 
@@ -158,7 +158,7 @@ pub fn is_error_result(body: &[u8], result: Span) -> bool {
 }
 
 /// Replaces the role of instructions by that of the user.
-pub(super) fn as_user(body: &[u8], element: Span) -> Read<Option<FormReplacement>> {
+pub(super) fn as_user(body: &[u8], element: Span) -> ReadResult<Option<FormReplacement>> {
     let [role] = fields_of(body, element, [b"role"])?;
     let instructs = role.filter(|role| matches!(role.of(body), br#""system""# | br#""developer""#));
     Ok(instructs.map(|role| (role, r#""user""#)))
@@ -170,7 +170,7 @@ pub(super) fn filled(
     element: Span,
     calls: &[u8],
     texts: impl Fn(Span) -> Vec<Span>,
-) -> Read<Vec<FormReplacement>> {
+) -> ReadResult<Vec<FormReplacement>> {
     let [role, content, calls] = fields_of(body, element, [b"role", b"content", calls])?;
     if role.is_none() {
         return Ok(Vec::new());

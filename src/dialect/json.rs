@@ -21,11 +21,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Unsupported;
 
-/// What was read.
-pub(super) type Read<T = ()> = Result<T, Unsupported>;
+/// The result of reading a value.
+pub(super) type ReadResult<T = ()> = Result<T, Unsupported>;
 
 /// `Ok` if it holds.
-pub(super) fn require(holds: bool) -> Read {
+pub(super) fn require(holds: bool) -> ReadResult {
     if holds { Ok(()) } else { Err(Unsupported) }
 }
 
@@ -57,7 +57,7 @@ struct Nesting {
 }
 
 impl Nesting {
-    fn open(&mut self, object: bool, any_depth: bool) -> Read {
+    fn open(&mut self, object: bool, any_depth: bool) -> ReadResult {
         if self.depth == u128::BITS {
             require(any_depth)?;
             self.outer.push(self.objects);
@@ -113,7 +113,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Keeps a value that the object at `object` may have once.
-    pub(super) fn once<T>(&mut self, object: usize, place: &mut Option<T>, value: T) -> Read {
+    pub(super) fn once<T>(&mut self, object: usize, place: &mut Option<T>, value: T) -> ReadResult {
         match place.replace(value) {
             None => Ok(()),
             Some(_) => Err(self.refuse((object, ParseErrorKind::DuplicateKey))),
@@ -136,25 +136,25 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns what was read, or notes the fault.
-    pub(super) fn accept<T>(&mut self, read: Result<T, Fault>) -> Read<T> {
+    pub(super) fn accept<T>(&mut self, read: Result<T, Fault>) -> ReadResult<T> {
         read.map_err(|fault| self.refuse(fault))
     }
 
     /// The result of reading a whole body in `dialect`, after which only white space may follow; else the fault.
-    pub(super) fn finish<T>(&mut self, dialect: &'static str, read: Read<T>) -> Result<T, ParseError> {
+    pub(super) fn finish<T>(&mut self, dialect: &'static str, read: ReadResult<T>) -> Result<T, ParseError> {
         let read = read.and_then(|read| self.end().map(|()| read));
         let fault = |Unsupported| self.fault.unwrap_or((self.at, ParseErrorKind::NotJson));
         read.map_err(|unsupported| ParseError::new(dialect, fault(unsupported)))
     }
 
     /// Only white space may be left.
-    pub(super) fn end(&mut self) -> Read {
+    pub(super) fn end(&mut self) -> ReadResult {
         self.space();
         require(self.at == self.body.len())
     }
 
     /// Reads the members of an object: `read` gets each key, and reads its value. Returns the span of the object.
-    pub(super) fn members(&mut self, mut read: impl FnMut(&mut Self, Cow<'a, [u8]>) -> Read) -> Read<Span> {
+    pub(super) fn members(&mut self, mut read: impl FnMut(&mut Self, Cow<'a, [u8]>) -> ReadResult) -> ReadResult<Span> {
         let start = self.at;
         let mut more = self.enter(b'{', b'}', ParseErrorKind::NotAnObject)?;
         while more {
@@ -166,7 +166,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads each element of an array with `read`. Returns the span of the array.
-    pub(super) fn elements(&mut self, mut read: impl FnMut(&mut Self) -> Read) -> Read<Span> {
+    pub(super) fn elements(&mut self, mut read: impl FnMut(&mut Self) -> ReadResult) -> ReadResult<Span> {
         let start = self.at;
         let mut more = self.enter(b'[', b']', ParseErrorKind::NotAnArray)?;
         while more {
@@ -177,7 +177,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Into a container; false if it is empty. Another value at this place is a fault of this kind.
-    fn enter(&mut self, open: u8, close: u8, kind: ParseErrorKind) -> Read<bool> {
+    fn enter(&mut self, open: u8, close: u8, kind: ParseErrorKind) -> ReadResult<bool> {
         if self.take_if(open) {
             self.space();
             return Ok(!self.take_if(close));
@@ -187,7 +187,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// From the end of a value in a container to the next; false at the end of the container.
-    fn next(&mut self, close: u8) -> Read<bool> {
+    fn next(&mut self, close: u8) -> ReadResult<bool> {
         self.space();
         if self.take_if(close) {
             return Ok(false);
@@ -198,7 +198,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Over any value, with all that is in it.
-    pub(super) fn value(&mut self) -> Read<Span> {
+    pub(super) fn value(&mut self) -> ReadResult<Span> {
         let start = self.at;
         let mut nesting = Nesting::default();
         loop {
@@ -228,7 +228,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// From the end of a value out of all containers that end with it, to the next value; false if there is none.
-    fn behind_value(&mut self, nesting: &mut Nesting) -> Read<bool> {
+    fn behind_value(&mut self, nesting: &mut Nesting) -> ReadResult<bool> {
         while nesting.depth > 0 {
             self.space();
             let object = nesting.in_object();
@@ -246,7 +246,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A key, and its colon. One with escapes is taken in a whole body alone.
-    fn name(&mut self) -> Read<Cow<'a, [u8]>> {
+    fn name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
         require(self.peek() == Some(b'"'))?;
         let rest = self.body.get(self.at + 1..).unwrap_or_default();
         let name = if let Some(length) = plain_closing_quote(rest) {
@@ -262,13 +262,13 @@ impl<'a> Cursor<'a> {
         Ok(name)
     }
 
-    fn key(&mut self) -> Read {
+    fn key(&mut self) -> ReadResult {
         require(self.peek() == Some(b'"'))?;
         self.string()?;
         self.colon()
     }
 
-    fn colon(&mut self) -> Read {
+    fn colon(&mut self) -> ReadResult {
         self.space();
         require(self.take_if(b':'))?;
         self.space();
@@ -276,7 +276,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A string, from its opening quote; the span has both quotes.
-    fn string(&mut self) -> Read<Span> {
+    fn string(&mut self) -> ReadResult<Span> {
         let start = self.at;
         let rest = self.body.get(start + 1..).unwrap_or_default();
         let indexed = || self.strings.starting(start).map(|string| string.len() - 2);
@@ -288,7 +288,7 @@ impl<'a> Cursor<'a> {
         Ok(Span { start, end: self.at })
     }
 
-    fn number(&mut self) -> Read {
+    fn number(&mut self) -> ReadResult {
         self.take_if(b'-');
         if !self.take_if(b'0') {
             self.digits()?;
@@ -303,7 +303,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Read {
+    fn digits(&mut self) -> ReadResult {
         let start = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
@@ -311,7 +311,7 @@ impl<'a> Cursor<'a> {
         require(self.at > start)
     }
 
-    fn literal(&mut self) -> Read {
+    fn literal(&mut self) -> ReadResult {
         let rest = self.body.get(self.at..).unwrap_or_default();
         let word = [b"true".as_slice(), b"false", b"null"].into_iter().find(|word| rest.starts_with(word));
         self.at += word.ok_or(Unsupported)?.len();
@@ -332,7 +332,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// The values of some keys of an object, by their order in `keys`; none of them may be there twice.
-pub(super) fn fields<const N: usize>(cursor: &mut Cursor<'_>, keys: [&[u8]; N]) -> Read<[Option<Span>; N]> {
+pub(super) fn fields<const N: usize>(cursor: &mut Cursor<'_>, keys: [&[u8]; N]) -> ReadResult<[Option<Span>; N]> {
     let (start, mut found) = (cursor.at(), [None; N]);
     cursor.members(|cursor, name| {
         let value = cursor.value()?;
@@ -343,12 +343,16 @@ pub(super) fn fields<const N: usize>(cursor: &mut Cursor<'_>, keys: [&[u8]; N]) 
 }
 
 /// The fields of a value, if that is an object.
-pub(super) fn fields_of<const N: usize>(body: &[u8], value: Span, keys: [&[u8]; N]) -> Read<[Option<Span>; N]> {
+pub(super) fn fields_of<const N: usize>(body: &[u8], value: Span, keys: [&[u8]; N]) -> ReadResult<[Option<Span>; N]> {
     fields(&mut Cursor::starting(body, value.start), keys)
 }
 
 /// Reads each element of an array with `read`.
-pub(super) fn each_element<'a>(body: &'a [u8], array: Span, read: impl FnMut(&mut Cursor<'a>) -> Read) -> Read {
+pub(super) fn each_element<'a>(
+    body: &'a [u8],
+    array: Span,
+    read: impl FnMut(&mut Cursor<'a>) -> ReadResult,
+) -> ReadResult {
     Cursor::starting(body, array.start).elements(read).map(drop)
 }
 
@@ -357,8 +361,8 @@ pub(super) fn objects<T, I: IntoIterator<Item = T>, const N: usize>(
     body: &[u8],
     array: Span,
     keys: [&[u8]; N],
-    mut read: impl FnMut(Span, [Option<Span>; N]) -> Read<I>,
-) -> Read<Vec<T>> {
+    mut read: impl FnMut(Span, [Option<Span>; N]) -> ReadResult<I>,
+) -> ReadResult<Vec<T>> {
     let mut all = Vec::new();
     each_element(body, array, |cursor| {
         let start = cursor.at();
@@ -377,7 +381,7 @@ pub(super) fn element_fields(json: &str) -> Option<Fields<'_>> {
     quick_fields(json).ok().or_else(|| Fields::of(json))
 }
 
-fn quick_fields(json: &str) -> Read<Fields<'_>> {
+fn quick_fields(json: &str) -> ReadResult<Fields<'_>> {
     let mut cursor = Cursor::new(json.as_bytes());
     let mut fields = Vec::new();
     cursor.members(|cursor, name| {

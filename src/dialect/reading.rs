@@ -1,10 +1,10 @@
-//! What the readers of all dialects have in common.
+//! Reading of requests, ids, texts and blocks, shared by the dialects.
 
 use std::borrow::Cow;
 
 use super::ParseErrorKind;
 use super::history_keys::HistoryKeys;
-use super::json::{Cursor, Fault, Read, decode, id_text};
+use super::json::{Cursor, Fault, ReadResult, decode, id_text};
 use crate::conversation::{Block, CallId, Conversation, MAX_ELEMENTS};
 use crate::span::Span;
 
@@ -16,8 +16,8 @@ pub(super) type RequestFields<const N: usize> = ([Option<Span>; N], HistoryKeys)
 pub(super) fn request<'a, const N: usize>(
     cursor: &mut Cursor<'a>,
     keys: [&[u8]; N],
-    mut list: impl FnMut(&mut Cursor<'a>) -> Read<Span>,
-) -> Read<RequestFields<N>> {
+    mut list: impl FnMut(&mut Cursor<'a>) -> ReadResult<Span>,
+) -> ReadResult<RequestFields<N>> {
     let (start, mut found, mut history) = (cursor.at(), [None; N], HistoryKeys::default());
     cursor.members(|cursor, key| {
         let at = keys.iter().position(|known| *known == &*key);

@@ -1,4 +1,4 @@
-//! What is added to a request beside its messages: the mark that asks for the prompt cache, and the tool by which the model
+//! Additions to a request outside its messages: the mark that asks for the prompt cache, and the tool by which the model
 //! reads what was taken out.
 //!
 //! It follows the client's tools, with the same bytes in every request, from the first one on that names something

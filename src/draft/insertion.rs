@@ -32,7 +32,7 @@ pub(super) enum Inserted {
 }
 
 impl Inserted {
-    /// Returns what stood there before: what is inserted, or, of a result that has come since, what replaced it.
+    /// The message at this place until now: the inserted one, or the one that replaced a result which has come since.
     pub(super) fn until_then(&self) -> &Bytes {
         match self {
             Self::Moved { until_then: bytes, .. }

@@ -48,7 +48,7 @@ use super::own_texts::OwnTexts;
 use super::template::Template;
 use super::tools::Tools;
 use super::trigger::{Limits, Moment, Part};
-use super::{Common, Edit, Handlers, Language, names};
+use super::{Edit, Handlers, Language, SharedSettings, names};
 use crate::dialect::marks_an_hour;
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
 use crate::handler::{Decision, MAX_ANSWER};
@@ -127,8 +127,8 @@ struct Clearing {
 
 impl ClearToolResults {
     /// The edit with its settings and the prices at the upstream.
-    pub fn new(settings: &Settings, prices: PriceList, common: Common<'_>) -> Self {
-        let Common { tools, own_texts, language, handlers, .. } = common;
+    pub fn new(settings: &Settings, prices: PriceList, common: SharedSettings<'_>) -> Self {
+        let SharedSettings { tools, own_texts, language, handlers, .. } = common;
         let media_limits = MediaLimits::of_host(prices.upstream()).filter(|_| settings.clear_media);
         Self {
             media_limits,

@@ -28,7 +28,7 @@ use self::{
     runs::{PointerCache, Pointers, Run},
 };
 use super::{
-    Common, Edit, Language,
+    Edit, Language, SharedSettings,
     file_use::{self, FileUse},
     names,
     tools::Tools,
@@ -96,7 +96,7 @@ const MAX_PATH: usize = 200;
 
 impl DeduplicateToolResults {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, Common { tools, language, .. }: Common<'_>) -> Self {
+    pub fn new(settings: &Settings, SharedSettings { tools, language, .. }: SharedSettings<'_>) -> Self {
         Self {
             settings: settings.clone(),
             tools: tools.clone(),

@@ -28,7 +28,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Common, Edit, Handlers, Language, template::Template};
+use super::{Edit, Handlers, Language, SharedSettings, template::Template};
 use crate::{
     conversation::{BlockIndex, BlockKind, UnitIndex},
     draft::{Draft, Question},
@@ -99,7 +99,7 @@ pub struct PatchToolCalls {
 
 impl PatchToolCalls {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, Common { language, handlers, .. }: Common<'_>) -> Self {
+    pub fn new(settings: &Settings, SharedSettings { language, handlers, .. }: SharedSettings<'_>) -> Self {
         let unnamed = match language {
             Language::En => "unknown",
             Language::Zh => "未知",

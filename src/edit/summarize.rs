@@ -25,7 +25,7 @@ use self::cut::CutPoints;
 use self::frame::OwnFrame;
 use self::originals::Originals;
 use super::trigger::{Limits, Moment, Part};
-use super::{Common, Edit, Language};
+use super::{Edit, Language, SharedSettings};
 use crate::conversation::{ElementIndex, UnitIndex};
 use crate::draft::{Draft, Offload, ParsedRequest, Pass, Row, SummaryTiming};
 use crate::payload::{ChainKey, Fingerprint, MediaType};
@@ -91,7 +91,7 @@ impl Summarize {
     pub const LABEL: &'static str = "summary";
 
     /// The edit with its settings.
-    pub fn new(settings: &Settings, Common { language, recall, .. }: Common<'_>) -> Self {
+    pub fn new(settings: &Settings, SharedSettings { language, recall, .. }: SharedSettings<'_>) -> Self {
         Self { settings: settings.clone(), language, scope: Scope::of(settings, language, recall) }
     }
 

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use self::batch::CutRule;
 use super::{
-    Common, Edit, Handlers, Language, names,
+    Edit, Handlers, Language, SharedSettings, names,
     own_texts::OwnTexts,
     template::Template,
     tools::{self, Tools, Truncate},
@@ -126,8 +126,8 @@ struct Budget {
 
 impl TruncateToolResults {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, common: Common<'_>) -> Self {
-        let Common { tools, own_texts, recall, language, handlers } = common;
+    pub fn new(settings: &Settings, common: SharedSettings<'_>) -> Self {
+        let SharedSettings { tools, own_texts, recall, language, handlers } = common;
         Self {
             max_bytes: settings.max_bytes,
             exclude_tools: settings.exclude_tools.clone(),

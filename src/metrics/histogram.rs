@@ -39,7 +39,7 @@ pub const TOKEN_COUNTS: Bounds = &[
 #[derive(Debug)]
 pub struct Histogram {
     bounds: Bounds,
-    // What a value is counted in, of the unit that it is reported in.
+    // The reported value of one counted unit.
     scale: f64,
     buckets: Vec<AtomicU64>,
     sum: AtomicU64,

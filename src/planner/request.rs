@@ -33,8 +33,8 @@ pub(super) fn parse<'a>(
 }
 
 impl Policy {
-    /// What the edits make of one request where no tokens are counted, which takes so little time that no other thread is
-    /// needed; none where they may be.
+    /// Plans a request whose tokens need not be counted. This takes so little time that no other thread is needed. `None` if
+    /// tokens may be counted.
     pub fn plan_uncounted(
         &self,
         dialect: &dyn Dialect,

@@ -14,7 +14,7 @@ use super::request_head::RequestHead;
 use super::respond::ProxyError;
 use super::responses::Compact;
 use super::send::request_body;
-use super::{Answered, Destination, Proxy, ResponseBody, full_body, manual_summary, relay, send};
+use super::{Destination, Proxy, ProxyResult, ResponseBody, full_body, manual_summary, relay, send};
 use crate::body::ClientBody;
 use crate::body::peek::PeekableBody;
 use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
@@ -37,7 +37,7 @@ const MAX_MISSING: (usize, Duration) = (64 << 10, Duration::from_secs(5));
 
 impl Proxy {
     /// Serves a request for a compaction, as `responses.compact` says.
-    pub(super) async fn compact(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>) -> Answered {
+    pub(super) async fn compact(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>) -> ProxyResult {
         let live = self.live.load_full();
         if live.responses.compact == Compact::Pass || live.is_dry(request.headers()) {
             return self.pass(request).await;
@@ -74,7 +74,7 @@ impl Proxy {
         head: &RequestHead<'_>,
         text: IndexedBody,
         trigger: Option<&CompactionTrigger>,
-    ) -> Answered {
+    ) -> ProxyResult {
         let RequestHead { dialect, destination, .. } = *head;
         let target = destination.upstream.join(&turns(dialect, &head.parts.uri))?;
         let of_turns = RequestHead { target, ..head.clone() };
@@ -118,7 +118,7 @@ impl Proxy {
     }
 
     /// Answers a turn that asks for a compaction, if abridge is to do it before the upstream is asked.
-    pub(super) async fn compacted_turn(&self, turn: Option<&CompactionTurn<'_>>) -> Option<Answered> {
+    pub(super) async fn compacted_turn(&self, turn: Option<&CompactionTurn<'_>>) -> Option<ProxyResult> {
         let CompactionTurn { compact, head, trigger } = turn?;
         let is_ours = *compact == Compact::Answer || head.destination.lacks_compaction.load(Ordering::Relaxed);
         if !is_ours {

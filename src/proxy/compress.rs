@@ -20,7 +20,7 @@ use super::headers::{self, ControlHeader};
 use super::request::ReadRequest;
 use super::request_head::RequestHead;
 use super::respond::ProxyError;
-use super::{Answered, Proxy, full_body};
+use super::{Proxy, ProxyResult, full_body};
 use crate::admin::{Requester, json};
 use crate::body::{ClientBody, Limits};
 use crate::dialect::{self, AnswerEnd};
@@ -122,7 +122,7 @@ impl CompressRules {
 
 impl Proxy {
     /// Serves a request of a gateway.
-    pub(super) async fn serve_gateway(&self, path: GatewayRequest, request: Request<ClientBody>) -> Answered {
+    pub(super) async fn serve_gateway(&self, path: GatewayRequest, request: Request<ClientBody>) -> ProxyResult {
         match path {
             GatewayRequest::Compress => self.compress(request).await.map(|answer| answer.map(full_body)),
             GatewayRequest::Retrieve(hash) => self.retrieve(hash, request).await.map(|answer| answer.map(full_body)),

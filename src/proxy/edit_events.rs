@@ -23,8 +23,8 @@ pub(super) struct EditEvents {
 }
 
 impl EditEvents {
-    /// Publishes the first event of a request that is edited, or would be in a dry run; `None` if it is neither, or if nobody
-    /// listens.
+    /// Publishes the first event of a request that is edited, or would be in a dry run; `None` for another request, and if
+    /// there is no subscriber.
     pub(super) fn begin(
         events: &Events,
         id: RequestId,

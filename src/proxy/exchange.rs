@@ -23,7 +23,6 @@ use crate::body::Lease;
 use crate::dialect::AnswerEnd;
 use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
 use crate::metrics::StreamGuard;
-use crate::otel::RequestTrace;
 use crate::plan::{CountedWith, PromptSegment, Received, Report, SentNames};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::Observe;
@@ -35,11 +34,12 @@ use crate::upstream::UpstreamName;
 mod accounting;
 mod bookkeeping;
 mod log_line;
+mod traced;
 
 pub(super) use accounting::{Accounting, Conversation, OverheadTimer};
 pub(super) use bookkeeping::BillingContext;
-use bookkeeping::Moment;
 use log_line::LogLine;
+use traced::Traced;
 
 /// The id of an edited request, to match a client's log with abridge's.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
@@ -93,8 +93,8 @@ pub struct Exchange {
     /// Set if the request is edited and events have a listener.
     pub(super) edit_events: Option<Box<EditEvents>>,
     tasks: Tasks,
-    // The trace of the request, and when it was sent, if traces are sent.
-    traced: Option<Box<(RequestTrace, Moment)>>,
+    // The trace of the request, if traces are sent.
+    traced: Option<Box<Traced>>,
     // Released when the answer has ended.
     in_flight: Option<Permit>,
 }

@@ -10,7 +10,7 @@ use super::{Destination, Proxy};
 use crate::conversation::Role;
 use crate::ledger::Assignment;
 use crate::string_index::IndexedBody;
-use crate::tasks::run_blocking;
+use crate::tasks::run_blocking_from;
 use crate::units::Fraction;
 
 /// Settings of `[experiment]`.
@@ -85,7 +85,7 @@ impl Proxy {
         let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
         let text = text.filter(|_| is_asked_for)?.clone();
         let (n_bytes, mut chain) = (text.len(), self.engine.chain(caller, SCOPE));
-        let mut name = move || {
+        let name = move || {
             let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
             if conversation.traits.history_elsewhere {
                 return None;
@@ -96,6 +96,6 @@ impl Proxy {
             let fingerprint = conversation.element_fingerprint(message, &text);
             Some(*chain.push(fingerprint, || dialect.canonical(message.span.of(&text))).as_bytes())
         };
-        if n_bytes < BLOCKING_FROM { name() } else { run_blocking(name).await.ok().flatten() }
+        run_blocking_from(BLOCKING_FROM, n_bytes, name).await.ok().flatten()
     }
 }

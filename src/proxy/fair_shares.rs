@@ -43,8 +43,8 @@ pub(super) struct Share {
 /// A place among the requests in flight, of all and of one caller.
 #[derive(Debug)]
 pub struct Permit {
-    pub(super) _of_all: OwnedSemaphorePermit,
-    pub(super) _of_caller: Option<OwnedSemaphorePermit>,
+    _of_all: OwnedSemaphorePermit,
+    _of_caller: Option<OwnedSemaphorePermit>,
 }
 
 /// A request that is let in.
@@ -94,5 +94,12 @@ impl Share {
     /// A place of the caller's.
     pub(super) fn take(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.in_flight).try_acquire_owned().ok()
+    }
+}
+
+impl Permit {
+    /// A place of all, and one of the caller's.
+    pub(super) fn new(of_all: OwnedSemaphorePermit, of_caller: Option<OwnedSemaphorePermit>) -> Self {
+        Self { _of_all: of_all, _of_caller: of_caller }
     }
 }

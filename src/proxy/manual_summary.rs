@@ -17,7 +17,7 @@ use super::exchange::{self, EDITS, REQUEST_ID, TOKENS};
 use super::request::ReadRequest;
 use super::request_head::RequestHead;
 use super::respond::ProxyError;
-use super::{Answered, Proxy, full_body, headers};
+use super::{Proxy, ProxyResult, full_body, headers};
 use crate::admin::SUMMARIZE;
 use crate::body::ClientBody;
 use crate::dialect::{self, Dialect};
@@ -48,7 +48,7 @@ impl ManualSummary {
 
 impl Proxy {
     /// Summarises a conversation now and returns its body: admit, read, decode, plan, and answer.
-    pub(super) async fn summarize(&self, manual: ManualSummary, mut request: Request<ClientBody>) -> Answered {
+    pub(super) async fn summarize(&self, manual: ManualSummary, mut request: Request<ClientBody>) -> ProxyResult {
         let ManualSummary { dialect, target } = manual;
         *request.uri_mut() = target;
         let live = self.live.load_full();

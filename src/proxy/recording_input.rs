@@ -1,4 +1,4 @@
-//! What a recording has of a request.
+//! The part of a recording that describes the request.
 
 use bytes::Bytes;
 use http::request::Parts;

@@ -10,7 +10,7 @@ use super::Destination;
 use crate::dialect::Dialect;
 use crate::payload::Caller;
 
-/// What is known of a request besides its body.
+/// A request without its body, with its destination.
 #[derive(Clone, Debug)]
 pub(super) struct RequestHead<'l> {
     pub(super) dialect: &'static dyn Dialect,

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use super::request::{Purpose, ReadRequest};
 use super::request_head::RequestHead;
 use super::respond::ProxyError;
-use super::{Answered, Proxy, full_body, manual_summary};
+use super::{Proxy, ProxyResult, full_body, manual_summary};
 use crate::admin::REWRITE;
 use crate::body::ClientBody;
 use crate::dialect;
@@ -40,7 +40,7 @@ pub(super) fn is_path(path: &str) -> bool {
 
 impl Proxy {
     /// Answers with the body that would be sent.
-    pub(super) async fn rewrite(&self, mut request: Request<ClientBody>) -> Answered {
+    pub(super) async fn rewrite(&self, mut request: Request<ClientBody>) -> ProxyResult {
         let live = self.live.load_full();
         let is_reported = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "report=true"));
         let behind = request.uri().path().strip_prefix(REWRITE).unwrap_or_default().to_owned();

@@ -35,7 +35,7 @@ use crate::plan::Report;
 use crate::planner::SummaryTiming;
 use crate::recording::RequestForm;
 use crate::string_index::IndexedBody;
-use crate::tasks::run_blocking;
+use crate::tasks::{run_blocking, run_blocking_from};
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
 
 mod bypass;
@@ -256,7 +256,7 @@ impl Proxy {
     async fn chain_keys(&self, head: &RequestHead<'_>, text: &Bytes) -> Vec<ChainKey> {
         let mut chain = self.engine.chain(head.caller, SCOPE);
         let (dialect, body) = (head.dialect, text.clone());
-        let mut keys = move || {
+        let keys = move || {
             let Ok(conversation) = dialect.parse(&body) else { return Vec::new() };
             let elements = conversation.elements.iter();
             let key = |element: &Element| {
@@ -266,7 +266,7 @@ impl Proxy {
             };
             elements.map(key).collect()
         };
-        if text.len() < BLOCKING_FROM { keys() } else { run_blocking(keys).await.unwrap_or_default() }
+        run_blocking_from(BLOCKING_FROM, text.len(), keys).await.unwrap_or_default()
     }
 }
 

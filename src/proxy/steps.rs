@@ -9,9 +9,9 @@ use http::{HeaderMap, StatusCode, Uri};
 use hyper::body::Body;
 
 use super::exchange::Exchange;
+use super::fail_open::FailOpenReason;
 use super::fair_shares::{Admission, Permit, Share};
 use super::headers;
-use super::notices::FailOpenReason;
 use super::request_head::RequestHead;
 use super::respond::ProxyError;
 use super::{Destination, LiveConfig, Proxy};
@@ -51,7 +51,7 @@ impl Proxy {
         } else if let Ok(of_all) = Arc::clone(&self.in_flight).try_acquire_owned() {
             let budget = share.map_or(&self.limits.budget, |share| &share.budget).clone();
             let limits = Limits { budget, ..self.limits.clone() };
-            let permit = Permit { _of_all: of_all, _of_caller: of_caller.flatten() };
+            let permit = Permit::new(of_all, of_caller.flatten());
             return Ok((Admission { permit, limits }, body));
         } else {
             ProxyError::TooManyRequests { limit: self.max_in_flight }

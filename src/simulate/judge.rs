@@ -143,7 +143,7 @@ impl<'b> Reading<'b> {
         let written: HashSet<_> = other.messages().chain(other.others()).collect();
         let meant: HashSet<_> = written.iter().map(|value| meaning(&raw::lossy(value))).collect();
         let is_meant = |value: &&[u8]| !written.contains(value) && meant.contains(&meaning(&raw::lossy(value)));
-        // As JSON it is another message once it is marked for a cache or its text is in an array; the model reads the same.
+        // A mark for a cache, or a text in an array, changes the JSON of a message and not what the model reads.
         let said: HashSet<_> = other.messages().map(|message| other.dialect.canonical(message).concat()).collect();
         let is_said =
             |message: &&[u8]| !written.contains(message) && said.contains(&self.dialect.canonical(message).concat());
@@ -156,7 +156,7 @@ impl<'b> Reading<'b> {
         self.conversation.elements.iter().map(move |element| element.span.of(body))
     }
 
-    /// What the model reads besides the messages.
+    /// The parts that the model reads besides the messages.
     fn others(&self) -> impl Iterator<Item = &'b [u8]> {
         let (body, of): (&'b Bytes, _) = (self.body, &self.conversation);
         [of.tools, of.format, of.instructions].into_iter().flatten().map(move |span: Span| span.of(body))

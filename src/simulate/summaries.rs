@@ -39,7 +39,7 @@ impl Default for SummarySource<'_> {
 }
 
 impl SummarySource<'_> {
-    /// The tokens of a text that stands in for a summary; `None` if a model makes them.
+    /// The tokens of the text that replaces each summary; `None` if a model makes summaries.
     pub(super) fn stand_in(self) -> Option<usize> {
         if let Self::StandIn(tokens) = self { Some(tokens) } else { None }
     }

@@ -22,7 +22,6 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use super::shared::NoteKind;
 use crate::payload::{ChainKey, MediaType, Payload, PayloadKey};
-use crate::tasks::{BlockingError, run_blocking};
 
 /// Payloads up to this length are not compressed.
 const COMPRESS_FROM: usize = 1024;
@@ -86,7 +85,7 @@ static SPARE: Mutex<Option<Compressor<'static>>> = Mutex::const_new(None);
 /// A compressor that had a longer payload takes more memory, and is not kept.
 const KEPT_UP_TO: usize = 64 << 10;
 
-/// What is about more bytes than this is computed on a blocking thread.
+/// Values of more bytes are encoded on a blocking thread.
 pub(super) const LARGE: usize = 64 << 10;
 
 /// Encodes one value after the other in the same memory.
@@ -260,14 +259,6 @@ impl<'t> Frame<'t> {
         let bytes = bytes.filter(|bytes| bytes.len() as u64 == self.plain_len).ok_or(Unreadable::Damaged)?;
         Ok(Payload::stored(bytes, media))
     }
-}
-
-/// Does the work here, or on a blocking thread if it is about many bytes.
-pub(super) async fn compute<T: Send + 'static>(
-    n_bytes: usize,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, BlockingError> {
-    if n_bytes <= LARGE { Ok(work()) } else { run_blocking(work).await }
 }
 
 /// Decodes what was stored under a name.

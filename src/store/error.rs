@@ -61,7 +61,7 @@ pub enum StoreErrorKind {
     Damaged,
 }
 
-/// What is wrong with a store itself.
+/// A fault of the store itself.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     /// The row of this name is damaged.

@@ -50,7 +50,7 @@ pub struct Page {
 pub struct Cursor {
     /// When the payload before was last used.
     pub(super) used: Time,
-    /// What the store has that payload under.
+    /// The name of the row of that payload.
     pub(super) row: PayloadKey,
 }
 

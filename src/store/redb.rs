@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::codec::{Encoded, Encoder, Name, compute};
+use super::codec::{Encoded, Encoder, LARGE, Name};
 use super::counts::Counts;
 use super::error::Fault;
 use super::known_keys::{self, KnownKeys};
@@ -30,7 +30,7 @@ use super::{
     Store, StoreError, StoreErrorKind, StoreResult, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
-use crate::tasks::{run_blocking, yield_thread};
+use crate::tasks::{run_blocking, run_blocking_from, yield_thread};
 
 mod aside;
 mod backend;
@@ -436,11 +436,11 @@ async fn encode_all(payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<
         lifetime,
     };
     let in_turns = payloads.into_iter().map(new).inspect(|_| yield_thread());
-    compute(n_bytes, || in_turns.collect()).await.map_err(|_| closed(Op::Put))
+    run_blocking_from(LARGE + 1, n_bytes, || in_turns.collect()).await.map_err(|_| closed(Op::Put))
 }
 
 async fn encode(name: Name, bytes: Bytes) -> StoreResult<Encoded> {
-    compute(bytes.len(), move || Encoded::new(&name, bytes)).await.map_err(|_| closed(Op::Put))
+    run_blocking_from(LARGE + 1, bytes.len(), move || Encoded::new(&name, bytes)).await.map_err(|_| closed(Op::Put))
 }
 
 fn failed(op: Op, error: Error) -> StoreError {

@@ -106,7 +106,7 @@ struct Known {
     host: Option<String>,
 }
 
-/// What the file of models says of prices.
+/// The prices in the file of models.
 #[derive(Default, Deserialize)]
 struct Tables {
     prices: Vec<Known>,

@@ -2,7 +2,7 @@
 
 use super::super::Field;
 use super::super::canonical::{self, Member, elements, member, members, object, text};
-use super::super::json::{Cursor, Read};
+use super::super::json::{Cursor, ReadResult};
 
 /// Members of a message, a part or a call that a model does not read as part of the conversation: marks for prompt caches,
 /// and what it thought, which agents leave out of older messages where a provider asks for that.
@@ -24,7 +24,7 @@ const THOUGHTS: [&[u8]; 3] = [b"\"reasoning\"", b"\"redacted_thinking\"", b"\"th
 const TEXT: &[u8] = br#"{"type":"text","text":"#;
 
 /// The fields of a message that its model reads, by name.
-pub(super) fn fields(message: &[u8]) -> Read<Vec<Field<'_>>> {
+pub(super) fn fields(message: &[u8]) -> ReadResult<Vec<Field<'_>>> {
     let mut read = Vec::new();
     for (name, value) in members(&mut Cursor::starting(message, 0), &UNREAD)? {
         let value = match (name, value.first()) {

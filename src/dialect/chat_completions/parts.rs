@@ -6,12 +6,12 @@
 use std::borrow::Cow;
 
 use super::tokens::is_text_part;
-use crate::dialect::json::{Cursor, Read, Unsupported, decode, each_element, fields, fields_of, objects};
+use crate::dialect::json::{Cursor, ReadResult, Unsupported, decode, each_element, fields, fields_of, objects};
 use crate::dialect::{CallInput, Emptied, Entries};
 use crate::span::Span;
 
 /// A string as the whole content, or the texts of its parts: strings, and those of objects that are text parts.
-pub(super) fn texts(body: &[u8], content: Span) -> Read<Vec<Span>> {
+pub(super) fn texts(body: &[u8], content: Span) -> ReadResult<Vec<Span>> {
     if Cursor::starting(body, content.start).peek() == Some(b'"') {
         return Ok(vec![content]);
     }
@@ -33,7 +33,7 @@ pub(super) fn texts(body: &[u8], content: Span) -> Read<Vec<Span>> {
 }
 
 /// The arguments of a function. The input of a custom tool is not JSON, so nothing is known to mean none.
-pub(super) fn input(body: &[u8], call: Span) -> Read<Option<CallInput>> {
+pub(super) fn input(body: &[u8], call: Span) -> ReadResult<Option<CallInput>> {
     let [function] = fields_of(body, call, [b"function"])?;
     let [arguments] = fields_of(body, function.ok_or(Unsupported)?, [b"arguments"])?;
     Ok(arguments.and_then(|span| match span.of(body).first() {
@@ -44,7 +44,7 @@ pub(super) fn input(body: &[u8], call: Span) -> Read<Option<CallInput>> {
 }
 
 /// The key `tool_calls` with its value and one of the commas around it: that before it, unless it is the first key.
-fn calls_key(body: &[u8], message: Span) -> Read<Option<Span>> {
+fn calls_key(body: &[u8], message: Span) -> ReadResult<Option<Span>> {
     let (mut before, mut calls, mut behind) = (None, None, None);
     Cursor::starting(body, message.start).members(|cursor, name| {
         let start = name.as_ptr().addr().saturating_sub(body.as_ptr().addr()).saturating_sub(1);
@@ -64,7 +64,7 @@ fn calls_key(body: &[u8], message: Span) -> Read<Option<Span>> {
 }
 
 /// The entries of `tool_calls`.
-pub(super) fn entries(body: &[u8], message: Span) -> Read<Option<Entries>> {
+pub(super) fn entries(body: &[u8], message: Span) -> ReadResult<Option<Entries>> {
     let (Some(key), [Some(calls)]) = (calls_key(body, message)?, fields_of(body, message, [b"tool_calls"])?) else {
         return Ok(None);
     };
@@ -77,7 +77,7 @@ pub(super) fn entries(body: &[u8], message: Span) -> Read<Option<Entries>> {
 }
 
 /// The names of functions and custom tools.
-pub(super) fn tool_names(body: &[u8], tools: Span) -> Read<Vec<Cow<'_, str>>> {
+pub(super) fn tool_names(body: &[u8], tools: Span) -> ReadResult<Vec<Cow<'_, str>>> {
     objects(body, tools, [b"function", b"custom"], |_, [function, custom]| {
         let tool = function.or(custom).filter(|tool| tool.of(body).starts_with(b"{"));
         let [name] = tool.map_or(Ok([None]), |tool| fields_of(body, tool, [b"name"]))?;

@@ -6,7 +6,7 @@ use super::NAME;
 use crate::conversation::{
     Block, BlockIndex, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Traits, Unit, UnitIndex,
 };
-use crate::dialect::json::{Cursor, Read, fields};
+use crate::dialect::json::{Cursor, ReadResult, fields};
 use crate::dialect::reading::{self, call_id, push_block, text};
 use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;
@@ -48,7 +48,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn request(&mut self, cursor: &mut Cursor<'a>) -> Read {
+    fn request(&mut self, cursor: &mut Cursor<'a>) -> ReadResult {
         let keys: [&[u8]; 4] = [b"messages", b"model", b"tools", b"response_format"];
         let ([messages, model, tools, format], history) =
             reading::request(cursor, keys, |cursor| cursor.elements(|cursor| self.message(cursor)))?;
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         messages.map(drop).ok_or_else(|| cursor.refuse((0, ParseErrorKind::NoMessages)))
     }
 
-    fn message(&mut self, cursor: &mut Cursor<'a>) -> Read {
+    fn message(&mut self, cursor: &mut Cursor<'a>) -> ReadResult {
         let start = cursor.at();
         if self.conversation.units.len() == MAX_ELEMENTS {
             return Err(cursor.refuse((start, ParseErrorKind::TooMany)));
@@ -102,14 +102,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the calls of a message; `null` is none.
-    fn tool_calls(&mut self, cursor: &mut Cursor<'a>, unit: UnitIndex) -> Read<Span> {
+    fn tool_calls(&mut self, cursor: &mut Cursor<'a>, unit: UnitIndex) -> ReadResult<Span> {
         match cursor.peek() {
             Some(b'n') => cursor.value(),
             _ => cursor.elements(|cursor| self.tool_call(cursor, unit)),
         }
     }
 
-    fn tool_call(&mut self, cursor: &mut Cursor<'a>, unit: UnitIndex) -> Read {
+    fn tool_call(&mut self, cursor: &mut Cursor<'a>, unit: UnitIndex) -> ReadResult {
         let start = cursor.at();
         let (mut id, mut function, mut custom) = (None, None, None);
         let span = cursor.members(|cursor, key| match &*key {
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The `name` in a value that may be an object.
-    fn name(&self, cursor: &mut Cursor<'a>) -> Read<Option<Cow<'a, str>>> {
+    fn name(&self, cursor: &mut Cursor<'a>) -> ReadResult<Option<Cow<'a, str>>> {
         if cursor.peek() != Some(b'{') {
             return cursor.value().map(|_| None);
         }

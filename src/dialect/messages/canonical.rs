@@ -5,7 +5,7 @@
 
 use super::super::Field;
 use super::super::canonical::{self, Member, array, elements, member};
-use super::super::json::{Cursor, Read};
+use super::super::json::{Cursor, ReadResult};
 
 /// The member that a model does not read: a mark for the prompt cache.
 const UNREAD: &[u8] = b"cache_control";
@@ -16,7 +16,7 @@ const THOUGHTS: [&[u8]; 2] = [b"\"redacted_thinking\"", b"\"thinking\""];
 const USER: &[u8] = b"\"user\"";
 
 /// The fields of a message, or of an entry of one, that its model reads, by name.
-pub(super) fn fields(message: &[u8]) -> Read<Vec<Field<'_>>> {
+pub(super) fn fields(message: &[u8]) -> ReadResult<Vec<Field<'_>>> {
     let members = members(&mut Cursor::starting(message, 0))?;
     if !members.iter().any(|(name, _)| *name == b"role") {
         let value = array(Some(block(members, inner)?).filter(|block| !block.is_empty()));
@@ -30,7 +30,7 @@ pub(super) fn fields(message: &[u8]) -> Read<Vec<Field<'_>>> {
 }
 
 /// A string is the same as an array of one text, and no text is the same as none.
-fn content(value: &[u8]) -> Read<Vec<&[u8]>> {
+fn content(value: &[u8]) -> ReadResult<Vec<&[u8]>> {
     match value.first() {
         Some(b'"') if value == b"\"\"" => Ok(Vec::new()),
         Some(b'"') => Ok(array([text(value)])),
@@ -40,7 +40,7 @@ fn content(value: &[u8]) -> Read<Vec<&[u8]>> {
 }
 
 /// The content of a block, such as a result. Blocks in that are not looked into any further.
-fn inner(value: &[u8]) -> Read<Vec<&[u8]>> {
+fn inner(value: &[u8]) -> ReadResult<Vec<&[u8]>> {
     match value.first() {
         Some(b'[') => blocks(value, |value| Ok(vec![value])),
         _ => content(value),
@@ -52,10 +52,10 @@ fn text(value: &[u8]) -> Vec<&[u8]> {
 }
 
 /// How a content is put.
-type Put = for<'a> fn(&'a [u8]) -> Read<Vec<&'a [u8]>>;
+type Put = for<'a> fn(&'a [u8]) -> ReadResult<Vec<&'a [u8]>>;
 
 /// One block, with its content as `of_content` puts it; nothing for a thought.
-fn block(members: Vec<Member<'_>>, of_content: Put) -> Read<Vec<&[u8]>> {
+fn block(members: Vec<Member<'_>>, of_content: Put) -> ReadResult<Vec<&[u8]>> {
     if member(&members, b"type").is_some_and(|kind| THOUGHTS.contains(&kind)) {
         return Ok(Vec::new());
     }
@@ -73,12 +73,12 @@ fn block(members: Vec<Member<'_>>, of_content: Put) -> Read<Vec<&[u8]>> {
 }
 
 /// The blocks of an array except for thoughts; nothing if none is left.
-fn blocks(value: &[u8], of_content: Put) -> Read<Vec<&[u8]>> {
+fn blocks(value: &[u8], of_content: Put) -> ReadResult<Vec<&[u8]>> {
     elements(value, |cursor| block(members(cursor)?, of_content))
 }
 
 /// The members of an object that are read, by name.
-fn members<'a>(cursor: &mut Cursor<'a>) -> Read<Vec<Member<'a>>> {
+fn members<'a>(cursor: &mut Cursor<'a>) -> ReadResult<Vec<Member<'a>>> {
     let mut members = canonical::members(cursor, &[UNREAD])?;
     members.sort_by_key(|(name, _)| *name); // stable
     Ok(members)

@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 
-use crate::dialect::json::{Cursor, Read, decode, each_element, fields, fields_of, objects};
+use crate::dialect::json::{Cursor, ReadResult, decode, each_element, fields, fields_of, objects};
 use crate::dialect::{CallInput, Emptied, Entries};
 use crate::span::Span;
 
 /// A string as the whole content, or the texts of its text blocks, of its search results and of its documents.
-pub(super) fn texts(body: &[u8], content: Span) -> Read<Vec<Span>> {
+pub(super) fn texts(body: &[u8], content: Span) -> ReadResult<Vec<Span>> {
     let mut inside = Vec::new();
     let mut found = texts_in(body, content, Some(&mut inside))?;
     for content in inside {
@@ -21,7 +21,7 @@ pub(super) fn texts(body: &[u8], content: Span) -> Read<Vec<Span>> {
 }
 
 /// The texts of a content, without those that are deeper. The contents of search results and documents go to `inside`.
-fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> Read<Vec<Span>> {
+fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> ReadResult<Vec<Span>> {
     if Cursor::starting(body, content.start).peek() == Some(b'"') {
         return Ok(vec![content]);
     }
@@ -41,14 +41,14 @@ fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> R
 }
 
 /// The arguments of a call, which are an object.
-pub(super) fn input(body: &[u8], call: Span) -> Read<Option<CallInput>> {
+pub(super) fn input(body: &[u8], call: Span) -> ReadResult<Option<CallInput>> {
     let [input] = fields_of(body, call, [b"input"])?;
     let input = input.filter(|input| input.of(body).starts_with(b"{"));
     Ok(input.map(|span| CallInput { span, emptied: "{}" }))
 }
 
 /// The entries of a content that is an array.
-pub(super) fn entries(body: &[u8], message: Span) -> Read<Option<Entries>> {
+pub(super) fn entries(body: &[u8], message: Span) -> ReadResult<Option<Entries>> {
     let [content] = fields_of(body, message, [b"content"])?;
     let Some(content) = content.filter(|content| content.of(body).starts_with(b"[")) else { return Ok(None) };
     let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
@@ -70,7 +70,7 @@ pub(super) fn entries(body: &[u8], message: Span) -> Read<Option<Entries>> {
 }
 
 /// The names of tools.
-pub(super) fn tool_names(body: &[u8], tools: Span) -> Read<Vec<Cow<'_, str>>> {
+pub(super) fn tool_names(body: &[u8], tools: Span) -> ReadResult<Vec<Cow<'_, str>>> {
     objects(body, tools, [b"name"], |_, [name]| Ok(name.and_then(|name| decode(name.of(body)))))
 }
 

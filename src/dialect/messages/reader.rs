@@ -3,7 +3,7 @@
 use super::NAME;
 use super::view::{ENTRY_KEYS, Entry, Message, REQUEST_KEYS, View};
 use crate::conversation::{Conversation, MAX_ELEMENTS};
-use crate::dialect::json::{Cursor, Read, fields};
+use crate::dialect::json::{Cursor, ReadResult, fields};
 use crate::dialect::reading;
 use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;
@@ -30,7 +30,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn message(&mut self, cursor: &mut Cursor<'a>) -> Read {
+    fn message(&mut self, cursor: &mut Cursor<'a>) -> ReadResult {
         let start = cursor.at();
         let (mut role, mut content) = (None, None);
         self.entries.clear();
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         cursor.accept(self.view.message(Message { span, role, content }, &self.entries))
     }
 
-    fn content(&mut self, cursor: &mut Cursor<'a>) -> Read<Span> {
+    fn content(&mut self, cursor: &mut Cursor<'a>) -> ReadResult<Span> {
         if cursor.peek() != Some(b'[') {
             return cursor.value();
         }
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn entry(&self, cursor: &mut Cursor<'a>) -> Read<Entry> {
+    fn entry(&self, cursor: &mut Cursor<'a>) -> ReadResult<Entry> {
         if cursor.peek() != Some(b'{') {
             return cursor.value().map(Entry::opaque);
         }

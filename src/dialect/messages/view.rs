@@ -10,7 +10,7 @@ use crate::conversation::{
     Block, BlockIndex, BlockKind, CallId, Conversation, Element, Flags, MAX_ELEMENTS, Role, Unit,
 };
 use crate::dialect::ParseErrorKind;
-use crate::dialect::json::{Fault, Read, Unsupported, decode, each_element, fields, fields_of};
+use crate::dialect::json::{Fault, ReadResult, Unsupported, decode, each_element, fields, fields_of};
 use crate::dialect::reading::{self, RequestFields, call_id, push_block, text};
 use crate::span::Span;
 
@@ -297,7 +297,7 @@ fn own_edits(body: &[u8], context_management: Span) -> (bool, bool) {
     })
 }
 
-fn edit_types(body: &[u8], context_management: Span) -> Read<Vec<Cow<'_, str>>> {
+fn edit_types(body: &[u8], context_management: Span) -> ReadResult<Vec<Cow<'_, str>>> {
     let [edits] = fields_of(body, context_management, [b"edits"])?;
     let Some(edits) = edits.filter(|edits| edits.of(body) != b"null") else { return Ok(Vec::new()) };
     let mut types = Vec::new();

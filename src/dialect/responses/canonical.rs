@@ -2,7 +2,7 @@
 
 use super::super::Field;
 use super::super::canonical::{self, Member, member, members, object, text};
-use super::super::json::{Cursor, Read};
+use super::super::json::{Cursor, ReadResult};
 
 /// Members of an item or a part that a model does not read: marks for prompt caches, and how far an item had come.
 const UNREAD: [&[u8]; 2] = [b"status", b"prompt_cache_breakpoint"];
@@ -17,7 +17,7 @@ const NOTES: [&[u8]; 2] = [b"annotations", b"logprobs"];
 const TEXT: &[u8] = br#"{"text":"#;
 
 /// The fields of an item that its model reads, by name.
-pub(super) fn fields(item: &[u8]) -> Read<Vec<Field<'_>>> {
+pub(super) fn fields(item: &[u8]) -> ReadResult<Vec<Field<'_>>> {
     if item.starts_with(b"\"") {
         // An `input` that is a string.
         return canonical::fields(vec![(b"content", content(item)?), (b"role", vec![b"\"user\""])]);
@@ -44,7 +44,7 @@ pub(super) fn fields(item: &[u8]) -> Read<Vec<Field<'_>>> {
     canonical::fields(read)
 }
 
-fn content(value: &[u8]) -> Read<Vec<&[u8]>> {
+fn content(value: &[u8]) -> ReadResult<Vec<&[u8]>> {
     canonical::content(value, &UNREAD, TEXT, part)
 }
 

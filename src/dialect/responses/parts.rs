@@ -9,7 +9,7 @@ use memchr::memmem;
 use crate::{
     dialect::{
         CallInput,
-        json::{Cursor, Read, decode, fields_of, member, objects},
+        json::{Cursor, ReadResult, decode, fields_of, member, objects},
     },
     span::Span,
 };
@@ -18,7 +18,7 @@ use crate::{
 const DIRECT: &[u8] = br#""direct""#;
 
 /// A string as the whole content; the texts of its parts; or what commands of a shell have written.
-pub(super) fn texts(body: &[u8], content: Span) -> Read<Vec<Span>> {
+pub(super) fn texts(body: &[u8], content: Span) -> ReadResult<Vec<Span>> {
     if Cursor::starting(body, content.start).peek() == Some(b'"') {
         return Ok(vec![content]);
     }
@@ -37,7 +37,7 @@ pub(super) fn texts(body: &[u8], content: Span) -> Read<Vec<Span>> {
 }
 
 /// The arguments of a call: of a function, a JSON string; of a custom tool, a text; of a shell or a patch, what it does.
-pub(super) fn input(body: &[u8], call: Span) -> Read<Option<CallInput>> {
+pub(super) fn input(body: &[u8], call: Span) -> ReadResult<Option<CallInput>> {
     let [kind, arguments, input, action, operation] =
         fields_of(body, call, [b"type", b"arguments", b"input", b"action", b"operation"])?;
     let (value, emptied) = match name(body, kind).as_deref() {
@@ -52,7 +52,7 @@ pub(super) fn input(body: &[u8], call: Span) -> Read<Option<CallInput>> {
 
 /// Whether the arguments of a call may be replaced: they are one, no server knows the item by its id, and the model has
 /// called and not a program.
-pub(super) fn may_empty_input(body: &[u8], call: Span) -> Read<bool> {
+pub(super) fn may_empty_input(body: &[u8], call: Span) -> ReadResult<bool> {
     let [kind, id, arguments, input, caller] =
         fields_of(body, call, [b"type", b"id", b"arguments", b"input", b"caller"])?;
     let is_direct =
@@ -67,7 +67,7 @@ pub(super) fn may_empty_input(body: &[u8], call: Span) -> Read<bool> {
 }
 
 /// The names of tools; of those in a namespace, the name alone and the one after that of the namespace.
-pub(super) fn tool_names(body: &[u8], tools: Span) -> Read<Vec<Cow<'_, str>>> {
+pub(super) fn tool_names(body: &[u8], tools: Span) -> ReadResult<Vec<Cow<'_, str>>> {
     let (mut namespaces, mut deeper) = (Vec::new(), Vec::new());
     let mut all = names(body, tools, &mut namespaces)?;
     for (namespace, tools) in namespaces {
@@ -80,7 +80,7 @@ pub(super) fn tool_names(body: &[u8], tools: Span) -> Read<Vec<Cow<'_, str>>> {
 }
 
 /// The names in an array of tools. Its namespaces are added: the name and the array of each.
-fn names<'a>(body: &'a [u8], tools: Span, namespaces: &mut Vec<(Cow<'a, str>, Span)>) -> Read<Vec<Cow<'a, str>>> {
+fn names<'a>(body: &'a [u8], tools: Span, namespaces: &mut Vec<(Cow<'a, str>, Span)>) -> ReadResult<Vec<Cow<'a, str>>> {
     objects(body, tools, [b"type", b"name", b"tools"], |_, [kind, name, tools]| {
         let name = self::name(body, name);
         if self::name(body, kind).as_deref() != Some("namespace") {
@@ -93,7 +93,7 @@ fn names<'a>(body: &'a [u8], tools: Span, namespaces: &mut Vec<(Cow<'a, str>, Sp
 }
 
 /// The `id` of what the model has said or called, as a member with one comma.
-pub(super) fn id_member(body: &[u8], item: Span) -> Read<Option<Span>> {
+pub(super) fn id_member(body: &[u8], item: Span) -> ReadResult<Option<Span>> {
     let [id] = fields_of(body, item, [b"id"])?;
     let Some(id) = id.filter(|id| id.of(body) != b"null") else { return Ok(None) };
     Ok(member(body, item, b"\"id\"", id))

@@ -3,7 +3,7 @@
 use super::NAME;
 use super::items::{ITEM, Item, REQUEST_KEYS, ViewBuilder};
 use crate::conversation::Conversation;
-use crate::dialect::json::{Cursor, Read, fields};
+use crate::dialect::json::{Cursor, ReadResult, fields};
 use crate::dialect::reading::{self, RequestFields};
 use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;
@@ -24,8 +24,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a request. What it has as `text` is returned as the format in it.
-    fn request(&mut self, cursor: &mut Cursor<'a>) -> Read<RequestFields<8>> {
+    /// Reads a request. Of its `text`, the format is returned.
+    fn request(&mut self, cursor: &mut Cursor<'a>) -> ReadResult<RequestFields<8>> {
         let (mut values, history) = reading::request(cursor, REQUEST_KEYS, |cursor| self.input(cursor))?;
         let [_, text, ..] = &mut values;
         if let Some(config) = text.take().filter(|text| text.of(self.body).starts_with(b"{")) {
@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
         Ok((values, history))
     }
 
-    fn input(&mut self, cursor: &mut Cursor<'a>) -> Read<Span> {
+    fn input(&mut self, cursor: &mut Cursor<'a>) -> ReadResult<Span> {
         if cursor.peek() == Some(b'[') {
             return cursor.elements(|cursor| self.item(cursor));
         }
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    fn item(&mut self, cursor: &mut Cursor<'a>) -> Read {
+    fn item(&mut self, cursor: &mut Cursor<'a>) -> ReadResult {
         let start = cursor.at();
         let found = fields(cursor, ITEM)?;
         let span = Span { start, end: cursor.at() };

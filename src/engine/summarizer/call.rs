@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::endpoints::Candidate;
 use super::stream::{self, ReadError};
-use super::words::{Secrets, words};
+use super::words::{Secrets, Words};
 use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::{self as settings, answer::Fault};
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
@@ -37,7 +37,7 @@ pub(super) enum CallError {
     #[error("the upstream's answer contains an error{said}")]
     ErrorEvent {
         /// Its own words, for the log.
-        said: String,
+        said: Words,
         /// The reason, if the request was refused in this way and the reason is known.
         refusal: Option<Refusal>,
     },
@@ -58,7 +58,7 @@ pub(super) struct ErrorResponse {
     /// The status.
     pub(super) status: StatusCode,
     /// Its own words, for the log.
-    said: String,
+    said: Words,
     /// How long the upstream asks to wait.
     retry_after: Option<Duration>,
     /// The reason for the refusal, if it is known.
@@ -106,12 +106,12 @@ pub(super) async fn call(
     if status != StatusCode::OK {
         let retry_after = retry_after(response.headers());
         let text = stream::read_prefix(response.into_body(), MAX_ERROR_BODY, idle_timeout).await;
-        let said = words(&text, &secrets);
+        let said = Words::of(&text, &secrets);
         return Err(CallError::Status(ErrorResponse::new(status, retry_after, &text, retry, said)));
     }
     let answer = stream::read(response, dialect, idle_timeout).await.map_err(|error| match error {
         ReadError::ErrorEvent(data) => {
-            CallError::ErrorEvent { said: words(&data, &secrets), refusal: refusal::classify_event(&data) }
+            CallError::ErrorEvent { said: Words::of(&data, &secrets), refusal: refusal::classify_event(&data) }
         }
         error => error.into(),
     })?;
@@ -159,7 +159,7 @@ impl ErrorResponse {
         retry_after: Option<Duration>,
         text: &[u8],
         retry: &settings::Retry,
-        said: String,
+        said: Words,
     ) -> Self {
         let repeats = retry.repeats(status.as_u16(), text);
         let refuses = matches!(status.as_u16(), 400 | 413 | 422);
@@ -206,7 +206,7 @@ mod tests {
     ) -> Retry {
         let status = StatusCode::from_u16(status).unwrap();
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        ErrorResponse::new(status, retry_after(&headers), text.as_bytes(), settings, String::new()).retry()
+        ErrorResponse::new(status, retry_after(&headers), text.as_bytes(), settings, Words::default()).retry()
     }
 
     #[test]

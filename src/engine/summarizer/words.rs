@@ -1,5 +1,7 @@
 //! The words of an upstream that refuses a call, as they may be logged: bounded, on one line, and without what it was sent.
 
+use std::fmt;
+
 use bytes::Bytes;
 use http::HeaderValue;
 use memchr::memmem;
@@ -13,6 +15,10 @@ pub(super) struct Secrets {
     pub(super) keys: Vec<HeaderValue>,
 }
 
+/// The message of a refusal; empty if it has none.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Words(String);
+
 /// How many characters of a message are looked at.
 const MOST: usize = 300;
 
@@ -22,28 +28,30 @@ const MAX_DEPTH: usize = 4;
 /// So many characters that are in what was sent, too, count as a repetition of it.
 const REPEATED: usize = 12;
 
-/// The message in the body of a refusal, after a colon; empty if it has none.
-pub(super) fn words(body: &[u8], secrets: &Secrets) -> String {
-    let text = str::from_utf8(body).unwrap_or_default();
-    let said = Fields::of(first(text)).and_then(|fields| message(&fields, MAX_DEPTH)).unwrap_or_default();
-    let chars: Vec<char> = said.chars().take(MOST).collect();
-    let mut is_sent = vec![false; chars.len()];
-    for (n, part) in chars.windows(REPEATED).enumerate() {
-        if secrets.have(&part.iter().collect::<String>()) {
-            is_sent.iter_mut().skip(n).take(REPEATED).for_each(|is_sent| *is_sent = true);
+impl Words {
+    /// The message in the body of a refusal.
+    pub(super) fn of(body: &[u8], secrets: &Secrets) -> Self {
+        let text = str::from_utf8(body).unwrap_or_default();
+        let said = Fields::of(first(text)).and_then(|fields| message(&fields, MAX_DEPTH)).unwrap_or_default();
+        let chars: Vec<char> = said.chars().take(MOST).collect();
+        let mut is_sent = vec![false; chars.len()];
+        for (n, part) in chars.windows(REPEATED).enumerate() {
+            if secrets.have(&part.iter().collect::<String>()) {
+                is_sent.iter_mut().skip(n).take(REPEATED).for_each(|is_sent| *is_sent = true);
+            }
         }
-    }
-    let mut words = String::new();
-    for (c, is_sent) in chars.into_iter().zip(is_sent) {
-        match c {
-            _ if is_sent && words.ends_with('\u{2026}') => {}
-            _ if is_sent => words.push('\u{2026}'),
-            ' ' => words.push(c),
-            c if c.is_alphanumeric() || c.is_ascii_punctuation() => words.push(c),
-            c => words.extend(c.escape_unicode()),
+        let mut words = String::new();
+        for (c, is_sent) in chars.into_iter().zip(is_sent) {
+            match c {
+                _ if is_sent && words.ends_with('\u{2026}') => {}
+                _ if is_sent => words.push('\u{2026}'),
+                ' ' => words.push(c),
+                c if c.is_alphanumeric() || c.is_ascii_punctuation() => words.push(c),
+                c => words.extend(c.escape_unicode()),
+            }
         }
+        Self(words)
     }
-    if words.is_empty() { words } else { format!(": {words}") }
 }
 
 impl Secrets {
@@ -70,6 +78,12 @@ fn first(json: &str) -> &str {
     elements(json).and_then(|elements| elements.first().copied()).unwrap_or(json)
 }
 
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,7 +95,7 @@ mod tests {
             ),
             keys: vec![HeaderValue::from_static("Bearer sk-0123456789abcdef")],
         };
-        words(body.as_bytes(), &secrets)
+        Words::of(body.as_bytes(), &secrets).to_string()
     }
 
     #[test]

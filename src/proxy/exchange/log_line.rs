@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::super::request_head::RequestId;
 use crate::plan::{Action, Change, Report};
+use crate::proxy::request_head::RequestId;
 use crate::units::grouped;
 
 /// The values that the message shows.

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use super::writer::NewRow;
 use super::{Engine, EngineError, Inner, closed, count};
 use crate::payload::{Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Encoded, Encoder, Name, Unreadable, compute, decode};
+use crate::store::codec::{Encoded, Encoder, LARGE, Name, Unreadable, decode};
 use crate::store::shared::Note;
 use crate::store::{NamedPayloads, Op, StoreResult};
+use crate::tasks::run_blocking_from;
 
 impl<E: Engine> Inner<E> {
     /// The rows of payloads that together have so many bytes.
@@ -26,12 +27,12 @@ impl<E: Engine> Inner<E> {
             let body = seal.seal(&name, encoder.encode(&name, &payload).to_vec())?;
             Ok(NewRow { key, row: seal.row(key), body, bytes: count(payload.len() as u64), lifetime })
         };
-        self.compute(n_bytes, move || payloads.into_iter().map(new).collect()).await
+        self.encode_sized(n_bytes, move || payloads.into_iter().map(new).collect()).await
     }
 
     pub(super) async fn encode(&self, name: Name, bytes: Bytes) -> StoreResult<Vec<u8>> {
         let seal = Arc::clone(&self.seal);
-        self.compute(bytes.len(), move || seal.seal(&name, Encoded::new(&name, bytes).to_vec())).await
+        self.encode_sized(bytes.len(), move || seal.seal(&name, Encoded::new(&name, bytes).to_vec())).await
     }
 
     /// A payload of the engine; `None` if a later version has stored it in a way that this one does not know.
@@ -69,13 +70,13 @@ impl<E: Engine> Inner<E> {
         Some(Note { kind, key, value })
     }
 
-    /// Does the work here, or on a blocking thread if it is about many bytes.
-    async fn compute<T: Send + 'static>(
+    /// Encodes values of so many bytes together.
+    async fn encode_sized<T: Send + 'static>(
         &self,
         n_bytes: usize,
         work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
     ) -> StoreResult<T> {
-        let done = compute(n_bytes, work).await.map_err(|_| closed(Op::Put))?;
+        let done = run_blocking_from(LARGE + 1, n_bytes, work).await.map_err(|_| closed(Op::Put))?;
         done.map_err(|error| self.engine.links().fails(Op::Put, error))
     }
 }

@@ -65,7 +65,7 @@ impl Exchange for Postgres {
         if self.execute(Op::Put, "claim", &parameters).await? > 0 {
             return Ok(Claim::Yours);
         }
-        // What is known of a beginning that the claim did not get.
+        // The claim has failed: is the beginning summarised, or claimed by another process?
         let found = self.rows(Op::Get, "claimed", &[int(self.now()), blob(beginning)]).await?;
         let Some(row) = found.first() else { return Ok(Claim::Theirs) };
         Ok(match (self.cell(row, 0)?, self.cell(row, 1)?) {
