@@ -1,10 +1,12 @@
 //! The policy: which edits run, in which order; and the plan that they make of one request.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use self::learnt_forms::LearntForms;
 use self::{request::counts_from, verified::VerifiedMessages};
 
 use crate::{
@@ -44,6 +46,7 @@ pub use crate::draft::{
     Calibration, ColdPassIndex, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, Sent, SentIndex, SummaryTiming,
 };
 
+mod learnt_forms;
 mod request;
 mod verified;
 
@@ -113,6 +116,9 @@ pub struct Settings {
     ///
     /// Example: `["filled"]`
     pub forms: Vec<Form>,
+    /// Forms that refusals have taught.
+    #[serde(skip)]
+    pub learnt: LearntForms,
 }
 
 /// The aim of a policy.
@@ -158,7 +164,7 @@ impl EditName {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { edits: EditName::ALL.to_vec(), goal: Goal::default(), forms: Vec::new() }
+        Self { edits: EditName::ALL.to_vec(), goal: Goal::default(), forms: Vec::new(), learnt: LearntForms::default() }
     }
 }
 
@@ -197,7 +203,15 @@ pub struct Policy {
     reasoning: reasoning::Settings,
     own_texts: OwnTexts,
     forms: Vec<Form>,
+    learnt: LearntForms,
     verified: VerifiedMessages,
+}
+
+impl Settings {
+    fn remove_forms(&mut self) {
+        self.forms.clear();
+        self.learnt = LearntForms::default();
+    }
 }
 
 impl PlanSettings {
@@ -229,12 +243,20 @@ impl PlanSettings {
         settings
     }
 
+    /// The same settings, with these forms that refusals have taught.
+    #[must_use]
+    pub fn with_learnt_forms(&self, learnt: &LearntForms) -> Self {
+        let mut settings = self.clone();
+        settings.policy.learnt = learnt.clone();
+        settings
+    }
+
     /// The same settings for edits of texts alone, in a part of a conversation. Each new text says how to read the original
     /// `via` that way.
     #[must_use]
     pub fn in_place(&self, via: Via) -> Self {
         let mut settings = self.clone();
-        settings.policy.forms.clear();
+        settings.policy.remove_forms();
         settings.policy.edits.retain(|edit| matches!(edit, EditName::TruncateToolResults | EditName::ClearToolResults));
         settings.recall.via = via;
         settings.reasoning.bound = ReasoningMode::Withhold;
@@ -250,7 +272,7 @@ impl PlanSettings {
     #[must_use]
     pub fn repairing(&self) -> Self {
         let mut settings = self.clone();
-        settings.policy.forms.clear();
+        settings.policy.remove_forms();
         settings.policy.edits = vec![EditName::PatchToolCalls];
         settings.patch_tool_calls.handler = None;
         settings
@@ -374,6 +396,7 @@ impl Policy {
             reasoning: settings.reasoning.clone(),
             own_texts,
             forms: settings.policy.forms.clone(),
+            learnt: settings.policy.learnt.clone(),
             verified: VerifiedMessages::default(),
         }
     }
@@ -381,6 +404,16 @@ impl Policy {
     /// The names of the edits that run, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.names.iter().map(Into::into)
+    }
+
+    /// The forms of requests for a model.
+    pub fn forms(&self, model: Option<&str>) -> Cow<'_, [Form]> {
+        let learnt = self.learnt.of(model);
+        if learnt.is_empty() {
+            return Cow::Borrowed(&self.forms);
+        }
+        let more = learnt.iter().filter(|form| !self.forms.contains(form));
+        self.forms.iter().chain(more).copied().collect()
     }
 
     /// A body shorter than this many bytes is never tokenised, so it may be planned where nothing may take long.
@@ -438,7 +471,7 @@ impl Policy {
                 context.meter.yield_now();
                 edit.apply(&mut draft);
             }
-            draft.apply_forms(&self.forms);
+            draft.apply_forms(&self.forms(view.conversation.model.as_deref()));
             draft.finish()
         };
         let mut plan = drafted(context.strips_now);

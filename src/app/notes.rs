@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::payload::ChainKey;
-use crate::proxy::second_try::{FormsNote, RescuePolicy, UNEDITED_FOR};
+use crate::proxy::second_try::{FormsNote, Lesson, RescuePolicy, UNEDITED_FOR};
 use crate::proxy::{LiveConfig, Proxy};
 use crate::store::{Note, NoteGroup, NoteKind, SharedStore, Store};
 use crate::tasks::Tasks;
@@ -156,9 +156,8 @@ impl Notes {
     }
 
     fn read_forms(&mut self, note: &Note) {
-        let Ok(FormsNote { upstream, forms, lessons }) = serde_json::from_slice(&note.value) else { return };
-        let known = self.forms.entry(upstream).or_default();
-        known.add(forms, &lessons);
+        let Ok(FormsNote { upstream, lessons }) = serde_json::from_slice(&note.value) else { return };
+        Lesson::add(&mut self.forms.entry(upstream).or_default().lessons, &lessons);
     }
 
     /// Has each upstream get the forms that are known of it, also after a reload; the notes on what was learnt here.
@@ -168,12 +167,13 @@ impl Notes {
             let upstream = destination.upstream.base().to_string();
             let key = key_of(upstream.as_bytes());
             let known = self.forms.entry(upstream.clone()).or_default();
-            let n_known = known.forms.len();
             let rescues = || destination.arms().filter_map(|arm| Some((arm.rescue.as_ref()?, &arm.rules)));
-            rescues().for_each(|(rescue, _)| known.add(rescue.forms(), &rescue.lessons()));
+            let has_learnt =
+                |known: &mut FormsNote, rescue: &RescuePolicy| Lesson::add(&mut known.lessons, &rescue.lessons());
+            let n_new = rescues().filter(|(rescue, _)| has_learnt(known, rescue)).count();
             // One arm may have learnt what the other has not.
-            rescues().for_each(|(rescue, rules)| rescue.require(&known.forms, &known.lessons, rules));
-            if known.forms.len() > n_known {
+            rescues().for_each(|(rescue, rules)| rescue.require(&known.lessons, rules));
+            if n_new > 0 {
                 known.upstream = upstream;
                 notes.push((note(NoteKind::Forms, key, known), WINDOW_FOR));
             }

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store};
 use crate::config::{Config, Sources};
-use crate::dialect::{Form, Usage};
+use crate::dialect::Usage;
 use crate::history::{AddedLatency, RequestCounts, TokenTotals};
 use crate::ledger;
 use crate::proxy::cache_ledger::CacheAccount;
@@ -51,29 +51,28 @@ pub(super) fn learnt_forms(sources: &Sources, config: &Config) -> Vec<String> {
         Ok(serde_json::from_slice(&answer.body)?)
     };
     if let Ok(status) = status() {
-        return status
-            .upstreams
-            .iter()
-            .flat_map(|known| form_lines(&known.name, &known.forms, &known.lessons))
-            .collect();
+        return status.upstreams.iter().flat_map(|known| form_lines(&known.name, &known.lessons)).collect();
     }
     let stored = store::read(sources, config, async |store| FormsNote::stored(store).await);
     let stored = stored.ok().flatten().unwrap_or_default();
-    stored.iter().flat_map(|known| form_lines(&known.upstream, &known.forms, &known.lessons)).collect()
+    stored.iter().flat_map(|known| form_lines(&known.upstream, &known.lessons)).collect()
 }
 
-/// A line for the forms that an upstream requires, if there are any, and one for each refusal.
-fn form_lines(upstream: &str, forms: &[Form], lessons: &[Lesson]) -> Vec<String> {
-    if forms.is_empty() {
-        return Vec::new();
+/// A line for the forms that an upstream requires of each model, and one for each refusal.
+fn form_lines(upstream: &str, lessons: &[Lesson]) -> Vec<String> {
+    const NAMELESS: &str = "a model without a name";
+    let mut lines = Vec::new();
+    for (model, forms) in Lesson::forms(lessons).iter() {
+        let forms: Vec<_> = forms.iter().map(|form| form.name()).collect();
+        let model = if model.is_empty() { NAMELESS } else { model };
+        lines.push(format!("{upstream} requires of {model}: {} (learnt from refusals)", forms.join(", ")));
     }
-    let forms: Vec<_> = forms.iter().map(|form| form.name()).collect();
-    let lines = lessons.iter().map(|Lesson { form, model, words, at }| {
-        let model = model.as_deref().unwrap_or("a model without a name");
+    lines.extend(lessons.iter().map(|Lesson { form, model, words, at }| {
+        let model = model.as_deref().unwrap_or(NAMELESS);
         let day = ledger::date(u32::try_from(at / 86_400).unwrap_or_default());
         format!("{form} since {day}, when {model} was refused: {words}")
-    });
-    iter::once(format!("{upstream} requires: {} (learnt from refusals)", forms.join(", "))).chain(lines).collect()
+    }));
+    lines
 }
 
 impl Status {
@@ -89,9 +88,9 @@ impl Status {
             [] | [_] => row("upstream", self.upstream.clone()),
             several => several.iter().for_each(|upstream| row("upstream", upstream.to_text())),
         }
-        for UpstreamStatus { name, forms, lessons, .. } in &self.upstreams {
+        for UpstreamStatus { name, lessons, .. } in &self.upstreams {
             let names = iter::once("forms").chain(iter::repeat(""));
-            names.zip(form_lines(name, forms, lessons)).for_each(|(name, line)| row(name, line));
+            names.zip(form_lines(name, lessons)).for_each(|(name, line)| row(name, line));
         }
         if let Some(savings) = &self.savings {
             row("saved", savings.clone());

@@ -22,7 +22,7 @@ pub(super) fn sent(
     let was_planned = edited.report.is_some() || edited.parse_error.is_some();
     let inputs = PlanInputs {
         form: if was_planned { form } else { RequestForm::Unedited },
-        forms: planner.settings.policy.forms.clone(),
+        forms: planner.policy.forms(edited.report.as_ref().and_then(|report| report.model.as_deref())).into_owned(),
         windows: learned_window(edited, &planner.meter).into_iter().collect(),
         token_factor: edited.basis.counted.map(|counted| counted.factor),
         cold_passes: edited.basis.cold_passes.clone(),

@@ -2,7 +2,7 @@
 //!
 //! A conversation that is too long for the model, or has images that it does not take, is sent again with all that may be
 //! cleared cleared, and summarised if that is not enough. A request whose form the upstream refuses by a name that is known
-//! is sent again in the form that it asks for, and later requests to that upstream are sent so at once. One whose reasoning
+//! is sent again in the form that it asks for, and later ones for that model are sent so at once. One whose reasoning
 //! it refuses is sent again without that, and so are later requests of that conversation. An edited request whose sequence of
 //! messages it refuses, or whose reasoning cannot be left out, is sent again as the client wrote it, and later ones are not
 //! edited. A third attempt is never made. No byte goes to the client before the final answer is chosen, so the client sees one
@@ -51,7 +51,7 @@ pub struct Settings {
     /// because the conversation is too long for the model, or says so in the first events of a stream or in an answer
     /// whose `status` is `failed`, all results that the model has read are cleared, and the rest is summarised if that is
     /// not enough and `"summarize"` is in `policy.edits`. When it names one of the forms of `policy.forms`, the request is
-    /// brought into that form, and so are all later requests to that upstream.
+    /// brought into that form, and so are all later requests for that model.
     ///
     /// When the upstream answers an edited request with 400 and names its messages or tool calls, the client's original is
     /// sent once, and that conversation is not edited for an hour. If it names the model's reasoning, the request is sent
@@ -147,12 +147,12 @@ impl Proxy {
                         let rules = RescuePolicy::rules(Some(rescue), Treatment::Stripped, &rescue.stripping);
                         self.other_form(&rules, &retry, true).await.map(|other| (other, RescueKind::Reasoning))
                     }
-                    Refusal::Form(form, words) if !rescue.forms().contains(&form) => {
-                        let forms = rescue.forms_with(&form.with_likely());
-                        let mut profile = rescue.with_forms(forms, rescue.lessons(), &arm.rules);
-                        let mended = self.other_form(&profile.rules, &retry, false).await;
-                        profile.lessons.push(Lesson::new(form, words, mended.as_ref()));
-                        learnt = mended.is_some().then_some((form, profile));
+                    Refusal::Form(form, words) => {
+                        let usual = RescuePolicy::rules(Some(rescue), Treatment::Edited, &arm.rules);
+                        let rules = usual.under(usual.planner.settings.with_forms(&form.with_likely()));
+                        let mended = self.other_form(&rules, &retry, false).await;
+                        let model = mended.as_ref().and_then(|mended| mended.report.as_ref()?.model.as_deref());
+                        learnt = mended.is_some().then(|| (rules, Lesson::new(form, words, model)));
                         mended.map(|mended| (mended, RescueKind::Form))
                     }
                     _ => None,
@@ -188,16 +188,16 @@ impl Proxy {
         }
         let profile = rescue.profile.load_full();
         let shortest = profile.as_ref().map_or(&rescue.rules, |profile| &profile.shortest);
-        let rules = Arc::clone(learnt.as_ref().map_or(shortest, |(_, profile)| &profile.rules));
+        let rules = Arc::clone(learnt.as_ref().map_or(shortest, |(rules, _)| rules));
         let (text, planner) = (retry.text.bytes, &rules.planner);
-        if let Some((form, profile)) = learnt.filter(|_| helped) {
+        if let Some((_, lesson)) = learnt.filter(|_| helped) {
             tracing::warn!(
                 upstream = upstream.name().as_str(),
-                %form,
-                "the upstream requires another form of conversations; all later requests to it have this form; set policy.forms to send the first one so, too"
+                form = %lesson.form,
+                model = lesson.model.as_deref(),
+                "the upstream requires another form of conversations; all later requests to this model have it; set policy.forms to send the first one so, too"
             );
-            // Another request may have taught another form meanwhile.
-            rescue.require(&profile.forms, &profile.lessons, &arm.rules);
+            rescue.require(&[lesson], &arm.rules);
         }
         exchange.record(self.recorder.as_ref(), || {
             recording_input::sent(&retry.head.parts, text.clone(), &edited, form, planner, false)

@@ -88,7 +88,7 @@ pub(crate) struct UpstreamStatus {
     pub(crate) url: String,
     pub(crate) answered: u64,
     pub(crate) failed: u64,
-    /// The forms that it has asked for.
+    /// The forms that it has asked for, of any model.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) forms: Vec<Form>,
     /// The refusals that have taught them.
@@ -229,8 +229,10 @@ impl Proxy {
             let [answered, failed] = counts.get(upstream.name().as_str()).copied().unwrap_or_default();
             let (name, url) = (upstream.name().to_string(), upstream.base().to_string());
             let rescue = destination.usual.rescue.as_ref();
-            let forms = rescue.map(RescuePolicy::forms).unwrap_or_default();
             let lessons = rescue.map(RescuePolicy::lessons).unwrap_or_default();
+            let mut forms: Vec<_> = lessons.iter().flat_map(|lesson| lesson.form.with_likely()).collect();
+            forms.sort();
+            forms.dedup();
             UpstreamStatus { name, url, answered, failed, forms, lessons }
         };
         self.live().destinations.iter().map(of).collect()

@@ -33,10 +33,16 @@ now               1 in flight, 0 B of bodies held, 50.0 MiB of memory
     let status: Status = serde_json::from_str(several).unwrap();
     let (text, mine) = (status.to_text(), "upstream          anthropic: http://a, 1,200 answered, 2 failed\n");
     assert!(text.contains("upstream          default: http://u/v1, 3 answered\n") && text.contains(mine), "{text}");
-    let asks = r#"{"upstreams":[{"name":"default","url":"http://u/v1","forms":["filled","unique_ids"]}]}"#;
+    let asks = r#"{"upstreams":[{"name":"default","url":"http://u/v1","lessons":[
+            {"form":"bridge","model":"m","words":"a","at":86400},{"form":"filled","model":null,"words":"b","at":0}]}]}"#;
     let text = serde_json::from_str::<Status>(asks).unwrap().to_text();
-    let line = "forms             default requires: filled, unique_ids (learnt from refusals)\n";
-    assert!(text.contains(line), "{text}");
+    for line in [
+        "forms             default requires of a model without a name: arguments, filled, unique_ids, four_cache_marks, ",
+        "                  default requires of m: arguments, filled, leading_system, bridge, unique_ids, nine_ids, ",
+        "                  bridge since 1970-01-02, when m was refused: a\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
     let learnt = r#"{"token_factors":[{"upstream":"default","model":"m","factor":1.55,"answers":1200}]}"#;
     let status: Status = serde_json::from_str(learnt).unwrap();
     let line = "token factor      m at default: 1.55 billed for each one counted, from 1,200 answers\n";

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::bypass::BypassList;
 use crate::dialect::Form;
-use crate::engine::{EditedBody, EngineConfig};
+use crate::engine::EngineConfig;
 use crate::payload::ChainKey;
+use crate::planner::LearntForms;
 use crate::platform::since_1970;
 use crate::recording::RequestForm;
 use crate::store::{NoteGroup, NoteKind, Store, StoreError};
@@ -36,14 +37,14 @@ pub struct RescuePolicy {
 /// The forms that an upstream asks for, and the rules that bring requests into them.
 #[derive(Debug)]
 pub(super) struct Profile {
-    pub(super) forms: Vec<Form>,
     pub(super) lessons: Vec<Lesson>,
     pub(super) rules: Arc<EngineConfig>,
     pub(super) stripping: Arc<EngineConfig>,
     pub(super) shortest: Arc<EngineConfig>,
 }
 
-/// The refusal that has taught a form.
+/// The refusal that has taught a form. It holds for the model that was asked, as a gateway may pass models of several
+/// vendors on.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Lesson {
     /// The form.
@@ -61,15 +62,13 @@ pub struct Lesson {
 pub struct FormsNote {
     /// Its base URL.
     pub upstream: String,
-    /// The forms.
-    pub forms: Vec<Form>,
     /// The refusals that have taught them.
     #[serde(default)]
     pub lessons: Vec<Lesson>,
 }
 
-/// The longest name of a model that is kept of a refusal, in characters.
-const MAX_MODEL: usize = 100;
+/// From so many refusals on, no more are noted; a form that is not noted takes a second attempt each time.
+const MAX_LESSONS: usize = 200;
 
 /// How the requests of a conversation are edited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -108,41 +107,25 @@ impl RescuePolicy {
         of_forms.unwrap_or_else(|| Arc::clone(stripping().unwrap_or(usual)))
     }
 
-    /// The forms that the upstream has asked for.
-    pub fn forms(&self) -> Vec<Form> {
-        self.profile.load().as_ref().map(|profile| profile.forms.clone()).unwrap_or_default()
-    }
-
-    /// The refusals that have taught them.
+    /// The refusals that have taught forms.
     pub fn lessons(&self) -> Vec<Lesson> {
         self.profile.load().as_ref().map(|profile| profile.lessons.clone()).unwrap_or_default()
     }
 
-    /// Has requests, which are edited by the `usual` rules, take these forms too: another process, or an earlier one, has learnt
-    /// that the upstream asks for them.
-    pub fn require(&self, forms: &[Form], lessons: &[Lesson], usual: &EngineConfig) {
-        let is_known = |known: &[Form]| forms.iter().all(|form| known.contains(form));
-        if is_known(&self.forms()) {
-            return;
-        }
+    /// Has requests, which are edited by the `usual` rules, take the forms of these refusals too, which this process or another
+    /// one has had.
+    pub fn require(&self, lessons: &[Lesson], usual: &EngineConfig) {
         // Another request may teach a form at the same time.
         self.profile.rcu(|known| {
-            let (known, mut all) =
-                known.as_ref().map_or_else(Default::default, |known| (known.forms.clone(), known.lessons.clone()));
-            Lesson::add(&mut all, lessons);
-            Some(Arc::new(self.with_forms(with(known, forms), all, usual)))
+            let mut all = known.as_ref().map_or_else(Vec::new, |known| known.lessons.clone());
+            if !Lesson::add(&mut all, lessons) {
+                return known.clone();
+            }
+            let learnt = Lesson::forms(&all);
+            let of = |rules: &EngineConfig| rules.under(rules.planner.settings.with_learnt_forms(&learnt));
+            let (rules, stripping, shortest) = (of(usual), of(&self.stripping), of(&self.rules));
+            Some(Arc::new(Profile { lessons: all, rules, stripping, shortest }))
         });
-    }
-
-    /// The forms that the upstream has asked for, and these.
-    pub(super) fn forms_with(&self, forms: &[Form]) -> Vec<Form> {
-        with(self.forms(), forms)
-    }
-
-    /// What requests become whose upstream asks for these forms.
-    pub(super) fn with_forms(&self, forms: Vec<Form>, lessons: Vec<Lesson>, usual: &EngineConfig) -> Profile {
-        let of = |rules: &EngineConfig| rules.under(rules.planner.settings.with_forms(&forms));
-        Profile { rules: of(usual), stripping: of(&self.stripping), shortest: of(&self.rules), forms, lessons }
     }
 
     /// The conversations that are forwarded unedited.
@@ -154,12 +137,6 @@ impl RescuePolicy {
     pub fn leave_unedited(&self, key: ChainKey) {
         self.bypassed.insert(key);
     }
-}
-
-fn with(mut known: Vec<Form>, forms: &[Form]) -> Vec<Form> {
-    let missing: Vec<_> = forms.iter().copied().filter(|form| !known.contains(form)).collect();
-    known.extend(missing);
-    known
 }
 
 // === impl Treatment ===
@@ -184,31 +161,52 @@ impl FormsNote {
         let forms = notes.iter().filter(|note| note.kind == NoteKind::Forms);
         Ok(forms.filter_map(|note| serde_json::from_slice(&note.value).ok()).collect())
     }
-
-    /// Adds what else is known.
-    pub fn add(&mut self, forms: Vec<Form>, lessons: &[Lesson]) {
-        self.forms.extend(forms);
-        self.forms.sort();
-        self.forms.dedup();
-        Lesson::add(&mut self.lessons, lessons);
-    }
 }
 
 // === impl Lesson ===
 
 impl Lesson {
-    /// Adds those of forms that have none yet.
-    pub fn add(to: &mut Vec<Self>, more: &[Self]) {
+    /// Adds those of forms that have none yet; whether there were any.
+    pub fn add(to: &mut Vec<Self>, more: &[Self]) -> bool {
+        let n_known = to.len();
         for lesson in more {
-            if to.iter().all(|known| known.form != lesson.form) {
+            let is_known = |known: &Self| (known.form, &known.model) == (lesson.form, &lesson.model);
+            if to.len() < MAX_LESSONS && !to.iter().any(is_known) {
                 to.push(lesson.clone());
             }
         }
+        to.len() > n_known
     }
 
-    pub(super) fn new(form: Form, words: &[String], mended: Option<&EditedBody>) -> Self {
-        let model = mended.and_then(|mended| mended.report.as_ref()?.model.as_ref());
-        let model = model.map(|model| model.chars().take(MAX_MODEL).collect());
+    /// The forms that they teach.
+    pub fn forms(lessons: &[Self]) -> LearntForms {
+        let mut forms = LearntForms::default();
+        for lesson in lessons {
+            forms.learn(lesson.model.as_deref(), &lesson.form.with_likely());
+        }
+        forms
+    }
+
+    pub(super) fn new(form: Form, words: &[String], model: Option<&str>) -> Self {
+        let model = model.map(|model| LearntForms::key(model).to_owned());
         Self { form, model, words: words.join(" … "), at: since_1970().as_secs() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lesson_is_noted_once_and_no_more_than_the_limit() {
+        let lesson =
+            |n: usize| Lesson { form: Form::Filled, model: Some(format!("m{n}")), words: String::new(), at: 1 };
+        let mut known = Vec::new();
+        assert!(Lesson::add(&mut known, &[lesson(1), lesson(1), lesson(2)]));
+        assert!(!Lesson::add(&mut known, &[lesson(2)]));
+        assert_eq!(known, [lesson(1), lesson(2)]);
+        let many: Vec<_> = (0..2 * MAX_LESSONS).map(lesson).collect();
+        assert!(Lesson::add(&mut known, &many) && !Lesson::add(&mut known, &many));
+        assert_eq!(known.len(), MAX_LESSONS);
     }
 }
