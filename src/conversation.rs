@@ -359,6 +359,9 @@ impl Role {
     }
 }
 
+/// A content of so many bytes is hashed once, for itself and for its unit; of shorter ones, that takes longer than twice.
+const HASHED_ALONE: usize = 1 << 10;
+
 impl Unit {
     /// Its identity, in the body that it was read from. Whoever asks first has each byte of it hashed, once.
     pub fn fingerprints(&self, body: &[u8]) -> Fingerprints {
@@ -374,7 +377,11 @@ impl Unit {
         let Span { start, end } = self.content.unwrap_or(Span::empty(self.span.end));
         let of = |start, end| Fingerprint::of(Span { start, end }.of(body));
         let content = content(Span { start, end });
-        let unit = of(self.span.start, start).then(content).then(of(end, self.span.end));
+        let unit = if end - start < HASHED_ALONE {
+            Fingerprint::of(self.span.of(body))
+        } else {
+            of(self.span.start, start).then(content).then(of(end, self.span.end))
+        };
         Fingerprints { unit, content }
     }
 }

@@ -64,7 +64,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields = Vec::new();
+                let mut fields = Vec::with_capacity(8);
                 while let Some(Text(key)) = map.next_key()? {
                     fields.push((key, map.next_value::<&RawValue>()?.get()));
                 }

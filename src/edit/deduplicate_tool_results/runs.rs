@@ -199,13 +199,13 @@ impl DeduplicateToolResults {
     /// The messages whose lines are compared, in order; none if there is nothing to compare.
     fn messages(&self, draft: &Draft<'_>) -> Vec<Message> {
         let lengths = self.settings.min_bytes..=MAX_MESSAGE;
+        let is_compared = |index: UnitIndex, unit: &Unit| match unit.role {
+            Role::Assistant => !unit.blocks.is_empty(),
+            Role::Tool => !draft.is_for_program(index),
+            _ => false,
+        };
         let has_lines = |(index, unit): &(UnitIndex, &Unit)| {
-            let may_have = match unit.role {
-                Role::Assistant => !unit.blocks.is_empty(),
-                Role::Tool => !draft.is_for_program(*index),
-                _ => false,
-            };
-            may_have && lengths.contains(&unit.span.len()) && draft.is_in_sight(*index)
+            is_compared(*index, unit) && lengths.contains(&unit.span.len()) && draft.is_in_sight(*index)
         };
         let units = || draft.conversation().indexed_units();
         if units().filter(has_lines).nth(1).is_none() {
@@ -213,7 +213,7 @@ impl DeduplicateToolResults {
         }
         let (mut beginning, mut n_bytes, mut messages) = (Fingerprint::default(), 0, Vec::new());
         for (index, unit) in units() {
-            let is_sent = draft.is_in_sight(index);
+            let is_sent = is_compared(index, unit) && draft.is_in_sight(index);
             let fingerprint = if is_sent { draft.fingerprint(index) } else { Fingerprint::default() };
             beginning = beginning.then(fingerprint);
             if has_lines(&(index, unit)) {
