@@ -156,3 +156,23 @@ fn sessions_are_found_where_variables_and_the_home_folder_say() {
     assert_eq!(found(Some("other")), [".claude/projects", "other/sessions", ".gemini/tmp"]);
     assert_eq!(places(None, |_| None), Vec::<PathBuf>::new());
 }
+
+#[test]
+fn a_call_before_a_compaction_takes_no_result_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("usage.jsonl");
+    let request = |at: usize, is_compacted: u8, n_entries: usize| {
+        format!("[{at},9,0,100,0,9,0,\"main\",{is_compacted},0,0,1,{n_entries},{at}]")
+    };
+    let requests = [request(0, 0, 1), request(9, 1, 3), request(20, 0, 5)].join(",");
+    let entries = r#"["u",9,""],["a",9,"shell"],["s",30,""],["a",9,"shell"],["r",40,"shell"]"#;
+    let line = format!(
+        r#"{{"id":"0123456789abcdef","client":"claude-code","month":"2026-03","models":["m"],"requests":[{requests}],"entries":[{entries}],"sidechains":[]}}"#
+    );
+    std::fs::write(&path, line + "\n").unwrap();
+    let [(_, place)] = &usage::places(&path).unwrap()[..] else { panic!() };
+    let session = usage::read(&path, *place).unwrap();
+    let last = body(&session, session.transcripts.len() - 1);
+    assert_eq!(last.matches("call_3").count(), 2, "{last}");
+    assert!(!last.contains("call_1"), "{last}");
+}

@@ -181,14 +181,20 @@ impl Reader<'_> {
             };
             let least = if request.is_final == 1 { 0 } else { estimated_output(chars) };
             if request.is_compacted == 1 && !self.has_summary(request.n_entries) {
-                self.conversation.restart();
-                self.conversation.input(&Block::Text("A summary."));
+                self.restart("A summary.");
             }
             self.conversation.open(line.step(request, least));
             self.answer(from, end);
             self.inputs(from, end);
             from = from.max(end);
         }
+    }
+
+    /// Begins anew with a summary. Calls that it stands for get no results any more.
+    fn restart(&mut self, summary: &str) {
+        self.open.clear();
+        self.conversation.restart();
+        self.conversation.input(&Block::Text(summary));
     }
 
     /// Whether a summary of the history is one of the last entries before a request.
@@ -245,8 +251,8 @@ impl Reader<'_> {
                     }
                 }
                 "s" => {
-                    self.conversation.restart();
-                    self.conversation.input(&Block::Text(text));
+                    let text = text.to_owned();
+                    self.restart(&text);
                 }
                 "u" | "i" => self.conversation.input(&Block::Text(text)),
                 _ => {}
