@@ -8,6 +8,7 @@ use abridge_proxy::planner::{PlanSettings, Planner};
 
 pub mod config;
 pub mod content_encoding;
+pub mod deduplicate;
 pub mod dialects;
 pub mod draw;
 pub mod messages;
@@ -32,7 +33,7 @@ mod validator; // what strict upstreams ask of a message array
 pub type Target = fn(&[u8]);
 
 /// Each target with its name.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("scanner", scanner::run),
     ("plan_and_splice", plan_and_splice::run),
     ("patch", patch::run),
@@ -45,6 +46,7 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("messages", messages::run),
     ("store_row", store_row::run),
     ("content_encoding", content_encoding::run),
+    ("deduplicate", deduplicate::run),
 ];
 
 /// What stands where a result is missing, so that it can be told from what a client wrote.
