@@ -378,7 +378,7 @@ impl Unit {
         let of = |start, end| Fingerprint::of(Span { start, end }.of(body));
         let content = content(Span { start, end });
         let unit = if end - start < HASHED_ALONE {
-            Fingerprint::of(self.span.of(body))
+            Fingerprint::of(self.span.of(body)).then(content)
         } else {
             of(self.span.start, start).then(content).then(of(end, self.span.end))
         };

@@ -363,7 +363,11 @@ impl<'a> At<'a> {
             Item::Struct(item) => Some(&item.fields),
             _ => None,
         };
-        fields.into_iter().filter(|fields| matches!(fields, Fields::Named(_))).flatten()
+        let is_skipped = |attribute: &Attribute| {
+            attribute.path().is_ident("serde") && attribute.parse_args::<syn::Ident>().is_ok_and(|word| word == "skip")
+        };
+        let named = fields.into_iter().filter(|fields| matches!(fields, Fields::Named(_))).flatten();
+        named.filter(move |field| !field.attrs.iter().any(is_skipped))
     }
 
     /// The strings that it is written as, if it is one of some.
