@@ -1,8 +1,9 @@
 //! Gateways read originals back by their hashes.
 
-use serde_json::json;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
 
-use super::{KEY, answer, ask, ccr, original, part, serving};
+use super::{EAGER, KEY, answer, ask, ccr, original, part, serving};
 use crate::support::offloads::long_text;
 use crate::support::{post, request};
 
@@ -18,6 +19,41 @@ async fn an_original_above_16_mib_ends_at_a_character_and_says_how_much_is_left_
     let (whole, end) = read.split_once('\n').unwrap();
     assert!(text.strip_suffix('\u{e9}') == Some(whole), "{} bytes", whole.len());
     assert_eq!(end, "[the last 2 of 16777217 bytes are left out here: an answer has at most 16 MiB]");
+}
+
+#[tokio::test]
+async fn an_original_that_is_not_text_is_read_back_as_base64() {
+    let abridge = serving(EAGER).await;
+    let at = abridge.address();
+    let image =
+        [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x05\0\0\0\x03\x20\x08\x02\0\0\0".as_slice(), &[0xFF; 900]].concat();
+    let source = json!({"type": "base64", "media_type": "image/png", "data": STANDARD.encode(&image)});
+    let call = |id: &str| json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "look", "input": {}}]});
+    let result = |id: &str, content: Value| json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": content}]});
+    let sent = json!([
+        {"role": "user", "content": "go"},
+        call("t1"),
+        result("t1", json!([{"type": "image", "source": source}])),
+        call("t2"),
+        result("t2", long_text(1).into()),
+        {"role": "assistant", "content": "so"},
+        {"role": "user", "content": "go on"},
+    ]);
+    let told = answer(at, &[KEY], &ccr(&sent)).await;
+    let row: Value = serde_json::from_str(told.rows()[2]).unwrap();
+    let shown = row.to_string();
+    let hash = told.ccr_hashes.iter().find(|hash| shown.contains(hash.as_str())).expect("the image was taken out");
+    let reply = ask(at, request("GET", &format!("/v1/retrieve/{hash}"), &[KEY])).await;
+    let said: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!((reply.head.status(), &said["content_type"]), (200, &json!("image/png")));
+    assert_eq!(STANDARD.decode(said["original_base64"].as_str().unwrap()).unwrap(), image);
+    let expected = format!("[{} bytes of image/png, which are not text; original_base64 has them]", image.len());
+    assert_eq!(said["original_content"], expected);
+    // A text has neither field.
+    let text = told.ccr_hashes.iter().find(|other| *other != hash).expect("the text was shortened");
+    let reply = ask(at, request("GET", &format!("/v1/retrieve/{text}"), &[KEY])).await;
+    let said: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!((&said["original_content"], said.get("original_base64")), (&json!(long_text(1)), None));
 }
 
 #[tokio::test]
