@@ -27,9 +27,11 @@ pub const RECALL: OwnTool = OwnTool {
 pub const CONTROL: OwnTool = OwnTool {
     name: "abridge_control_context",
     description: "Controls which results of tools stay in this conversation. Old results are cleared when it has grown large. `pin` keeps a result that you will need again. `compact` clears old results now: call it when a part of the task is done and its results are not needed any more.",
-    parameters: r#"{"type":"object","properties":{"action":{"type":"string","enum":["pin","compact"]},"result":{"type":"string","description":"For pin: words from the arguments of the call, such as a path. The newest such result is pinned; without it, the last result."}},"required":["action"]}"#,
-    strict_parameters: r#"{"type":"object","properties":{"action":{"type":"string","enum":["pin","compact"]},"result":{"type":["string","null"],"description":"For pin: words from the arguments of the call, such as a path. The newest such result is pinned; without it, the last result."}},"required":["action","result"],"additionalProperties":false}"#,
+    parameters: CONTROL_PARAMETERS,
+    strict_parameters: CONTROL_PARAMETERS,
 };
+
+const CONTROL_PARAMETERS: &str = r#"{"type":"object","properties":{"action":{"type":"string","enum":["pin","compact"]},"result":{"type":["string","null"],"description":"For pin: words from the arguments of the call, such as a path. The newest such result is pinned; without it, the last result."}},"required":["action","result"],"additionalProperties":false}"#;
 
 /// The name of [`CONTROL`] at the MCP server.
 pub const CONTROL_TOOL: &str = "control_context";
@@ -62,7 +64,7 @@ impl Control {
                 "The newest result that fits is pinned from now on. Pinned results may take a quarter of the size at which clearing begins; beyond that the oldest pins end.",
             ),
             Some(Self::Compact) => {
-                Ok("Old results are cleared with your next turn. The newest ones and pinned ones stay.")
+                Ok("Old results are cleared with your next turn. The newest and the pinned ones stay.")
             }
             None => Err("action must be pin or compact"),
         }

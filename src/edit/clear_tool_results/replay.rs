@@ -232,7 +232,8 @@ impl<'r, 'd> Replay<'r, 'd> {
     fn model_call(&mut self, place: UnitIndex, has_rules: bool) {
         (self.found.too_little, self.found.cold_at) = (false, None);
         let replayed = self.draft.replayed(Pass::Clear, place);
-        let is_asked = self.heed(place) && replayed == Replayed::ByRule;
+        let compacts = self.heed(place, replayed);
+        let is_asked = compacts && replayed == Replayed::ByRule;
         let replayed = match replayed {
             Replayed::ByRule if !has_rules => Replayed::NotMade,
             replayed => replayed,
@@ -244,7 +245,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             return;
         }
         self.ripen();
-        if (may_pass || is_made) && self.is_nearly_full(self.ready_frees) {
+        if (may_pass || is_made) && (compacts || self.is_nearly_full(self.ready_frees)) {
             self.reads.iter_mut().for_each(Reads::let_go);
             self.ripen();
         }

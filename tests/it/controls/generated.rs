@@ -76,10 +76,12 @@ proptest! {
         tool in select(&[ADDED, OFFERED][..]),
         trigger in prop_oneof![Just(NEVER), 400..3000_usize],
         keep in 0..3_usize,
+        keep_reads in select(&[0, 10][..]),
         steps in vec(step(), 1..16),
     ) {
         let toml = format!("tokens.counter = \"estimate\"\n{}", settings(trigger))
-            .replace("results = 1", &format!("results = {keep}"));
+            .replace("results = 1", &format!("results = {keep}"))
+            .replace("keep_reads = 0", &format!("keep_reads = {keep_reads}"));
         let planner = planner_from_toml(&toml).unwrap();
         let mut talk = if tool == OFFERED { Talk::offering(api) } else { Talk::new(api) };
         let (mut rules, mut before) = (Rules { keep, ..Rules::default() }, Vec::new());
@@ -87,7 +89,8 @@ proptest! {
             match &step {
                 Step::Read(file, n_words) => {
                     let text = words(&format!("read {}", rules.reads.len()), *n_words);
-                    talk.call("read", json!({"path": format!("src\\{file}.rs")}), &text);
+                    let n = rules.reads.len(); // a call that is made again would widen `keep`
+                    talk.call("read", json!({"path": format!("src\\{file}.rs"), "offset": n}), &text);
                     rules.reads.push(Read { file: *file, text, is_pinned: false, is_cleared: false });
                 }
                 Step::Pin(file) => {

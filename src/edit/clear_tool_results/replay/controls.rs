@@ -9,7 +9,7 @@ use std::mem;
 use super::Replay;
 use crate::conversation::{Role, UnitIndex};
 use crate::dialect::strings;
-use crate::draft::{Draft, Row, RowIndex};
+use crate::draft::{Draft, Replayed, Row, RowIndex};
 use crate::edit::trigger::Part;
 use crate::recall::own_tools::{Control, is_control_tool};
 
@@ -88,22 +88,20 @@ impl Replay<'_, '_> {
         true
     }
 
-    /// Here a model was called: pins what it has asked for. Says whether it has asked to clear results.
-    pub(super) fn heed(&mut self, place: UnitIndex) -> bool {
+    /// Here a model was called: pins what it has asked for. Says whether it has asked to clear results, and they may be cleared.
+    pub(super) fn heed(&mut self, place: UnitIndex, replayed: Replayed) -> bool {
         for control in self.controls.as_mut().map(|controls| mem::take(&mut controls.new)).unwrap_or_default() {
             let pinned = if let Control::Pin { result } = &control { self.named(result.as_deref()) } else { None };
             let Some(controls) = &mut self.controls else { return false };
             controls.compacts |= control == Control::Compact;
-            if let Some(number) = pinned {
-                controls.pin(number, self.tally.tokens_of(number));
+            let Some(number) = pinned else { continue };
+            controls.pin(number, self.tally.tokens_of(number));
+            if let Some(clearing) = self.ready.remove(&number) {
+                self.ready_frees -= clearing.freed;
+                self.wait(number);
             }
         }
-        let pinned = self.ready.keys().copied().filter(|number| self.is_pinned(*number)).collect::<Vec<_>>();
-        for number in pinned {
-            self.ready_frees -= self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
-            self.wait(number);
-        }
-        let may_pass = self.draft.may_pass(place, self.tally.tokens());
+        let may_pass = matches!(replayed, Replayed::Made(_)) || self.draft.may_pass(place, self.tally.tokens());
         self.controls.as_mut().is_some_and(|controls| may_pass && mem::take(&mut controls.compacts))
     }
 
