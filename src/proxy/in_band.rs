@@ -254,7 +254,8 @@ impl InBandRecalls {
         for (n, call) in calls.iter().enumerate() {
             let room = self.room.unwrap_or(usize::MAX);
             results.push(if call.name == CONTROL.name {
-                Control::answer(&call.arguments).unwrap_or_else(|why| why).to_owned()
+                let said = Control::answer(&call.arguments).unwrap_or_else(|why| why);
+                if is_over { [said, NO_MORE].join(" ") } else { said.to_owned() }
             } else if is_over || n >= MAX_CALLS || room < LEAST_READ {
                 NO_MORE.to_owned()
             } else {

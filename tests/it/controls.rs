@@ -229,6 +229,37 @@ async fn a_result_that_the_model_pins_beside_its_other_calls_or_in_an_earlier_ro
 }
 
 #[tokio::test]
+async fn a_model_that_pins_in_each_round_is_told_to_go_on_and_all_its_pins_hold() {
+    let mut scene = Scene::with(&(settings(TRIGGER) + "\nrecall.tool.rounds = 1")).await;
+    for (api, stream) in DIALECTS.into_iter().flat_map(|api| [(api, true), (api, false)]) {
+        let mut talk = Talk::new(api);
+        talk.elements[0]["content"] = format!("go {api:?} {stream}").into();
+        talk.read("a.rs", 450);
+        talk.read("b.rs", 450);
+        let (mut call, _) = ask(&mut scene, &talk, stream).await;
+        for (n, (id, path)) in [("own1", "a.rs"), ("own2", "b.rs")].into_iter().enumerate() {
+            let pin = Act::Call(id, ADDED, json!({"action": "pin", "result": path}));
+            answer(&mut call, api, 1 + n as u64, &[pin], stream).await;
+            let told;
+            (call, told) = next(&mut scene).await;
+            assert_eq!(told.contains("go on without"), n == 1, "{api:?} {stream}: {told}");
+        }
+        answer(&mut call, api, 3, &[Act::Say("Done.")], stream).await;
+        let reply = scene.client.reply().await;
+        assert_eq!(api.read(&reply.body, stream).0, ["Done."], "{api:?} {stream}");
+        talk.says(&[Act::Say("Done.")], "on");
+        talk.read("c.rs", 900);
+        talk.read("d.rs", 2_500);
+        let (mut call, sent) = ask(&mut scene, &talk, stream).await;
+        let found = ["a.rs", "b.rs", "c.rs", "d.rs"].map(|path| has(&sent, path));
+        assert_eq!(found, [true, true, false, true], "{api:?} {stream}: {sent}");
+        assert_valid(api, &sent);
+        answer(&mut call, api, 4, &[Act::Say("ok")], stream).await;
+        scene.client.reply().await;
+    }
+}
+
+#[tokio::test]
 async fn without_the_setting_there_is_no_tool_and_calls_of_it_do_nothing() {
     for line in ["", "recall = { via = \"offered\", controls = true }"] {
         let lines = settings(TRIGGER).replace("recall.via = \"tool\"\nrecall.controls = true", line);

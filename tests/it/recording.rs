@@ -246,7 +246,7 @@ async fn a_request_of_a_gateway_is_recorded_with_its_answer_and_replays_as_it_wa
     for (rows, config, n_edits) in [
         (format!("\"messages\":[{row},{row}]"), "{\"mode\":\"ccr\"}", 2),
         (format!("\"messages\":[{row},{row}]"), "{\"mode\":\"ccr\",\"frozen_message_count\":1}", 1),
-        (format!("\"input\":[{item}]"), "{}", 1),
+        (format!("\"input\":[{item}]"), "{}", 2), // `messages` and `input` of the answer
     ] {
         let mut client = abridge.connect().await;
         client

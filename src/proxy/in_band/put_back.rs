@@ -35,7 +35,9 @@ struct Turn {
     key: ChainKey,
     // The client's calls.
     calls: Vec<Span>,
-    results: ResultsPlace,
+    results: Option<ResultsPlace>,
+    // The last element.
+    element: Span,
 }
 
 /// Where the results of more calls go.
@@ -45,8 +47,6 @@ enum ResultsPlace {
     Behind(usize),
     /// Before this entry.
     Before(usize),
-    /// Behind this element, which has no calls.
-    Uncalled(Span),
 }
 
 /// The scope of the keys, which separates them from the keys of summaries.
@@ -145,14 +145,12 @@ fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<
         let contents = units.iter().filter(|_| of.is_some()).filter_map(|unit| unit.content);
         let texts = contents.flat_map(|content| dialect.texts(body, content));
         said.extend(texts.filter_map(|text| strings::text(body, text)));
-        let results = if calls_here && !continues(&conversation, next, of) {
-            results_place(dialect, body, &conversation, element, next)
-        } else {
-            let is_last = ids.is_empty() && !said.is_empty() && next.is_none_or(|next| !is_of(&conversation, next, of));
-            is_last.then_some(ResultsPlace::Uncalled(element.span))
-        };
-        if let Some(results) = results {
-            turns.push(Turn { key: key(before.clone(), &ids, &said), calls: calls.clone(), results });
+        let calls_last = calls_here && !continues(&conversation, next, of);
+        let results = if calls_last { results_place(dialect, body, &conversation, element, next) } else { None };
+        let is_over = ids.is_empty() && !said.is_empty() && next.is_none_or(|next| !is_of(&conversation, next, of));
+        if results.is_some() || is_over {
+            let key = key(before.clone(), &ids, &said);
+            turns.push(Turn { key, calls: calls.clone(), results, element: element.span });
         }
         chain.push(conversation.element_fingerprint(element, body), || dialect.canonical(element.span.of(body)));
     }
@@ -190,12 +188,12 @@ impl Turn {
     /// Puts each call between those of the client where the model has made it, and all results before the client's.
     fn splices(&self, dialect: &dyn Dialect, body: &[u8], recalls: &[KeptRecall]) -> Vec<Splice> {
         let at = |at, with: String| Splice { span: Span::empty(at), with: with.into() };
-        if let ResultsPlace::Uncalled(element) = self.results {
+        let Some(place) = self.results else {
             let all = |of: fn(&KeptRecall) -> &str| recalls.iter().map(of).collect::<Vec<_>>().join(",");
-            let exchange = dialect.own_exchange(element.of(body), &all(|of| &of.call), &all(|of| &of.result));
-            let splices = exchange.map(|[inside, after]| [at(element.end - 1, inside), at(element.end, after)]);
-            return splices.into_iter().flatten().collect();
-        }
+            let exchange = dialect.own_exchange(self.element.of(body), &all(|of| &of.call), &all(|of| &of.result));
+            let end = self.element.end;
+            return exchange.map(|[inside, after]| vec![at(end - 1, inside), at(end, after)]).unwrap_or_default();
+        };
         let end = self.calls.last().map_or(0, |last| last.end);
         let mut splices: Vec<Splice> = Vec::new();
         let (mut last, mut results) = (String::new(), String::new());
@@ -204,17 +202,16 @@ impl Turn {
                 Some(next) => splices.push(at(next.start, [call, ","].concat())),
                 None => last += &[",", call].concat(),
             }
-            results += &match self.results {
+            results += &match place {
+                ResultsPlace::Behind(_) => [",", result].concat(),
                 ResultsPlace::Before(_) => [result, ","].concat(),
-                ResultsPlace::Behind(_) | ResultsPlace::Uncalled(_) => [",", result].concat(),
             };
         }
-        match self.results {
+        match place {
             ResultsPlace::Behind(element) if element == end => splices.push(at(end, last + &results)),
             ResultsPlace::Behind(place) | ResultsPlace::Before(place) => {
                 splices.extend([at(end, last), at(place, results)]);
             }
-            ResultsPlace::Uncalled(_) => {}
         }
         splices
     }
