@@ -275,9 +275,9 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     fn own_tool(&self, tool: &OwnTool, strict: bool) -> Bytes;
 
     /// What has the model call abridge, and read the results, at the end of a turn without calls: the bytes before the last one
-    /// of the turn's last element, and those after it. None if the element may not be extended.
-    fn own_exchange(&self, _element: &[u8], calls: &str, results: &str) -> Option<[String; 2]> {
-        Some([String::new(), format!(",{calls},{results}")])
+    /// of the turn's last element, and those after it.
+    fn own_exchange(&self, _element: &[u8], calls: &str, results: &str) -> [String; 2] {
+        [String::new(), format!(",{calls},{results}")]
     }
 
     /// The member of a request that asks the API for its automatic prompt cache, with a comma, and where it goes; none if the

@@ -134,10 +134,13 @@ impl Dialect for ChatCompletions {
         [br#"{"type":"function","function":"#, &*function, parameters.as_bytes(), end.as_bytes()].concat().into()
     }
 
-    fn own_exchange(&self, element: &[u8], calls: &str, results: &str) -> Option<[String; 2]> {
-        // In one message: servers differ in whether two of the model may follow one another.
-        let has_calls = memmem::find(element, b"\"tool_calls\"").is_some();
-        (!has_calls).then(|| [format!(",\"tool_calls\":[{calls}]"), format!(",{results}")])
+    fn own_exchange(&self, element: &[u8], calls: &str, results: &str) -> [String; 2] {
+        // In one message, unless it has a list that is empty: servers differ in whether two of the model may follow one another.
+        if memmem::find(element, b"\"tool_calls\"").is_some() {
+            let message = format!(r#",{{"role":"assistant","content":null,"tool_calls":[{calls}]}},{results}"#);
+            return [String::new(), message];
+        }
+        [format!(",\"tool_calls\":[{calls}]"), format!(",{results}")]
     }
 
     fn joiner(&self) -> Box<dyn Joiner> {

@@ -199,10 +199,10 @@ impl Dialect for Messages {
         [&*named, parameters.as_bytes(), end.as_bytes()].concat().into()
     }
 
-    fn own_exchange(&self, _: &[u8], calls: &str, results: &str) -> Option<[String; 2]> {
+    fn own_exchange(&self, _: &[u8], calls: &str, results: &str) -> [String; 2] {
         // The API joins messages of one role that follow one another.
         let said = format!(r#",{{"role":"assistant","content":[{calls}]}},{{"role":"user","content":[{results}]}}"#);
-        Some([String::new(), said])
+        [String::new(), said]
     }
 
     fn joiner(&self) -> Box<dyn Joiner> {

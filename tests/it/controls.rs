@@ -173,6 +173,10 @@ async fn a_model_that_calls_the_added_tool_alone_has_results_cleared_from_the_ne
         assert_eq!(api.read(&reply.body, stream), (said, vec![], [200, 2]), "{api:?} {stream}");
 
         talk.says(&[Act::Think("hm"), Act::Say("One moment."), Act::Say("Done.")], "on");
+        if api == Api::Chat && stream {
+            let at = talk.elements.len() - 2;
+            talk.elements[at]["tool_calls"] = Value::Null; // as some clients write it
+        }
         let (mut call, third) = ask(&mut scene, &talk, stream).await;
         assert!(third.contains("own1") && !has(&third, "a.rs") && has(&third, "b.rs"), "{api:?} {stream}: {third}");
         let tools = third.get(third.find("\"tools\"").unwrap()..).unwrap();

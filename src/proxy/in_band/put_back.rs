@@ -191,8 +191,8 @@ impl Turn {
         let Some(place) = self.results else {
             let all = |of: fn(&KeptRecall) -> &str| recalls.iter().map(of).collect::<Vec<_>>().join(",");
             let exchange = dialect.own_exchange(self.element.of(body), &all(|of| &of.call), &all(|of| &of.result));
-            let end = self.element.end;
-            return exchange.map(|[inside, after]| vec![at(end - 1, inside), at(end, after)]).unwrap_or_default();
+            let ([inside, after], end) = (exchange, self.element.end);
+            return vec![at(end - 1, inside), at(end, after)];
         };
         let end = self.calls.last().map_or(0, |last| last.end);
         let mut splices: Vec<Splice> = Vec::new();
