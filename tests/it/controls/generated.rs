@@ -1,5 +1,4 @@
 //! Generated histories with pins and compactions.
-#![expect(clippy::disallowed_types, reason = "messages are made and read here")]
 
 use abridge_proxy::{dialect, planner::Planner, replay::planner_from_toml, span::splice};
 use bytes::Bytes;
@@ -49,12 +48,15 @@ impl Rules {
     fn follow(&mut self, step: &Step) {
         match step {
             Step::Pin(file) => {
-                let named = self.reads.iter_mut().rev().find(|read| file.is_none_or(|file| read.file == file));
-                named.into_iter().for_each(|read| read.is_pinned = true);
+                if let Some(read) = self.reads.iter_mut().rev().find(|read| file.is_none_or(|file| read.file == file)) {
+                    read.is_pinned = true;
+                }
             }
             Step::Compact => {
                 let n_old = self.reads.len().saturating_sub(self.keep);
-                self.reads.iter_mut().take(n_old).for_each(|read| read.is_cleared |= !read.is_pinned);
+                for read in self.reads.iter_mut().take(n_old) {
+                    read.is_cleared |= !read.is_pinned;
+                }
             }
             Step::Read(..) | Step::User => {}
         }

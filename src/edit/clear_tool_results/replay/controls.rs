@@ -147,7 +147,9 @@ mod tests {
         assert_eq!(pinned(&controls), [1, 3], "too large for a pin");
         controls.pin(RowIndex::new(4), 100);
         assert_eq!(pinned(&controls), [4]);
-        (0..=MAX_PINS).for_each(|n| controls.pin(RowIndex::new(n), 1));
+        for n in 0..=MAX_PINS {
+            controls.pin(RowIndex::new(n), 1);
+        }
         assert_eq!((pinned(&controls).len(), controls.has_pinned(RowIndex::new(0))), (MAX_PINS, false));
     }
 
