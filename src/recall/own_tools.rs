@@ -86,7 +86,7 @@ pub fn is_control_tool(name: &str) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
-    use serde::de::IgnoredAny;
+    use serde_json::value::RawValue;
 
     use super::*;
 
@@ -113,7 +113,7 @@ mod tests {
 
     #[derive(Deserialize)]
     struct Schema {
-        properties: BTreeMap<String, IgnoredAny>,
+        properties: BTreeMap<String, Box<RawValue>>,
         required: Vec<String>,
     }
 
