@@ -76,7 +76,7 @@ proptest! {
     fn the_history_alone_decides_and_what_is_cleared_stays_so(
         api in select(&DIALECTS[..]),
         tool in select(&[ADDED, OFFERED][..]),
-        trigger in prop_oneof![Just(NEVER), 400..3000_usize],
+        trigger in prop_oneof![Just(NEVER), 400..8000_usize],
         keep in 0..3_usize,
         keep_reads in select(&[0, 10][..]),
         steps in vec(step(), 1..16),
@@ -118,6 +118,15 @@ proptest! {
                 prop_assert!(is_whole || stored.contains(&read.text), "lost: {:.20}", read.text);
                 if trigger == NEVER {
                     prop_assert_eq!(is_whole, !read.is_cleared, "{:.20}", read.text);
+                }
+            }
+            // A read that was whole when it was pinned stays so, as long as pins have room: a token has three bytes or more.
+            let was_whole = |text: &String| before.iter().any(|element: &String| element.contains(text));
+            let pinned: Vec<_> =
+                rules.reads.iter().filter(|read| read.is_pinned && was_whole(&read.text)).map(|read| &read.text).collect();
+            if pinned.iter().map(|text| text.len()).sum::<usize>() / 3 + 50 * pinned.len() <= trigger / 4 {
+                for text in pinned {
+                    prop_assert!(now.iter().any(|element| element.contains(text)), "pinned: {:.20}", text);
                 }
             }
             before = now;

@@ -94,7 +94,10 @@ impl Replay<'_, '_> {
             let pinned = if let Control::Pin { result } = &control { self.named(result.as_deref()) } else { None };
             let Some(controls) = &mut self.controls else { return false };
             controls.compacts |= control == Control::Compact;
-            let Some(number) = pinned else { continue };
+            // What is cleared stays so, and ends no other pin.
+            let is_cleared =
+                |number: &RowIndex| self.cleared.iter().rev().take(LOOKED_AT).any(|(one, _)| one == number);
+            let Some(number) = pinned.filter(|number| !is_cleared(number)) else { continue };
             controls.pin(number, self.tally.tokens_of(number));
             if let Some(clearing) = self.ready.remove(&number) {
                 self.ready_frees -= clearing.freed;
