@@ -373,6 +373,25 @@ async fn a_model_that_pins_all_it_reads_has_the_older_of_it_cleared() {
 }
 
 #[tokio::test]
+async fn a_result_that_waits_for_a_clearing_that_pays_can_still_be_pinned() {
+    let lines = settings(TRIGGER).replace("keep_reads = 0", "keep_reads = 0, clear_at_least = 1500");
+    let (mut upstream, abridge) = start(&lines).await;
+    for api in DIALECTS {
+        let mut talk = Talk::offering(api);
+        talk.elements[0]["content"] = words("user", TRIGGER).into();
+        talk.read("a.rs", 900);
+        talk.read("b.rs", 900);
+        assert_eq!(talk.sent(&abridge, &mut upstream).await, talk.body(false), "{api:?}: too little");
+        talk.control(json!({"action": "pin", "result": "a.rs"}));
+        talk.read("c.rs", 900);
+        talk.read("d.rs", 900);
+        let sent = talk.sent(&abridge, &mut upstream).await;
+        let found = ["a.rs", "b.rs", "c.rs", "d.rs"].map(|path| has(&sent, path));
+        assert_eq!(found, [true, false, false, true], "{api:?}: {sent}");
+    }
+}
+
+#[tokio::test]
 async fn pins_end_where_a_request_would_not_fit_the_context_window() {
     let lines = settings(TRIGGER) + "\nmodels = [{ match = \"gpt-4o\", context_window = 5000 }]";
     let (mut upstream, abridge) = start(&lines).await;
