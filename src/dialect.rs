@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     conversation::{CallId, Conversation},
+    recall::own_tools::OwnTool,
     span::Span,
     string_index::{PathFacts, StringIndex},
     summary::{Prompt, SummaryInput},
@@ -73,7 +74,7 @@ mod types;
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is |
 /// | `keep_alive_request` | none | none | `max_tokens` |
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` |
-/// | `recall_tool`, `joiner` | `tools`, `tool_calls` | `function_call` | `tool_use` |
+/// | `own_tool`, `joiner` | `tools`, `tool_calls` | `function_call` | `tool_use` |
 /// | `error_body` | `{"error": {…}}` | the same | `{"type": "error", …}` |
 pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     // === which requests ===
@@ -269,9 +270,15 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// The elements in which the model calls a function and reads its answer.
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2];
 
-    /// The tool that abridge adds to a request, by which the model reads what was taken out. `strict` is whether the
-    /// client's tools are marked so: servers refuse a mixture. The bytes are always the same.
-    fn recall_tool(&self, strict: bool) -> Bytes;
+    /// A tool that abridge adds to a request. `strict` is whether the client's tools are marked so: servers refuse a mixture.
+    /// The bytes are always the same.
+    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Bytes;
+
+    /// What has the model call abridge, and read the results, at the end of a turn without calls: the bytes before the last one
+    /// of the turn's last element, and those after it.
+    fn own_exchange(&self, _element: &[u8], calls: &str, results: &str) -> [String; 2] {
+        [String::new(), format!(",{calls},{results}")]
+    }
 
     /// The member of a request that asks the API for its automatic prompt cache, with a comma, and where it goes; none if the
     /// API has none.
@@ -290,7 +297,7 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     // === answers ===
 
-    /// What joins the rounds of an answer in which the model calls the tool of [`recall_tool`](Self::recall_tool).
+    /// What joins the rounds of an answer in which the model calls an [`own_tool`](Self::own_tool).
     fn joiner(&self) -> Box<dyn Joiner>;
 
     /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.

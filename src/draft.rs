@@ -141,6 +141,8 @@ pub struct Draft<'a> {
     prefix_changed: UnitIndex,
     /// The mark that is added to ask for the prompt cache.
     cache_request: Option<BytesAt>,
+    /// Whether the model controls clearing.
+    offers_control: bool,
     /// The units of the model, for those that ask.
     of_model: OnceCell<Vec<UnitIndex>>,
     /// The units that entries with reasoning have left.
@@ -235,6 +237,7 @@ impl<'a> Draft<'a> {
             ended_turns: EndedTurns::Keep,
             prefix_changed: UnitIndex::default(),
             cache_request: None,
+            offers_control: false,
             of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
             ended_reasoning: Vec::new(),

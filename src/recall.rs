@@ -14,6 +14,8 @@ use crate::{
     units::{ByteSize, Period},
 };
 
+pub mod own_tools;
+
 /// `[recall]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -45,6 +47,11 @@ pub struct Settings {
     /// never existed. `"auto"`: the handle is enough on a loopback address or a Unix socket, as long as the requests of one
     /// caller have come, no proxy has forwarded the recall, and `[clients]` is empty. The operators' token is always enough.
     pub auth: Auth,
+    /// Whether the model gets a tool by which it pins results, which are then not cleared, and has old results cleared before
+    /// the trigger of `clear_tool_results` holds: `control_context` of the MCP server, or `abridge_control_context`, which
+    /// abridge adds to requests whose texts `abridge_recall` would read. Pinned results together have at most a quarter of the
+    /// trigger's tokens.
+    pub controls: bool,
     /// The limits of the tool that abridge adds to requests.
     pub tool: ToolSettings,
 }
@@ -117,6 +124,7 @@ impl Default for Settings {
             reader_tools: vec!["read_file".to_owned()],
             shell_tools: SHELL_TOOLS.lines().map(str::to_owned).collect(),
             auth: Auth::default(),
+            controls: false,
             tool: ToolSettings::default(),
         }
     }
@@ -165,11 +173,13 @@ impl Settings {
         let shell =
             || tools.iter().any(|tool| self.shell_tools.iter().any(|name| name.eq_ignore_ascii_case(tool.as_ref())));
         let recall = || {
-            let tool = tools.iter().find(|tool| is_recall_tool(tool.as_ref()))?;
+            let tool = tools.iter().find(|tool| is_server_tool(tool.as_ref(), RECALL_TOOL))?;
             Some(RetrievalMethod::Tool { name: tool.as_ref().to_owned(), is_added: false })
         };
-        let added =
-            || (!tools.is_empty()).then(|| RetrievalMethod::Tool { name: ADDED_TOOL.to_owned(), is_added: true });
+        let added = || {
+            (!tools.is_empty())
+                .then(|| RetrievalMethod::Tool { name: own_tools::RECALL.name.to_owned(), is_added: true })
+        };
         let file = || self.file().filter(|_| offered(&self.reader_tool));
         let found = || recall().or_else(file).or_else(|| self.http().filter(|_| shell()));
         let retrieval_method = match self.via {
@@ -227,7 +237,9 @@ impl Settings {
         // In Responses, the call of a tool in a namespace has the last part of its name alone.
         let has_handle = || handles_in(arguments).next().is_some();
         let is_retrieved = || self.via == Via::Retrieve && tool.ends_with(RETRIEVE_TOOL);
-        is_retrieved() || self.is_named_in(arguments) || ((tool == RECALL_TOOL || is_recall_tool(tool)) && has_handle())
+        is_retrieved()
+            || self.is_named_in(arguments)
+            || ((tool == RECALL_TOOL || is_server_tool(tool, RECALL_TOOL)) && has_handle())
     }
 
     /// Whether the arguments of a call name a payload of ours so that it is got back.
@@ -248,26 +260,14 @@ const SERVER_NAME: &str = "abridge";
 /// The tool of the MCP server that reads a payload.
 pub const RECALL_TOOL: &str = "recall";
 
-/// The tool that abridge adds to requests.
-pub const ADDED_TOOL: &str = "abridge_recall";
-
 /// The tool that gateways add to requests, by the name that they give it.
 pub const RETRIEVE_TOOL: &str = "headroom_retrieve";
 
-/// The description of both tools for the model.
-pub const TOOL_DESCRIPTION: &str = "Reads a text that was taken out of the conversation, by the handle that the notice in its place names. Without a selection it returns the first 20000 bytes. Select a part with one of: lines, grep, offset and limit.";
-
-/// The JSON schema of their arguments. In the strict form each member is required, and may be null.
-pub const TOOL_PARAMETERS: &str = r#"{"type":"object","properties":{"handle":{"type":"string","description":"The handle: 26 digits and letters."},"lines":{"type":"string","description":"The lines A-B, A- or A, from 1, B included."},"grep":{"type":"string","description":"Each line with this text, with its number."},"offset":{"type":"integer","minimum":0,"description":"The first byte."},"limit":{"type":"integer","minimum":1,"description":"How many bytes."}},"required":["handle"]}"#;
-
-/// [`TOOL_PARAMETERS`] as tools have them that are marked `strict`.
-pub const STRICT_TOOL_PARAMETERS: &str = r#"{"type":"object","properties":{"handle":{"type":"string","description":"The handle: 26 digits and letters."},"lines":{"type":["string","null"],"description":"The lines A-B, A- or A, from 1, B included."},"grep":{"type":["string","null"],"description":"Each line with this text, with its number."},"offset":{"type":["integer","null"],"description":"The first byte."},"limit":{"type":["integer","null"],"description":"How many bytes."}},"required":["handle","lines","grep","offset","limit"],"additionalProperties":false}"#;
-
-/// Whether a tool that a request offers is [`RECALL_TOOL`] of a server called abridge, as clients write such names:
-/// `mcp__abridge__recall`, `abridge_recall`, `mcp__abridge.recall`.
-fn is_recall_tool(name: &str) -> bool {
+/// Whether a name is that of a tool of a server called abridge, as clients write such names: `mcp__abridge__recall`,
+/// `abridge_recall`, `mcp__abridge.recall`.
+fn is_server_tool(name: &str, tool: &str) -> bool {
     let is_separator = |c: char| !c.is_ascii_alphanumeric();
-    let server = name.strip_suffix(RECALL_TOOL).filter(|server| server.ends_with(is_separator));
+    let server = name.strip_suffix(tool).filter(|server| server.ends_with(is_separator));
     let before = server.and_then(|server| server.trim_end_matches(is_separator).strip_suffix(SERVER_NAME));
     before.is_some_and(|before| before.is_empty() || before.ends_with(is_separator))
 }

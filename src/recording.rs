@@ -131,6 +131,9 @@ pub struct PlanInputs {
     /// The host of the upstream, if the plan depends on its prices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
+    /// How messages of a gateway were edited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<InPlace>,
     /// Whether the payloads could not be stored, so that they stayed in the body.
     #[serde(skip_serializing_if = "Not::not")]
     pub not_stored: bool,
@@ -140,6 +143,15 @@ pub struct PlanInputs {
     /// The handles of the payloads that were taken out.
     #[serde(skip_serializing_if = "Handles::is_empty")]
     pub handles: Handles,
+}
+
+/// How messages of a gateway were edited.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct InPlace {
+    /// How many rows at the beginning stayed.
+    pub n_frozen: usize,
+    /// Whether the gateway reads originals by hash, and not as the settings say.
+    pub by_hash: bool,
 }
 
 /// The form of a request that went upstream.

@@ -14,7 +14,8 @@ use serde::Serialize;
 use crate::dialect;
 use crate::payload::Keys;
 use crate::planner::{Calibration, ColdPasses, Offload, PlanContext, Planner, Sent};
-use crate::recording::{Exchange, PlanInputs, ReadError, RequestForm};
+use crate::recall::Via;
+use crate::recording::{Exchange, InPlace, PlanInputs, ReadError, RequestForm};
 use crate::span::{joined, splice};
 use crate::string_index::IndexedBody;
 use crate::summary::{NoSummaries, SummaryState, UsedSummary};
@@ -257,13 +258,16 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
     let inputs = exchange.meta.inputs.clone().unwrap_or_default();
     let body = &exchange.request;
     let unedited = || Rewritten { body: body.clone(), edits: String::new() };
-    let dialect = dialect::for_path(exchange.meta.path_only()).filter(|_| inputs.form != RequestForm::Unedited);
+    let of_path = || dialect::for_path(exchange.meta.path_only());
+    let dialect = inputs.in_place.map(|_| dialect::of_body(body)).or_else(of_path);
+    let dialect = dialect.filter(|_| inputs.form != RequestForm::Unedited);
     let Some(dialect) = dialect else { return unedited() };
 
     let planner = planners.find_without_headers(Some(exchange.meta.path_only()), dialect, body);
     let factor = inputs.token_factor.filter(|_| planner.settings.tokens.is_calibrated());
     let (cold_passes, sent) = (inputs.cold_passes.clone(), inputs.sent.clone());
     let answers: HashMap<_, _> = inputs.answers.iter().map(|(key, answer)| (*key, Arc::new(answer.clone()))).collect();
+    let in_place = inputs.in_place.map(|in_place| in_place.n_frozen);
     let planner = with_recorded_inputs(planner, inputs);
     let calibration = factor.map_or(Calibration::Table, Calibration::Fixed);
     let cold_passes = ColdPasses::At(&cold_passes);
@@ -271,8 +275,15 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
     let sent = if sent.is_empty() { Sent::Assumed } else { Sent::Recorded(&sent) };
     let indexed = IndexedBody::from(body.clone()).at(dialect.path_facts(exchange.meta.path_only()));
     let strings = indexed.strings();
-    let context =
-        PlanContext { strings, calibration, cold_passes, sent, strips_now, ..planner.anonymous(&NoSummaries) };
+    let context = PlanContext {
+        strings,
+        calibration,
+        cold_passes,
+        sent,
+        strips_now,
+        in_place,
+        ..planner.anonymous(&NoSummaries)
+    };
     let mut summaries = HashMap::new();
     if let Some(UsedSummary { end, summary }) = &exchange.summary {
         let name = planner.policy.beginning(dialect, body, &context, *end);
@@ -287,7 +298,7 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
 /// A planner with the same settings and the recorded inputs: address, windows, handles. Settings override recorded
 /// inputs.
 fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
-    let PlanInputs { form, forms, address, windows, upstream, not_stored, handles, .. } = inputs;
+    let PlanInputs { form, forms, address, windows, upstream, in_place, not_stored, handles, .. } = inputs;
     let mut parts = match form {
         RequestForm::Shortest => planner.settings.shortest(),
         RequestForm::Stripped => planner.settings.stripping(),
@@ -295,6 +306,9 @@ fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
     }
     .with_forms(&forms);
     parts.recall.public_url = parts.recall.public_url.or(address);
+    if let Some(InPlace { by_hash, .. }) = in_place {
+        parts = parts.in_place(if by_hash { Via::Retrieve } else { parts.recall.via });
+    }
     parts.upstream = upstream.unwrap_or(parts.upstream);
     let offload = if not_stored { Offload::Impossible } else { planner.offload };
     let meter = if windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };

@@ -1,11 +1,12 @@
 //! `POST /abridge/mcp`: the Model Context Protocol over streamable HTTP, for agents that read back what was taken out with a
-//! tool: `recall`, `search` or `list`.
+//! tool, or control clearing.
 //!
 //! | tool | arguments | answers |
 //! |---|---|---|
 //! | `recall` | `handle`, and nothing, `lines`, `grep`, or `offset` and `limit` | the text, or that part of it; an image or sound as such |
 //! | `search` | `text` | the payloads with this text, the last used first, each with the first lines that have it |
 //! | `list` | none | the last used payloads, each with its first line |
+//! | `control_context` | `action`, `result` | what the next request heeds, which has the call; with `recall.controls` |
 //!
 //! `recall` has the rules and limits of a recall over HTTP. `search` and `list` read the payloads of the caller that the
 //! request shows the credential of.
@@ -43,7 +44,8 @@ use super::recall::{RANGE, RecallHandler, Requester, SIZE};
 use super::text;
 use crate::events::Audience;
 use crate::payload::{Keys, handles_in};
-use crate::recall::{RECALL_TOOL, TOOL_DESCRIPTION, TOOL_PARAMETERS};
+use crate::recall::RECALL_TOOL;
+use crate::recall::own_tools::{CONTROL, CONTROL_TOOL, Control, RECALL};
 use crate::store::{Owner, PageQuery, PayloadInfo, Store};
 
 /// The path of the server.
@@ -112,9 +114,9 @@ impl ServerHandler for Handler {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools()))
+        Ok(ListToolsResult::with_all_items(session(&context)?.tools()))
     }
 
     async fn call_tool(
@@ -122,9 +124,7 @@ impl ServerHandler for Handler {
         call: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let parts = context.extensions.get::<Parts>();
-        let session = parts.and_then(|parts| parts.extensions.get::<Session>());
-        let Some(session) = session else { return Err(ErrorData::internal_error("the request has no session", None)) };
+        let session = session(&context)?;
         let arguments = call.arguments.unwrap_or_default();
         let result = match session.call(&call.name, &arguments).await {
             Ok(found) => CallToolResult::success(vec![found]),
@@ -132,6 +132,12 @@ impl ServerHandler for Handler {
         };
         Ok(result.into())
     }
+}
+
+/// What the request may read.
+fn session(context: &RequestContext<RoleServer>) -> Result<&Session, ErrorData> {
+    let session = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Session>());
+    session.ok_or_else(|| ErrorData::internal_error("the request has no session", None))
 }
 
 // === the tools ===
@@ -169,22 +175,14 @@ pub struct Session {
     pub audience: Option<Audience>,
     /// The keys that name them.
     pub keys: Keys,
+    /// Whether the model may control clearing.
+    pub controls: bool,
 }
 
 // The descriptions of the tools for the model.
 const SEARCH: &str = "Searches the texts that were taken out of your conversations, the last used first, and returns the handle of each that contains the text, with the first lines that do. Letter case matters; there are no patterns.";
 const LIST: &str =
     "Lists the last used texts that were taken out of your conversations: handle, length in bytes, and first line.";
-
-/// The tools, as a client gets them.
-fn tools() -> Vec<Tool> {
-    let recall = serde_json::from_str(TOOL_PARAMETERS).unwrap_or_default();
-    let search = json!({"type": "object", "required": ["text"], "properties": {
-        "text": {"type": "string", "description": "The text to find."},
-    }});
-    let list = json!({"type": "object", "properties": {}});
-    [(RECALL_TOOL, TOOL_DESCRIPTION, recall), ("search", SEARCH, search), ("list", LIST, list)].map(tool).into()
-}
 
 fn tool((name, description, schema): (&'static str, &'static str, Value)) -> Tool {
     let schema = if let Value::Object(schema) = schema { schema } else { JsonObject::new() };
@@ -193,18 +191,34 @@ fn tool((name, description, schema): (&'static str, &'static str, Value)) -> Too
     // Has Claude Code offer the tool from the first request on. Without it, the client leaves tools of servers out until the
     // model searches for them, and notices would name a tool that is not there.
     let always_loaded = JsonObject::from_iter([("anthropic/alwaysLoad".to_owned(), Value::Bool(true))]);
-    if name == RECALL_TOOL { tool.with_meta(MetaObject(always_loaded)) } else { tool }
+    if [RECALL_TOOL, CONTROL_TOOL].contains(&name) { tool.with_meta(MetaObject(always_loaded)) } else { tool }
 }
 
 // === impl Session ===
 
 impl Session {
+    /// The tools, as a client gets them.
+    fn tools(&self) -> Vec<Tool> {
+        let [recall, control] = [RECALL, CONTROL].map(|tool| serde_json::from_str(tool.parameters).unwrap_or_default());
+        let search = json!({"type": "object", "required": ["text"], "properties": {
+            "text": {"type": "string", "description": "The text to find."},
+        }});
+        let list = json!({"type": "object", "properties": {}});
+        let tools = [(RECALL_TOOL, RECALL.description, recall), ("search", SEARCH, search), ("list", LIST, list)];
+        let control = self.controls.then_some((CONTROL_TOOL, CONTROL.description, control));
+        tools.into_iter().chain(control).map(tool).collect()
+    }
+
     /// Calls a tool. An error is for the model to read.
     async fn call(&self, tool: &str, arguments: &JsonObject) -> Result<ContentBlock, String> {
         let text = match tool {
             RECALL_TOOL => return self.recall(arguments, MAX_TEXT_BYTES).await,
             "search" => Some(argument(arguments, "text").ok_or("search takes text: what to find")?),
             "list" => None,
+            CONTROL_TOOL if self.controls => {
+                let arguments = Value::Object(arguments.clone()).to_string();
+                return Control::answer(&arguments).map(ContentBlock::text).map_err(str::to_owned);
+            }
             _ => return Err("there are recall, search and list".to_owned()),
         };
         self.payloads(text).await.map(ContentBlock::text)

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use memchr::memmem;
 use percent_encoding::percent_decode_str;
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     conversation::{CallId, Conversation},
-    recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
+    recall::own_tools::OwnTool,
     span::Span,
     string_index::{PathFacts, StringIndex},
     summary::{Prompt, SummaryInput},
@@ -125,12 +126,21 @@ impl Dialect for ChatCompletions {
         ]
     }
 
-    fn recall_tool(&self, strict: bool) -> Bytes {
-        let (description, name) = (strings::render(TOOL_DESCRIPTION), strings::render(ADDED_TOOL));
+    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Bytes {
+        let (description, name) = (strings::render(tool.description), strings::render(tool.name));
         let function = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","parameters":"#].concat();
         let [parameters, end] =
-            if strict { [STRICT_TOOL_PARAMETERS, r#","strict":true}}"#] } else { [TOOL_PARAMETERS, "}}"] };
+            if strict { [tool.strict_parameters, r#","strict":true}}"#] } else { [tool.parameters, "}}"] };
         [br#"{"type":"function","function":"#, &*function, parameters.as_bytes(), end.as_bytes()].concat().into()
+    }
+
+    fn own_exchange(&self, element: &[u8], calls: &str, results: &str) -> [String; 2] {
+        // In one message, unless it has a list that is empty: servers differ in whether two of the model may follow one another.
+        if memmem::find(element, b"\"tool_calls\"").is_some() {
+            let message = format!(r#",{{"role":"assistant","content":null,"tool_calls":[{calls}]}},{results}"#);
+            return [String::new(), message];
+        }
+        [format!(",\"tool_calls\":[{calls}]"), format!(",{results}")]
     }
 
     fn joiner(&self) -> Box<dyn Joiner> {

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use serde_json::{Map, Number, Value};
 
-use crate::{raw, recall::ADDED_TOOL};
+use crate::{raw, recall::own_tools::is_added};
 
 /// Joins the rounds of one answer. Nothing is changed before the first call of the tool.
 pub trait Joiner: Debug + Send + Sync {
@@ -18,8 +18,8 @@ pub trait Joiner: Debug + Send + Sync {
     /// Reads a round that is not streamed. False if it goes to the client as it came.
     fn whole(&mut self, answer: &[u8]) -> bool;
 
-    /// The calls of a round that has ended, if abridge is called in it.
-    fn calls(&self) -> Option<RoundCalls>;
+    /// The calls of a round that has ended. Those of abridge are not among them if no other round may follow.
+    fn calls(&self) -> RoundCalls;
 
     /// What answers these calls, in their order.
     fn results(&self, texts: &[String]) -> Vec<Bytes>;
@@ -40,20 +40,24 @@ pub trait Joiner: Debug + Send + Sync {
     fn is_changed(&self) -> bool;
 }
 
-/// The calls of a round.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// What the model has said in a round.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RoundCalls {
-    /// Those of the tool.
+    /// The calls of abridge.
     pub own: Vec<OwnCall>,
     /// The ids of the calls that the client gets.
     pub others: Vec<String>,
-    /// Whether the client has nothing to do in this round.
+    /// Whether abridge is called, and the client has nothing to do.
     pub is_alone: bool,
+    /// The text that the client gets.
+    pub said: String,
 }
 
-/// A call of the tool.
+/// A call of abridge.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnCall {
+    /// The tool.
+    pub name: String,
     /// Its arguments, as the model has written them.
     pub arguments: String,
     /// All of it, as a request has it.
@@ -118,9 +122,9 @@ pub(super) fn objects(of: &mut Object, key: &str) -> Vec<Object> {
     values.into_iter().filter_map(object).collect()
 }
 
-/// Whether a call is of the tool that abridge has added.
+/// Whether a call is of a tool that abridge has added.
 pub(super) fn is_own(name: &str) -> bool {
-    name == ADDED_TOOL
+    is_added(name)
 }
 
 /// Adds text to a member.
@@ -197,6 +201,15 @@ impl Parts {
     pub(super) fn add_own(&mut self, at: u64) {
         self.calls_own = true;
         self.hidden.insert(at);
+    }
+
+    /// The calls of a round, which has ended if its end is held.
+    pub(super) fn settled(&self, mut calls: RoundCalls, has_end: bool) -> RoundCalls {
+        if !has_end || !self.calls_own {
+            calls.own.clear();
+        }
+        calls.is_alone = !calls.own.is_empty() && !self.calls_others;
+        calls
     }
 
     /// Those that the client gets of all rounds so far.

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     conversation::{CallId, Conversation},
-    recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
+    recall::own_tools::OwnTool,
     span::Span,
     string_index::{PathFacts, StringIndex},
     summary::{Prompt, SummaryInput},
@@ -191,12 +191,18 @@ impl Dialect for Messages {
         (memmem::find(body, CACHE_MARK).is_none() && !is_hosted()).then_some(BytesAt { at, bytes })
     }
 
-    fn recall_tool(&self, strict: bool) -> Bytes {
-        let (name, description) = (strings::render(ADDED_TOOL), strings::render(TOOL_DESCRIPTION));
-        let tool = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","input_schema":"#].concat();
+    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Bytes {
+        let (name, description) = (strings::render(tool.name), strings::render(tool.description));
+        let named = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","input_schema":"#].concat();
         let [parameters, end] =
-            if strict { [STRICT_TOOL_PARAMETERS, r#","strict":true}"#] } else { [TOOL_PARAMETERS, "}"] };
-        [&*tool, parameters.as_bytes(), end.as_bytes()].concat().into()
+            if strict { [tool.strict_parameters, r#","strict":true}"#] } else { [tool.parameters, "}"] };
+        [&*named, parameters.as_bytes(), end.as_bytes()].concat().into()
+    }
+
+    fn own_exchange(&self, _: &[u8], calls: &str, results: &str) -> [String; 2] {
+        // The API joins messages of one role that follow one another.
+        let said = format!(r#",{{"role":"assistant","content":[{calls}]}},{{"role":"user","content":[{results}]}}"#);
+        [String::new(), said]
     }
 
     fn joiner(&self) -> Box<dyn Joiner> {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     conversation::{CallId, Conversation},
-    recall::{ADDED_TOOL, STRICT_TOOL_PARAMETERS, TOOL_DESCRIPTION, TOOL_PARAMETERS},
+    recall::own_tools::OwnTool,
     span::Span,
     string_index::StringIndex,
     summary::{Prompt, SummaryInput},
@@ -138,15 +138,15 @@ impl Dialect for Responses {
         [[&*call.concat(), b"}"].concat().into(), result.concat().into()]
     }
 
-    fn recall_tool(&self, strict: bool) -> Bytes {
-        let (name, description) = (strings::render(ADDED_TOOL), strings::render(TOOL_DESCRIPTION));
-        let tool = [br#"{"type":"function","name":"#, &*name, br#","description":"#, &description].concat();
+    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Bytes {
+        let (name, description) = (strings::render(tool.name), strings::render(tool.description));
+        let named = [br#"{"type":"function","name":"#, &*name, br#","description":"#, &description].concat();
         let [parameters, end] = if strict {
-            [STRICT_TOOL_PARAMETERS, r#","strict":true}"#]
+            [tool.strict_parameters, r#","strict":true}"#]
         } else {
-            [TOOL_PARAMETERS, r#","strict":false}"#]
+            [tool.parameters, r#","strict":false}"#]
         };
-        [&*tool, br#","parameters":"#, parameters.as_bytes(), end.as_bytes()].concat().into()
+        [&*named, br#","parameters":"#, parameters.as_bytes(), end.as_bytes()].concat().into()
     }
 
     fn joiner(&self) -> Box<dyn Joiner> {

@@ -1,14 +1,17 @@
-//! Additions to a request outside its messages: the mark that asks for the prompt cache, and the tool by which the model
-//! reads what was taken out.
+//! Additions to a request outside its messages: the mark that asks for the prompt cache, and the tools by which the model
+//! controls clearing and reads what was taken out.
 //!
-//! It follows the client's tools, with the same bytes in every request, from the first one on that names something
-//! stored: what is cleared stays cleared, so the tools of a conversation change once. Where reasoning is bound to all before
-//! it, tools included, it is there from the first request on.
+//! They follow the client's tools, with the same bytes in every request. The first is in all of them. The second is there from
+//! the first request on that names something stored: what is cleared stays cleared, so the tools of a conversation change once.
+//! Where reasoning is bound to all before it, tools included, it is there from the first request on.
 
 use super::{Draft, ParsedRequest, replacement::Replacement};
 use crate::{
     dialect::{BytesAt, has_value},
-    recall::{RetrievalMethod, Via},
+    recall::{
+        RetrievalMethod, Via,
+        own_tools::{CONTROL, RECALL},
+    },
     span::Span,
 };
 
@@ -21,17 +24,30 @@ impl Draft<'_> {
         self.cache_request = is_of_agent.then(|| dialect.prompt_cache_request(body)).flatten();
     }
 
-    /// The tool and its place, if something that was taken out is read with it, or may be.
-    pub(super) fn added_tool(&self) -> Option<BytesAt> {
+    /// Has the model control clearing, where the settings allow it.
+    pub fn offer_control(&mut self) {
+        self.offers_control = self.recall.controls;
+    }
+
+    /// Whether calls of the model control clearing.
+    pub fn heeds_controls(&self) -> bool {
+        self.offers_control
+    }
+
+    /// The tools and their place: one that controls clearing, and one if something that was taken out is read with it, or may be.
+    pub(super) fn added_tools(&self) -> Option<BytesAt> {
         let is_named = || {
             self.replacements.values().any(Replacement::names_stored)
                 || self.applied().is_some_and(|applied| applied.summary.transcript.is_some())
         };
-        if !(self.is_bound() || is_named()) || !self.may_add_tool() {
+        let reads = self.is_bound() || is_named();
+        if !(reads || self.offers_control) || !self.may_add_tool() {
             return None;
         }
         let (at, strict) = self.end_of_tools()?;
-        Some(BytesAt { at, bytes: [b",", &*self.request.dialect.recall_tool(strict)].concat().into() })
+        let tools = [(CONTROL, self.offers_control), (RECALL, reads)].into_iter().filter(|(_, is_added)| *is_added);
+        let bytes = tools.flat_map(|(tool, _)| [b",", &*self.request.dialect.own_tool(&tool, strict)].concat());
+        Some(BytesAt { at, bytes: bytes.collect::<Vec<u8>>().into() })
     }
 
     /// Whether what was taken out is read with a tool that is added to the client's.

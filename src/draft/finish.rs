@@ -21,7 +21,7 @@ impl Draft<'_> {
     pub fn finish(mut self) -> Plan {
         self.strip_reasoning();
         let (mut splices, messages_after, layout) = self.splices();
-        let added_tool = self.added_tool();
+        let added_tool = self.added_tools();
         let noted = self.note_sent(&splices, added_tool.is_some());
         let drops = self.drops_reasoning().cloned();
         let insertions = drops.iter().map(|drops| &drops.insertion).chain(&added_tool).chain(&self.cache_request);

@@ -118,7 +118,7 @@ impl Draft<'_> {
     pub(super) fn prompt_segments(&self) -> Vec<PromptSegment> {
         let Some(counts) = self.counts.get() else { return Vec::new() };
         let tools = self.request.conversation.tools.map_or(&[][..], |tools| tools.of(self.request.body));
-        let added = self.added_tool().map(|tool| [b"[", tool.bytes.get(1..).unwrap_or_default(), b"]"].concat());
+        let added = self.added_tools().map(|tools| [b"[", tools.bytes.get(1..).unwrap_or_default(), b"]"].concat());
         let fingerprint = Fingerprint::of(tools);
         let fingerprint = added.as_deref().map_or(fingerprint, |added| fingerprint.then(Fingerprint::of(added)));
         let added = added.map_or(0, |added| self.request.dialect.tools_tokens(self.gauge(), &added));

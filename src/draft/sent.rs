@@ -17,7 +17,7 @@ use super::{Draft, LookUp, Pass, PlanContext, PrefixKeys, ReasoningMode};
 use crate::conversation::{BlockIndex, ElementIndex, Role, UnitIndex};
 use crate::payload::ChainKey;
 use crate::plan::{Basis, SentFact, SentFacts, SentNames};
-use crate::recall;
+use crate::recall::own_tools::is_added;
 use crate::span::{Span, Splice};
 use crate::summary::NoSummaries;
 
@@ -282,7 +282,7 @@ impl Draft<'_> {
             caller.is_some_and(|caller| caller.role == Role::Assistant)
         };
         let mut calls = self.request.conversation.block_range(from..to).filter(calls).peekable();
-        calls.peek().is_some() && calls.all(|call| self.request.conversation.tool_name(call) == recall::ADDED_TOOL)
+        calls.peek().is_some() && calls.all(|call| is_added(self.request.conversation.tool_name(call)))
     }
 
     /// Whether a request of so many elements was sent in this form; none is the form that it came in.

@@ -78,6 +78,11 @@ impl<'t, 'd> Tally<'t, 'd> {
         self.n_came
     }
 
+    /// How many rows have been added.
+    pub fn n_rows(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The message of a number.
     pub fn row(&self, number: RowIndex) -> Option<&Row> {
         self.rows.get(number.get()).map(|tracked| &tracked.row)

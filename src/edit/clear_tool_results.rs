@@ -22,6 +22,9 @@
 //! Where prices decide, a pass is also made after a pause in which the prompt cache has expired, as all is written again then.
 //! That is remembered outside of the messages, so that later requests find it again.
 //!
+//! With `recall.controls`, the model calls a tool to pin a result, which is then not cleared, or to have a pass made at the next
+//! model call. Both are found in the messages. Pins end where the context window would not hold the request.
+//!
 //! Results are ordered by when they came. A result that arrives late is with its old call, and is the newest all the same;
 //! before it came, its placeholder counts. What `filter_tool_calls` has left out counts till then.
 //!
@@ -42,7 +45,7 @@ use std::sync::Arc;
 
 use self::regrets::CallCache;
 use self::rent::Rent;
-use self::replay::{ClearedResults, Replay};
+use self::replay::{ClearedResults, Replay, controls::has_controls};
 use super::keep::Keep;
 use super::own_texts::OwnTexts;
 use super::template::Template;
@@ -275,6 +278,7 @@ impl Edit for ClearToolResults {
     }
 
     fn apply(&self, draft: &mut Draft<'_>) {
+        draft.offer_control();
         self.clear_old_results(draft);
         self.fit_media(draft);
     }
@@ -284,7 +288,9 @@ impl ClearToolResults {
     fn clear_old_results(&self, draft: &mut Draft<'_>) {
         // What the trigger held for once stays cleared, also where less is sent now.
         let n_bytes = draft.n_bytes_at_most();
-        let may_act = |draft: &Draft<'_>| draft.has_sent_pass(Pass::Clear) || draft.prompt_limit().is_some();
+        let may_act = |draft: &Draft<'_>| {
+            draft.has_sent_pass(Pass::Clear) || draft.prompt_limit().is_some() || has_controls(draft)
+        };
         if n_bytes < self.least_bytes() && !may_act(draft) {
             return;
         }

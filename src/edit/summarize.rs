@@ -333,8 +333,11 @@ impl Scope {
             input, instruction, max_tokens, preserve_user_messages,
             preserve_skills, transcript, model, input_handler, finalize_handler,
         } = settings;
-        let recall::Settings { auth: _, tool: _, via, public_url, export_dir, reader_tool, reader_tools, shell_tools } =
-            recall;
+        #[rustfmt::skip]
+        let recall::Settings {
+            auth: _, controls: _, tool: _,
+            via, public_url, export_dir, reader_tool, reader_tools, shell_tools,
+        } = recall;
         // With what settings that were removed had by default, so that summaries stay in use.
         let asked = ("model", input, instruction, None::<&str>, max_tokens, model);
         let kept = (None::<&str>, None::<&str>, preserve_user_messages, preserve_skills, transcript);

@@ -373,7 +373,7 @@ impl Dialect for Panicking {
         Default::default()
     }
 
-    fn recall_tool(&self, _: bool) -> Bytes {
+    fn own_tool(&self, _: &crate::recall::own_tools::OwnTool, _: bool) -> Bytes {
         Bytes::new()
     }
 

@@ -191,7 +191,7 @@ impl Proxy {
     /// A session that recalls with these rights, and lists nothing.
     pub(super) fn session(&self, requester: Requester) -> Session {
         let (recalls, keys) = (Arc::clone(&self.recalls), self.engine.keys().clone());
-        Session { recalls, store: self.engine.shared_store(), requester, audience: None, keys }
+        Session { recalls, store: self.engine.shared_store(), requester, audience: None, keys, controls: false }
     }
 
     /// Answers `POST /abridge/mcp` with what the request may read.
@@ -202,6 +202,7 @@ impl Proxy {
     ) -> Response<Full<Bytes>> {
         let session = Session {
             audience: self.audience(request.headers()),
+            controls: self.live.load().destinations.heed_controls(),
             ..self.session(self.requester(request.headers(), connection))
         };
         self.mcp.answer(request, session).await

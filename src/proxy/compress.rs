@@ -20,13 +20,14 @@ use super::headers::{self, ControlHeader};
 use super::request::ReadRequest;
 use super::request_head::RequestHead;
 use super::respond::ProxyError;
-use super::{Proxy, ProxyResult, full_body};
+use super::{Proxy, ProxyResult, full_body, recording_input};
 use crate::admin::{Requester, json};
 use crate::body::{ClientBody, Limits};
 use crate::dialect::{self, AnswerEnd};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::planner::SummaryTiming;
 use crate::recall::{Auth, Via};
+use crate::recording::{InPlace, RequestForm};
 use crate::relay::Observe;
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
@@ -155,6 +156,13 @@ impl Proxy {
         exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, request.dialect, &text, &edited);
         exchange.edit_events = EditEvents::begin(&self.events, id, caller, &edited, dry_run);
+        exchange.record(self.recorder.as_ref(), || {
+            let (form, planner) = (RequestForm::Edited, &destination.usual.rules.planner);
+            let mut sent = recording_input::sent(&parts, Bytes::clone(&text), &edited, form, planner, dry_run);
+            let by_hash = request.readback == Readback::ByHash;
+            sent.inputs.in_place = Some(InPlace { n_frozen: request.n_frozen, by_hash });
+            sent
+        });
         // The edited body, the answer, and the text of its rows are held at a time.
         let lease = self.limits.budget.lease(3 * text.len()).ok_or(ProxyError::TooManyBytes)?;
         let request_id = id.to_string();
@@ -168,8 +176,10 @@ impl Proxy {
             written.await.ok().flatten().ok_or(ProxyError::InvalidRequest("its messages cannot be read".into()))?;
         exchange.set_edited(edited, dry_run);
         exchange.mark_sent(&UpstreamName::of_a_route(NAME));
-        let mut response = json(StatusCode::OK, lease.hold(written));
+        let written = lease.hold(written);
+        let mut response = json(StatusCode::OK, written.clone());
         exchange.on_answer_head(&mut response);
+        exchange.on_data(&written);
         exchange.on_end(AnswerEnd::Complete);
         Ok(response)
     }

@@ -46,6 +46,11 @@ impl Destination {
 }
 
 impl Destinations {
+    /// Whether the model may control clearing.
+    pub(super) fn heed_controls(&self) -> bool {
+        self.iter().any(|destination| destination.usual.rules.planner.settings.recall.controls)
+    }
+
     /// Whether tokens may be counted for any of them.
     pub(super) fn may_count(&self) -> bool {
         self.iter().flat_map(Destination::arms).any(|arm| arm.rules.planner.policy.counts_from() < usize::MAX)

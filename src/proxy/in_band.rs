@@ -1,5 +1,5 @@
-//! Recall in band: where the plan has added the tool `abridge_recall`, its calls are answered here. The model is asked again
-//! with what it reads, and the client gets one answer that is joined from all rounds.
+//! Recall in band: where the plan has added the tool `abridge_recall` or `abridge_control_context`, its calls are answered here.
+//! The model is asked again with what it reads, and the client gets one answer that is joined from all rounds.
 //!
 //! Only an answer in which the model calls the tool is changed. When the client goes away, the body is dropped, and with it
 //! the round that is under way.
@@ -26,9 +26,11 @@ use crate::body::peek::PeekableBody;
 use crate::body::{Budget, Lease, RequestBody};
 use crate::dialect::{Dialect, Joiner, OwnCall, RoundCalls};
 use crate::engine::EditedBody;
+use crate::engine::kept_recalls::KeptRecall;
 use crate::plan::Report;
 use crate::planner::Planner;
 use crate::recall::ToolSettings;
+use crate::recall::own_tools::{CONTROL, Control};
 use crate::span::joined;
 use crate::upstream::Upstream;
 
@@ -53,8 +55,11 @@ pub(super) struct InBandRecalls {
     held: Lease,
     // The elements of the rounds so far.
     elements: Vec<Bytes>,
-    // What recalls beside calls of the client are kept under.
+    // What recalls beside calls of the client, and calls that control clearing, are kept under.
     place: Option<RequestPlace>,
+    // The calls that control clearing, and the text that the client got, of the rounds so far.
+    controls: Vec<KeptRecall>,
+    said: String,
     n_rounds: usize,
     began: Option<Instant>,
     // How many bytes may be read until the window of the model is full; none if the window is unknown.
@@ -120,6 +125,8 @@ impl Proxy {
             held: Lease::default(),
             elements: Vec::new(),
             place,
+            controls: Vec::new(),
+            said: String::new(),
             n_rounds: 0,
             began: None,
         }))
@@ -160,16 +167,17 @@ impl InBandRecalls {
             if !joiner.whole(&body) {
                 return answer;
             }
-            let calls = match joiner.calls() {
-                Some(calls) if calls.is_alone => calls,
-                calls => {
-                    self.keep(&mut *joiner, calls).await;
-                    return with_body(answer, joiner.rest());
-                }
-            };
+            let calls = joiner.calls();
+            if !calls.is_alone {
+                self.keep(&mut *joiner, &calls).await;
+                return with_body(answer, joiner.rest());
+            }
             answer = match (self.ask(&mut *joiner, &calls, Format::Json).await, joiner.close()) {
                 (Ok(next), _) => next,
-                (Err(_), Some(body)) => return with_body(answer, body),
+                (Err(_), Some(body)) => {
+                    self.keep(&mut *joiner, &calls).await;
+                    return with_body(answer, body);
+                }
                 (Err(AskError::Refused(refusal)), None) => return refusal,
                 (Err(AskError::Failed), None) => {
                     let error = self.error();
@@ -190,6 +198,8 @@ impl InBandRecalls {
             return Err(AskError::Failed); // the model has been told that there is no more
         }
         let results = self.results(&calls.own).await;
+        let controls = kept(calls, joiner.results(&results)).filter(|(call, _)| call.name == CONTROL.name);
+        self.controls.extend(controls.map(|(_, kept)| kept));
         self.n_rounds += 1;
         let mut answer = self.send(joiner.exchange(&results)).await;
         if let Some(wait) = answer.as_ref().ok().and_then(|(busy, _)| self.wait(busy)) {
@@ -208,6 +218,7 @@ impl InBandRecalls {
             return Err(AskError::Refused(answer));
         }
         self.elements = elements;
+        self.said += &calls.said;
         joiner.next_round();
         tracing::debug!(round = self.n_rounds, calls = results.len(), "answered a recall in band");
         Ok(answer)
@@ -222,12 +233,17 @@ impl InBandRecalls {
         Some(Duration::from_secs(after)).filter(|wait| *wait <= left)
     }
 
-    /// Keeps the recalls of a round that calls the client, too, so that they are put back into the next request.
-    async fn keep(&mut self, joiner: &mut dyn Joiner, calls: Option<RoundCalls>) {
-        let Some(calls) = calls.filter(|calls| !calls.others.is_empty()) else { return };
-        let Some(place) = self.place.take() else { return };
-        let results = joiner.results(&self.results(&calls.own).await);
-        place.keep(&self.session.keys, &calls, &results).await;
+    /// Keeps the recalls of a last round that calls the client, too, and the calls of all rounds that control clearing, so that
+    /// they are put back into the next request.
+    async fn keep(&mut self, joiner: &mut dyn Joiner, calls: &RoundCalls) {
+        let mut recalls = std::mem::take(&mut self.controls);
+        if !calls.others.is_empty() {
+            let results = joiner.results(&self.results(&calls.own).await);
+            recalls.extend(kept(calls, results).map(|(_, kept)| kept));
+        }
+        let Some(place) = self.place.take().filter(|_| !recalls.is_empty()) else { return };
+        self.said += &calls.said;
+        place.keep(&self.session.keys, &calls.others, &self.said, &recalls).await;
     }
 
     /// Returns what the model reads.
@@ -237,7 +253,10 @@ impl InBandRecalls {
         let mut results = Vec::with_capacity(calls.len());
         for (n, call) in calls.iter().enumerate() {
             let room = self.room.unwrap_or(usize::MAX);
-            results.push(if is_over || n >= MAX_CALLS || room < LEAST_READ {
+            results.push(if call.name == CONTROL.name {
+                let said = Control::answer(&call.arguments).unwrap_or_else(|why| why);
+                if is_over { [said, NO_MORE].join(" ") } else { said.to_owned() }
+            } else if is_over || n >= MAX_CALLS || room < LEAST_READ {
                 NO_MORE.to_owned()
             } else {
                 self.session.recall_text(&call.arguments, room).await
@@ -333,6 +352,14 @@ fn room(planner: &Planner, report: &Report) -> Option<usize> {
     let window = planner.meter.for_model(report.model.as_deref()).window()?;
     let sent = report.tokens_after.unwrap_or(report.bytes_after / TOKEN_BYTES);
     Some(window.saturating_sub(sent + window / ANSWER_PART) * TOKEN_BYTES)
+}
+
+/// The calls of a round with their results, as they are put back.
+fn kept(calls: &RoundCalls, results: Vec<Bytes>) -> impl Iterator<Item = (&OwnCall, KeptRecall)> {
+    let text = |json: &[u8]| String::from_utf8_lossy(json).into_owned();
+    calls.own.iter().zip(results).map(move |(call, result)| {
+        (call, KeptRecall { n_before: call.n_before, call: text(&call.json), result: text(&result) })
+    })
 }
 
 fn with_body(answer: Response<PeekableBody>, body: Bytes) -> Response<PeekableBody> {

@@ -16,6 +16,7 @@ use crate::support::scripts::{Item, Script, body, whole, with_gaps};
 use crate::support::wire::Reply;
 use crate::support::{Abridge, OPERATOR, Setup, Upstream, Wire, post, request};
 
+mod failures;
 mod originals;
 
 const ON: &str = "compress.enabled = true";

@@ -21,6 +21,7 @@ mod cold_passes; // passes after a pause in which the prompt cache has expired
 mod compaction; // conversations that clients ask to have compacted
 mod compress; // gateways
 mod config; // settings, and the commands that need no upstream
+mod controls; // the tool by which the model controls clearing
 mod damage; // a store that is damaged, in use, or cannot be made
 mod demo; // `abridge demo`
 mod dialects; // what holds in every dialect

@@ -183,6 +183,30 @@ async fn a_request_without_a_credential_lists_nothing_and_an_operator_everything
 }
 
 #[tokio::test]
+async fn the_tool_that_controls_clearing_is_offered_where_the_settings_allow_it() {
+    let (_upstream, abridge) = start("recall.controls = true").await;
+    let at = abridge.address();
+    let tools = result_of(at, NONE, "tools/list", json!({})).await;
+    let tool = &tools["tools"][3];
+    assert_eq!(
+        (&tool["name"], &tool["_meta"]["anthropic/alwaysLoad"], &tools["tools"][4]),
+        (&json!("control_context"), &json!(true), &Value::Null)
+    );
+    let pin = json!({"action": "pin", "result": "src/main.rs"});
+    for (arguments, answer, is_error) in [
+        (pin, "The newest result that fits is pinned from now on", false),
+        (json!({"action": "compact", "result": null}), "Old results are cleared with your next turn", false),
+        (json!({"action": "forget"}), "action must be pin or compact", true),
+    ] {
+        let (answered, was_error) = call(at, NONE, "control_context", arguments).await;
+        assert!(answered.starts_with(answer) && was_error == is_error, "{answered}");
+    }
+    let (_upstream, abridge) = start("").await;
+    let (refused, is_error) = call(abridge.address(), NONE, "control_context", json!({"action": "compact"})).await;
+    assert!(is_error && refused.starts_with("there are recall, search and list"), "{refused}");
+}
+
+#[tokio::test]
 async fn wrong_calls_and_wrong_requests_are_refused_with_a_reason() {
     let (_upstream, abridge) = start("").await;
     let at = abridge.address();

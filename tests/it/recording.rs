@@ -227,3 +227,46 @@ async fn a_window_that_the_upstream_has_named_is_recorded_with_what_it_was_used_
         replayed(folder.path(), &abridge, &[("ABRIDGE__MODELS", "[{ match = '*', context_window = 4000 }]")]);
     assert_eq!(code, Some(1));
 }
+
+#[tokio::test]
+async fn a_request_of_a_gateway_is_recorded_with_its_answer_and_replays_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let abridge = Setup::to("http://127.0.0.1:9/v1")
+        .with("compress.enabled = true")
+        .with("truncate_tool_results.max_bytes = 1000")
+        .with("recall = { via = \"http\", auth = \"handle\" }")
+        .argument("--record")
+        .argument(folder.path())
+        .start()
+        .await;
+    let long = "line of it\\n".repeat(300);
+    let row = format!("{{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"{long}\"}}");
+    let item = format!("{{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"{long}\"}}");
+    let mut answers = Vec::new();
+    for (rows, config, n_edits) in [
+        (format!("\"messages\":[{row},{row}]"), "{\"mode\":\"ccr\"}", 2),
+        (format!("\"messages\":[{row},{row}]"), "{\"mode\":\"ccr\",\"frozen_message_count\":1}", 1),
+        (format!("\"input\":[{item}]"), "{}", 2), // `messages` and `input` of the answer
+    ] {
+        let mut client = abridge.connect().await;
+        client
+            .send(post("/v1/compress", &["authorization: Bearer hunter2"], format!("{{{rows},\"config\":{config}}}")))
+            .await;
+        let answer = client.reply().await.body;
+        assert_eq!(String::from_utf8_lossy(&answer).matches("bytes left out").count(), n_edits, "{config}");
+        answers.push(answer);
+    }
+    abridge.signal("TERM");
+    abridge.exit().await;
+    let recorded: Vec<_> =
+        find_exchanges(folder.path()).unwrap().iter().map(|one| Exchange::read(one).unwrap()).collect();
+    for Exchange { response, meta, .. } in &recorded {
+        assert_eq!((meta.path.as_str(), meta.status), ("/v1/compress", Some(200)));
+        assert!(answers.iter().any(|answer| Some(answer) == response.as_ref()));
+    }
+    let (code, table) = replayed(folder.path(), &abridge, &[]);
+    assert_eq!(code, Some(0), "{table}");
+    assert!(table.ends_with("3 replayed: 3 same, 0 different, 0 unreadable\n"), "{table}");
+    let (code, table) = replayed(folder.path(), &abridge, &[("ABRIDGE__TRUNCATE_TOOL_RESULTS__MAX_BYTES", "900")]);
+    assert!(code == Some(1) && table.contains("3 different"), "{table}");
+}

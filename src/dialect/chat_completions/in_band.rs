@@ -12,7 +12,7 @@ use crate::dialect::in_band::{
     Billed, Joiner, MAX_HELD, Object, OwnCall, Passage, RoundCalls, append, held, hidden_before, id, is_own, number,
     object, objects, text, write, write_event,
 };
-use crate::recall::ADDED_TOOL;
+use crate::recall::own_tools::{CONTROL, RECALL};
 
 mod reasoning;
 
@@ -115,19 +115,24 @@ impl Joiner for ChatJoiner {
         true
     }
 
-    fn calls(&self) -> Option<RoundCalls> {
+    fn calls(&self) -> RoundCalls {
         // Several choices continue in different ways, so no further round is sent for any.
-        let only = self.choices.values().next().filter(|_| self.choices.len() == 1)?;
+        let Some(only) = self.choices.values().next().filter(|_| self.choices.len() == 1) else {
+            return RoundCalls::default();
+        };
         let call = |(at, call): (u64, Object)| OwnCall {
+            name: function(&call, "name").to_owned(),
             arguments: function(&call, "arguments").to_owned(),
             json: write(&call).into(),
             n_before: only.others().filter(|(other, _)| **other < at).count(),
         };
-        (!self.end.is_empty() && !only.own.is_empty()).then(|| RoundCalls {
-            own: only.own_calls(self.n_rounds).map(call).collect(),
+        let own: Vec<_> = only.own_calls(self.n_rounds).filter(|_| !self.end.is_empty()).map(call).collect();
+        RoundCalls {
+            is_alone: !own.is_empty() && !self.has_others,
+            own,
             others: only.others().map(|(_, call)| id(call, "id")).collect(),
-            is_alone: !self.has_others,
-        })
+            said: text(&only.message, "content").to_owned(),
+        }
     }
 
     fn results(&self, texts: &[String]) -> Vec<Bytes> {
@@ -188,7 +193,7 @@ impl Choice {
         self.calls.iter().filter(|(at, _)| self.own.contains(at)).map(move |(at, call)| {
             let mut call = call.clone();
             if id(&call, "id").is_empty() {
-                call.insert("id".to_owned(), format!("{ADDED_TOOL}_{n_rounds}_{at}").into());
+                call.insert("id".to_owned(), format!("{}_{n_rounds}_{at}", RECALL.name).into());
             }
             call.entry("type").or_insert_with(|| "function".into());
             (*at, call)
@@ -235,9 +240,10 @@ impl Choice {
         at
     }
 
-    /// Whether the name of a call may go on to be that of the tool.
+    /// Whether the name of a call may go on to be that of a tool of abridge.
     fn has_open_name(&self) -> bool {
-        let is_open = |call: &Object| !call.contains_key("custom") && ADDED_TOOL.starts_with(function(call, "name"));
+        let may_become = |name: &str| [RECALL, CONTROL].iter().any(|tool| tool.name.starts_with(name));
+        let is_open = |call: &Object| !call.contains_key("custom") && may_become(function(call, "name"));
         !self.is_over && self.others().any(|(_, call)| is_open(call))
     }
 }

@@ -85,18 +85,19 @@ impl Joiner for MessagesJoiner {
         true
     }
 
-    fn calls(&self) -> Option<RoundCalls> {
-        let (mut own, mut others) = (Vec::new(), Vec::new());
-        for call in self.blocks.now.values().filter(|block| text(block, "type") == "tool_use") {
-            if is_own_call(call) {
-                let json = write(&finished(call.clone())).into();
-                own.push(OwnCall { arguments: arguments(call), json, n_before: others.len() });
-            } else {
-                others.push(text(call, "id").to_owned());
+    fn calls(&self) -> RoundCalls {
+        let mut calls = RoundCalls::default();
+        for block in self.blocks.now.values() {
+            if is_own_call(block) {
+                let (name, json) = (text(block, "name").to_owned(), write(&finished(block.clone())).into());
+                calls.own.push(OwnCall { name, arguments: arguments(block), json, n_before: calls.others.len() });
+            } else if text(block, "type") == "tool_use" {
+                calls.others.push(text(block, "id").to_owned());
+            } else if text(block, "type") == "text" {
+                calls.said += text(block, "text");
             }
         }
-        let is_over = !self.end.is_empty() && self.blocks.calls_own;
-        is_over.then_some(RoundCalls { own, others, is_alone: !self.blocks.calls_others })
+        self.blocks.settled(calls, !self.end.is_empty())
     }
 
     fn results(&self, texts: &[String]) -> Vec<Bytes> {

@@ -99,18 +99,22 @@ impl Joiner for ResponsesJoiner {
         self.items.is_changed()
     }
 
-    fn calls(&self) -> Option<RoundCalls> {
-        let (mut own, mut others) = (Vec::new(), Vec::new());
-        for call in self.items.now.values().filter(|item| is_client_call(item)) {
-            if !is_own_call(call) {
-                others.push(text(call, "call_id").to_owned());
-            } else if let Some(item) = sent_back(call.clone(), self.keeps_nothing) {
-                let arguments = text(call, "arguments").to_owned();
-                own.push(OwnCall { arguments, json: write(&item).into(), n_before: others.len() });
+    fn calls(&self) -> RoundCalls {
+        let mut calls = RoundCalls::default();
+        for item in self.items.now.values() {
+            if is_own_call(item) {
+                let [name, arguments] = ["name", "arguments"].map(|key| text(item, key).to_owned());
+                let json = sent_back(item.clone(), self.keeps_nothing).map(|item| write(&item).into());
+                let n_before = calls.others.len();
+                calls.own.extend(json.map(|json| OwnCall { name, arguments, json, n_before }));
+            } else if is_client_call(item) {
+                calls.others.push(text(item, "call_id").to_owned());
+            } else if text(item, "type") == "message" {
+                let parts = item.get("content").and_then(Value::as_array).into_iter().flatten();
+                calls.said.extend(parts.filter_map(|part| part.get("text")?.as_str()));
             }
         }
-        let is_over = self.end.is_some() && self.items.calls_own;
-        is_over.then_some(RoundCalls { own, others, is_alone: !self.items.calls_others })
+        self.items.settled(calls, self.end.is_some())
     }
 
     fn results(&self, texts: &[String]) -> Vec<Bytes> {

@@ -8,8 +8,8 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::iter;
 
+use self::controls::Controls;
 use super::ended_turns::{EndedTurns, Reasoning};
 use super::reads::Reads;
 use super::regrets::RegretWatch;
@@ -21,6 +21,8 @@ use crate::edit::file_use::{self, FileUse};
 use crate::edit::keep::Keep;
 use crate::edit::trigger::Limits;
 use crate::plan::{Regrets, SentFact};
+
+pub(super) mod controls;
 
 /// A file read of fewer bytes than this is taken for an error.
 const LEAST_FILE: usize = 200;
@@ -45,6 +47,8 @@ pub(super) struct Replay<'r, 'd> {
     waiting: VecDeque<RowIndex>,
     /// File reads, where some of them are kept.
     reads: Option<Reads>,
+    /// What the model says about clearing, where it has a say.
+    controls: Option<Controls>,
     /// The reasoning of ended turns, if it leaves with a pass.
     ended_turns: Option<EndedTurns>,
     /// The results that may be cleared now and were not, because they free too little.
@@ -108,7 +112,8 @@ impl<'r, 'd> Replay<'r, 'd> {
     pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
         let keep = rules.keep;
         let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_));
-        let count = count || rent.is_some() || rules.at_least > 0 || rules.prompt_limit.is_some();
+        let controls = draft.heeds_controls().then(|| Controls::new(rules.limits.least_tokens()));
+        let count = count || controls.is_some() || rent.is_some() || rules.at_least > 0 || rules.prompt_limit.is_some();
         Self {
             edit,
             draft,
@@ -120,6 +125,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             newest: KeepWindow::new(keep),
             waiting: VecDeque::new(),
             reads: Some(edit.settings.keep_reads).filter(|most| *most > 0).map(Reads::new),
+            controls,
             ended_turns: draft.clears_ended_reasoning().then(EndedTurns::default),
             ready: BTreeMap::new(),
             ready_frees: 0,
@@ -185,6 +191,9 @@ impl<'r, 'd> Replay<'r, 'd> {
         if let Some(rent) = &mut self.rent {
             rent.came(counted.tokens);
         }
+        if self.control_came(row) {
+            return;
+        }
         let draft = self.draft;
         if self.newest.counts(row, draft) {
             self.newest.came(counted);
@@ -222,22 +231,26 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Here a model was called. By the rules, a pass is made at some calls only.
     fn model_call(&mut self, place: UnitIndex, has_rules: bool) {
         (self.found.too_little, self.found.cold_at) = (false, None);
-        let replayed = match self.draft.replayed(Pass::Clear, place) {
+        let replayed = self.draft.replayed(Pass::Clear, place);
+        let compacts = self.heed(place, replayed);
+        let is_asked = compacts && replayed == Replayed::ByRule;
+        let replayed = match replayed {
             Replayed::ByRule if !has_rules => Replayed::NotMade,
             replayed => replayed,
         };
         let is_made = matches!(replayed, Replayed::Made(_));
-        let may_pass = replayed == Replayed::ByRule && (self.may_pass(place) || self.exceeds_prompt_limit(0));
+        let by_rule = replayed == Replayed::ByRule && (self.may_pass(place) || self.exceeds_prompt_limit(0));
+        let may_pass = by_rule || is_asked;
         if !may_pass && !is_made && self.rent.is_none() {
             return;
         }
         self.ripen();
-        if (may_pass || is_made) && self.is_nearly_full(self.ready_frees) {
+        if (may_pass || is_made) && (compacts || self.is_nearly_full(self.ready_frees)) {
             self.reads.iter_mut().for_each(Reads::let_go);
             self.ripen();
         }
-        let exceeds_prompt_limit = may_pass && self.exceeds_prompt_limit(0);
-        if replayed == Replayed::Made(SentFact::ClearedAll) || (may_pass && self.exceeds_prompt_limit(self.ready_frees))
+        let exceeds_prompt_limit = by_rule && self.exceeds_prompt_limit(0);
+        if replayed == Replayed::Made(SentFact::ClearedAll) || (by_rule && self.exceeds_prompt_limit(self.ready_frees))
         {
             self.ripen_all();
         }
@@ -245,13 +258,15 @@ impl<'r, 'd> Replay<'r, 'd> {
         let is_paid = self.rent.as_mut().map(|rent| rent.is_due(first, self.ready_frees));
         let is_large = || self.ready_frees >= self.rules.at_least;
         let is_due = is_paid.map_or_else(is_large, |is_paid| is_paid || (self.is_nearly_full(0) && is_large()));
-        let is_due = exceeds_prompt_limit || is_due;
+        let is_due = is_asked || exceeds_prompt_limit || is_due;
         if first.is_none() {
             return;
         }
         // From the whole trigger on, a pass is found again where the model is called next, whatever became of its request.
-        let found_again =
-            self.edit.settings.frontier == Frontier::Sliding || self.hold(&self.rules.limits) || exceeds_prompt_limit;
+        let found_again = self.edit.settings.frontier == Frontier::Sliding
+            || self.hold(&self.rules.limits)
+            || exceeds_prompt_limit
+            || is_asked;
         let is_remembered = self.draft.is_bound() || !found_again;
         if may_pass && is_due {
             return self.pass(MadePass { model_call: place, is_remembered }, Rent::settle);
@@ -312,6 +327,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Weighs all that the model has read.
     fn ripen_all(&mut self) {
         let Some(read) = self.read else { return };
+        self.controls.iter_mut().for_each(Controls::let_go);
         self.reads.iter_mut().for_each(Reads::let_go);
         self.ripen();
         while let Some(number) = self.waiting.pop_front_if(|number| *number < read) {
@@ -320,6 +336,9 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     fn weigh(&mut self, number: RowIndex) {
+        if self.is_pinned(number) {
+            return self.wait(number);
+        }
         let row = self.tally.row(number).filter(|_| self.tally.is_here(number));
         if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count, None)) {
             let why = self.reads.as_ref().and_then(|reads| reads.stale(number));
@@ -384,10 +403,26 @@ impl<'r, 'd> Replay<'r, 'd> {
 
     /// Takes out the next result that has been read and that nothing spares.
     fn next_old_enough(&mut self) -> Option<RowIndex> {
-        let (read, tally) = (self.read?, &self.tally);
-        let spared_from = self.newest.from();
-        let may_go = |number: &mut RowIndex| *number < read && *number < spared_from;
-        iter::from_fn(|| self.waiting.pop_front_if(may_go)).find(|number| tally.is_here(*number))
+        let goes_before = self.read?.min(self.newest.from());
+        let mut at = 0;
+        while let Some(number) = self.waiting.get(at).copied().filter(|number| *number < goes_before) {
+            let is_here = self.tally.is_here(number);
+            if is_here && self.is_pinned(number) {
+                at += 1;
+                continue;
+            }
+            self.waiting.remove(at);
+            if is_here {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// A result that may be cleared waits.
+    fn wait(&mut self, number: RowIndex) {
+        let at = self.waiting.partition_point(|waiting| *waiting < number);
+        self.waiting.insert(at, number);
     }
 }
 

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
@@ -63,6 +65,11 @@ struct Original<'a> {
     hash: &'a str,
     #[serde(rename = "original_content")]
     content: Content<'a>,
+    /// What is not text, whose content says so.
+    #[serde(rename = "original_base64", skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
     #[serde(rename = "original_tokens")]
     tokens: usize,
     tool_name: Option<&'a str>,
@@ -133,22 +140,27 @@ pub(super) fn original(hash: &str, status: StatusCode, headers: &HeaderMap, cont
     let json = text.filter(|_| is_json).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
     let size = headers.get(SIZE).and_then(|size| size.to_str().ok()?.parse().ok()).unwrap_or(content.len());
     let left_out = size.saturating_sub(content.len());
+    let content_type = headers.get(CONTENT_TYPE).and_then(|of| of.to_str().ok()).filter(|_| text.is_none());
+    let end = format!("[the last {left_out} of {size} bytes are left out here: an answer has at most 16 MiB]");
     let found = match (json, text) {
-        (Some(json), _) => Some(Content::Json(json)),
-        (None, Some(text)) if left_out > 0 => {
-            let end =
-                format!("\n[the last {left_out} of {size} bytes are left out here: an answer has at most 16 MiB]");
-            Some(Content::Text([text, &end].concat().into()))
+        (Some(json), _) => Content::Json(json),
+        (None, Some(text)) if left_out > 0 => Content::Text([text, "\n", &end].concat().into()),
+        (None, Some(text)) => Content::Text(text.into()),
+        // For the model: a gateway shows it this text alone.
+        (None, None) => {
+            let of = content_type.unwrap_or_default();
+            let end = if left_out > 0 { &*end } else { "" };
+            Content::Text(format!("[{size} bytes of {of}, which are not text; original_base64 has them]{end}").into())
         }
-        (None, Some(text)) => Some(Content::Text(text.into())),
-        (None, None) => None,
     };
-    match (status, found) {
-        (StatusCode::OK, Some(found)) => {
-            let answer = Original { hash, content: found, tokens: content.len() / BYTES_PER_TOKEN, tool_name: None };
+    match status {
+        StatusCode::OK => {
+            let base64 = text.is_none().then(|| STANDARD.encode(content));
+            let tokens = content.len() / BYTES_PER_TOKEN;
+            let answer = Original { hash, content: found, base64, content_type, tokens, tool_name: None };
             (status, serde_json::to_vec(&answer).unwrap_or_default())
         }
-        (StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::GONE, _) => {
+        StatusCode::NOT_FOUND | StatusCode::GONE => {
             (StatusCode::NOT_FOUND, error("not_found", "no original has this hash, or it has expired"))
         }
         _ => (status, error("not_retrieved", text.unwrap_or_default().trim_end())),

@@ -1,6 +1,8 @@
 //! Puts recalls back that the model has made beside calls of the client. The client has its own calls alone; its next
 //! requests get the recall after them, so that the model reads what it has asked for, and the beginning of the conversation
 //! stays as the upstream knows it.
+//!
+//! Calls that control clearing are put back, too, where the client was not called: the edits find them in the messages.
 
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 
 use crate::conversation::{BlockKind, Conversation, Element, Role};
-use crate::dialect::{Dialect, RoundCalls};
+use crate::dialect::{Dialect, strings};
 use crate::engine::kept_recalls::{KeptRecall, KeptRecalls, TurnPlace};
 use crate::payload::{Caller, Chain, ChainKey, Fingerprint, Keys};
 use crate::proxy::Proxy;
@@ -27,13 +29,15 @@ pub(in crate::proxy) struct RequestPlace {
     kept: Arc<KeptRecalls>,
 }
 
-/// A turn of the model in which it calls tools of the client.
+/// A turn of the model.
 #[derive(Debug)]
 struct Turn {
     key: ChainKey,
     // The client's calls.
     calls: Vec<Span>,
-    results: ResultsPlace,
+    results: Option<ResultsPlace>,
+    // The last element.
+    element: Span,
 }
 
 /// Where the results of more calls go.
@@ -66,7 +70,7 @@ impl Proxy {
         let mut splices = Vec::new();
         for turn in place.turns(chain()).await.map(|(turns, _)| turns).unwrap_or_default() {
             if let Some(recalls) = place.kept.get(turn.key).await {
-                splices.extend(turn.splices(&recalls));
+                splices.extend(turn.splices(dialect, &place.text, &recalls));
             }
         }
         let n_more: usize = splices.iter().map(|splice| splice.with.len()).sum();
@@ -81,18 +85,12 @@ impl Proxy {
 }
 
 impl RequestPlace {
-    /// Keeps the recalls of a round that the client has calls of, too.
-    pub(super) async fn keep(self, keys: &Keys, calls: &RoundCalls, results: &[Bytes]) {
+    /// Keeps the recalls of an answer in which the client has got these calls and this text.
+    pub(super) async fn keep(self, keys: &Keys, calls: &[String], said: &str, recalls: &[KeptRecall]) {
         let beginning = keys.chain(self.caller, SCOPE);
         let Some((_, chain)) = self.turns(beginning.clone()).await else { return };
-        let text = |json: &[u8]| String::from_utf8_lossy(json).into_owned();
-        let recalls = calls.own.iter().zip(results).map(|(call, result)| KeptRecall {
-            n_before: call.n_before,
-            call: text(&call.json),
-            result: text(result),
-        });
-        let place = TurnPlace { turn: key(chain, &calls.others), caller: (self.caller, mark(beginning)) };
-        self.kept.keep(place, &recalls.collect::<Vec<_>>()).await;
+        let place = TurnPlace { turn: key(chain, calls, said), caller: (self.caller, mark(beginning)) };
+        self.kept.keep(place, recalls).await;
     }
 
     /// The turns of the request, and the name of all of it, which begins as all names of the caller's conversations do.
@@ -105,23 +103,27 @@ impl RequestPlace {
 
 /// The name of a caller's mark.
 fn mark(beginning: Chain) -> ChainKey {
-    key::<&str>(beginning, &[])
+    key::<&str>(beginning, &[], "")
 }
 
-/// The name of a turn with these calls behind what the chain names.
-fn key<T: AsRef<str>>(mut before: Chain, ids: &[T]) -> ChainKey {
-    let ids = ids.iter().fold(b"calls".to_vec(), |all, id| [&*all, b"\0", id.as_ref().as_bytes()].concat());
-    before.push(Fingerprint::of(&ids), || vec![&*ids])
+/// The name of a turn with these calls, or without any and with this text, behind what the chain names. Clients may write white
+/// space in another way.
+fn key<T: AsRef<str>>(mut before: Chain, ids: &[T], said: &str) -> ChainKey {
+    let mut name = ids.iter().fold(b"calls".to_vec(), |all, id| [&*all, b"\0", id.as_ref().as_bytes()].concat());
+    if ids.is_empty() {
+        name.extend(said.split_whitespace().flat_map(str::bytes));
+    }
+    before.push(Fingerprint::of(&name), || vec![&*name])
 }
 
-/// The turns of a body in which the client is called, and the name of it all.
+/// The turns of a body, and the name of it all.
 fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<(Vec<Turn>, Chain)> {
     let conversation = dialect
         .parse_indexed(body, body.strings())
         .ok()
         .filter(|conversation| !conversation.traits.history_elsewhere)?;
     let (mut turns, mut turn, mut before) = (Vec::new(), None, chain.clone());
-    let (mut ids, mut calls) = (Vec::new(), Vec::new());
+    let (mut ids, mut calls, mut said) = (Vec::new(), Vec::new(), String::new());
     for (n, element) in conversation.elements.iter().enumerate() {
         let units = conversation.unit_range(&element.units);
         let of = units.first().filter(|unit| unit.role == Role::Assistant).map(|unit| unit.turn);
@@ -129,6 +131,7 @@ fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<
             (turn, before) = (of, chain.clone());
             ids.clear();
             calls.clear();
+            said.clear();
         }
         let mut calls_here = false;
         for block in units.iter().filter(|_| of.is_some()).flat_map(|unit| conversation.blocks_of(unit)) {
@@ -139,11 +142,15 @@ fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<
             }
         }
         let next = conversation.elements.get(n + 1);
-        if calls_here
-            && !continues(&conversation, next, of)
-            && let Some(results) = results_place(dialect, body, &conversation, element, next)
-        {
-            turns.push(Turn { key: key(before.clone(), &ids), calls: calls.clone(), results });
+        let contents = units.iter().filter(|_| of.is_some()).filter_map(|unit| unit.content);
+        let texts = contents.flat_map(|content| dialect.texts(body, content));
+        said.extend(texts.filter_map(|text| strings::text(body, text)));
+        let calls_last = calls_here && !continues(&conversation, next, of);
+        let results = if calls_last { results_place(dialect, body, &conversation, element, next) } else { None };
+        let is_over = ids.is_empty() && !said.is_empty() && next.is_none_or(|next| !is_of(&conversation, next, of));
+        if results.is_some() || is_over {
+            let key = key(before.clone(), &ids, &said);
+            turns.push(Turn { key, calls: calls.clone(), results, element: element.span });
         }
         chain.push(conversation.element_fingerprint(element, body), || dialect.canonical(element.span.of(body)));
     }
@@ -154,6 +161,11 @@ fn turns(dialect: &dyn Dialect, body: &IndexedBody, mut chain: Chain) -> Option<
 fn continues(conversation: &Conversation<'_>, next: Option<&Element>, turn: Option<usize>) -> bool {
     let units = next.map(|next| conversation.unit_range(&next.units)).unwrap_or_default();
     units.iter().any(|unit| Some(unit.turn) == turn && !conversation.blocks_of(unit).is_empty())
+}
+
+/// Whether an element is of a turn.
+fn is_of(conversation: &Conversation<'_>, element: &Element, turn: Option<usize>) -> bool {
+    conversation.unit_range(&element.units).iter().any(|unit| Some(unit.turn) == turn)
 }
 
 /// Where the results of more calls go, after an element with the last call of a turn.
@@ -174,8 +186,14 @@ fn results_place(
 
 impl Turn {
     /// Puts each call between those of the client where the model has made it, and all results before the client's.
-    fn splices(&self, recalls: &[KeptRecall]) -> Vec<Splice> {
+    fn splices(&self, dialect: &dyn Dialect, body: &[u8], recalls: &[KeptRecall]) -> Vec<Splice> {
         let at = |at, with: String| Splice { span: Span::empty(at), with: with.into() };
+        let Some(place) = self.results else {
+            let all = |of: fn(&KeptRecall) -> &str| recalls.iter().map(of).collect::<Vec<_>>().join(",");
+            let exchange = dialect.own_exchange(self.element.of(body), &all(|of| &of.call), &all(|of| &of.result));
+            let ([inside, after], end) = (exchange, self.element.end);
+            return vec![at(end - 1, inside), at(end, after)];
+        };
         let end = self.calls.last().map_or(0, |last| last.end);
         let mut splices: Vec<Splice> = Vec::new();
         let (mut last, mut results) = (String::new(), String::new());
@@ -184,12 +202,12 @@ impl Turn {
                 Some(next) => splices.push(at(next.start, [call, ","].concat())),
                 None => last += &[",", call].concat(),
             }
-            results += &match self.results {
+            results += &match place {
                 ResultsPlace::Behind(_) => [",", result].concat(),
                 ResultsPlace::Before(_) => [result, ","].concat(),
             };
         }
-        match self.results {
+        match place {
             ResultsPlace::Behind(element) if element == end => splices.push(at(end, last + &results)),
             ResultsPlace::Behind(place) | ResultsPlace::Before(place) => {
                 splices.extend([at(end, last), at(place, results)]);

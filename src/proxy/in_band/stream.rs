@@ -55,7 +55,11 @@ impl JoinedStream {
 
     async fn next(mut self) -> Option<(Next, Self)> {
         loop {
-            if let Some(frame) = self.ready.pop_front() {
+            // The end of the answer waits until the calls that control clearing are kept: the client's next request needs them.
+            let n_held = usize::from(self.state == State::Joining && !self.recalls.controls.is_empty());
+            if self.ready.len() > n_held
+                && let Some(frame) = self.ready.pop_front()
+            {
                 return Some((Ok(frame), self));
             }
             if self.state == State::Over {
@@ -135,19 +139,17 @@ impl JoinedStream {
         if !rest.is_empty() {
             self.read_event(&rest, &mut out);
         }
-        match self.joiner.calls() {
-            Some(calls) if calls.is_alone => match self.recalls.ask(&mut *self.joiner, &calls, Format::Events).await {
-                Ok(next) => {
-                    self.gzip = decoder(ContentEncoding::from_headers(next.headers()));
-                    self.body = next.into_body();
-                }
-                Err(_) => out.push(self.fail()),
-            },
-            calls => {
-                self.recalls.keep(&mut *self.joiner, calls).await;
-                out.push(self.joiner.rest());
-                self.state = State::Over;
-            }
+        let calls = self.joiner.calls();
+        if !calls.is_alone {
+            self.recalls.keep(&mut *self.joiner, &calls).await;
+            out.push(self.joiner.rest());
+            self.state = State::Over;
+        } else if let Ok(next) = self.recalls.ask(&mut *self.joiner, &calls, Format::Events).await {
+            self.gzip = decoder(ContentEncoding::from_headers(next.headers()));
+            self.body = next.into_body();
+        } else {
+            self.recalls.keep(&mut *self.joiner, &calls).await;
+            out.push(self.fail());
         }
         self.ready.extend(out.into_iter().filter(|bytes| !bytes.is_empty()).map(Frame::data));
     }

@@ -1,0 +1,166 @@
+//! What the model has said about clearing: which results it has pinned, and whether old ones are to be cleared now.
+//!
+//! It says so by calls, which later requests have again. A call counts from the next model call on, so replay finds the same pins
+//! at the same places.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use super::Replay;
+use crate::conversation::{Role, UnitIndex};
+use crate::dialect::strings;
+use crate::draft::{Draft, Replayed, Row, RowIndex};
+use crate::edit::trigger::Part;
+use crate::recall::own_tools::{Control, is_control_tool};
+
+/// The part of the trigger that pinned results may take together. It is less than the three eighths from which results are
+/// cleared where a user's turn begins, and the difference is about the seventh that a clearing has to free. So pins alone never
+/// reach a trigger.
+const PINNED: Part = Part(1, 4);
+
+/// The same if the trigger asks for no tokens: a quarter of the default one.
+const PINNED_WITHOUT_TOKENS: usize = 20_000;
+
+/// The most results that are pinned, and the most messages that are looked at for one.
+const MAX_PINS: usize = 64;
+const LOOKED_AT: usize = 512;
+
+/// The calls of the model that control clearing. Results have the numbers of the timeline.
+#[derive(Debug)]
+pub(super) struct Controls {
+    /// The most tokens that pinned results have together.
+    most: usize,
+    /// What the model has called for since it was called last.
+    new: Vec<Control>,
+    /// Whether results are cleared at the next model call at which they may be.
+    compacts: bool,
+    /// The pinned results with their tokens, the newest pin last.
+    pinned: VecDeque<(RowIndex, usize)>,
+}
+
+impl Controls {
+    /// Before any message has come.
+    pub(super) fn new(least_tokens: usize) -> Self {
+        let most = if least_tokens > 0 { PINNED.of(least_tokens) } else { PINNED_WITHOUT_TOKENS };
+        Self { most, new: Vec::new(), compacts: false, pinned: VecDeque::new() }
+    }
+
+    /// Whether a result is pinned.
+    pub(super) fn has_pinned(&self, number: RowIndex) -> bool {
+        self.pinned.iter().any(|(pinned, _)| *pinned == number)
+    }
+
+    /// Ends all pins.
+    pub(super) fn let_go(&mut self) {
+        self.pinned.clear();
+    }
+
+    /// Pins a result that is not larger than all pins may be. The oldest pins end if there is no room for all of them.
+    fn pin(&mut self, number: RowIndex, tokens: usize) {
+        if tokens > self.most {
+            return;
+        }
+        self.pinned.retain(|(pinned, _)| *pinned != number);
+        self.pinned.push_back((number, tokens));
+        while self.pinned.len() > MAX_PINS || self.pinned.iter().map(|(_, tokens)| tokens).sum::<usize>() > self.most {
+            self.pinned.pop_front();
+        }
+    }
+}
+
+/// Whether the model has called the tool that controls clearing.
+pub(in crate::edit::clear_tool_results) fn has_controls(draft: &Draft<'_>) -> bool {
+    let conversation = draft.conversation();
+    let blocks = conversation.block_range(UnitIndex::default()..conversation.next_unit());
+    draft.heeds_controls() && blocks.into_iter().any(|block| is_control_tool(conversation.tool_name(block)))
+}
+
+impl Replay<'_, '_> {
+    /// Notes what the call asks for that a message answers, if it controls clearing. Says whether it does.
+    pub(super) fn control_came(&mut self, row: &Row) -> bool {
+        let (Some(controls), Some(call)) = (&mut self.controls, row.call) else { return false };
+        if !is_control_tool(self.draft.conversation().tool_name(call)) {
+            return false;
+        }
+        if row.unit.is_some() && !self.draft.is_further(row) {
+            controls.new.extend(self.draft.arguments(call).and_then(|arguments| Control::parse(&arguments)));
+        }
+        true
+    }
+
+    /// Here a model was called: pins what it has asked for. Says whether it has asked to clear results, and they may be cleared.
+    pub(super) fn heed(&mut self, place: UnitIndex, replayed: Replayed) -> bool {
+        for control in self.controls.as_mut().map(|controls| mem::take(&mut controls.new)).unwrap_or_default() {
+            let pinned = if let Control::Pin { result } = &control { self.named(result.as_deref()) } else { None };
+            let Some(controls) = &mut self.controls else { return false };
+            controls.compacts |= control == Control::Compact;
+            // What is cleared stays so, and ends no other pin.
+            let is_cleared =
+                |number: &RowIndex| self.cleared.iter().rev().take(LOOKED_AT).any(|(one, _)| one == number);
+            let Some(number) = pinned.filter(|number| !is_cleared(number)) else { continue };
+            controls.pin(number, self.tally.tokens_of(number));
+            if let Some(clearing) = self.ready.remove(&number) {
+                self.ready_frees -= clearing.freed;
+                self.wait(number);
+            }
+        }
+        let may_pass = matches!(replayed, Replayed::Made(_)) || self.draft.may_pass(place, self.tally.tokens());
+        self.controls.as_mut().is_some_and(|controls| may_pass && mem::take(&mut controls.compacts))
+    }
+
+    /// Whether a result is pinned.
+    pub(super) fn is_pinned(&self, number: RowIndex) -> bool {
+        self.controls.as_ref().is_some_and(|controls| controls.has_pinned(number))
+    }
+
+    /// The newest result whose call has these words in its arguments; the last result without any.
+    fn named(&self, words: Option<&str>) -> Option<RowIndex> {
+        let words = strings::render(words.unwrap_or_default().trim()); // in quotes
+        let words = str::from_utf8(&words).ok()?.trim_matches('"');
+        let is_named = |number: &RowIndex| {
+            let row = self.tally.row(*number).filter(|row| row.role == Role::Tool && self.tally.is_here(*number));
+            let call = row.filter(|row| row.unit.is_some()).and_then(|row| row.call);
+            let call = call.filter(|call| !is_control_tool(self.draft.conversation().tool_name(*call)));
+            call.is_some_and(|call| self.draft.arguments(call).unwrap_or_default().contains(words))
+        };
+        (0..self.tally.n_rows()).rev().take(LOOKED_AT).map(RowIndex::new).find(is_named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pinned(controls: &Controls) -> Vec<usize> {
+        controls.pinned.iter().map(|(number, _)| number.get()).collect()
+    }
+
+    #[test]
+    fn pins_have_as_many_tokens_as_is_allowed_and_the_newest_of_them_stay() {
+        let mut controls = Controls::new(400);
+        controls.pin(RowIndex::new(1), 60);
+        controls.pin(RowIndex::new(2), 40);
+        assert!(controls.has_pinned(RowIndex::new(1)) && !controls.has_pinned(RowIndex::new(3)));
+        assert_eq!(pinned(&controls), [1, 2], "at the limit");
+        controls.pin(RowIndex::new(1), 60);
+        assert_eq!(pinned(&controls), [2, 1], "pinned again");
+        controls.pin(RowIndex::new(3), 1);
+        assert_eq!(pinned(&controls), [1, 3], "one token over it");
+        controls.pin(RowIndex::new(4), 101);
+        assert_eq!(pinned(&controls), [1, 3], "too large for a pin");
+        controls.pin(RowIndex::new(4), 100);
+        assert_eq!(pinned(&controls), [4]);
+        for n in 0..=MAX_PINS {
+            controls.pin(RowIndex::new(n), 1);
+        }
+        assert_eq!((pinned(&controls).len(), controls.has_pinned(RowIndex::new(0))), (MAX_PINS, false));
+    }
+
+    #[test]
+    fn pins_alone_reach_no_trigger() {
+        for least in [1, 100, 4_000, 80_000] {
+            assert!(PINNED.of(least) <= super::super::super::TURN.of(least), "{least}");
+        }
+        assert_eq!(Controls::new(0).most, PINNED.of(80_000));
+    }
+}
