@@ -49,6 +49,8 @@ mod prefixes;
 mod uncounted;
 mod verified;
 
+pub use prefixes::{CONVERSATIONS, MAX_OPENING, conversation_name};
+
 /// All settings that plans depend on: the tables of `proxy.toml` that say what is edited, each under its own name.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -459,6 +461,7 @@ impl Policy {
         if plan.basis.is_unknown_form {
             plan = drafted(true);
         }
+        plan.basis.conversation = conversation_name(request, context.keys.chain(context.caller, CONVERSATIONS), MAX_OPENING);
         if !plan.is_empty() || plan.needs.is_some() {
             context.meter.yield_now();
             // Messages that a summary replaces are not sent; they were checked when the summary was made.

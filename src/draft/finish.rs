@@ -71,6 +71,7 @@ impl Draft<'_> {
             answers,
             window,
             root: self.root,
+            conversation: None,
             summary: self.applied().map(used),
             counted: self.counted_with(),
             received: self.received(),

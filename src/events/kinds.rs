@@ -43,6 +43,9 @@ pub enum EventKind {
         stop_reason: Option<String>,
         /// The billed tokens.
         usage: Option<Usage>,
+        /// The savings of all callers since the start, in words, if they are known. Only the webhook and operators get them.
+        #[serde(skip)]
+        savings: Option<String>,
     },
     /// The making of a summary begins.
     #[serde(rename = "summary.before")]
@@ -138,6 +141,14 @@ impl EventKind {
             Self::SummaryBefore { .. } => "summary.before",
             Self::SummaryAttempt { .. } => "summary.attempt",
             Self::SummaryAfter { .. } => "summary.after",
+        }
+    }
+
+    /// What only the webhook and operators get.
+    pub(super) fn savings(&self) -> Option<&str> {
+        match self {
+            Self::EditAfter { savings, .. } => savings.as_deref(),
+            _ => None,
         }
     }
 

@@ -4,10 +4,31 @@ use bytes::Bytes;
 
 use super::parse::parse;
 use super::{LOOK_UP_FROM, Policy};
-use crate::conversation::ElementIndex;
+use crate::conversation::{Element, ElementIndex};
 use crate::dialect::Dialect;
 use crate::draft::{LookUp, ParsedRequest, PlanContext, PrefixKeys};
-use crate::payload::ChainKey;
+use crate::payload::{Chain, ChainKey};
+
+/// The scope of the names of conversations, which separates them from the keys of summaries.
+pub const CONVERSATIONS: &[u8] = b"conversation";
+
+/// A conversation that is shown to operators is named by so many messages. Of some clients, the first ones are the same in all
+/// sessions of a folder.
+pub const MAX_OPENING: usize = 8;
+
+/// The name of a conversation, by the first messages of the user and not by instructions, which may have the time: those before
+/// the first answer, `most` at most. `None` if the request does not show its beginning. `chain` has the scope [`CONVERSATIONS`].
+pub fn conversation_name(request: ParsedRequest<'_>, mut chain: Chain, most: usize) -> Option<ChainKey> {
+    let ParsedRequest { dialect, body, conversation } = request;
+    if conversation.traits.history_elsewhere {
+        return None;
+    }
+    let name = |message: &Element| {
+        let written = conversation.element_fingerprint(message, body);
+        chain.push(written, || dialect.canonical(message.span.of(body)))
+    };
+    conversation.opening().take(most).map(name).last()
+}
 
 impl Policy {
     /// The name under which a summary of all messages before `end` is remembered, if this policy uses summaries.

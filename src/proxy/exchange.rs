@@ -24,6 +24,7 @@ use crate::body::Lease;
 use crate::dialect::{AnswerEnd, Dialect};
 use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
 use crate::metrics::StreamGuard;
+use crate::payload::ChainKey;
 use crate::plan::{CountedWith, PromptSegment, Received, Report, SentNames};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::Observe;
@@ -115,6 +116,7 @@ struct EditState {
     segments: Vec<PromptSegment>,
     counted: Option<CountedWith>,
     received: Option<Box<Received>>,
+    conversation: Option<ChainKey>,
     sent_form: Option<SentNames>,
     _lease: Option<Arc<Lease>>,
 }
@@ -199,6 +201,7 @@ impl Exchange {
             segments,
             counted: basis.counted,
             received: basis.received,
+            conversation: basis.conversation,
             sent_form: (!dry_run).then_some(basis.sent_form),
             _lease: lease,
         });
@@ -260,8 +263,7 @@ impl Exchange {
 
     /// Handles an upstream that gave no answer.
     pub(super) fn on_send_error(&mut self) {
-        self.account(&TapReport::default(), AnswerEnd::Unanswered);
-        self.publish_end(AnswerEnd::Unanswered, TapReport::default());
+        self.account_and_tell(TapReport::default(), AnswerEnd::Unanswered);
         self.finish_recording(AnswerEnd::Unanswered);
     }
 
@@ -353,7 +355,6 @@ impl Exchange {
         self.in_flight = None;
         self.prefix_kept = self.known_prefix_share();
         let tap_report = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
-        self.publish_end(end, tap_report.clone());
         self.finish_recording(end);
         self.log(&tap_report, end);
         // A second try and recalls in band have sent another request.
@@ -363,12 +364,16 @@ impl Exchange {
         {
             prompt.keep(&tap_report, &self.tasks, account);
         }
-        self.account(&tap_report, end);
+        self.account_and_tell(tap_report, end);
     }
 
-    fn publish_end(&mut self, end: AnswerEnd, tap_report: TapReport) {
+    /// Accounts for the exchange, and publishes how it ended.
+    fn account_and_tell(&mut self, tap_report: TapReport, end: AnswerEnd) {
+        let ledger = self.accounting.as_ref().map(|accounting| accounting.ledger.clone());
+        self.account(&tap_report, end);
         if let Some(edit_events) = self.edit_events.take() {
-            edit_events.end(self.answer.map(|answer| answer.status), end, tap_report);
+            let savings = ledger.and_then(|ledger| ledger.savings());
+            edit_events.end(self.answer.map(|answer| answer.status), end, tap_report, savings);
         }
     }
 
@@ -426,8 +431,7 @@ impl Drop for Exchange {
     /// Accounts for a request whose client disconnected before the answer: it gets its events, entry and recording, too.
     fn drop(&mut self) {
         if self.answer.is_none() {
-            self.account(&TapReport::default(), AnswerEnd::ClientGone);
-            self.publish_end(AnswerEnd::ClientGone, TapReport::default());
+            self.account_and_tell(TapReport::default(), AnswerEnd::ClientGone);
             self.finish_recording(AnswerEnd::ClientGone);
         }
     }

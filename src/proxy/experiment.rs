@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::second_try::{Arm, BLOCKING_FROM};
 use super::{Destination, Proxy};
-use crate::conversation::Role;
 use crate::dialect::Dialect;
+use crate::draft::ParsedRequest;
 use crate::ledger::Assignment;
+use crate::planner::{CONVERSATIONS, conversation_name};
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::units::Fraction;
@@ -47,9 +48,6 @@ pub struct Experiment {
     pub share: Fraction,
 }
 
-/// The scope of the names of conversations, which separates them from the keys of summaries.
-const SCOPE: &[u8] = b"conversation";
-
 impl Destination {
     /// The usual arm, and the one that an experiment tries.
     pub fn arms(&self) -> impl Iterator<Item = &Arm> {
@@ -86,17 +84,11 @@ impl Proxy {
     ) -> Option<[u8; 16]> {
         let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
         let text = text.filter(|_| is_asked_for)?.clone();
-        let (n_bytes, mut chain) = (text.len(), self.engine.chain(self.caller(headers), SCOPE));
-        let mut name = move || {
+        let (n_bytes, chain) = (text.len(), self.engine.chain(self.caller(headers), CONVERSATIONS));
+        let name = move || {
             let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
-            if conversation.traits.history_elsewhere {
-                return None;
-            }
-            let is_user = |role| role == Role::User;
-            let first = conversation.units.iter().find(|unit| is_user(unit.role))?;
-            let message = conversation.elements.get(first.element.get())?;
-            let fingerprint = conversation.element_fingerprint(message, &text);
-            Some(*chain.push(fingerprint, || dialect.canonical(message.span.of(&text))).as_bytes())
+            let request = ParsedRequest { dialect, body: &text, conversation: &conversation };
+            Some(*conversation_name(request, chain, 1)?.as_bytes())
         };
         if n_bytes < BLOCKING_FROM { name() } else { run_blocking(name).await.ok().flatten() }
     }

@@ -9,9 +9,10 @@ use tokio::runtime::Handle;
 
 use super::Proxy;
 use crate::admin::{Introspection, TextFuture};
+use crate::engine::bookkeeper::Day;
 use crate::history::History;
 use crate::inspect;
-use crate::ledger::{Experiment, Figures};
+use crate::ledger::{By, Experiment, Figures, Report};
 use crate::metrics::{Exposition, Labels, TextFormat};
 use crate::platform::process::resident_memory;
 use crate::tokens::prices::Nanodollars;
@@ -40,10 +41,12 @@ impl Introspection for Proxy {
         Box::pin(self.status_json())
     }
 
-    fn ledger(&self, n_days: u32) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
+    fn ledger(&self, n_days: u32, by: Option<By>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
         Box::pin(async move {
             let days = self.engine.bookkeeper().days(n_days).await.map_err(|error| error.to_string())?;
-            serde_json::to_string(&days).map_err(|error| error.to_string())
+            let report = |by| Report::of(days.iter().map(|Day { day, rows }| (day.as_str(), rows)), by);
+            let json = by.map_or_else(|| serde_json::to_string(&days), |by| serde_json::to_string(&report(by)));
+            json.map_err(|error| error.to_string())
         })
     }
 
