@@ -51,7 +51,11 @@ pub trait Introspection: fmt::Debug + Sync {
     fn status(&self) -> TextFuture<'_>;
 
     /// The last days of the ledger as JSON, or their sums by something; or why it cannot be read.
-    fn ledger(&self, _n_days: u32, _by: Option<By>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
+    fn ledger(
+        &self,
+        _n_days: u32,
+        _by: Option<By>,
+    ) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
         Box::pin(async { Ok("[]".to_owned()) })
     }
 

@@ -461,7 +461,8 @@ impl Policy {
         if plan.basis.is_unknown_form {
             plan = drafted(true);
         }
-        plan.basis.conversation = conversation_name(request, context.keys.chain(context.caller, CONVERSATIONS), MAX_OPENING);
+        plan.basis.conversation =
+            conversation_name(request, context.keys.chain(context.caller, CONVERSATIONS), MAX_OPENING);
         if !plan.is_empty() || plan.needs.is_some() {
             context.meter.yield_now();
             // Messages that a summary replaces are not sent; they were checked when the summary was made.

@@ -141,7 +141,7 @@ fn csv(report: &Report) -> String {
     }
     for Comparison { policy, unit, usual, tried, difference, .. } in &report.experiments {
         for (name, arm, difference) in [("usual", usual, Means::default()), (policy.as_str(), tried, *difference)] {
-            let [name, policy] = [name, policy].map(|name| name.replace('"', "\"\""));
+            let [name, policy] = [name, policy.as_str()].map(|name| name.replace('"', "\"\""));
             let Arm { conversations, requests, amount, means } = arm;
             let conversations = conversations.map(|n| n.to_string()).unwrap_or_default();
             let no_line = ",".repeat(N_COLUMNS - 1);

@@ -146,10 +146,8 @@ impl EventKind {
 
     /// What only the webhook and operators get.
     pub(super) fn savings(&self) -> Option<&str> {
-        match self {
-            Self::EditAfter { savings, .. } => savings.as_deref(),
-            _ => None,
-        }
+        let Self::EditAfter { savings, .. } = self else { return None };
+        savings.as_deref()
     }
 
     /// Removes the content unless it is wanted, and truncates long names.

@@ -15,6 +15,7 @@ use crate::inspect;
 use crate::ledger::{By, Experiment, Figures, Report};
 use crate::metrics::{Exposition, Labels, TextFormat};
 use crate::platform::process::resident_memory;
+use crate::tasks::run_blocking;
 use crate::tokens::prices::Nanodollars;
 
 impl Introspection for Proxy {
@@ -44,8 +45,15 @@ impl Introspection for Proxy {
     fn ledger(&self, n_days: u32, by: Option<By>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
         Box::pin(async move {
             let days = self.engine.bookkeeper().days(n_days).await.map_err(|error| error.to_string())?;
-            let report = |by| Report::of(days.iter().map(|Day { day, rows }| (day.as_str(), rows)), by);
-            let json = by.map_or_else(|| serde_json::to_string(&days), |by| serde_json::to_string(&report(by)));
+            // The intervals of experiments take some milliseconds.
+            let write = move || match by {
+                None => serde_json::to_string(&days),
+                Some(by) => {
+                    let days = days.iter().map(|Day { day, rows }| (day.as_str(), rows));
+                    serde_json::to_string(&Report::of(days, by))
+                }
+            };
+            let json = run_blocking(write).await.map_err(|error| error.to_string())?;
             json.map_err(|error| error.to_string())
         })
     }

@@ -124,7 +124,8 @@ impl PageScan<'_> {
             } else {
                 None
             };
-            let has_text = |text: &String| payload.as_ref().is_some_and(|of| memmem::find(of, text.as_bytes()).is_some());
+            let has_text =
+                |text: &String| payload.as_ref().is_some_and(|of| memmem::find(of, text.as_bytes()).is_some());
             if is_searched && !text.as_ref().is_some_and(has_text) {
                 continue;
             }
@@ -212,11 +213,9 @@ mod tests {
 
     #[test]
     fn a_preview_is_the_beginning_of_a_text_and_reads_a_bounded_amount() {
-        for (payload, shown) in [
-            ("one\n\ttwo\u{1b}[0m ".as_bytes(), Some("one two[0m")),
-            (b"\xff\xd8\xff", None),
-            (b" \n", None),
-        ] {
+        for (payload, shown) in
+            [("one\n\ttwo\u{1b}[0m ".as_bytes(), Some("one two[0m")), (b"\xff\xd8\xff".as_slice(), None), (b" \n".as_slice(), None)]
+        {
             assert_eq!(preview(payload).as_deref(), shown);
         }
         let long = "é".repeat(3 * MAX_PREVIEW);

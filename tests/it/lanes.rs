@@ -81,11 +81,10 @@ async fn requests_of_one_conversation_have_one_name_and_its_words_with_inspect_a
         assert!(one.conversation.is_some() && one.conversation == two.conversation, "{one:?} {two:?}");
         assert_ne!(one.conversation, other.conversation);
         let words = |text: &str| (keep > 0).then(|| text.to_owned());
-        assert_eq!([&one.title, &two.title, &other.title], [
-            &words("Fix the build"),
-            &words("Fix the build"),
-            &words("Another")
-        ]);
+        assert_eq!(
+            [&one.title, &two.title, &other.title],
+            [&words("Fix the build"), &words("Fix the build"), &words("Another")]
+        );
         assert_eq!((&*one.client, one.window), ("agent", Some(128_000)));
         assert!(two.edited_cost.unwrap() < two.unedited_cost.unwrap(), "{two:?}");
         assert_eq!(other.edited_cost, other.unedited_cost);
@@ -96,10 +95,14 @@ async fn requests_of_one_conversation_have_one_name_and_its_words_with_inspect_a
             assert_eq!((payload.tool.as_deref(), &payload.conversation), (Some("cat"), &one.conversation));
             assert_eq!(payload.title, words("Fix the build"));
             let preview = payload.preview.as_deref();
-            assert_eq!(preview.map(|text| text.starts_with("0 0 0 0") || text.starts_with("1 1 1 1")), (keep > 0).then_some(true));
+            assert_eq!(
+                preview.map(|text| text.starts_with("0 0 0 0") || text.starts_with("1 1 1 1")),
+                (keep > 0).then_some(true)
+            );
         }
         if keep > 0 {
-            let config = std::fs::read_to_string(abridge.config()).unwrap().replace("inspect.keep = 5", "inspect.keep = 0");
+            let config =
+                std::fs::read_to_string(abridge.config()).unwrap().replace("inspect.keep = 5", "inspect.keep = 0");
             std::fs::write(abridge.config(), config).unwrap();
             abridge.signal("HUP");
             within("the words to be gone", async {

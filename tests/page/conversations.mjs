@@ -51,7 +51,7 @@ await check("a conversation has a lane: its words, its window as a line, its cos
   const lanes = page.locator("#chart .lane");
   assert.deepEqual(await lanes.locator(".name").allTextContents(), ["Fix the build", "Another question"], "the newest first");
   const head = await lanes.first().locator(".lane-head").textContent();
-  assert.match(head, /2 requests · \$[\d.]+ so far, \$[\d.]+ without edits · window 128\.0k/);
+  assert.match(head, /2 requests · \$[\d.]+ so far, \$[\d.]+ without edits · window 128k/);
   const { requests } = await get(worded, "requests");
   const own = requests.filter((entry) => entry.title === "Fix the build");
   const sum = (key) => own.reduce((all, entry) => all + entry[key], 0) / 1e9;

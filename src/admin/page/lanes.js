@@ -3,7 +3,7 @@
 const LANE = { height: 62, left: 44, right: 20, top: 7, axis: 17 };
 
 /** So many lanes are drawn at first, and more when somebody asks for them. */
-const FIRST_LANES = 6;
+const FIRST_LANES = 4;
 let mostLanes = FIRST_LANES;
 
 /** A window of more than so many times the largest request is beyond the scale, or nothing else could be seen. */

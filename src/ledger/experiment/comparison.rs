@@ -85,6 +85,9 @@ struct Estimates {
     difference: Option<Estimate>,
 }
 
+/// One of them.
+type Part = fn(&Estimates) -> Option<Estimate>;
+
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 impl Experiment {
     /// The arms and the conclusion. `policy` is the tried one.
@@ -102,11 +105,11 @@ impl Experiment {
         let estimates = |n: Figure| self.estimates([amount, n], too_few.map(|n| n.is_some()));
         let by_conversation = estimates(Cluster::conversations);
         let by_request = estimates(|cluster| cluster.requests as f64);
-        let means = |at: fn(&Estimates) -> Option<Estimate>, is_counted: bool| Means {
+        let means = |at: Part, is_counted: bool| Means {
             per_conversation: at(&by_conversation).filter(|_| is_counted),
             per_request: at(&by_request),
         };
-        let arm = |of: &Clusters, conversations: Option<u64>, at| {
+        let arm = |of: &Clusters, conversations: Option<u64>, at: Part| {
             let (total, means) = (of.total(), means(at, conversations.is_some()));
             Arm { conversations, requests: total.requests, amount: amount(&total), means }
         };
@@ -119,8 +122,8 @@ impl Experiment {
             difference: means(|of| of.difference, are_counted),
             conclusion: Vec::new(),
         };
-        let names = ["the usual arm", policy].into_iter().zip(too_few);
-        comparison.conclusion = match names.filter_map(|(name, n)| Some((name, n?))).next() {
+        let mut names = ["the usual arm", policy].into_iter().zip(too_few);
+        comparison.conclusion = match names.find_map(|(name, n)| Some((name, n?))) {
             Some((name, n)) => {
                 let n = counted(n, "conversation");
                 vec![format!("nothing can be concluded yet: {name} has {n}, and {FEWEST} are needed")]
@@ -222,8 +225,11 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, unit, usual, tried, conclusion, .. } = self;
         let what = if *unit == Unit::Dollars { "cost" } else { "tokens" };
-        writeln!(f, "experiment with the policy {policy}: conversations, requests, {what} per conversation, per request")?;
-        for (name, arm) in [("as usual", usual), (policy, tried)] {
+        writeln!(
+            f,
+            "experiment with the policy {policy}: conversations, requests, {what} per conversation, per request"
+        )?;
+        for (name, arm) in [("as usual", usual), (policy.as_str(), tried)] {
             let each = |mean: Option<Estimate>| match mean.map_or(0.0, |mean| mean.estimate) {
                 dollars if *unit == Unit::Dollars => format!("${dollars:.4}"),
                 tokens => format!("{tokens:.0}"),
