@@ -213,9 +213,11 @@ mod tests {
 
     #[test]
     fn a_preview_is_the_beginning_of_a_text_and_reads_a_bounded_amount() {
-        for (payload, shown) in
-            [("one\n\ttwo\u{1b}[0m ".as_bytes(), Some("one two[0m")), (b"\xff\xd8\xff".as_slice(), None), (b" \n".as_slice(), None)]
-        {
+        for (payload, shown) in [
+            ("one\n\ttwo\u{1b}[0m ".as_bytes(), Some("one two[0m")),
+            (b"\xff\xd8\xff".as_slice(), None),
+            (b" \n".as_slice(), None),
+        ] {
             assert_eq!(preview(payload).as_deref(), shown);
         }
         let long = "é".repeat(3 * MAX_PREVIEW);
