@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ParsedRequest, PlanContext, SummaryTiming};
 use crate::conversation::{Conversation, Element, ElementIndex, Fold, Pairing, UnitIndex, unread_from};
-use crate::payload::ChainKey;
+use crate::payload::{Chain, ChainKey};
 use crate::summary::{Summary, SummaryState};
 
 /// The keys of the prefixes of one conversation. A prefix begins after the instructions and ends after an element.
@@ -31,6 +31,25 @@ pub struct AppliedSummary {
     pub fold: Fold,
     /// What represents the others.
     pub summary: Arc<Summary>,
+}
+
+/// The scope of the names of conversations, which separates them from the keys of summaries.
+pub const CONVERSATIONS: &[u8] = b"conversation";
+
+/// How many messages name a conversation that is shown to operators. The first one of some clients is the same in all sessions of
+/// a folder.
+pub(super) const MAX_OPENING: usize = 8;
+
+/// The name of a conversation: by the first messages of the user, at most `most`, up to the first answer. Instructions do not
+/// count, since they may have the time. `None` if the request does not show its beginning. `chain` has the scope
+/// [`CONVERSATIONS`].
+pub fn conversation_name(request: ParsedRequest<'_>, mut chain: Chain, most: usize) -> Option<ChainKey> {
+    let ParsedRequest { dialect, body, conversation } = request;
+    let name = |element: &Element| {
+        chain.push(conversation.element_fingerprint(element, body), || dialect.canonical(element.span.of(body)))
+    };
+    let shown = conversation.opening().take(most).filter(|_| !conversation.traits.history_elsewhere);
+    shown.map(name).last()
 }
 
 /// How many messages after the instructions make a conversation's root: the second is the model's first answer.
