@@ -1,4 +1,4 @@
-//! The most recent requests, and totals since the start: names and numbers, and nothing of what the messages say.
+//! The most recent requests, and totals since the start: names and numbers, and with `[inspect]` the first words of conversations.
 //!
 //! A request is added when its answer has ended, by a separate task. Requests that are not conversations are only
 //! counted.

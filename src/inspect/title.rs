@@ -10,8 +10,8 @@ const MAX_TITLE: usize = 80;
 
 /// The title of a conversation; `None` if the user says nothing in words.
 ///
-/// Clients put reminders and facts about the machine before the words, in sections with tags or in messages of their own, so the
-/// last text before the first answer is taken, without such sections.
+/// Clients put reminders and facts about the machine before the words, in sections with tags or in separate messages. So the title
+/// is the last text before the first answer, without such sections.
 pub fn title(dialect: &dyn Dialect, body: &Bytes) -> Option<String> {
     let conversation = dialect.parse(body).ok()?;
     let view = RequestView::new(dialect, body, &conversation);

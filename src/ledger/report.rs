@@ -1,4 +1,4 @@
-//! What `abridge savings` prints and the page shows: the sums of some days by subject, and the arms of experiments.
+//! The report that `abridge savings` prints and the page shows: the sums of some days by subject, and the arms of experiments.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::experiment::Comparison;
 use super::{Account, Figures, Rows, Savings};
 
-/// What lines are about.
+/// The subject of each line.
 #[derive(Clone, Copy, Debug, clap::ValueEnum, strum::EnumString)]
 #[strum(serialize_all = "lowercase")]
 pub enum By {
@@ -49,7 +49,7 @@ pub struct Line {
 }
 
 impl Report {
-    /// Of these days.
+    /// Sums up these days.
     pub fn of<'a>(days: impl IntoIterator<Item = (&'a str, &'a Rows)>, by: By) -> Self {
         let (mut all, mut sums) = (Rows::default(), BTreeMap::<(String, bool), Figures>::new());
         for (day, rows) in days {

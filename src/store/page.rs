@@ -42,7 +42,7 @@ pub struct Owner {
 pub struct Page {
     /// The payloads.
     pub entries: Vec<PayloadInfo>,
-    /// The beginnings of those that are text, as far as they could be read for one page.
+    /// The beginnings of the payloads that are text, if one page may read that much.
     pub previews: BTreeMap<PayloadKey, String>,
     /// Where the next page begins; `None` for the last page. The next page may be empty without being the last.
     pub next: Option<Cursor>,

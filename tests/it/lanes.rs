@@ -1,4 +1,4 @@
-//! What the page shows of conversations: requests by conversation with their costs, and where stored texts are from.
+//! The JSON that the page draws conversations from: the conversation and cost of a request, and the origin of a stored text.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! The comparison of the two arms of an experiment: what each costs, and what can be concluded.
+//! The comparison of the two arms of an experiment: their costs, the intervals of these, and the conclusions.
 
 use std::fmt;
 
@@ -152,7 +152,7 @@ fn mean<'a>(of: impl Iterator<Item = &'a [f64; 2]>) -> f64 {
     amount / n
 }
 
-/// What the difference says, of arms with so many conversations.
+/// The conclusions from the difference between arms of so many conversations.
 fn conclude(policy: &str, conversations: [Option<u64>; 2], difference: Means) -> Vec<String> {
     let mut arms = ["the usual arm", policy].into_iter().zip(conversations);
     if let Some((name, Some(n))) = arms.find(|(_, n)| n.is_some_and(|n| n < FEWEST)) {
