@@ -187,7 +187,7 @@ mod tests {
     fn a_difference_is_concluded_where_its_interval_has_no_zero() {
         let told = described(&experiment([400, 60], [10, 15]));
         let conversations: Vec<_> =
-            told.lines().skip(1).take(2).map(|line| line[12..].split_whitespace().next().unwrap()).collect();
+            told.lines().skip(1).take(2).map(|line| line.split_at(12).1.split_whitespace().next().unwrap()).collect();
         let near = |text: &str, n: f64| (text.parse::<f64>().unwrap() / n - 1.0).abs() < 0.1;
         assert!(near(conversations[0], 400.0) && near(conversations[1], 60.0), "{told}");
         let [by_conversation, by_request] = told.lines().skip(3).collect::<Vec<_>>()[..] else { panic!("{told}") };

@@ -59,7 +59,7 @@ function sayChart(entries) {
 function timeScale(entries, width) {
   const all = entries.map((entry) => entry.time);
   const from = Math.min(...all);
-  const to = Math.max(...all, from + 60);
+  const to = Math.max(...all, from + 10);
   const room = width - LANE.left - LANE.right;
   const x = (time) => LANE.left + ((time - from) / (to - from)) * room;
   const step = STEPS.find((one) => ((to - from) / one) * 92 <= room) ?? Math.ceil(((to - from) * 92) / room);

@@ -1,4 +1,4 @@
-//! The comparison of the two arms of an experiment: their costs, the intervals of these, and the conclusions.
+//! The comparison of the two arms of an experiment: their costs with intervals, and the conclusions.
 
 use std::fmt;
 
