@@ -32,7 +32,7 @@ function drawChart() {
   const entries = drawnLanes.flatMap((lane) => lane.entries);
   const times = timeScale(entries, Math.max($("chart").clientWidth, 240));
   const rest = lanes.length - drawnLanes.length;
-  const more = rest > 0 && el("button", { type: "button", class: "run", click: moreLanes }, `Show ${many(rest, "more conversation")}`);
+  const more = rest > 0 && el("button", { type: "button", class: "run", click: moreLanes }, `Show ${whole(Math.min(FIRST_LANES, rest))} more of ${many(rest, "conversation")} that ${rest === 1 ? "is" : "are"} left`);
   const focused = document.activeElement?.closest("#chart button");
   $("chart").replaceChildren(...drawnLanes.map((lane) => drawLane(lane, times)), drawTimes(times), ...(more ? [more] : []));
   if (focused && more) more.focus({ preventScroll: true });
