@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::asks;
-use super::prefix_keys::{CONVERSATIONS, MAX_OPENING, conversation_name};
+use super::prefix_keys::shown_name;
 use super::replacement::Replacement;
 use super::splice_array::{InsertedElement, splice_array};
 use super::{AppliedSummary, Draft, Inserted, Insertion};
@@ -67,12 +67,11 @@ impl Draft<'_> {
             UsedSummary { end, summary: Arc::clone(&applied.summary) }
         };
         let asks::Asks { list: asks, used: answers, .. } = self.asks.take();
-        let chain = self.context.keys.chain(self.context.caller, CONVERSATIONS);
         let basis = Basis {
             answers,
             window,
             root: self.root,
-            conversation: conversation_name(self.whole(), chain, MAX_OPENING),
+            conversation: shown_name(self.whole(), &self.context),
             summary: self.applied().map(used),
             counted: self.counted_with(),
             received: self.received(),

@@ -85,7 +85,7 @@ impl Proxy {
         let name = move || {
             let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
             let request = ParsedRequest { dialect, body: &text, conversation: &conversation };
-            Some(*conversation_name(request, chain, 1)?.as_bytes())
+            Some(*conversation_name(request, chain)?.as_bytes())
         };
         run_blocking_from(BLOCKING_FROM, n_bytes, name).await.ok().flatten()
     }
