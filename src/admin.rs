@@ -11,6 +11,7 @@ use http_body_util::Full;
 
 use crate::history::History;
 use crate::inspect;
+use crate::ledger::By;
 use crate::metrics::TextFormat;
 use crate::recall::PATH as RECALL;
 use crate::store::Store;
@@ -49,8 +50,12 @@ pub trait Introspection: fmt::Debug + Sync {
     /// The status as JSON.
     fn status(&self) -> TextFuture<'_>;
 
-    /// The last days of the ledger as JSON, or why it cannot be read.
-    fn ledger(&self, _n_days: u32) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
+    /// The last days of the ledger as JSON, or their sums by something; or why it cannot be read.
+    fn ledger(
+        &self,
+        _n_days: u32,
+        _by: Option<By>,
+    ) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
         Box::pin(async { Ok("[]".to_owned()) })
     }
 

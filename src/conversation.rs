@@ -222,6 +222,12 @@ impl<'a> Conversation<'a> {
         Unit { element: self.next_element(), turn, blocks, ..Unit::default() }
     }
 
+    /// The elements with which the user begins, up to the first answer.
+    pub fn opening(&self) -> impl Iterator<Item = &Element> {
+        let is_user = |element: &&Element| self.unit_range(&element.units).iter().any(|unit| unit.role == Role::User);
+        self.elements.iter().skip_while(move |element| !is_user(element)).take_while(is_user)
+    }
+
     /// The blocks of one unit.
     pub fn blocks_of(&self, unit: &Unit) -> &[Block<'a>] {
         self.blocks.get(BlockIndex::numbers(&unit.blocks)).unwrap_or_default()

@@ -66,7 +66,7 @@ pub use asks::Question;
 pub use calibration::{Calibration, FactorIndex};
 pub use cold_passes::{ColdPassIndex, ColdPasses};
 pub use context::{LookUp, Offload, PlanContext, SummaryTiming};
-pub use prefix_keys::{AppliedSummary, PrefixKeys};
+pub use prefix_keys::{AppliedSummary, CONVERSATIONS, PrefixKeys, conversation_name};
 pub use reasoning::{EndedTurns, ReasoningMode};
 pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
 pub use rows::{Row, RowElement};

@@ -124,6 +124,8 @@ struct Envelope<'a> {
     unix_ms: u64,
     #[serde(flatten)]
     event: &'a Event,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    savings: Option<&'a str>,
 }
 
 /// The type of the item that reports lost events.
@@ -183,11 +185,15 @@ impl Events {
             return;
         }
         event.kind.redact(hub.settings.content);
-        let Some(event) = EncodedEvent::new(hub.ids.next(), &event) else { return };
-        let event = Arc::new(event);
+        let id = hub.ids.next();
+        let encoded = |savings| EncodedEvent::new(id.clone(), &event, savings).map(Arc::new);
+        let Some(of_caller) = encoded(None) else { return };
+        let of_all = event.kind.savings().and_then(|savings| encoded(Some(savings)));
+        let of_all = of_all.unwrap_or_else(|| Arc::clone(&of_caller));
         for subscriber in recipients {
+            let event = if subscriber.audience == Audience::All { &of_all } else { &of_caller };
             // The subscription may have been dropped in the meantime.
-            let _heard = subscriber.queue.send(Arc::clone(&event));
+            let _heard = subscriber.queue.send(Arc::clone(event));
         }
     }
 
@@ -252,9 +258,9 @@ impl Drop for Subscription {
 // === impl EncodedEvent ===
 
 impl EncodedEvent {
-    fn new(id: String, event: &Event) -> Option<Self> {
+    fn new(id: String, event: &Event, savings: Option<&str>) -> Option<Self> {
         let unix_ms = u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX);
-        let json = serde_json::to_vec(&Envelope { id: &id, unix_ms, event }).ok()?;
+        let json = serde_json::to_vec(&Envelope { id: &id, unix_ms, event, savings }).ok()?;
         Some(Self { kind: event.kind.name(), json: json.into(), id })
     }
 }

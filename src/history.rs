@@ -1,9 +1,9 @@
-//! The most recent requests, and totals since the start: names and numbers, and nothing of what the messages say.
+//! The most recent requests, and totals since the start: names and numbers, and with `[inspect]` the first words of conversations.
 //!
 //! A request is added when its answer has ended, by a separate task. Requests that are not conversations are only
 //! counted.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,13 +11,17 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::dialect::{AnswerEnd, Usage};
 use crate::inspect::{self, Changes};
+use crate::payload::ChainKey;
 use crate::plan::Regrets;
 use crate::tokens::factor::Factor;
+use crate::tokens::prices::Nanodollars;
 use crate::units::grouped;
 
 mod change_log;
+mod origins;
 
 use change_log::ChangeLog;
+pub use origins::Origin;
 
 /// The most recent requests. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +42,8 @@ struct State {
     // Oldest first.
     entries: VecDeque<Entry>,
     changes: ChangeLog,
+    /// The first words of conversations, which are content.
+    titles: HashMap<ChainKey, String>,
     latest: u64,
     totals: Totals,
 }
@@ -53,6 +59,13 @@ pub struct Entry {
     pub time: f64,
     /// The model of the request.
     pub model: Option<String>,
+    /// The name of the conversation, by the first message of the user.
+    pub conversation: Option<ChainKey>,
+    /// The first words of that message, where `[inspect]` allows content. Set when entries are read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The program that has sent it.
+    pub client: String,
     /// The path without the query.
     pub path: String,
     /// The name of the upstream that it went to; `default` for `[upstream]`.
@@ -103,6 +116,13 @@ pub struct Entry {
     /// The calls that ask for something cleared.
     #[serde(skip_serializing_if = "Regrets::is_none")]
     pub regrets: Regrets,
+    /// The cost with the edits and without them, in billionths of a dollar, where the model has a price and the answer reported
+    /// its tokens. One of them was billed: in a dry run the one without.
+    pub edited_cost: Option<Nanodollars>,
+    /// See `edited_cost`.
+    pub unedited_cost: Option<Nanodollars>,
+    /// The context window of the model, in tokens, if it is known.
+    pub window: Option<usize>,
     /// The window of the model, in tokens, where the request had more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beyond_window: Option<usize>,
@@ -252,6 +272,27 @@ impl History {
         self.with_state(|state| state.changes.get(id).cloned())
     }
 
+    /// Whether a conversation has a title.
+    pub fn has_title(&self, conversation: ChainKey) -> bool {
+        self.with_state(|state| state.titles.contains_key(&conversation))
+    }
+
+    /// Notes the title of a conversation. From [`MAX_ENTRIES`] titles on, those of conversations without an entry are forgotten.
+    pub fn note_title(&self, conversation: ChainKey, title: String) {
+        self.with_state(|State { titles, entries, .. }| {
+            if titles.len() >= MAX_ENTRIES {
+                let known: HashSet<_> = entries.iter().filter_map(|entry| entry.conversation).collect();
+                titles.retain(|conversation, _| known.contains(conversation));
+            }
+            titles.insert(conversation, title);
+        });
+    }
+
+    /// Forgets all titles.
+    pub fn forget_titles(&self) {
+        self.with_state(|state| state.titles.clear());
+    }
+
     /// Counts a forwarded request that is not a conversation.
     pub fn count_passed(&self) {
         self.0.passed.fetch_add(1, Ordering::Relaxed);
@@ -276,13 +317,13 @@ impl History {
     pub fn newest(&self, limit: usize) -> Vec<Entry> {
         self.with_state(|state| {
             let before = state.entries.len().saturating_sub(limit);
-            state.entries.iter().skip(before).cloned().collect()
+            state.read(state.entries.iter().skip(before))
         })
     }
 
     /// The first entries after the number `seq`, at most `limit`, oldest first.
     pub fn after(&self, seq: u64, limit: usize) -> Vec<Entry> {
-        self.with_state(|state| state.entries.iter().filter(|entry| entry.seq > seq).take(limit).cloned().collect())
+        self.with_state(|state| state.read(state.entries.iter().filter(|entry| entry.seq > seq).take(limit)))
     }
 
     /// The ids of the requests that [`inspect::names`] finds, newest first. [`inspect::LAST`] is the newest request that an edit
@@ -331,6 +372,17 @@ impl History {
     fn with_state<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         // Nothing in here panics half-way, so the state in a poisoned lock is consistent.
         f(&mut self.0.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+impl State {
+    /// Entries with the titles of their conversations.
+    fn read<'a>(&self, entries: impl Iterator<Item = &'a Entry>) -> Vec<Entry> {
+        entries.map(|entry| Entry { title: self.title(entry.conversation), ..entry.clone() }).collect()
+    }
+
+    fn title(&self, conversation: Option<ChainKey>) -> Option<String> {
+        self.titles.get(&conversation?).cloned()
     }
 }
 

@@ -13,8 +13,10 @@ use crate::plan::{Action, Layout, Report};
 use crate::raw;
 
 mod changes;
+mod title;
 
 pub use changes::{ChangeEntry, Changes, SkippedEntry, short};
+pub use title::title;
 
 /// `[inspect]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -301,13 +303,18 @@ impl<'a> RequestView<'a> {
         Some(self.conversation.tool_name(call).to_owned()).filter(|name| !name.is_empty())
     }
 
+    /// The texts of a unit.
+    fn texts(&self, unit: &Unit) -> Vec<Cow<'a, str>> {
+        let texts = unit.content.map(|content| self.dialect.texts(self.body, content)).unwrap_or_default();
+        texts.iter().filter_map(|text| strings::text(self.body, *text)).collect()
+    }
+
     /// A message as a person reads it: its texts, and a line for each call. All of its JSON, if it has neither.
     fn text(&self, message: usize) -> String {
         let mut lines: Vec<Cow<'_, str>> = Vec::new();
         let mut n_texts = 0;
         for unit in self.units(message) {
-            let texts = unit.content.map(|content| self.dialect.texts(self.body, content)).unwrap_or_default();
-            lines.extend(texts.iter().filter_map(|text| strings::text(self.body, *text)));
+            lines.extend(self.texts(unit));
             n_texts = lines.len();
             for block in self.conversation.blocks_of(unit) {
                 let BlockKind::ToolCall { id, name, .. } = &block.kind else { continue };

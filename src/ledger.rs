@@ -16,10 +16,12 @@ use crate::units::date_of_day;
 
 mod counterfactual;
 mod experiment;
+mod report;
 mod savings;
 
 pub use counterfactual::Counterfactual;
-pub use experiment::{Assignment, Experiment, Experiments};
+pub use experiment::{Arm, Assignment, Comparison, Estimate, Experiment, Experiments, Means, Unit};
+pub use report::{By, Line, Report};
 pub use savings::Savings;
 
 /// The counts of one process. Clones share them.
@@ -189,6 +191,17 @@ impl Ledger {
             }
             counted.drop_days();
         });
+    }
+
+    /// The savings of the edits since the start; `None` if no answer has reported its tokens.
+    pub fn savings(&self) -> Option<Savings> {
+        let total = |counted: &Counted, dry_run| {
+            let mut total = counted.earlier.total(dry_run);
+            counted.days.values().for_each(|day| total.add(&day.rows.total(dry_run)));
+            total
+        };
+        let (edited, dry_run) = self.with(|counted| (total(counted, false), total(counted, true)));
+        Savings::of_totals(edited, dry_run)
     }
 
     /// All that this process has counted.

@@ -316,6 +316,7 @@ impl Proxy {
             recording_input::sent(&head.parts, text.clone(), &edited, treatment.form(), planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
+        self.note_title(live.inspect.keep, dialect, &text, edited.basis.conversation);
         exchange.edit_events = EditEvents::begin(&self.events, head.id, head.caller, &edited, dry_run);
         let retry = (is_rescued && self.limits.budget.is_half_free())
             .then(|| RetryContext::new(&head, bytes.clone(), text.clone(), &edited));

@@ -28,6 +28,8 @@ use it::support::{Abridge, Setup, Upstream, Wire, upstream};
 
 /// A line that would be markup.
 const EVIL: &str = r#"<img src=x onerror="globalThis.hacked=1"></code><script>globalThis.hacked = 2 && 'x'</script>"#;
+/// Clears all but the newest result, so that there is something to save.
+const CLEARING: &str = "clear_tool_results = { when = 'any', trigger = { tokens = 1000 }, keep = { results = 1 } }";
 const TOKEN: &str = "a-token-of-operators-0123456789";
 
 fn main() -> ExitCode {
@@ -44,12 +46,19 @@ fn main() -> ExitCode {
         let shown = Setup::before(&upstream).with("inspect.keep = 50").start().await;
         let guarded = Setup::before(&upstream).with("admin.token_env = \"OPERATORS\"").environment("OPERATORS", TOKEN);
         let guarded = guarded.start().await;
+        let clearing = |upstream: &Upstream| Setup::before(upstream).with(CLEARING);
+        let worded = clearing(&upstream).with("inspect.keep = 50").start().await;
+        let dry = clearing(&upstream).argument("--dry-run").start().await;
+        let compared = clearing(&upstream).with("experiment.share = 0.5").start().await;
         let origin = |abridge: &Abridge| format!("http://{}", abridge.address());
         let scene = serde_json::json!({
             "inspected": origin(&inspected),
             "bare": origin(&bare),
             "shown": origin(&shown),
             "guarded": origin(&guarded),
+            "worded": origin(&worded),
+            "dry": origin(&dry),
+            "compared": origin(&compared),
             "token": TOKEN,
             "operator": it::support::OPERATOR_TOKEN,
             "elsewhere": upstream.origin(),
@@ -71,6 +80,7 @@ fn main() -> ExitCode {
             status.is_ok_and(|status| status.success())
         };
         let mut passed = drive("page.mjs").await;
+        passed &= drive("conversations.mjs").await;
         passed &= drive("simulate.mjs").await;
         if std::env::var_os("ABRIDGE_SCREENS").is_some() {
             passed &= drive("screens.mjs").await;

@@ -4,7 +4,7 @@
 //! | path | query | answers |
 //! |---|---|---|
 //! | `status` | | the state of the proxy |
-//! | `ledger` | `days=N` | what answers have cost, and would have cost without edits, of the last days by upstream, model, policy and client |
+//! | `ledger` | `days=N&by=NAME` | what answers have cost, and would have cost without edits, of the last days by upstream, model, policy and client; with `by`, what `abridge savings --json` prints |
 //! | `requests` | `after=SEQ&limit=N` | the first requests after that number, or without it the newest ones; oldest first, and the number of the latest |
 //! | `requests/{id}` | | one request, its changes, and its messages if `[inspect]` keeps them; `last` is the newest that was edited, and the beginning of an id is enough |
 //! | `payloads` | `search=TEXT&after=NEXT&limit=N` | payloads, last used first; `search` is the beginning of a handle, or with `[inspect]` also a text in the payload |
@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::recall::percent_decoded;
 use super::{State, json, text};
-use crate::history::{Entry, MAX_ENTRIES};
+use crate::history::{Entry, History, MAX_ENTRIES, Origin};
 use crate::inspect::Document;
 use crate::payload::PayloadKey;
 use crate::store::{Cursor, Page, PageQuery, Time};
@@ -60,11 +60,16 @@ pub(super) async fn answer(path: &str, query: &str, state: &State<'_>) -> Respon
 }
 
 async fn ledger(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
-    let n_days = parse_query(query, ["days"]).and_then(|[days]| number(days.as_deref(), DEFAULT_DAYS));
-    let Some(n_days) = n_days.filter(|n| (1..=MAX_DAYS).contains(n)) else {
-        return bad_request("allowed: days=NUMBER, from 1 to 400\n");
+    let asked = parse_query(query, ["days", "by"]).and_then(|[days, by]| {
+        let n_days = number(days.as_deref(), DEFAULT_DAYS).filter(|n| (1..=MAX_DAYS).contains(n))?;
+        Some((n_days, by.map(|by| by.parse()).transpose().ok()?))
+    });
+    let Some((n_days, by)) = asked else {
+        return bad_request(
+            "allowed: days=NUMBER, from 1 to 400, and by=day, model, client, caller, policy or upstream\n",
+        );
     };
-    match state.introspection.ledger(n_days).await {
+    match state.introspection.ledger(n_days, by).await {
         Ok(days) => json(StatusCode::OK, days),
         Err(reason) => json(StatusCode::SERVICE_UNAVAILABLE, to_json(&NotFound { reason })),
     }
@@ -146,6 +151,10 @@ struct Payload {
     stored_bytes: u64,
     created: Time,
     used: Time,
+    #[serde(flatten)]
+    origin: Option<Origin>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preview: Option<String>,
 }
 
 async fn payloads(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
@@ -170,25 +179,29 @@ async fn payloads(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
         });
     };
     let prefix = may_begin_a_handle(&search).then(|| search.clone());
-    let text = Some(search).filter(|search| !search.is_empty() && state.introspection.inspect().keep > 0);
+    let previews = state.introspection.inspect().keep > 0;
+    let text = Some(search).filter(|search| !search.is_empty() && previews);
     if prefix.is_none() && text.is_none() {
         return empty("no handle begins with this, and texts are searched only if [inspect] keep is not 0");
     }
-    let query = PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text, owner: None };
+    let query = PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text, owner: None, previews };
     match state.recalls.search(store.page(query), &state.requester).await {
-        Ok(paged) => json(StatusCode::OK, to_json(&PayloadList::of(paged))),
+        Ok(paged) => json(StatusCode::OK, to_json(&PayloadList::of(paged, state.introspection.history()))),
         Err(why) => super::text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }
 
 impl PayloadList {
-    fn of(paged: Page) -> Self {
+    fn of(mut paged: Page, history: &History) -> Self {
+        let mut origins = history.origins(&paged.entries.iter().map(|entry| entry.key).collect());
         let payload = |entry: crate::store::PayloadInfo| Payload {
             handle: entry.key,
             bytes: entry.bytes,
             stored_bytes: entry.stored_bytes,
             created: entry.created,
             used: entry.used,
+            origin: origins.remove(&entry.key),
+            preview: paged.previews.remove(&entry.key),
         };
         let next = paged.next.map(|next| next.to_string());
         Self { payloads: paged.entries.into_iter().map(payload).collect(), next, reason: None }

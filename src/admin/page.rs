@@ -34,7 +34,9 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
     let script = [
         include_str!("page/base.js"),
         include_str!("page/requests.js"),
+        include_str!("page/lanes.js"),
         include_str!("page/detail.js"),
+        include_str!("page/costs.js"),
         include_str!("page/store.js"),
         include_str!("page/main.js"),
     ];

@@ -1,6 +1,5 @@
 //! `abridge savings`: prints what the ledger has of the last days.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, anyhow};
@@ -9,7 +8,7 @@ use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store, to_json};
 use crate::config::{Config, Sources};
 use crate::engine::bookkeeper::{Day, stored_days};
-use crate::ledger::{Account, Figures, Rows, Savings};
+use crate::ledger::{Arm, By, Comparison, Figures, Line, Means, Report};
 use crate::tokens::Usage;
 use crate::tokens::prices::Nanodollars;
 use crate::units::{counted, grouped};
@@ -33,44 +32,18 @@ pub struct Args {
     at: ProxyArgs,
 }
 
-/// What lines are about.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum By {
-    /// A day
-    Day,
-    /// A model
-    Model,
-    /// A program that sends requests
-    Client,
-    /// A client that the settings name
-    Caller,
-    /// A policy
-    Policy,
-    /// An upstream
-    Upstream,
-}
-
-/// A line: requests that were sent as edited, or of dry runs.
-#[derive(serde::Serialize)]
-struct Line {
-    name: String,
-    dry_run: bool,
-    #[serde(flatten)]
-    figures: Figures,
-}
-
 /// Prints the savings.
 pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Exit> {
     let days = match read(args, sources, config) {
         Ok(days) => days,
         Err(error) => return Ok(refuse(&error)),
     };
-    let lines = lines(&days, args.by);
+    let report = Report::of(days.iter().map(|Day { day, rows }| (day.as_str(), rows)), args.by);
     print([match (args.json, args.csv) {
-        (true, _) => to_json(&lines)?,
-        (_, true) => csv(&lines),
-        _ if lines.is_empty() => format!("no request was billed in the last {} days\n", args.days),
-        _ => table(&days, &lines, args.days),
+        (true, _) => to_json(&report)?,
+        (_, true) => csv(&report),
+        _ if report.lines.is_empty() => format!("no request was billed in the last {} days\n", args.days),
+        _ => table(&report, args.days),
     }])
 }
 
@@ -89,47 +62,17 @@ fn read(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Vec<D
     }
 }
 
-impl By {
-    fn name<'a>(self, day: &'a str, account: &'a Account) -> &'a str {
-        match self {
-            Self::Day => day,
-            Self::Model => &account.model,
-            Self::Client => &account.client,
-            Self::Caller => &account.caller,
-            Self::Policy => &account.policy,
-            Self::Upstream => &account.upstream,
-        }
-    }
+/// The part that was saved; negative if the edits cost more.
+fn saved_part(figures: &Figures) -> String {
+    let [edited, unedited] = [figures.edited_cost, figures.unedited_cost].map(Nanodollars::dollars);
+    if unedited == 0.0 { "-".to_owned() } else { format!("{:.0} %", 100.0 * (unedited - edited) / unedited) }
 }
 
-fn lines(days: &[Day], by: By) -> Vec<Line> {
-    let mut sums = BTreeMap::<(String, bool), Figures>::new();
-    for Day { day, rows } in days {
-        for (account, figures) in rows.iter() {
-            sums.entry((by.name(day, account).to_owned(), account.dry_run)).or_default().add(figures);
-        }
-    }
-    sums.into_iter().map(|((name, dry_run), figures)| Line { name, dry_run, figures }).collect()
-}
-
-impl Line {
-    fn saved(&self) -> String {
-        let Figures { edited_cost, unedited_cost, .. } = self.figures;
-        let [edited, unedited] = [edited_cost, unedited_cost].map(Nanodollars::dollars);
-        if unedited == 0.0 { "-".to_owned() } else { format!("{:.0} %", 100.0 * (unedited - edited) / unedited) }
-    }
-}
-
-fn table(days: &[Day], lines: &[Line], n_days: u32) -> String {
-    let mut all = Rows::default();
-    for day in days {
-        all.merge(&day.rows);
-    }
+fn table(report: &Report, n_days: u32) -> String {
+    let Report { lines, savings, experiments } = report;
     let n_requests = lines.iter().map(|line| line.figures.requests).sum();
-    let savings = Savings::of(&all).map_or_else(
-        || format!("no tokens were reported for {}", counted(n_requests, "request")),
-        |savings| savings.to_string(),
-    );
+    let nothing = || format!("no tokens were reported for {}", counted(n_requests, "request"));
+    let savings = savings.clone().unwrap_or_else(nothing);
     let mut text = format!("last {n_days} days: {savings}\n\n");
     let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or_default().max(10);
     // Writing into a String never fails.
@@ -148,29 +91,52 @@ fn table(days: &[Day], lines: &[Line], n_days: u32) -> String {
             grouped(billed.input),
             format!("${cost:.2}"),
             format!("${without:.2}"),
-            line.saved(),
+            saved_part(&line.figures),
             grouped(asked_again),
         );
     }
-    for (policy, experiment) in all.experiments().iter() {
-        let policy = escape::to_single_line(policy, 64);
-        let _written = write!(text, "\n{}", experiment.describe(&policy));
+    for comparison in experiments {
+        let _written = write!(text, "\n{}", escape::to_lines(comparison.to_string().as_bytes()));
     }
     text
 }
 
-fn csv(lines: &[Line]) -> String {
-    let mut text = "name,dry_run,requests,edited,unreported,unpriced,input_tokens,cached_tokens,written_tokens,output_tokens,edited_input_tokens,unedited_input_tokens,edited_cost_dollars,unedited_cost_dollars,asked_again,summaries,keep_alives\n".to_owned();
-    for Line { name, dry_run, figures } in lines {
+/// A row for each line, and one for each estimate of an experiment, whose `name` is an arm or `difference`. Cells that a row has no
+/// value for are empty.
+fn csv(report: &Report) -> String {
+    let mut text = "name,dry_run,requests,edited,unreported,unpriced,input_tokens,cached_tokens,written_tokens,output_tokens,edited_input_tokens,unedited_input_tokens,edited_cost_dollars,unedited_cost_dollars,asked_again,summaries,keep_alives,experiment,conversations,unit,per,estimate,from,to\n".to_owned();
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    for Line { name, dry_run, figures } in &report.lines {
         let Figures { requests, edited, unreported, unpriced, asked_again, summaries, keep_alives, .. } = figures;
         let Figures { billed, edited_input, unedited_input, edited_cost, unedited_cost, .. } = figures;
         let Usage { input, cached, written, output, .. } = billed;
-        let name = name.replace('"', "\"\"");
+        let name = quoted(name);
         let [edited_cost, unedited_cost] = [edited_cost, unedited_cost].map(|cost| cost.dollars());
         let _written = writeln!(
             text,
-            "\"{name}\",{dry_run},{requests},{edited},{unreported},{unpriced},{input},{cached},{written},{output},{edited_input},{unedited_input},{edited_cost:.6},{unedited_cost:.6},{asked_again},{summaries},{keep_alives}"
+            "{name},{dry_run},{requests},{edited},{unreported},{unpriced},{input},{cached},{written},{output},{edited_input},{unedited_input},{edited_cost:.6},{unedited_cost:.6},{asked_again},{summaries},{keep_alives},,,,,,,"
         );
     }
+    for Comparison { policy, unit, usual, tried, difference, .. } in &report.experiments {
+        let (arm, policy) = (|arm: &Arm| (Some(arm.requests), arm.conversations), quoted(policy));
+        for (name, (requests, conversations), Means { per_conversation, per_request }) in [
+            ("usual", arm(usual), usual.means),
+            ("tried", arm(tried), tried.means),
+            ("difference", (None, None), *difference),
+        ] {
+            let [requests, conversations] = [requests, conversations].map(cell);
+            for (per, of) in [("conversation", per_conversation), ("request", per_request)] {
+                let interval = of.and_then(|of| of.interval);
+                let numbers = [of.map(|of| of.estimate), interval.map(|[from, _]| from), interval.map(|[_, to]| to)];
+                let numbers = numbers.map(cell).join(",");
+                let _written =
+                    writeln!(text, "{name},,{requests},,,,,,,,,,,,,,,{policy},{conversations},{unit},{per},{numbers}");
+            }
+        }
+    }
     text
+}
+
+fn cell(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }

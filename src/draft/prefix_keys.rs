@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ParsedRequest, PlanContext, SummaryTiming};
 use crate::conversation::{Conversation, Element, ElementIndex, Fold, Pairing, UnitIndex, unread_from};
-use crate::payload::ChainKey;
+use crate::payload::{Chain, ChainKey};
 use crate::summary::{Summary, SummaryState};
 
 /// The keys of the prefixes of one conversation. A prefix begins after the instructions and ends after an element.
@@ -31,6 +31,35 @@ pub struct AppliedSummary {
     pub fold: Fold,
     /// What represents the others.
     pub summary: Arc<Summary>,
+}
+
+/// The scope of the names of conversations, which separates them from the keys of summaries.
+pub const CONVERSATIONS: &[u8] = b"conversation";
+
+/// How many messages name a conversation that is shown to operators. The first one of some clients is the same in all sessions of
+/// a folder.
+const MAX_OPENING: usize = 8;
+
+/// The name of a conversation by the first message of the user, and not by instructions, which may have the time. `None` if the
+/// request does not show its beginning. `chain` has the scope [`CONVERSATIONS`].
+pub fn conversation_name(request: ParsedRequest<'_>, mut chain: Chain) -> Option<ChainKey> {
+    let ParsedRequest { dialect, body, conversation } = request;
+    let first = conversation.opening().next().filter(|_| !conversation.traits.history_elsewhere)?;
+    Some(chain.push(conversation.element_fingerprint(first, body), || dialect.canonical(first.span.of(body))))
+}
+
+/// The name that operators are shown of a conversation: by all that the user says before the first answer. Each request has one,
+/// so it is made of remembered hashes without another one.
+pub(super) fn shown_name(request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<ChainKey> {
+    let ParsedRequest { dialect, body, conversation } = request;
+    let key = |element: &Element| {
+        let written = conversation.element_fingerprint(element, body);
+        let key = context.keys.message(context.caller, written, || dialect.canonical(element.span.of(body)));
+        u128::from_be_bytes(*key.as_bytes())
+    };
+    let opening = conversation.opening().take(MAX_OPENING).filter(|_| !conversation.traits.history_elsewhere);
+    let name = opening.map(key).reduce(|name, key| name.rotate_left(1) ^ key)?;
+    Some(ChainKey::from_bytes(name.to_be_bytes()))
 }
 
 /// How many messages after the instructions make a conversation's root: the second is the model's first answer.

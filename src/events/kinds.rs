@@ -43,6 +43,9 @@ pub enum EventKind {
         stop_reason: Option<String>,
         /// The billed tokens.
         usage: Option<Usage>,
+        /// The savings of all callers since the start, in words, if they are known. Only the webhook and operators get them.
+        #[serde(skip)]
+        savings: Option<String>,
     },
     /// The making of a summary begins.
     #[serde(rename = "summary.before")]
@@ -139,6 +142,12 @@ impl EventKind {
             Self::SummaryAttempt { .. } => "summary.attempt",
             Self::SummaryAfter { .. } => "summary.after",
         }
+    }
+
+    /// What only the webhook and operators get.
+    pub(super) fn savings(&self) -> Option<&str> {
+        let Self::EditAfter { savings, .. } = self else { return None };
+        savings.as_deref()
     }
 
     /// Removes the content unless it is wanted, and truncates long names.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::inspect::Changes;
+use crate::inspect::{ChangeEntry, Changes};
 
 /// How many requests are kept, and how many changes of all of them together, at about 300 bytes each.
 const MAX_REQUESTS: usize = 200;
@@ -23,6 +23,11 @@ impl ChangeLog {
             let Some((_, gone)) = self.kept.pop_front() else { break };
             self.n_changes -= gone.len();
         }
+    }
+
+    /// All changes, oldest first, and the request of each.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &ChangeEntry)> {
+        self.kept.iter().flat_map(|(id, of)| of.changes.iter().map(move |change| (id.as_str(), change)))
     }
 
     pub(super) fn get(&self, id: &str) -> Option<&Changes> {

@@ -8,6 +8,9 @@ fn entry(id: &str, outcome: Outcome) -> Entry {
         id: id.to_owned(),
         time: 1.5,
         model: Some("m".to_owned()),
+        conversation: None,
+        title: None,
+        client: "claude-cli".to_owned(),
         path: "/v1/chat/completions".to_owned(),
         upstream: "default".to_owned(),
         outcome,
@@ -30,6 +33,9 @@ fn entry(id: &str, outcome: Outcome) -> Entry {
         prefix_kept: Some(0.5),
         stop_reason: None,
         regrets: Regrets::default(),
+        edited_cost: None,
+        unedited_cost: None,
+        window: None,
         beyond_window: None,
         does_not_pay: outcome == Outcome::Unedited,
         held_back: false,
@@ -55,6 +61,20 @@ fn the_most_recent_entries_are_kept_and_numbered() {
     assert!(history.get("req_3").is_none());
     assert_eq!(history.get("req_4").unwrap().seq, 4);
     assert_eq!(history.totals().requests.unedited, MAX_ENTRIES as u64 + 3, "sums are of all");
+}
+
+#[test]
+fn titles_are_bounded_and_those_of_entries_are_kept() {
+    let history = History::new();
+    let of = |n: usize| ChainKey::from_bytes((n as u128).to_be_bytes());
+    history.push(Entry { conversation: Some(of(0)), ..entry("a", Outcome::Unedited) });
+    for n in 0..=MAX_ENTRIES {
+        history.note_title(of(n), n.to_string());
+    }
+    assert_eq!(history.newest(1)[0].title.as_deref(), Some("0"));
+    assert!(history.has_title(of(MAX_ENTRIES)) && !history.has_title(of(1)));
+    history.forget_titles();
+    assert_eq!(history.newest(1)[0].title, None);
 }
 
 #[test]

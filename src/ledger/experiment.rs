@@ -4,14 +4,16 @@
 //! A conversation is counted in one of 64 clusters by its hash, so that days and processes add up.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::Figures;
 use crate::tokens::prices::Nanodollars;
-use crate::units::{counted, grouped};
+
+mod comparison;
+
+pub use comparison::{Arm, Comparison, Estimate, Means, Unit};
 
 /// The arm that a conversation is in.
 #[derive(Clone, Debug)]
@@ -56,17 +58,6 @@ struct Cluster {
     cost: Nanodollars,
 }
 
-/// How much more or less the tried policy costs, as a part of what the usual one costs.
-#[derive(Clone, Copy, Debug)]
-struct Difference {
-    estimate: f64,
-    /// The interval that has the true value in 95 of 100 experiments.
-    interval: [f64; 2],
-}
-
-/// With fewer conversations in an arm nothing is concluded.
-const FEWEST: f64 = 30.0;
-
 /// How many experiments are kept; those of further policies are not.
 const MAX_EXPERIMENTS: usize = 8;
 
@@ -74,10 +65,6 @@ const N_CLUSTERS: u64 = 64;
 
 /// With fewer free bits in a cluster, which is about 200 conversations, their number is unknown.
 const FEWEST_FREE: u32 = 2;
-
-/// How often the clusters are drawn again, and which of the sorted results bound 95 of 100.
-const N_SAMPLES: usize = 2000;
-const BOUNDS: [usize; 2] = [N_SAMPLES / 40, N_SAMPLES - N_SAMPLES / 40 - 1];
 
 // === impl Experiments ===
 
@@ -165,114 +152,6 @@ impl Cluster {
     }
 }
 
-// === what is concluded ===
-
-/// A number of a cluster.
-type Figure = fn(&Cluster) -> f64;
-
-#[expect(clippy::cast_precision_loss, reason = "an estimate")]
-impl Experiment {
-    /// The costs of both arms, and the conclusion, if there is one. `policy` is the tried one.
-    pub fn describe<'a>(&'a self, policy: &'a str) -> impl fmt::Display + 'a {
-        fmt::from_fn(move |f| {
-            let is_priced = [&self.usual, &self.tried].iter().all(|arm| arm.total().unpriced == 0);
-            let (what, amount): (_, Figure) = if is_priced {
-                ("cost", |cluster| cluster.cost.dollars())
-            } else {
-                ("tokens", |cluster| cluster.tokens as f64)
-            };
-            writeln!(
-                f,
-                "experiment with the policy {policy}: conversations, requests, {what} per conversation, per request"
-            )?;
-            for (name, arm) in [("as usual", &self.usual), (policy, &self.tried)] {
-                let total = arm.total();
-                let each = |n: f64| match amount(&total) / n.max(1.0) {
-                    dollars if is_priced => format!("${dollars:.4}"),
-                    tokens => format!("{tokens:.0}"),
-                };
-                let requests = total.requests;
-                let (conversations, by_conversation) = match arm.conversations() {
-                    Some(n) => (format!("{n:.0}"), each(n)),
-                    None => ("too many".to_owned(), "-".to_owned()),
-                };
-                let by_request = each(requests as f64);
-                writeln!(
-                    f,
-                    "{name:<12} {conversations:>8} {:>10} {by_conversation:>12} {by_request:>12}",
-                    grouped(requests)
-                )?;
-            }
-            if let Some((name, n)) = self.too_few(policy) {
-                let n = counted(n, "conversation");
-                return writeln!(f, "nothing can be concluded yet: {name} has {n}, and {FEWEST} are needed");
-            }
-            let by: [(&str, Figure); 2] =
-                [("conversation", Cluster::conversations), ("request", |cluster| cluster.requests as f64)];
-            let are_counted = [&self.usual, &self.tried].iter().all(|arm| arm.conversations().is_some());
-            if !are_counted {
-                writeln!(
-                    f,
-                    "nothing can be concluded per conversation: there are too many to count; choose fewer days"
-                )?;
-            }
-            for (unit, n) in by.into_iter().skip(usize::from(!are_counted)) {
-                let Some(difference) = self.difference([amount, n]) else { continue };
-                writeln!(f, "per {unit}, {policy} has {difference}")?;
-            }
-            Ok(())
-        })
-    }
-
-    /// An arm that has too few conversations, and how many it has.
-    fn too_few<'a>(&self, policy: &'a str) -> Option<(&'a str, u64)> {
-        let counts = [("the usual arm", self.usual.conversations()), (policy, self.tried.conversations())];
-        let mut few = counts.into_iter().filter_map(|(name, n)| Some((name, n?.round())));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "fewer than 30")]
-        few.find(|(_, n)| *n < FEWEST).map(|(name, n)| (name, n as u64))
-    }
-
-    /// The difference between the arms, and how sure it is: the clusters of each are drawn again, with repetition.
-    fn difference(&self, ratio: [Figure; 2]) -> Option<Difference> {
-        let pairs = |arm: &Clusters| arm.0.values().map(|cluster| ratio.map(|of| of(cluster))).collect::<Vec<_>>();
-        let (usual, tried) = (pairs(&self.usual), pairs(&self.tried));
-        let estimate = mean(tried.iter()) / mean(usual.iter()) - 1.0;
-        // The same draws each time, so that the same bills give the same text.
-        let mut state = 0_u64;
-        let mut draw = |from: &[[f64; 2]]| {
-            let drawn = (0..from.len()).filter_map(|_| {
-                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                from.get(usize::try_from((mixed >> 32) % from.len() as u64).ok()?)
-            });
-            mean(drawn)
-        };
-        let mut samples: Vec<_> = (0..N_SAMPLES).map(|_| draw(&tried) / draw(&usual) - 1.0).collect();
-        samples.sort_by(f64::total_cmp);
-        let bound = |at: usize| samples.get(at).copied().filter(|bound| bound.is_finite());
-        let interval = [bound(BOUNDS[0])?, bound(BOUNDS[1])?];
-        estimate.is_finite().then_some(Difference { estimate, interval })
-    }
-}
-
-/// The sum of all amounts by the sum of all numbers.
-fn mean<'a>(of: impl Iterator<Item = &'a [f64; 2]>) -> f64 {
-    let [amount, n] = of.fold([0.0; 2], |[amount, n], [a, b]| [amount + a, n + b]);
-    amount / n
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = |part: f64| match (100.0 * part).round() {
-            percent if percent < 0.0 => format!("{} % less", -percent),
-            percent => format!("{} % more", percent.abs()),
-        };
-        let Self { estimate, interval: [from, to] } = *self;
-        write!(f, "{}, in 95 of 100 cases {} to {}", part(estimate), part(from), part(to))?;
-        if from <= 0.0 && to >= 0.0 { f.write_str(": nothing can be concluded") } else { Ok(()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,14 +180,14 @@ mod tests {
 
     fn described(experiments: &Experiments) -> String {
         let [(policy, experiment)] = experiments.iter().collect::<Vec<_>>()[..] else { panic!("one experiment") };
-        experiment.describe(policy).to_string()
+        experiment.compare(policy).to_string()
     }
 
     #[test]
     fn a_difference_is_concluded_where_its_interval_has_no_zero() {
         let told = described(&experiment([400, 60], [10, 15]));
         let conversations: Vec<_> =
-            told.lines().skip(1).take(2).map(|line| line.split_whitespace().rev().nth(3).unwrap()).collect();
+            told.lines().skip(1).take(2).map(|line| line.split_at(12).1.split_whitespace().next().unwrap()).collect();
         let near = |text: &str, n: f64| (text.parse::<f64>().unwrap() / n - 1.0).abs() < 0.1;
         assert!(near(conversations[0], 400.0) && near(conversations[1], 60.0), "{told}");
         let [by_conversation, by_request] = told.lines().skip(3).collect::<Vec<_>>()[..] else { panic!("{told}") };
@@ -328,8 +207,30 @@ mod tests {
     }
 
     #[test]
+    fn arms_have_their_own_intervals_and_the_difference_one() {
+        let all = experiment([400, 60], [10, 15]);
+        let Comparison { usual, tried, difference, conclusion, .. } =
+            all.iter().map(|(policy, experiment)| experiment.compare(policy)).next().unwrap();
+        for (of, amount) in [(usual.means, 10.0), (tried.means, 15.0), (difference, 0.5)] {
+            let Means { per_conversation: Some(conversation), per_request: Some(request) } = of else { panic!() };
+            for (of, per) in [(conversation, 1.0), (request, if amount < 1.0 { 1.0 } else { 10.0 })] {
+                let [from, to] = of.interval.unwrap();
+                assert!(from < of.estimate && of.estimate < to, "{of:?}");
+                assert!(from < amount * 1.1 / per && to > amount * 0.9 / per, "{of:?}");
+            }
+        }
+        assert!(conclusion.len() == 2 && usual.requests == 4000);
+        let few = experiment([400, 12], [10, 15]);
+        let few = few.iter().map(|(policy, experiment)| experiment.compare(policy)).next().unwrap();
+        assert!(few.usual.means.per_request.unwrap().interval.is_some(), "of the arm that has enough");
+        let tried = few.tried.means.per_request.unwrap();
+        assert!(tried.interval.is_none() && few.difference.per_request.is_none(), "{few:?}");
+    }
+
+    #[test]
     fn more_conversations_than_can_be_counted_are_not() {
         let told = described(&experiment([40_000, 400], [10, 10]));
+        assert!(told.lines().skip(1).take(2).all(|arm| arm.contains(" to ")), "each arm has intervals: {told}");
         assert!(told.contains("as usual     too many ") && !told.contains("per conversation, none has"), "{told}");
         assert!(told.contains("nothing can be concluded per conversation: there are too many to count"), "{told}");
         assert!(told.lines().last().unwrap().starts_with("per request, none has "), "{told}");

@@ -15,6 +15,8 @@ pub struct Basis {
     /// The name under which processes that share a store look up the summaries of the conversation; none where no other
     /// process makes any, or none can be long enough.
     pub root: Option<ChainKey>,
+    /// The name of the conversation, by the first messages of the user, if the request shows them.
+    pub conversation: Option<ChainKey>,
     /// The summary that replaces messages.
     pub summary: Option<UsedSummary>,
     /// The answers of handlers that were used.

@@ -9,6 +9,7 @@ use super::request_head::RequestId;
 use crate::dialect::AnswerEnd;
 use crate::engine::EditedBody;
 use crate::events::{Edits, Event, EventKind, Events};
+use crate::ledger::Savings;
 use crate::payload::Caller;
 use crate::relay::tap::TapReport;
 
@@ -39,8 +40,14 @@ impl EditEvents {
         Some(Box::new(this))
     }
 
-    /// Publishes how the exchange ended.
-    pub(super) fn end(mut self, status: Option<StatusCode>, end: AnswerEnd, tap_report: TapReport) {
+    /// Publishes how the exchange ended, and what the edits have saved since the start.
+    pub(super) fn end(
+        mut self,
+        status: Option<StatusCode>,
+        end: AnswerEnd,
+        tap_report: TapReport,
+        savings: Option<Savings>,
+    ) {
         let TapReport { stop_reason, usage, .. } = tap_report;
         let edits = mem::take(&mut self.edits);
         self.publish(EventKind::EditAfter {
@@ -50,6 +57,7 @@ impl EditEvents {
             milliseconds: u64::try_from(self.sent.elapsed().as_millis()).unwrap_or(u64::MAX),
             stop_reason,
             usage,
+            savings: savings.map(|savings| savings.to_string()),
         });
     }
 

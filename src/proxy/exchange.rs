@@ -23,6 +23,7 @@ use crate::body::Lease;
 use crate::dialect::AnswerEnd;
 use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
 use crate::metrics::StreamGuard;
+use crate::payload::ChainKey;
 use crate::plan::{CountedWith, PromptSegment, Received, Report, SentNames};
 use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::Observe;
@@ -111,6 +112,7 @@ struct EditState {
     segments: Vec<PromptSegment>,
     counted: Option<CountedWith>,
     received: Option<Box<Received>>,
+    conversation: Option<ChainKey>,
     sent_form: Option<SentNames>,
     _lease: Option<Arc<Lease>>,
 }
@@ -178,6 +180,7 @@ impl Exchange {
             segments,
             counted: basis.counted,
             received: basis.received,
+            conversation: basis.conversation,
             sent_form: (!dry_run).then_some(basis.sent_form),
             _lease: lease,
         });
@@ -226,8 +229,7 @@ impl Exchange {
 
     /// Accounts for an exchange that has no answer.
     pub(super) fn end_without_answer(&mut self, end: AnswerEnd) {
-        self.account(&TapReport::default(), end);
-        self.publish_end(end, TapReport::default());
+        self.account_and_tell(TapReport::default(), end);
         self.finish_recording(end);
     }
 
@@ -318,7 +320,6 @@ impl Exchange {
         self.in_flight = None;
         self.prefix_kept = self.known_prefix_share();
         let tap_report = self.edit.as_mut().map(|edit| mem::take(&mut edit.tap).finish()).unwrap_or_default();
-        self.publish_end(end, tap_report.clone());
         self.finish_recording(end);
         self.log(&tap_report, end);
         // A second try and recalls in band have sent another request.
@@ -328,12 +329,16 @@ impl Exchange {
         {
             prompt.keep(&tap_report, &self.tasks, account);
         }
-        self.account(&tap_report, end);
+        self.account_and_tell(tap_report, end);
     }
 
-    fn publish_end(&mut self, end: AnswerEnd, tap_report: TapReport) {
+    /// Accounts for the exchange, and publishes how it ended.
+    fn account_and_tell(&mut self, tap_report: TapReport, end: AnswerEnd) {
+        let ledger = self.accounting.as_ref().map(|accounting| accounting.ledger.clone());
+        self.account(&tap_report, end);
         if let Some(edit_events) = self.edit_events.take() {
-            edit_events.end(self.answer.map(|answer| answer.status), end, tap_report);
+            let savings = ledger.and_then(|ledger| ledger.savings());
+            edit_events.end(self.answer.map(|answer| answer.status), end, tap_report, savings);
         }
     }
 

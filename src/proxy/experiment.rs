@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::request_head::RequestHead;
 use super::second_try::{Arm, BLOCKING_FROM};
 use super::{Destination, Proxy};
-use crate::conversation::Role;
+use crate::draft::{CONVERSATIONS, ParsedRequest, conversation_name};
 use crate::ledger::Assignment;
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking_from;
@@ -46,9 +46,6 @@ pub struct Experiment {
     pub share: Fraction,
 }
 
-/// The scope of the names of conversations, which separates them from the keys of summaries.
-const SCOPE: &[u8] = b"conversation";
-
 impl Destination {
     /// The usual arm, and the one that an experiment tries.
     pub fn arms(&self) -> impl Iterator<Item = &Arm> {
@@ -84,17 +81,11 @@ impl Proxy {
         let RequestHead { dialect, caller, destination, .. } = *head;
         let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
         let text = text.filter(|_| is_asked_for)?.clone();
-        let (n_bytes, mut chain) = (text.len(), self.engine.chain(caller, SCOPE));
+        let (n_bytes, chain) = (text.len(), self.engine.chain(caller, CONVERSATIONS));
         let name = move || {
             let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
-            if conversation.traits.history_elsewhere {
-                return None;
-            }
-            let is_user = |role| role == Role::User;
-            let first = conversation.units.iter().find(|unit| is_user(unit.role))?;
-            let message = conversation.elements.get(first.element.get())?;
-            let fingerprint = conversation.element_fingerprint(message, &text);
-            Some(*chain.push(fingerprint, || dialect.canonical(message.span.of(&text))).as_bytes())
+            let request = ParsedRequest { dialect, body: &text, conversation: &conversation };
+            Some(*conversation_name(request, chain)?.as_bytes())
         };
         run_blocking_from(BLOCKING_FROM, n_bytes, name).await.ok().flatten()
     }

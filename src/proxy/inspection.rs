@@ -11,6 +11,7 @@ use crate::dialect::Dialect;
 use crate::engine::EditedBody;
 use crate::history::Entry;
 use crate::inspect::{self, Changes, Content, Document};
+use crate::payload::ChainKey;
 use crate::plan::Report;
 use crate::store::{Store, StoreError};
 use crate::tasks::run_blocking;
@@ -93,10 +94,31 @@ impl PendingInspection {
 }
 
 impl Proxy {
+    /// Notes the title of a conversation that has none yet, in a task, if `keep` is not 0.
+    pub(super) fn note_title(
+        &self,
+        keep: usize,
+        dialect: &'static dyn Dialect,
+        text: &Bytes,
+        conversation: Option<ChainKey>,
+    ) {
+        let history = &self.accounting.history;
+        let Some(conversation) = conversation.filter(|name| keep > 0 && !history.has_title(*name)) else { return };
+        let (text, history) = (text.clone(), history.clone());
+        self.tasks.spawn(async move {
+            if let Ok(title) = run_blocking(move || inspect::title(dialect, &text)).await {
+                history.note_title(conversation, title.unwrap_or_default());
+            }
+        });
+    }
+
     /// Removes stored requests beyond the present `inspect.keep`, in a task.
     pub fn trim_inspected(&self) {
-        let Some(store) = self.inspector.store.clone() else { return };
         let keep = self.live.load().inspect.keep;
+        if keep == 0 {
+            self.accounting.history.forget_titles();
+        }
+        let Some(store) = self.inspector.store.clone() else { return };
         self.tasks.spawn(async move {
             if let Err(error) = store.trim_inspected(keep).await {
                 tracing::warn!(%error, "requests beyond inspect.keep could not be removed from the store");

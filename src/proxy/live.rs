@@ -88,7 +88,7 @@ impl Proxy {
 
     /// The savings of the edits since the start; `None` if no answer has reported its tokens.
     pub fn savings(&self) -> Option<Savings> {
-        Savings::of(&self.accounting.ledger.since_start())
+        self.accounting.ledger.savings()
     }
 
     /// Why no request was edited, in words; none if one was, or if edits are only reported.

@@ -9,11 +9,13 @@ use tokio::runtime::Handle;
 
 use super::Proxy;
 use crate::admin::{Introspection, TextFuture};
+use crate::engine::bookkeeper::Day;
 use crate::history::History;
 use crate::inspect;
-use crate::ledger::{Experiment, Figures};
+use crate::ledger::{By, Experiment, Figures, Report};
 use crate::metrics::{Exposition, Labels, TextFormat, labels};
 use crate::platform::process::resident_memory;
+use crate::tasks::run_blocking;
 use crate::tokens::prices::Nanodollars;
 
 impl Introspection for Proxy {
@@ -48,10 +50,19 @@ impl Introspection for Proxy {
         Box::pin(self.status_json())
     }
 
-    fn ledger(&self, n_days: u32) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
+    fn ledger(&self, n_days: u32, by: Option<By>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
         Box::pin(async move {
             let days = self.engine.bookkeeper().days(n_days).await.map_err(|error| error.to_string())?;
-            serde_json::to_string(&days).map_err(|error| error.to_string())
+            // The intervals of experiments take some milliseconds.
+            let write = move || match by {
+                None => serde_json::to_string(&days),
+                Some(by) => {
+                    let days = days.iter().map(|Day { day, rows }| (day.as_str(), rows));
+                    serde_json::to_string(&Report::of(days, by))
+                }
+            };
+            let json = run_blocking(write).await.map_err(|error| error.to_string())?;
+            json.map_err(|error| error.to_string())
         })
     }
 

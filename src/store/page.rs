@@ -24,6 +24,8 @@ pub struct PageQuery {
     pub text: Option<String>,
     /// Whose payloads; those of others are not read.
     pub owner: Option<Owner>,
+    /// Whether the beginnings of the payloads are wanted.
+    pub previews: bool,
 }
 
 /// A caller, and the keys that name its payloads.
@@ -40,6 +42,8 @@ pub struct Owner {
 pub struct Page {
     /// The payloads.
     pub entries: Vec<PayloadInfo>,
+    /// The beginnings of the payloads that are text, if one page may read that much.
+    pub previews: BTreeMap<PayloadKey, String>,
     /// Where the next page begins; `None` for the last page. The next page may be empty without being the last.
     pub next: Option<Cursor>,
 }
@@ -62,6 +66,9 @@ pub(super) struct PageScan<'a> {
     /// How many of the newest candidates decide on the page.
     pub(super) capacity: usize,
 }
+
+/// The longest preview, in characters.
+const MAX_PREVIEW: usize = 160;
 
 /// How many payloads, and how many bytes of them, are searched for one page.
 const MAX_PAYLOADS_READ: usize = 500;
@@ -97,7 +104,7 @@ impl PageScan<'_> {
 
     /// Builds the page when all payloads were visited. `read` returns the content of a row to search.
     pub(super) fn finish<E>(self, read: impl Fn(PayloadKey) -> Result<Option<Bytes>, E>) -> Result<Page, E> {
-        let PageQuery { limit, prefix, text, .. } = self.query;
+        let PageQuery { limit, prefix, text, previews, .. } = self.query;
         let (mut page, mut last, mut bytes_read) = (Page::default(), None, 0);
         for (n, ((Reverse(used), row), entry)) in self.found.into_iter().enumerate() {
             let too_much = text.is_some() && bytes_read > 0 && bytes_read + entry.bytes > MAX_BYTES_READ;
@@ -106,20 +113,39 @@ impl PageScan<'_> {
                 break;
             }
             last = Some(Cursor { used, row });
-            let is_wanted = match text {
-                None => true,
-                Some(_) if prefix.as_ref().is_some_and(|prefix| entry.key.to_string().starts_with(prefix)) => true,
-                Some(text) => {
-                    bytes_read += entry.bytes;
-                    read(row)?.is_some_and(|payload| memmem::find(&payload, text.as_bytes()).is_some())
-                }
+            let is_named = prefix.as_ref().is_some_and(|prefix| entry.key.to_string().starts_with(prefix));
+            let is_searched = text.is_some() && !is_named;
+            let has_room = bytes_read == 0 || bytes_read + entry.bytes <= MAX_BYTES_READ;
+            let payload = if is_searched || (*previews && has_room) {
+                bytes_read += entry.bytes;
+                read(row)?
+            } else {
+                None
             };
-            if is_wanted {
-                page.entries.push(entry);
+            let has_text =
+                |text: &String| payload.as_ref().is_some_and(|of| memmem::find(of, text.as_bytes()).is_some());
+            if is_searched && !text.as_ref().is_some_and(has_text) {
+                continue;
             }
+            let preview = payload.as_deref().filter(|_| *previews).and_then(preview);
+            page.previews.extend(preview.map(|preview| (entry.key, preview)));
+            page.entries.push(entry);
         }
         Ok(page)
     }
+}
+
+/// The beginning of a text in one line; `None` for other bytes.
+fn preview(payload: &[u8]) -> Option<String> {
+    let beginning = payload.get(..4 * MAX_PREVIEW).unwrap_or(payload);
+    let text = match std::str::from_utf8(beginning) {
+        Err(error) if error.error_len().is_some() => return None,
+        Err(error) => std::str::from_utf8(beginning.get(..error.valid_up_to())?).ok()?,
+        Ok(text) => text,
+    };
+    let words: Vec<_> = text.split_whitespace().collect();
+    let preview: String = words.join(" ").chars().filter(|c| !c.is_control()).take(MAX_PREVIEW).collect();
+    (!preview.is_empty()).then_some(preview)
 }
 
 /// The first and the last key whose handles begin with this prefix; `None` if there are none.
@@ -169,6 +195,25 @@ mod tests {
             query.after = page.next;
         }
         assert_eq!((found, query.after), (vec![4, 3, 2, 1, 0], None));
+    }
+
+    #[test]
+    fn a_preview_is_the_beginning_of_a_text_and_reads_a_bounded_amount() {
+        for (payload, shown) in [
+            ("one\n\ttwo\u{1b}[0m ".as_bytes(), Some("one two[0m")),
+            (b"\xff\xd8\xff".as_slice(), None),
+            (b" \n".as_slice(), None),
+        ] {
+            assert_eq!(preview(payload).as_deref(), shown);
+        }
+        let long = "é".repeat(3 * MAX_PREVIEW);
+        assert_eq!(preview(format!("a{long}").as_bytes()).unwrap().chars().count(), MAX_PREVIEW);
+        let query = PageQuery { limit: 9, previews: true, ..PageQuery::default() };
+        let mut scan = query.scan();
+        (0..5).for_each(|n| _ = scan.visit(entry(n).key, entry(n)));
+        let page = scan.finish(|_| Ok::<_, ()>(Some(Bytes::from_static(b"text")))).unwrap();
+        assert_eq!((page.entries.len(), page.next), (5, None), "all are listed");
+        assert_eq!(page.previews, BTreeMap::from([(entry(4).key, "text".to_owned())]), "two of them are too long");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::calibration::conversation;
 use crate::metrics::scrape;
-use crate::support::{Abridge, OPERATOR_TOKEN, Setup, Upstream, binary, chat, post, within};
+use crate::support::{Abridge, OPERATOR, OPERATOR_TOKEN, Setup, Upstream, binary, chat, post, request, within};
 
 /// An upstream with a prompt cache, which bills a token for four bytes.
 struct Scene {
@@ -88,13 +88,44 @@ struct Sums {
     unedited_cost: u64,
 }
 
+/// What `abridge savings --json` prints.
+#[derive(Debug, Deserialize)]
+struct Report {
+    savings: Option<String>,
+    lines: Vec<Sums>,
+    experiments: Vec<Comparison>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Comparison {
+    policy: String,
+    unit: String,
+    usual: Arm,
+    tried: Arm,
+    conclusion: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Arm {
+    conversations: usize,
+    requests: usize,
+    amount: f64,
+    per_request: Estimate,
+}
+
+#[derive(Debug, Deserialize)]
+struct Estimate {
+    estimate: f64,
+    interval: Option<[f64; 2]>,
+}
+
 fn savings_of(abridge: &Abridge, arguments: &[&str]) -> String {
     savings(abridge.config(), &format!("http://{}", abridge.address()), arguments)
 }
 
 fn sums(abridge: &Abridge) -> Sums {
-    let lines: Vec<Sums> = serde_json::from_str(&savings_of(abridge, &["--json", "--by", "model"])).unwrap();
-    lines.into_iter().fold(Sums::default(), |sums, line| Sums {
+    let report: Report = serde_json::from_str(&savings_of(abridge, &["--json", "--by", "model"])).unwrap();
+    report.lines.into_iter().fold(Sums::default(), |sums, line| Sums {
         requests: sums.requests + line.requests,
         edited: sums.edited + line.edited,
         unreported: sums.unreported + line.unreported,
@@ -245,6 +276,7 @@ async fn a_conversation_is_in_one_arm_of_an_experiment_for_life() {
     arm("as usual", edited.len());
     arm("none ", SESSIONS - edited.len());
     assert!(told.contains("nothing can be concluded yet: "), "{told}");
+    check_arms(&abridge, [edited.len(), SESSIONS - edited.len()], REQUESTS, scene.cost).await;
     assert_eq!(sums(&abridge).edited_cost, scene.cost);
     let metrics = scrape(&abridge).await;
     assert_eq!(metrics.sum("abridge_experiment_requests_total"), (SESSIONS * (REQUESTS - RESTARTED)) as u64);
@@ -262,6 +294,42 @@ async fn a_conversation_is_in_one_arm_of_an_experiment_for_life() {
         scrape(&abridge).await.sum("abridge_experiment_requests_total"),
         (SESSIONS * (REQUESTS - RESTARTED)) as u64
     );
+}
+
+/// JSON, CSV and the path for the page have both arms, of so many conversations of so many requests.
+#[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
+async fn check_arms(abridge: &Abridge, conversations: [usize; 2], n_requests: usize, cost: u64) {
+    let mut client = abridge.connect().await;
+    client.send(request("GET", "/abridge/ledger?days=3&by=policy", &[OPERATOR])).await;
+    let reply = client.reply().await;
+    let told = savings_of(abridge, &["--json", "--by", "policy"]);
+    let compact = |text: &str| text.split_whitespace().collect::<String>();
+    let served = String::from_utf8_lossy(&reply.body);
+    assert_eq!(compact(&served), compact(&told), "the page and the command have the same");
+    let Report { savings, experiments, .. } = serde_json::from_str(&told).unwrap();
+    assert!(savings.unwrap().starts_with("saved "), "{told}");
+    let [Comparison { policy, unit, usual, tried, conclusion }] = &experiments[..] else { panic!("{told}") };
+    assert_eq!((&**policy, &**unit), ("none", "dollars"));
+    assert!(conclusion[0].starts_with("nothing can be concluded yet: "), "{told}");
+    for (arm, n) in [usual, tried].into_iter().zip(conversations) {
+        assert_eq!((arm.conversations, arm.requests), (n, n * n_requests), "{told}");
+        assert!((arm.per_request.estimate - arm.amount / arm.requests as f64).abs() < 1e-9, "{told}");
+        assert!(arm.per_request.interval.is_none(), "too few conversations: {told}");
+    }
+    assert!((usual.amount + tried.amount - cost as f64 / 1e9).abs() < 1e-9, "{told}");
+
+    let csv = savings_of(abridge, &["--csv", "--by", "policy"]);
+    let rows: Vec<Vec<_>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{csv}");
+    let column = |name: &str| rows[0].iter().position(|column| *column == name).unwrap();
+    let of_experiment: Vec<_> = rows.iter().filter(|row| row[column("experiment")] == "\"none\"").collect();
+    assert_eq!(of_experiment.len(), 6, "{csv}");
+    for (name, arm) in [("usual", usual), ("tried", tried)] {
+        let row = of_experiment.iter().find(|row| row[0] == name && row[column("per")] == "request").unwrap();
+        let [n, requests, estimate] = ["conversations", "requests", "estimate"].map(|name| row[column(name)]);
+        assert_eq!([n, requests].map(|n| n.parse::<usize>().unwrap()), [arm.conversations, arm.requests], "{csv}");
+        assert_eq!((estimate.parse::<f64>().unwrap(), row[column("to")]), (arm.per_request.estimate, ""), "{csv}");
+    }
 }
 
 #[tokio::test]

@@ -46,6 +46,7 @@ mod inspect; // `abridge status`, `diff` and `show`, and what is kept for them
 mod judge; // any proxy as a policy of `abridge simulate`
 mod keep_alive; // calls that keep a prompt cache
 mod known_clients; // [clients]: tokens, certificates, names
+mod lanes; // conversations on the page: names, costs, origins of stored texts
 mod late_results; // tool results that arrive after later messages
 mod ledger; // what answers cost, and would have cost
 mod limits; // every limit, at the limit

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::events::{EventBody, edited};
+use serde::Deserialize;
+
+use crate::events::{EventBody, EventListener, edited};
 use crate::support::{ClosedPort, Exchange, Scene, Upstream, binary};
 
 /// A scene with a webhook, and the server that it is.
@@ -47,6 +49,27 @@ async fn every_event_is_posted_in_order() {
     {
         assert_eq!(EventBody::read(json).r#type, kind);
         assert!(json.contains(&ids[n]), "{json}");
+    }
+}
+
+#[tokio::test]
+async fn the_webhook_and_operators_get_the_savings_of_all_and_callers_do_not() {
+    #[derive(Debug, Deserialize)]
+    struct Told {
+        savings: Option<String>,
+    }
+    let read = |json: &str| serde_json::from_str::<Told>(json).unwrap().savings;
+    let (mut scene, mut hook) = scene("").await;
+    let mut caller = EventListener::with(&scene.abridge, &["authorization: Bearer a"]).await;
+    let mut operator = EventListener::of_operator(&scene.abridge).await;
+    edited(&mut scene, &["authorization: Bearer a"]).await;
+    assert_eq!(read(&posted(&mut hook, OK).await), None, "nothing is saved before the answer");
+    let of_all = read(&posted(&mut hook, OK).await);
+    assert!(of_all.as_ref().is_some_and(|savings| savings.starts_with("saved 0 of ")), "{of_all:?}");
+    for (listener, expected) in [(&mut caller, None), (&mut operator, of_all)] {
+        let [before, after] = [listener.next().await.unwrap(), listener.next().await.unwrap()];
+        assert_eq!((&*before.kind, &*after.kind), ("edit.before", "edit.after"));
+        assert_eq!((read(&before.json), read(&after.json)), (None, expected));
     }
 }
 

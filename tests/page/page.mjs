@@ -183,7 +183,7 @@ await check("all of it can be done with keys, and what has the focus can be seen
   assert.equal(await page.isVisible("#detail"), false);
   const field = await press("/");
   assert.deepEqual([field.id, field.seen], ["filter", true]);
-  await page.keyboard.type("img");
+  await page.keyboard.type("gpt-4o");
   assert.equal(await page.locator("#rows li:not([hidden])").count(), 1);
   await press("Escape");
   assert.equal(await page.locator("#rows li:not([hidden])").count(), rows.length);
@@ -217,7 +217,7 @@ for (const theme of ["light", "dark"]) {
     const background = async () => (await page.evaluate(() => getComputedStyle(document.body).backgroundColor)).match(/\d+/g).map(Number)[0];
     const isDark = (await background()) < 128;
     assert.equal(isDark, theme === "dark", "as the system asks");
-    for (const [place, shown] of [["requests", "#rows a"], [`request=${id}`, "#messages"], ["store", "#payloads a"]]) {
+    for (const [place, shown] of [["requests", "#rows a"], ["costs", "#days tr"], [`request=${id}`, "#messages"], ["store", "#payloads a"]]) {
       await page.evaluate((to) => { location.hash = to; }, place);
       await page.waitForSelector(shown);
       assert.deepEqual(await tooFaint(page), [], place);

@@ -72,6 +72,9 @@ await everywhere(async (page, shoot) => {
   await shoot("request");
   await page.locator("#messages").evaluate((messages) => messages.scrollIntoView());
   await shoot("messages");
+  await page.evaluate(() => { location.hash = "costs"; });
+  await page.waitForSelector("#days tr");
+  await shoot("costs");
   await page.evaluate(() => { location.hash = "store"; });
   await page.waitForSelector("#payloads a");
   await shoot("store");

@@ -62,6 +62,14 @@ function millis(value) {
 
 const percent = (part, all) => (known(part) && known(all) && all > 0 ? `${Math.round((100 * part) / all)}\u00a0%` : "–");
 
+/** An amount in billionths of a dollar. */
+function dollars(nano) {
+  if (!known(nano)) return "–";
+  const amount = nano / 1e9;
+  const digits = amount === 0 || amount >= 1 ? 2 : amount >= 0.01 ? 3 : 5;
+  return `$${amount.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
+}
+
 /** What became of a size, in percent: `−62 %`. */
 function change(before, after) {
   if (!known(before) || !known(after) || before <= 0) return "";

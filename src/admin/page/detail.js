@@ -117,9 +117,12 @@ function drawRequest(pane, answer, id) {
     say(head.querySelector("h2 .isolate"), request.model ?? "no model");
     parts.push(el("section", { class: "chips" }, chips(request)), facts(request));
   }
-  if (changes.length > 0) parts.push(section("What was changed", changeList(changes), restOf(changes, answer.n_changes)));
-  if (leftOut.length > 0) parts.push(section("What was left as it is", leftOutList(leftOut)));
-  parts.push(el("section", { class: "content" }, ...(content ? messagesOf(content.messages ?? [], content) : noContent(answer, id))));
+  const lists = [];
+  if (changes.length > 0) lists.push(section("What was changed", changeList(changes), restOf(changes, answer.n_changes)));
+  if (leftOut.length > 0) lists.push(section("What was left as it is", leftOutList(leftOut)));
+  const messages = el("section", { class: "content" }, ...(content ? messagesOf(content.messages ?? [], content) : noContent(answer, id)));
+  // The messages show what the lists only name.
+  parts.push(...(content ? [messages, ...lists] : [...lists, messages]));
   // The head stays where it is, for it may have the focus.
   while (head.nextSibling) head.nextSibling.remove();
   pane.append(...parts);
@@ -148,6 +151,7 @@ function facts(entry) {
     ["Billed prompt", known(entry.input_tokens) ? `${whole(entry.input_tokens)} tokens` : "not told"],
     ["Cached, as billed", known(entry.cached_tokens) ? `${whole(entry.cached_tokens)} (${percent(entry.cached_tokens, entry.input_tokens)})` : "not told"],
     ["Same beginning as before", known(entry.prefix_kept) ? percent(entry.prefix_kept, 1) : null],
+    ["Cost", known(entry.edited_cost) ? costOf([entry]).replace(" so far", "") : null],
     ["Billed answer", known(entry.output_tokens) ? `${whole(entry.output_tokens)} tokens` : null],
     ["Asked for what was cleared", entry.regrets ? regretsOf(entry.regrets) : null],
     ["Beyond the window", known(entry.beyond_window) ? `of ${whole(entry.beyond_window)} tokens` : null],

@@ -31,7 +31,7 @@ function placeOf(hash) {
   } catch {
     // No address of ours.
   }
-  const view = name === "store" || name === "payload" ? "store" : "requests";
+  const view = name === "store" || name === "payload" ? "store" : name === "costs" ? "costs" : "requests";
   return { view, open: name === "request" || name === "payload" ? open : null };
 }
 
@@ -39,7 +39,7 @@ function arrive() {
   if (takeToken() && gateIsOpen) letIn();
   const before = place;
   place = placeOf(location.hash);
-  for (const view of ["requests", "store"]) {
+  for (const view of ["requests", "costs", "store"]) {
     const isHere = view === place.view;
     $(`view-${view}`).hidden = !isHere;
     if (isHere) $(`to-${view}`).setAttribute("aria-current", "page");
@@ -50,6 +50,10 @@ function arrive() {
     closePayload();
     if (place.open) openRequest(place.open);
     else backTo("rows", "id", closeRequest());
+  } else if (place.view === "costs") {
+    closeRequest();
+    closePayload();
+    loadCosts();
   } else {
     closeRequest();
     showStoreFacts();
@@ -67,8 +71,8 @@ function backTo(list, key, value) {
   row?.scrollIntoView({ block: "nearest" });
 }
 
-const listHere = () => $(place.view === "requests" ? "rows" : "payloads");
-const fieldHere = () => $(place.view === "requests" ? "filter" : "search");
+const listHere = () => $(place.view === "store" ? "payloads" : "rows");
+const fieldHere = () => $(place.view === "store" ? "search" : "filter");
 
 // === keys ===
 
@@ -92,8 +96,9 @@ function onKey(event) {
     k: () => step(listHere(), -1),
     ArrowDown: arrows && (() => step(listHere(), 1)),
     ArrowUp: arrows && (() => step(listHere(), -1)),
-    "/": () => focusField(),
+    "/": () => place.view !== "costs" && focusField(),
     r: () => go("requests"),
+    c: () => go("costs"),
     s: () => go("store"),
     t: () => nextTheme(),
     "?": () => $("keys").showModal(),
@@ -179,6 +184,7 @@ async function poll() {
     showStatus(now);
     takeRequests(await json(`requests?after=${requests.latest}&limit=${MOST_ROWS}`));
     if (place.view === "store") showStoreFacts();
+    if (place.view === "costs") await loadCosts();
     failures = 0;
     $("body").classList.remove("stale");
     setLink("live", "live");

@@ -1,4 +1,4 @@
-// The list of requests, the totals above it, and the chart between them.
+// The list of requests by conversation, and the totals above it.
 
 /** What each edit did, in a word. */
 const DID = { patch: "patched", filter: "filtered", truncate: "cut", clear: "cleared", summary: "summarised" };
@@ -6,7 +6,7 @@ const DID = { patch: "patched", filter: "filtered", truncate: "cut", clear: "cle
 /** As many as abridge itself keeps. */
 const MOST_ROWS = 500;
 
-const requests = { entries: [], rows: new Map(), latest: 0, most: 1, open: null, isFirst: true };
+const requests = { entries: [], rows: new Map(), groups: new Map(), latest: 0, open: null, isFirst: true };
 
 // === one row ===
 
@@ -67,33 +67,94 @@ function requestRow(entry) {
   return el("li", {}, row);
 }
 
+// === conversations ===
+
+/** A conversation and its requests. A request that does not show its beginning stands alone. */
+function groupOf(entry) {
+  const key = entry.conversation ?? entry.id;
+  let group = requests.groups.get(key);
+  if (!group) {
+    const [name, facts, list] = [el("span", { class: "isolate name" }), el("span", { class: "soft" }), el("ol", {})];
+    group = { key, entries: [], title: null, name, facts, list, element: el("section", { class: "group" }, el("h3", {}, name, facts), list) };
+    requests.groups.set(key, group);
+  }
+  return group;
+}
+
+const newest = (group) => group.entries.at(-1)?.seq;
+
+/** Its first words where they may be shown, or else who began it and when. */
+const nameOf = ({ title, entries: [first] }) => title || `${first?.client || "unknown"}, ${clock(first?.time)}`;
+
+/** What requests have cost, and what they would have cost; tokens where nothing has a price. */
+function costOf(entries) {
+  const sum = (of) => entries.reduce((all, entry) => all + (of(entry) ?? 0), 0);
+  const isDry = (entry) => entry.outcome === "would_be_edited";
+  const unpriced = entries.filter((entry) => !known(entry.edited_cost)).length;
+  if (unpriced === entries.length) {
+    const [from, to] = [sum((entry) => drawn(entry, before(entry))), sum((entry) => drawn(entry, after(entry)))];
+    return from === to ? `${short(to)} tokens` : `${short(to)} tokens, ${short(from)} without edits`;
+  }
+  const billed = dollars(sum((entry) => (isDry(entry) ? entry.unedited_cost : entry.edited_cost)));
+  const wouldBe = entries.some(isDry) ? [dollars(sum((entry) => entry.edited_cost)), "with edits"] : [dollars(sum((entry) => entry.unedited_cost)), "without edits"];
+  const told = billed === wouldBe[0] ? `${billed} so far` : `${billed} so far, ${wouldBe.join(" ")}`;
+  return unpriced > 0 ? `${told}, ${many(unpriced, "request")} not priced` : told;
+}
+
+function showGroup(group) {
+  say(group.name, nameOf(group));
+  say(group.facts, ` ${many(group.entries.length, "request")} · ${costOf(group.entries)}`);
+}
+
 // === the list ===
 
 function takeRequests(answer) {
   const fresh = answer.requests.filter((entry) => !requests.rows.has(entry.id));
+  const changed = new Set();
   for (const entry of fresh) {
     const row = requestRow(entry);
     if (!requests.isFirst) row.classList.add("new");
     requests.rows.set(entry.id, row);
     requests.entries.push(entry);
-    $("rows").prepend(row);
+    const group = groupOf(entry);
+    group.title ||= entry.title;
+    group.entries.push(entry);
+    group.list.prepend(row);
+    changed.add(group);
   }
-  while (requests.entries.length > MOST_ROWS) {
-    const old = requests.entries.shift();
-    const row = requests.rows.get(old.id);
-    requests.rows.delete(old.id);
-    const hadFocus = row.contains(document.activeElement);
-    row.remove();
-    if (hadFocus) rowsOf($("rows")).at(-1)?.focus({ preventScroll: true });
+  while (requests.entries.length > MOST_ROWS) changed.add(dropOldest());
+  // The conversation with the newest request is the first one. What has the focus keeps it.
+  const focused = document.activeElement;
+  for (const group of [...changed].filter(newest).sort((one, other) => newest(one) - newest(other))) {
+    showGroup(group);
+    if ($("rows").firstElementChild !== group.element && newest(group) > requests.latest) $("rows").prepend(group.element);
   }
+  if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   requests.latest = Math.max(requests.latest, answer.latest ?? 0, ...fresh.map((entry) => entry.seq));
   if (fresh.length > 0 || requests.isFirst) showRequests();
   requests.isFirst = false;
 }
 
+/** Removes the oldest request, and its conversation with the last one. */
+function dropOldest() {
+  const old = requests.entries.shift();
+  const group = groupOf(old);
+  const row = requests.rows.get(old.id);
+  const hadFocus = row.contains(document.activeElement);
+  requests.rows.delete(old.id);
+  group.entries = group.entries.filter((entry) => entry !== old);
+  row.remove();
+  if (group.entries.length === 0) {
+    requests.groups.delete(group.key);
+    group.element.remove();
+  }
+  if (hadFocus) rowsOf($("rows")).at(-1)?.focus({ preventScroll: true });
+  return group;
+}
+
 /** Another process answers: its requests are others. */
 function forgetRequests() {
-  Object.assign(requests, { entries: [], rows: new Map(), latest: 0, isFirst: true });
+  Object.assign(requests, { entries: [], rows: new Map(), groups: new Map(), latest: 0, isFirst: true });
   $("rows").replaceChildren();
 }
 
@@ -110,6 +171,7 @@ function showRequests() {
       most = Math.max(most, drawn(entry, before(entry)), drawn(entry, after(entry)));
     }
   }
+  for (const group of requests.groups.values()) group.element.hidden = shownOf(group).length === 0;
   $("rows").style.setProperty("--most", String(most));
   const all = requests.entries.length;
   say($("count"), shown === all ? many(all, "request") : `${whole(shown)} of ${whole(all)}`);
@@ -118,8 +180,11 @@ function showRequests() {
   drawChart();
 }
 
+/** The requests of a conversation that the filter lets through. */
+const shownOf = (group) => group.entries.filter((entry) => !requests.rows.get(entry.id).hidden);
+
 const textOf = (entry) =>
-  [entry.model, entry.id, entry.outcome, entry.status, entry.end, entry.stop_reason, entry.path, ...edits(entry).flatMap(([name]) => [name, DID[name]])]
+  [entry.model, groupOf(entry).title, entry.client, entry.id, entry.outcome, entry.status, entry.end, entry.stop_reason, entry.path, ...edits(entry).flatMap(([name]) => [name, DID[name]])]
     .join(" ").toLowerCase();
 
 function showEmpty(all, shown) {
@@ -148,73 +213,6 @@ function clearFilter() {
   $("edited-only").checked = false;
   showRequests();
   $("filter").focus();
-}
-
-// === the chart ===
-
-const CHART = { height: 122, left: 44, right: 6, top: 8, bottom: 20 };
-
-/** A step for the axis: 1, 2 or 5 times a power of ten, so that there are two to four lines. */
-function tick(most) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(most, 1)));
-  return [0.2, 0.5, 1, 2, 5].map((n) => n * power).find((n) => most / n < 5) ?? power;
-}
-
-const axis = (value) => (value >= 1e6 ? `${value / 1e6}M` : value >= 1000 ? `${value / 1000}k` : String(value));
-
-function drawChart() {
-  const shown = requests.entries.filter((entry) => !requests.rows.get(entry.id).hidden);
-  $("chart-box").hidden = shown.length === 0;
-  if (shown.length === 0) return;
-  const width = Math.max($("chart").clientWidth, 240);
-  const room = width - CHART.left - CHART.right;
-  const entries = shown.slice(-Math.floor(room / 5));
-  const [received, sent] = [(entry) => drawn(entry, before(entry)), (entry) => drawn(entry, after(entry))];
-  const most = Math.max(...entries.map((entry) => Math.max(received(entry), sent(entry))), 1);
-  const bottom = CHART.height - CHART.bottom;
-  const y = (value) => bottom - (value / most) * (bottom - CHART.top);
-  const step = Math.min(room / entries.length, 26);
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${CHART.height}`, role: "img", "aria-labelledby": "chart-title chart-text" });
-  const interval = tick(most);
-  for (let value = 0; value <= most; value += interval) {
-    picture.append(
-      svg("line", { class: "grid", x1: CHART.left, x2: width - CHART.right, y1: y(value), y2: y(value) }),
-      svg("text", { x: CHART.left - 6, y: y(value) + 4, "text-anchor": "end" }, axis(value)));
-  }
-  entries.forEach((entry, n) => picture.append(chartBar(entry, CHART.left + n * step, step, y, bottom)));
-  timeLabels(entries, step, width).forEach((label) => picture.append(label));
-  $("chart").replaceChildren(picture);
-  const sum = (of) => entries.reduce((all, entry) => all + of(entry), 0);
-  const isGuessed = entries.some((entry) => !inTokens(entry));
-  $("chart-note").hidden = !isGuessed;
-  say($("chart-text"), `A bar chart of the last ${many(entries.length, "request")}, from ${clock(entries[0].time)} to ${clock(entries.at(-1).time)}: `
-    + `${isGuessed ? "about " : ""}${whole(sum(received))} tokens received, ${whole(sum(sent))} sent; the largest request had ${whole(most)}. The list below has the figures.`);
-}
-
-function chartBar(entry, x, step, y, bottom) {
-  const thick = Math.max(Math.min(step - 1.5, 18), 2);
-  const rect = (kind, size) => {
-    const top = y(drawn(entry, size));
-    return svg("rect", { class: kind, x: x.toFixed(2), y: top.toFixed(2), width: thick.toFixed(2), height: Math.max(bottom - top, 1).toFixed(2), rx: Math.min(1.5, thick / 3) });
-  };
-  const figure = inTokens(entry) ? whole : bytes;
-  const title = svg("title", {}, `${clock(entry.time)}  ${entry.model ?? ""}\n${figure(before(entry))} → ${figure(after(entry))}${inTokens(entry) ? " tokens" : ""}`);
-  const hit = svg("rect", { class: "hit", x: (x - 0.75).toFixed(2), y: 0, width: step.toFixed(2), height: bottom });
-  const bar = svg("g", entry.id === requests.open ? { class: "open" } : {}, title, rect("before", before(entry)), rect("after", after(entry)), hit);
-  bar.addEventListener("click", () => go(`request=${encodeURIComponent(entry.id)}`));
-  return bar;
-}
-
-/** Times below the bars, as many as have room, each at a bar that it tells the time of. */
-function timeLabels(entries, step, width) {
-  const gap = Math.max(Math.ceil(92 / step), 1);
-  const labels = [];
-  for (let n = 0; n < entries.length; n += gap) {
-    const x = CHART.left + n * step;
-    if (x + 54 > width) break;
-    labels.push(svg("text", { x: x.toFixed(1), y: CHART.height - 5 }, clock(entries[n].time)));
-  }
-  return labels;
 }
 
 // === totals ===

@@ -40,14 +40,23 @@ async function loadPayloads(isMore) {
   showPayloads(answer.payloads, isMore, query, answer.reason ?? null);
 }
 
+/** The conversation that a text was taken out of, as far as the last requests tell. */
+function conversationOf({ conversation, title, client }) {
+  const group = requests.groups.get(conversation);
+  return group ? nameOf(group) : title || client || "–";
+}
+
 function payloadRow(payload) {
   const created = moment(payload.created);
   const row = el("a", { class: "row payload", href: `#payload=${encodeURIComponent(payload.handle)}`, tabindex: -1, "data-handle": payload.handle },
     el("span", { class: "mono" }, payload.handle),
+    el("span", { class: "tool isolate", title: payload.tool }, payload.tool ?? "–"),
+    el("span", { class: "of isolate" }, conversationOf(payload)),
     el("span", { class: "num" }, bytes(payload.bytes)),
     el("span", { class: "num wide" }, bytes(payload.stored_bytes)),
     el("span", { class: "num wide soft" }, created),
-    el("span", { class: "num wide soft" }, moment(payload.used)));
+    el("span", { class: "num wide soft" }, moment(payload.used)),
+    payload.preview ? el("span", { class: "preview isolate soft" }, payload.preview) : null);
   return el("li", {}, row);
 }
 

@@ -166,7 +166,11 @@ impl Exchange {
                 });
             }
         }
-        self.enter_into_ledger(&accounting, tap_report, earlier);
+        if let Some(figures) = self.enter_into_ledger(&accounting, tap_report, earlier)
+            && figures.unreported + figures.unpriced == 0
+        {
+            (entry.edited_cost, entry.unedited_cost) = (Some(figures.edited_cost), Some(figures.unedited_cost));
+        }
         self.end_trace(&entry);
         self.note_changes(&accounting.history);
         let Some(inspection) = self.pending_inspection.take() else {
@@ -261,6 +265,9 @@ impl Exchange {
             id: self.id.to_string(),
             time: (since_1970().as_secs_f64() - total.as_secs_f64()).max(0.0),
             model: report.and_then(|report| report.model.as_deref()).map(short),
+            conversation: edit.and_then(|edit| edit.conversation),
+            title: None,
+            client: self.billing.as_ref().map(|billing| short(&billing.client)).unwrap_or_default(),
             path: short(path),
             upstream: self.upstream.to_string(),
             outcome: edit.map_or(Outcome::Passed, |edit| edit.outcome(*readable)),
@@ -284,6 +291,9 @@ impl Exchange {
             prefix_kept: self.prefix_kept,
             stop_reason: tap_report.stop_reason.clone(),
             regrets: report.map(|report| report.regrets).unwrap_or_default(),
+            edited_cost: None,
+            unedited_cost: None,
+            window: self.billing.as_ref().and_then(|billing| billing.window(report?.model.as_deref())),
             beyond_window: report.and_then(|report| report.beyond_window),
             does_not_pay: left_out(|why| why == SkipReason::TooLittle),
             held_back: report.is_none() || left_out(|why| why != SkipReason::TooLittle),

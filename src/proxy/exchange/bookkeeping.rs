@@ -21,7 +21,7 @@ pub(in crate::proxy) struct BillingContext {
     /// They have the prices and the name of the policy.
     rules: Arc<EngineConfig>,
     /// The program that sends the request.
-    client: String,
+    pub(super) client: String,
     /// The experiment that the conversation is in.
     pub(in crate::proxy) assignment: Option<Assignment>,
 }
@@ -31,6 +31,11 @@ impl BillingContext {
     pub(in crate::proxy) fn new(rules: &Arc<EngineConfig>, fields: &HeaderMap, assignment: Option<Assignment>) -> Self {
         let user_agent = fields.get(USER_AGENT).and_then(|value| value.to_str().ok());
         Self { rules: Arc::clone(rules), client: client_of(user_agent).to_owned(), assignment }
+    }
+
+    /// The context window of a model, if it is known.
+    pub(super) fn window(&self, model: Option<&str>) -> Option<usize> {
+        self.rules.planner.meter.window(model)
     }
 }
 
@@ -43,16 +48,17 @@ impl Exchange {
         Some(CallsAccount { ledger, rules, model, assignment: assignment.clone() })
     }
 
-    /// Enters the answer into the ledger. `earlier` is what is known of the request that this one continues.
+    /// Enters the answer into the ledger, and returns what was entered. `earlier` is what is known of the request that this one
+    /// continues.
     pub(super) fn enter_into_ledger(
         &self,
         accounting: &Accounting,
         tap_report: &TapReport,
         earlier: Option<EarlierRequest>,
-    ) {
-        let (Some(billing), Some(edit)) = (&self.billing, &self.edit) else { return };
-        if !self.answer.is_some_and(|answer| answer.status.is_success()) {
-            return;
+    ) -> Option<Figures> {
+        let (billing, edit) = (self.billing.as_ref()?, self.edit.as_ref()?);
+        if !self.answer?.status.is_success() {
+            return None;
         }
         let report = edit.report.as_deref();
         let model = report.and_then(|report| report.model.clone()).unwrap_or_default();
@@ -94,6 +100,7 @@ impl Exchange {
             dry_run: edit.dry_run,
         };
         accounting.ledger.add(account, &figures, billing.assignment.as_ref());
+        Some(figures)
     }
 }
 

@@ -170,7 +170,7 @@ impl<E: Engine> Inner<E> {
         let (mut searched, mut n_bytes) = (HashMap::new(), 0);
         for (row, entry) in listed {
             let is_candidate = scan.visit(row, entry);
-            if is_candidate && query.text.is_some() && n_bytes <= MAX_BYTES_READ {
+            if is_candidate && (query.text.is_some() || query.previews) && n_bytes <= MAX_BYTES_READ {
                 n_bytes += entry.bytes;
                 searched.insert(row, entry.key);
             }
