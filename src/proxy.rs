@@ -33,6 +33,7 @@ pub(crate) mod cache_ledger;
 mod callers_seen;
 mod compaction;
 pub mod compress;
+mod connections;
 mod destinations;
 mod edit_events;
 mod exchange;
@@ -67,6 +68,7 @@ use cache_ledger::CacheLedger;
 use callers_seen::CallersSeen;
 use compaction::CompactionTurn;
 use compress::GatewayRequest;
+use connections::OpenConnection;
 pub use destinations::{Destination, Destinations};
 use edit_events::EditEvents;
 pub use exchange::Exchange;
@@ -75,7 +77,7 @@ use fail_open::FailOpenCounters;
 use fair_shares::FairShares;
 use headers::ControlHeader;
 use inspection::Inspector;
-use keep_alive::{KeepAlives, OpenConnection};
+use keep_alive::KeepAlives;
 pub use live::LiveConfig;
 use live::Reloads;
 use manual_summary::ManualSummary;
@@ -171,11 +173,11 @@ impl Proxy {
         live: LiveConfig,
         engine: Engine,
         limits: Limits,
-        max_in_flight: usize,
+        [max_in_flight, max_connections]: [usize; 2],
         shares: &fair_shares::Settings,
         services: Services,
     ) -> Self {
-        let shares = FairShares::new(shares, max_in_flight, &limits.budget);
+        let shares = FairShares::new(shares, [max_in_flight, max_connections], &limits.budget);
         let Services { recorder, tasks, events, otel } = services;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls =
@@ -248,11 +250,12 @@ impl Proxy {
         let known = Self::identify(&live, &mut request, connection);
         drop(live);
         let route = gateway.map_or_else(|| route(&request), Route::Gateway);
+        let over_share = || self.count_connection(request.headers(), connection);
         let refused = match &route {
             Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass => {
-                self.page_error(&request, connection).map(ProxyError::Page).or(known.err())
+                self.page_error(&request, connection).map(ProxyError::Page).or(known.err()).or_else(over_share)
             }
-            Route::Summarize(_) | Route::Gateway(_) => known.err(),
+            Route::Summarize(_) | Route::Gateway(_) => known.err().or_else(over_share),
             Route::Admin | Route::Events | Route::Mcp | Route::Reload | Route::Rewrite => None,
         };
         let answer = match route {

@@ -342,6 +342,7 @@ impl Connection {
                 return log_end(ended);
             }
             () = requests.idle(within) => tracing::debug!("{NOT_USED}"),
+            () = requests.closing() => {}
         }
         serving.as_mut().graceful_shutdown();
         // The client may not take even that, or may have sent a request meanwhile.

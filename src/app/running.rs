@@ -77,7 +77,8 @@ impl Running {
         tasks.spawn(async move { summaries.read_index().await });
         let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
         let shared = Services { recorder, tasks: tasks.clone(), events, otel: otel.clone() };
-        let proxy = Arc::new(Proxy::new(live, engine, limits, config.server.max_in_flight, &config.limits, shared));
+        let places = [config.server.max_in_flight, config.server.max_connections];
+        let proxy = Arc::new(Proxy::new(live, engine, limits, places, &config.limits, shared));
         proxy.trim_inspected();
         let guards = notes::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();
         let webhook = webhook.map(WebhookTask::start);

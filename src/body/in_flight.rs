@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 /// The requests of one connection.
@@ -11,6 +12,7 @@ use tokio::time::sleep;
 pub struct Requests {
     in_flight: AtomicUsize,
     started: AtomicUsize,
+    closing: Notify,
 }
 
 /// A part of a request, its body or its answer. The request is in flight until all of them are dropped.
@@ -37,6 +39,11 @@ impl Requests {
         self.started.load(Ordering::Relaxed)
     }
 
+    /// Returns once an answer has asked for the end of the connection.
+    pub async fn closing(&self) {
+        self.closing.notified().await;
+    }
+
     /// Returns once there has been no request for `within`, and at most for twice as long. A connection that never had one is
     /// waited for once.
     pub async fn idle(&self, within: Duration) {
@@ -54,6 +61,13 @@ impl Requests {
 }
 
 // === impl InFlight ===
+
+impl InFlight {
+    /// Ends the connection after the requests that are in flight.
+    pub fn close_connection(&self) {
+        self.0.closing.notify_one();
+    }
+}
 
 impl Clone for InFlight {
     fn clone(&self) -> Self {

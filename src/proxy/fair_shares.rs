@@ -1,4 +1,4 @@
-//! The share of one caller in the places and in the memory for requests, while several callers send some.
+//! The share of one caller in the connections, and in the places and the memory for requests, while several callers send some.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,9 +13,10 @@ use crate::units::Fraction;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The largest part of `server.max_in_flight` that the requests of one caller may take, and of `server.max_buffered` that
-    /// their bodies may take, while several callers send requests; then the caller gets 429 with `retry-after`. One caller
-    /// alone may take all. 1 for no such limit. Allowed: more than 0, at most 1.
+    /// The largest part of `server.max_in_flight` that the requests of one caller may take, of `server.max_buffered` that
+    /// their bodies may take, and of `server.max_connections` that they may come on, while several callers send requests; then
+    /// the caller gets 429 with `retry-after`. One caller alone may take all. 1 for no such limit. Allowed: more than 0, at
+    /// most 1.
     pub caller_share: Fraction,
 }
 
@@ -30,6 +31,7 @@ pub(super) struct FairShares {
     places: usize,
     budget: Budget,
     bytes: usize,
+    connections: usize,
 }
 
 /// The share of one caller.
@@ -68,7 +70,7 @@ impl Default for Settings {
 
 impl FairShares {
     /// Creates shares in these totals.
-    pub(super) fn new(settings: &Settings, max_in_flight: usize, budget: &Budget) -> Self {
+    pub(super) fn new(settings: &Settings, [max_in_flight, max_connections]: [usize; 2], budget: &Budget) -> Self {
         let part = settings.caller_share;
         let n = if part == Fraction::ONE { 0 } else { CALLERS };
         Self {
@@ -76,7 +78,13 @@ impl FairShares {
             places: part.of(max_in_flight).clamp(1, Semaphore::MAX_PERMITS),
             budget: budget.clone(),
             bytes: part.of(budget.limit()),
+            connections: part.of(max_connections).max(1),
         }
+    }
+
+    /// The connections that one caller may have; `None` where it may have all.
+    pub(super) fn connections(&self) -> Option<usize> {
+        (!self.shares.is_empty()).then_some(self.connections)
     }
 
     /// The share of a caller.

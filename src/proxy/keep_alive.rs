@@ -3,7 +3,7 @@
 //! The request before is sent again, with one token of answer, shortly before its cache expires. It has the key of the client,
 //! whose connection must be open. The next request of the conversation ends it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::connections::Connections;
 use super::request_head::RequestHead;
 use super::send::send_request;
 use super::{Proxy, headers};
@@ -76,11 +77,10 @@ pub struct KeepAlive {
 
 /// The conversations whose caches are kept, and the connections of clients. Clones share them.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::disallowed_types, reason = "held for some instructions, once a connection and a request")]
+#[expect(clippy::disallowed_types, reason = "held for some instructions, once a request")]
 pub(crate) struct KeepAlives {
     kept: Arc<std::sync::Mutex<HashMap<[u8; 16], Kept>>>,
-    open: Arc<std::sync::Mutex<HashSet<u64>>>,
-    next: Arc<AtomicU64>,
+    pub(super) connections: Connections,
     counts: Arc<Counts>,
 }
 
@@ -98,13 +98,6 @@ struct Counts {
     kept: AtomicU64,
     lost: AtomicU64,
     failed: AtomicU64,
-}
-
-/// A client's connection, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct OpenConnection {
-    of: KeepAlives,
-    pub(crate) id: u64,
 }
 
 /// A request whose cache may be kept when its answer has ended.
@@ -175,17 +168,6 @@ impl KeepAlive {
 // === impl KeepAlives ===
 
 impl KeepAlives {
-    /// Notes a connection.
-    pub(crate) fn open(&self) -> OpenConnection {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-        OpenConnection { of: self.clone(), id }
-    }
-
-    fn is_open(&self, connection: u64) -> bool {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).contains(&connection)
-    }
-
     /// Ends the calls for a conversation, as its next request is there. Says whether they have kept its cache.
     pub(super) fn end(&self, conversation: &[u8; 16]) -> bool {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(conversation);
@@ -229,12 +211,6 @@ impl Kept {
     }
 }
 
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.of.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
-    }
-}
-
 // === impl CachedPrompt ===
 
 impl CachedPrompt {
@@ -267,7 +243,7 @@ impl CachedPrompt {
         };
         for _ in 0..most {
             sleep(after).await;
-            if !self.all.is_open(self.connection) || self.settings.is_stopped.load(Ordering::Relaxed) {
+            if !self.all.connections.has(self.connection) || self.settings.is_stopped.load(Ordering::Relaxed) {
                 return;
             }
             let (called, Some(request)) = (Instant::now(), self.request()) else { return };
@@ -367,14 +343,5 @@ mod tests {
         assert!(!all.begin(name(MAX_KEPT + 1), CancellationToken::new()), "a warm one stays");
         assert_eq!([1, 2, 3].map(|n| all.end(&name(n))), [false, true, false]);
         assert!(tokens[3].is_cancelled());
-    }
-
-    #[test]
-    fn a_connection_is_open_until_it_is_dropped() {
-        let all = KeepAlives::default();
-        let (one, other) = (all.open(), all.open());
-        let (first, second) = (one.id, other.id);
-        drop(one);
-        assert_eq!([first, second].map(|id| all.is_open(id)), [false, true]);
     }
 }

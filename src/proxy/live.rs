@@ -101,7 +101,7 @@ impl Proxy {
 
     /// Notes that a client's connection is open until what is returned is dropped.
     pub(crate) fn connected(&self) -> OpenConnection {
-        self.keep_alives.open()
+        self.keep_alives.connections.open()
     }
 
     /// How many summaries were made.

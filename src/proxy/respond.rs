@@ -56,6 +56,12 @@ pub(super) enum ProxyError {
         /// Its name, or a short one made of its credential.
         client: String,
     },
+    /// One of several callers has taken its share of the connections.
+    #[error("{client} has taken its share of connections (limits.caller_share)")]
+    TooManyConnections {
+        /// As above.
+        client: String,
+    },
     /// The bytes in memory have reached `server.max_buffered`.
     #[error("too many bytes in memory")]
     TooManyBytes,
@@ -112,7 +118,9 @@ impl ProxyError {
             Self::BodyTimeout(_) => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
             Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, "body_broken"),
             Self::TooManyRequests { .. } | Self::TooManyBytes => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
-            Self::OverShare { .. } => (StatusCode::TOO_MANY_REQUESTS, "over_share"),
+            Self::OverShare { .. } | Self::TooManyConnections { .. } => {
+                (StatusCode::TOO_MANY_REQUESTS, "over_share")
+            }
             Self::Target(_) => (StatusCode::BAD_REQUEST, "bad_target"),
             Self::Page(_) => (StatusCode::FORBIDDEN, "foreign_page"),
             Self::UnknownClient => (StatusCode::UNAUTHORIZED, "unknown_client"),
@@ -179,6 +187,7 @@ impl ProxyError {
                 "the conversation was not compacted: {none}; go on without, or set [responses] compact = \"pass\" in the settings to ask the upstream"
             ),
             Self::OverShare { .. }
+            | Self::TooManyConnections { .. }
             | Self::TooManyBytes
             | Self::UnknownClient
             | Self::BadTransfer
@@ -220,8 +229,8 @@ impl ProxyError {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ERROR, HeaderValue::from_static(self.code()));
-        if matches!(self, Self::BadTransfer) {
-            // Another server may disagree on where the body ends.
+        // After the first, another server may disagree on where the body ends; the second is to have fewer.
+        if matches!(self, Self::BadTransfer | Self::TooManyConnections { .. }) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if matches!(self, Self::SocketRefused) {

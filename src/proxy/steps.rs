@@ -15,6 +15,7 @@ use super::headers;
 use super::request_head::RequestHead;
 use super::respond::ProxyError;
 use super::{Destination, LiveConfig, Proxy};
+use crate::admin::access::{ConnectionInfo, ListenerRole};
 use crate::body::encoding::{ContentEncoding, DecodeError};
 use crate::body::{self, BodyError, ClientBody, Limits, ReadError, UnreadBody};
 use crate::dialect::Dialect;
@@ -58,6 +59,15 @@ impl Proxy {
         };
         self.discard_unread(headers, UnreadBody::All(body));
         Err(refused)
+    }
+
+    /// Counts a connection for the caller of its last request. The error if several callers send requests, and this one has
+    /// its share of the connections without it.
+    pub(super) fn count_connection(&self, headers: &HeaderMap, connection: ConnectionInfo) -> Option<ProxyError> {
+        let most = self.shares.connections().filter(|_| matches!(connection.listener_role, ListenerRole::Clients(_)))?;
+        let most = if self.are_several_callers() { most } else { usize::MAX };
+        let is_counted = self.keep_alives.connections.count(connection.id, self.caller(headers), most);
+        (!is_counted).then(|| ProxyError::TooManyConnections { client: self.client_name(headers) })
     }
 
     /// Reads the whole body of a caller's conversation, undecoded. While a long one arrives, its strings are indexed; those of
@@ -191,9 +201,14 @@ impl Proxy {
 
     /// The error for a caller that has taken its share.
     fn over_share(&self, headers: &HeaderMap) -> ProxyError {
+        ProxyError::OverShare { client: self.client_name(headers) }
+    }
+
+    /// The name of a client, or a short one made of its credential, for the log.
+    fn client_name(&self, headers: &HeaderMap) -> String {
         let name = headers.get(headers::CLIENT).and_then(|name| name.to_str().ok());
         let of_caller = || format!("caller {:08x}", self.caller(headers).id() >> 32);
-        ProxyError::OverShare { client: name.map_or_else(of_caller, |name| format!("client {name}")) }
+        name.map_or_else(of_caller, |name| format!("client {name}"))
     }
 
     /// Collects what a summarizer call on behalf of this request needs. The call may outlive the request.

@@ -10,10 +10,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::CONNECTION;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::TokioExecutor;
 use tokio::time::sleep;
 
@@ -64,13 +65,19 @@ pub(super) fn answer(
     pace: Pace,
 ) -> Pin<Box<impl Future<Output = Result<Response<Answer>, Infallible>>>> {
     Box::pin(async move {
+        let is_http2 = request.version() == Version::HTTP_2;
         let request = request.map(|body| PacedBody::new(body, pace).of(in_flight.clone()));
         let mut handling = pin!(proxy.handle(request, info));
         let response = poll_fn(|cx| {
             DONE.set(Done::Waited);
             handling.as_mut().poll(cx)
         });
-        Ok(response.await.map(|body| Answer { body, in_flight }))
+        let mut response = response.await;
+        // HTTP/2 has no such field, and sends GOAWAY.
+        if is_http2 && response.headers_mut().remove(CONNECTION).is_some() {
+            in_flight.close_connection();
+        }
+        Ok(response.map(|body| Answer { body, in_flight }))
     })
 }
 

@@ -1,10 +1,13 @@
 //! One of several callers leaves places and memory to the others, and all of them leave some to operators.
 
+use http_body_util::Full;
+use hyper::Request;
+
 use crate::failures::refused;
 use crate::metrics::scrape;
 use crate::support::bodies::PLAIN;
 use crate::support::offloads::{long_text, recalls, with_results};
-use crate::support::{Abridge, OPERATOR, Scene, Setup, Upstream, Wire, chat, post, request, within};
+use crate::support::{Abridge, OPERATOR, Scene, Setup, Upstream, Wire, chat, http2, post, request, within};
 
 const CHAT: &str = "/v1/chat/completions";
 const ANN: &str = "authorization: Bearer sk-ann";
@@ -119,6 +122,77 @@ async fn a_caller_with_long_bodies_leaves_memory_for_the_other() {
         n_refused += usize::from(reply.head.status() == 429);
     }
     assert!(n_refused >= 4, "{n_refused}");
+}
+
+/// Sends a request on a connection, and has the upstream answer it. Returns the status and the field `connection`.
+async fn asked(scene: &mut Scene, client: &mut Wire, key: &str) -> (u16, Option<String>) {
+    client.send(request("GET", "/v1/models", &[key])).await;
+    let reply = tokio::select! {
+        reply = client.reply() => reply,
+        mut call = scene.upstream.request() => {
+            call.answer("200 OK", &["connection: close"], "{}").await;
+            client.reply().await
+        }
+    };
+    (reply.head.status(), reply.head.get("connection").map(str::to_owned))
+}
+
+#[tokio::test]
+async fn a_caller_with_many_connections_leaves_some_to_the_other() {
+    let mut scene = Scene::with("server.max_connections = 8").await;
+    let mut held = Vec::new();
+    // Alone, it may have more than a half.
+    for _ in 0..5 {
+        held.push(scene.abridge.connect().await);
+        assert_eq!(asked(&mut scene, held.last_mut().unwrap(), ANN).await, (200, None));
+    }
+    known(&mut scene).await;
+    // It has too many now, so the next request is answered with the end of its connection.
+    let mut greedy = held.remove(0);
+    assert_eq!(asked(&mut scene, &mut greedy, ANN).await, (429, Some("close".to_owned())));
+    greedy.rest().await;
+    scene.abridge.says("has taken its share of connections (limits.caller_share)", 0).await;
+    for _ in 0..4 {
+        let mut more = scene.abridge.connect().await;
+        more.send(post(CHAT, &[ANN], PLAIN)).await;
+        let reply = more.reply().await;
+        refused(&reply, 429, "over_share");
+        assert_eq!((reply.head.get("retry-after"), reply.head.get("connection")), (Some("1"), Some("close")));
+        more.rest().await;
+    }
+    // Those that it has go on, and the other has its own.
+    let mut of_bob = scene.abridge.connect().await;
+    for _ in 0..2 {
+        assert_eq!(asked(&mut scene, &mut of_bob, BOB).await.0, 200);
+        assert_eq!(asked(&mut scene, &mut held[3], ANN).await.0, 200);
+    }
+    // Over HTTP/2 the connection ends as well.
+    let mut client = http2::client(scene.abridge.connect().await.into_socket()).await;
+    let uri = format!("http://{}/v1/models", scene.abridge.address());
+    let refused = Request::get(&uri).header("authorization", "Bearer sk-ann").body(Full::default()).unwrap();
+    let answer = within("an answer", client.send_request(refused)).await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.headers().get("connection")), (429, None));
+    within("the connection to end", async {
+        while client.ready().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // One that is closed, or that another caller uses, makes room for another.
+    assert_eq!(asked(&mut scene, &mut held[0], BOB).await.0, 200);
+    assert_eq!(asked(&mut scene, &mut held[1], ANN).await.0, 200);
+    let mut next = scene.abridge.connect().await;
+    assert_eq!(asked(&mut scene, &mut next, ANN).await.0, 200);
+    drop(held.pop());
+    within("a connection", async {
+        loop {
+            let mut client = scene.abridge.connect().await;
+            if asked(&mut scene, &mut client, ANN).await.0 == 200 {
+                return;
+            }
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -115,7 +115,7 @@ impl Accounting {
         self.metrics.count_error(error.code());
         let shed_by = match error {
             ProxyError::TooManyRequests { .. } => "in_flight",
-            ProxyError::OverShare { .. } => "share",
+            ProxyError::OverShare { .. } | ProxyError::TooManyConnections { .. } => "share",
             ProxyError::TooManyBytes => "memory",
             ProxyError::Upstream(_) => return self.history.count_failed(),
             _ => return self.history.count_refused(),

@@ -1,0 +1,105 @@
+//! The open connections of clients, and the caller that each counts for: that of its last request.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, PoisonError};
+
+use crate::payload::Caller;
+
+/// The open connections of clients. Clones share them.
+#[derive(Clone, Debug, Default)]
+#[expect(clippy::disallowed_types, reason = "held for some instructions, once a connection and a request")]
+pub(crate) struct Connections(Arc<std::sync::Mutex<Open>>);
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    callers: HashMap<u64, Option<Caller>>,
+    counts: HashMap<Caller, usize>,
+}
+
+/// A client's connection, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenConnection {
+    of: Connections,
+    pub(crate) id: u64,
+}
+
+// === impl Connections ===
+
+impl Connections {
+    /// Notes a connection.
+    pub(crate) fn open(&self) -> OpenConnection {
+        let id = self.with(|open| {
+            open.next += 1;
+            open.callers.insert(open.next, None);
+            open.next
+        });
+        OpenConnection { of: self.clone(), id }
+    }
+
+    /// Whether a connection is open.
+    pub(super) fn has(&self, connection: u64) -> bool {
+        self.with(|open| open.callers.contains_key(&connection))
+    }
+
+    /// Counts a connection for a caller, and no longer for the caller of its request before. If `most` others count for the
+    /// caller, it counts for no one, and this returns false.
+    pub(super) fn count(&self, connection: u64, caller: Caller, most: usize) -> bool {
+        self.with(|open| {
+            open.discount(connection);
+            let n = open.counts.get(&caller).copied().unwrap_or_default();
+            let Some(of) = open.callers.get_mut(&connection).filter(|_| n < most) else { return n < most };
+            *of = Some(caller);
+            open.counts.insert(caller, n + 1);
+            true
+        })
+    }
+
+    fn with<T>(&self, run: impl FnOnce(&mut Open) -> T) -> T {
+        run(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Open {
+    fn discount(&mut self, connection: u64) {
+        let Some(caller) = self.callers.get_mut(&connection).and_then(Option::take) else { return };
+        if let Entry::Occupied(mut n) = self.counts.entry(caller) {
+            *n.get_mut() -= 1;
+            if *n.get() == 0 {
+                n.remove();
+            }
+        }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.of.with(|open| {
+            open.discount(self.id);
+            open.callers.remove(&self.id);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::Keys;
+
+    #[test]
+    fn a_connection_counts_for_the_caller_of_its_last_request_until_it_is_closed() {
+        let (all, keys) = (Connections::default(), Keys::new([7; 32]));
+        let [ann, bob] = [b"ann", b"bob"].map(|name| keys.caller(name));
+        let open = [(); 3].map(|()| all.open());
+        let [one, two, three] = [&open[0], &open[1], &open[2]].map(|open| open.id);
+        assert!(all.count(one, ann, 2) && all.count(one, ann, 2) && all.count(two, ann, 2));
+        assert!(!all.count(three, ann, 2) && all.count(three, bob, 1));
+        // Another caller's request gives a place back, and so does the end.
+        assert!(all.count(two, bob, 2) && all.count(three, ann, 2));
+        assert!(!all.count(two, ann, 2) && all.count(two, ann, 3));
+        drop(open);
+        assert_eq!([one, two, three].map(|id| all.has(id)), [false; 3]);
+        assert!(all.with(|open| open.callers.is_empty() && open.counts.is_empty()));
+    }
+}
