@@ -118,9 +118,7 @@ impl ProxyError {
             Self::BodyTimeout(_) => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
             Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, "body_broken"),
             Self::TooManyRequests { .. } | Self::TooManyBytes => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
-            Self::OverShare { .. } | Self::TooManyConnections { .. } => {
-                (StatusCode::TOO_MANY_REQUESTS, "over_share")
-            }
+            Self::OverShare { .. } | Self::TooManyConnections { .. } => (StatusCode::TOO_MANY_REQUESTS, "over_share"),
             Self::Target(_) => (StatusCode::BAD_REQUEST, "bad_target"),
             Self::Page(_) => (StatusCode::FORBIDDEN, "foreign_page"),
             Self::UnknownClient => (StatusCode::UNAUTHORIZED, "unknown_client"),
