@@ -80,7 +80,8 @@ impl Engine for Postgres {
         let bodies: Vec<_> = rows.values().map(|row| row.body.as_slice()).collect();
         let lengths: Vec<_> = rows.values().map(|row| row.bytes).collect();
         let extras: Vec<_> = rows.values().map(|row| self.terms.extra(row.lifetime)).collect();
-        let parameters = [int(self.now()), blobs(keys), blobs(bodies), ints(lengths), ints(extras), int(self.grain())];
+        let (grain, owners) = (int(self.grain()), ints(rows.values().map(|row| row.owner.into()).collect()));
+        let parameters = [int(self.now()), blobs(keys), blobs(bodies), ints(lengths), ints(extras), grain, owners];
         let mut new = (0, 0);
         for row in self.write(Op::Put, "put", &parameters).await? {
             if self.cell(&row, 1)? {
@@ -155,13 +156,23 @@ impl Engine for Postgres {
     }
 
     async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
-        let (statement, seconds) = match stale {
-            Stale::Expired => ("sweep", self.terms.keep_for()),
-            Stale::Unused => ("sweep_unused", self.terms.in_use_for()),
+        let expired = [int(self.now()), int(self.terms.keep_for()), int(BATCH)];
+        let gone = match stale {
+            Stale::Expired => self.write(Op::Sweep, "sweep", &expired).await?,
+            Stale::Unused { owner, bytes } => {
+                let (unused, owner) = (int(self.terms.in_use_for()), int(owner.map(i64::from)));
+                let parameters = [int(self.now()), unused, int(BATCH), owner, int(count(bytes))];
+                self.write(Op::Sweep, "sweep_unused", &parameters).await?
+            }
         };
-        let gone = self.write(Op::Sweep, statement, &[int(self.now()), int(seconds), int(BATCH)]).await?;
         let row = self.first(&gone)?;
         Ok((self.number(row, 0)?, self.number(row, 1)?))
+    }
+
+    async fn owners(&self) -> StoreResult<Vec<(u64, u16)>> {
+        let found = self.rows(Op::Get, "owners", &[]).await?;
+        let owner = |row: &Row| Ok(u16::try_from(self.number(row, 1)?).unwrap_or_default());
+        found.iter().map(|row| Ok((self.number(row, 0)?, owner(row)?))).collect()
     }
 
     async fn sweep_summaries(&self) -> StoreResult<u64> {

@@ -44,8 +44,11 @@ pub struct Redis {
     confirmation: Option<Confirmation>,
 }
 
-/// How many payloads of a bucket are removed at a time: of those that have expired, and of those that are unused.
+/// How many payloads, and how many summaries beyond their share, are removed of a bucket at a time.
 const BATCHES: (i64, i64) = (500, 2);
+
+/// Of how many buckets what is unused is removed at a time.
+const BUCKETS_AT_ONCE: usize = 16;
 
 // === impl Redis ===
 
@@ -83,6 +86,7 @@ impl Engine for Redis {
             step.add(<&str>::from(row.lifetime));
             step.add(key.as_bytes());
             step.add(row.bytes);
+            step.add(i64::from(row.owner));
             step.add(row.body.as_slice());
         }
         self.pairs(&self.write(Op::Put, &steps.all()).await?)
@@ -171,15 +175,40 @@ impl Engine for Redis {
     }
 
     async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
-        let (ages, most) = match stale {
+        let (ages, owner, bytes, at_once) = match stale {
             Stale::Expired => {
-                let age = self.terms.keep_for();
-                ([Lifetime::Usual, Lifetime::Chained].map(|lifetime| age + self.terms.extra(lifetime)), BATCHES.0)
+                let age = |lifetime| self.terms.keep_for() + self.terms.extra(lifetime);
+                ([age(Lifetime::Usual), age(Lifetime::Chained)], None, u64::MAX, BUCKETS)
             }
-            Stale::Unused => ([self.terms.in_use_for(); 2], BATCHES.1),
+            Stale::Unused { owner, bytes } => ([self.terms.in_use_for(); 2], owner, bytes, BUCKETS_AT_ONCE),
         };
-        let steps = each_bucket(|bucket| Step::new(bucket, "sweep").with(ages[0]).with(ages[1]).with(most));
-        self.pairs(&self.write(Op::Sweep, &steps).await?)
+        let of_each = count(bytes / BUCKETS as u64 + 1);
+        let mut steps = each_bucket(|bucket| {
+            let step = Step::new(bucket, "sweep").with(ages[0]).with(ages[1]).with(BATCHES.0).with(of_each);
+            owner.into_iter().fold(step, |step, owner| step.with(i64::from(owner)))
+        });
+        // So that it is not always the same buckets that are the first.
+        steps.rotate_left(usize::from(bytes.to_le_bytes()[0]));
+        let mut gone = (0, 0);
+        for some in steps.chunks(at_once) {
+            let (n, freed) = self.pairs(&self.write(Op::Sweep, some).await?)?;
+            gone = (gone.0 + n, gone.1 + freed);
+            if gone.1 >= bytes {
+                break;
+            }
+        }
+        Ok(gone)
+    }
+
+    async fn owners(&self) -> StoreResult<Vec<(u64, u16)>> {
+        let mut owners = BTreeMap::new();
+        for answer in self.read_all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "owners"))).await? {
+            for pair in self.read_as(answer.items())?.as_chunks::<2>().0 {
+                let (owner, bytes) = (self.read_as(number(&pair[0]))?, self.read_as(number(&pair[1]))?);
+                *owners.entry(u16::try_from(owner).unwrap_or_default()).or_default() += bytes;
+            }
+        }
+        Ok(owners.into_iter().map(|(owner, bytes)| (bytes, owner)).collect())
     }
 
     async fn sweep_summaries(&self) -> StoreResult<u64> {
@@ -285,12 +314,17 @@ fn body(answer: &Value) -> Result<Option<(Vec<u8>, bool)>, EngineError> {
     Ok(Some((stored, is_stale)))
 }
 
+/// A number of a hash, which is a text.
+fn number(value: &Value) -> Result<u64, EngineError> {
+    let text = value.bytes()?.unwrap_or_default();
+    str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).ok_or(EngineError::Damaged)
+}
+
 fn info(entry: &Value) -> Result<PayloadInfo, EngineError> {
     let [key, used, head, stored_bytes] = entry.items()? else { return Err(EngineError::Damaged) };
     let head = head.bytes()?.unwrap_or_default();
-    let numbers = str::from_utf8(&head).ok().and_then(|head| head.trim_end().split_once(' '));
-    let numbers = numbers.and_then(|(created, bytes)| Some((created.parse().ok()?, bytes.parse().ok()?)));
-    let (created, bytes) = numbers.ok_or(EngineError::Damaged)?;
+    let mut numbers = str::from_utf8(&head).unwrap_or_default().split_whitespace().map_while(|n| n.parse().ok());
+    let (Some(created), Some(bytes)) = (numbers.next(), numbers.next()) else { return Err(EngineError::Damaged) };
     Ok(PayloadInfo {
         key: PayloadKey::from_bytes(key.key()?),
         bytes,

@@ -25,7 +25,8 @@ impl<E: Engine> Inner<E> {
         let new = move |(key, payload): (PayloadKey, Payload)| {
             let name = Name::of_payload(key);
             let body = seal.seal(&name, encoder.encode(&name, &payload).to_vec())?;
-            Ok(NewRow { key, row: seal.row(key), body, bytes: count(payload.len() as u64), lifetime })
+            let (row, owner) = (seal.row(key), seal.owner(key));
+            Ok(NewRow { key, row, body, bytes: count(payload.len() as u64), lifetime, owner })
         };
         self.encode_sized(n_bytes, move || payloads.into_iter().map(new).collect()).await
     }

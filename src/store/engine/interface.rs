@@ -26,8 +26,9 @@ pub(in crate::store) struct Terms {
 pub(in crate::store) enum Stale {
     /// Those that were unused for longer than their lifetime.
     Expired,
-    /// Those that no process counts as known, what would expire first before others.
-    Unused,
+    /// Those that no process counts as known, what would expire first before others, until that is so many bytes: of one
+    /// owner, or of all.
+    Unused { owner: Option<u16>, bytes: u64 },
 }
 
 /// The outcome of a call.
@@ -85,6 +86,9 @@ pub(in crate::store) trait Engine: Exchange {
 
     /// Removes a batch of payloads; how many, and their bytes as stored.
     fn sweep(&self, stale: Stale) -> impl Reply<(u64, u64)>;
+
+    /// How many bytes each owner has stored.
+    fn owners(&self) -> impl Reply<Vec<(u64, u16)>>;
 
     /// Removes summaries that were unused for too long; how many.
     fn sweep_summaries(&self) -> impl Reply<u64>;

@@ -67,6 +67,12 @@ impl Seal {
         self.rings.first().map_or(key, |ring| ring.row(key))
     }
 
+    /// Whose payload it is: who runs the engine learns which rows are one caller's, and not whose.
+    pub(super) fn owner(&self, key: PayloadKey) -> u16 {
+        let owner = u16::from_be_bytes(key.owner());
+        self.rings.first().map_or(owner, |ring| ring.owner(owner))
+    }
+
     /// The names that a payload's row may have: under the secret in force, and under those that it has replaced.
     pub(super) fn rows(&self, key: PayloadKey) -> Vec<PayloadKey> {
         if self.is_on() { self.rings.iter().map(|ring| ring.row(key)).collect() } else { vec![key] }
@@ -145,6 +151,10 @@ impl Ring {
         let (left, right) =
             (0..ROUNDS).rev().fold(start, |(left, right), round| (right ^ self.mask(round, left), left));
         PayloadKey::from_bytes((left << 64 | right).to_be_bytes())
+    }
+
+    fn owner(&self, owner: u16) -> u16 {
+        u16::try_from(self.mask(ROUNDS, owner.into()) >> 48).unwrap_or_default()
     }
 
     fn mask(&self, round: u8, half: u128) -> u128 {

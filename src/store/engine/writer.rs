@@ -23,6 +23,8 @@ pub(in crate::store) struct NewRow {
     /// Its length before that.
     pub(in crate::store) bytes: i64,
     pub(in crate::store) lifetime: Lifetime,
+    /// Whose it is, as `seal` tells it.
+    pub(in crate::store) owner: u16,
 }
 
 /// Payloads to be stored, and where the outcome goes.

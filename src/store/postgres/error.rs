@@ -10,7 +10,7 @@ use crate::store::engine::error::Refusal;
 impl From<tokio_postgres::Error> for EngineError {
     fn from(error: tokio_postgres::Error) -> Self {
         if let Some(said) = error.as_db_error() {
-            if *said.code() == SqlState::UNDEFINED_TABLE {
+            if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN].contains(said.code()) {
                 return Self::NotInitialised;
             }
             return Self::Refused {

@@ -9,6 +9,7 @@ CREATE TABLE IF NOT EXISTS abridge_meta (name text PRIMARY KEY, value bytea, num
 CREATE TABLE IF NOT EXISTS abridge_payloads (key bytea PRIMARY KEY, body bytea NOT NULL, bytes bigint NOT NULL,
     stored_bytes bigint NOT NULL, created bigint NOT NULL, used bigint NOT NULL, extra bigint NOT NULL,
     due bigint NOT NULL);
+ALTER TABLE abridge_payloads ADD COLUMN IF NOT EXISTS owner bigint;
 CREATE INDEX IF NOT EXISTS abridge_payloads_due ON abridge_payloads (due);
 CREATE INDEX IF NOT EXISTS abridge_payloads_used ON abridge_payloads (used);
 CREATE TABLE IF NOT EXISTS abridge_swept (key bytea PRIMARY KEY, at bigint NOT NULL);
@@ -47,14 +48,14 @@ INSERT INTO abridge_meta (name, number) VALUES ('full', $1)
     ON CONFLICT (name) DO UPDATE SET number = excluded.number;
 
 -- name: put
--- Keys, bodies, lengths and extra times; a use that is younger than $6 is not written. Gives the length of each row that was
+-- Keys, bodies, lengths, extra times and owners; a use that is younger than $6 is not written. Gives the length of each row that was
 -- written, and whether it is new: a row that was there is older than its use, if need be by a second that is taken off. To
 -- look for the rows before would take half as long again, since the statement is planned each time.
-INSERT INTO abridge_payloads AS p (key, body, bytes, stored_bytes, created, used, extra, due)
-    SELECT k, b, n, octet_length(b), :now, :now, e, :now + e
-    FROM unnest($2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[]) AS new (k, b, n, e)
+INSERT INTO abridge_payloads AS p (key, body, bytes, stored_bytes, created, used, extra, due, owner)
+    SELECT k, b, n, octet_length(b), :now, :now, e, :now + e, o
+    FROM unnest($2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $7::bigint[]) AS new (k, b, n, e, o)
     ON CONFLICT (key) DO UPDATE SET created = least(p.created, excluded.created - 1), used = excluded.used,
-    extra = greatest(p.extra, excluded.extra), due = excluded.used + greatest(p.extra, excluded.extra)
+    owner = excluded.owner, extra = greatest(p.extra, excluded.extra), due = excluded.used + greatest(p.extra, excluded.extra)
     WHERE p.used < excluded.used - $6 OR p.extra < excluded.extra
     RETURNING bytes, created = used;
 
@@ -150,13 +151,18 @@ WITH gone AS (DELETE FROM abridge_payloads WHERE key IN
     SELECT count(*), coalesce(sum(stored_bytes), 0)::bigint FROM gone;
 
 -- name: sweep_unused
--- Removes what would be due first of what was not used for $2 seconds.
+-- Removes what would be due first of what was not used for $2 seconds, of the owner $4 unless that is null, until it is $5 bytes.
 WITH gone AS (DELETE FROM abridge_payloads WHERE key IN
-    (SELECT key FROM abridge_payloads WHERE used < :now - $2 ORDER BY due LIMIT $3) AND used < :now - $2
+    (SELECT key FROM (SELECT key, sum(stored_bytes) OVER (ORDER BY due, key) - stored_bytes AS before FROM
+    (SELECT key, stored_bytes, due FROM abridge_payloads WHERE used < :now - $2 AND ($4 IS NULL OR owner = $4)
+    ORDER BY due, key LIMIT $3) AS first) AS summed WHERE before < $5) AND used < :now - $2
     RETURNING key, stored_bytes),
     marked AS (INSERT INTO abridge_swept (key, at) SELECT key, :now FROM gone
     ON CONFLICT (key) DO UPDATE SET at = excluded.at)
     SELECT count(*), coalesce(sum(stored_bytes), 0)::bigint FROM gone;
+
+-- name: owners
+SELECT coalesce(sum(stored_bytes), 0)::bigint, owner FROM abridge_payloads WHERE owner IS NOT NULL GROUP BY owner;
 
 -- name: sweep_summaries
 DELETE FROM abridge_summaries WHERE used < :now - $2

@@ -23,11 +23,15 @@ local function count(what, n)
   if n ~= 0 then call('HINCRBY', base .. 'counts', what, n) end
 end
 
--- A payload's body has its time of creation and its length before it. The lengths of both.
+local function count_owner(owner, n)
+  if owner and call('HINCRBY', base .. 'owners', owner, n) <= 0 then call('HDEL', base .. 'owners', owner) end
+end
+
+-- A payload's body has its time of creation, its length and its owner before it. These, the length of the body, and the owner.
 local function head_of(key)
   local name = base .. 'p:' .. key
-  local head = string.match(call('GETRANGE', name, 0, 40), '^%d+ %d+\n')
-  if head then return head, call('STRLEN', name) - #head end
+  local head = string.match(call('GETRANGE', name, 0, 40), '^%d+ %d+ ?%d*\n')
+  if head then return head, call('STRLEN', name) - #head, string.match(head, '^%d+ %d+ (%d+)') end
 end
 
 local function is_before(one, other)
@@ -38,14 +42,15 @@ local function is_before(one, other)
   return false
 end
 
--- How old a use is written; then lifetime, key, length and body of each.
+-- How old a use is written; then lifetime, key, length, owner and body of each.
 function steps.put()
   local grain, written, bytes, stored = tonumber(ARGV[4]), 0, 0, 0
-  for n = 5, #ARGV, 4 do
-    local lifetime, key, length, body = ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3]
+  for n = 5, #ARGV, 5 do
+    local lifetime, key, length, owner, body = ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4]
     local used, before = use_of(key)
     if call('EXISTS', base .. 'p:' .. key) == 0 then
-      call('SET', base .. 'p:' .. key, now .. ' ' .. length .. '\n' .. body)
+      call('SET', base .. 'p:' .. key, now .. ' ' .. length .. ' ' .. owner .. '\n' .. body)
+      count_owner(owner, #body)
       call('ZREM', base .. 'swept', key)
       use(key, lifetime)
       written, bytes, stored = written + 1, bytes + length, stored + #body
@@ -77,13 +82,15 @@ end
 
 -- Removes a payload that has this body, and was not swept: key, body.
 function steps.remove()
-  local head = head_of(ARGV[4]) or ''
+  local head, _, owner = head_of(ARGV[4])
+  head = head or ''
   local stored = call('GET', base .. 'p:' .. ARGV[4]) or ''
   if string.sub(stored, -#ARGV[5]) ~= ARGV[5] or #stored > #head + #ARGV[5] + 41 then return end
   call('DEL', base .. 'p:' .. ARGV[4])
   for _, lifetime in ipairs(lifetimes) do call('ZREM', base .. lifetime, ARGV[4]) end
   count('bytes', -(tonumber(string.match(head, ' (%d+)')) or 0))
   count('stored', -#ARGV[5])
+  count_owner(owner, -#ARGV[5])
 end
 
 function steps.was_swept()
@@ -123,27 +130,35 @@ function steps.list()
   return found
 end
 
--- Removes payloads: for each lifetime the age from which they go, and how many at most.
+-- Removes payloads: for each lifetime the age from which they go, how many at most, until they have so many bytes, and perhaps
+-- of which owner alone.
 function steps.sweep()
-  local n, stored, bytes = 0, 0, 0
+  local n, stored, bytes, most, enough, only = 0, 0, 0, tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
   for i, lifetime in ipairs(lifetimes) do
     local from = '(' .. (tonumber(ARGV[3 + i]) - now)
-    local stale = call('ZREVRANGEBYSCORE', base .. lifetime, '+inf', from, 'LIMIT', 0, tonumber(ARGV[6]) - n)
+    local stale = call('ZREVRANGEBYSCORE', base .. lifetime, '+inf', from, 'LIMIT', 0, only and -1 or most - n)
     for _, key in ipairs(stale) do
-      local head, length = head_of(key)
-      if head then
-        stored, bytes = stored + length, bytes + string.match(head, ' (%d+)')
-        call('DEL', base .. 'p:' .. key)
+      if n >= most or stored >= enough then break end
+      local head, length, owner = head_of(key)
+      if not only or owner == only then
+        if head then
+          stored, bytes = stored + length, bytes + string.match(head, ' (%d+)')
+          call('DEL', base .. 'p:' .. key)
+          count_owner(owner, -length)
+        end
+        call('ZREM', base .. lifetime, key)
+        call('ZADD', base .. 'swept', now, key)
+        n = n + 1
       end
-      call('ZREM', base .. lifetime, key)
-      call('ZADD', base .. 'swept', now, key)
-      n = n + 1
     end
   end
   count('bytes', -bytes)
   count('stored', -stored)
   return {n, stored}
 end
+
+-- Each owner, and its bytes.
+function steps.owners() return call('HGETALL', base .. 'owners') end
 
 -- Forgets swept payloads: from which age, and how many stay.
 function steps.trim_swept()

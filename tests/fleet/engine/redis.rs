@@ -175,7 +175,7 @@ impl Redis {
     pub(crate) fn flip(&self, namespace: &str, bit: usize) {
         let script = format!(
             "local function flipped(body)
-                 local from = select(2, string.find(body, '^%d+ %d+\\n')) or 0
+                 local from = select(2, string.find(body, '^%d+ %d+ %d+\\n')) or 0
                  local n = math.min({bit}, 8 * (#body - from) - 1)
                  local at = from + math.floor(n / 8) + 1
                  local byte = bit.bxor(string.byte(body, at), bit.lshift(1, n % 8))
