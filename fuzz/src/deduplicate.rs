@@ -1,4 +1,4 @@
-//! Pointers to lines that are in sight: whatever is read again, what a pointer leaves out stands in an earlier message as it is
+//! Pointers to lines that are in sight: whatever is read again, what a pointer leaves out is in an earlier message as it is
 //! sent, at the lines that it names; the whole text is stored; a longer conversation begins as the shorter one did.
 //!
 //! The input is rounds of three bytes: a tool and a file, the first line, and how many lines there are.
@@ -97,7 +97,7 @@ fn expand(text: &str, whole: &str, in_sight: &[String]) {
     assert!(whole.next().is_none() && n_pointers > 0);
 }
 
-/// How many lines a pointer leaves out, and the first and the last of those that say the same.
+/// How many lines a pointer leaves out, and the first and the last line of the source.
 fn pointer(line: &str) -> Option<(usize, usize, usize)> {
     let (n, rest) = line.strip_prefix('[')?.split_once(" lines left out here: lines ")?;
     let (from, rest) = rest.split_once(" to ")?;
