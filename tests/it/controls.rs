@@ -263,6 +263,29 @@ async fn a_model_that_pins_in_each_round_is_told_to_go_on_and_all_its_pins_hold(
     }
 }
 
+/// The name of such a turn is that of the mark by which a caller with kept calls is known.
+#[tokio::test]
+async fn a_conversation_that_begins_with_a_blank_answer_gets_no_call_of_another() {
+    let mut scene = Scene::with(&settings(NEVER)).await;
+    for api in DIALECTS {
+        let talk = Talk::new(api);
+        let (mut call, _) = ask(&mut scene, &talk, false).await;
+        answer(&mut call, api, 1, &[Act::Call("own1", ADDED, json!({"action": "compact"}))], false).await;
+        let (mut call, _) = next(&mut scene).await;
+        answer(&mut call, api, 2, &[Act::Say("Done.")], false).await;
+        scene.client.reply().await;
+
+        let mut blank = Talk::new(api);
+        let mut turn = api.turn(&[Act::Say(" ")], "");
+        turn.retain(|element| element["content"] != json!([]));
+        blank.elements.splice(..0, turn);
+        let (mut call, sent) = ask(&mut scene, &blank, false).await;
+        assert_eq!(elements(api, &sent), elements(api, &blank.body(false)), "{api:?}: {sent}");
+        answer(&mut call, api, 3, &[Act::Say("ok")], false).await;
+        scene.client.reply().await;
+    }
+}
+
 #[tokio::test]
 async fn without_the_setting_there_is_no_tool_and_calls_of_it_do_nothing() {
     for line in ["", "recall = { via = \"offered\", controls = true }"] {

@@ -103,17 +103,21 @@ impl RequestPlace {
 
 /// The name of a caller's mark.
 fn mark(beginning: Chain) -> ChainKey {
-    key::<&str>(beginning, &[], "")
+    named(beginning, b"calls")
 }
 
 /// The name of a turn with these calls, or without any and with this text, behind what the chain names. Clients may write white
 /// space in another way.
-fn key<T: AsRef<str>>(mut before: Chain, ids: &[T], said: &str) -> ChainKey {
-    let mut name = ids.iter().fold(b"calls".to_vec(), |all, id| [&*all, b"\0", id.as_ref().as_bytes()].concat());
+fn key<T: AsRef<str>>(before: Chain, ids: &[T], said: &str) -> ChainKey {
     if ids.is_empty() {
-        name.extend(said.split_whitespace().flat_map(str::bytes));
+        return named(before, said.split_whitespace().fold("said\0".to_owned(), |all, word| all + word).as_bytes());
     }
-    before.push(Fingerprint::of(&name), || vec![&*name])
+    let calls = ids.iter().fold(b"calls".to_vec(), |all, id| [&*all, b"\0", id.as_ref().as_bytes()].concat());
+    named(before, &calls)
+}
+
+fn named(mut before: Chain, name: &[u8]) -> ChainKey {
+    before.push(Fingerprint::of(name), || vec![name])
 }
 
 /// The turns of a body, and the name of it all.
