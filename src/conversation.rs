@@ -365,8 +365,9 @@ impl Role {
     }
 }
 
-/// A content of so many bytes is hashed once, for itself and for its unit; of shorter ones, that takes longer than twice.
-const HASHED_ALONE: usize = 1 << 10;
+/// From this length on, in bytes, a content is hashed once, for itself and for its unit. For shorter ones, to hash them twice is
+/// quicker than to hash what is around them.
+const HASH_ONCE_FROM: usize = 1 << 10;
 
 impl Unit {
     /// Its identity, in the body that it was read from. Whoever asks first has each byte of it hashed, once.
@@ -383,7 +384,7 @@ impl Unit {
         let Span { start, end } = self.content.unwrap_or(Span::empty(self.span.end));
         let of = |start, end| Fingerprint::of(Span { start, end }.of(body));
         let content = content(Span { start, end });
-        let unit = if end - start < HASHED_ALONE {
+        let unit = if end - start < HASH_ONCE_FROM {
             Fingerprint::of(self.span.of(body)).then(content)
         } else {
             of(self.span.start, start).then(content).then(of(end, self.span.end))

@@ -274,8 +274,8 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// The bytes are always the same.
     fn own_tool(&self, tool: &OwnTool, strict: bool) -> Bytes;
 
-    /// What has the model call abridge, and read the results, at the end of a turn without calls: the bytes before the last one
-    /// of the turn's last element, and those after it.
+    /// Calls of abridge and their results, for the end of a turn without calls: the bytes to insert before the last byte of the
+    /// turn's last element, and those after it.
     fn own_exchange(&self, _element: &[u8], calls: &str, results: &str) -> [String; 2] {
         [String::new(), format!(",{calls},{results}")]
     }

@@ -59,9 +59,9 @@ pub struct Entry {
     pub time: f64,
     /// The model of the request.
     pub model: Option<String>,
-    /// The name of the conversation, by the first message of the user.
+    /// The name of the conversation, by the first messages of the user.
     pub conversation: Option<ChainKey>,
-    /// The first words of that message, where `[inspect]` allows content. Set when entries are read.
+    /// The first words of the user, where `[inspect]` allows content. Set when entries are read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The program that has sent it.
@@ -116,10 +116,10 @@ pub struct Entry {
     /// The calls that ask for something cleared.
     #[serde(skip_serializing_if = "Regrets::is_none")]
     pub regrets: Regrets,
-    /// The cost with the edits and without them, in billionths of a dollar, where the model has a price and the answer reported
-    /// its tokens. One of them was billed: in a dry run the one without.
+    /// The cost with the edits, in billionths of a dollar, if the model has a price and the answer reported its tokens. It was
+    /// billed, except in a dry run.
     pub edited_cost: Option<Nanodollars>,
-    /// See `edited_cost`.
+    /// The cost without the edits.
     pub unedited_cost: Option<Nanodollars>,
     /// The context window of the model, in tokens, if it is known.
     pub window: Option<usize>,

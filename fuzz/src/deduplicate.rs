@@ -60,7 +60,7 @@ fn round_trip(n: usize, [what, first, n_lines]: [u8; 3]) -> [Value; 2] {
     ]
 }
 
-/// What is sent, after a look at each pointer in it.
+/// Returns the messages that are sent, after a look at each pointer in them.
 fn check(planner: &Planner, messages: &[Value]) -> Vec<Value> {
     let body = Bytes::from(json!({"model": "m", "messages": messages}).to_string());
     let plan = planner.plan(dialect(), &body).expect("it is a request");

@@ -6,7 +6,7 @@
 //! | `recall` | `handle`, and nothing, `lines`, `grep`, or `offset` and `limit` | the text, or that part of it; an image or sound as such |
 //! | `search` | `text` | the payloads with this text, the last used first, each with the first lines that have it |
 //! | `list` | none | the last used payloads, each with its first line |
-//! | `control_context` | `action`, `result` | what the next request heeds, which has the call; with `recall.controls` |
+//! | `control_context` | `action`, `result` | a sentence; it takes effect in the next request, which has the call; with `recall.controls` |
 //!
 //! `recall` has the rules and limits of a recall over HTTP. `search` and `list` read the payloads of the caller that the
 //! request shows the credential of.
@@ -134,7 +134,7 @@ impl ServerHandler for Handler {
     }
 }
 
-/// What the request may read.
+/// The session of a request, which has its rights.
 fn session(context: &RequestContext<RoleServer>) -> Result<&Session, ErrorData> {
     let session = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Session>());
     session.ok_or_else(|| ErrorData::internal_error("the request has no session", None))

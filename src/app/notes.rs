@@ -168,12 +168,13 @@ impl Notes {
             let key = key_of(upstream.as_bytes());
             let known = self.forms.entry(upstream.clone()).or_default();
             let rescues = || destination.arms().filter_map(|arm| Some((arm.rescue.as_ref()?, &arm.rules)));
-            let has_learnt =
-                |known: &mut FormsNote, rescue: &RescuePolicy| Lesson::add(&mut known.lessons, &rescue.lessons());
-            let n_new = rescues().filter(|(rescue, _)| has_learnt(known, rescue)).count();
+            let n_known = known.lessons.len();
+            for (rescue, _) in rescues() {
+                Lesson::add(&mut known.lessons, &rescue.lessons());
+            }
             // One arm may have learnt what the other has not.
             rescues().for_each(|(rescue, rules)| rescue.require(&known.lessons, rules));
-            if n_new > 0 {
+            if known.lessons.len() > n_known {
                 known.upstream = upstream;
                 notes.push((note(NoteKind::Forms, key, known), WINDOW_FOR));
             }

@@ -40,7 +40,7 @@ pub trait Joiner: Debug + Send + Sync {
     fn is_changed(&self) -> bool;
 }
 
-/// What the model has said in a round.
+/// The calls and the text of a round.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RoundCalls {
     /// The calls of abridge.

@@ -2,7 +2,7 @@
 //! controls clearing and reads what was taken out.
 //!
 //! They follow the client's tools, with the same bytes in every request. The first is in all of them. The second is there from
-//! the first request on that names something stored: what is cleared stays cleared, so the tools of a conversation change once.
+//! the first request on that names something stored. A cleared result stays cleared, so the tools of a conversation change once.
 //! Where reasoning is bound to all before it, tools included, it is there from the first request on.
 
 use super::{Draft, ParsedRequest, replacement::Replacement};
@@ -24,13 +24,13 @@ impl Draft<'_> {
         self.cache_request = is_of_agent.then(|| dialect.prompt_cache_request(body)).flatten();
     }
 
-    /// Has the model control clearing, where the settings allow it.
+    /// Lets the model control clearing, if the settings allow it.
     pub fn offer_control(&mut self) {
         self.offers_control = self.recall.controls;
     }
 
     /// Whether calls of the model control clearing.
-    pub fn heeds_controls(&self) -> bool {
+    pub fn accepts_controls(&self) -> bool {
         self.offers_control
     }
 
@@ -46,8 +46,8 @@ impl Draft<'_> {
         }
         let (at, strict) = self.end_of_tools()?;
         let tools = [(CONTROL, self.offers_control), (RECALL, reads)].into_iter().filter(|(_, is_added)| *is_added);
-        let bytes = tools.flat_map(|(tool, _)| [b",", &*self.request.dialect.own_tool(&tool, strict)].concat());
-        Some(BytesAt { at, bytes: bytes.collect::<Vec<u8>>().into() })
+        let tools = tools.map(|(tool, _)| [b",", &*self.request.dialect.own_tool(&tool, strict)].concat());
+        Some(BytesAt { at, bytes: tools.collect::<Vec<_>>().concat().into() })
     }
 
     /// Whether what was taken out is read with a tool that is added to the client's.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::asks;
-use super::prefix_keys::shown_name;
+use super::prefix_keys::display_name;
 use super::replacement::Replacement;
 use super::splice_array::{InsertedElement, splice_array};
 use super::{AppliedSummary, Draft, Inserted, Insertion};
@@ -71,7 +71,7 @@ impl Draft<'_> {
             answers,
             window,
             root: self.root,
-            conversation: shown_name(self.whole(), &self.context),
+            conversation: display_name(self.whole(), &self.context),
             summary: self.applied().map(used),
             counted: self.counted_with(),
             received: self.received(),

@@ -36,8 +36,7 @@ pub struct AppliedSummary {
 /// The scope of the names of conversations, which separates them from the keys of summaries.
 pub const CONVERSATIONS: &[u8] = b"conversation";
 
-/// How many messages name a conversation that is shown to operators. The first one of some clients is the same in all sessions of
-/// a folder.
+/// How many messages name a conversation on the page. Some clients begin all sessions of a folder with the same message.
 const MAX_OPENING: usize = 8;
 
 /// The name of a conversation by the first message of the user, and not by instructions, which may have the time. `None` if the
@@ -48,9 +47,9 @@ pub fn conversation_name(request: ParsedRequest<'_>, mut chain: Chain) -> Option
     Some(chain.push(conversation.element_fingerprint(first, body), || dialect.canonical(first.span.of(body))))
 }
 
-/// The name that operators are shown of a conversation: by all that the user says before the first answer. Each request has one,
-/// so it is made of remembered hashes without another one.
-pub(super) fn shown_name(request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<ChainKey> {
+/// The name of a conversation on the page: by all that the user says before the first answer. Every request gets one, so it is
+/// made of hashes that are remembered.
+pub(super) fn display_name(request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<ChainKey> {
     let ParsedRequest { dialect, body, conversation } = request;
     let key = |element: &Element| {
         let written = conversation.element_fingerprint(element, body);

@@ -3,7 +3,7 @@
 //! Sums run along. A message that loses calls is not counted anew each time: what is counted of it is each call by itself,
 //! which comes to the same, as the tokens of a message are a sum.
 //!
-//! Texts that part two answers are not counted: where they stood in earlier requests depends on what has left since.
+//! Texts that part two answers are not counted: their places in earlier requests depend on what was removed since.
 
 use std::{collections::HashMap, ops::Range};
 

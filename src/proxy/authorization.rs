@@ -202,7 +202,7 @@ impl Proxy {
     ) -> Response<Full<Bytes>> {
         let session = Session {
             audience: self.audience(request.headers()),
-            controls: self.live.load().destinations.heed_controls(),
+            controls: self.live.load().destinations.accept_controls(),
             ..self.session(self.requester(request.headers(), connection))
         };
         self.mcp.answer(request, session).await

@@ -95,7 +95,7 @@ mod tests {
         let [one, two, three] = [&open[0], &open[1], &open[2]].map(|open| open.id);
         assert!(all.count(one, ann, 2) && all.count(one, ann, 2) && all.count(two, ann, 2));
         assert!(!all.count(three, ann, 2) && all.count(three, bob, 1));
-        // Another caller's request gives a place back, and so does the end.
+        // A request of another caller gives a place back.
         assert!(all.count(two, bob, 2) && all.count(three, ann, 2));
         assert!(!all.count(two, ann, 2) && all.count(two, ann, 3));
         drop(open);

@@ -47,7 +47,7 @@ impl Destination {
 
 impl Destinations {
     /// Whether the model may control clearing.
-    pub(super) fn heed_controls(&self) -> bool {
+    pub(super) fn accept_controls(&self) -> bool {
         self.iter().any(|destination| destination.usual.rules.planner.settings.recall.controls)
     }
 

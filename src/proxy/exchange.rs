@@ -229,7 +229,7 @@ impl Exchange {
 
     /// Accounts for an exchange that has no answer.
     pub(super) fn end_without_answer(&mut self, end: AnswerEnd) {
-        self.account_and_tell(TapReport::default(), end);
+        self.account_and_publish(TapReport::default(), end);
         self.finish_recording(end);
     }
 
@@ -329,14 +329,15 @@ impl Exchange {
         {
             prompt.keep(&tap_report, &self.tasks, account);
         }
-        self.account_and_tell(tap_report, end);
+        self.account_and_publish(tap_report, end);
     }
 
     /// Accounts for the exchange, and publishes how it ended.
-    fn account_and_tell(&mut self, tap_report: TapReport, end: AnswerEnd) {
-        let ledger = self.accounting.as_ref().map(|accounting| accounting.ledger.clone());
+    fn account_and_publish(&mut self, tap_report: TapReport, end: AnswerEnd) {
+        let edit_events = self.edit_events.take();
+        let ledger = edit_events.as_ref().and(self.accounting.as_ref()).map(|accounting| accounting.ledger.clone());
         self.account(&tap_report, end);
-        if let Some(edit_events) = self.edit_events.take() {
+        if let Some(edit_events) = edit_events {
             let savings = ledger.and_then(|ledger| ledger.savings());
             edit_events.end(self.answer.map(|answer| answer.status), end, tap_report, savings);
         }

@@ -1,4 +1,4 @@
-//! The tools that abridge adds to requests, and what the model says with the one by which it controls clearing.
+//! The tools that abridge adds to requests, and the requests of the model in calls of [`CONTROL`].
 
 use serde::Deserialize;
 
@@ -36,7 +36,7 @@ const CONTROL_PARAMETERS: &str = r#"{"type":"object","properties":{"action":{"ty
 /// The name of [`CONTROL`] at the MCP server.
 pub const CONTROL_TOOL: &str = "control_context";
 
-/// What a call of [`CONTROL`] asks for.
+/// The request in a call of [`CONTROL`].
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[serde(tag = "action", rename_all = "lowercase")]
 pub enum Control {

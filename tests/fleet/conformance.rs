@@ -275,7 +275,7 @@ async fn makes_room<S: Open>(opener: &Opener<'_>) {
     for kept in ann.into_iter().chain([cleo]) {
         assert!(one.get(kept).await.unwrap().is_some());
     }
-    // What is in use stays, also of the caller who has the most.
+    // Payloads in use stay, also those of the caller who has the most.
     clock.forward(3 * 86_400);
     for n in 2..14 {
         put(&one, b"bob", n).await;

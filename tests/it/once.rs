@@ -212,7 +212,7 @@ impl Passes<'_> {
     }
 
     /// Whether the trigger holds only with the texts that `filter_tool_calls` put between two answers. A replay counts none
-    /// of them, as where they stood in earlier requests depends on what has left since.
+    /// of them, as their places in earlier requests depend on what was removed since.
     fn parting_texts_decide(&self) -> bool {
         let changes = &self.plans[0].report.changes;
         let n_texts = changes.iter().filter(|change| matches!(change.action, Action::InsertText { .. })).count();

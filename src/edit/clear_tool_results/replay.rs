@@ -47,7 +47,7 @@ pub(super) struct Replay<'r, 'd> {
     waiting: VecDeque<RowIndex>,
     /// File reads, where some of them are kept.
     reads: Option<Reads>,
-    /// What the model says about clearing, where it has a say.
+    /// The calls by which the model controls clearing, if it may.
     controls: Option<Controls>,
     /// The reasoning of ended turns, if it leaves with a pass.
     ended_turns: Option<EndedTurns>,
@@ -112,7 +112,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
         let keep = rules.keep;
         let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_));
-        let controls = draft.heeds_controls().then(|| Controls::new(rules.limits.least_tokens()));
+        let controls = draft.accepts_controls().then(|| Controls::new(rules.limits.least_tokens()));
         let count = count || controls.is_some() || rent.is_some() || rules.at_least > 0 || rules.prompt_limit.is_some();
         Self {
             edit,
@@ -232,7 +232,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     fn model_call(&mut self, place: UnitIndex, has_rules: bool) {
         (self.found.too_little, self.found.cold_at) = (false, None);
         let replayed = self.draft.replayed(Pass::Clear, place);
-        let compacts = self.heed(place, replayed);
+        let compacts = self.apply_controls(place, replayed);
         let is_asked = compacts && replayed == Replayed::ByRule;
         let replayed = match replayed {
             Replayed::ByRule if !has_rules => Replayed::NotMade,

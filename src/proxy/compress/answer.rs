@@ -65,7 +65,7 @@ struct Original<'a> {
     hash: &'a str,
     #[serde(rename = "original_content")]
     content: Content<'a>,
-    /// What is not text, whose content says so.
+    /// The bytes of an original that is not text.
     #[serde(rename = "original_base64", skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

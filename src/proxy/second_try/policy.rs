@@ -112,8 +112,8 @@ impl RescuePolicy {
         self.profile.load().as_ref().map(|profile| profile.lessons.clone()).unwrap_or_default()
     }
 
-    /// Has requests, which are edited by the `usual` rules, take the forms of these refusals too, which this process or another
-    /// one has had.
+    /// Applies the forms that these refusals have taught, here or in another process, to requests that are edited by the `usual`
+    /// rules.
     pub fn require(&self, lessons: &[Lesson], usual: &EngineConfig) {
         // Another request may teach a form at the same time.
         self.profile.rcu(|known| {

@@ -190,7 +190,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Begins anew with a summary. Calls that it stands for get no results any more.
+    /// Begins anew with a summary. Earlier calls get no results any more.
     fn restart(&mut self, summary: &str) {
         self.open.clear();
         self.conversation.restart();

@@ -57,7 +57,7 @@ async fn a_plan_without_room_is_left_out_and_a_body_without_room_is_503() {
     let reply = ask(at, post(COMPRESS, &[KEY], &long)).await;
     let said: Value = serde_json::from_slice(&reply.body).unwrap();
     assert_eq!((reply.head.status(), said["error"]["type"].as_str()), (503, Some("overloaded")), "{said}");
-    // What is not a request is refused, whatever has failed.
+    // A body that is no request is refused, whatever has failed.
     for body in BAD.lines() {
         assert_eq!(ask(at, post(COMPRESS, &[KEY], body)).await.head.status(), 400, "{body}");
     }

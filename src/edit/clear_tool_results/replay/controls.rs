@@ -1,6 +1,6 @@
-//! What the model has said about clearing: which results it has pinned, and whether old ones are to be cleared now.
+//! Calls by which the model controls clearing: it pins results, or has old ones cleared.
 //!
-//! It says so by calls, which later requests have again. A call counts from the next model call on, so replay finds the same pins
+//! Later requests have these calls again. A call counts from the next model call on, so replay finds the same pins
 //! at the same places.
 
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ const LOOKED_AT: usize = 512;
 pub(super) struct Controls {
     /// The most tokens that pinned results have together.
     most: usize,
-    /// What the model has called for since it was called last.
+    /// The controls since the last model call.
     new: Vec<Control>,
     /// Whether results are cleared at the next model call at which they may be.
     compacts: bool,
@@ -55,7 +55,7 @@ impl Controls {
         self.pinned.clear();
     }
 
-    /// Pins a result that is not larger than all pins may be. The oldest pins end if there is no room for all of them.
+    /// Pins a result, unless it has more tokens than all pins may have. The oldest pins end if there is no room for all of them.
     fn pin(&mut self, number: RowIndex, tokens: usize) {
         if tokens > self.most {
             return;
@@ -72,7 +72,7 @@ impl Controls {
 pub(in crate::edit::clear_tool_results) fn has_controls(draft: &Draft<'_>) -> bool {
     let conversation = draft.conversation();
     let blocks = conversation.block_range(UnitIndex::default()..conversation.next_unit());
-    draft.heeds_controls() && blocks.into_iter().any(|block| is_control_tool(conversation.tool_name(block)))
+    draft.accepts_controls() && blocks.into_iter().any(|block| is_control_tool(conversation.tool_name(block)))
 }
 
 impl Replay<'_, '_> {
@@ -88,13 +88,13 @@ impl Replay<'_, '_> {
         true
     }
 
-    /// Here a model was called: pins what it has asked for. Says whether it has asked to clear results, and they may be cleared.
-    pub(super) fn heed(&mut self, place: UnitIndex, replayed: Replayed) -> bool {
+    /// Applies the controls since the last model call. Says whether the model has asked to clear results, and they may be cleared.
+    pub(super) fn apply_controls(&mut self, place: UnitIndex, replayed: Replayed) -> bool {
         for control in self.controls.as_mut().map(|controls| mem::take(&mut controls.new)).unwrap_or_default() {
             let pinned = if let Control::Pin { result } = &control { self.named(result.as_deref()) } else { None };
             let Some(controls) = &mut self.controls else { return false };
             controls.compacts |= control == Control::Compact;
-            // What is cleared stays so, and ends no other pin.
+            // A cleared result stays cleared, and ends no other pin.
             let is_cleared =
                 |number: &RowIndex| self.cleared.iter().rev().take(LOOKED_AT).any(|(one, _)| one == number);
             let Some(number) = pinned.filter(|number| !is_cleared(number)) else { continue };
