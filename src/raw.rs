@@ -20,13 +20,12 @@ mod strings;
 #[derive(Debug)]
 pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
-impl<'a> FromIterator<(&'a str, &'a str)> for Fields<'a> {
-    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(fields: I) -> Self {
-        Self(fields.into_iter().map(|(key, value)| (key.into(), value)).collect())
-    }
-}
-
 impl<'a> Fields<'a> {
+    /// These keys and values.
+    pub(crate) fn new(fields: Vec<(Cow<'a, str>, &'a str)>) -> Self {
+        Self(fields)
+    }
+
     /// The fields of a value, if it is an object.
     pub(crate) fn of(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()

@@ -4,6 +4,7 @@ use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use super::in_band::ALL_ROUNDS;
+use super::json::{element_fields, elements_of};
 use crate::raw::{self, Fields};
 pub use crate::tokens::Usage;
 
@@ -95,7 +96,11 @@ pub(super) struct Members<'a>(Fields<'a>);
 
 impl<'a> Members<'a> {
     pub(super) fn of(json: &'a [u8]) -> Result<Self, InvalidAnswer> {
-        raw::utf8(json).and_then(Fields::of).map(Self).ok_or(InvalidAnswer)
+        raw::utf8(json).ok_or(InvalidAnswer).and_then(Self::of_object)
+    }
+
+    fn of_object(json: &'a str) -> Result<Self, InvalidAnswer> {
+        element_fields(json).map(Self).ok_or(InvalidAnswer)
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&'a str> {
@@ -115,13 +120,13 @@ impl<'a> Members<'a> {
     }
 
     pub(super) fn object(&self, key: &str) -> Result<Option<Self>, InvalidAnswer> {
-        Ok(self.read(key)?.map(Self))
+        self.get(key).map(Self::of_object).transpose()
     }
 
     /// The objects in an array.
     pub(super) fn objects(&self, key: &str) -> Result<Vec<Self>, InvalidAnswer> {
-        let objects: Option<Vec<Fields<'a>>> = self.read(key)?;
-        Ok(objects.into_iter().flatten().map(Self).collect())
+        let Some(json) = self.get(key) else { return Ok(Vec::new()) };
+        elements_of(json).ok_or(InvalidAnswer)?.into_iter().map(Self::of_object).collect()
     }
 
     /// The usage, and whether it is that of several rounds.

@@ -376,6 +376,18 @@ pub(super) fn objects<T, I: IntoIterator<Item = T>, const N: usize>(
     Ok(all)
 }
 
+/// The elements of a value, if that is an array.
+pub(super) fn elements_of(json: &str) -> Option<Vec<&str>> {
+    let (mut cursor, mut all) = (Cursor::new(json.as_bytes()), Vec::new());
+    let read = cursor.elements(|cursor| {
+        let Span { start, end } = cursor.value()?;
+        all.push(json.get(start..end).ok_or(Unsupported)?);
+        Ok(())
+    });
+    let is_read = read.and_then(|_| cursor.end()).is_ok();
+    is_read.then_some(all).or_else(|| raw::elements(json))
+}
+
 /// All fields of an element, if that is an object: quickly, unless a key has escapes.
 pub(super) fn element_fields(json: &str) -> Option<Fields<'_>> {
     quick_fields(json).ok().or_else(|| Fields::of(json))
@@ -383,16 +395,16 @@ pub(super) fn element_fields(json: &str) -> Option<Fields<'_>> {
 
 fn quick_fields(json: &str) -> ReadResult<Fields<'_>> {
     let mut cursor = Cursor::new(json.as_bytes());
-    let mut fields = Vec::new();
+    let mut fields = Vec::with_capacity(8);
     cursor.members(|cursor, name| {
         let value = cursor.value()?;
         let Cow::Borrowed(name) = name else { return Err(Unsupported) };
         let name = str::from_utf8(name).map_err(|_| Unsupported)?;
-        fields.push((name, json.get(value.start..value.end).ok_or(Unsupported)?));
+        fields.push((name.into(), json.get(value.start..value.end).ok_or(Unsupported)?));
         Ok(())
     })?;
     cursor.end()?;
-    Ok(fields.into_iter().collect())
+    Ok(Fields::new(fields))
 }
 
 /// Checks what the cursor leaves out, given a body whose structure is valid: UTF-8, escapes, and control characters in

@@ -269,7 +269,7 @@ impl Exchange {
             title: None,
             client: self.billing.as_ref().map(|billing| short(&billing.client)).unwrap_or_default(),
             path: short(path),
-            upstream: self.upstream.to_string(),
+            upstream: self.upstream.as_str().to_owned(),
             outcome: edit.map_or(Outcome::Passed, |edit| edit.outcome(*readable)),
             edits: report.map(Report::counts).unwrap_or_default(),
             messages: report.map_or(0, |report| report.messages_before),
