@@ -257,9 +257,14 @@ impl Config {
 
     /// The settings that plans depend on.
     pub fn plan_settings(&self) -> planner::PlanSettings {
+        self.plan_settings_at(self.upstream.url.host())
+    }
+
+    /// The settings that plans for the upstream at a host depend on.
+    fn plan_settings_at(&self, host: &str) -> planner::PlanSettings {
         planner::PlanSettings {
             language: self.language,
-            policy: self.policy.clone(),
+            policy: self.policy.at(host),
             recall: self.recall.clone(),
             patch_tool_calls: self.patch_tool_calls.clone(),
             filter_tool_calls: self.filter_tool_calls.clone(),
@@ -274,7 +279,7 @@ impl Config {
             tokens: self.tokens.clone(),
             models: self.models.clone(),
             prices: self.prices.clone(),
-            upstream: self.upstream.url.host().to_owned(),
+            upstream: host.to_owned(),
         }
     }
 

@@ -111,7 +111,8 @@ pub struct Settings {
     /// that report an error become a text and are stored. `"paired_server_tools"`: a call that the server answers itself, if
     /// its result is missing, and such a result without its call become a text and are stored. `"no_item_ids"`: items of
     /// Responses in turns without reasoning lose their ids. `"new_images"`: images, files and sound in messages of the user
-    /// that the model has answered become a text and are stored. `[second_try]` learns from refusals which forms an upstream
+    /// that the model has answered become a text and are stored. `"small_images"`: images of more than 5 MiB in base64, or 8,000
+    /// pixels a side, become a text and are stored. `[second_try]` learns from refusals which forms an upstream
     /// requires.
     ///
     /// Example: `["filled"]`
@@ -207,13 +208,6 @@ pub struct Policy {
     verified: VerifiedMessages,
 }
 
-impl Settings {
-    fn remove_forms(&mut self) {
-        self.forms.clear();
-        self.learnt = LearntForms::default();
-    }
-}
-
 impl PlanSettings {
     /// The same settings, except for a policy that makes a conversation as short as it can: all results that the model has read
     /// are cleared, and all images of the user that it has answered.
@@ -239,7 +233,7 @@ impl PlanSettings {
     #[must_use]
     pub fn with_forms(&self, forms: &[Form]) -> Self {
         let mut settings = self.clone();
-        settings.policy.forms.extend(forms.iter().filter(|form| !self.policy.forms.contains(form)));
+        settings.policy.add_forms(forms);
         settings
     }
 

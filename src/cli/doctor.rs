@@ -55,7 +55,7 @@ pub fn run(args: &OutputArgs, sources: &Sources, config: anyhow::Result<Config>)
         });
         // A name look-up that hangs is not waited for.
         runtime.shutdown_background();
-        for line in super::status::learnt_forms(sources, &config) {
+        for line in super::status::required_forms(sources, &config) {
             findings.ok("forms", line);
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::doctor::upstream::STEP_TIMEOUT;
-use super::status::learnt_forms;
+use super::status::required_forms;
 use crate::cli::{Exit, OutputArgs, escape, print, runtime};
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment, Sources};
@@ -57,7 +57,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         let details = ModelDetails { model, known: meter.model(model), upstream };
         args.output.render(&details, ModelDetails::to_text)?
     } else {
-        let listing = Listing { models: meter.models(), upstream, forms: learnt_forms(sources, config) };
+        let listing = Listing { models: meter.models(), upstream, forms: required_forms(sources, config) };
         args.output.render(&listing, Listing::to_text)?
     }])
 }

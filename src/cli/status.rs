@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use crate::cli::client::ProxyArgs;
 use crate::cli::{Exit, escape, print, refuse, store};
 use crate::config::{Config, Sources};
-use crate::dialect::Usage;
+use crate::dialect::{Form, Usage};
 use crate::history::{AddedLatency, RequestCounts, TokenTotals};
 use crate::ledger;
 use crate::proxy::cache_ledger::CacheAccount;
@@ -43,30 +43,42 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     print([status.to_text()])
 }
 
-/// The forms that upstreams require and the refusals that have taught them, as the running proxy or else the store knows them.
-pub(super) fn learnt_forms(sources: &Sources, config: &Config) -> Vec<String> {
+/// The forms that upstreams require and the refusals that have taught them, as the running proxy or else the settings and the
+/// store know them.
+pub(super) fn required_forms(sources: &Sources, config: &Config) -> Vec<String> {
     let status = || -> anyhow::Result<Status> {
         let answer = ProxyArgs::default().proxy(sources, config)?.get("/abridge/status")?;
         anyhow::ensure!(answer.status == 200, "no status");
         Ok(serde_json::from_slice(&answer.body)?)
     };
     if let Ok(status) = status() {
-        return status.upstreams.iter().flat_map(|known| form_lines(&known.name, &known.lessons)).collect();
+        return status
+            .upstreams
+            .iter()
+            .flat_map(|known| form_lines(&known.name, &known.forms, &known.lessons))
+            .collect();
     }
     let stored = store::read(sources, config, async |store| FormsNote::stored(store).await);
     let stored = stored.ok().flatten().unwrap_or_default();
-    stored.iter().flat_map(|known| form_lines(&known.upstream, &known.lessons)).collect()
+    let host = config.upstream.url.host();
+    let lines = stored.iter().flat_map(|known| form_lines(&known.upstream, &[], &known.lessons));
+    form_lines(host, &config.policy.at(host).forms, &[]).into_iter().chain(lines).collect()
 }
 
-/// A line for the forms that an upstream requires of each model, and one for each refusal.
-fn form_lines(upstream: &str, lessons: &[Lesson]) -> Vec<String> {
+/// A line for the forms that an upstream requires of all models, one for those of each model, and one for each refusal.
+fn form_lines(upstream: &str, forms: &[Form], lessons: &[Lesson]) -> Vec<String> {
     const NAMELESS: &str = "a model without a name";
-    let mut lines = Vec::new();
-    for (model, forms) in Lesson::forms(lessons).iter() {
-        let forms: Vec<_> = forms.iter().map(|form| form.name()).collect();
+    let learnt = Lesson::forms(lessons);
+    let line = |model: &str, forms: Vec<&str>, why: &str| {
+        (!forms.is_empty()).then(|| format!("{upstream} requires of {model}: {} ({why})", forms.join(", ")))
+    };
+    let is_learnt = |form: &Form| learnt.iter().any(|(_, forms)| forms.contains(form));
+    let of_all = forms.iter().filter(|form| !is_learnt(form)).map(|form| form.name()).collect();
+    let mut lines: Vec<_> = line("all models", of_all, "documented, or in policy.forms").into_iter().collect();
+    lines.extend(learnt.iter().filter_map(|(model, forms)| {
         let model = if model.is_empty() { NAMELESS } else { model };
-        lines.push(format!("{upstream} requires of {model}: {} (learnt from refusals)", forms.join(", ")));
-    }
+        line(model, forms.iter().map(|form| form.name()).collect(), "learnt from refusals")
+    }));
     lines.extend(lessons.iter().map(|Lesson { form, model, words, at }| {
         let model = model.as_deref().unwrap_or(NAMELESS);
         let day = ledger::date(u32::try_from(at / 86_400).unwrap_or_default());
@@ -88,9 +100,9 @@ impl Status {
             [] | [_] => row("upstream", self.upstream.clone()),
             several => several.iter().for_each(|upstream| row("upstream", upstream.to_text())),
         }
-        for UpstreamStatus { name, lessons, .. } in &self.upstreams {
+        for UpstreamStatus { name, forms, lessons, .. } in &self.upstreams {
             let names = iter::once("forms").chain(iter::repeat(""));
-            names.zip(form_lines(name, lessons)).for_each(|(name, line)| row(name, line));
+            names.zip(form_lines(name, forms, lessons)).for_each(|(name, line)| row(name, line));
         }
         if let Some(savings) = &self.savings {
             row("saved", savings.clone());

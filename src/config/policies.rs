@@ -106,8 +106,8 @@ impl Config {
 
     /// The planner with these settings for the upstream at a host, with all else of another planner.
     pub fn planner_at(&self, host: &str, default: &Planner) -> Planner {
-        let (recall, upstream) = (default.settings.recall.clone(), host.to_owned());
-        default.under(PlanSettings { recall, upstream, ..self.plan_settings() })
+        let recall = default.settings.recall.clone();
+        default.under(PlanSettings { recall, ..self.plan_settings_at(host) })
     }
 
     /// Checks that there is a policy of this name, which a flag has.

@@ -4,8 +4,9 @@ use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use super::in_band::ALL_ROUNDS;
-use super::json::{element_fields, elements_of};
+use super::json::{Unsupported, each_element, element_fields};
 use crate::raw::{self, Fields};
+use crate::span::Span;
 pub use crate::tokens::Usage;
 
 /// An answer, as far as it has been read.
@@ -126,7 +127,7 @@ impl<'a> Members<'a> {
     /// The objects in an array.
     pub(super) fn objects(&self, key: &str) -> Result<Vec<Self>, InvalidAnswer> {
         let Some(json) = self.get(key) else { return Ok(Vec::new()) };
-        elements_of(json).ok_or(InvalidAnswer)?.into_iter().map(Self::of_object).collect()
+        elements(json).ok_or(InvalidAnswer)?.into_iter().map(Self::of_object).collect()
     }
 
     /// The usage, and whether it is that of several rounds.
@@ -150,6 +151,17 @@ impl<'a> Members<'a> {
         let written = written.min(input.saturating_sub(cached));
         Ok(Usage { input, cached, written, written_hour: 0, output: number(self, output)? })
     }
+}
+
+/// The elements of a value, if that is an array.
+fn elements(json: &str) -> Option<Vec<&str>> {
+    let mut all = Vec::new();
+    let read = each_element(json.as_bytes(), Span { start: 0, end: json.len() }, |cursor| {
+        let Span { start, end } = cursor.value()?;
+        all.push(json.get(start..end).ok_or(Unsupported)?);
+        Ok(())
+    });
+    read.ok().map(|()| all).or_else(|| raw::elements(json))
 }
 
 /// Whether the key occurs with a value that begins with this byte.

@@ -59,6 +59,9 @@ pub enum Form {
     /// Images, files and sound of the user are in messages that the model has not answered. Others become a text and are
     /// stored.
     NewImages,
+    /// No image has more than 5 MiB of base64, or a side of more than 8,000 pixels. Others become a text and are stored, whether
+    /// the model has read them or not.
+    SmallImages,
 }
 
 /// A call that the server answers itself, or its result.
@@ -81,6 +84,18 @@ const EMPTY: &str = r#""(empty)""#;
 impl Form {
     /// All of them, in the order in which they are taken.
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// The forms that the API at a host is documented to require of every conversation.
+    ///
+    /// Mistral: <https://mistralai.github.io/mistral-common/usage/tools/>, and the order of roles that mistral-common checks. Google's
+    /// endpoint for OpenAI's API: pydantic/pydantic-ai#1879, openclaw/openclaw#47857.
+    pub fn required_by(host: &str) -> &'static [Self] {
+        match host {
+            "api.mistral.ai" => &[Self::LeadingSystem, Self::Bridge, Self::NineIds],
+            "generativelanguage.googleapis.com" => &[Self::NamedResults],
+            _ => &[],
+        }
+    }
 
     /// Its name, as the settings have it.
     pub fn name(self) -> &'static str {

@@ -376,18 +376,6 @@ pub(super) fn objects<T, I: IntoIterator<Item = T>, const N: usize>(
     Ok(all)
 }
 
-/// The elements of a value, if that is an array.
-pub(super) fn elements_of(json: &str) -> Option<Vec<&str>> {
-    let (mut cursor, mut all) = (Cursor::new(json.as_bytes()), Vec::new());
-    let read = cursor.elements(|cursor| {
-        let Span { start, end } = cursor.value()?;
-        all.push(json.get(start..end).ok_or(Unsupported)?);
-        Ok(())
-    });
-    let is_read = read.and_then(|_| cursor.end()).is_ok();
-    is_read.then_some(all).or_else(|| raw::elements(json))
-}
-
 /// All fields of an element, if that is an object: quickly, unless a key has escapes.
 pub(super) fn element_fields(json: &str) -> Option<Fields<'_>> {
     quick_fields(json).ok().or_else(|| Fields::of(json))

@@ -18,6 +18,7 @@ use crate::{
     payload::{Fingerprint, MediaType},
     plan::{Action, Sizes},
     span::{Span, Splice, joined, splice},
+    tokens::image::Dimensions,
 };
 
 /// The text of the user between two texts of the model.
@@ -28,6 +29,12 @@ const LABEL: &str = "form";
 
 /// The longest id of a call that every upstream accepts: OpenAI's Chat Completions has the lowest limit.
 const LONGEST_ID: usize = 40;
+
+/// The most base64 that Anthropic's API accepts of an image, in bytes.
+const MAX_IMAGE: usize = 5 << 20;
+
+/// The longest side of an image that it accepts, in pixels.
+const MAX_SIDE: usize = 8000;
 
 /// The longest beginning of an id that another id is made of.
 const LONGEST_START: usize = 32;
@@ -50,10 +57,11 @@ impl Draft<'_> {
                 Form::NineIds => self.rename_calls(is_nine, nine),
                 Form::NamedResults => self.name_results(),
                 Form::FourCacheMarks => self.drop_marks(),
-                Form::TextOnlyErrors => self.clear_images(self.contents_of_errors()),
+                Form::TextOnlyErrors => self.clear_media(self.contents_of_errors(), *form),
                 Form::PairedServerTools => self.pair_server_calls(),
                 Form::NoItemIds => self.drop_item_ids(),
-                Form::NewImages => self.clear_images(self.contents_of_the_user()),
+                Form::NewImages => self.clear_media(self.contents_of_the_user(), *form),
+                Form::SmallImages => self.clear_media(self.contents_of_all(), *form),
             }
         }
     }
@@ -79,21 +87,35 @@ impl Draft<'_> {
         errors.filter_map(|unit| unit.content).collect()
     }
 
-    /// Replaces images, files and sound in these contents.
-    fn clear_images(&mut self, contents: Vec<Span>) {
+    /// The contents of messages and results.
+    fn contents_of_all(&self) -> Vec<Span> {
+        let ParsedRequest { body, conversation, .. } = self.request;
+        let of_elements = conversation.elements.iter().filter_map(|element| media::content(body, element.span));
+        let of_results = conversation.units.iter().filter(|unit| unit.role == Role::Tool);
+        let all: BTreeSet<_> = of_elements.chain(of_results.filter_map(|unit| unit.content)).collect();
+        all.into_iter().collect()
+    }
+
+    /// Replaces images, files and sound in these contents for a form.
+    fn clear_media(&mut self, contents: Vec<Span>, form: Form) {
         let options = ReplaceOptions { stored: true, smaller: false, media: true };
         let body = self.request.body;
+        let (en, zh) = match form {
+            Form::SmallImages => (", larger than the API accepts", "，超过接口上限"),
+            _ => ("", ""),
+        };
         for part in contents.into_iter().flat_map(|content| media::parts(body, content)) {
-            if self.replacements.contains_key(&part.span.start) {
-                continue; // an edit has replaced it
+            let accepts = || form == Form::SmallImages && !is_too_large(part.data.of(body));
+            if self.replacements.contains_key(&part.span.start) || accepts() {
+                continue; // an edit has replaced it, or it may stay
             }
             let unit = self.unit_at(part.span);
             let Some(source) = self.source_part(&part) else { continue };
             let (len, media) = (source.name.len, source.name.media.unwrap_or(MediaType::Text));
             let (how, name) = (self.retrieval_words(source.name.key, media), media.name());
             let words = match self.language {
-                Language::En => format!("[Cleared: {name} of {len} bytes. {how}"),
-                Language::Zh => format!("[已清除：{name}，{len} 字节。{how}"),
+                Language::En => format!("[Cleared: {name} of {len} bytes{en}. {how}"),
+                Language::Zh => format!("[已清除：{name}，{len} 字节{zh}。{how}"),
             };
             let cut = TextCut { from: 0, to: len, words: words.trim_end().to_owned() + "]" };
             let (replacements, bytes) = (Vec::new(), Sizes::default());
@@ -416,6 +438,12 @@ fn is_nine(id: &str) -> bool {
 /// An id of nine letters and digits.
 fn nine(id: &str, number: usize) -> String {
     blake3::hash(format!("{number} {id}").as_bytes()).to_hex().chars().take(9).collect()
+}
+
+/// Whether the data of a part, a JSON string, are an image that is larger than Anthropic's API accepts.
+fn is_too_large(data: &[u8]) -> bool {
+    let image = str::from_utf8(data).ok().and_then(Dimensions::in_string);
+    image.is_some_and(|image| data.len() > MAX_IMAGE || image.width.max(image.height) > MAX_SIDE)
 }
 
 /// The id of a call, or of the call that a result answers.

@@ -1,7 +1,8 @@
-//! Forms of requests that the refusals of an upstream have taught.
+//! The forms of requests: those of the settings, and those that the refusals of an upstream have taught.
 
 use std::collections::BTreeMap;
 
+use super::Settings;
 use crate::dialect::Form;
 
 /// Forms by the model that requires them. Its name is empty where requests name none.
@@ -33,6 +34,26 @@ impl LearntForms {
     /// The models, and their forms.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[Form])> {
         self.0.iter().map(|(model, forms)| (&**model, &**forms))
+    }
+}
+
+impl Settings {
+    /// The same policy, with the forms that a host requires.
+    #[must_use]
+    pub fn at(&self, host: &str) -> Self {
+        let mut policy = self.clone();
+        policy.add_forms(Form::required_by(host));
+        policy
+    }
+
+    pub(super) fn add_forms(&mut self, forms: &[Form]) {
+        let missing: Vec<_> = forms.iter().filter(|form| !self.forms.contains(form)).copied().collect();
+        self.forms.extend(missing);
+    }
+
+    pub(super) fn remove_forms(&mut self) {
+        self.forms.clear();
+        self.learnt = LearntForms::default();
     }
 }
 

@@ -1,8 +1,9 @@
 //! The open connections of clients, and the caller that each counts for: that of its last request.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError};
+
+use rustc_hash::FxHashMap;
 
 use crate::payload::Caller;
 
@@ -14,8 +15,9 @@ pub(crate) struct Connections(Arc<std::sync::Mutex<Open>>);
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    callers: HashMap<u64, Option<Caller>>,
-    counts: HashMap<Caller, usize>,
+    callers: FxHashMap<u64, Option<Caller>>,
+    // Callers are keyed hashes, so nobody can choose them.
+    counts: FxHashMap<Caller, usize>,
 }
 
 /// A client's connection, until this is dropped.

@@ -27,7 +27,7 @@ use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
 use crate::conversation::Element;
-use crate::dialect::OpeningEvents;
+use crate::dialect::{Form, OpeningEvents};
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, EngineConfig};
 use crate::payload::ChainKey;
@@ -153,7 +153,7 @@ impl Proxy {
                         let mended = self.other_form(&rules, &retry, false).await;
                         let model = mended.as_ref().and_then(|mended| mended.report.as_ref()?.model.as_deref());
                         learnt = mended.is_some().then(|| (rules, Lesson::new(form, words, model)));
-                        mended.map(|mended| (mended, RescueKind::Form))
+                        self.mended_or_shorter(mended, form, rescue, &retry, exchange).await
                     }
                     _ => None,
                 };
@@ -237,6 +237,22 @@ impl Proxy {
         }
         let summarised = edit(SummaryTiming::Now, Some(&origin)).await;
         [summarised, cleared].into_iter().find(|edited| retry.is_shorter(edited))
+    }
+
+    /// The request in the form that was asked for, or a shorter one where the upstream finds an image too large, and abridge none.
+    async fn mended_or_shorter(
+        &self,
+        mended: Option<EditedBody>,
+        form: Form,
+        rescue: &RescuePolicy,
+        retry: &RetryContext<'_>,
+        exchange: &Exchange,
+    ) -> Option<(EditedBody, RescueKind)> {
+        if mended.is_some() || form != Form::SmallImages {
+            return mended.map(|mended| (mended, RescueKind::Form));
+        }
+        let shorter = self.shorten(rescue, retry, TokenCounts::default(), exchange).await?;
+        Some((shorter, RescueKind::Overflow))
     }
 
     /// The request as other rules have it, with `strips_now` without the reasoning so far. `None` if it is the one that was

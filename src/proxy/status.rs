@@ -88,7 +88,7 @@ pub(crate) struct UpstreamStatus {
     pub(crate) url: String,
     pub(crate) answered: u64,
     pub(crate) failed: u64,
-    /// The forms that it has asked for, of any model.
+    /// The forms that requests to it have: by the settings, by its documentation, and for the models that asked for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) forms: Vec<Form>,
     /// The refusals that have taught them.
@@ -230,7 +230,9 @@ impl Proxy {
             let (name, url) = (upstream.name().to_string(), upstream.base().to_string());
             let rescue = destination.usual.rescue.as_ref();
             let lessons = rescue.map(RescuePolicy::lessons).unwrap_or_default();
-            let mut forms: Vec<_> = lessons.iter().flat_map(|lesson| lesson.form.with_likely()).collect();
+            let learnt = Lesson::forms(&lessons);
+            let of_all = &destination.usual.rules.planner.settings.policy.forms;
+            let mut forms: Vec<_> = learnt.iter().flat_map(|(_, forms)| forms).chain(of_all).copied().collect();
             forms.sort();
             forms.dedup();
             UpstreamStatus { name, url, answered, failed, forms, lessons }

@@ -61,11 +61,12 @@ impl Proxy {
         Err(refused)
     }
 
-    /// Counts a connection for the caller of its last request, while several callers send requests. The error if this one has
+    /// Counts a connection for the caller of its last request. The error if several callers send requests, and this one has
     /// its share of the connections without it.
     pub(super) fn count_connection(&self, headers: &HeaderMap, connection: ConnectionInfo) -> Option<ProxyError> {
-        let is_shared = matches!(connection.listener_role, ListenerRole::Clients(_)) && self.are_several_callers();
-        let most = self.shares.connections().filter(|_| is_shared)?;
+        let most =
+            self.shares.connections().filter(|_| matches!(connection.listener_role, ListenerRole::Clients(_)))?;
+        let most = if self.are_several_callers() { most } else { usize::MAX };
         let is_counted = self.keep_alives.connections.count(connection.id, self.caller(headers), most);
         (!is_counted).then(|| ProxyError::TooManyConnections { client: self.client_name(headers) })
     }

@@ -84,7 +84,9 @@ pub fn classify(body: &[u8]) -> Option<Refusal> {
     let form = || all.iter().find_map(RefusalText::form).map(|(form, words)| Refusal::Form(form, words));
     let sequence = || all.iter().any(RefusalText::is_about_sequence).then_some(Refusal::Sequence);
     let tools = || all.iter().any(RefusalText::is_about_tools).then_some(Refusal::Tools);
-    overflow.or_else(reasoning).or_else(form).or_else(sequence).or_else(tools)
+    // A single image may be too large, in the words of an overflow.
+    let of_images = form().filter(|refusal| matches!(refusal, Refusal::Form(Form::SmallImages, _)));
+    of_images.or(overflow).or_else(reasoning).or_else(form).or_else(sequence).or_else(tools)
 }
 
 /// Whether a refusal may be for a parameter of the request, or for its form, in words that [`classify`] does not know. It is

@@ -1,6 +1,7 @@
 //! Forms that an upstream asks for in a refusal: the second try has them, and so has every later request to it.
 #![expect(clippy::disallowed_types, reason = "bodies are made here, and looked at by eyes of our own")]
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -33,6 +34,13 @@ fn chat(messages: &[Value]) -> Value {
 
 fn marked(text: &str) -> Value {
     json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}})
+}
+
+/// A PNG of this size for its first bytes, with so many bytes, as an image of Messages.
+fn image(side: u32, n_bytes: usize) -> Value {
+    let mut bytes = [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".as_slice(), &side.to_be_bytes(), &side.to_be_bytes()].concat();
+    bytes.resize(n_bytes, 0);
+    json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": STANDARD.encode(bytes)}})
 }
 
 const CHAT: &str = "/v1/chat/completions";
@@ -233,6 +241,34 @@ fn cases() -> Vec<Case> {
                 let content = body["messages"][1]["content"].as_array().unwrap();
                 let types: Vec<_> = content.iter().map(|block| block["type"].as_str().unwrap()).collect();
                 types == ["text", "server_tool_use", "web_search_tool_result", "text", "text"]
+            },
+        },
+        Case {
+            path: MESSAGES,
+            refusal: r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.0.content.2.image.source.base64: image exceeds 5 MB maximum: 6710888 bytes > 5242880 bytes"}}"#,
+            body: json!({"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "Look."}, image(64, 600), image(64, 5_033_166)]},
+            ]}),
+            is_right: |body| {
+                let content = &body["messages"][0]["content"];
+                let words = content[2]["text"].as_str().unwrap_or_default();
+                content[1] == image(64, 600)
+                    && words.starts_with("[Cleared: image/png of 5033166 bytes, larger than the API accepts.")
+            },
+        },
+        Case {
+            path: MESSAGES,
+            refusal: r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.2.content.0.image.source.base64.data: At least one of the image dimensions exceed max allowed size: 8000 pixels"}}"#,
+            body: json!({"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": [
+                user("Go."),
+                {"role": "assistant", "content": [use_of("a")]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [
+                    image(8000, 600), image(8001, 600),
+                ]}]},
+            ]}),
+            is_right: |body| {
+                let content = &body["messages"][2]["content"][0]["content"];
+                content[0] == image(8000, 600) && content[1]["type"] == "text"
             },
         },
         Case {

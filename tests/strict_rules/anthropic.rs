@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{Rule, entries, is_blank, is_hopeless, list, text};
@@ -149,6 +150,26 @@ pub(super) const ANTHROPIC: &[Rule] = &[
                 entry["is_error"] == true && list(entry, "content").iter().any(|part| text(part, "type") == "image")
             })?;
             Some(format!("messages.{n}.content.{m}.tool_result: all content must be type 'text' if 'is_error' is true"))
+        },
+    },
+    Rule {
+        name: "images-have-8000-pixels",
+        source: "https://github.com/anthropics/claude-code/issues/4778",
+        fixture: r#"[{"role":"user","content":[{"type":"text","text":"Look."},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgoAAAANSUhEUgAAH0EAAABAAAAA"}}]}]"#,
+        fault: |messages| {
+            // The width and height of a PNG.
+            let side = |data: &str| {
+                let bytes = STANDARD.decode(data.get(..32)?).ok().filter(|bytes| bytes.starts_with(b"\x89PNG"))?;
+                let of = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+                Some(of(16)?.max(of(20)?))
+            };
+            let is_too_large =
+                |part: &Value| part["source"]["data"].as_str().and_then(side).is_some_and(|side| side > 8000);
+            let (n, m, _) = entries(messages)
+                .find(|(_, _, entry)| is_too_large(entry) || list(entry, "content").iter().any(is_too_large))?;
+            Some(format!(
+                "messages.{n}.content.{m}.image.source.base64.data: At least one of the image dimensions exceed max allowed size: 8000 pixels"
+            ))
         },
     },
     Rule {

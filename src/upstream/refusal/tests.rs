@@ -47,11 +47,6 @@ const OVERFLOWS: &[OverflowCase] = &[
         [None, None, None],
     ),
     (
-        "Anthropic, an image of too many bytes; anthropics/claude-code#11181",
-        r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.44.content.1.image.source.base64: image exceeds 5 MB maximum: 11641928 bytes > 5242880 bytes"}}"#,
-        [None, None, None],
-    ),
-    (
         "vLLM, images counted; Gabesarch/grounded-rl#16",
         r#"{"object":"error","message":"The decoder prompt (length 10127) is longer than the maximum model length of 8192. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.","type":"BadRequestError","param":null,"code":400}"#,
         [Some(8192), None, None],
@@ -351,6 +346,26 @@ fn refused_sequences_of_items_are_classified() {
     assert!(
         matches!(classified(without), Some(Refusal::Form(Form::NoItemIds, [words])) if words == "without its required 'reasoning' item")
     );
+}
+
+/// Of anthropics/claude-code#11181, #4778 and #16173.
+#[test]
+fn an_image_that_is_too_large_by_itself_is_a_form_and_one_of_many_an_overflow() {
+    let classified = |what: &str| {
+        let message = format!("messages.44.content.1.image.source.base64.data: {what}");
+        classify(
+            format!(r#"{{"type":"error","error":{{"type":"invalid_request_error","message":"{message}"}}}}"#)
+                .as_bytes(),
+        )
+    };
+    for what in [
+        "image exceeds 5 MB maximum: 11641928 bytes > 5242880 bytes",
+        "At least one of the image dimensions exceed max allowed size: 8000 pixels",
+    ] {
+        assert!(matches!(classified(what), Some(Refusal::Form(Form::SmallImages, _))), "{what}");
+    }
+    let of_many = "At least one of the image dimensions exceed max allowed size for many-image requests: 2000 pixels";
+    assert!(matches!(classified(of_many), Some(Refusal::Overflow(_))));
 }
 
 #[test]
