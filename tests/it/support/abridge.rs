@@ -341,7 +341,8 @@ impl Abridge {
         behind.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
     }
 
-    fn limit(&self, limit: &str) {
+    /// Sets a limit of the process, as `prlimit` writes it.
+    pub(crate) fn limit(&self, limit: &str) {
         let pid = format!("--pid={}", self.pid);
         let set = Command::new("prlimit").args([&pid, limit]).status().expect("prlimit, of util-linux");
         assert!(set.success());
