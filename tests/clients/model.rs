@@ -134,8 +134,14 @@ impl Model {
             let path = head.target().split('?').next().unwrap_or_default();
             match (head.start.split(' ').next().unwrap_or_default(), path) {
                 ("POST", "/v1/responses") => self.answer(&mut wire, Api::Responses, &body).await,
-                ("POST", "/v1/messages") => self.answer(&mut wire, Api::Messages, &body).await,
-                ("POST", "/v1/messages/count_tokens") => json_body(&mut wire, &json!({ "input_tokens": 1 })).await,
+                ("POST", path) if path.ends_with("/v1/messages") || path.ends_with(":streamRawPredict") => {
+                    self.answer(&mut wire, Api::Messages, &body).await;
+                }
+                ("POST", path)
+                    if path.ends_with("/messages/count_tokens") || path.ends_with("/count-tokens:rawPredict") =>
+                {
+                    json_body(&mut wire, &json!({ "input_tokens": 1 })).await
+                }
                 ("GET", "/v1/models") => json_body(&mut wire, &json!({ "object": "list", "data": [] })).await,
                 ("GET", "/held") => {
                     self.held.send_replace(true);
