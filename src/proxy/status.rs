@@ -17,7 +17,6 @@ use crate::history::{MAX_ENTRIES, Totals};
 use crate::platform::process::resident_memory;
 use crate::store::{self, Store};
 use crate::tokens::factor::LearntFactor;
-use crate::tokens::prices::PriceList;
 
 /// Caches the statistics of the store, which reads all its rows for them.
 #[derive(Debug)]
@@ -244,8 +243,7 @@ impl Proxy {
         let named = live.destinations.iter().find(|of| of.upstream.name().as_str() == account.upstream);
         let destination = named.unwrap_or(live.destinations.default());
         let host = destination.upstream.base().uri().host().unwrap_or_default();
-        let prices =
-            PriceList::new(&destination.usual.rules.planner.settings.prices, host).of_model(Some(&account.model));
+        let prices = destination.usual.rules.planner.settings.price_list(host).of_model(Some(&account.model));
         let cost = account.lost.priced(prices);
         CacheStatus { account, cost }
     }
