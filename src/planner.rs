@@ -268,11 +268,6 @@ impl PlanSettings {
         settings
     }
 
-    /// The prices at the upstream of this host.
-    pub fn price_list(&self, upstream: &str) -> PriceList {
-        PriceList::new(&self.prices, &self.models, upstream)
-    }
-
     /// The same settings, with the edit that repairs sequences alone.
     #[must_use]
     pub fn repairing(&self) -> Self {
@@ -300,7 +295,8 @@ impl Planner {
 
     /// A planner that counts with this meter and names payloads with these keys.
     pub fn with(settings: PlanSettings, meter: Meter, keys: Keys, offload: Offload) -> Self {
-        let rates = Arc::new(KnownRates::new(settings.price_list(&settings.upstream)));
+        let prices = PriceList::new(&settings.prices, &settings.models, &settings.upstream);
+        let rates = Arc::new(KnownRates::new(prices));
         Self { policy: Policy::new(&settings), settings, meter, keys, offload, rates }
     }
 
@@ -377,7 +373,7 @@ impl Policy {
                     Arc::new(TruncateToolResults::new(&settings.truncate_tool_results, common))
                 }
                 EditName::ClearToolResults => {
-                    let prices = settings.price_list(&settings.upstream);
+                    let prices = PriceList::new(&settings.prices, &settings.models, &settings.upstream);
                     Arc::new(ClearToolResults::new(&settings.clear_tool_results, prices, common))
                 }
                 EditName::DeduplicateToolResults => {

@@ -17,6 +17,7 @@ use crate::history::{MAX_ENTRIES, Totals};
 use crate::platform::process::resident_memory;
 use crate::store::{self, Store};
 use crate::tokens::factor::LearntFactor;
+use crate::tokens::prices::PriceList;
 
 /// Caches the statistics of the store, which reads all its rows for them.
 #[derive(Debug)]
@@ -243,8 +244,9 @@ impl Proxy {
         let named = live.destinations.iter().find(|of| of.upstream.name().as_str() == account.upstream);
         let destination = named.unwrap_or(live.destinations.default());
         let host = destination.upstream.base().uri().host().unwrap_or_default();
-        let prices = destination.usual.rules.planner.settings.price_list(host).of_model(Some(&account.model));
-        let cost = account.lost.priced(prices);
+        let settings = &destination.usual.rules.planner.settings;
+        let prices = PriceList::new(&settings.prices, &settings.models, host);
+        let cost = account.lost.priced(prices.of_model(Some(&account.model)));
         CacheStatus { account, cost }
     }
 

@@ -197,7 +197,7 @@ async fn a_deployment_has_the_window_and_the_prices_of_the_model_that_it_is_an_a
     assert_eq!(told.matches("\"edited_cost\":6500000").count(), 2, "{told}");
     let status = host.get("/abridge/status").await;
     for name in names {
-        assert!(status.contains(&format!("{{\"model\":\"{name}\",\"window\":1050000")), "{status}");
+        assert!(status.contains(&format!("{{\"model\":\"{name}\",\"tokens\":1050000")), "{status}");
     }
 }
 
@@ -205,7 +205,7 @@ async fn a_deployment_has_the_window_and_the_prices_of_the_model_that_it_is_an_a
 async fn bound_thinking_is_left_out_before_a_pass_wherever_the_model_is_named() {
     let lines = "models = [{ match = \"our-claude\", alias_of = \"claude-opus-5-5\" }]\n\
         clear_tool_results = { trigger = { tokens = 4000 }, keep = { results = 1 }, keep_reads = 0, clear_at_least = 0 }\n\
-        recall.public_url = \"http://abridge.test\"\npolicy.edits = [\"clear_tool_results\"]";
+        policy.edits = [\"clear_tool_results\"]";
     let mut host = Host::new(lines).await;
     let round = |n: usize| {
         format!(
@@ -229,7 +229,7 @@ async fn bound_thinking_is_left_out_before_a_pass_wherever_the_model_is_named() 
     ] {
         let (_, sent, _) = host.ask(&target, BEARER, &format!("{{{named}{messages}"), "application/json", b"{}").await;
         let sent = String::from_utf8(sent).unwrap();
-        assert!(sent.contains("http://abridge.test") && !sent.contains("line 0"), "{target}: {sent}");
+        assert!(sent.matches("[Cleared: ").count() >= 6, "{target}: {sent}");
         assert_eq!(sent.matches("signature").count(), if binds { 0 } else { 8 }, "{target} {named}");
     }
 }

@@ -78,7 +78,7 @@ const CASES: [Case; 10] = [
         client: "claude-code",
         path: ".claude/settings.json",
         before: "{\"env\":{\"CLAUDE_CODE_USE_VERTEX\":\"1\"}}",
-        after: "{\"env\":{\"ANTHROPIC_VERTEX_BASE_URL\": \"http://127.0.0.1:8787/v1\", \"CLAUDE_CODE_USE_VERTEX\":\"1\"}}",
+        after: "{\"env\":{\"ANTHROPIC_VERTEX_BASE_URL\": \"http://127.0.0.1:8787/v1\",\"CLAUDE_CODE_USE_VERTEX\":\"1\"}}",
     },
     Case {
         client: "claude-code",
