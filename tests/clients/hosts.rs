@@ -12,6 +12,9 @@ use crate::it::support::{Setup, Upstream, Wire, upstream};
 use crate::model::Api;
 use crate::{TEXT, completion, installed, json, refuse, run, stream, text_events, turn};
 
+/// The field of answers in frames.
+pub(crate) const FRAMES: &str = "content-type: application/vnd.amazon.eventstream";
+
 /// Runs the clients.
 pub(crate) async fn all(folder: &Path) -> bool {
     let Some(mut python) = installed(&folder.join("hosts/bin/python")) else {
@@ -58,16 +61,16 @@ async fn answer(wire: &mut Wire, head: &Head, body: &[u8]) {
         wire.send(upstream::whole("200 OK", &fields, events)).await;
     } else if path.ends_with("/invoke-with-response-stream") {
         let frames = events().map(|(_, data)| frame(&data)).concat();
-        let fields = ["content-type: application/vnd.amazon.eventstream", "connection: close"];
-        wire.send(upstream::whole("200 OK", &fields, frames)).await;
+        wire.send(upstream::whole("200 OK", &[FRAMES, "connection: close"], frames)).await;
     } else if path.ends_with("count-tokens:rawPredict") {
         json(wire, r#"{"input_tokens":30}"#).await;
     } else if path.ends_with(":rawPredict") || path.ends_with("/invoke") {
         json(wire, &whole).await;
     } else if path == "/openai/deployments/text/chat/completions" && is_azure && query == "api-version=2024-10-21" {
-        match has("\"stream\":true") {
-            true => stream(wire, &text_events()).await,
-            false => json(wire, &completion(&format!("\"content\":\"{TEXT}\""))).await,
+        if has("\"stream\":true") {
+            stream(wire, &text_events()).await;
+        } else {
+            json(wire, &completion(&format!("\"content\":\"{TEXT}\""))).await;
         }
     } else if path == "/openai/responses" && is_azure && query == "api-version=2025-03-01-preview"
         || path == "/openai/v1/responses" && is_azure && ["", "api-version=preview"].contains(&query)
@@ -104,7 +107,7 @@ fn events() -> [(&'static str, String); 6] {
 
 /// A frame of AWS's event stream: its length and that of its headers, a checksum of both, the headers, the payload, and a
 /// checksum of all.
-fn frame(event: &str) -> Vec<u8> {
+pub(crate) fn frame(event: &str) -> Vec<u8> {
     let payload = format!(r#"{{"bytes":"{}","p":"abcd"}}"#, BASE64_STANDARD.encode(event));
     let header = |name: &str, value: &str| {
         let length = u16::try_from(value.len()).unwrap().to_be_bytes();

@@ -33,10 +33,11 @@ enum Client {
     /// Its settings name a resource, beside which it takes no base URL.
     ClaudeCodeAtFoundry,
     ClaudeCodeAtVertex,
+    ClaudeCodeAtBedrock,
     Opencode,
 }
 
-const CLIENTS: [Client; 8] = [
+const CLIENTS: [Client; 9] = [
     Client::CodexWithBaseUrl,
     Client::CodexWithProvider,
     Client::CodexWithChatGpt,
@@ -44,6 +45,7 @@ const CLIENTS: [Client; 8] = [
     Client::ClaudeCodeWithSettings,
     Client::ClaudeCodeAtFoundry,
     Client::ClaudeCodeAtVertex,
+    Client::ClaudeCodeAtBedrock,
     Client::Opencode,
 ];
 
@@ -220,6 +222,10 @@ impl Client {
                 let env = json!({ "CLAUDE_CODE_USE_VERTEX": "1", "CLOUD_ML_REGION": "us-east5" });
                 (".claude/settings.json", json!({ "env": env }).to_string())
             }
+            Self::ClaudeCodeAtBedrock => {
+                let env = json!({ "CLAUDE_CODE_USE_BEDROCK": "1", "AWS_REGION": "us-east-1" });
+                (".claude/settings.json", json!({ "env": env }).to_string())
+            }
             Self::ClaudeCode | Self::Opencode => return None,
         })
     }
@@ -235,6 +241,7 @@ impl Client {
             Self::CodexWithChatGpt => format!("chatgpt={url}"),
             Self::ClaudeCodeAtFoundry => format!("anthropic={}/anthropic", url.trim_end_matches("/v1")),
             Self::ClaudeCodeAtVertex => format!("anthropic={url}"),
+            Self::ClaudeCodeAtBedrock => format!("anthropic={}", url.trim_end_matches("/v1")),
             _ => return Vec::new(),
         };
         vec!["--upstream".to_owned(), upstream]
@@ -247,21 +254,21 @@ impl Client {
             Self::CodexWithBaseUrl | Self::CodexWithProvider => {
                 command.env("OPENAI_API_KEY", "sk-client").env("CODEX_API_KEY", "sk-client");
             }
-            Self::ClaudeCode | Self::ClaudeCodeWithSettings | Self::ClaudeCodeAtFoundry | Self::ClaudeCodeAtVertex => {
-                if self == Self::ClaudeCode {
-                    command.env("ANTHROPIC_BASE_URL", origin);
-                }
-                command.env("ANTHROPIC_FOUNDRY_API_KEY", "k").env("CLAUDE_CODE_SKIP_VERTEX_AUTH", "1");
-                command.env("ANTHROPIC_VERTEX_PROJECT_ID", "p");
-                command.env("ANTHROPIC_API_KEY", "sk-ant-client").env("IS_SANDBOX", "1").env("DISABLE_TELEMETRY", "1");
-                command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("ANTHROPIC_MODEL", "claude-opus-4-8");
-            }
             Self::Opencode => {
                 let settings = json!({ "permission": "allow", "autoupdate": false }).to_string();
                 command.env("ANTHROPIC_API_KEY", "sk-ant-client").env("OPENCODE_CONFIG_CONTENT", settings);
                 if !url.is_empty() {
                     command.env("ANTHROPIC_BASE_URL", url);
                 }
+            }
+            _ => {
+                if self == Self::ClaudeCode {
+                    command.env("ANTHROPIC_BASE_URL", origin);
+                }
+                command.env("ANTHROPIC_FOUNDRY_API_KEY", "k").env("CLAUDE_CODE_SKIP_VERTEX_AUTH", "1");
+                command.env("ANTHROPIC_VERTEX_PROJECT_ID", "p").env("AWS_BEARER_TOKEN_BEDROCK", "k");
+                command.env("ANTHROPIC_API_KEY", "sk-ant-client").env("IS_SANDBOX", "1").env("DISABLE_TELEMETRY", "1");
+                command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("ANTHROPIC_MODEL", "claude-opus-4-8");
             }
         }
     }
