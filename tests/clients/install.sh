@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the clients that tests/clients.rs drives into a scratch folder:
 #   tests/clients/install.sh DIR && ABRIDGE_CLIENTS=DIR cargo test --test clients
-# The openai and anthropic packages of PyPI and npm, and mcp, schemathesis, helm, mistral-common (two versions) and trl (its chat templates) of PyPI; with `agents` behind DIR, Codex, Claude Code and LiteLLM, which take 900 MB; with `all`, these and
-# every client that examples/clients/ shows, which takes 2 GB; with `newest`, the newest Codex, Claude Code and opencode that npm has, whose versions it prints.
+# The openai and anthropic packages of PyPI and npm, and mcp, schemathesis, helm, mistral-common (two versions) and trl (its chat templates) of PyPI; with `agents` behind DIR, Codex, Claude Code and LiteLLM, which take 1.4 GB; with `all`, these and
+# every client that examples/clients/ shows, which takes 4 GB; with `newest`, the newest Codex, Claude Code and opencode that npm has, whose versions it prints.
 # The versions are pinned, so that a failure is ours and not a new release's. The test itself needs no network.
 set -eu
 

@@ -14,6 +14,10 @@ use tokio::sync::watch;
 use crate::hosts::{FRAMES, frame};
 use crate::it::support::{Wire, upstream};
 
+/// How the paths of Messages end at Anthropic and Foundry, Vertex AI, and Bedrock.
+const MESSAGES: [&str; 4] = ["/v1/messages", ":streamRawPredict", "/invoke", FRAMED];
+const FRAMED: &str = "/invoke-with-response-stream";
+
 /// The last words of the model.
 pub(crate) const DONE: &str = "All of it is done.";
 
@@ -137,14 +141,8 @@ impl Model {
             let path = head.target().split('?').next().unwrap_or_default();
             match (head.start.split(' ').next().unwrap_or_default(), path) {
                 ("POST", "/v1/responses") => self.answer(&mut wire, Api::Responses, &body, false).await,
-                ("POST", path) if path.ends_with("/invoke-with-response-stream") => {
-                    self.answer(&mut wire, Api::Messages, &body, true).await;
-                }
-                ("POST", path) if path.ends_with("/invoke") => {
-                    self.answer(&mut wire, Api::Messages, &body, false).await;
-                }
-                ("POST", path) if path.ends_with("/v1/messages") || path.ends_with(":streamRawPredict") => {
-                    self.answer(&mut wire, Api::Messages, &body, false).await;
+                ("POST", path) if MESSAGES.iter().any(|end| path.ends_with(end)) => {
+                    self.answer(&mut wire, Api::Messages, &body, path.ends_with(FRAMED)).await;
                 }
                 ("POST", path)
                     if path.ends_with("/messages/count_tokens") || path.ends_with("/count-tokens:rawPredict") =>
