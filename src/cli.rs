@@ -20,6 +20,7 @@ use crate::upstream::connect::ConnectorError;
 use crate::upstream::routes::Routes;
 
 pub mod check_config;
+mod claude_code;
 pub mod client;
 pub mod demo;
 pub mod diff;

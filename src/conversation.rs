@@ -65,8 +65,8 @@ pub struct Traits {
     pub is_kept: bool,
     /// The answer comes in frames in which no call of the model can be answered.
     pub is_answer_framed: bool,
-    /// The reasoning in it is bound to what precedes it.
-    pub binds_reasoning: bool,
+    /// The server is asked to drop reasoning that does not fit what precedes it.
+    pub drops_reasoning: bool,
     /// The server summarises the conversation itself.
     pub compacts_itself: bool,
     /// The server clears tool results itself.

@@ -69,7 +69,7 @@ mod types;
 /// | `text_part_names` | `text` | `input_text` | `text` |
 /// | `render_user_message`, `render_tool_result`, `render_exchange`, `result_elements` | a message | an item by the kind of call | a block in a user message |
 /// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length |
-/// | `drop_reasoning` | none | none | `thinking.block_binding` |
+/// | `binds_reasoning`, `drop_reasoning` | none | none | by the model, `thinking.block_binding` |
 /// | `compaction_…` | none | none | `compaction` |
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is |
 /// | `keep_alive_request` | none | none | `max_tokens` |
@@ -260,6 +260,11 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// The text of an entry with reasoning; none if it has none that can be read.
     fn reasoning_text(&self, _body: &[u8], _entry: Span) -> Option<Span> {
         None
+    }
+
+    /// Whether the reasoning of a model is bound to what precedes it.
+    fn binds_reasoning(&self, _model: &str) -> bool {
+        false
     }
 
     /// The switch that has the server drop reasoning that does not fit its prefix. None if the API has none.

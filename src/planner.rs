@@ -289,7 +289,8 @@ impl Planner {
 
     /// A planner that counts with this meter and names payloads with these keys.
     pub fn with(settings: PlanSettings, meter: Meter, keys: Keys, offload: Offload) -> Self {
-        let rates = Arc::new(KnownRates::new(PriceList::new(&settings.prices, &settings.upstream)));
+        let prices = PriceList::new(&settings.prices, &settings.models, &settings.upstream);
+        let rates = Arc::new(KnownRates::new(prices));
         Self { policy: Policy::new(&settings), settings, meter, keys, offload, rates }
     }
 
@@ -366,7 +367,7 @@ impl Policy {
                     Arc::new(TruncateToolResults::new(&settings.truncate_tool_results, common))
                 }
                 EditName::ClearToolResults => {
-                    let prices = PriceList::new(&settings.prices, &settings.upstream);
+                    let prices = PriceList::new(&settings.prices, &settings.models, &settings.upstream);
                     Arc::new(ClearToolResults::new(&settings.clear_tool_results, prices, common))
                 }
                 EditName::DeduplicateToolResults => {

@@ -166,6 +166,11 @@ impl Meter {
         self.shared.n_tokenised.load(Ordering::Relaxed)
     }
 
+    /// The model that a name is an alias of, or else the name itself.
+    pub fn unaliased<'n>(&'n self, name: &'n str) -> &'n str {
+        self.shared.models.unaliased(name)
+    }
+
     /// The facts about a model, and their source.
     pub fn model(&self, name: &str) -> models::Model {
         self.shared.models.find(name)

@@ -37,6 +37,8 @@ struct Listing {
 #[derive(Debug, Serialize)]
 struct ModelDetails<'a> {
     model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alias_of: Option<&'a str>,
     #[serde(flatten)]
     known: Model,
     upstream: String,
@@ -54,7 +56,8 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     // A name look-up that hangs is not waited for.
     runtime.shutdown_background();
     print([if let Some(model) = &args.model {
-        let details = ModelDetails { model, known: meter.model(model), upstream };
+        let alias_of = Some(meter.unaliased(model)).filter(|name| name != model);
+        let details = ModelDetails { model, alias_of, known: meter.model(model), upstream };
         args.output.render(&details, ModelDetails::to_text)?
     } else {
         let listing = Listing { models: meter.models(), upstream, forms: required_forms(sources, config) };
@@ -110,6 +113,8 @@ impl Listing {
 impl ModelDetails<'_> {
     fn to_text(&self) -> String {
         let Model { window, encoding, token_factor, .. } = &self.known;
+        let names = [Some(self.model), self.alias_of].into_iter().flatten();
+        let names: Vec<_> = names.map(|name| escape::to_single_line(name, MAX_NAME_CHARS)).collect();
         let window = window.map_or_else(
             || "unknown".to_owned(),
             |window| format!("{} tokens ({})", grouped(window.value), window.source),
@@ -117,7 +122,7 @@ impl ModelDetails<'_> {
         format!(
             "model     {}\nwindow    {window}\nencoding  {} ({})\nupstream  {}\n\
              factor    {token_factor} billed tokens for each one counted (built in; abridge status has what was learnt)\n",
-            escape::to_single_line(self.model, MAX_NAME_CHARS),
+            names.join(", alias of "),
             encoding.value,
             encoding.source,
             escape::to_single_line(&self.upstream, usize::MAX)

@@ -93,7 +93,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         let settings = SettingsFile::at(path);
         // The settings before abridge changed them, if it did.
         let before = settings.original().ok().flatten().or_else(|| read_text(&settings.path).ok()).unwrap_or_default();
-        let outcome = change(client, &settings, &url, args, Handling { colour, consent });
+        let outcome = change(client, &settings, &url, args, variables, Handling { colour, consent });
         let outcome = outcome.unwrap_or_else(|error| refuse(&error.context(client.to_string())));
         if outcome == Exit::Ok {
             displaced.extend(displaced::of_client(client, &before, variables, &url));
@@ -107,7 +107,14 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
 }
 
 /// Changes the settings of one client. The exit code says whether they are as they should be.
-fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, how: Handling) -> anyhow::Result<Exit> {
+fn change(
+    client: Client,
+    file: &SettingsFile,
+    url: &str,
+    args: &Args,
+    variables: &Variables,
+    how: Handling,
+) -> anyhow::Result<Exit> {
     let shown = file.path.display();
     let before = file.read()?;
     let present = before.as_deref().unwrap_or_default();
@@ -115,16 +122,16 @@ fn change(client: Client, file: &SettingsFile, url: &str, args: &Args, how: Hand
         let Some(original) = file.original()? else {
             return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
         };
-        let template = client.edit(&file.path, &original, edit::ANY_URL)?;
+        let template = client.edit(&file.path, &original, edit::ANY_URL, variables)?;
         let url = edit::url_in(present, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
-        edit::undo(present, &original, &client.edit(&file.path, &original, url)?).ok_or_else(|| {
+        edit::undo(present, &original, &client.edit(&file.path, &original, url, variables)?).ok_or_else(|| {
             anyhow!(
                 "{shown} was changed since where abridge had set it; what was there before is in {}",
                 file.backup().display()
             )
         })?
     } else {
-        client.edit(&file.path, present, url)?
+        client.edit(&file.path, present, url, variables)?
     };
     if after == present && !args.undo {
         return print([format!("{client}: {shown} already leads to {url}\n")]);

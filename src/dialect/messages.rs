@@ -168,6 +168,10 @@ impl Dialect for Messages {
         text.filter(|text| text.of(body).starts_with(b"\""))
     }
 
+    fn binds_reasoning(&self, model: &str) -> bool {
+        thinking::is_bound(model)
+    }
+
     fn drop_reasoning(&self, request: &[u8]) -> Option<Switch> {
         thinking::drop_mismatches(request)
     }

@@ -69,15 +69,6 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// What becomes of the reasoning in a conversation.
-    pub fn of(&self, conversation: &Conversation<'_>) -> ReasoningMode {
-        let model = conversation.model.as_deref().unwrap_or_default();
-        let is_bound = conversation.traits.binds_reasoning || self.models.iter().any(|pattern| pattern.fits(model));
-        if is_bound { self.bound } else { ReasoningMode::Keep }
-    }
-}
-
 /// The label of the changes that leave reasoning out.
 const LABEL: &str = "reasoning";
 
@@ -88,7 +79,11 @@ impl Draft<'_> {
     /// Sets what becomes of the reasoning in a conversation. With `strips_now`, all that is bound leaves.
     pub fn bind_reasoning(&mut self, settings: &Settings, conversation: &Conversation<'_>, strips_now: bool) {
         let ParsedRequest { dialect, body, .. } = self.request;
-        let reasoning = settings.of(conversation);
+        let name = conversation.model.as_deref().unwrap_or_default();
+        let model = self.context.meter.unaliased(name);
+        let is_bound = !conversation.traits.drops_reasoning && dialect.binds_reasoning(model)
+            || settings.models.iter().any(|pattern| pattern.fits(name) || pattern.fits(model));
+        let reasoning = if is_bound { settings.bound } else { ReasoningMode::Keep };
         self.ended_turns = settings.ended_turns;
         self.drops = if reasoning == ReasoningMode::DropBlock { dialect.drop_reasoning(body) } else { None };
         let is_left = reasoning == ReasoningMode::DropBlock && self.drops.is_none();

@@ -246,9 +246,9 @@ impl Proxy {
         let named = live.destinations.iter().find(|of| of.upstream.name().as_str() == account.upstream);
         let destination = named.unwrap_or(live.destinations.default());
         let host = destination.upstream.base().uri().host().unwrap_or_default();
-        let prices =
-            PriceList::new(&destination.usual.rules.planner.settings.prices, host).of_model(Some(&account.model));
-        let cost = account.lost.priced(prices);
+        let settings = &destination.usual.rules.planner.settings;
+        let prices = PriceList::new(&settings.prices, &settings.models, host);
+        let cost = account.lost.priced(prices.of_model(Some(&account.model)));
         CacheStatus { account, cost }
     }
 

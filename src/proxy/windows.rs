@@ -82,10 +82,11 @@ impl WindowDiscovery {
             return;
         }
         let model = report.model.as_deref().unwrap_or_default();
-        let may_be_less = |known: Sourced<usize>| {
-            known.source == Source::BuiltIn && upstream.base().is_local() && models::may_be_served_locally(model)
-        };
-        if rules.planner.meter.model(model).window.is_some_and(|known| !may_be_less(known)) {
+        let meter = &rules.planner.meter;
+        let is_open = || models::may_be_served_locally(meter.unaliased(model));
+        let may_be_less =
+            |known: Sourced<usize>| known.source == Source::BuiltIn && upstream.base().is_local() && is_open();
+        if meter.model(model).window.is_some_and(|known| !may_be_less(known)) {
             return;
         }
         let Some(request) = models_request(upstream, parts) else { return };

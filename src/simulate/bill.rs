@@ -196,7 +196,7 @@ mod tests {
         let step =
             |model: &str| Step { usage: Some(usage(1000, 900, 96, 0)), model: Some(model.into()), ..Step::default() };
         let (steps, was) = ([step("claude-opus-4-5"), step("nobodys-model")], [counted(500, 450), counted(500, 450)]);
-        let rates = KnownRates::new(PriceList::new(&[], "api.anthropic.com"));
+        let rates = KnownRates::new(PriceList::new(&[], &[], "api.anthropic.com"));
         let charged = |charge: &dyn Fn(&mut Bill<'_>)| {
             let mut bill = Bill::new(&steps, &was, &rates, 40);
             charge(&mut bill);

@@ -49,6 +49,13 @@ pub struct Settings {
     /// Example: `"my-model*"`
     #[serde(rename = "match")]
     pub pattern: Pattern,
+    /// The model that these names are aliases of, such as the model of a deployment at Azure: they have its context window,
+    /// its tokens and its prices.
+    ///
+    /// Not set: each name is that of a model.
+    ///
+    /// Example: `"gpt-5.5"`
+    pub alias_of: Option<String>,
     /// How many tokens prompt and answer may have together.
     ///
     /// Not set: what the upstream or the built-in table says.
@@ -62,6 +69,18 @@ pub struct Settings {
     ///
     /// Example: `"o200k_base"`
     pub encoding: Option<Encoding>,
+}
+
+impl Settings {
+    fn fits(&self, name: &str) -> bool {
+        [name, &*names::bare(name)].iter().any(|name| self.pattern.fits(name))
+    }
+}
+
+/// The model that a name is an alias of by these settings, or else the name itself.
+pub fn unaliased<'n>(settings: &'n [Settings], name: &'n str) -> &'n str {
+    let model = |table: &'n Settings| table.alias_of.as_deref().filter(|_| table.fits(name));
+    settings.iter().find_map(model).unwrap_or(name)
 }
 
 /// All that is known.
@@ -154,22 +173,29 @@ impl Models {
         self.learned.load().iter().map(|(model, window)| (Arc::clone(model), *window)).collect()
     }
 
+    /// The model that a name is an alias of, or else the name itself.
+    pub(super) fn unaliased<'n>(&'n self, name: &'n str) -> &'n str {
+        unaliased(&self.settings, name)
+    }
+
     /// The facts about the model of this name.
     pub(super) fn find(&self, name: &str) -> Model {
         let model = self.found.get(name).unwrap_or_else(|| self.look_up(name));
         let learned = self.learned.load();
-        let learned = || learned.get(name).or_else(|| learned.get(names::without_routing(name))).copied();
+        let names = [name, names::without_routing(name), self.unaliased(name)];
+        let learned = || names.iter().find_map(|name| learned.get(*name)).copied();
         let told = model.window.filter(|window| window.source == Source::Settings);
         Model { window: told.or_else(|| Source::Upstream.says(learned())).or(model.window), ..model }
     }
 
     /// What settings and table say of it, which is remembered.
     fn look_up(&self, name: &str) -> Model {
-        let bare = names::bare(name);
-        let fits = |model: &&Settings| [name, &*bare].iter().any(|name| model.pattern.fits(name));
-        let told = || self.settings.iter().filter(fits);
+        let model = self.unaliased(name);
+        let bare = names::bare(model);
+        let told =
+            || [name, model].into_iter().flat_map(|name| self.settings.iter().filter(move |table| table.fits(name)));
         let known = known::find(&bare);
-        let window = known.and_then(|known| known.window).filter(|_| !names::is_of_its_host(name));
+        let window = known.and_then(|known| known.window).filter(|_| !names::is_of_its_host(model));
         let encoding = Source::Settings
             .says(told().find_map(|model| model.encoding))
             .or(Source::BuiltIn.says(known.and_then(|known| known.encoding)))

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::models::{Pattern, TABLES_FILE, is_family};
+use super::models::{self, Pattern, TABLES_FILE, is_family};
 
 mod dollars;
 
@@ -92,6 +92,8 @@ pub struct Prices {
 pub struct PriceList {
     /// The tables that are about this upstream.
     tables: Vec<Settings>,
+    /// The `[[models]]` of the settings, for their aliases.
+    models: Vec<models::Settings>,
     upstream: String,
 }
 
@@ -174,11 +176,12 @@ impl Serialize for Price {
 
 impl PriceList {
     /// The prices at the upstream of this host.
-    pub fn new(settings: &[Settings], upstream: &str) -> Self {
+    pub fn new(settings: &[Settings], models: &[models::Settings], upstream: &str) -> Self {
         // As the table of models is.
         LazyLock::force(&TABLES);
         let is_here = |table: &&Settings| table.upstream.as_ref().is_none_or(|pattern| pattern.fits(upstream));
-        Self { tables: settings.iter().filter(is_here).cloned().collect(), upstream: upstream.to_owned() }
+        let tables = settings.iter().filter(is_here).cloned().collect();
+        Self { tables, models: models.to_vec(), upstream: upstream.to_owned() }
     }
 
     /// The host of the upstream.
@@ -195,16 +198,21 @@ impl PriceList {
     /// token where the settings do not say otherwise.
     pub fn of_request(&self, model: Option<&str>, for_an_hour: bool) -> Prices {
         let model = model.unwrap_or_default();
-        let (read, write) = built_in(model, &self.upstream);
+        let (read, write) = built_in(self.unaliased(model), &self.upstream);
         let write = if for_an_hour { Price(2 * Price::ONE) } else { write };
         let read = self.set(model, |table| table.read).unwrap_or(read);
         let write = self.set(model, |table| table.write).unwrap_or(write).max(read);
         Prices { read, write, on_break: self.set(model, |table| table.on_break).unwrap_or_default() }
     }
 
-    /// The key in the first table that is about the model and has it.
-    fn set<T>(&self, model: &str, key: impl Fn(&Settings) -> Option<T>) -> Option<T> {
-        let is_of = |table: &&Settings| table.model.as_ref().is_none_or(|pattern| pattern.fits(model));
+    fn unaliased<'n>(&'n self, name: &'n str) -> &'n str {
+        models::unaliased(&self.models, name)
+    }
+
+    /// The key in the first table that has it and is about the name, or about the model that it is an alias of.
+    fn set<T>(&self, name: &str, key: impl Fn(&Settings) -> Option<T>) -> Option<T> {
+        let fits = |pattern: &Pattern| pattern.fits(name) || pattern.fits(self.unaliased(name));
+        let is_of = |table: &&Settings| table.model.as_ref().is_none_or(fits);
         self.tables.iter().filter(is_of).find_map(key)
     }
 }
@@ -244,7 +252,7 @@ mod tests {
     fn prices(settings: &str, upstream: &str, model: &str) -> (u32, u32, Break) {
         let settings: Vec<Settings> =
             toml::from_str::<BTreeMap<String, Vec<Settings>>>(settings).unwrap().remove("prices").unwrap_or_default();
-        let Prices { read, write, on_break } = PriceList::new(&settings, upstream).of_model(Some(model));
+        let Prices { read, write, on_break } = PriceList::new(&settings, &[], upstream).of_model(Some(model));
         (read.0 / 1000, write.0 / 1000, on_break)
     }
 
@@ -267,6 +275,21 @@ mod tests {
         ] {
             assert_eq!(prices("", upstream, model), (read, write, Break::Suffix), "{upstream} {model}");
         }
+    }
+
+    #[test]
+    fn an_alias_has_the_prices_of_its_model() {
+        let models = [toml::from_str("match = 'our-*'\nalias_of = 'gpt-4o'").unwrap()];
+        let table = |toml: &str| toml::from_str::<Settings>(toml).unwrap();
+        let list = PriceList::new(
+            &[table("model = 'our-own'\ninput = 9"), table("model = 'gpt-4o'\nread = 0.4")],
+            &models,
+            "",
+        );
+        assert_eq!(list.of_model(Some("our-gpt")), list.of_model(Some("gpt-4o")));
+        assert_eq!(list.dollars(Some("our-gpt")), list.dollars(Some("gpt-4o")));
+        let [own, of_model] = ["our-own", "gpt-4o"].map(|name| list.dollars(Some(name)).unwrap());
+        assert_eq!((own.input, own.output, own.read), (9.0, of_model.output, 9.0 * 0.4));
     }
 
     #[test]

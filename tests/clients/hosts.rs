@@ -1,4 +1,4 @@
-//! The clients of Anthropic for Vertex AI and Bedrock, and of OpenAI for Azure, to an upstream that answers as the hosts document.
+//! The clients of Anthropic for Vertex AI, Bedrock and Foundry, and of OpenAI for Azure, to an upstream that answers as the hosts document.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,11 @@ use memchr::memmem;
 
 use crate::it::support::wire::Head;
 use crate::it::support::{Setup, Upstream, Wire, upstream};
-use crate::{TEXT, completion, installed, json, refuse, run};
+use crate::model::Api;
+use crate::{TEXT, completion, installed, json, refuse, run, stream, text_events, turn};
+
+/// The field of answers in frames.
+pub(crate) const FRAMES: &str = "content-type: application/vnd.amazon.eventstream";
 
 /// Runs the clients.
 pub(crate) async fn all(folder: &Path) -> bool {
@@ -26,7 +30,7 @@ pub(crate) async fn all(folder: &Path) -> bool {
     });
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients/hosts.py");
     python.arg(script).env("ABRIDGE_URL", format!("http://{}", abridge.address()));
-    println!("anthropic for Vertex AI and Bedrock, openai for Azure");
+    println!("anthropic for Vertex AI, Bedrock and Foundry, openai for Azure");
     let passed = run("hosts", python, folder, "http://unused/v1").await.is_some();
     answering.abort();
     passed
@@ -41,10 +45,13 @@ async fn converse(mut wire: Wire) {
 
 async fn answer(wire: &mut Wire, head: &Head, body: &[u8]) {
     let has = |part: &str| memmem::find(body, part.as_bytes()).is_some();
-    if has("\"toolu_a\"") && !has("\"tool_use_id\":\"toolu_a\"") {
+    if has("\"toolu_a\"")
+        && !["tool_use_id", "tool_call_id", "call_id"].iter().any(|key| has(&format!("\"{key}\":\"toolu_a\"")))
+    {
         return refuse(wire, "400 Bad Request", "").await;
     }
-    let path = head.target().split('?').next().unwrap();
+    let (path, query) = head.target().split_once('?').unwrap_or((head.target(), ""));
+    let is_azure = head.get("api-key") == Some("k");
     let whole = format!(
         r#"{{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{{"type":"text","text":"{TEXT}"}}],"stop_reason":"end_turn","stop_sequence":null,"usage":{{"input_tokens":3,"output_tokens":2}}}}"#
     );
@@ -54,14 +61,23 @@ async fn answer(wire: &mut Wire, head: &Head, body: &[u8]) {
         wire.send(upstream::whole("200 OK", &fields, events)).await;
     } else if path.ends_with("/invoke-with-response-stream") {
         let frames = events().map(|(_, data)| frame(&data)).concat();
-        let fields = ["content-type: application/vnd.amazon.eventstream", "connection: close"];
-        wire.send(upstream::whole("200 OK", &fields, frames)).await;
+        wire.send(upstream::whole("200 OK", &[FRAMES, "connection: close"], frames)).await;
     } else if path.ends_with("count-tokens:rawPredict") {
         json(wire, r#"{"input_tokens":30}"#).await;
     } else if path.ends_with(":rawPredict") || path.ends_with("/invoke") {
         json(wire, &whole).await;
-    } else if path == "/openai/deployments/text/chat/completions" {
-        json(wire, &completion(&format!("\"content\":\"{TEXT}\""))).await;
+    } else if path == "/openai/deployments/text/chat/completions" && is_azure && query == "api-version=2024-10-21" {
+        if has("\"stream\":true") {
+            stream(wire, &text_events()).await;
+        } else {
+            json(wire, &completion(&format!("\"content\":\"{TEXT}\""))).await;
+        }
+    } else if path == "/openai/responses" && is_azure && query == "api-version=2025-03-01-preview"
+        || path == "/openai/v1/responses" && is_azure && ["", "api-version=preview"].contains(&query)
+    {
+        turn(wire, Api::Responses, body).await;
+    } else if path == "/anthropic/v1/messages" && is_azure && head.get("x-api-key") == Some("k") {
+        turn(wire, Api::Messages, body).await;
     } else {
         refuse(wire, "404 Not Found", "").await;
     }
@@ -91,7 +107,7 @@ fn events() -> [(&'static str, String); 6] {
 
 /// A frame of AWS's event stream: its length and that of its headers, a checksum of both, the headers, the payload, and a
 /// checksum of all.
-fn frame(event: &str) -> Vec<u8> {
+pub(crate) fn frame(event: &str) -> Vec<u8> {
     let payload = format!(r#"{{"bytes":"{}","p":"abcd"}}"#, BASE64_STANDARD.encode(event));
     let header = |name: &str, value: &str| {
         let length = u16::try_from(value.len()).unwrap().to_be_bytes();

@@ -11,7 +11,12 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::hosts::{FRAMES, frame};
 use crate::it::support::{Wire, upstream};
+
+/// How the paths of Messages end at Anthropic and Foundry, Vertex AI, and Bedrock.
+const MESSAGES: [&str; 4] = ["/v1/messages", ":streamRawPredict", "/invoke", FRAMED];
+const FRAMED: &str = "/invoke-with-response-stream";
 
 /// The last words of the model.
 pub(crate) const DONE: &str = "All of it is done.";
@@ -61,6 +66,8 @@ pub(crate) struct Seen {
     pub(crate) model: String,
     /// Whether the answer is to come in events.
     stream: bool,
+    /// Whether they are to come in frames of AWS.
+    is_framed: bool,
 }
 
 /// An answer of the model.
@@ -133,9 +140,15 @@ impl Model {
             }
             let path = head.target().split('?').next().unwrap_or_default();
             match (head.start.split(' ').next().unwrap_or_default(), path) {
-                ("POST", "/v1/responses") => self.answer(&mut wire, Api::Responses, &body).await,
-                ("POST", "/v1/messages") => self.answer(&mut wire, Api::Messages, &body).await,
-                ("POST", "/v1/messages/count_tokens") => json_body(&mut wire, &json!({ "input_tokens": 1 })).await,
+                ("POST", "/v1/responses") => self.answer(&mut wire, Api::Responses, &body, false).await,
+                ("POST", path) if MESSAGES.iter().any(|end| path.ends_with(end)) => {
+                    self.answer(&mut wire, Api::Messages, &body, path.ends_with(FRAMED)).await;
+                }
+                ("POST", path)
+                    if path.ends_with("/messages/count_tokens") || path.ends_with("/count-tokens:rawPredict") =>
+                {
+                    json_body(&mut wire, &json!({ "input_tokens": 1 })).await;
+                }
                 ("GET", "/v1/models") => json_body(&mut wire, &json!({ "object": "list", "data": [] })).await,
                 ("GET", "/held") => {
                     self.held.send_replace(true);
@@ -148,9 +161,9 @@ impl Model {
         }
     }
 
-    async fn answer(&self, wire: &mut Wire, api: Api, body: &[u8]) {
+    async fn answer(&self, wire: &mut Wire, api: Api, body: &[u8], is_framed: bool) {
         let seen = match Seen::read(api, body) {
-            Ok(seen) => seen,
+            Ok(seen) => Seen { is_framed, ..seen },
             Err(wrong) => {
                 let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": wrong } });
                 let fields = ["content-type: application/json"];
@@ -270,13 +283,19 @@ pub(crate) async fn say(wire: &mut Wire, api: Api, step: &Step<'_>, seen: &Seen)
         Api::Responses => response(step, &seen.model),
         Api::Messages => message(step, &seen.model),
     };
-    if !seen.stream {
+    if !seen.stream && !seen.is_framed {
         return json_body(wire, &whole).await;
     }
-    let fields = ["content-type: text/event-stream", "x-request-id: req_1", "transfer-encoding: chunked"];
+    let kind = if seen.is_framed { FRAMES } else { "content-type: text/event-stream" };
+    let fields = [kind, "x-request-id: req_1", "transfer-encoding: chunked"];
     wire.send(upstream::head("200 OK", &fields)).await;
     for event in events {
-        wire.send_chunk(format!("event: {}\ndata: {event}\n\n", text(&event["type"]))).await;
+        wire.send_chunk(if seen.is_framed {
+            frame(&event.to_string())
+        } else {
+            format!("event: {}\ndata: {event}\n\n", text(&event["type"])).into_bytes()
+        })
+        .await;
     }
     wire.send("0\r\n\r\n").await;
 }

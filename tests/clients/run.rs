@@ -30,15 +30,22 @@ enum Client {
     CodexWithChatGpt,
     ClaudeCode,
     ClaudeCodeWithSettings,
+    /// Its settings name a resource, beside which it takes no base URL.
+    ClaudeCodeAtFoundry,
+    ClaudeCodeAtVertex,
+    ClaudeCodeAtBedrock,
     Opencode,
 }
 
-const CLIENTS: [Client; 6] = [
+const CLIENTS: [Client; 9] = [
     Client::CodexWithBaseUrl,
     Client::CodexWithProvider,
     Client::CodexWithChatGpt,
     Client::ClaudeCode,
     Client::ClaudeCodeWithSettings,
+    Client::ClaudeCodeAtFoundry,
+    Client::ClaudeCodeAtVertex,
+    Client::ClaudeCodeAtBedrock,
     Client::Opencode,
 ];
 
@@ -53,8 +60,10 @@ enum Way {
 /// Runs the clients that the folder has; says whether all was well.
 pub(crate) async fn all(folder: &Path) -> bool {
     let ways = CLIENTS.map(|client| (client, Way::Run));
-    let set_up =
-        [Client::CodexWithBaseUrl, Client::CodexWithProvider, Client::ClaudeCodeWithSettings, Client::Opencode];
+    let set_up = CLIENTS.into_iter().filter(|client| {
+        // Of the others, variables alone lead somewhere else.
+        !matches!(client, Client::CodexWithChatGpt | Client::ClaudeCode)
+    });
     let mut passed = true;
     for (client, way) in ways.into_iter().chain(set_up.map(|client| (client, Way::SetUp))) {
         let program = folder.join("node_modules/.bin").join(client.program());
@@ -97,7 +106,8 @@ async fn session(client: Client, way: Way, program: PathBuf) -> String {
         command
     };
     let abridge = binary();
-    let named = format!("anthropic={origin}");
+    let named = client.flags(&url).pop().filter(|flag| flag.starts_with("anthropic"));
+    let named = named.unwrap_or_else(|| format!("anthropic={origin}"));
     let serving = Setup::before(&upstream).with(SETTINGS).argument("--upstream").argument(named).start().await;
     let mut command = match way {
         Way::Run => {
@@ -181,8 +191,8 @@ impl Client {
     fn program(self) -> &'static str {
         match self {
             Self::CodexWithBaseUrl | Self::CodexWithProvider | Self::CodexWithChatGpt => "codex",
-            Self::ClaudeCode | Self::ClaudeCodeWithSettings => "claude",
             Self::Opencode => "opencode",
+            _ => "claude",
         }
     }
 
@@ -204,6 +214,18 @@ impl Client {
             Self::ClaudeCodeWithSettings => {
                 (".claude/settings.json", json!({ "env": { "ANTHROPIC_BASE_URL": origin } }).to_string())
             }
+            Self::ClaudeCodeAtFoundry => {
+                let env = json!({ "CLAUDE_CODE_USE_FOUNDRY": "1", "ANTHROPIC_FOUNDRY_RESOURCE": "ours" });
+                (".claude/settings.json", json!({ "env": env }).to_string())
+            }
+            Self::ClaudeCodeAtVertex => {
+                let env = json!({ "CLAUDE_CODE_USE_VERTEX": "1", "CLOUD_ML_REGION": "us-east5" });
+                (".claude/settings.json", json!({ "env": env }).to_string())
+            }
+            Self::ClaudeCodeAtBedrock => {
+                let env = json!({ "CLAUDE_CODE_USE_BEDROCK": "1", "AWS_REGION": "us-east-1" });
+                (".claude/settings.json", json!({ "env": env }).to_string())
+            }
             Self::ClaudeCode | Self::Opencode => return None,
         })
     }
@@ -215,11 +237,14 @@ impl Client {
 
     /// The flags of abridge, before the command.
     fn flags(self, url: &str) -> Vec<String> {
-        if self == Self::CodexWithChatGpt {
-            vec!["--upstream".to_owned(), format!("chatgpt={url}")]
-        } else {
-            Vec::new()
-        }
+        let upstream = match self {
+            Self::CodexWithChatGpt => format!("chatgpt={url}"),
+            Self::ClaudeCodeAtFoundry => format!("anthropic={}/anthropic", url.trim_end_matches("/v1")),
+            Self::ClaudeCodeAtVertex => format!("anthropic={url}"),
+            Self::ClaudeCodeAtBedrock => format!("anthropic={}", url.trim_end_matches("/v1")),
+            _ => return Vec::new(),
+        };
+        vec!["--upstream".to_owned(), upstream]
     }
 
     /// Its variables, with base URLs where they are in the environment and not in settings.
@@ -229,19 +254,21 @@ impl Client {
             Self::CodexWithBaseUrl | Self::CodexWithProvider => {
                 command.env("OPENAI_API_KEY", "sk-client").env("CODEX_API_KEY", "sk-client");
             }
-            Self::ClaudeCode | Self::ClaudeCodeWithSettings => {
-                if self == Self::ClaudeCode {
-                    command.env("ANTHROPIC_BASE_URL", origin);
-                }
-                command.env("ANTHROPIC_API_KEY", "sk-ant-client").env("IS_SANDBOX", "1").env("DISABLE_TELEMETRY", "1");
-                command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("ANTHROPIC_MODEL", "claude-opus-4-8");
-            }
             Self::Opencode => {
                 let settings = json!({ "permission": "allow", "autoupdate": false }).to_string();
                 command.env("ANTHROPIC_API_KEY", "sk-ant-client").env("OPENCODE_CONFIG_CONTENT", settings);
                 if !url.is_empty() {
                     command.env("ANTHROPIC_BASE_URL", url);
                 }
+            }
+            _ => {
+                if self == Self::ClaudeCode {
+                    command.env("ANTHROPIC_BASE_URL", origin);
+                }
+                command.env("ANTHROPIC_FOUNDRY_API_KEY", "k").env("CLAUDE_CODE_SKIP_VERTEX_AUTH", "1");
+                command.env("ANTHROPIC_VERTEX_PROJECT_ID", "p").env("AWS_BEARER_TOKEN_BEDROCK", "k");
+                command.env("ANTHROPIC_API_KEY", "sk-ant-client").env("IS_SANDBOX", "1").env("DISABLE_TELEMETRY", "1");
+                command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("ANTHROPIC_MODEL", "claude-opus-4-8");
             }
         }
     }
@@ -254,8 +281,8 @@ impl Client {
                 vec!["exec", "-m", "gpt-5", free, "--skip-git-repo-check", prompt]
             }
             Self::CodexWithBaseUrl | Self::CodexWithProvider => vec!["exec", "--skip-git-repo-check", prompt],
-            Self::ClaudeCode | Self::ClaudeCodeWithSettings => vec!["-p", prompt, "--allowedTools", "Bash"],
             Self::Opencode => vec!["run", "--model", "anthropic/claude-sonnet-4-5", prompt],
+            _ => vec!["-p", prompt, "--allowedTools", "Bash"],
         }
     }
 }

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use crate::metrics::after;
 use crate::support::upstream::Exchange;
 use crate::support::wire::Reply;
-use crate::support::{Abridge, Setup, Upstream, post};
+use crate::support::{Abridge, OPERATOR, Setup, Upstream, post, request};
 
 const VERTEX: &str = "/v1/projects/p/locations/us-east5/publishers/anthropic/models/claude-opus-4-5@20251101";
 const BEDROCK: &str = "/model/us.anthropic.claude-opus-4-5-20251101-v1%3A0";
@@ -57,6 +57,13 @@ impl Host {
         let sent = call.bytes().await.to_vec();
         call.answer("200 OK", &[&format!("content-type: {kind}"), "connection: close"], answer).await;
         (call, sent, client.reply().await)
+    }
+
+    /// What abridge says of itself, without white space.
+    async fn get(&self, path: &str) -> String {
+        let mut client = self.abridge.connect().await;
+        client.send(request("GET", path, &[OPERATOR])).await;
+        String::from_utf8(client.reply().await.body.to_vec()).unwrap().replace([' ', '\n'], "")
     }
 }
 
@@ -168,6 +175,63 @@ async fn a_deployment_of_azure_is_the_model_of_a_body_that_names_none() {
     let (_, sent, _) = host.ask(target, "api-key: k", body, "application/json", answer).await;
     assert_eq!(sent, body.as_bytes());
     assert_eq!(billed(&host.abridge, 1, "our-gpt").await, [70, 7]);
+}
+
+#[tokio::test]
+async fn a_deployment_has_the_window_and_the_prices_of_the_model_that_it_is_an_alias_of() {
+    let mut host = Host::new("models = [{ match = \"our-*\", alias_of = \"gpt-5.4\" }]").await;
+    let answer = br#"{"choices":[],"usage":{"prompt_tokens":2000,"completion_tokens":100}}"#;
+    let names = ["our-gpt", "gpt-5.4"];
+    for (n, name) in names.into_iter().enumerate() {
+        let target = format!("/openai/deployments/{name}/chat/completions?api-version=2024-10-21");
+        let body = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
+        host.ask(&target, "api-key: k", body, "application/json", answer).await;
+        after(&host.abridge, n as u64 + 1).await;
+    }
+    let scrape = after(&host.abridge, 2).await;
+    // $2.50 and $15 for a million tokens.
+    let costs = names.map(|name| scrape.get(&format!("abridge_cost_microdollars_total{{model=\"{name}\"}}")));
+    assert_eq!(costs, [6500, 6500]);
+    let told = host.get("/abridge/ledger?days=3&by=model").await;
+    assert_eq!(names.map(|name| told.matches(name).count()), [1, 1], "{told}");
+    assert_eq!(told.matches("\"edited_cost\":6500000").count(), 2, "{told}");
+    let status = host.get("/abridge/status").await;
+    for name in names {
+        assert!(status.contains(&format!("{{\"model\":\"{name}\",\"tokens\":1050000")), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn bound_thinking_is_left_out_before_a_pass_wherever_the_model_is_named() {
+    let lines = "models = [{ match = \"our-claude\", alias_of = \"claude-opus-5-5\" }]\n\
+        clear_tool_results = { trigger = { tokens = 4000 }, keep = { results = 1 }, keep_reads = 0, clear_at_least = 0 }\n\
+        policy.edits = [\"clear_tool_results\"]";
+    let mut host = Host::new(lines).await;
+    let round = |n: usize| {
+        format!(
+            r#"{{"role":"assistant","content":[{{"type":"thinking","thinking":"","signature":"s{n}"}},{{"type":"tool_use","id":"t{n}","name":"look","input":{{}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t{n}","content":"{}"}}]}},"#,
+            format!("line {n} of it, ").repeat(400)
+        )
+    };
+    let rounds: String = (0..8).map(round).collect();
+    let messages = format!(
+        r#""max_tokens":9,"messages":[{{"role":"user","content":"go"}},{rounds}{{"role":"assistant","content":"so"}},{{"role":"user","content":"on"}}]}}"#
+    );
+    let vertex = VERTEX.replace("opus-4-5@20251101", "opus-5-5");
+    let bedrock = BEDROCK.replace("opus-4-5-20251101", "opus-5-5-20260901");
+    for (target, named, binds) in [
+        ("/v1/messages".to_owned(), r#""model":"claude-opus-4-5","#, false),
+        ("/v1/messages".to_owned(), r#""model":"claude-opus-5-5","#, true),
+        ("/anthropic/v1/messages".to_owned(), r#""model":"our-claude","#, true),
+        (format!("{VERTEX}:rawPredict"), "", false),
+        (format!("{vertex}:rawPredict"), "", true),
+        (format!("{bedrock}/invoke"), "", true),
+    ] {
+        let (_, sent, _) = host.ask(&target, BEARER, &format!("{{{named}{messages}"), "application/json", b"{}").await;
+        let sent = String::from_utf8(sent).unwrap();
+        assert!(sent.matches("[Cleared: ").count() >= 6, "{target}: {sent}");
+        assert_eq!(sent.matches("signature").count(), if binds { 0 } else { 8 }, "{target} {named}");
+    }
 }
 
 #[tokio::test]

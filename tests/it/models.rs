@@ -39,6 +39,9 @@ context_window = 16000
 [[models]]
 match = "gpt-5.5"
 encoding = "cl100k_base"
+[[models]]
+match = "our-*"
+alias_of = "gpt-5.5"
 "#;
 
 /// Runs the command beside the test, which plays the upstream.
@@ -116,6 +119,9 @@ async fn a_model_has_the_values_that_requests_to_it_get_and_their_sources() {
         let expected = format!("model     {model}\nwindow    {window}\nencoding  {encoding}\nupstream  GET ");
         assert!(text.starts_with(&expected), "{text}");
     }
+    let alias = listed(&mut upstream, &["our-gpt"]).await;
+    let expected = "model     our-gpt, alias of gpt-5.5\nwindow    1,050,000 tokens (built in)\nencoding  cl100k_base (settings)\n";
+    assert!(alias.starts_with(expected), "{alias}");
     let newest = listed(&mut upstream, &["claude-opus-4-8"]).await;
     assert!(newest.contains("\nfactor    1.55 billed tokens for each one counted (built in"), "{newest}");
     let Answer { window, encoding } =

@@ -21,7 +21,7 @@ struct Case {
     after: &'static str,
 }
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 10] = [
     Case {
         client: "codex",
         path: ".codex/config.toml",
@@ -73,6 +73,19 @@ const CASES: [Case; 8] = [
         path: ".claude/settings.json",
         before: "{}",
         after: "{\n  \"env\": { \"ANTHROPIC_BASE_URL\": \"http://127.0.0.1:8787\" }\n}",
+    },
+    Case {
+        client: "claude-code",
+        path: ".claude/settings.json",
+        before: "{\"env\":{\"CLAUDE_CODE_USE_VERTEX\":\"1\"}}",
+        after: "{\"env\":{\"ANTHROPIC_VERTEX_BASE_URL\": \"http://127.0.0.1:8787/v1\",\"CLAUDE_CODE_USE_VERTEX\":\"1\"}}",
+    },
+    Case {
+        client: "claude-code",
+        path: ".claude/settings.json",
+        before: "{\n  \"env\": {\n    \"CLAUDE_CODE_USE_FOUNDRY\": \"1\",\n    \"ANTHROPIC_FOUNDRY_RESOURCE\": \"ours\"\n  }\n}\n",
+        after: "{\n  \"env\": {\n    \"ANTHROPIC_FOUNDRY_BASE_URL\": \"http://127.0.0.1:8787/anthropic\",\n    \
+                \"CLAUDE_CODE_USE_FOUNDRY\": \"1\",\n    \"ANTHROPIC_FOUNDRY_RESOURCE\": \"\"\n  }\n}\n",
     },
 ];
 
@@ -276,7 +289,7 @@ fn settings_in_an_unknown_form_are_left_and_the_error_says_what_to_do() {
 }
 
 /// Settings with base URLs that are those of a gateway, and the flags with which abridge sends requests there.
-const GATEWAYS: [(&str, &str, &str, &[&str]); 9] = [
+const GATEWAYS: [(&str, &str, &str, &[&str]); 11] = [
     (
         "codex",
         ".codex/config.toml",
@@ -300,6 +313,18 @@ const GATEWAYS: [(&str, &str, &str, &[&str]); 9] = [
         ".claude/settings.json",
         "{\"env\":{\"ANTHROPIC_BASE_URL\":\"https://gate/anthropic/\"}}",
         &["--upstream anthropic=https://gate/anthropic/v1"],
+    ),
+    (
+        "claude-code",
+        ".claude/settings.json",
+        "{\"env\":{\"CLAUDE_CODE_USE_BEDROCK\":\"1\",\"ANTHROPIC_BEDROCK_BASE_URL\":\"https://gate/bedrock\"}}",
+        &["--upstream anthropic=https://gate/bedrock"],
+    ),
+    (
+        "claude-code",
+        ".claude/settings.json",
+        "{\"env\":{\"CLAUDE_CODE_USE_FOUNDRY\":\"1\",\"ANTHROPIC_FOUNDRY_RESOURCE\":\"ours\"}}",
+        &["--upstream anthropic=https://ours.services.ai.azure.com/anthropic"],
     ),
     (
         "opencode",

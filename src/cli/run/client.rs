@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use crate::cli::claude_code::{BASE_URL, ClaudeHost};
 use crate::cli::setup::edit::CodexSettings;
 use crate::cli::setup::jsonc;
 use crate::cli::{ANTHROPIC, CHATGPT};
@@ -20,8 +21,10 @@ pub(super) struct Client {
     // None if it has no base URL, or if the settings of abridge name the upstream.
     openai: Option<BaseUrl>,
     anthropic: Option<BaseUrl>,
-    // The variable that names the latter.
+    // The variable that names the latter, its usual path, and a variable that must be empty beside it.
     anthropic_variable: &'static str,
+    anthropic_path: &'static str,
+    excluded_variable: Option<&'static str>,
 }
 
 /// The clients that need more than the usual variables.
@@ -33,22 +36,10 @@ enum Kind {
     ClaudeCode {
         settings_name_url: bool,
     },
-    /// opencode, whose base URL for Anthropic ends in `/v1`.
-    Opencode,
     /// Goose, which has its own variables.
     Goose,
     Other,
 }
-
-/// The base URL of Anthropic's clients.
-const BASE_URL: &str = "ANTHROPIC_BASE_URL";
-
-/// The switches by which Claude Code asks for Claude at another host, and the variables with the base URL there.
-const HOSTS: [(&str, &str); 3] = [
-    ("CLAUDE_CODE_USE_BEDROCK", "ANTHROPIC_BEDROCK_BASE_URL"),
-    ("CLAUDE_CODE_USE_VERTEX", "ANTHROPIC_VERTEX_BASE_URL"),
-    ("CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_FOUNDRY_BASE_URL"),
-];
 
 /// The variables that lead a client's requests to a proxy.
 const PROXIES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
@@ -63,11 +54,14 @@ impl Client {
             openai: variables.base_url(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])?,
             anthropic: variables.base_url(&[BASE_URL])?,
             anthropic_variable: BASE_URL,
+            anthropic_path: "",
+            excluded_variable: None,
         };
         match Path::new(program).file_stem().and_then(OsStr::to_str) {
             Some("codex") => client.read_codex(variables),
             Some("claude") => client.read_claude(variables)?,
-            Some("opencode") => client.kind = Kind::Opencode,
+            // Its base URL for Anthropic has the version.
+            Some("opencode") => client.anthropic_path = "/v1",
             Some("goose") => {
                 client.kind = Kind::Goose;
                 client.openai = variables.base_url(&["OPENAI_HOST"])?;
@@ -103,15 +97,17 @@ impl Client {
 
     /// The variables that lead the client to abridge at `url`.
     pub(super) fn variables(&self, url: &str) -> Vec<(&'static str, String)> {
-        let (openai, anthropic) = (self.openai_base(url), self.anthropic_base(url));
-        match self.kind {
-            Kind::Goose => vec![("OPENAI_HOST", openai), ("ANTHROPIC_HOST", anthropic)],
-            _ => vec![
-                ("OPENAI_BASE_URL", openai.clone()),
-                ("OPENAI_API_BASE", openai),
-                (self.anthropic_variable, anthropic),
-            ],
+        let openai = self.openai_base(url);
+        if self.kind == Kind::Goose {
+            return vec![("OPENAI_HOST", openai), ("ANTHROPIC_HOST", self.anthropic_base(url))];
         }
+        let anthropic = self.anthropic_variables(url);
+        [("OPENAI_BASE_URL", openai.clone()), ("OPENAI_API_BASE", openai)].into_iter().chain(anthropic).collect()
+    }
+
+    fn anthropic_variables(&self, url: &str) -> impl Iterator<Item = (&'static str, String)> {
+        let excluded = self.excluded_variable.map(|name| (name, String::new()));
+        excluded.into_iter().chain([(self.anthropic_variable, self.anthropic_base(url))])
     }
 
     /// The arguments that lead the client to abridge at `url`; they precede its own.
@@ -119,8 +115,9 @@ impl Client {
         match &self.kind {
             Kind::Codex(Some(key)) => vec!["-c".to_owned(), format!("{key}={:?}", self.openai_base(url))],
             Kind::ClaudeCode { settings_name_url: true } => {
-                let env = format!("{{\"env\":{{{:?}:{:?}}}}}", self.anthropic_variable, self.anthropic_base(url));
-                vec!["--settings".to_owned(), env]
+                let variables = self.anthropic_variables(url).map(|(name, value)| format!("{name:?}:{value:?}"));
+                let env = variables.collect::<Vec<_>>().join(",");
+                vec!["--settings".to_owned(), format!("{{\"env\":{{{env}}}}}")]
             }
             _ => Vec::new(),
         }
@@ -132,8 +129,7 @@ impl Client {
     }
 
     fn anthropic_base(&self, url: &str) -> String {
-        let default = if self.kind == Kind::Opencode { "/v1" } else { "" };
-        format!("{url}{}", self.anthropic.as_ref().map_or(default, path_of))
+        format!("{url}{}", self.anthropic.as_ref().map_or(self.anthropic_path, path_of))
     }
 
     fn read_codex(&mut self, variables: &Variables) {
@@ -159,35 +155,17 @@ impl Client {
             let set = || variables.first_set(&[name]).ok().flatten().map(|(_, value)| value.to_owned());
             in_settings(name).or_else(set)
         };
-        let is_on = |name| value(name).is_some_and(|value| !matches!(&*value, "0" | "false"));
-        if let Some((_, variable)) = HOSTS.into_iter().find(|(switch, _)| is_on(switch)) {
-            let url = variables.base_url(&[variable])?;
-            (self.anthropic_variable, self.anthropic) = (variable, url.or_else(|| host(variable, value)?.parse().ok()));
-        }
-        let named = in_settings(self.anthropic_variable).and_then(|url| url.parse().ok());
-        self.kind = Kind::ClaudeCode { settings_name_url: named.is_some() };
-        self.anthropic = named.or(self.anthropic.take());
+        let ClaudeHost { variable, path, url, excluded } = ClaudeHost::of(value);
+        let settings_name_url =
+            [Some(variable), excluded].into_iter().flatten().any(|name| in_settings(name).is_some());
+        self.anthropic = url.and_then(|url| url.parse().ok()).or(variables.base_url(&[variable])?);
+        (self.anthropic_variable, self.anthropic_path, self.excluded_variable) = (variable, path, excluded);
+        self.kind = Kind::ClaudeCode { settings_name_url };
         Ok(())
     }
 }
 
 // === helpers ===
-
-/// The base URL that Claude Code has where a variable does not name one, from its region (the SDKs of Anthropic, 2.14.0).
-fn host(variable: &str, value: impl Fn(&'static str) -> Option<String>) -> Option<String> {
-    match variable {
-        "ANTHROPIC_BEDROCK_BASE_URL" => {
-            let region = value("AWS_REGION").unwrap_or_else(|| "us-east-1".to_owned());
-            Some(format!("https://bedrock-runtime.{region}.amazonaws.com"))
-        }
-        "ANTHROPIC_VERTEX_BASE_URL" => Some(match &*value("CLOUD_ML_REGION")? {
-            "global" => "https://aiplatform.googleapis.com/v1".to_owned(),
-            region @ ("us" | "eu") => format!("https://aiplatform.{region}.rep.googleapis.com/v1"),
-            region => format!("https://{region}-aiplatform.googleapis.com/v1"),
-        }),
-        _ => None,
-    }
-}
 
 /// The variables with which a client speaks to abridge directly, where a proxy is set.
 pub(super) fn direct(variables: &Variables) -> Result<Vec<(&'static str, String)>, ConfigError> {

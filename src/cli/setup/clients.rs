@@ -8,7 +8,9 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 
 use super::{edit, jsonc};
+use crate::cli::claude_code::{BASE_URL, ClaudeHost};
 use crate::config::{MissingError, Variables};
+use crate::upstream::target::BaseUrl;
 
 /// A client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -98,11 +100,11 @@ impl Client {
     }
 
     /// The settings of this file with the address of abridge.
-    pub(super) fn edit(self, path: &Path, text: &str, url: &str) -> anyhow::Result<String> {
+    pub(super) fn edit(self, path: &Path, text: &str, url: &str, variables: &Variables) -> anyhow::Result<String> {
         let v1 = format!("{url}/v1");
         let edited = match self {
             Self::Codex => edit::codex(text, &v1),
-            Self::ClaudeCode => jsonc::set(text, &["env", "ANTHROPIC_BASE_URL"], url),
+            Self::ClaudeCode => claude_code(text, url, variables),
             Self::Opencode => {
                 // opencode puts its schema into a file without one.
                 let text = if text.trim().is_empty() { OPENCODE } else { text };
@@ -134,6 +136,25 @@ impl Client {
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.to_possible_value().unwrap_or_default().get_name())
+    }
+}
+
+/// Where Claude Code finds Claude without abridge.
+pub(super) fn claude_host(text: &str, variables: &Variables) -> ClaudeHost {
+    let set = |name| variables.first_set(&[name]).ok().flatten().map(|(_, value)| value.to_owned());
+    // The settings win over the variables.
+    ClaudeHost::of(|name| jsonc::get(text, &["env", name]).or_else(|| set(name)))
+}
+
+fn claude_code(text: &str, url: &str, variables: &Variables) -> Option<String> {
+    let host = claude_host(text, variables);
+    // A path of a gateway in front of Anthropic's own API is that of the upstream alone.
+    let present = host.url.filter(|_| host.variable != BASE_URL).and_then(|url| url.parse::<BaseUrl>().ok());
+    let path = present.as_ref().map_or(host.path, |url| url.uri().path().trim_end_matches('/'));
+    let text = jsonc::set(text, &["env", host.variable], &format!("{url}{path}"))?;
+    match host.excluded {
+        Some(name) => jsonc::set(&text, &["env", name], ""),
+        None => Some(text),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Where the requests of a client went before abridge stood between: the base URLs that its settings name, as upstreams of abridge.
 
-use super::clients::Client;
+use super::clients::{Client, claude_host};
 use super::{edit, jsonc};
+use crate::cli::claude_code::BASE_URL;
 use crate::cli::{ANTHROPIC, CHATGPT};
 use crate::config::{Config, Sources, Variables};
 use crate::upstream::routes;
@@ -36,7 +37,7 @@ enum Form {
 
 /// The variables of the two APIs.
 const OPENAI_VARIABLES: [&str; 2] = ["OPENAI_BASE_URL", "OPENAI_API_BASE"];
-const ANTHROPIC_VARIABLES: [&str; 1] = ["ANTHROPIC_BASE_URL"];
+const ANTHROPIC_VARIABLES: [&str; 1] = [BASE_URL];
 
 /// The base URLs in the settings of a client, other than abridge at `url`.
 pub(super) fn of_client(client: Client, text: &str, variables: &Variables, url: &str) -> Vec<Displaced> {
@@ -48,9 +49,8 @@ pub(super) fn of_client(client: Client, text: &str, variables: &Variables, url: 
     let found: Vec<_> = match client {
         Client::Codex => vec![one(OpenAi, Versioned, edit::codex_url(text))],
         Client::ClaudeCode => {
-            // The settings win over the variable.
-            let named = jsonc::get(text, &["env", "ANTHROPIC_BASE_URL"]).or_else(|| set(&ANTHROPIC_VARIABLES));
-            vec![one(Anthropic, Host, named)]
+            let host = claude_host(text, variables);
+            vec![one(Anthropic, if host.variable == BASE_URL { Host } else { Versioned }, host.url)]
         }
         Client::Opencode => [(OpenAi, "openai"), (Anthropic, "anthropic")]
             .map(|(api, name)| one(api, Versioned, jsonc::get(text, &["provider", name, "options", "baseURL"])))

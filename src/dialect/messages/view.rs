@@ -181,9 +181,7 @@ impl<'a> View<'a> {
         conversation.format = of_config.or(format);
         conversation.traits.clears_itself = clears;
         conversation.traits.compacts_itself = compacts || compaction.is_some();
-        let binds = conversation.model.as_deref().is_some_and(thinking::is_bound);
-        let drops = thinking.is_some_and(|thinking| thinking::drops_blocks(body, thinking));
-        conversation.traits.binds_reasoning = binds && !drops;
+        conversation.traits.drops_reasoning = thinking.is_some_and(|thinking| thinking::drops_blocks(body, thinking));
         history.apply(conversation);
         loading::mark(conversation, body);
         leave_duplicates(conversation);

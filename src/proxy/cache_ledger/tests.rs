@@ -155,7 +155,7 @@ fn a_conversation_has_expired_behind_a_pause_in_which_most_others_did() {
 fn a_loss_costs_what_writing_costs_more_than_reading() {
     let lost = Losses { edits: 1000, expired: 0, client: 10, upstream: 1 };
     let settings = toml::from_str("read = 0.1\nwrite = 1.25").unwrap();
-    let prices = PriceList::new(&[settings], "").of_model(None);
+    let prices = PriceList::new(&[settings], &[], "").of_model(None);
     assert_eq!(lost.priced(prices), Losses { edits: 1150, expired: 0, client: 11, upstream: 1 });
 }
 

@@ -41,6 +41,21 @@ fn a_model_that_nobody_knows_has_no_window() {
 }
 
 #[test]
+fn an_alias_has_what_its_model_has_and_its_own_table_and_listing_win() {
+    let models = models(
+        "[[models]]\nmatch = 'our-*'\nalias_of = 'gpt-4'\n[[models]]\nmatch = 'gpt-4'\nencoding = 'p50k_base'\n\
+         [[models]]\nmatch = 'our-small'\ncontext_window = 4096",
+    );
+    assert_eq!(said(&models, "our-gpt"), (Some(8192), Encoding::P50kBase));
+    assert_eq!(said(&models, "azure/our-gpt"), (Some(8192), Encoding::P50kBase));
+    assert_eq!(said(&models, "our-small").0, Some(4096));
+    models.learn("gpt-4", 6000);
+    assert_eq!(said(&models, "our-gpt").0, Some(6000));
+    models.learn("our-gpt", 5000);
+    assert_eq!((said(&models, "our-gpt").0, said(&models, "our-other").0), (Some(5000), Some(6000)));
+}
+
+#[test]
 fn what_was_looked_up_is_remembered_up_to_a_limit_and_upstreams_are_heard_all_the_same() {
     let models = models("[[models]]\nmatch = 'mine*'\ncontext_window = 7000");
     for name in ["gpt-4o", "mine", "unknown"] {

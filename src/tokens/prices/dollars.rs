@@ -121,7 +121,7 @@ impl PriceList {
     /// The prices of a model in dollars; `None` if neither the settings nor the built-in table say so.
     pub fn dollars(&self, model: Option<&str>) -> Option<Rates> {
         let name = model.unwrap_or_default();
-        let known = super::TABLES.dollars.iter().find(|known| is_family(name, &known.name));
+        let known = super::TABLES.dollars.iter().find(|known| is_family(self.unaliased(name), &known.name));
         let set_input = self.set(name, |table| table.input).map(Dollars::value);
         let set_output = self.set(name, |table| table.output).map(Dollars::value);
         let input = set_input.or(known.map(|known| known.input))?;
@@ -193,7 +193,7 @@ mod tests {
     use crate::tokens::prices::Settings;
 
     fn rates(settings: &str, model: &str) -> Option<Rates> {
-        PriceList::new(&[toml::from_str::<Settings>(settings).unwrap()], "api.example.com").dollars(Some(model))
+        PriceList::new(&[toml::from_str::<Settings>(settings).unwrap()], &[], "api.example.com").dollars(Some(model))
     }
 
     fn cost(settings: &str, model: &str, usage: Usage) -> String {

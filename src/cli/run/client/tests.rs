@@ -77,11 +77,12 @@ fn claude_code_has_an_argument_where_its_settings_name_a_base_url() {
 
 #[test]
 fn claude_code_keeps_the_host_that_it_asks_for() {
-    let bedrock = client("claude", &[("CLAUDE_CODE_USE_BEDROCK", "1"), ("AWS_REGION", "eu-west-1")], &[]);
+    let bedrock = client("claude", &[("CLAUDE_CODE_USE_BEDROCK", "1"), ("AWS_DEFAULT_REGION", "eu-west-1")], &[]);
     assert_eq!(upstreams(&bedrock).last().unwrap(), "anthropic=https://bedrock-runtime.eu-west-1.amazonaws.com/");
     assert_eq!(bedrock.variables(URL).last().unwrap(), &("ANTHROPIC_BEDROCK_BASE_URL", URL.to_owned()));
     for (region, expected) in [
-        ("us-east5", "https://us-east5-aiplatform.googleapis.com/v1"),
+        ("", "https://us-east5-aiplatform.googleapis.com/v1"),
+        ("us-west1", "https://us-west1-aiplatform.googleapis.com/v1"),
         ("global", "https://aiplatform.googleapis.com/v1"),
         ("eu", "https://aiplatform.eu.rep.googleapis.com/v1"),
     ] {
@@ -93,6 +94,32 @@ fn claude_code_keeps_the_host_that_it_asks_for() {
     let foundry = [("CLAUDE_CODE_USE_FOUNDRY", "1"), ("ANTHROPIC_FOUNDRY_BASE_URL", "https://r.example/anthropic")];
     let foundry = client("claude", &foundry, &[]);
     assert_eq!(upstreams(&foundry).last().unwrap(), "anthropic=https://r.example/anthropic");
+    assert_eq!(foundry.variables(URL).last().unwrap(), &("ANTHROPIC_FOUNDRY_BASE_URL", format!("{URL}/anthropic")));
+    // Claude Code refuses a base URL beside a resource.
+    let resource = [("CLAUDE_CODE_USE_FOUNDRY", "1"), ("ANTHROPIC_FOUNDRY_RESOURCE", "ours")];
+    let settings = r#"{"env":{"ANTHROPIC_FOUNDRY_RESOURCE":"theirs"}}"#;
+    for (files, expected) in [(&[][..], "ours"), (&[(".claude/settings.json", settings)][..], "theirs")] {
+        let foundry = client("claude", &resource, files);
+        let expected = format!("anthropic=https://{expected}.services.ai.azure.com/anthropic");
+        assert_eq!(upstreams(&foundry).last().unwrap(), &expected);
+        assert!(foundry.variables(URL).contains(&("ANTHROPIC_FOUNDRY_RESOURCE", String::new())));
+        let env =
+            r#"{"env":{"ANTHROPIC_FOUNDRY_RESOURCE":"","ANTHROPIC_FOUNDRY_BASE_URL":"http://127.0.0.1:9/anthropic"}}"#;
+        let arguments: &[&str] = if files.is_empty() { &[] } else { &["--settings", env] };
+        assert_eq!(foundry.arguments(URL), arguments);
+    }
+}
+
+#[test]
+fn the_path_of_a_host_stays_where_the_settings_name_the_upstream() {
+    let home = tempfile::tempdir().unwrap();
+    let variables = [("CLAUDE_CODE_USE_FOUNDRY", "1"), ("HOME", home.path().to_str().unwrap())];
+    let mut config = Config::default();
+    config.upstream.url = "https://ours.services.ai.azure.com/anthropic".parse().unwrap();
+    let route = toml::from_str("name = 'anthropic'\nurl = 'https://ours.services.ai.azure.com/anthropic'").unwrap();
+    config.upstreams = vec![route];
+    let foundry = Client::of(OsStr::new("claude"), &variables.into_iter().collect(), &config).unwrap();
+    assert_eq!(foundry.upstreams(&config), [""; 0]);
     assert_eq!(foundry.variables(URL).last().unwrap(), &("ANTHROPIC_FOUNDRY_BASE_URL", format!("{URL}/anthropic")));
 }
 
