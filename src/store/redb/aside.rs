@@ -7,7 +7,7 @@ use std::{fs, io};
 use super::file::OpenError;
 use crate::platform::files::sync;
 use crate::store::Time;
-use crate::units::date_of_day;
+use crate::units::utc_timestamp;
 
 /// The suffix of a file that was set aside, before the time.
 const ASIDE: &str = ".aside-";
@@ -55,19 +55,11 @@ pub fn aside_of(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A time as `20261125T034112Z`.
-fn utc(Time(seconds): Time) -> String {
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, date) = date_of_day(days);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}{month:02}{date:02}T{hour:02}{minute:02}{second:02}Z")
-}
-
 /// A name that says when, and that no file has.
 fn free_name(path: &Path, now: Time) -> io::Result<PathBuf> {
     for n in 0..100 {
         let mut name = OsString::from(path);
-        name.push(format!("{ASIDE}{}", utc(now)));
+        name.push(format!("{ASIDE}{}", utc_timestamp(now.0)));
         if n > 0 {
             name.push(format!("-{n}"));
         }
@@ -77,19 +69,4 @@ fn free_name(path: &Path, now: Time) -> io::Result<PathBuf> {
         }
     }
     Err(io::Error::other("too many files were set aside"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_say_when() {
-        let times = [(0, "19700101T000000Z"), (951_782_399, "20000228T235959Z"), (951_782_400, "20000229T000000Z")];
-        for (seconds, text) in times {
-            assert_eq!(utc(Time(seconds)), text);
-        }
-        assert_eq!(utc(Time(1_795_577_472)), "20261125T033112Z");
-        assert_eq!(utc(Time(4_107_542_400)), "21000301T000000Z");
-    }
 }
