@@ -6,6 +6,7 @@ use std::{fs, io};
 
 use super::file::OpenError;
 use crate::platform::files::sync;
+use crate::platform::folder_of;
 use crate::store::Time;
 use crate::units::utc_timestamp;
 
@@ -26,10 +27,8 @@ pub(super) fn set_aside(path: &Path, now: Time, error: &OpenError) -> io::Result
     }
     let aside = free_name(path, now)?;
     fs::rename(path, &aside)?;
-    if let Some(folder) = path.parent() {
-        // After a crash, the file may be at its old place, and is set aside again.
-        let _synced = sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-    }
+    // After a crash, the file may be at its old place, and is set aside again.
+    let _synced = sync(folder_of(path));
     let why = match error {
         OpenError::OtherFormat { found, .. } => format!("has format {found}, which this abridge does not read"),
         _ => "is damaged, or is not a store of abridge".to_owned(),
@@ -45,10 +44,9 @@ pub(super) fn set_aside(path: &Path, now: Time, error: &OpenError) -> io::Result
 
 /// The files beside a store that were set aside.
 pub fn aside_of(path: &Path) -> Vec<PathBuf> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let Some(name) = path.file_name() else { return Vec::new() };
     let start = [name.as_encoded_bytes(), ASIDE.as_bytes()].concat();
-    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = fs::read_dir(folder_of(path)).into_iter().flatten().flatten();
     let of = names.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(&start));
     let mut found: Vec<_> = of.map(|entry| entry.path()).collect();
     found.sort();
