@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use smart_default::SmartDefault;
 use strum::VariantArray;
 
 use crate::plan::Report;
@@ -25,17 +26,20 @@ pub use models::AnswerUsage;
 use models::Models;
 
 /// The metrics. Clones share them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Shared>);
 
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 #[expect(
     clippy::disallowed_types,
     reason = "held for a few instructions, never across an await, and not on a request's way"
 )]
 struct Shared {
+    #[default(Histogram::of_times(OWN_TIMES))]
     edit: Histogram,
+    #[default(Histogram::of_times(OWN_TIMES))]
     pass: Histogram,
+    #[default(Histogram::of_times(CHUNK_TIMES))]
     chunks: Histogram,
     streams: AtomicU64,
     counts: std::sync::Mutex<AnswerCounts>,
@@ -81,19 +85,6 @@ pub struct StreamGuard(Metrics);
 pub struct Tally<K>(Box<[AtomicU64]>, PhantomData<K>);
 
 // === impl Metrics ===
-
-impl Default for Metrics {
-    #[expect(clippy::disallowed_types, reason = "see `Shared`")]
-    fn default() -> Self {
-        Self(Arc::new(Shared {
-            edit: Histogram::of_times(OWN_TIMES),
-            pass: Histogram::of_times(OWN_TIMES),
-            chunks: Histogram::of_times(CHUNK_TIMES),
-            streams: AtomicU64::new(0),
-            counts: std::sync::Mutex::default(),
-        }))
-    }
-}
 
 impl Metrics {
     /// Observes the latency that abridge added to a request.
