@@ -35,7 +35,6 @@ pub mod export;
 pub mod factors;
 mod flight;
 pub mod handlers;
-mod held;
 pub mod kept_recalls;
 pub mod manual_summary;
 mod persist;
