@@ -52,6 +52,7 @@ use crate::units::Period;
 
 mod selector;
 
+pub(super) use selector::parse_query;
 pub(crate) use selector::percent_decoded;
 use selector::{Selection, Selector};
 
