@@ -136,7 +136,9 @@ pub enum RecallOutcome {
 }
 
 /// The bytes of an answer, with the lease and the permit that they hold until they are written.
+#[derive(derive_more::AsRef)]
 struct LeasedBytes {
+    #[as_ref([u8])]
     bytes: Bytes,
     _lease: Lease,
     _permit: OwnedSemaphorePermit,
@@ -310,12 +312,6 @@ impl Requester {
             Self::Caller(owners) => Some(owners.clone()),
             Self::Operator | Self::Unrestricted | Self::Unauthenticated => None,
         }
-    }
-}
-
-impl AsRef<[u8]> for LeasedBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 
