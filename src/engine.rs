@@ -7,8 +7,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
-use std::{io, thread};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,11 +22,10 @@ use crate::payload::{Caller, Chain, Keys};
 use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SentNames, SummaryJob};
 use crate::planner::{PlanSettings, Planner, SummaryTiming};
 use crate::span::splice;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use crate::string_index::IndexedBody;
 use crate::summary::{Summary, SummaryIndex, SummaryState};
 use crate::tasks::Tasks;
-use crate::units::Period;
 
 pub mod bookkeeper;
 mod breaker;
@@ -36,7 +35,6 @@ pub mod export;
 pub mod factors;
 mod flight;
 pub mod handlers;
-mod held;
 pub mod kept_recalls;
 pub mod manual_summary;
 mod persist;
@@ -48,7 +46,6 @@ pub mod summarizer;
 mod waits;
 
 use bookkeeper::Bookkeeper;
-use breaker::BreakerError;
 use error::SummaryError;
 use factors::Factors;
 use handlers::{Answers, HandlerClients};
@@ -179,36 +176,9 @@ pub enum EngineError {
     /// The budget does not have the memory to plan the edits; the request is forwarded as it came.
     #[error("the edits could not be planned within server.max_buffered")]
     NoMemory,
-    /// The store refused the payloads, so they stay in the body.
-    #[error("the payloads could not be stored")]
-    NotStored(#[source] StoreError),
-    /// The store did not answer within this time, so the payloads stay in the body.
-    #[error("the payloads were not stored within {} (store.timeout)", Period(*.0))]
-    TimedOut(Duration),
-    /// The store is still busy with an operation that exceeded this time for an earlier request, so the payloads stay
-    /// in the body.
-    #[error("the payloads were not stored, since the disk has not answered for more than {} (store.timeout)", Period(*.0))]
-    BreakerOpen(Duration),
-    /// The payloads could not be written to `recall.export_dir`, so they stay in the body.
-    #[error("the payloads could not be written to recall.export_dir")]
-    NotExported(#[source] Arc<io::Error>),
-    /// The runtime no longer runs blocking tasks because the process is shutting down.
-    #[error("the payloads were not stored, because abridge is shutting down")]
-    ShuttingDown,
-}
-
-// === impl EngineError ===
-
-impl From<PersistError> for EngineError {
-    fn from(error: PersistError) -> Self {
-        match error {
-            PersistError::Store(error) => Self::NotStored(error),
-            PersistError::Breaker(BreakerError::TimedOut(timeout)) => Self::TimedOut(timeout),
-            PersistError::Breaker(BreakerError::Open(timeout)) => Self::BreakerOpen(timeout),
-            PersistError::Export(error) => Self::NotExported(Arc::new(error)),
-            PersistError::ShuttingDown => Self::ShuttingDown,
-        }
-    }
+    /// The payloads are not durable, so they stay in the body.
+    #[error(transparent)]
+    NotPersisted(#[from] PersistError),
 }
 
 // === impl EditedBody ===

@@ -12,6 +12,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -27,18 +28,21 @@ pub use kinds::{Counts, Edits, Event, EventKind, Phase};
 pub use target::{WebhookUrl, WebhookUrlError};
 
 /// `[events]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Includes the texts of summaries in events. Nothing else of what messages say is ever in an event.
     pub content: bool,
     /// How many clients may listen to `GET /abridge/events` at a time, and how many operators besides; further ones get 503
     /// with `retry-after`. 0 closes the path. Allowed: 0 to 10000.
+    #[default(16)]
     pub listeners: usize,
     /// How many events may wait for each listener, and for the webhook. When the queue is full, the oldest event is
     /// lost, and the listener is told how many were. Allowed: 1 to 65536.
+    #[default(256)]
     pub queue: usize,
     /// How long a stream of events may be silent; then a comment line is sent. Allowed: 1ms to 365d.
+    #[default(Period::secs(15))]
     pub heartbeat: Period,
     /// Where every event, of all callers, is posted as JSON.
     ///
@@ -47,6 +51,7 @@ pub struct Settings {
     /// Example: `"https://hooks.example/abridge"`
     pub webhook: Option<WebhookUrl>,
     /// How long the webhook may take to answer. Allowed: 1ms to 365d.
+    #[default(Period::secs(10))]
     pub webhook_timeout: Period,
 }
 
@@ -130,19 +135,6 @@ struct Envelope<'a> {
 
 /// The type of the item that reports lost events.
 pub const LOST: &str = "events.lost";
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            content: false,
-            listeners: 16,
-            queue: 256,
-            heartbeat: Period::secs(15),
-            webhook: None,
-            webhook_timeout: Period::secs(10),
-        }
-    }
-}
 
 // === impl Events ===
 

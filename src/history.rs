@@ -5,11 +5,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::dialect::{AnswerEnd, Usage};
+use crate::held::Held;
 use crate::inspect::{self, Changes};
 use crate::payload::ChainKey;
 use crate::plan::Regrets;
@@ -25,17 +25,7 @@ pub use origins::Origin;
 
 /// The most recent requests. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct History(Arc<Shared>);
-
-#[derive(Debug, Default)]
-#[expect(clippy::disallowed_types, reason = "held for a few instructions, never across an await")]
-struct Shared {
-    state: std::sync::Mutex<State>,
-    passed: AtomicU64,
-    failed: AtomicU64,
-    shed: AtomicU64,
-    refused: AtomicU64,
-}
+pub struct History(Arc<Held<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -250,7 +240,7 @@ impl History {
 
     /// Adds a finished request, and returns the sequence number that it gets.
     pub fn push(&self, mut entry: Entry) -> u64 {
-        self.with_state(|state| {
+        self.0.with(|state| {
             state.latest += 1;
             entry.seq = state.latest;
             state.totals.add(&entry);
@@ -264,22 +254,22 @@ impl History {
 
     /// Adds the changes of a request. Those of the most recent requests are kept.
     pub fn note_changes(&self, id: String, changes: Changes) {
-        self.with_state(|state| state.changes.push(id, changes));
+        self.0.with(|state| state.changes.push(id, changes));
     }
 
     /// The changes of a request, if they are still kept.
     pub fn changes(&self, id: &str) -> Option<Changes> {
-        self.with_state(|state| state.changes.get(id).cloned())
+        self.0.with(|state| state.changes.get(id).cloned())
     }
 
     /// Whether a conversation has a title.
     pub fn has_title(&self, conversation: ChainKey) -> bool {
-        self.with_state(|state| state.titles.contains_key(&conversation))
+        self.0.with(|state| state.titles.contains_key(&conversation))
     }
 
     /// Notes the title of a conversation. From [`MAX_ENTRIES`] titles on, those of conversations without an entry are forgotten.
     pub fn note_title(&self, conversation: ChainKey, title: String) {
-        self.with_state(|State { titles, entries, .. }| {
+        self.0.with(|State { titles, entries, .. }| {
             if titles.len() >= MAX_ENTRIES {
                 let known: HashSet<_> = entries.iter().filter_map(|entry| entry.conversation).collect();
                 titles.retain(|conversation, _| known.contains(conversation));
@@ -290,32 +280,39 @@ impl History {
 
     /// Forgets all titles.
     pub fn forget_titles(&self) {
-        self.with_state(|state| state.titles.clear());
+        self.0.with(|state| state.titles.clear());
     }
 
     /// Counts a forwarded request that is not a conversation.
     pub fn count_passed(&self) {
-        self.0.passed.fetch_add(1, Ordering::Relaxed);
+        self.count(|requests| &mut requests.passed);
     }
 
     /// Counts a request that the upstream did not answer.
     pub fn count_failed(&self) {
-        self.0.failed.fetch_add(1, Ordering::Relaxed);
+        self.0.with(|state| state.totals.requests.failed += 1);
     }
 
     /// Counts a request that was shed.
     pub fn count_shed(&self) {
-        self.0.shed.fetch_add(1, Ordering::Relaxed);
+        self.count(|requests| &mut requests.shed);
     }
 
     /// Counts a request that was refused.
     pub fn count_refused(&self) {
-        self.0.refused.fetch_add(1, Ordering::Relaxed);
+        self.count(|requests| &mut requests.refused);
+    }
+
+    fn count(&self, of: fn(&mut RequestCounts) -> &mut u64) {
+        self.0.with(|state| {
+            state.totals.requests.total += 1;
+            *of(&mut state.totals.requests) += 1;
+        });
     }
 
     /// The newest entries, at most `limit`, oldest first.
     pub fn newest(&self, limit: usize) -> Vec<Entry> {
-        self.with_state(|state| {
+        self.0.with(|state| {
             let before = state.entries.len().saturating_sub(limit);
             state.read(state.entries.iter().skip(before))
         })
@@ -323,13 +320,13 @@ impl History {
 
     /// The first entries after the number `seq`, at most `limit`, oldest first.
     pub fn after(&self, seq: u64, limit: usize) -> Vec<Entry> {
-        self.with_state(|state| state.read(state.entries.iter().filter(|entry| entry.seq > seq).take(limit)))
+        self.0.with(|state| state.read(state.entries.iter().filter(|entry| entry.seq > seq).take(limit)))
     }
 
     /// The ids of the requests that [`inspect::names`] finds, newest first. [`inspect::LAST`] is the newest request that an edit
     /// changed, or else the newest.
     pub fn named(&self, name: &str) -> Vec<String> {
-        self.with_state(|state| {
+        self.0.with(|state| {
             let newest = || state.entries.iter().rev();
             let found: Vec<_> = newest().filter(|entry| inspect::names(name, &entry.id)).collect();
             let one = match found.iter().find(|entry| entry.id == name) {
@@ -342,17 +339,17 @@ impl History {
 
     /// The entry of a request, if it is still kept.
     pub fn get(&self, id: &str) -> Option<Entry> {
-        self.with_state(|state| state.entries.iter().rev().find(|entry| entry.id == id).cloned())
+        self.0.with(|state| state.entries.iter().rev().find(|entry| entry.id == id).cloned())
     }
 
     /// The sequence number of the newest entry; 0 if there is none.
     pub fn latest(&self) -> u64 {
-        self.with_state(|state| state.latest)
+        self.0.with(|state| state.latest)
     }
 
     /// The totals of all requests.
     pub fn totals(&self) -> Totals {
-        let (mut totals, mut added) = self.with_state(|state| {
+        let (mut totals, mut added) = self.0.with(|state| {
             let added: Vec<f64> = state.entries.iter().map(|entry| entry.added_ms).collect();
             (state.totals, added)
         });
@@ -360,18 +357,7 @@ impl History {
         let at = |percent: usize| added.get((added.len() * percent).div_ceil(100).saturating_sub(1)).copied();
         totals.added_ms =
             AddedLatency { p50: at(50).unwrap_or_default(), p99: at(99).unwrap_or_default(), count: added.len() };
-        let Shared { passed, failed, shed, refused, .. } = &*self.0;
-        let [passed, failed, shed, refused] =
-            [passed, failed, shed, refused].map(|count| count.load(Ordering::Relaxed));
-        let total = totals.requests.total + passed + shed + refused;
-        let passed = totals.requests.passed + passed;
-        totals.requests = RequestCounts { total, passed, failed, shed, refused, ..totals.requests };
         totals
-    }
-
-    fn with_state<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
-        // Nothing in here panics half-way, so the state in a poisoned lock is consistent.
-        f(&mut self.0.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 }
 

@@ -41,6 +41,7 @@ pub mod engine;
 pub mod events;
 pub mod gather_writes;
 pub mod handler;
+mod held;
 pub mod history;
 pub mod inspect;
 pub mod language;

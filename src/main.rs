@@ -94,7 +94,7 @@ fn run_beside(args: RunArgs, sources: Sources) -> anyhow::Result<ExitCode> {
 fn serve(args: ServeArgs, sources: Sources, config: Config) -> anyhow::Result<Exit> {
     let environment = Environment::read(&sources.variables, &config)?;
     let colour = if io::stderr().is_terminal() && !environment.plain_terminal { Colour::On } else { Colour::Off };
-    let level = telemetry::init(&config.log, colour)?;
+    let level = telemetry::init(&config.log, colour, io::stderr)?;
     for sentence in config.misspelt_variables(&sources.variables) {
         tracing::warn!("{sentence}");
     }

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use smart_default::SmartDefault;
 use strum::VariantArray;
 
+use crate::held::Held;
 use crate::plan::Report;
 
 mod exposition;
@@ -25,20 +27,19 @@ pub use models::AnswerUsage;
 use models::Models;
 
 /// The metrics. Clones share them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Metrics(Arc<Shared>);
 
-#[derive(Debug)]
-#[expect(
-    clippy::disallowed_types,
-    reason = "held for a few instructions, never across an await, and not on a request's way"
-)]
+#[derive(Debug, SmartDefault)]
 struct Shared {
+    #[default(Histogram::of_times(OWN_TIMES))]
     edit: Histogram,
+    #[default(Histogram::of_times(OWN_TIMES))]
     pass: Histogram,
+    #[default(Histogram::of_times(CHUNK_TIMES))]
     chunks: Histogram,
     streams: AtomicU64,
-    counts: std::sync::Mutex<AnswerCounts>,
+    counts: Held<AnswerCounts>,
 }
 
 /// The figures of an answer that has ended.
@@ -82,19 +83,6 @@ pub struct Tally<K>(Box<[AtomicU64]>, PhantomData<K>);
 
 // === impl Metrics ===
 
-impl Default for Metrics {
-    #[expect(clippy::disallowed_types, reason = "see `Shared`")]
-    fn default() -> Self {
-        Self(Arc::new(Shared {
-            edit: Histogram::of_times(OWN_TIMES),
-            pass: Histogram::of_times(OWN_TIMES),
-            chunks: Histogram::of_times(CHUNK_TIMES),
-            streams: AtomicU64::new(0),
-            counts: std::sync::Mutex::default(),
-        }))
-    }
-}
-
 impl Metrics {
     /// Observes the latency that abridge added to a request.
     pub fn observe_added(&self, route: Route, time: Duration) {
@@ -121,7 +109,7 @@ impl Metrics {
 
     /// Counts the changes of an edited request.
     pub fn count_edits(&self, report: &Report) {
-        self.with_counts(|counts| {
+        self.0.counts.with(|counts| {
             for change in &report.changes {
                 *counts.changes.entry((change.edit, change.action.label())).or_default() += 1;
                 let totals = counts.edits.entry(change.edit).or_default();
@@ -142,28 +130,28 @@ impl Metrics {
 
     /// Counts a request with more tokens than the window of its model.
     pub fn count_beyond_window(&self) {
-        self.with_counts(|counts| counts.beyond_window += 1);
+        self.0.counts.with(|counts| counts.beyond_window += 1);
     }
 
     /// How many calls have repeated one whose result was cleared, and how many have named a cleared result.
     pub fn regrets(&self) -> [u64; 2] {
-        self.with_counts(|counts| counts.regrets)
+        self.0.counts.with(|counts| counts.regrets)
     }
 
     /// Counts a complete, successful answer of a model.
     pub fn count_answer(&self, answer: &AnswerUsage<'_>) {
-        self.with_counts(|counts| counts.models.add(answer));
+        self.0.counts.with(|counts| counts.models.add(answer));
     }
 
     /// Counts an answer by abridge itself with this code.
     pub fn count_error(&self, code: &'static str) {
-        self.with_counts(|counts| *counts.errors.entry(code).or_default() += 1);
+        self.0.counts.with(|counts| *counts.errors.entry(code).or_default() += 1);
     }
 
     /// Counts a request that was sent to this upstream, and whether the upstream answered. Only names of the settings
     /// come here, so the number of labels is bounded.
     pub fn count_upstream(&self, name: &str, answered: bool) {
-        self.with_counts(|counts| {
+        self.0.counts.with(|counts| {
             if !counts.upstreams.contains_key(name) {
                 counts.upstreams.insert(name.to_owned(), [0; 2]);
             }
@@ -175,12 +163,12 @@ impl Metrics {
 
     /// How many requests each upstream has answered, and how many it has not.
     pub fn upstreams(&self) -> BTreeMap<String, [u64; 2]> {
-        self.with_counts(|counts| counts.upstreams.clone())
+        self.0.counts.with(|counts| counts.upstreams.clone())
     }
 
     /// Counts a request that was shed for this reason.
     pub fn count_shed(&self, reason: &'static str) {
-        self.with_counts(|counts| *counts.sheds.entry(reason).or_default() += 1);
+        self.0.counts.with(|counts| *counts.sheds.entry(reason).or_default() += 1);
     }
 
     /// Writes these metrics.
@@ -190,12 +178,7 @@ impl Metrics {
         exposition.times("abridge_added", added);
         exposition.times("abridge_chunk", [(Labels::new(), chunks.snapshot())]);
         exposition.gauge("abridge_streams", streams.load(Ordering::Relaxed));
-        self.with_counts(|counts| counts.write(exposition));
-    }
-
-    fn with_counts<T>(&self, f: impl FnOnce(&mut AnswerCounts) -> T) -> T {
-        // A panic can at worst have left one sum incomplete.
-        f(&mut self.0.counts.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        self.0.counts.with(|counts| counts.write(exposition));
     }
 }
 

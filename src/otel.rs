@@ -4,6 +4,7 @@
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::history::Entry;
 use crate::units::Fraction;
@@ -19,7 +20,7 @@ mod exporter;
 pub use exporter::{Exporter, RequestTrace};
 
 /// `[otel]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The collector, which speaks OTLP over HTTP: traces are posted to `/v1/traces` below it, metrics to `/v1/metrics`. Each
@@ -31,6 +32,7 @@ pub struct Settings {
     /// Example: `"http://127.0.0.1:4318"`
     pub endpoint: Option<BaseUrl>,
     /// The share of requests that get a trace, more than 0 and at most 1. For a request with a `traceparent`, that decides.
+    #[default(Fraction::ONE)]
     pub sample: Fraction,
 }
 
@@ -72,12 +74,4 @@ pub enum OtelError {
     /// The feature is not built in.
     #[error("this abridge was built without OpenTelemetry; remove the setting, or build it with `--features otel`")]
     NotBuiltIn,
-}
-
-// === impl Settings ===
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { endpoint: None, sample: Fraction::ONE }
-    }
 }

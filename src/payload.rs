@@ -251,9 +251,7 @@ impl Keys {
         for piece in content {
             hasher.update(piece);
         }
-        let mut kept = [0; HASH_LEN];
-        hasher.finalize_xof().fill(&mut kept);
-        kept
+        hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default()
     }
 }
 

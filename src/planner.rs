@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 pub use self::learnt_forms::LearntForms;
 use self::{request::counts_from, verified::VerifiedMessages};
@@ -91,10 +92,11 @@ pub struct PlanSettings {
 }
 
 /// `[policy]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The edits that run, in this order, each at most once. An edit that is not listed is off.
+    #[default(EditName::ALL.to_vec())]
     pub edits: Vec<EditName>,
     /// Where they are not set, it sets `trigger`, `keep` and `keep_reads` of `clear_tool_results`, whether
     /// `deduplicate_tool_results` makes pointers, and `reasoning.ended_turns`. The documentation of policies has the figures.
@@ -161,12 +163,6 @@ impl EditName {
     /// All edits, in the order in which they run if nothing else is said: cheap ones first, and first of all what makes
     /// rounds whole.
     const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { edits: EditName::ALL.to_vec(), goal: Goal::default(), forms: Vec::new(), learnt: LearntForms::default() }
-    }
 }
 
 /// Plans by settings: the one way from settings to a [`PlanContext`], for the proxy and for the commands that plan without

@@ -2,6 +2,7 @@
 //!
 //! No other code is compiled for one system alone. `docs/platforms.md` says what each has.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[cfg(unix)]
@@ -25,6 +26,12 @@ pub use system::{files, process, sockets};
 )]
 pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The folder of a file.
+pub fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().unwrap_or(path);
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
 /// What a signal asks of a proxy.

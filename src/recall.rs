@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::{
     language::Language,
@@ -17,7 +18,7 @@ use crate::{
 pub mod own_tools;
 
 /// `[recall]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The way to read a text back that notices name.
@@ -36,11 +37,14 @@ pub struct Settings {
     /// Example: `"/var/lib/abridge/export"`
     pub export_dir: Option<String>,
     /// The tool that notices say to read an exported file with.
+    #[default("read_file".to_owned())]
     pub reader_tool: String,
     /// Tools whose results are never truncated, by name or pattern, because what they read was asked for. Nor are the
     /// results of calls whose arguments name a handle, as a URL or an exported file.
+    #[default(vec!["read_file".to_owned()])]
     pub reader_tools: Vec<String>,
     /// Tools that can make an HTTP request, for `via = "auto"`. Letter case does not matter.
+    #[default(SHELL_TOOLS.lines().map(str::to_owned).collect())]
     pub shell_tools: Vec<String>,
     /// Whether a recall over HTTP or MCP needs the credential that the conversation was sent with. `"handle"`: the handle is
     /// enough. `"credential"`: without a credential the answer is 401; with another caller's it is 404, as for a handle that
@@ -70,17 +74,20 @@ pub enum Auth {
 }
 
 /// `[recall.tool]` of `proxy.toml`.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolSettings {
     /// How often the model is asked again within one answer, because it has called the tool. Then the tool answers that
     /// there is no more to read. Allowed: 1 to 64.
+    #[default(4)]
     pub rounds: usize,
     /// The bytes of one answer, as events or JSON, that abridge reads for that. What is longer is relayed as it comes.
     /// Allowed: 64KiB to 256MiB.
+    #[default(ByteSize::mib(16))]
     pub max_bytes: ByteSize,
     /// How long the model may go on reading within one answer. Then the tool answers that there is no more to read.
     /// Allowed: 1ms to 365d.
+    #[default(Period(Duration::from_mins(5)))]
     pub timeout: Period,
 }
 
@@ -113,28 +120,6 @@ pub enum Via {
 }
 
 const SHELL_TOOLS: &str = include_str!("recall/shell_tools.txt");
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            via: Via::Auto,
-            public_url: None,
-            export_dir: None,
-            reader_tool: "read_file".to_owned(),
-            reader_tools: vec!["read_file".to_owned()],
-            shell_tools: SHELL_TOOLS.lines().map(str::to_owned).collect(),
-            auth: Auth::default(),
-            controls: false,
-            tool: ToolSettings::default(),
-        }
-    }
-}
-
-impl Default for ToolSettings {
-    fn default() -> Self {
-        Self { rounds: 4, max_bytes: ByteSize::mib(16), timeout: Period(Duration::from_mins(5)) }
-    }
-}
 
 /// How a payload can be retrieved in one request.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::dialect::{self, Form};
 use crate::handler::Answer;
@@ -65,10 +66,11 @@ pub struct Exchange {
 }
 
 /// `meta.json`. Every field has a default, and fields of later versions are skipped.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, SmartDefault)]
 #[serde(default)]
 pub struct Meta {
     /// The request's path, and of its query `api-version` alone: any other value may be a key.
+    #[default(dialect::default().path().to_owned())]
     pub path: String,
     /// The status of the answer; absent if none came.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -255,26 +257,6 @@ impl Meta {
     /// The metadata of a folder without `meta.json`: a request in the dialect of its body.
     fn of(request: &[u8]) -> Self {
         Self { path: dialect::of_body(request).path().to_owned(), ..Self::default() }
-    }
-}
-
-impl Default for Meta {
-    /// A request of the kind that is edited, whose answer is not known.
-    fn default() -> Self {
-        Self {
-            path: dialect::default().path().to_owned(),
-            status: None,
-            content_type: None,
-            content_encoding: None,
-            request_encoding: None,
-            chunks: Vec::new(),
-            ended: ResponseEnd::Complete,
-            response_truncated: false,
-            dry_run: false,
-            abridge: None,
-            inputs: None,
-            note: None,
-        }
     }
 }
 

@@ -34,65 +34,58 @@ pub mod tls;
 use answer::{StreamExecutor, answer};
 use client_io::{ClientIo, IoLimits};
 use listen::{Addresses, Listener, Socket};
+use smart_default::SmartDefault;
 use tls::Acceptor;
 
 /// `[server]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The addresses that clients connect to. Port 0 lets the system choose a free port.
     pub listen: Addresses,
     /// Threads that serve requests. One is fastest for a sidecar; more serve many busy clients. 0: one for each core.
     /// Allowed: 0 to 1024.
+    #[default(1)]
     pub workers: usize,
     /// Connections that are open at a time. Further connections wait in the kernel's queue. Allowed: 1 to 10000000.
+    #[default(8192)]
     pub max_connections: usize,
     /// Requests in flight at a time, including answers that still stream and recalls. Further requests get 503 with
     /// `retry-after`. Allowed: 1 to 10000000.
+    #[default(4096)]
     pub max_in_flight: usize,
     /// The longest request body that is read to be edited; a longer one gets 413. A compressed body is measured both as
     /// it came and decoded. At most `max_buffered`. Allowed: 1B to 2GiB.
+    #[default(ByteSize::mib(64))]
     pub max_body: ByteSize,
     /// The bytes that are held in memory for all clients at a time: bodies as they arrive, what is decoded and planned of
     /// them, recalled texts, long heads, and answers that a client has not taken yet. A request over it gets 503 with
     /// `retry-after`, or 413 if it would be over it by itself; one that cannot be edited within it is forwarded as it came. A
     /// client that does not read its answer is cut off. Besides this, abridge takes up to 100 MB. Allowed: at most 1024GiB.
+    #[default(ByteSize::mib(512))]
     pub max_buffered: ByteSize,
     /// How long a client may take to send the head of a request, and how long a connection may be open without one: then it
     /// is closed, over HTTP/2 after at most twice as long. Allowed: 1ms to 365d.
+    #[default(Period::secs(30))]
     pub header_timeout: Period,
     /// How long a client may pause in a request body, whether that is edited or passed on; then the request gets 408.
     /// Allowed: 1ms to 365d.
+    #[default(Period::secs(60))]
     pub body_timeout: Period,
     /// The fewest bytes a second of a request body, on average over the time that abridge waits for it, from
     /// `min_body_rate_after` on; then the request gets 408. 0 for no minimum. Allowed: 0B to 1GiB.
+    #[default(ByteSize(240))]
     pub min_body_rate: ByteSize,
     /// How long a request body may be waited for in all before `min_body_rate` counts. Allowed: 0ms to 365d.
+    #[default(Period::secs(30))]
     pub min_body_rate_after: Period,
     /// How long a client may take nothing of an answer that is ready to be written; then the connection is closed. How long
     /// the upstream is silent does not matter here. Allowed: 1ms to 365d.
+    #[default(Period::secs(60))]
     pub write_timeout: Period,
     /// How long running answers may continue after a stop signal. Allowed: 0ms to 365d.
+    #[default(Period::secs(30))]
     pub grace: Period,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            listen: Addresses::default(),
-            workers: 1,
-            max_connections: 8192,
-            max_in_flight: 4096,
-            max_body: ByteSize::mib(64),
-            max_buffered: ByteSize::mib(512),
-            header_timeout: Period::secs(30),
-            body_timeout: Period::secs(60),
-            min_body_rate: ByteSize(240),
-            min_body_rate_after: Period::secs(30),
-            write_timeout: Period::secs(60),
-            grace: Period::secs(30),
-        }
-    }
 }
 
 impl Settings {

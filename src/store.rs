@@ -41,13 +41,15 @@ pub use postgres::PostgresStore;
 pub use redb::{OpenError, RedbStore, Salvaged};
 pub use redis::RedisStore;
 pub use shared::{Note, NoteGroup, NoteKind, Offered, SharedStore};
+use smart_default::SmartDefault;
 pub use time::{Clock, Time};
 
 /// `[store]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Keeps what edits take out of conversations. With `false`, no edit takes out a text that must be recallable.
+    #[default(true)]
     pub enabled: bool,
     /// Starts only if the store can be opened. With `false`, a file that is damaged or is not a store is set aside under a name
     /// that says when, and a new one is begun; if nothing can be written, abridge serves without the edits that need the
@@ -108,15 +110,18 @@ pub struct Settings {
     /// How long a text is kept after it was last used, by a request or by a recall. Where the upstream keeps the conversation
     /// that it was cut out of (`previous_response_id`, `conversation`), it is kept for 30 days at least: the upstream's copy
     /// names the text, and later requests do not. Allowed: 1m to 365d.
+    #[default(Period(Duration::from_hours(24 * 7)))]
     pub keep_for: Period,
     /// The bytes in the file of everything that is kept, compressed: texts, summaries (at most an eighth) and requests
     /// of `[inspect]` (at most an eighth). If there are more, what would expire first is removed first, with
     /// `engine = "file"` of the caller who has the most; what was used in the last minute is spared. Allowed: 1MiB to
     /// 1048576GiB.
+    #[default(ByteSize::mib(4096))]
     pub max_bytes: ByteSize,
     /// The longest that a request waits for the disk, for a summary too. Then the request goes on without the edits that need the store,
     /// and a recall gets 503. Other requests do not wait until the disk has done what that request waited for. Allowed:
     /// 1ms to 365d.
+    #[default(Period::secs(10))]
     pub timeout: Period,
 }
 
@@ -364,27 +369,6 @@ pub const IN_USE: Duration = Duration::from_mins(1);
 
 /// How long a text is kept at least whose conversation the upstream keeps: as long as OpenAI keeps a response by default.
 const KEEP_CHAINED_FOR: Duration = Duration::from_hours(24 * 30);
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            required: false,
-            engine: StoreEngine::File,
-            url_env: None,
-            secret_env: None,
-            seal: false,
-            old_secrets_env: None,
-            namespace: None,
-            replicas_acknowledge: 0,
-            ca_file: None,
-            path: None,
-            keep_for: Period(Duration::from_hours(24 * 7)),
-            max_bytes: ByteSize::mib(4096),
-            timeout: Period::secs(10),
-        }
-    }
-}
 
 // === impl Settings ===
 

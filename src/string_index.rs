@@ -6,7 +6,7 @@
 //! It looks at nothing but quotes and backslashes. In a body that is not JSON it is of no use, and does no harm: a reader that
 //! has come to a string has read all quotes before it, as the index has.
 
-use std::{ops::Deref, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -42,9 +42,10 @@ struct LongString {
 }
 
 /// A body, and where its long strings are, as far as that is known.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, derive_more::Deref)]
 pub struct IndexedBody {
     /// The bytes.
+    #[deref]
     pub bytes: Bytes,
     strings: Option<Arc<StringIndex>>,
 }
@@ -120,14 +121,6 @@ impl IndexedBody {
 impl From<Bytes> for IndexedBody {
     fn from(bytes: Bytes) -> Self {
         Self { bytes, strings: None }
-    }
-}
-
-impl Deref for IndexedBody {
-    type Target = Bytes;
-
-    fn deref(&self) -> &Bytes {
-        &self.bytes
     }
 }
 

@@ -1,8 +1,6 @@
 //! Logging to standard error, as text for people or as JSON for collectors.
 
 use std::fmt::{self, Write};
-use std::fs::File;
-use std::io;
 
 use serde::{Deserialize, Serialize};
 use tracing::field::Field;
@@ -65,17 +63,8 @@ pub enum Colour {
 #[derive(Clone, Debug)]
 pub struct LevelHandle(reload::Handle<Targets, Registry>);
 
-/// Installs the log subscriber of the whole process.
-pub fn init(settings: &Settings, colour: Colour) -> Result<LevelHandle, TryInitError> {
-    install(settings, colour, io::stderr)
-}
-
-/// Installs the log subscriber of the whole process, which writes to a file and not to standard error.
-pub fn init_file(settings: &Settings, file: File) -> Result<LevelHandle, TryInitError> {
-    install(settings, Colour::Off, file)
-}
-
-fn install<W>(settings: &Settings, colour: Colour, to: W) -> Result<LevelHandle, TryInitError>
+/// Installs the log subscriber of the whole process, which writes to standard error or to a file.
+pub fn init<W>(settings: &Settings, colour: Colour, to: W) -> Result<LevelHandle, TryInitError>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -156,6 +145,7 @@ impl Write for Escaped<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::sync::Arc;
 
     use super::*;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use self::{
     factor::Factor,
@@ -44,17 +45,19 @@ pub const REQUEST_OVERHEAD: usize = 3;
 const MIN_CACHED_BYTES: usize = 64;
 
 /// `[tokens]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// How tokens are counted.
     pub counter: Counter,
     /// Asks the upstream's `/models` once, with the key of the client's request, when the context window of a requested
     /// model is not known. After a failure it is asked again, after a minute to an hour.
+    #[default(true)]
     pub ask_upstream: bool,
     /// Counts a conversation by what its model's tokens are billed as: the ratio of billed to counted tokens is learnt
     /// from the answers of the same upstream and model, and a conversation keeps the one that it begins with, which is in
     /// the store. Without a store, and with `false`, the ratio is that of the built-in table.
+    #[default(true)]
     pub calibrate: bool,
     /// The handler of `[handlers]` that counts the tokens of a conversation once, when they are first counted: the ratio of
     /// its count to abridge's takes the place of what bills have taught, and the conversation keeps it.
@@ -68,12 +71,6 @@ pub struct Settings {
 /// The memory for counts that are remembered, so that only the new end of a known conversation is counted: 57,344 counts,
 /// of texts and of their pieces.
 const MAX_MEMO_BYTES: usize = 4 << 20;
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { counter: Counter::default(), ask_upstream: true, calibrate: true, handler: None }
-    }
-}
 
 impl Settings {
     /// Whether conversations have their own ratio, where there is a store.

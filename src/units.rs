@@ -236,6 +236,13 @@ pub fn day_of_date(year: u64, month: u64, day: u64) -> Option<u64> {
     days.checked_sub(DAYS_BEFORE_1970)
 }
 
+/// A time in seconds since 1970 as `20261128T235959Z`.
+pub fn utc_timestamp(seconds: u64) -> String {
+    let ((year, month, day), of_day) = (date_of_day(seconds / 86_400), seconds % 86_400);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
 /// The year, the month and the day of a day in days since 1970-01-01, in UTC.
 pub fn date_of_day(day: u64) -> (u64, u64, u64) {
     // In cycles of 400 years.
@@ -282,6 +289,16 @@ mod tests {
     fn digits_are_grouped() {
         let groups = [0, 999, 1000, 12_345, 1_234_567].map(grouped);
         assert_eq!(groups, ["0", "999", "1,000", "12,345", "1,234,567"]);
+    }
+
+    #[test]
+    fn timestamps_say_when() {
+        let times = [(0, "19700101T000000Z"), (951_782_399, "20000228T235959Z"), (951_782_400, "20000229T000000Z")];
+        for (seconds, text) in times {
+            assert_eq!(utc_timestamp(seconds), text);
+        }
+        assert_eq!(utc_timestamp(1_795_577_472), "20261125T033112Z");
+        assert_eq!(utc_timestamp(4_107_542_400), "21000301T000000Z");
     }
 
     #[test]

@@ -33,10 +33,11 @@ pub mod target;
 
 use connect::{ConnectTimeout, Connector, ConnectorError, Proxies, ProxyRefusal};
 use sigv4::Signer;
+use smart_default::SmartDefault;
 use target::{BaseUrl, TargetError};
 
 /// `[upstream]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Where requests go. A client's path is joined to it.
@@ -44,11 +45,14 @@ pub struct Settings {
     /// The version of HTTP that is spoken to the upstream.
     pub http: HttpVersion,
     /// How long opening a connection may take, TLS included. Allowed: 1ms to 365d.
+    #[default(Period::secs(10))]
     pub connect_timeout: Period,
     /// How long the head of the answer may take, from the end of the request on. An answer that is not streamed must be
     /// finished by then, because its head comes last. Allowed: 1ms to 365d.
+    #[default(Period::secs(900))]
     pub first_byte_timeout: Period,
     /// How long the upstream may pause in the middle of an answer. Allowed: 1ms to 365d.
+    #[default(Period::secs(600))]
     pub idle_timeout: Period,
     /// PEM file with roots to trust besides the system's.
     ///
@@ -67,6 +71,7 @@ pub struct Settings {
     pub api_key_header: KeyHeader,
     /// Asks the upstream at start, once and beside the requests, for its models, and logs whether it is reachable. The
     /// question has `headers` and the key of `api_key_env` if they are set, and never a client's key.
+    #[default(true)]
     pub probe: bool,
     /// Header fields that are set on every request, in place of the client's fields of the same names, such as a gateway's
     /// key. Fields that belong to the connection or the body, such as `host` and `content-length`, are refused.
@@ -94,23 +99,6 @@ pub struct UpstreamName(Option<Arc<str>>);
 
 pub use key_header::KeyHeader;
 pub use target::{HeaderName, HeaderValue};
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            url: BaseUrl::default(),
-            http: HttpVersion::default(),
-            connect_timeout: Period::secs(10),
-            first_byte_timeout: Period::secs(900),
-            idle_timeout: Period::secs(600),
-            ca_file: None,
-            api_key_env: None,
-            api_key_header: KeyHeader::default(),
-            probe: true,
-            headers: BTreeMap::new(),
-        }
-    }
-}
 
 /// The upstream, and the connections that are open to it.
 #[derive(Clone, Debug)]

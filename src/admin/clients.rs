@@ -146,11 +146,7 @@ impl Client {
 
 /// The hash of a token or of a certificate.
 pub fn sha256(bytes: &[u8]) -> Sha256 {
-    let mut hash = Sha256::default();
-    for (to, from) in hash.iter_mut().zip(digest(&SHA256, bytes).as_ref()) {
-        *to = *from;
-    }
-    hash
+    digest(&SHA256, bytes).as_ref().try_into().unwrap_or_default()
 }
 
 #[cfg(test)]

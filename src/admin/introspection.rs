@@ -16,7 +16,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
-use super::recall::percent_decoded;
+use super::recall::parse_query;
 use super::{State, json, text};
 use crate::history::{Entry, History, MAX_ENTRIES, Origin};
 use crate::inspect::Document;
@@ -220,19 +220,6 @@ fn cursor(text: Option<&str>) -> Option<Option<Cursor>> {
 }
 
 // === queries and answers ===
-
-/// The values of a query; `None` if a key is unknown or repeated.
-fn parse_query<const N: usize>(query: &str, keys: [&str; N]) -> Option<[Option<String>; N]> {
-    let mut values = [const { None }; N];
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let slot = keys.iter().position(|known| *known == key).and_then(|n| values.get_mut(n))?;
-        if slot.replace(String::from_utf8(percent_decoded(value)).ok()?).is_some() {
-            return None;
-        }
-    }
-    Some(values)
-}
 
 fn number<N: FromStr>(text: Option<&str>, default: N) -> Option<N> {
     text.map_or(Some(default), |text| text.parse().ok())

@@ -52,6 +52,7 @@ use crate::units::Period;
 
 mod selector;
 
+pub(super) use selector::parse_query;
 pub(crate) use selector::percent_decoded;
 use selector::{Selection, Selector};
 
@@ -135,7 +136,9 @@ pub enum RecallOutcome {
 }
 
 /// The bytes of an answer, with the lease and the permit that they hold until they are written.
+#[derive(derive_more::AsRef)]
 struct LeasedBytes {
+    #[as_ref([u8])]
     bytes: Bytes,
     _lease: Lease,
     _permit: OwnedSemaphorePermit,
@@ -309,12 +312,6 @@ impl Requester {
             Self::Caller(owners) => Some(owners.clone()),
             Self::Operator | Self::Unrestricted | Self::Unauthenticated => None,
         }
-    }
-}
-
-impl AsRef<[u8]> for LeasedBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 

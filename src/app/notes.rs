@@ -267,9 +267,7 @@ impl SettingsNote {
 }
 
 fn key_of(name: &[u8]) -> ChainKey {
-    let mut key = [0; 16];
-    blake3::Hasher::new().update(name).finalize_xof().fill(&mut key);
-    ChainKey::from_bytes(key)
+    ChainKey::from_bytes(blake3::hash(name).as_bytes().first_chunk().copied().unwrap_or_default())
 }
 
 fn note(kind: NoteKind, key: ChainKey, value: &impl Serialize) -> Note {

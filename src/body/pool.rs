@@ -7,8 +7,9 @@ use std::sync::Arc;
 pub struct Pool(Arc<Buffers>);
 
 /// A buffer that returns to its pool when it is dropped.
-#[derive(Debug)]
+#[derive(derive_more::AsRef, Debug)]
 pub struct Buffer {
+    #[as_ref([u8])]
     bytes: Vec<u8>,
     pool: Pool,
 }
@@ -76,12 +77,6 @@ impl Buffer {
     /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
-    }
-}
-
-impl AsRef<[u8]> for Buffer {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 

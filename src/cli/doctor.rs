@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::admin::access::Exposure;
 use crate::cli::{Exit, OutputArgs, health, print, runtime};
 use crate::config::{Config, Environment, Sources, clients, operator_token};
+use crate::platform::folder_of;
 use crate::server::listen::{Address, Listener};
 use crate::server::tls::Acceptor;
 
@@ -92,7 +93,7 @@ fn check_addresses(findings: &mut Findings, config: &Config) {
     for address in config.server.listen.0.iter().chain(operators) {
         // A Unix socket is not bound as a check: that would take it from a proxy that starts at the same time.
         let bound = match address {
-            Address::Unix(path) => try_write_beside(path),
+            Address::Unix(path) => try_write(folder_of(path)),
             Address::Tcp(_) => Listener::bind(address).map(drop),
         };
         match bound {
@@ -145,12 +146,6 @@ fn check_access(findings: &mut Findings, config: &Config, environment: &Environm
         let said = "a reverse proxy in front must pass `host` on, set `x-forwarded-for`, and refuse hosts that it does not serve; add its name to admin.hosts";
         findings.ok("proxy", said);
     }
-}
-
-/// Checks that a file can be created beside `path`.
-fn try_write_beside(path: &Path) -> std::io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    try_write(folder)
 }
 
 /// Creates a file in the folder, writes to it, and removes it.

@@ -14,10 +14,11 @@ use crate::cli::{print_error, runtime};
 use crate::config::{Config, Environment, Sources};
 use crate::history::{RequestCounts, RunTotals, TokenTotals, Totals};
 use crate::platform::process::{self, CommandSignals};
+use crate::recall;
 use crate::store::{OpenError, StoreEngine};
 use crate::tasks::run_blocking;
+use crate::telemetry::{self, Colour};
 use crate::units::grouped;
-use crate::{recall, telemetry};
 
 mod client;
 
@@ -72,7 +73,8 @@ pub fn run(
     let environment = Environment::read(&sources.variables, &config)?;
     if let Some(path) = &args.log {
         let file = File::options().append(true).create(true).open(path);
-        telemetry::init_file(&config.log, file.with_context(|| format!("cannot write to {}", path.display()))?)?;
+        let file = file.with_context(|| format!("cannot write to {}", path.display()))?;
+        telemetry::init(&config.log, Colour::Off, file)?;
     }
     let runtime = runtime()?;
     let (code, totals) = runtime.block_on(async {

@@ -25,7 +25,10 @@ pub enum Command {
     /// List the payloads, the most recently used first.
     Ls(Ls),
     /// Print a payload.
-    Get(Get),
+    Get {
+        /// The handle in a notice or a placeholder: 26 digits and letters
+        handle: String,
+    },
     /// Print statistics.
     Stats(OutputArgs),
     /// Remove what `store.keep_for` and `store.max_bytes` do not keep.
@@ -52,13 +55,6 @@ pub struct Ls {
     most: usize,
     #[command(flatten)]
     output: OutputArgs,
-}
-
-/// Arguments of `get`.
-#[derive(clap::Args, Debug)]
-pub struct Get {
-    /// The handle in a notice or a placeholder: 26 digits and letters
-    handle: String,
 }
 
 /// The store of the settings does not exist.
@@ -165,7 +161,7 @@ impl Command {
             Self::Ls(Ls { most, output }) => {
                 output.render(&store.list(*most).await?, |entries| format_table(entries, now))?
             }
-            Self::Get(Get { handle }) => {
+            Self::Get { handle } => {
                 let payload = match handle.parse::<PayloadKey>() {
                     Ok(key) => store.get(key).await?,
                     Err(_) => None,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::tasks::Tasks;
+use crate::units::Period;
 
 /// Limits how long requests wait for a disk. Clones share one state.
 #[derive(Clone, Debug)]
@@ -20,11 +21,13 @@ pub(super) struct DiskBreaker {
 }
 
 /// Why the result of an operation is not known.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum BreakerError {
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum BreakerError {
     /// This operation took longer than this.
+    #[error("the payloads were not stored within {} (store.timeout)", Period(*.0))]
     TimedOut(Duration),
     /// An earlier operation took longer than this and is still running.
+    #[error("the payloads were not stored, since the disk has not answered for more than {} (store.timeout)", Period(*.0))]
     Open(Duration),
 }
 

@@ -52,7 +52,7 @@ impl From<PersistError> for SummaryError {
         match error {
             PersistError::Store(error) => Self::NotStored(error),
             PersistError::Breaker(error) => error.into(),
-            PersistError::Export(error) => Self::NotExported(Arc::new(error)),
+            PersistError::Export(error) => Self::NotExported(error),
             PersistError::ShuttingDown => Self::ShuttingDown,
         }
     }

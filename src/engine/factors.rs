@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::breaker::DiskBreaker;
-use super::held::Held;
+use crate::held::Held;
 use crate::payload::{ChainKey, Place};
 use crate::planner::FactorIndex;
 use crate::store::{Offered, Store, StoreError};

@@ -17,10 +17,10 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::EngineConfig;
-use super::held::Held;
 use super::persist::PersistError;
 use super::summaries::Summaries;
 use crate::handler::{Answer, AnswerFault, AnswerIndex, AskedText, HandlerAsk};
+use crate::held::Held;
 use crate::payload::{ChainKey, PayloadKey, Place};
 use crate::store::Offered;
 

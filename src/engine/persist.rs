@@ -20,18 +20,20 @@ pub(super) struct DiskBreakers {
     export: DiskBreaker,
 }
 
-/// Why payloads are not durable. [`EngineError`](super::EngineError) and [`SummaryError`](super::error::SummaryError) say
-/// what that means.
-#[derive(Debug, derive_more::From)]
-pub(super) enum PersistError {
+/// Why payloads are not durable.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PersistError {
     /// The store refused them.
-    Store(StoreError),
+    #[error("the payloads could not be stored")]
+    Store(#[source] StoreError),
     /// A disk did not answer in time.
-    #[from]
-    Breaker(BreakerError),
+    #[error(transparent)]
+    Breaker(#[from] BreakerError),
     /// They could not be written to `recall.export_dir`.
-    Export(io::Error),
+    #[error("the payloads could not be written to recall.export_dir")]
+    Export(#[source] Arc<io::Error>),
     /// The runtime no longer runs blocking tasks because the process is shutting down.
+    #[error("the payloads were not stored, because abridge is shutting down")]
     ShuttingDown,
 }
 
@@ -59,7 +61,7 @@ impl DiskBreakers {
         self.export.check()?;
         let exporting = run_blocking(move || export::write_all(&dir, &payloads, Clock::system().now()));
         let written = self.export.call(exporting).await?;
-        written.map_err(|_| PersistError::ShuttingDown)?.map_err(PersistError::Export)
+        written.map_err(|_| PersistError::ShuttingDown)?.map_err(|error| PersistError::Export(Arc::new(error)))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::held::Held;
+use crate::held::Held;
 use crate::summary::{IndexedOutline, Outline};
 
 /// The most recent summaries. They are not in the store: after a restart, one more summary is made.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::EditMode::{Apply, DryRun};
+use super::breaker::BreakerError;
 use super::planning::BLOCKING_FROM;
 use super::*;
 use crate::conversation::{CallId, Conversation};
@@ -160,7 +161,7 @@ async fn texts_that_cannot_be_stored_stay_in_the_body() {
     let edited =
         engine.edit_body(&config(&PlanSettings::default()), chat(), body.clone(), options(caller, Apply)).await;
     check_same_allocation(&body, &edited);
-    assert!(matches!(edited.error, Some(EngineError::NotStored(_))), "{:?}", edited.error);
+    assert!(matches!(edited.error, Some(EngineError::NotPersisted(PersistError::Store(_)))), "{:?}", edited.error);
     assert_eq!(edited.report.unwrap().left_out.len(), 1);
 
     let without = Engine::new(None, WAIT, keys(), Tasks::default(), Events::default());
@@ -192,7 +193,7 @@ async fn payloads_are_exported_if_export_dir_is_set() {
     let edited =
         engine.edit_body(&settings(file.join("below a file")), chat(), body.clone(), options(caller, Apply)).await;
     check_same_allocation(&body, &edited);
-    assert!(matches!(edited.error, Some(EngineError::NotExported(_))), "{:?}", edited.error);
+    assert!(matches!(edited.error, Some(EngineError::NotPersisted(PersistError::Export(_)))), "{:?}", edited.error);
 }
 
 /// An agent's session of results of 12,000 bytes, no two of them the same, and a last message.
@@ -247,8 +248,12 @@ async fn a_store_that_does_not_answer_is_not_waited_for() {
         let edited = engine.edit_body(&config, chat(), body.clone(), options(engine.caller(None), Apply)).await;
         check_same_allocation(&body, &edited);
         match edited.error {
-            Some(EngineError::TimedOut(wait)) if n == 0 => assert_eq!(wait, breaker),
-            Some(EngineError::BreakerOpen(since)) if n > 0 => assert_eq!(since, breaker),
+            Some(EngineError::NotPersisted(PersistError::Breaker(BreakerError::TimedOut(wait)))) if n == 0 => {
+                assert_eq!(wait, breaker);
+            }
+            Some(EngineError::NotPersisted(PersistError::Breaker(BreakerError::Open(since)))) if n > 0 => {
+                assert_eq!(since, breaker);
+            }
             other => panic!("{n}: {other:?}"),
         }
         assert_eq!(edited.report.unwrap().left_out.len(), 1);

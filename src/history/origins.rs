@@ -24,7 +24,7 @@ pub struct Origin {
 impl History {
     /// Where the texts with these handles were taken out last.
     pub fn origins(&self, of: &HashSet<PayloadKey>) -> HashMap<PayloadKey, Origin> {
-        self.with_state(|state| {
+        self.0.with(|state| {
             let mut last = HashMap::new();
             for (id, change) in state.changes.iter() {
                 let handles = change.handle.iter().chain(&change.more_handles);

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use smart_default::SmartDefault;
+
 use super::exposition::{Exposition, Labels, labels};
 use super::histogram::{ANSWER_TIMES, Histogram, TOKEN_COUNTS};
 
@@ -19,10 +21,13 @@ const MAX_NAME_CHARS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Models(BTreeMap<String, Model>);
 
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 struct Model {
+    #[default(Histogram::of_numbers(TOKEN_COUNTS))]
     input: Histogram,
+    #[default(Histogram::of_numbers(TOKEN_COUNTS))]
     output: Histogram,
+    #[default(Histogram::of_times(ANSWER_TIMES))]
     duration: Histogram,
     billed: [u64; 3],
     predicted: u64,
@@ -40,19 +45,6 @@ pub struct AnswerUsage<'a> {
     pub billed: Option<[u64; 3]>,
     /// How many tokens of the request a prompt cache can have served.
     pub predicted: Option<u64>,
-}
-
-impl Default for Model {
-    fn default() -> Self {
-        Self {
-            input: Histogram::of_numbers(TOKEN_COUNTS),
-            output: Histogram::of_numbers(TOKEN_COUNTS),
-            duration: Histogram::of_times(ANSWER_TIMES),
-            billed: [0; 3],
-            predicted: 0,
-            reported: 0,
-        }
-    }
 }
 
 // === impl Models ===

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use smart_default::SmartDefault;
 
 use super::codec::{Name, Unreadable};
 use super::error::Fault;
@@ -11,7 +12,7 @@ use crate::metrics::histogram::{Histogram, OWN_TIMES};
 use crate::payload::Payload;
 
 /// Counts of what this process has done with its store since it started.
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub struct Counts {
     /// Durable transactions.
     pub commits: AtomicU64,
@@ -30,6 +31,7 @@ pub struct Counts {
     /// Whether the last write failed.
     pub is_failing: AtomicBool,
     /// How long requests have waited until their payloads were durable.
+    #[default(Histogram::of_times(OWN_TIMES))]
     pub waits: Histogram,
 }
 
@@ -63,14 +65,6 @@ impl Counts {
     pub(super) fn value(&self, name: Name, stored: Result<Payload, Unreadable>) -> StoreResult<Bytes> {
         let later = || StoreError::new(Op::Get, StoreErrorKind::Corrupt, Fault::Later);
         Ok(self.payload(name, stored)?.ok_or_else(later)?.bytes())
-    }
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        let [commits, written, written_bytes, known, recalled, failures, damaged] = [const { AtomicU64::new(0) }; 7];
-        let (is_failing, waits) = (AtomicBool::new(false), Histogram::of_times(OWN_TIMES));
-        Self { commits, written, written_bytes, known, recalled, failures, damaged, is_failing, waits }
     }
 }
 

@@ -52,9 +52,7 @@ pub(super) fn check_value(secret: &[u8; 32], texts: Texts) -> [u8; 16] {
         Texts::Plain => b"the secret of a store",
         Texts::Sealed => b"the secret of a sealed store",
     };
-    let mut value = [0; 16];
-    blake3::Hasher::new_keyed(secret).update(usage).finalize_xof().fill(&mut value);
-    value
+    blake3::keyed_hash(secret, usage).as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
 /// Random bytes of the system.

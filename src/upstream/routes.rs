@@ -77,7 +77,8 @@ pub struct HeaderFields(pub BTreeMap<HeaderName, HeaderValue>);
 
 /// Which requests are meant: one condition, or a list of conditions of which at least one must hold. A condition is a table
 /// of the following keys, and holds when every key in it holds.
-#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, derive_more::Display, Eq, PartialEq, Serialize)]
+#[display("{}", _0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))]
 #[serde(transparent)]
 pub struct RequestMatch(pub Vec<RequestCondition>);
 
@@ -116,7 +117,8 @@ pub enum DialectName {
 }
 
 /// A header field by name, or by name and value.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, derive_more::Display, Eq, PartialEq)]
+#[display("{name}{}", value.as_ref().map(|value| format!(": {value}")).unwrap_or_default())]
 pub struct HeaderMatch {
     name: http::HeaderName,
     value: Option<String>,
@@ -217,12 +219,6 @@ impl RequestMatch {
     /// Whether the answer may depend on the model.
     pub fn asks_for_the_model(&self) -> bool {
         self.0.iter().any(|condition| condition.model.is_some())
-    }
-}
-
-impl fmt::Display for RequestMatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))
     }
 }
 
@@ -388,15 +384,6 @@ impl HeaderMatch {
     fn holds(&self, headers: &HeaderMap) -> bool {
         let is_it = |found: &http::HeaderValue| self.value.as_ref().is_none_or(|value| found == value.as_str());
         headers.get_all(&self.name).iter().any(is_it)
-    }
-}
-
-impl fmt::Display for HeaderMatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.value {
-            Some(value) => write!(f, "{}: {value}", self.name),
-            None => write!(f, "{}", self.name),
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use ring::hmac::{self, HMAC_SHA256};
 use zeroize::Zeroizing;
 
 use crate::body::RequestBody;
-use crate::units::date_of_day;
+use crate::units::utc_timestamp;
 
 /// Signs requests with the key of an AWS account.
 #[derive(Clone, derive_more::Debug)]
@@ -67,7 +67,7 @@ impl Signer {
         let mut hash = digest::Context::new(&SHA256);
         parts.for_each(|part| hash.update(part));
         let headers = request.headers_mut();
-        let time = timestamp(now);
+        let time = utc_timestamp(now);
         let day = time.get(..8).unwrap_or_default();
         headers.remove(BODY_HASH);
         headers.remove(TOKEN);
@@ -135,13 +135,6 @@ fn query(query: &str) -> String {
     let mut fields: Vec<_> = fields.map(|field| field.split_once('=').unwrap_or((field, ""))).collect();
     fields.sort_unstable();
     fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
-}
-
-/// `20261128T235959Z`.
-fn timestamp(seconds: u64) -> String {
-    let ((year, month, day), of_day) = (date_of_day(seconds / 86_400), seconds % 86_400);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -49,30 +49,15 @@ impl Selector {
         if query.len() > MAX_QUERY {
             return None;
         }
-        let (mut offset, mut limit, mut lines, mut grep) = (None, None, None, None);
-        for (key, value) in
-            query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        {
-            let value = percent_decoded(value);
-            let text = str::from_utf8(&value).ok()?;
-            let before = match key {
-                "offset" => offset.replace(number(text)?).is_some(),
-                "limit" => limit.replace(number(text)?).is_some(),
-                "lines" => lines.replace(line_range(text)?).is_some(),
-                "grep" if !text.is_empty() => grep.replace(value.clone()).is_some(),
-                _ => return None,
-            };
-            if before {
-                return None;
-            }
-        }
-        match (offset, limit, lines, grep) {
-            (offset, limit, None, None) => Some(Self::Bytes {
-                offset: offset.unwrap_or(0),
-                limit: limit.unwrap_or(MAX_PART_BYTES).min(MAX_PART_BYTES),
+        let [offset, limit, lines, grep] = parse_query(query, ["offset", "limit", "lines", "grep"])?;
+        match (lines, grep) {
+            (None, None) => Some(Self::Bytes {
+                offset: offset.map_or(Some(0), |offset| number(&offset))?,
+                limit: limit.map_or(Some(MAX_PART_BYTES), |limit| number(&limit))?.min(MAX_PART_BYTES),
             }),
-            (None, None, Some((first, last)), None) => Some(Self::Lines { first, last }),
-            (None, None, None, Some(needle)) => Some(Self::Grep(needle)),
+            _ if offset.is_some() || limit.is_some() => None,
+            (Some(lines), None) => line_range(&lines).map(|(first, last)| Self::Lines { first, last }),
+            (None, Some(needle)) if !needle.is_empty() => Some(Self::Grep(needle.into_bytes())),
             _ => None,
         }
     }
@@ -196,6 +181,19 @@ fn line_range(text: &str) -> Option<(usize, usize)> {
         Some((first, last)) => (number(first)?, number(last)?),
     };
     (1..=last).contains(&first).then_some((first, last))
+}
+
+/// The values of a query; `None` if a key is unknown or repeated.
+pub(in crate::admin) fn parse_query<const N: usize>(query: &str, keys: [&str; N]) -> Option<[Option<String>; N]> {
+    let mut values = [const { None }; N];
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let slot = keys.iter().position(|known| *known == key).and_then(|n| values.get_mut(n))?;
+        if slot.replace(String::from_utf8(percent_decoded(value)).ok()?).is_some() {
+            return None;
+        }
+    }
+    Some(values)
 }
 
 /// Decodes `%20` and `+`. Invalid escapes stay unchanged.

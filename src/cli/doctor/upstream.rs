@@ -1,13 +1,14 @@
 //! Checks of the upstream: connection, certificates, clock and context windows.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
+
+use httpdate::parse_http_date;
 
 use super::Findings;
 use crate::config::clients::{self, Client};
 use crate::config::{Config, Environment};
 use crate::roots;
 use crate::store::Clock;
-use crate::units::day_of_date;
 use crate::upstream::Upstream;
 use crate::upstream::probe::{Probe, ProbeOutcome};
 
@@ -61,7 +62,8 @@ fn check_roots(findings: &mut Findings, clients: &[Client]) {
 }
 
 fn check_clock(findings: &mut Findings, date: Option<&str>, named: &dyn Fn(String) -> String) {
-    let Some(theirs) = date.and_then(parse_http_date) else {
+    let seconds = |date| Some(parse_http_date(date).ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs());
+    let Some(theirs) = date.and_then(seconds) else {
         return findings.ok("clock", named("not compared: the upstream sends no date".to_owned()));
     };
     let ours = Clock::system().now().0;
@@ -97,40 +99,4 @@ async fn check_windows(
     }
     let fix = "for models of your own add [[models]] with match = \"NAME\" and context_window = TOKENS";
     findings.warn("windows", named(format!("{said}; the upstream reports none")), fix);
-}
-
-/// Parses an HTTP date such as `Sun, 06 Nov 1994 08:49:37 GMT` into seconds since 1970. Only this form is supported:
-/// servers send no other.
-fn parse_http_date(date: &str) -> Option<u64> {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (_, date) = date.split_once(", ")?;
-    let mut words = date.strip_suffix(" GMT")?.split([' ', ':']);
-    let number = |words: &mut dyn Iterator<Item = &str>| words.next()?.parse::<u64>().ok();
-    let day = number(&mut words)?;
-    let name = words.next()?;
-    let month = MONTHS.iter().position(|month| *month == name)?;
-    let [year, hour, minute, second] = [(); 4].map(|()| number(&mut words));
-    let day = day_of_date(year?, u64::try_from(month).ok()? + 1, day)?;
-    Some(day * 86_400 + hour? * 3600 + minute? * 60 + second?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_imf_fixdate_is_parsed() {
-        for (date, expected) in [
-            ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
-            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777)),
-            ("Tue, 29 Feb 2000 23:59:59 GMT", Some(951_868_799)),
-            ("Wed, 01 Mar 2000 00:00:00 GMT", Some(951_868_800)),
-            ("Sat, 21 Nov 2026 16:00:00 GMT", Some(1_795_276_800)),
-            ("Sunday, 06-Nov-94 08:49:37 GMT", None),
-            ("Sun, 06 Nov 1994 08:49:37", None),
-            ("", None),
-        ] {
-            assert_eq!(parse_http_date(date), expected, "{date}");
-        }
-    }
 }

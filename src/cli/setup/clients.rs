@@ -1,7 +1,6 @@
 //! The clients that can be set up: where their settings are, and what is set there.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -13,7 +12,8 @@ use crate::config::{MissingError, Variables};
 use crate::upstream::target::BaseUrl;
 
 /// A client.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq, ValueEnum)]
+#[display("{}", self.to_possible_value().unwrap_or_default().get_name())]
 pub(super) enum Client {
     Codex,
     #[value(alias = "claude")]
@@ -130,12 +130,6 @@ impl Client {
         let mut texts = BY_HAND.split("== ").filter_map(|text| text.split_once('\n'));
         let text = texts.find(|(client, _)| *client == name || client.is_empty());
         text.map(|(_, text)| text.replace("{url}", url)).unwrap_or_default()
-    }
-}
-
-impl fmt::Display for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().unwrap_or_default().get_name())
     }
 }
 

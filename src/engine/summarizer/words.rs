@@ -1,7 +1,5 @@
 //! The words of an upstream that refuses a call, as they may be logged: bounded, on one line, and without what it was sent.
 
-use std::fmt;
-
 use bytes::Bytes;
 use http::HeaderValue;
 use memchr::memmem;
@@ -16,7 +14,8 @@ pub(super) struct Secrets {
 }
 
 /// The message of a refusal; empty if it has none.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, derive_more::Display, Eq, PartialEq)]
+#[display("{}{_0}", if _0.is_empty() { "" } else { ": " })]
 pub(super) struct Words(String);
 
 /// How many characters of a message are looked at.
@@ -76,12 +75,6 @@ fn message(fields: &Fields<'_>, depth: usize) -> Option<String> {
 /// The first element of an array; any other value as it is.
 fn first(json: &str) -> &str {
     elements(json).and_then(|elements| elements.first().copied()).unwrap_or(json)
-}
-
-impl fmt::Display for Words {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
-    }
 }
 
 #[cfg(test)]

@@ -128,10 +128,7 @@ impl Seal {
 impl Ring {
     fn new(secret: &[u8; 32]) -> Self {
         let derived = |usage| Zeroizing::new(blake3::derive_key(usage, secret));
-        let mut id = [0; ID_LEN];
-        for (byte, derived) in id.iter_mut().zip(derived("abridge 2026 sealed store: which secret it is").iter()) {
-            *byte = *derived;
-        }
+        let id = derived("abridge 2026 sealed store: which secret it is").first_chunk().copied().unwrap_or_default();
         let rows = derived("abridge 2026 sealed store: names of rows");
         Self { id, rows, bodies: derived("abridge 2026 sealed store: bodies") }
     }
@@ -158,16 +155,15 @@ impl Ring {
     }
 
     fn mask(&self, round: u8, half: u128) -> u128 {
-        let mut mask = [0; 8];
         let mut hasher = blake3::Hasher::new_keyed(&self.rows);
-        hasher.update(&[round]).update(&half.to_be_bytes()).finalize_xof().fill(&mut mask);
-        u64::from_be_bytes(mask).into()
+        let mask = hasher.update(&[round]).update(&half.to_be_bytes()).finalize();
+        u64::from_be_bytes(mask.as_bytes().first_chunk().copied().unwrap_or_default()).into()
     }
 
     fn seal(&self, name: &Name, body: &[u8]) -> Result<Vec<u8>, Unspecified> {
         let BodyKeys { cipher, nonces } = self.keys(name)?;
-        let mut nonce = [0; NONCE_LEN];
-        blake3::Hasher::new_keyed(&nonces).update(body).finalize_xof().fill(&mut nonce);
+        let nonce: [u8; NONCE_LEN] =
+            blake3::keyed_hash(&nonces, body).as_bytes().first_chunk().copied().unwrap_or_default();
         let head = [&[SEALED][..], &self.id, &nonce].concat();
         let mut sealed = Vec::with_capacity(head.len() + body.len() + CHACHA20_POLY1305.tag_len());
         sealed.extend(&head);

@@ -6,8 +6,9 @@ use std::{fs, io};
 
 use super::file::OpenError;
 use crate::platform::files::sync;
+use crate::platform::folder_of;
 use crate::store::Time;
-use crate::units::date_of_day;
+use crate::units::utc_timestamp;
 
 /// The suffix of a file that was set aside, before the time.
 const ASIDE: &str = ".aside-";
@@ -26,10 +27,8 @@ pub(super) fn set_aside(path: &Path, now: Time, error: &OpenError) -> io::Result
     }
     let aside = free_name(path, now)?;
     fs::rename(path, &aside)?;
-    if let Some(folder) = path.parent() {
-        // After a crash, the file may be at its old place, and is set aside again.
-        let _synced = sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-    }
+    // After a crash, the file may be at its old place, and is set aside again.
+    let _synced = sync(folder_of(path));
     let why = match error {
         OpenError::OtherFormat { found, .. } => format!("has format {found}, which this abridge does not read"),
         _ => "is damaged, or is not a store of abridge".to_owned(),
@@ -45,29 +44,20 @@ pub(super) fn set_aside(path: &Path, now: Time, error: &OpenError) -> io::Result
 
 /// The files beside a store that were set aside.
 pub fn aside_of(path: &Path) -> Vec<PathBuf> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let Some(name) = path.file_name() else { return Vec::new() };
     let start = [name.as_encoded_bytes(), ASIDE.as_bytes()].concat();
-    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = fs::read_dir(folder_of(path)).into_iter().flatten().flatten();
     let of = names.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(&start));
     let mut found: Vec<_> = of.map(|entry| entry.path()).collect();
     found.sort();
     found
 }
 
-/// A time as `20261125T034112Z`.
-fn utc(Time(seconds): Time) -> String {
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, date) = date_of_day(days);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}{month:02}{date:02}T{hour:02}{minute:02}{second:02}Z")
-}
-
 /// A name that says when, and that no file has.
 fn free_name(path: &Path, now: Time) -> io::Result<PathBuf> {
     for n in 0..100 {
         let mut name = OsString::from(path);
-        name.push(format!("{ASIDE}{}", utc(now)));
+        name.push(format!("{ASIDE}{}", utc_timestamp(now.0)));
         if n > 0 {
             name.push(format!("-{n}"));
         }
@@ -77,19 +67,4 @@ fn free_name(path: &Path, now: Time) -> io::Result<PathBuf> {
         }
     }
     Err(io::Error::other("too many files were set aside"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_say_when() {
-        let times = [(0, "19700101T000000Z"), (951_782_399, "20000228T235959Z"), (951_782_400, "20000229T000000Z")];
-        for (seconds, text) in times {
-            assert_eq!(utc(Time(seconds)), text);
-        }
-        assert_eq!(utc(Time(1_795_577_472)), "20261125T033112Z");
-        assert_eq!(utc(Time(4_107_542_400)), "21000301T000000Z");
-    }
 }

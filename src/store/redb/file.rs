@@ -14,6 +14,7 @@ use super::backend::YieldingFile;
 use super::holder;
 use super::tables::{self, META};
 use crate::platform::files::{make_private, private_file, private_folder, sync};
+use crate::platform::folder_of;
 use crate::store::codec::{Encoded, Name, decode};
 use crate::store::secret::random;
 use crate::store::{Op, StoreError, StoreErrorKind};
@@ -75,15 +76,11 @@ const CACHE_BYTES: usize = 4 << 20;
 pub(super) fn opener(path: &Path) -> Opener {
     let path = path.to_owned();
     Arc::new(move || {
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            private_folder().recursive(true).create(folder)?;
-        }
+        private_folder().recursive(true).create(folder_of(&path))?;
         let file = private_file().read(true).write(true).create(true).truncate(false).open(&path)?;
-        if file.metadata()?.len() == 0
-            && let Some(folder) = path.parent()
-        {
+        if file.metadata()?.len() == 0 {
             // The directory entry must survive a crash as well.
-            sync(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
+            sync(folder_of(&path))?;
         }
         make_private(&file)?;
         Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(YieldingFile(FileBackend::new(file)?))

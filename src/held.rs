@@ -5,11 +5,11 @@ use std::sync::PoisonError;
 /// A value that one thread uses at a time.
 #[derive(Debug, Default)]
 #[expect(clippy::disallowed_types, reason = "its guard does not leave `with`, which does not wait")]
-pub(super) struct Held<T>(std::sync::Mutex<T>);
+pub(crate) struct Held<T>(std::sync::Mutex<T>);
 
 impl<T> Held<T> {
     /// Uses the value.
-    pub(super) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> R {
+    pub(crate) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> R {
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
