@@ -42,7 +42,12 @@ fn planner(settings: &str, window: Option<usize>) -> Planner {
 }
 
 fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
-    PolicyUnderTest { name: "p".to_owned(), planners: Routes::only(planner(settings, window)), judged: None }
+    PolicyUnderTest {
+        name: "p".to_owned(),
+        planners: Routes::only(planner(settings, window)),
+        judged: None,
+        whole: None,
+    }
 }
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
@@ -52,7 +57,7 @@ fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
 }
 
 fn played(transcript: &Transcript, planner: &Planner, conditions: &Conditions<'_>) -> Figures {
-    let measured = regret::Measure { planner, conditions, placebo: None, judged: None };
+    let measured = regret::Measure { planner, conditions, placebo: None, judged: None, whole: None };
     regret::measure(transcript, measured, &mut Bill::new(&[], &[], &planner.rates, 0)).unwrap().0.figures
 }
 
