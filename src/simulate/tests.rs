@@ -42,12 +42,7 @@ fn planner(settings: &str, window: Option<usize>) -> Planner {
 }
 
 fn candidate(settings: &str, window: Option<usize>) -> PolicyUnderTest {
-    PolicyUnderTest {
-        name: "p".to_owned(),
-        planners: Routes::only(planner(settings, window)),
-        judged: None,
-        whole: None,
-    }
+    PolicyUnderTest { name: "p".to_owned(), planners: Routes::only(planner(settings, window)), judged: None }
 }
 
 fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
