@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::bill::Counted;
-use super::regret::Measure;
 use super::sent_request::SentRequest;
 use super::summaries::{SummaryCache, SummarySource};
 use super::transcript::Insertion;
@@ -31,7 +30,7 @@ pub(super) struct Player<'a> {
     pub(super) before: Option<SentRequest>,
     /// Of a session, the request with all its messages, without edits: each other one has its wire format, and is a beginning
     /// of it until something is edited.
-    whole: Option<&'a SentRequest>,
+    pub(super) whole: Option<&'a SentRequest>,
     /// Each request, as it was sent.
     sent: Vec<Counted>,
     /// The calls for summaries since the last request.
@@ -58,11 +57,15 @@ pub(super) struct Played {
 
 impl<'a> Player<'a> {
     /// A player of a session that asks `model`.
-    pub(super) fn new(model: Option<&str>, measure: Measure<'a>) -> Self {
-        let Measure { planner, conditions, judged, whole, .. } = measure;
+    pub(super) fn new(
+        model: Option<&str>,
+        planner: &'a Planner,
+        summary_source: SummarySource<'a>,
+        judged: Option<&'a Judged>,
+    ) -> Self {
         Self {
             planner,
-            summary_source: conditions.summary_source,
+            summary_source,
             gauge: planner.meter.for_model(model),
             summaries: SummaryCache::default(),
             figures: Figures::default(),
@@ -70,7 +73,7 @@ impl<'a> Player<'a> {
             truncated: BTreeSet::new(),
             offloaded: BTreeMap::new(),
             before: None,
-            whole: whole.filter(|_| judged.is_none()),
+            whole: None,
             sent: Vec::new(),
             summary_calls: Vec::new(),
             cold: Vec::new(),

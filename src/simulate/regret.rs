@@ -165,13 +165,14 @@ pub(super) fn unedited(
     measure: Measure<'_>,
     bill: &mut Bill<'_>,
 ) -> (Played, Regret) {
-    let mut player = Player::new(segment.model(), measure);
+    let Measure { planner, conditions, placebo, judged, .. } = measure;
+    let mut player = Player::new(segment.model(), planner, conditions.summary_source, judged);
     for (request, &counted) in counted.iter().enumerate() {
         player.enter(counted, false);
         bill.add(request, counted);
     }
-    let played = player.finish(measure.conditions.prices);
-    let (placebo, cost_with_recalls) = (measure.placebo.map(|_| 0), played.figures.cost);
+    let played = player.finish(conditions.prices);
+    let (placebo, cost_with_recalls) = (placebo.map(|_| 0), played.figures.cost);
     let regret = Regret { answers: segment.n_answers(), placebo, cost_with_recalls, ..Regret::default() };
     (played, regret)
 }
@@ -182,11 +183,12 @@ pub(super) fn measure(
     measure: Measure<'_>,
     bill: &mut Bill<'_>,
 ) -> Result<(Played, Regret), TranscriptError> {
-    let Measure { planner, conditions, placebo, judged, .. } = measure;
+    let Measure { planner, conditions, placebo, judged, whole } = measure;
     let body = &segment.body;
     let dialect = dialect::of_body(body);
     let anatomy = Anatomy::new(dialect, body)?;
-    let mut plain = Player::new(segment.model(), measure);
+    let mut plain = Player::new(segment.model(), planner, conditions.summary_source, judged);
+    plain.whole = whole.filter(|_| judged.is_none());
     let mut recalling: Option<Player<'_>> = None;
     let mut watch = Watch::new(anatomy.units_outside());
     let mut regret = Regret { placebo: placebo.map(|_| 0), answers: segment.n_answers(), ..Regret::default() };

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::*;
 use crate::payload::Keys;
 use crate::planner::{PlanSettings, Planner};
-use crate::simulate::Prices;
+use crate::simulate::{Prices, SummarySource};
 use crate::tokens::Counter;
 
 /// The formats that a session is written in.
@@ -258,9 +258,7 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     let keys = Keys::well_known();
     let handle = keys.payload(keys.anonymous(), regret.list[0].recalled.as_bytes());
     recalls.add(dialect_of("chat"), 7, &regret.list[0], handle, &mut Watch::default());
-    let conditions = Conditions::default();
-    let measured = Measure { planner: &planner, conditions: &conditions, placebo: None, judged: None, whole: None };
-    let mut player = Player::new(Some("m"), measured);
+    let mut player = Player::new(Some("m"), &planner, SummarySource::default(), None);
     for (n, &length) in transcript.request_lengths.iter().enumerate() {
         let inserted = if n > 3 { recalls.inserted.as_slice() } else { &[] };
         player.edit_and_send(&transcript.request(length, inserted)).unwrap();
