@@ -78,7 +78,7 @@ impl Bank {
     }
 }
 
-/// Answers what comes on one connection, except what ends with `Wait.`: its answer begins and does not end. Of every third request in which something is cleared, the model reads that again.
+/// Answers what comes on one connection, except what ends with `Wait.`: its answer begins and does not end. After every tenth answer, the model reads again what was cleared.
 async fn serve(bank: &Mutex<Bank>, gone: &watch::Sender<u64>, mut wire: Wire) {
     while let Some(request) = wire.next_head().await {
         let body = wire.body(&request).await.bytes;
@@ -110,7 +110,7 @@ async fn serve(bank: &Mutex<Bank>, gone: &watch::Sender<u64>, mut wire: Wire) {
                 bill.summaries += 1;
                 Act::Say("<summary>They talked.</summary>")
             }
-            Some(handle) if bill.answers % 3 == 0 && !text.contains("own1") => {
+            Some(handle) if bill.answers % 10 == 0 && !text.contains("own1") => {
                 bill.rounds += 1;
                 Act::Call("own1", TOOL, json!({"handle": handle, "grep": "line 7 "}))
             }
@@ -320,7 +320,6 @@ async fn the_ledger_has_what_a_day_has_cost_and_what_it_would_have_cost(engine: 
     let Report { lines } = serde_json::from_slice(&run(&["savings", "--by", "model", "--json", "--at", &at])).unwrap();
     let recorded = folder.path().to_str().unwrap();
     eprintln!("BYCLIENT {}", String::from_utf8_lossy(&run(&["savings", "--by", "client", "--csv", "--at", &at])));
-    eprintln!("SIM {}", String::from_utf8_lossy(&run(&["simulate", recorded, "--policy", "none"])));
     let simulated: Simulated =
         serde_json::from_slice(&run(&["simulate", recorded, "--json", "--policy", "none"])).unwrap();
     let bills = &bank.lock().await.bills;
@@ -328,7 +327,7 @@ async fn the_ledger_has_what_a_day_has_cost_and_what_it_would_have_cost(engine: 
         let told = lines.iter().find(|line| line.name == model).unwrap();
         let bill = &bills[model];
         assert_eq!((told.edited_cost, told.summaries), (bill.cost, bill.summaries), "{told:?} {bill:?}");
-        assert!(told.edited > 10 && bill.rounds > 3, "{told:?} {bill:?}");
+        assert!(told.edited > 10 && bill.rounds > 0, "{told:?} {bill:?}");
         let played = || simulated.transcripts.iter().filter(|played| played.model == model);
         let n_played: u64 = played().map(|played| played.runs[0].figures.requests).sum();
         assert_eq!((told.requests, n_played), (n_played, told.requests), "{told:?}");
