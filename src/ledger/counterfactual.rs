@@ -21,18 +21,22 @@ const MIN_SHARED: u64 = 2048;
 
 impl Counterfactual {
     /// Its usage, where this was billed for the request that was sent. The cache serves the same share of what it can have: what
-    /// it had lost of one, it had lost of the other.
+    /// it had lost of one, it had lost of the other. What it has served beyond that, another process had sent; then both have
+    /// the same new tokens.
     pub fn usage(&self, billed: &Usage) -> Usage {
         let Usage { input: sent, cached, .. } = *billed;
-        let served = match (self.shared, self.sent_shared) {
+        let all_but_new = self.input.saturating_sub(sent - cached.min(sent));
+        let known = match (self.shared, self.sent_shared) {
             (Some(shared), Some(sent_shared)) if sent_shared >= MIN_SHARED => {
                 prorated(shared, cached.min(sent_shared), sent_shared)
             }
             (Some(shared), _) if self.is_warm => shared,
-            // It may go on from one that another process has seen, or that was not counted: then both have the same new tokens.
-            (None, _) if cached > 0 => self.input.saturating_sub(sent - cached.min(sent)),
+            // It may go on from one that another process has seen, or that was not counted.
+            (None, _) if cached > 0 => all_but_new,
             _ => 0,
         };
+        let beyond = self.sent_shared.map_or(0, |shared| cached.saturating_sub(shared));
+        let served = known.max(known.saturating_add(beyond).min(all_but_new));
         // The part that the cache has served without an earlier request: tools and instructions, which both have.
         let unseen = if self.sent_shared.is_some_and(|shared| shared < MIN_SHARED) { cached } else { 0 };
         billed.with_input(self.input, served.max(unseen))
@@ -67,6 +71,17 @@ mod tests {
         let billed = Usage { cached: 0, written: 20_000, written_hour: 0, ..BILLED };
         let unedited = Counterfactual { input: 90_000, sent_shared: Some(18_000), shared: Some(80_000), is_warm: true };
         assert_eq!((unedited.usage(&billed).cached, unedited.usage(&billed).written), (0, 90_000));
+    }
+
+    #[test]
+    fn what_another_process_had_sent_is_new_in_neither() {
+        // This process knows two turns less of both than the cache has served.
+        let billed = Usage { cached: 19_000, written: 1_000, written_hour: 0, ..BILLED };
+        let unedited = Counterfactual { input: 90_000, sent_shared: Some(17_000), shared: Some(87_000), is_warm: true };
+        assert_eq!(unedited.usage(&billed).cached, 89_000);
+        // The other process had cleared.
+        let unedited = Counterfactual { sent_shared: Some(3_000), ..unedited };
+        assert_eq!(unedited.usage(&billed).cached, 89_000);
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub(super) struct Player<'a> {
     truncated: BTreeSet<usize>,
     offloaded: BTreeMap<PayloadKey, usize>,
     pub(super) before: Option<SentRequest>,
+    /// Of a session, the request with all its messages, without edits: each other one has its wire format, and is a beginning
+    /// of it until something is edited.
+    pub(super) whole: Option<&'a SentRequest>,
     /// Each request, as it was sent.
     sent: Vec<Counted>,
     /// The calls for summaries since the last request.
@@ -70,6 +73,7 @@ impl<'a> Player<'a> {
             truncated: BTreeSet::new(),
             offloaded: BTreeMap::new(),
             before: None,
+            whole: None,
             sent: Vec::new(),
             summary_calls: Vec::new(),
             cold: Vec::new(),
@@ -90,7 +94,14 @@ impl<'a> Player<'a> {
         if transcript.was_cold(request) {
             self.cold.push(n + Insertion::N_ELEMENTS * inserted.len());
         }
-        self.edit_and_send(transcript.request(n, inserted)).map(drop)
+        let body = transcript.request(n, inserted);
+        let edited = self.edit(&body)?;
+        let sent = match self.whole.filter(|_| inserted.is_empty() && edited == body) {
+            Some(whole) => whole.beginning(n, edited),
+            None => self.count(edited)?,
+        };
+        self.send(sent);
+        Ok(())
     }
 
     /// Knows the summaries that a model has made for another player, so that it is not asked twice.
@@ -106,12 +117,18 @@ impl<'a> Player<'a> {
     }
 
     /// Edits a request and sends it.
-    pub(super) fn edit_and_send(&mut self, body: Bytes) -> Result<&SentRequest, TranscriptError> {
+    pub(super) fn edit_and_send(&mut self, body: &Bytes) -> Result<&SentRequest, TranscriptError> {
+        let edited = self.edit(body)?;
+        let sent = self.count(edited)?;
+        Ok(self.send(sent))
+    }
+
+    fn edit(&mut self, body: &Bytes) -> Result<Bytes, TranscriptError> {
         if let Some(judged) = self.judged {
-            return self.send_through(judged, &body);
+            return Ok(self.edit_through(judged, body));
         }
         // A request that is not understood is sent unchanged, as in the proxy.
-        let body = match self.plan(&body)? {
+        Ok(match self.plan(body)? {
             Ok(plan) => {
                 for change in &plan.report.changes {
                     match change.action {
@@ -122,15 +139,14 @@ impl<'a> Player<'a> {
                 }
                 self.offloaded.extend(plan.offloads.iter().map(|job| (job.key, job.payload.len())));
                 self.has_edited |= !plan.is_empty();
-                joined(splice(&body, &plan.splices))
+                joined(splice(body, &plan.splices))
             }
-            Err(_) => body,
-        };
-        self.send(body)
+            Err(_) => body.clone(),
+        })
     }
 
-    /// Sends a request through the proxy under test.
-    fn send_through(&mut self, judged: &Judged, body: &Bytes) -> Result<&SentRequest, TranscriptError> {
+    /// Has the proxy under test edit a request.
+    fn edit_through(&mut self, judged: &Judged, body: &Bytes) -> Bytes {
         let (sent, further) = self.sightings.enter(body, judged);
         for request in further {
             let Ok(request) = SentRequest::new(request, &self.gauge, None) else { continue };
@@ -139,12 +155,12 @@ impl<'a> Player<'a> {
             self.summary_calls.push(call);
         }
         self.has_edited |= sent != *body;
-        self.send(sent)
+        sent
     }
 
     /// Plans a request, and has the summaries made that it waits for.
     fn plan(&mut self, body: &Bytes) -> Result<Result<Plan, ParseError>, TranscriptError> {
-        let dialect = dialect::of_body(body);
+        let dialect = self.whole.map_or_else(|| dialect::of_body(body), |whole| whole.dialect);
         loop {
             let cold_passes = ColdPasses::At(&self.cold);
             let context = PlanContext { cold_passes, ..self.planner.anonymous(&self.summaries.0) };
@@ -162,14 +178,26 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Sends a request as it is.
-    pub(super) fn send(&mut self, body: Bytes) -> Result<&SentRequest, TranscriptError> {
-        let sent = SentRequest::new(body, &self.gauge, self.before.as_ref())?;
+    /// Counts a request as it is sent.
+    fn count(&self, body: Bytes) -> Result<SentRequest, TranscriptError> {
+        let before = self.before.as_ref();
+        match self.whole {
+            Some(whole) => SentRequest::of(whole.dialect, body, &self.gauge, before),
+            None => SentRequest::new(body, &self.gauge, before),
+        }
+    }
+
+    fn send(&mut self, sent: SentRequest) -> &SentRequest {
         let prefix = self.before.as_ref().map(|before| sent.shared_prefix(before));
         let counted = Counted { tokens: sent.tokens(), shared: prefix.map(|prefix| prefix.tokens) };
-        self.sent.push(counted);
-        self.figures.add_request(counted, self.gauge.window(), prefix.is_some_and(|prefix| !prefix.whole));
-        Ok(self.before.insert(sent))
+        self.enter(counted, prefix.is_some_and(|prefix| !prefix.whole));
+        self.before.insert(sent)
+    }
+
+    /// Enters a request that was sent, and does not begin with the one before if it has `moved`.
+    pub(super) fn enter(&mut self, sent: Counted, moved: bool) {
+        self.sent.push(sent);
+        self.figures.add_request(sent, self.gauge.window(), moved);
     }
 
     /// Returns what has become of the session at these prices.

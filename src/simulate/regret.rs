@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::bill::Bill;
+use super::bill::{Bill, Counted};
 use super::play::{Played, Player};
 use super::sent_request::SentRequest;
 use super::transcript::Insertion;
@@ -103,6 +103,8 @@ pub(super) struct Measure<'a> {
     pub(super) conditions: &'a Conditions<'a>,
     pub(super) placebo: Option<&'a Placebo>,
     pub(super) judged: Option<&'a Judged>,
+    /// Of a session, the request with all its messages, without edits.
+    pub(super) whole: Option<&'a SentRequest>,
 }
 
 /// The recalls of one session so far.
@@ -156,17 +158,37 @@ pub(super) fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
+/// Plays a segment of a session under a policy without edits: all is in sight, and was counted for the bill.
+pub(super) fn unedited(
+    segment: &Transcript,
+    counted: &[Counted],
+    measure: Measure<'_>,
+    bill: &mut Bill<'_>,
+) -> (Played, Regret) {
+    let Measure { planner, conditions, placebo, judged, .. } = measure;
+    let mut player = Player::new(segment.model(), planner, conditions.summary_source, judged);
+    for (request, &counted) in counted.iter().enumerate() {
+        player.enter(counted, false);
+        bill.add(request, counted);
+    }
+    let played = player.finish(conditions.prices);
+    let (placebo, cost_with_recalls) = (placebo.map(|_| 0), played.figures.cost);
+    let regret = Regret { answers: segment.n_answers(), placebo, cost_with_recalls, ..Regret::default() };
+    (played, regret)
+}
+
 /// Plays a segment: as it is, which is what is returned, and from the first fault on with recalls as well.
 pub(super) fn measure(
     segment: &Transcript,
     measure: Measure<'_>,
     bill: &mut Bill<'_>,
 ) -> Result<(Played, Regret), TranscriptError> {
-    let Measure { planner, conditions, placebo, judged } = measure;
+    let Measure { planner, conditions, placebo, judged, whole } = measure;
     let body = &segment.body;
     let dialect = dialect::of_body(body);
     let anatomy = Anatomy::new(dialect, body)?;
     let mut plain = Player::new(segment.model(), planner, conditions.summary_source, judged);
+    plain.whole = whole.filter(|_| judged.is_none());
     let mut recalling: Option<Player<'_>> = None;
     let mut watch = Watch::new(anatomy.units_outside());
     let mut regret = Regret { placebo: placebo.map(|_| 0), answers: segment.n_answers(), ..Regret::default() };
@@ -187,7 +209,7 @@ pub(super) fn measure(
         n_known = n;
         let Some(answer) = anatomy.conversation.elements.get(n) else { continue };
         let needed = needed(dialect, body, &anatomy.conversation, answer.units.start);
-        let view = watch.view(dialect, sent.body())?;
+        let view = watch.view(dialect, &sent)?;
         if let (Some(noise), Some(placebo)) = (&mut regret.placebo, placebo) {
             *noise += watch.placebo_faults(&view, &needed, placebo);
         }
@@ -197,7 +219,7 @@ pub(super) fn measure(
             let handle =
                 named.unwrap_or_else(|| planner.keys.payload(planner.keys.anonymous(), fault.recalled.as_bytes()));
             recalls.add(dialect, n, &fault, handle, &mut watch);
-            player.edit_and_send(segment.request(n, &recalls.inserted))?;
+            player.edit_and_send(&segment.request(n, &recalls.inserted))?;
             bill.add_recall(request, player.last_sent(), RECALL_TOKENS);
             fault.request = request + 1;
             fault.from.message = segment.index_in_file(fault.from.message);

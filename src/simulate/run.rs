@@ -13,7 +13,7 @@ use super::{
     Conditions, Figures, PolicyResult, PolicyTotal, PolicyUnderTest, Progress, Regret, Sightings, Simulation,
     Transcript, TranscriptError, TranscriptResult, TranscriptSelection, UnreadableFile, Verdict,
 };
-use crate::planner::Planner;
+use crate::planner::{self, Planner};
 use crate::tokens::Meter;
 use crate::tokens::prices::Nanodollars;
 
@@ -56,6 +56,8 @@ struct Group<'a> {
 struct Baseline {
     cost: u64,
     counted: Vec<Counted>,
+    /// The request with all messages, if it is a segment of an agent's session.
+    whole: Option<SentRequest>,
 }
 
 impl Simulation {
@@ -186,7 +188,8 @@ impl Run<'_> {
                 paid = segments.iter().fold(paid, |sum, segment| sum.plus(bill::paid(&segment.steps, &planner.rates)));
             }
             let (conditions, placebo) = (self.conditions, placebo.as_ref());
-            let measure = Measure { planner: &planner, conditions, placebo, judged: candidate.judged.as_deref() };
+            let judged = candidate.judged.as_deref();
+            let measure = Measure { planner: &planner, conditions, placebo, judged, whole: None };
             runs.push(play_segments(&segments, &group.baselines, &candidate.name, measure)?);
             self.report(n_requests(&segments));
         }
@@ -237,7 +240,8 @@ impl<'a> Group<'a> {
                 figures.add_request(*request, gauge.window(), false);
             }
             figures.compute_cost(conditions.prices);
-            Ok(Baseline { cost: figures.cost, counted })
+            let whole = Some(sent).filter(|_| !segment.steps.is_empty());
+            Ok(Baseline { cost: figures.cost, counted, whole })
         });
         let baselines = baselines.collect::<Result<_, TranscriptError>>()?;
         Ok(Self { planner, meter, baselines })
@@ -295,9 +299,16 @@ fn play_segments(
     let (mut figures, mut regret, mut tokens) = (Figures::default(), Regret::default(), Vec::new());
     let (mut dollars, mut sightings) = (Nanodollars::default(), None::<Sightings>);
     let summary_tokens = conditions.summary_source.stand_in().unwrap_or_default();
-    for (segment, Baseline { cost, counted }) in segments.iter().zip(baselines) {
+    let planner::Settings { edits, forms, .. } = &planner.settings.policy;
+    let has_edits = measure.judged.is_some() || !edits.is_empty() || !forms.is_empty();
+    for (segment, Baseline { cost, counted, whole }) in segments.iter().zip(baselines) {
         let mut bill = Bill::new(&segment.steps, counted, &planner.rates, summary_tokens);
-        let (played, of_segment) = regret::measure(segment, measure, &mut bill)?;
+        let measure = Measure { whole: whole.as_ref(), ..measure };
+        let (played, of_segment) = if has_edits || whole.is_none() {
+            regret::measure(segment, measure, &mut bill)?
+        } else {
+            regret::unedited(segment, counted, measure, &mut bill)
+        };
         figures = figures.plus(&played.figures);
         dollars = bill::sum([dollars, bill.dollars]);
         sightings = sightings.into_iter().chain(played.sightings).reduce(Sightings::plus);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::TranscriptError;
 use super::bill::Counted;
-use crate::dialect;
+use crate::dialect::{self, Dialect};
 use crate::span::Span;
 use crate::tokens::{Gauge, REQUEST_OVERHEAD};
 
@@ -12,6 +12,7 @@ use crate::tokens::{Gauge, REQUEST_OVERHEAD};
 #[derive(Clone, Debug)]
 pub struct SentRequest {
     body: Bytes,
+    pub(super) dialect: &'static dyn Dialect,
     tools: Option<Span>,
     tools_tokens: usize,
     /// The instructions outside the array.
@@ -36,7 +37,16 @@ pub struct SharedPrefix {
 impl SentRequest {
     /// Counts a body. Messages that are equal at the same index in `before` are not counted again.
     pub fn new(body: Bytes, gauge: &Gauge, before: Option<&Self>) -> Result<Self, TranscriptError> {
-        let dialect = dialect::of_body(&body);
+        Self::of(dialect::of_body(&body), body, gauge, before)
+    }
+
+    /// Counts a body whose dialect is known.
+    pub(super) fn of(
+        dialect: &'static dyn Dialect,
+        body: Bytes,
+        gauge: &Gauge,
+        before: Option<&Self>,
+    ) -> Result<Self, TranscriptError> {
         let conversation = dialect.parse(&body)?;
         let tools = conversation.tools;
         let tools_tokens = tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(&body)));
@@ -56,7 +66,12 @@ impl SentRequest {
             )
         });
         let messages: Vec<_> = messages.collect();
-        Ok(Self { body, tools, tools_tokens, instructions, instructions_tokens, format_tokens, messages })
+        Ok(Self { body, dialect, tools, tools_tokens, instructions, instructions_tokens, format_tokens, messages })
+    }
+
+    /// The request with the first `n` messages, which this body has.
+    pub(super) fn beginning(&self, n: usize, body: Bytes) -> Self {
+        Self { body, messages: self.messages.iter().take(n).copied().collect(), ..self.clone() }
     }
 
     /// All of it.
@@ -122,6 +137,11 @@ impl SentRequest {
             shared: before.map(|before| prefix + of(before.min(n))),
         });
         counted.collect()
+    }
+
+    /// The bytes of each message.
+    pub(super) fn elements(&self) -> impl Iterator<Item = &[u8]> {
+        self.messages.iter().map(|(span, _)| span.of(&self.body))
     }
 
     /// The bytes of one message.

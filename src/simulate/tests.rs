@@ -52,7 +52,7 @@ fn figures(settings: &str, window: Option<usize>, prices: Prices) -> Figures {
 }
 
 fn played(transcript: &Transcript, planner: &Planner, conditions: &Conditions<'_>) -> Figures {
-    let measured = regret::Measure { planner, conditions, placebo: None, judged: None };
+    let measured = regret::Measure { planner, conditions, placebo: None, judged: None, whole: None };
     regret::measure(transcript, measured, &mut Bill::new(&[], &[], &planner.rates, 0)).unwrap().0.figures
 }
 

@@ -95,7 +95,8 @@ fn measured_regret(transcript: &Transcript, measured: Measure<'_>) -> Regret {
 fn regret_under(settings: &str, body: String) -> Regret {
     let transcript = Transcript::new(body.into(), None).unwrap();
     let planner = planner(settings);
-    let measured = Measure { planner: &planner, conditions: &Conditions::default(), placebo: None, judged: None };
+    let measured =
+        Measure { planner: &planner, conditions: &Conditions::default(), placebo: None, judged: None, whole: None };
     measured_regret(&transcript, measured)
 }
 
@@ -260,15 +261,15 @@ fn a_recall_is_one_more_request_and_its_result_is_cleared_again() {
     let mut player = Player::new(Some("m"), &planner, SummarySource::default(), None);
     for (n, &length) in transcript.request_lengths.iter().enumerate() {
         let inserted = if n > 3 { recalls.inserted.as_slice() } else { &[] };
-        player.edit_and_send(transcript.request(length, inserted)).unwrap();
+        player.edit_and_send(&transcript.request(length, inserted)).unwrap();
         if n == 3 {
-            let recalled = player.edit_and_send(transcript.request(length, &recalls.inserted)).unwrap();
+            let recalled = player.edit_and_send(&transcript.request(length, &recalls.inserted)).unwrap();
             let text = String::from_utf8(recalled.body().to_vec()).unwrap();
             assert_eq!(text.matches("sum_of_all").count(), 1, "the recalled text is the newest result");
             assert_eq!(text.matches("gone").count(), 3, "{text}");
         }
     }
-    let last = player.edit_and_send(transcript.request(transcript.n_messages(), &recalls.inserted)).unwrap();
+    let last = player.edit_and_send(&transcript.request(transcript.n_messages(), &recalls.inserted)).unwrap();
     let text = String::from_utf8(last.body().to_vec()).unwrap();
     assert_eq!(text.matches("recall_0").count(), 2);
     assert_eq!(text.matches("gone").count(), 6, "the recalled text was cleared again: {text}");
@@ -285,7 +286,7 @@ fn recalls_cost_what_the_requests_with_them_cost() {
     let planner = planner(KEEP_NONE);
     let transcript = Transcript::new(body.into(), None).unwrap();
     let conditions = Conditions::default();
-    let measured = Measure { planner: &planner, conditions: &conditions, placebo: None, judged: None };
+    let measured = Measure { planner: &planner, conditions: &conditions, placebo: None, judged: None, whole: None };
     let (Played { sent, .. }, regret) = measured_of(&transcript, measured);
     let plain: Vec<_> = sent.iter().map(|sent| sent.tokens).collect();
     assert_eq!(places(&regret), [(3, 2, LINE)]);
@@ -315,7 +316,8 @@ fn a_placebo_counts_what_the_results_of_another_session_have_by_chance() {
     let noise = |own: &Transcript, other: &Transcript| {
         let placebo = Placebo::of(slice::from_ref(other)).unwrap();
         let conditions = Conditions::default();
-        let measured = Measure { planner: &planner, conditions: &conditions, placebo: Some(&placebo), judged: None };
+        let measured =
+            Measure { planner: &planner, conditions: &conditions, placebo: Some(&placebo), judged: None, whole: None };
         let regret = measured_regret(own, measured);
         (regret.faults, regret.placebo)
     };

@@ -9,6 +9,7 @@ use super::units::UnitKind;
 use super::{Fault, Missed, background};
 use crate::dialect::{self, Dialect, ParseError};
 use crate::payload::Fingerprint;
+use crate::simulate::sent_request::SentRequest;
 use crate::simulate::{Transcript, TranscriptError};
 
 /// The history of one session as the client sends it, with all that was recalled, and what is known of its texts.
@@ -82,16 +83,20 @@ impl Watch {
     }
 
     /// Returns what a request shows, as it is sent.
-    pub(super) fn view(&mut self, dialect: &dyn Dialect, body: &[u8]) -> Result<View, ParseError> {
-        let anatomy = Anatomy::new(dialect, body)?;
-        let (mut prints, mut made) = (HashSet::new(), Vec::new());
-        for (n, element) in anatomy.conversation.elements.iter().enumerate() {
-            let print = Fingerprint::of(element.span.of(body));
+    pub(super) fn view(&mut self, dialect: &dyn Dialect, sent: &SentRequest) -> Result<View, ParseError> {
+        let (mut prints, mut made, mut anatomy) = (HashSet::new(), Vec::new(), None);
+        for (n, element) in sent.elements().enumerate() {
+            let print = Fingerprint::of(element);
             if self.in_history.contains(&print) {
                 prints.insert(print);
-            } else {
-                made.push(self.made.entry(print).or_insert_with(|| anatomy.pieces(n).into()).clone());
+                continue;
             }
+            if !self.made.contains_key(&print) {
+                let new = || Anatomy::new(dialect, sent.body());
+                let anatomy = anatomy.take().map_or_else(new, Ok).map(|taken| &*anatomy.insert(taken))?;
+                self.made.insert(print, anatomy.pieces(n).into());
+            }
+            made.extend(self.made.get(&print).cloned());
         }
         Ok(View { prints, made })
     }
