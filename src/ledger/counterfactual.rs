@@ -21,8 +21,8 @@ const MIN_SHARED: u64 = 2048;
 
 impl Counterfactual {
     /// Its usage, where this was billed for the request that was sent. The cache serves the same share of what it can have: what
-    /// it had lost of one, it had lost of the other. What it has served beyond that, another process had sent; then both have
-    /// the same new tokens.
+    /// it had lost of one, it had lost of the other. If it has served more than that, another process had sent the rest; then
+    /// both have the same new tokens.
     pub fn usage(&self, billed: &Usage) -> Usage {
         let Usage { input: sent, cached, .. } = *billed;
         let all_but_new = self.input.saturating_sub(sent - cached.min(sent));

@@ -166,12 +166,12 @@ pub(super) fn unedited(
     bill: &mut Bill<'_>,
 ) -> (Played, Regret) {
     let Measure { planner, conditions, placebo, judged, .. } = measure;
-    let mut player = Player::new(segment.model(), planner, conditions.summary_source, judged);
+    let mut sender = Player::new(segment.model(), planner, conditions.summary_source, judged);
     for (request, &counted) in counted.iter().enumerate() {
-        player.enter(counted, false);
+        sender.enter(counted, false);
         bill.add(request, counted);
     }
-    let played = player.finish(conditions.prices);
+    let played = sender.finish(conditions.prices);
     let (placebo, cost_with_recalls) = (placebo.map(|_| 0), played.figures.cost);
     let regret = Regret { answers: segment.n_answers(), placebo, cost_with_recalls, ..Regret::default() };
     (played, regret)

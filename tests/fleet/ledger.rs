@@ -26,7 +26,7 @@ const PRICES: [(&str, [usize; 3]); 2] = [("gpt-5.4", [2500, 250, 15_000]), ("cla
 /// The tokens of each answer.
 const OUTPUT: usize = 100;
 
-/// What the upstream has billed for one model, in billionths of a dollar and in answers of each kind.
+/// The bill of one model, in billionths of a dollar and in answers of each kind.
 #[derive(Clone, Debug, Default)]
 struct Bill {
     cost: u64,
@@ -124,6 +124,13 @@ async fn serve(bank: &Mutex<Bank>, gone: &watch::Sender<u64>, mut wire: Wire) {
     }
 }
 
+async fn serve_all(mut upstream: Upstream, bank: Arc<Mutex<Bank>>, gone: watch::Sender<u64>) {
+    while let Some(wire) = upstream.accept().await {
+        let (bank, gone) = (Arc::clone(&bank), gone.clone());
+        tokio::spawn(async move { serve(&bank, &gone, wire).await });
+    }
+}
+
 /// A session: results of tools, or long words of the model.
 struct Session {
     api: Api,
@@ -146,11 +153,11 @@ impl Session {
         });
     }
 
-    /// What is new in request `n`.
+    /// Adds the messages that are new in request `n`.
     fn grow(&mut self, n: usize) {
         let seed = self.seed;
-        let text =
-            |what: &str| (0..90).map(|line| format!("{seed} {n}: {what} line {line} of many\n")).collect::<String>();
+        let line = |what: &str, line: usize| format!("{seed} {n}: {what} line {line} of many\n");
+        let text = |what: &str| (0..90).map(|n| line(what, n)).collect::<Vec<_>>().concat();
         if n == 0 {
             self.user(&format!("The task of {seed}."));
         } else if seed == "talk" {
@@ -255,18 +262,12 @@ struct Figures {
 async fn the_ledger_has_what_a_day_has_cost_and_its_tokens_without_edits(engine: Engine) {
     const REQUESTS: usize = 36;
     engine.init("").await;
-    let mut upstream = Upstream::start().await;
+    let upstream = Upstream::start().await;
     let url = upstream.url();
     let meter = Meter::new(&tokens::Settings::default(), &[]);
     let bank = Arc::new(Mutex::new(Bank { meter, seen: BTreeMap::new(), bills: BTreeMap::new() }));
     let (sees, mut gone) = watch::channel(0);
-    let of_upstream = Arc::clone(&bank);
-    tokio::spawn(async move {
-        while let Some(wire) = upstream.accept().await {
-            let (bank, sees) = (Arc::clone(&of_upstream), sees.clone());
-            tokio::spawn(async move { serve(&bank, &sees, wire).await });
-        }
-    });
+    tokio::spawn(serve_all(upstream, Arc::clone(&bank), sees));
     let folder = tempfile::tempdir().unwrap();
     let start = async |name: &str| {
         let setup: Setup = engine.replica_to(url.clone());

@@ -30,7 +30,7 @@ mod failover; // a primary is killed, and its standby promoted
 mod faults; // an engine that refuses, hangs, is killed, is full or has lost what it had
 mod gateways; // LiteLLM and others, which call either of two processes
 mod identity; // whose tables they are
-mod ledger; // what a day has cost, over both
+mod ledger; // the costs of a day, over two processes
 mod relay; // delays what passes between processes and an engine, or holds it back
 mod replicas; // two processes behave as one
 mod sealed; // texts and handles that who runs the engine cannot read

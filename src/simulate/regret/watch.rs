@@ -1,5 +1,6 @@
 //! Compares what an answer needs with what the policy has left in sight, request by request.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -91,12 +92,15 @@ impl Watch {
                 prints.insert(print);
                 continue;
             }
-            if !self.made.contains_key(&print) {
-                let new = || Anatomy::new(dialect, sent.body());
-                let anatomy = anatomy.take().map_or_else(new, Ok).map(|taken| &*anatomy.insert(taken))?;
-                self.made.insert(print, anatomy.pieces(n).into());
-            }
-            made.extend(self.made.get(&print).cloned());
+            let pieces = match self.made.entry(print) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    let new = || Anatomy::new(dialect, sent.body());
+                    let anatomy = anatomy.take().map_or_else(new, Ok).map(|taken| &*anatomy.insert(taken))?;
+                    place.insert(anatomy.pieces(n).into())
+                }
+            };
+            made.push(pieces.clone());
         }
         Ok(View { prints, made })
     }
