@@ -1,16 +1,16 @@
 //! The open connections of clients, and the caller that each counts for: that of its last request.
 
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::held::Held;
 use crate::payload::Caller;
 
 /// The open connections of clients. Clones share them.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::disallowed_types, reason = "held for some instructions, once a connection and a request")]
-pub(crate) struct Connections(Arc<std::sync::Mutex<Open>>);
+pub(crate) struct Connections(Arc<Held<Open>>);
 
 #[derive(Debug, Default)]
 struct Open {
@@ -32,7 +32,7 @@ pub(crate) struct OpenConnection {
 impl Connections {
     /// Notes a connection.
     pub(crate) fn open(&self) -> OpenConnection {
-        let id = self.with(|open| {
+        let id = self.0.with(|open| {
             open.next += 1;
             open.callers.insert(open.next, None);
             open.next
@@ -42,13 +42,13 @@ impl Connections {
 
     /// Whether a connection is open.
     pub(super) fn has(&self, connection: u64) -> bool {
-        self.with(|open| open.callers.contains_key(&connection))
+        self.0.with(|open| open.callers.contains_key(&connection))
     }
 
     /// Counts a connection for a caller, and no longer for the caller of its request before. If `most` others count for the
     /// caller, it counts for no one, and this returns false.
     pub(super) fn count(&self, connection: u64, caller: Caller, most: usize) -> bool {
-        self.with(|open| {
+        self.0.with(|open| {
             open.discount(connection);
             let n = open.counts.get(&caller).copied().unwrap_or_default();
             let Some(of) = open.callers.get_mut(&connection).filter(|_| n < most) else { return n < most };
@@ -56,10 +56,6 @@ impl Connections {
             open.counts.insert(caller, n + 1);
             true
         })
-    }
-
-    fn with<T>(&self, run: impl FnOnce(&mut Open) -> T) -> T {
-        run(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -77,7 +73,7 @@ impl Open {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.of.with(|open| {
+        self.of.0.with(|open| {
             open.discount(self.id);
             open.callers.remove(&self.id);
         });
@@ -102,6 +98,6 @@ mod tests {
         assert!(!all.count(two, ann, 2) && all.count(two, ann, 3));
         drop(open);
         assert_eq!([one, two, three].map(|id| all.has(id)), [false; 3]);
-        assert!(all.with(|open| open.callers.is_empty() && open.counts.is_empty()));
+        assert!(all.0.with(|open| open.callers.is_empty() && open.counts.is_empty()));
     }
 }

@@ -8,7 +8,7 @@ use crate::support::bodies::{DANGLING, PLAIN};
 use crate::support::offloads::{long_text, with_results};
 use crate::support::upstream::head;
 use crate::support::wire::framed;
-use crate::support::{Scene, chat, post, request, within};
+use crate::support::{Scene, Setup, chat, post, request, within};
 
 /// In KiB.
 const MIB: u64 = 1 << 10;
@@ -152,8 +152,8 @@ async fn answered(scene: &mut Scene, n: usize, request: &[u8]) -> (usize, usize)
 async fn short_bodies_that_decode_to_long_ones_take_what_they_may() {
     const BUFFERED: u64 = 64;
     let lines = format!("server.max_buffered = \"{BUFFERED}MiB\"\nserver.max_body = \"16MiB\"");
-    let mut scene = Scene::with(&lines).await;
-    scene.abridge.limit("--as=1073741824");
+    let mut scene = Scene::with("").await;
+    scene.abridge = Setup::before(&scene.upstream).with(lines).in_address_space(1 << 30).start().await;
     let idle = scene.abridge.memory();
     // 16 MiB of spaces; brotli makes 14 bytes of them.
     let zstandard = zstd::encode_all(&vec![b' '; 16 << 20][..], 1).unwrap();

@@ -29,6 +29,7 @@ pub(crate) struct Setup {
     survives_full_disks: bool,
     minds_modes: bool,
     mounts: Option<String>,
+    address_space: Option<String>,
     probes: bool,
 }
 
@@ -72,6 +73,7 @@ impl Setup {
             arguments: Vec::new(),
             survives_full_disks: false,
             minds_modes: false,
+            address_space: None,
             mounts: None,
             probes: false,
         }
@@ -119,6 +121,12 @@ impl Setup {
         self
     }
 
+    /// The process has so many bytes of address space.
+    pub(crate) fn in_address_space(mut self, bytes: usize) -> Self {
+        self.address_space = Some(format!("--as={bytes}"));
+        self
+    }
+
     /// The upstream is asked at start if it is there, and not only by the test's own requests.
     pub(crate) fn probes(mut self) -> Self {
         self.probes = true;
@@ -161,6 +169,9 @@ impl Setup {
         let mounting = self.mounts.as_ref().map(|mount| format!("{mount} && exec \"$0\" \"$@\"")).unwrap_or_default();
         if !mounting.is_empty() {
             program.extend(["unshare", "-m", "--propagation", "private", "sh", "-c", &mounting]);
+        }
+        if let Some(limit) = &self.address_space {
+            program.extend(["prlimit", limit]);
         }
         program.push(binary());
         let mut command = Command::new(program[0]);
@@ -341,8 +352,7 @@ impl Abridge {
         behind.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
     }
 
-    /// Sets a limit of the process, as `prlimit` writes it.
-    pub(crate) fn limit(&self, limit: &str) {
+    fn limit(&self, limit: &str) {
         let pid = format!("--pid={}", self.pid);
         let set = Command::new("prlimit").args([&pid, limit]).status().expect("prlimit, of util-linux");
         assert!(set.success());
