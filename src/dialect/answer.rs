@@ -10,7 +10,6 @@ use crate::span::Span;
 pub use crate::tokens::Usage;
 
 /// An answer, as far as it has been read.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Answer {
     /// The text of the first choice, gathered only where it is wanted: see [`Answer::with_text`].
@@ -21,8 +20,8 @@ pub struct Answer {
     pub stop_reason: Option<String>,
     /// The tokens that were billed.
     pub usage: Option<Usage>,
-    /// Whether these are of several rounds, which abridge has joined.
-    pub is_joined: bool,
+    /// Set if these are of several rounds, which abridge has joined, to the tokens of the last one's answer.
+    pub last_output: Option<u64>,
     /// The tokens of the request that the upstream's prompt cache neither served nor took, where they are told by themselves.
     pub plain_input: u64,
     /// Whether the upstream reports an error in place of an answer.
@@ -130,13 +129,12 @@ impl<'a> Members<'a> {
         elements(json).ok_or(InvalidAnswer)?.into_iter().map(Self::of_object).collect()
     }
 
-    /// The usage, and whether it is that of several rounds.
-    pub(super) fn usage(&self) -> Result<Option<(Self, bool)>, InvalidAnswer> {
+    /// The usage, and, if that is of several rounds, the tokens of the last one's answer.
+    pub(super) fn usage(&self) -> Result<Option<(Self, Option<u64>)>, InvalidAnswer> {
         let Some(usage) = self.object("usage")? else { return Ok(None) };
-        Ok(Some(match usage.object(ALL_ROUNDS)? {
-            Some(all) => (all, true),
-            None => (usage, false),
-        }))
+        let Some(all) = usage.object(ALL_ROUNDS)? else { return Ok(Some((usage, None))) };
+        let last = usage.number("completion_tokens")?.or(usage.number("output_tokens")?);
+        Ok(Some((all, last.or(Some(0)))))
     }
 
     /// The tokens in a usage of OpenAI's APIs. The keys name the tokens of the prompt, their details, and the tokens of the answer.

@@ -44,9 +44,10 @@ pub(super) struct Billed<'a> {
     pub(super) segments: &'a [PromptSegment],
     /// The tokens of it that an earlier request began with.
     pub(super) known: u64,
-    /// Its tokens as billed, and those of them that the cache served.
+    /// Its tokens as billed.
     pub(super) input: u64,
-    pub(super) cached: u64,
+    /// Those of them that the cache served, if the upstream has told that of this request.
+    pub(super) cached: Option<u64>,
 }
 
 /// An earlier request.
@@ -181,15 +182,15 @@ impl CacheLedger {
         }
         self.with(|accounts| {
             let account = accounts.of_model(billed.upstream, billed.model);
-            if !dry_run {
+            if let Some(cached) = billed.cached.filter(|_| !dry_run) {
                 if let Some((appended, sent)) = continued {
-                    account.continues(billed, sent, appended);
+                    account.continues(billed, cached, sent, appended);
                 } else if let Some(sent) = rewritten {
                     let had = sent.tokens.min(billed.tokens());
                     account.lost.client += billed.scaled(had.saturating_sub(billed.known));
                 }
             }
-            account.serves(billed.cached);
+            account.serves(billed.cached.unwrap_or_default());
             continued.map(|(_, sent)| {
                 let is_recent = billed.at.saturating_duration_since(sent.at).as_secs() <= USUAL;
                 EarlierRequest { received: sent.received, is_warm: is_recent && account.smallest.is_some() }
@@ -282,7 +283,7 @@ impl Losses {
 
 impl CacheAccount {
     /// A request that the client has only added messages to, so many of them.
-    fn continues(&mut self, billed: &Billed<'_>, before: Sent, appended: usize) {
+    fn continues(&mut self, billed: &Billed<'_>, cached: u64, before: Sent, appended: usize) {
         self.requests += 1;
         let had = billed.tokens().saturating_sub(billed.tokens_of_last(appended));
         let known = billed.known.min(had);
@@ -291,7 +292,7 @@ impl CacheAccount {
             return;
         }
         let seconds = billed.at.saturating_duration_since(before.at).as_secs();
-        let (is_served, missing) = (2 * billed.cached >= servable, servable.saturating_sub(billed.cached));
+        let (is_served, missing) = (2 * cached >= servable, servable.saturating_sub(cached));
         if changed == 0
             && let Some(served) = self.gaps.get_mut(GAPS.partition_point(|gap| *gap < seconds))
         {
@@ -300,7 +301,7 @@ impl CacheAccount {
             self.expires_after_seconds = self.expires_after();
         }
         let was_kept = seconds <= self.keeps_seconds.unwrap_or(USUAL);
-        if !was_kept && 2 * billed.cached < servable + changed {
+        if !was_kept && 2 * cached < servable + changed {
             self.lost.expired += changed + missing;
         } else if changed > 0 {
             if servable >= MIN_TOKENS {

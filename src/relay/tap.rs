@@ -25,8 +25,8 @@ pub struct TapReport {
     pub stop_reason: Option<String>,
     /// Tokens as billed.
     pub usage: Option<Usage>,
-    /// Whether these are of several rounds, which abridge has joined.
-    pub is_joined: bool,
+    /// Set if these are of several rounds, which abridge has joined, to the tokens of the last one's answer.
+    pub last_output: Option<u64>,
     /// Whether the carry was full, so that a report may have been missed.
     pub overflowed: bool,
 }
@@ -107,8 +107,8 @@ impl Tap {
             Format::Json => self.read_json(&rest),
             Format::Frames | Format::Off => {}
         }
-        let Self { answer: Answer { stop_reason, usage, is_joined, .. }, overflowed, .. } = self;
-        TapReport { stop_reason: stop_reason.as_deref().map(sanitized), usage, is_joined, overflowed }
+        let Self { answer: Answer { stop_reason, usage, last_output, .. }, overflowed, .. } = self;
+        TapReport { stop_reason: stop_reason.as_deref().map(sanitized), usage, last_output, overflowed }
     }
 
     fn read_events(&mut self, mut chunk: &[u8]) {
@@ -202,7 +202,7 @@ mod tests {
         let expected = TapReport {
             stop_reason: Some("tool_calls".into()),
             usage: Some(Usage { input: 12, cached: 8, output: 3, ..Usage::default() }),
-            is_joined: false,
+            last_output: None,
             overflowed: false,
         };
         assert_eq!(watch("text/event-stream; charset=utf-8", &[STREAM]), expected);
@@ -275,7 +275,7 @@ mod tests {
         let expected = TapReport {
             stop_reason: Some("completed".into()),
             usage: Some(Usage { input: 9, cached: 8, output: 3, ..Usage::default() }),
-            is_joined: false,
+            last_output: None,
             overflowed: false,
         };
         let stream = format!("data: {{\"type\":\"response.completed\",\"response\":{response}}}\n\n");

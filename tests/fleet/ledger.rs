@@ -1,5 +1,5 @@
-//! A day of traffic through two processes on one engine: the ledger has what all answers have cost, and as many tokens without
-//! edits as `simulate` counts of the same recording.
+//! A day of traffic through two processes on one engine: the ledger has what all answers have cost, and about as many tokens and
+//! costs without edits as `simulate` finds in the same recording.
 #![expect(clippy::disallowed_types, reason = "what clients send, made here")]
 
 use std::collections::BTreeMap;
@@ -229,6 +229,7 @@ struct Line {
     unreported: u64,
     summaries: u64,
     edited_cost: u64,
+    unedited_cost: u64,
     unedited_input: u64,
 }
 
@@ -257,6 +258,7 @@ struct Run {
 struct Figures {
     requests: u64,
     tokens_sent: u64,
+    tokens_cached: u64,
 }
 
 async fn the_ledger_has_what_a_day_has_cost_and_its_tokens_without_edits(engine: Engine) {
@@ -322,7 +324,7 @@ async fn the_ledger_has_what_a_day_has_cost_and_its_tokens_without_edits(engine:
     let simulated: Simulated =
         serde_json::from_slice(&run(&["simulate", recorded, "--json", "--policy", "none"])).unwrap();
     let bills = &bank.lock().await.bills;
-    for (model, _) in PRICES {
+    for (model, [price, read, output]) in PRICES {
         let told = lines.iter().find(|line| line.name == model).unwrap();
         let bill = &bills[model];
         assert_eq!((told.edited_cost, told.summaries), (bill.cost, bill.summaries), "{told:?} {bill:?}");
@@ -331,7 +333,13 @@ async fn the_ledger_has_what_a_day_has_cost_and_its_tokens_without_edits(engine:
         let n_played: u64 = played().map(|played| played.runs[0].figures.requests).sum();
         assert_eq!((told.requests, n_played), (n_played, told.requests), "{told:?}");
         let without: u64 = played().map(|played| played.runs[0].figures.tokens_sent).sum();
+        let cached: u64 = played().map(|played| played.runs[0].figures.tokens_cached).sum();
+        let cost = (without - cached) * price as u64 + cached * read as u64 + n_played * (OUTPUT * output) as u64;
         assert!(50 * told.unedited_input.abs_diff(without) <= without, "{told:?}: simulate says {without}");
+        // A process does not know what the other, or it itself before its restart, has sent of a conversation that is cleared
+        // in the first request that it sees: then it takes all of it for new.
+        let found = told.unedited_cost;
+        assert!(8 * found.abs_diff(cost) <= cost, "{model}: {found} without edits, {cost} by simulate");
     }
     assert_eq!(lines.iter().map(|line| line.unreported).sum::<u64>(), 1);
     assert!(bills["gpt-5.4"].summaries > 0);

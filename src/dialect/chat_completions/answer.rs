@@ -20,9 +20,9 @@ impl AnswerFormat for ChatCompletions {
         let chunk = Members::of(json)?;
         let first = chunk.objects("choices")?.into_iter().find(|choice| choice.get("index").is_none_or(|at| at == "0"));
         let reason = first.as_ref().map_or(Ok(None), |first| first.string("finish_reason"))?;
-        if let Some((usage, is_joined)) = chunk.usage()? {
+        if let Some((usage, last_output)) = chunk.usage()? {
             answer.usage = Some(usage.billed(["prompt_tokens", "prompt_tokens_details", "completion_tokens"])?);
-            answer.is_joined |= is_joined;
+            answer.last_output = last_output.or(answer.last_output);
         }
         answer.is_error |= chunk.get("error").is_some();
         answer.stop_reason = reason.or(answer.stop_reason.take());

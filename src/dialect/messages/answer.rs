@@ -20,9 +20,9 @@ impl AnswerFormat for Messages {
         let reason = |of: Option<&Members<'_>>| of.map_or(Ok(None), |of| of.string("stop_reason"));
         let (ended, whole, started) = (reason(ending.as_ref())?, event.string("stop_reason")?, reason(start.as_ref())?);
         let billed_at_start = start.as_ref().map_or(Ok(None), Members::usage)?;
-        for (usage, is_joined) in billed_at_start.into_iter().chain(event.usage()?) {
+        for (usage, last_output) in billed_at_start.into_iter().chain(event.usage()?) {
             bill(&usage, answer)?;
-            answer.is_joined |= is_joined;
+            answer.last_output = last_output.or(answer.last_output);
         }
         answer.is_error |= kind == "error" || event.get("error").is_some();
         answer.is_complete |= kind == "message_stop";

@@ -81,9 +81,9 @@ fn read_response(response: &Members<'_>, answer: &mut Answer) -> Result<(), Inva
     let details = response.object("incomplete_details")?;
     let reason = details.map_or(Ok(None), |details| details.string("reason"))?;
     let status = response.string("status")?;
-    if let Some((usage, is_joined)) = response.usage()? {
+    if let Some((usage, last_output)) = response.usage()? {
         answer.usage = Some(usage.billed(["input_tokens", "input_tokens_details", "output_tokens"])?);
-        answer.is_joined |= is_joined;
+        answer.last_output = last_output.or(answer.last_output);
     }
     answer.is_error |= response.get("error").is_some();
     answer.stop_reason = reason.or(status).or(answer.stop_reason.take());

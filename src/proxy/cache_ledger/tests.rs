@@ -21,10 +21,10 @@ impl Scene {
     /// Sends these messages after so many seconds, of 1,000 tokens each; an earlier request began with `known` of
     /// them, and the cache serves `cached` tokens.
     fn sends(&mut self, after: u64, messages: &str, known: u64, cached: u64) {
-        self.sends_to("m", after, messages, known, cached);
+        self.sends_to("m", after, messages, known, Some(cached));
     }
 
-    fn sends_to(&mut self, model: &str, after: u64, messages: &str, known: u64, cached: u64) {
+    fn sends_to(&mut self, model: &str, after: u64, messages: &str, known: u64, cached: Option<u64>) -> Option<u64> {
         self.now += u32::try_from(after).unwrap() * SECOND;
         let message = |byte: &u8| Fingerprint::of(&[*byte]);
         let root = Fingerprint::of(&messages.as_bytes()[..1]);
@@ -35,14 +35,14 @@ impl Scene {
             upstream: "u",
             model,
             received: &received,
-            received_tokens: 0,
+            received_tokens: 2000 * messages.len() as u64,
             at: self.now,
             segments: &vec![segment; messages.len()],
             known: 1000 * known,
             input: 2000 * messages.len() as u64,
             cached,
         };
-        self.ledger.add(&billed, false);
+        self.ledger.add(&billed, false).map(|earlier| earlier.received)
     }
 
     /// Whether the conversation that begins so has expired so many seconds after the last request.
@@ -54,6 +54,16 @@ impl Scene {
     fn account(&self) -> CacheAccount {
         self.ledger.accounts()[0].clone()
     }
+}
+
+#[test]
+fn a_request_whose_answer_was_cut_is_remembered_and_tells_nothing_of_the_cache() {
+    let mut scene = Scene::new();
+    scene.sends(0, "abc", 0, 0);
+    assert_eq!(scene.sends_to("m", 10, "abcd", 3, None), Some(6000));
+    assert_eq!(scene.sends_to("m", 10, "abcde", 4, Some(8000)), Some(8000));
+    let account = scene.account();
+    assert_eq!((account.requests, account.lost, account.smallest), (1, Losses::default(), Some(8000)));
 }
 
 #[test]
@@ -170,9 +180,11 @@ fn short_beginnings_say_nothing_of_a_cache() {
 #[test]
 fn the_number_of_accounts_is_bounded_and_the_last_billed_stay() {
     let mut scene = Scene::new();
-    (0..MAX_ACCOUNTS).for_each(|n| scene.sends_to(&format!("m{n}"), 1, "abc", 0, 0));
-    scene.sends_to("m0", 1, "abc", 3, 6000);
-    scene.sends_to("one more", 1, "abc", 0, 0);
+    for n in 0..MAX_ACCOUNTS {
+        scene.sends_to(&format!("m{n}"), 1, "abc", 0, Some(0));
+    }
+    scene.sends_to("m0", 1, "abc", 3, Some(6000));
+    scene.sends_to("one more", 1, "abc", 0, Some(0));
     let models: Vec<_> = scene.ledger.accounts().into_iter().map(|account| account.model).collect();
     assert_eq!(models.len(), MAX_ACCOUNTS);
     assert!(models.contains(&"m0".to_owned()) && models.contains(&"one more".to_owned()));

@@ -8,7 +8,7 @@ use http::Uri;
 use tokio::time::Instant;
 
 use super::{AnswerHead, EditState, Exchange};
-use crate::dialect::{AnswerEnd, Dialect};
+use crate::dialect::{AnswerEnd, Dialect, Usage};
 use crate::engine::WaitCause;
 use crate::engine::factors::Factors;
 use crate::history::{Entry, History, Outcome, share_of};
@@ -152,11 +152,14 @@ impl Exchange {
                 accounting.metrics.count_beyond_window();
             }
             let is_answer = self.answer.is_some_and(|answer| answer.status.is_success());
+            // The bill of several rounds says nothing of the one request that was planned.
+            let is_billed = end == AnswerEnd::Complete && tap_report.last_output.is_none();
+            if is_answer {
+                earlier = self.account_for_cache(&accounting.caches, tap_report.usage.filter(|_| is_billed));
+            }
             if is_answer && end == AnswerEnd::Complete {
-                // The bill of several rounds says nothing of the one request that was planned.
-                if !tap_report.is_joined {
+                if is_billed {
                     self.learn_from_bill(&accounting, report, tap_report);
-                    earlier = self.account_for_cache(&accounting.caches, tap_report);
                 }
                 accounting.metrics.count_answer(&AnswerUsage {
                     model: entry.model.as_deref(),
@@ -208,23 +211,26 @@ impl Exchange {
         accounting.notices.stalls.note(self.upstream.as_str(), &short(model), sent, usage.input);
     }
 
-    /// Accounts for what the prompt cache has served. Returns what is known of the request that this one continues.
-    fn account_for_cache(&self, caches: &CacheLedger, tap_report: &TapReport) -> Option<EarlierRequest> {
+    /// Accounts for what the prompt cache has served, if that is known, and remembers the request. Returns what is known of the
+    /// one that this one continues.
+    fn account_for_cache(&self, caches: &CacheLedger, usage: Option<Usage>) -> Option<EarlierRequest> {
         let (edit, conversation) = (self.edit.as_ref()?, self.conversation.as_ref()?);
         let (received, report) = (edit.received.as_deref()?, edit.report.as_deref()?);
-        let (counted, usage) = (edit.counted?, tap_report.usage?);
+        let counted = edit.counted?;
+        let sent = if edit.dry_run { report.tokens_before } else { report.tokens_after };
+        let input = usage.map_or(sent? as u64, |usage| usage.input);
         let tokens = edit.segments.iter().map(|segment| segment.tokens as u64).sum();
         let billed = Billed {
             scope: conversation.cache,
             upstream: self.upstream.as_str(),
             model: &report.model.as_deref().map(short).unwrap_or_default(),
             received,
-            received_tokens: if edit.dry_run { usage.input } else { report.received_tokens(usage.input) },
+            received_tokens: if edit.dry_run { input } else { report.received_tokens(input) },
             at: self.sent,
             segments: &edit.segments,
             known: self.prefix_kept.map_or(0, |share| share_of(share, tokens)),
-            input: usage.input,
-            cached: usage.cached,
+            input,
+            cached: usage.map(|usage| usage.cached),
         };
         let is_known = counted.is_whole && (edit.dry_run || self.prefix_kept.is_some());
         is_known.then(|| caches.add(&billed, edit.dry_run))?

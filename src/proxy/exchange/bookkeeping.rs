@@ -76,7 +76,7 @@ impl Exchange {
         if let Some(billed) = tap_report.usage {
             let unsent = edited.map_or(billed, |report| {
                 let share = if edit.dry_run { dry_share } else { self.prefix_kept };
-                unsent_usage(edit, report, billed, tap_report.is_joined, share, earlier)
+                unsent_usage(edit, report, billed, tap_report.last_output, share, earlier)
             });
             let (edited, unedited) = if edit.dry_run { (unsent, billed) } else { (billed, unsent) };
             figures.billed = billed;
@@ -110,12 +110,13 @@ fn unsent_usage(
     edit: &EditState,
     report: &Report,
     billed: Usage,
-    is_joined: bool,
+    last_output: Option<u64>,
     share: Option<f64>,
     earlier: Option<EarlierRequest>,
 ) -> Usage {
     // Of several rounds, which only edits have made necessary, the request without edits would have had one.
-    let sent = report.tokens_after.filter(|_| is_joined).map_or(billed.input, |tokens| tokens as u64);
+    let sent = report.tokens_after.filter(|_| last_output.is_some()).map_or(billed.input, |tokens| tokens as u64);
+    let billed = Usage { output: last_output.unwrap_or(billed.output), ..billed };
     if report.requests_cache && !edit.dry_run {
         // No one else has asked for the cache. The mark itself has no tokens.
         let input = if report.changes.is_empty() { sent } else { report.received_tokens(sent) };
