@@ -137,6 +137,8 @@ pub struct Draft<'a> {
     drops: Option<Switch>,
     /// What becomes of the reasoning of ended turns when results are cleared.
     ended_turns: EndedTurns,
+    /// Whether the upstream takes no more images than Anthropic's API.
+    pub few_images: bool,
     /// The last model call before which what was sent has changed.
     prefix_changed: UnitIndex,
     /// The mark that is added to ask for the prompt cache.
@@ -235,6 +237,7 @@ impl<'a> Draft<'a> {
             reasoning: ReasoningMode::Keep,
             drops: None,
             ended_turns: EndedTurns::Keep,
+            few_images: false,
             prefix_changed: UnitIndex::default(),
             cache_request: None,
             offers_control: false,

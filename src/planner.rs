@@ -114,7 +114,8 @@ pub struct Settings {
     /// its result is missing, and such a result without its call become a text and are stored. `"no_item_ids"`: items of
     /// Responses in turns without reasoning lose their ids. `"new_images"`: images, files and sound in messages of the user
     /// that the model has answered become a text and are stored. `"small_images"`: images of more than 5 MiB in base64, or 8,000
-    /// pixels a side, become a text and are stored. `[second_try]` learns from refusals which forms an upstream
+    /// pixels a side, become a text and are stored. `"few_images"`: `clear_tool_results` keeps images within Anthropic's
+    /// limits of one request. `[second_try]` learns from refusals which forms an upstream
     /// requires.
     ///
     /// Example: `["filled"]`
@@ -455,6 +456,8 @@ impl Policy {
             }
             draft.bind_reasoning(&self.reasoning, whole, strips_now);
             draft.leaving = leaving;
+            let forms = self.forms(view.conversation.model.as_deref());
+            draft.few_images = forms.contains(&Form::FewImages);
             if let Some(n_frozen) = context.in_place {
                 draft.edit_in_place(n_frozen);
             }
@@ -462,7 +465,7 @@ impl Policy {
                 context.meter.yield_now();
                 edit.apply(&mut draft);
             }
-            draft.apply_forms(&self.forms(view.conversation.model.as_deref()));
+            draft.apply_forms(&forms);
             draft.finish()
         };
         let mut plan = drafted(context.strips_now);

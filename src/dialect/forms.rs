@@ -62,6 +62,8 @@ pub enum Form {
     /// No image has more than 5 MiB of base64, or a side of more than 8,000 pixels. Others become a text and are stored, whether
     /// the model has read them or not.
     SmallImages,
+    /// At most 100 images, and of more than twenty none with a side of more than 2,000 pixels. The oldest in results are cleared.
+    FewImages,
 }
 
 /// A call that the server answers itself, or its result.

@@ -62,6 +62,7 @@ impl Draft<'_> {
                 Form::NoItemIds => self.drop_item_ids(),
                 Form::NewImages => self.clear_media(self.contents_of_the_user(), *form),
                 Form::SmallImages => self.clear_media(self.contents_of_all(), *form),
+                Form::FewImages => {} // `clear_tool_results` keeps the limits
             }
         }
     }

@@ -16,7 +16,7 @@ pub(crate) struct Connections(Arc<Held<Open>>);
 struct Open {
     next: u64,
     callers: FxHashMap<u64, Option<Caller>>,
-    // Callers are keyed hashes, so nobody can choose them.
+    // Callers are keyed hashes, which clients cannot choose.
     counts: FxHashMap<Caller, usize>,
 }
 

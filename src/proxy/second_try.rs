@@ -134,7 +134,6 @@ impl Proxy {
         let RequestHead { dialect, destination, .. } = retry.head;
         let (upstream, opening) = (&destination.upstream, dialect.opening());
         let Some(refusal) = read_refusal(&mut first, opening).await else { return first };
-        let is_refused = !first.status().is_success();
         let mut learnt = None;
         let (edited, by) = match refusal {
             Refusal::Overflow(counts) => match self.shorten(rescue, &retry, counts, exchange).await {
@@ -150,14 +149,15 @@ impl Proxy {
                     Refusal::Form(form, words) => {
                         let usual = RescuePolicy::rules(Some(rescue), Treatment::Edited, &arm.rules);
                         let rules = usual.under(usual.planner.settings.with_forms(&form.with_likely()));
-                        let mended = self.other_form(&rules, &retry, false).await;
-                        let model = mended.as_ref().and_then(|mended| mended.report.as_ref()?.model.as_deref());
-                        learnt = mended.is_some().then(|| (rules, Lesson::new(form, words, model)));
-                        self.mended_or_shorter(mended, form, rescue, &retry, exchange).await
+                        let found = self.mended_or_shorter(form, &rules, rescue, &retry, exchange).await;
+                        let teaches = |by| by == RescueKind::Form || form == Form::FewImages;
+                        let edited = found.as_ref().filter(|(_, by)| teaches(*by)).map(|(edited, _)| edited);
+                        learnt = edited.map(|edited| (rules, Lesson::new(form, words, edited)));
+                        found
                     }
                     _ => None,
                 };
-                let may_be_original = retry.edited && is_refused;
+                let may_be_original = retry.edited && !first.status().is_success();
                 let original =
                     || may_be_original.then(|| (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original));
                 match other.or_else(original) {
@@ -188,7 +188,8 @@ impl Proxy {
         }
         let profile = rescue.profile.load_full();
         let shortest = profile.as_ref().map_or(&rescue.rules, |profile| &profile.shortest);
-        let rules = Arc::clone(learnt.as_ref().map_or(shortest, |(rules, _)| rules));
+        let formed = learnt.as_ref().filter(|_| by == RescueKind::Form);
+        let rules = Arc::clone(formed.map_or(shortest, |(rules, _)| rules));
         let (text, planner) = (retry.text.bytes, &rules.planner);
         if let Some((_, lesson)) = learnt.filter(|_| helped) {
             tracing::warn!(
@@ -239,16 +240,18 @@ impl Proxy {
         [summarised, cleared].into_iter().find(|edited| retry.is_shorter(edited))
     }
 
-    /// The request in the form that was asked for, or a shorter one where the upstream finds an image too large, and abridge none.
+    /// The request in the form that was asked for, or a shorter one where the upstream finds too many images, or one too large and
+    /// abridge none.
     async fn mended_or_shorter(
         &self,
-        mended: Option<EditedBody>,
         form: Form,
+        rules: &Arc<EngineConfig>,
         rescue: &RescuePolicy,
         retry: &RetryContext<'_>,
         exchange: &Exchange,
     ) -> Option<(EditedBody, RescueKind)> {
-        if mended.is_some() || form != Form::SmallImages {
+        let mended = if form == Form::FewImages { None } else { self.other_form(rules, retry, false).await };
+        if mended.is_some() || !matches!(form, Form::SmallImages | Form::FewImages) {
             return mended.map(|mended| (mended, RescueKind::Form));
         }
         let shorter = self.shorten(rescue, retry, TokenCounts::default(), exchange).await?;

@@ -84,8 +84,8 @@ pub fn classify(body: &[u8]) -> Option<Refusal> {
     let form = || all.iter().find_map(RefusalText::form).map(|(form, words)| Refusal::Form(form, words));
     let sequence = || all.iter().any(RefusalText::is_about_sequence).then_some(Refusal::Sequence);
     let tools = || all.iter().any(RefusalText::is_about_tools).then_some(Refusal::Tools);
-    // A single image may be too large, in the words of an overflow.
-    let of_images = form().filter(|refusal| matches!(refusal, Refusal::Form(Form::SmallImages, _)));
+    // Images may be too large or too many, in the words of an overflow.
+    let of_images = form().filter(|refusal| matches!(refusal, Refusal::Form(Form::SmallImages | Form::FewImages, _)));
     of_images.or(overflow).or_else(reasoning).or_else(form).or_else(sequence).or_else(tools)
 }
 

@@ -151,6 +151,46 @@ async fn too_many_images_of_the_user_are_sent_once_more_as_texts_but_for_the_new
 }
 
 #[tokio::test]
+async fn an_upstream_that_takes_few_images_gets_no_more_from_then_on() {
+    let round = |n: usize| {
+        let data = STANDARD.encode(format!("\u{89}PNG {n:05}").repeat(30));
+        format!(
+            r#"{{"role":"assistant","content":[{{"type":"tool_use","id":"t{n}","name":"shoot","input":{{}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t{n}","content":[{{"type":"image","source":{{"type":"base64","media_type":"image/png","data":"{data}"}}}}]}}]}}"#
+        )
+    };
+    let body = |task: &str, n: usize| {
+        let rounds: Vec<_> = (0..n).map(round).collect();
+        let rounds = rounds.join(",");
+        format!(
+            r#"{{"model":"claude-sonnet-4-5","max_tokens":99,"messages":[{{"role":"user","content":"{task}"}},{rounds}]}}"#
+        )
+    };
+    let n_images = |body: &[u8]| memchr::memmem::find_iter(body, b"\"type\":\"image\"").count();
+    let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"Too much media: 0 document pages + 101 images > 100"}}"#;
+    let mut scene = Scene::with("recall.via = \"http\"").await;
+    scene.client.send(post("/v1/messages", &[], body("Go.", 101))).await;
+    let (mut call, first) = second(&mut scene).await;
+    assert_eq!(n_images(&first), 101);
+    refuse(&mut call, BAD, refusal).await;
+    let (mut call, shorter) = second(&mut scene).await;
+    assert!(n_images(&shorter) < 100);
+    call.answer("200 OK", &["connection: close"], "{}").await;
+    assert_eq!(scene.client.reply().await.head.get("x-abridge-rescue"), Some("overflow"));
+
+    // What was cleared stays so; in another conversation as many are as the form asks for.
+    for (task, n, left) in [("Go.", 101, 1), ("Look.", 101, 50), ("Look.", 102, 51)] {
+        let mut client = scene.abridge.connect().await;
+        client.send(post("/v1/messages", &[], body(task, n))).await;
+        let (mut call, first) = second(&mut scene).await;
+        assert_eq!(n_images(&first), left, "{task} {n}");
+        call.answer("200 OK", &["connection: close"], "{}").await;
+        let reply = client.reply().await;
+        assert_eq!((reply.head.status(), reply.head.get("x-abridge-rescue")), (200, None));
+    }
+    scene.upstream.no_more();
+}
+
+#[tokio::test]
 async fn a_request_that_is_too_long_is_cleared_and_sent_once_more() {
     for (server, status, refusal) in OVERFLOWS {
         let mut scene = Scene::with(ON).await;

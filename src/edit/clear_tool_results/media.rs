@@ -18,6 +18,9 @@ use crate::{
     tokens::{image::Dimensions, models::MediaLimits},
 };
 
+/// The host whose limits others have that ask for few images.
+const ANTHROPIC: &str = "api.anthropic.com";
+
 /// The part of the limit that is left of too many images.
 const LEFT_IMAGES: Part = Part(1, 2);
 
@@ -60,7 +63,8 @@ impl ClearToolResults {
         let may_exceed = |limits: &&MediaLimits| {
             body.len() > limits.body || memmem::find_iter(body, b"\"image").nth(limits.many).is_some()
         };
-        let Some(limits) = self.media_limits.filter(may_exceed) else { return };
+        let learnt = || MediaLimits::of_host(ANTHROPIC).filter(|_| draft.few_images && self.settings.clear_media);
+        let Some(limits) = self.media_limits.or_else(learnt).filter(may_exceed) else { return };
         let conversation = draft.conversation();
         let start = conversation.elements.first().map_or(0, |element| element.span.start);
         let end = conversation.elements.last().map_or(0, |element| element.span.end);

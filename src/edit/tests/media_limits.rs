@@ -53,7 +53,11 @@ fn round(path: &str, n: usize, data: &str) -> Vec<Value> {
 
 /// The messages of each request of a session in which each call returns one of the images.
 fn sent(path: &str, images: &[String]) -> Vec<Value> {
-    let planner = planner_from_toml(SETTINGS).unwrap();
+    sent_under(SETTINGS, path, images)
+}
+
+fn sent_under(settings: &str, path: &str, images: &[String]) -> Vec<Value> {
+    let planner = planner_from_toml(settings).unwrap();
     let array = if path == "/v1/responses" { "input" } else { "messages" };
     let mut items = vec![json!({"role": "user", "content": "Go."})];
     let mut requests = Vec::new();
@@ -103,6 +107,19 @@ fn large_images_leave_where_there_are_more_than_twenty() {
         let counts: Vec<_> = requests.iter().map(n_images).collect();
         assert_eq!(counts[..20], (1..=20).collect::<Vec<_>>(), "{path}");
         assert_eq!(counts[20..], [18, 19, 20, 21, 22, 22, 23, 24, 25, 26], "{path}");
+    }
+}
+
+/// An upstream that is not known has asked for it.
+#[test]
+fn images_leave_where_the_form_of_few_images_is_asked_for() {
+    let settings = "upstream = \"gateway\"\npolicy.forms = [\"few_images\"]\nrecall = { via = \"http\", public_url = \"http://h\" }";
+    let images: Vec<_> = (0..110).map(|n| png(64, n)).collect();
+    for path in PATHS {
+        let counts: Vec<_> = sent_under(settings, path, &images).iter().map(n_images).collect();
+        assert_eq!(counts[99..102], [100, 50, 51], "{path}");
+        let unlimited = settings.replace("few_images", "filled");
+        assert_eq!(n_images(sent_under(&unlimited, path, &images).last().unwrap()), 110, "{path}");
     }
 }
 

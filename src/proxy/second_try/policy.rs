@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bypass::BypassList;
 use crate::dialect::Form;
-use crate::engine::EngineConfig;
+use crate::engine::{EditedBody, EngineConfig};
 use crate::payload::ChainKey;
 use crate::planner::LearntForms;
 use crate::platform::since_1970;
@@ -187,7 +187,9 @@ impl Lesson {
         forms
     }
 
-    pub(super) fn new(form: Form, words: &[String], model: Option<&str>) -> Self {
+    /// That a request was accepted which has this form, or comes near to it.
+    pub(super) fn new(form: Form, words: &[String], accepted: &EditedBody) -> Self {
+        let model = accepted.report.as_ref().and_then(|report| report.model.as_deref());
         let model = model.map(|model| LearntForms::key(model).to_owned());
         Self { form, model, words: words.join(" … "), at: since_1970().as_secs() }
     }

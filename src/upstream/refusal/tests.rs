@@ -42,11 +42,6 @@ const OVERFLOWS: &[OverflowCase] = &[
         [Some(128_000), Some(62466), Some(65535)],
     ),
     (
-        "Anthropic, too many images; anthropics/claude-code#19822",
-        r#"{"type":"error","error":{"type":"invalid_request_error","message":"Too much media: 0 document pages + 102 images > 100"}}"#,
-        [None, None, None],
-    ),
-    (
         "vLLM, images counted; Gabesarch/grounded-rl#16",
         r#"{"object":"error","message":"The decoder prompt (length 10127) is longer than the maximum model length of 8192. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.","type":"BadRequestError","param":null,"code":400}"#,
         [Some(8192), None, None],
@@ -348,9 +343,9 @@ fn refused_sequences_of_items_are_classified() {
     );
 }
 
-/// Of anthropics/claude-code#11181, #4778 and #16173.
+/// Of anthropics/claude-code#11181, #4778, #16173 and #19822.
 #[test]
-fn an_image_that_is_too_large_by_itself_is_a_form_and_one_of_many_an_overflow() {
+fn images_that_are_too_large_or_too_many_ask_for_a_form() {
     let classified = |what: &str| {
         let message = format!("messages.44.content.1.image.source.base64.data: {what}");
         classify(
@@ -364,8 +359,12 @@ fn an_image_that_is_too_large_by_itself_is_a_form_and_one_of_many_an_overflow() 
     ] {
         assert!(matches!(classified(what), Some(Refusal::Form(Form::SmallImages, _))), "{what}");
     }
-    let of_many = "At least one of the image dimensions exceed max allowed size for many-image requests: 2000 pixels";
-    assert!(matches!(classified(of_many), Some(Refusal::Overflow(_))));
+    for what in [
+        "At least one of the image dimensions exceed max allowed size for many-image requests: 2000 pixels",
+        "Too much media: 0 document pages + 102 images > 100",
+    ] {
+        assert!(matches!(classified(what), Some(Refusal::Form(Form::FewImages, _))), "{what}");
+    }
 }
 
 #[test]
