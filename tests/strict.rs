@@ -6,8 +6,8 @@
 //! - Every request of `fixtures/`, of the corpora that `ABRIDGE_CORPUS`, `ABRIDGE_CORPUS_MESSAGES` and
 //!   `ABRIDGE_CORPUS_RESPONSES` name, and of generated sessions goes through the real binary to each vendor: none is refused in
 //!   its second try, and none at all the second time.
-//! - With `ABRIDGE_CLIENTS`, what went to the vendors of Chat Completions is checked by mistral-common, and rendered by real chat
-//!   templates (`tests/clients/strict.py`).
+//! - With `ABRIDGE_CLIENTS`, what went to the vendors of Chat Completions is checked by mistral-common, rendered by real chat
+//!   templates, and translated for Bedrock by `LiteLLM` (`tests/clients/strict.py`).
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -237,6 +237,7 @@ fn judged(vendor: &Vendor, sent: &[(&String, Bytes)]) -> Result<(), Failed> {
     let judges: &[&str] = match vendor.name {
         "mistral" => &["strict", "strict-older"],
         "qwen-template" | "openai" => &["strict"],
+        "bedrock" => &["litellm"],
         _ => &[],
     };
     for judge in judges {

@@ -4,10 +4,12 @@
 use serde_json::{Value, json};
 
 use anthropic::ANTHROPIC;
+use bedrock::BEDROCK;
 use chat::{DASHSCOPE, GEMINI, MISTRAL, MISTRAL_TEMPLATE, QWEN};
 use openai::{OPENAI, OPENAI_RESPONSES};
 
 mod anthropic;
+mod bedrock;
 mod chat;
 mod openai;
 
@@ -89,6 +91,15 @@ pub(crate) const VENDORS: &[Vendor] = &[
         refusal: |text| {
             let message = format!("<400> InternalError.Algo.InvalidParameter: {text}");
             json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": "invalid_parameter_error"}})
+        },
+    },
+    Vendor {
+        name: "bedrock",
+        path: CHAT,
+        rules: BEDROCK,
+        refusal: |text| {
+            let message = format!("litellm.BadRequestError: BedrockException - {}", json!({"message": text}));
+            json!({"error": {"message": message, "type": null, "param": null, "code": "400"}})
         },
     },
     Vendor { name: "qwen-template", path: CHAT, rules: QWEN, refusal: template },

@@ -1,14 +1,18 @@
 """Judges that are not ours of what abridge sent to strict upstreams: lines of {"name", "body"} on standard input.
 
-For `mistral`, mistral-common validates each conversation as Mistral's servers do. For the others, chat templates out of the
-package `trl` are rendered as servers render them. Says how many were judged, and which were refused.
+For `mistral`, mistral-common validates each conversation as Mistral's servers do. For `bedrock`, LiteLLM translates it, and what
+Converse asks of calls, results and texts is checked of the translation. For the others, chat templates out of the package `trl`
+are rendered as servers render them. Says how many were judged, and which were refused.
 """
 
 import importlib.metadata
 import importlib.util
 import inspect
 import json
+import logging
+import os
 import pathlib
+import re
 import sys
 
 
@@ -39,6 +43,42 @@ def mistral():
         return ""
 
     return judge, "mistral-common " + importlib.metadata.version("mistral-common")
+
+
+def bedrock():
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    from litellm.litellm_core_utils.prompt_templates.factory import _bedrock_converse_messages_pt as translated
+
+    logging.getLogger("LiteLLM").setLevel(logging.ERROR)
+
+    def judge(body):
+        messages = [message for message in body["messages"] if message.get("role") not in ("system", "developer")]
+        calls = [call for message in messages for call in message.get("tool_calls") or []]
+        if not all(call.get("id") and "function" in call for call in calls) or any(message.get("role") == "function" for message in messages):
+            return None  # a missing result has the id of its call, and Bedrock has functions alone
+        try:
+            messages = translated(messages=messages, model="anthropic.claude-sonnet-4-5-v1:0", llm_provider="bedrock_converse")
+        except Exception:  # images by their addresses, and parts that Bedrock does not have
+            return None
+        if not messages or messages[0]["role"] != "user":
+            return None  # nothing is put before the first message
+        called = set()
+        for n, message in enumerate(messages):
+            answered = {part["toolResult"]["toolUseId"] for part in message["content"] if "toolResult" in part}
+            if n and messages[n - 1]["role"] == message["role"]:
+                return f"messages.{n}: roles do not alternate"
+            if called - answered:
+                return f"messages.{n}: expected toolResult blocks for {called - answered}"
+            if answered - called:
+                return f"messages.{n}: toolResult blocks without toolUse blocks: {answered - called}"
+            called = {part["toolUse"]["toolUseId"] for part in message["content"] if "toolUse" in part}
+            if odd := [id for id in called if not re.fullmatch(r"[a-zA-Z0-9_.:-]{1,64}", id)]:
+                return f"messages.{n}: toolUseId {odd}"
+            if not message["content"] or any("text" in part and not part["text"].strip() for part in message["content"]):
+                return f"messages.{n}: blank"
+        return f"the last message lacks toolResult blocks for {called}" if called else ""
+
+    return judge, "LiteLLM " + importlib.metadata.version("litellm") + " for Bedrock"
 
 
 TEMPLATES = {
@@ -94,6 +134,8 @@ def templates(names):
 def main(vendor):
     if vendor == "mistral":
         judge, by = mistral()
+    elif vendor == "bedrock":
+        judge, by = bedrock()
     elif vendor in TEMPLATES:
         judge, by = templates(TEMPLATES[vendor])
     else:
