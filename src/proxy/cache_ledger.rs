@@ -181,19 +181,20 @@ impl CacheLedger {
             self.roots.insert(root, sent);
         }
         self.with(|accounts| {
-            let account = accounts.of_model(billed.upstream, billed.model);
-            if let Some(cached) = billed.cached.filter(|_| !dry_run) {
-                if let Some((appended, sent)) = continued {
+            if let Some(cached) = billed.cached {
+                let account = accounts.of_model(billed.upstream, billed.model);
+                if let Some((appended, sent)) = continued.filter(|_| !dry_run) {
                     account.continues(billed, cached, sent, appended);
-                } else if let Some(sent) = rewritten {
+                } else if let Some(sent) = rewritten.filter(|_| !dry_run) {
                     let had = sent.tokens.min(billed.tokens());
                     account.lost.client += billed.scaled(had.saturating_sub(billed.known));
                 }
+                account.serves(cached);
             }
-            account.serves(billed.cached.unwrap_or_default());
+            let has_cache = accounts.find(billed.upstream, billed.model).is_some_and(|found| found.smallest.is_some());
             continued.map(|(_, sent)| {
                 let is_recent = billed.at.saturating_duration_since(sent.at).as_secs() <= USUAL;
-                EarlierRequest { received: sent.received, is_warm: is_recent && account.smallest.is_some() }
+                EarlierRequest { received: sent.received, is_warm: is_recent && has_cache }
             })
         })
     }
@@ -211,8 +212,10 @@ impl CacheLedger {
         let Some(last) = self.roots.get(&root_of(scope, model, received)) else { return false };
         let pause = now.saturating_duration_since(last.at).as_secs();
         self.with(|accounts| {
-            let account = accounts.of.iter().find(|account| account.upstream == upstream && account.model == model);
-            account.and_then(|account| account.expires_after_seconds).is_some_and(|least| pause > least)
+            accounts
+                .find(upstream, model)
+                .and_then(|account| account.expires_after_seconds)
+                .is_some_and(|least| pause > least)
         })
     }
 
@@ -248,6 +251,10 @@ impl Billed<'_> {
 // === impl Accounts ===
 
 impl Accounts {
+    fn find(&self, upstream: &str, model: &str) -> Option<&CacheAccount> {
+        self.of.iter().find(|account| account.upstream == upstream && account.model == model)
+    }
+
     fn of_model(&mut self, upstream: &str, model: &str) -> &mut CacheAccount {
         self.n_bills += 1;
         let is_it = |account: &CacheAccount| account.upstream == upstream && account.model == model;

@@ -64,6 +64,9 @@ fn a_request_whose_answer_was_cut_is_remembered_and_tells_nothing_of_the_cache()
     assert_eq!(scene.sends_to("m", 10, "abcde", 4, Some(8000)), Some(8000));
     let account = scene.account();
     assert_eq!((account.requests, account.lost, account.smallest), (1, Losses::default(), Some(8000)));
+    // A model of which nothing else is known has no account for that.
+    assert_eq!(scene.sends_to("other", 10, "abc", 0, None), None);
+    assert_eq!(scene.ledger.accounts().len(), 1);
 }
 
 #[test]

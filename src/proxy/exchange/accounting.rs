@@ -218,7 +218,7 @@ impl Exchange {
         let (received, report) = (edit.received.as_deref()?, edit.report.as_deref()?);
         let counted = edit.counted?;
         let sent = if edit.dry_run { report.tokens_before } else { report.tokens_after };
-        let input = usage.map_or(sent? as u64, |usage| usage.input);
+        let input = usage.map(|usage| usage.input).or(sent.map(|tokens| tokens as u64))?;
         let tokens = edit.segments.iter().map(|segment| segment.tokens as u64).sum();
         let billed = Billed {
             scope: conversation.cache,
