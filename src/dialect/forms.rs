@@ -99,6 +99,11 @@ impl Form {
         }
     }
 
+    /// Whether it asks for fewer or smaller images, so that a shorter request is accepted too.
+    pub fn is_of_images(self) -> bool {
+        matches!(self, Self::SmallImages | Self::FewImages)
+    }
+
     /// Its name, as the settings have it.
     pub fn name(self) -> &'static str {
         self.into()

@@ -157,13 +157,11 @@ impl Proxy {
                     }
                     _ => None,
                 };
-                let may_be_original = retry.edited && !first.status().is_success();
+                let may_be_original = retry.edited && !refusal.is_of_images() && !first.status().is_success();
                 let original =
                     || may_be_original.then(|| (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original));
-                match other.or_else(original) {
-                    Some(found) => found,
-                    None => return first,
-                }
+                let Some(found) = other.or_else(original) else { return self.not_sent_again(refusal, first) };
+                found
             }
             Refusal::Tools => return first,
         };
@@ -240,6 +238,11 @@ impl Proxy {
         [summarised, cleared].into_iter().find(|edited| retry.is_shorter(edited))
     }
 
+    /// The first answer, where no other form of the request was found.
+    fn not_sent_again(&self, refusal: Refusal, first: Response<PeekableBody>) -> Response<PeekableBody> {
+        if refusal.is_of_images() { self.rescue_counters.count(RescueKind::Overflow, false, first) } else { first }
+    }
+
     /// The request in the form that was asked for, or a shorter one where the upstream finds too many images, or one too large and
     /// abridge none.
     async fn mended_or_shorter(
@@ -251,7 +254,7 @@ impl Proxy {
         exchange: &Exchange,
     ) -> Option<(EditedBody, RescueKind)> {
         let mended = if form == Form::FewImages { None } else { self.other_form(rules, retry, false).await };
-        if mended.is_some() || !matches!(form, Form::SmallImages | Form::FewImages) {
+        if mended.is_some() || !form.is_of_images() {
             return mended.map(|mended| (mended, RescueKind::Form));
         }
         let shorter = self.shorten(rescue, retry, TokenCounts::default(), exchange).await?;

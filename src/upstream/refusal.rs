@@ -71,6 +71,13 @@ const MAX_MESSAGE: usize = 4096;
 /// Sizes that can be a window. Others were read wrong.
 const PLAUSIBLE_WINDOW: RangeInclusive<usize> = 64..=100_000_000;
 
+impl Refusal {
+    /// Whether the upstream asks for fewer or smaller images.
+    pub fn is_of_images(&self) -> bool {
+        matches!(self, Self::Form(form, _) if form.is_of_images())
+    }
+}
+
 /// Classifies the body of a refusal; `None` if the reason is unknown or no other form of the request would help.
 pub fn classify(body: &[u8]) -> Option<Refusal> {
     let body: &RawValue = serde_json::from_slice(body).ok()?;
@@ -85,7 +92,7 @@ pub fn classify(body: &[u8]) -> Option<Refusal> {
     let sequence = || all.iter().any(RefusalText::is_about_sequence).then_some(Refusal::Sequence);
     let tools = || all.iter().any(RefusalText::is_about_tools).then_some(Refusal::Tools);
     // Images may be too large or too many, in the words of an overflow.
-    let of_images = form().filter(|refusal| matches!(refusal, Refusal::Form(Form::SmallImages | Form::FewImages, _)));
+    let of_images = form().filter(Refusal::is_of_images);
     of_images.or(overflow).or_else(reasoning).or_else(form).or_else(sequence).or_else(tools)
 }
 
