@@ -177,7 +177,7 @@ async fn an_upstream_that_takes_few_images_gets_no_more_from_then_on() {
     call.answer("200 OK", &["connection: close"], "{}").await;
     assert_eq!(scene.client.reply().await.head.get("x-abridge-rescue"), Some("overflow"));
 
-    // What was cleared stays so; in another conversation as many are as the form asks for.
+    // The cleared images stay cleared; another conversation keeps as many as the form allows.
     for (task, n, left) in [("Go.", 101, 1), ("Look.", 101, 50), ("Look.", 102, 51)] {
         let mut client = scene.abridge.connect().await;
         client.send(post("/v1/messages", &[], body(task, n))).await;

@@ -63,7 +63,8 @@ impl ClearToolResults {
         let may_exceed = |limits: &&MediaLimits| {
             body.len() > limits.body || memmem::find_iter(body, b"\"image").nth(limits.many).is_some()
         };
-        let learnt = || MediaLimits::of_host(ANTHROPIC).filter(|_| draft.few_images && self.settings.clear_media);
+        let is_asked = draft.few_images && self.settings.clear_media;
+        let learnt = || if is_asked { MediaLimits::of_host(ANTHROPIC) } else { None };
         let Some(limits) = self.media_limits.or_else(learnt).filter(may_exceed) else { return };
         let conversation = draft.conversation();
         let start = conversation.elements.first().map_or(0, |element| element.span.start);
