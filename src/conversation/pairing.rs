@@ -110,6 +110,12 @@ impl Pairing {
         self.call(self.result(unit)?.answers?).map(|call| call.block)
     }
 
+    /// The results behind a message, up to another one.
+    pub fn run(&self, behind: UnitIndex, end: UnitIndex) -> &[PairedResult] {
+        let to = |unit| self.results.partition_point(|result| result.unit <= unit);
+        self.results.get(to(behind)..to(end)).unwrap_or_default()
+    }
+
     /// The last message before the run after the batch that `call` is in.
     pub fn run_start_of(&self, call: &PairedCall) -> Option<UnitIndex> {
         let batch = self.batches.get(call.batch)?;

@@ -269,7 +269,7 @@ impl Draft<'_> {
         let conversation = self.request.conversation;
         for (n, element) in conversation.elements.iter().enumerate() {
             if (n == 0 && form == Form::LeadingSystem)
-                || !UnitIndex::each(&element.units).any(|unit| self.is_in_place(unit))
+                || !UnitIndex::each(&element.units).any(|unit| self.stands(unit))
             {
                 continue;
             }
@@ -405,8 +405,7 @@ impl Draft<'_> {
             .range(..=span.end)
             .next_back()
             .is_some_and(|(_, other)| other.span.end > span.start || other.span.start == span.start);
-        let goes_on = self.is_in_place(unit) || self.moved.contains(&unit);
-        if is_taken || !goes_on {
+        if is_taken || !self.stands(unit) {
             return false;
         }
         let bytes = Sizes { before: span.len(), after: with.len() };

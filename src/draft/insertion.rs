@@ -59,21 +59,30 @@ impl Draft<'_> {
         self.insertions.push(Insertion { behind, what: Inserted::Text { bytes }, change, gone: false });
     }
 
-    /// Moves a result after the place of another message, and behind what has been put there before; in requests that
-    /// it had not come for, a result that says `placeholder` was there. False if the message is not to be touched.
-    pub fn move_result(&mut self, edit: &'static str, unit: UnitIndex, behind: UnitIndex, placeholder: &str) -> bool {
+    /// Moves a result after the place of another message, and behind what has been put there before. If it is late, a result
+    /// that says `placeholder` was there in earlier requests. False if the message is not to be touched.
+    pub fn move_result(
+        &mut self,
+        edit: &'static str,
+        unit: UnitIndex,
+        behind: UnitIndex,
+        placeholder: Option<&str>,
+    ) -> bool {
         if behind.get() >= self.in_place.len()
             || self.is_across_barrier(behind, unit)
             || !self.take_out_of_place(edit, unit)
         {
             return false;
         }
-        self.late_result_comes(behind, unit);
+        if placeholder.is_some() {
+            self.late_result_comes(behind, unit);
+        }
         let n_bytes = self.span(unit).len();
         let sizes = Sizes { before: n_bytes, after: n_bytes };
         let action = Action::Move { message: unit.get(), behind: behind.get() };
         let change = self.journal.make(self.about_result(edit, action, unit, sizes));
-        let until_then = self.rendered(self.pairing().answered_block(unit), placeholder).unwrap_or_default();
+        let rendered = |text| self.rendered(self.pairing().answered_block(unit), text);
+        let until_then = placeholder.and_then(rendered).unwrap_or_default();
         self.n_bytes_removed += until_then.len() + 1;
         self.insertions.push(Insertion { behind, what: Inserted::Moved { unit, until_then }, change, gone: false });
         self.moved.insert(unit);

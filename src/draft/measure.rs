@@ -129,13 +129,16 @@ impl Draft<'_> {
 
     /// Returns what the client sent, if anyone has asked for tokens.
     pub(super) fn received(&self) -> Option<Box<Received>> {
-        self.counts.get()?;
+        let counts = self.counts.get()?;
         let message = |unit: &Unit| self.message_fingerprint(unit);
         let tools = self.request.conversation.tools.map_or(&[][..], |tools| tools.of(self.request.body));
         let messages = iter::once(Fingerprint::of(tools)).chain(self.whole.units.iter().map(message)).collect();
         let first = self.whole.units.iter().skip(self.whole.first_editable().get()).take(2);
         let root = first.map(message).fold(Fingerprint::default(), Fingerprint::then);
-        Some(Box::new(Received { messages, root }))
+        let answer = self.request.conversation.last_answer();
+        let base = if answer.is_none() { counts.base } else { 0 };
+        let new = counts.units.iter().skip(answer.unwrap_or_default().start.get());
+        Some(Box::new(Received { messages, root, new_tokens: base + new.sum::<usize>() }))
     }
 
     fn fingerprint_of(&self, row: &Row) -> Fingerprint {

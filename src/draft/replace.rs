@@ -320,7 +320,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a message is there, in its place or moved.
-    fn stands(&self, unit: UnitIndex) -> bool {
+    pub(super) fn stands(&self, unit: UnitIndex) -> bool {
         self.is_in_place(unit) || self.moved.contains(&unit)
     }
 

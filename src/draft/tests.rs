@@ -74,7 +74,7 @@ fn ask_of(draft: &mut Draft<'_>, asked: &[Ask]) -> Vec<bool> {
         .iter()
         .map(|&ask| match ask {
             Ask::Drop(unit) => draft.drop_result("e", UnitIndex::new(unit)),
-            Ask::Move(unit, behind) => draft.move_result("e", UnitIndex::new(unit), UnitIndex::new(behind), "-"),
+            Ask::Move(unit, behind) => draft.move_result("e", UnitIndex::new(unit), UnitIndex::new(behind), Some("-")),
             Ask::Insert(behind) => draft.insert_result("e", BlockIndex::new(0), UnitIndex::new(behind), "new"),
         })
         .collect()
@@ -226,7 +226,7 @@ fn a_round_trip_leaves_whole_or_not_at_all() {
     assert_eq!(plan.report.messages_after, 5);
     // Nor one that answers no call and stands elsewhere now.
     let ((), plan) = draft(&body, Offload::Possible, |draft| {
-        assert!(draft.move_result("e", UnitIndex::new(3), UnitIndex::new(1), "-"));
+        assert!(draft.move_result("e", UnitIndex::new(3), UnitIndex::new(1), Some("-")));
         let moved = *draft.rows().iter().find(|row| row.unit == Some(UnitIndex::new(3))).unwrap();
         assert!(!draft.drop_round_trips("e", &[moved], UnitIndex::new(4)));
     });

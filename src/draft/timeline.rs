@@ -3,7 +3,7 @@
 //! Rows are what is there now. That is not what was there then: a result that came late follows its call now, where
 //! another stood until it came, and what an edit has left out was there before. Here each message comes when it came.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{Draft, Inserted, InsertionIndex, ParsedRequest, Row, RowElement};
 use crate::conversation::{BlockIndex, Pairing, Role, Unit, UnitIndex, index::index};
@@ -49,6 +49,8 @@ impl Draft<'_> {
         let mut missing = missing(self, &pairing, &calls, &insertions).into_iter().peekable();
         let mut calls = calls.into_iter().peekable();
         let mut timeline = Timeline::default();
+        // Results that were moved behind later ones of their run, by the result that they are behind.
+        let mut delayed: BTreeMap<UnitIndex, BTreeMap<InsertionIndex, Row>> = BTreeMap::new();
         for (index, unit) in conversation.indexed_units() {
             while let Some(call) = calls.next_if(|call| *call == index) {
                 timeline.called(call, self);
@@ -57,8 +59,13 @@ impl Draft<'_> {
                 let call = if unit.role == Role::Tool { pairing.answered_block(index) } else { None };
                 let insertion = insertions.get(&RowKey::Unit(index)).copied();
                 let element = RowElement::Original(unit.element);
-                timeline.came(Row { role: unit.role, unit: Some(index), call, element, insertion });
+                let row = Row { role: unit.role, unit: Some(index), call, element, insertion };
+                match insertion.and_then(|n| Some((n, self.insertions.get(n.get())?.behind))) {
+                    Some((n, behind)) if behind > index => drop(delayed.entry(behind).or_default().insert(n, row)),
+                    _ => timeline.came(row),
+                }
             }
+            delayed.remove(&index).into_iter().flatten().for_each(|(_, row)| timeline.came(row));
             while let Some((_, row)) = missing.next_if(|(behind, _)| *behind == index) {
                 timeline.came(row);
             }

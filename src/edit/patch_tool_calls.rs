@@ -2,8 +2,9 @@
 //!
 //! # What it does
 //! - A result that other messages have parted from its batch is moved to the results after that batch.
-//! - A call without a result gets one that says so. If each result is a separate message and the calls have ids, results
-//!   that are moved or inserted follow the order of the calls, because some templates pair results by position.
+//! - A call without a result gets one that says so.
+//! - If each result is a separate message and the calls have ids, results have the order of their calls, because some
+//!   templates pair results by position. What came in another order stays so beside a second result of a call.
 //! - A result without a call, or a second one for the same call, is stored and dropped, or kept if the settings say so.
 //!   If the wire format lets a call have several results, each further result keeps its place.
 //!
@@ -30,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Edit, Handlers, Language, SharedSettings, template::Template};
 use crate::{
-    conversation::{BlockIndex, BlockKind, UnitIndex},
+    conversation::{BlockIndex, BlockKind, PairedResult, UnitIndex},
     draft::{Draft, Question},
     handler::{AskedText, Decision, MAX_ANSWER, Subject},
 };
@@ -116,14 +117,15 @@ impl Edit for PatchToolCalls {
         for result in &pairing.results {
             match result.answers.and_then(|call| answers.get_mut(call.get())) {
                 Some(answer) if !result.is_further => *answer = Some(result),
-                None if self.orphans == Orphans::Drop && result.may_leave => {
+                None if self.drops(result) => {
                     draft.drop_result(LABEL, result.unit);
                 }
                 _ => {}
             }
         }
-        // The end of the run of the batch, and the message after which the result of its next call is put.
-        let (mut batch, mut behind) = (None, UnitIndex::default());
+        // The end of the run of the batch, the message after which the result of its next call is put, and whether results that
+        // are before that move.
+        let (mut batch, mut behind, mut moves_earlier) = (None, UnitIndex::default(), false);
         for (n, (call, answer)) in pairing.calls.iter().zip(&answers).enumerate() {
             let (Some(start), Some(end)) = (pairing.run_start_of(call), pairing.run_end_of(call)) else { continue };
             if batch != Some(end) {
@@ -132,10 +134,17 @@ impl Edit for PatchToolCalls {
                 let has_order = draft.is_element(start.next())
                     && of_batch.all(|(call, result)| call.named && result.is_none_or(|result| result.named));
                 (batch, behind) = (Some(end), if has_order { start } else { end });
+                moves_earlier = has_order && pairing.run(start, end).iter().all(|result| match result.answers {
+                    Some(_) => !result.is_further,
+                    None => self.drops(result),
+                });
             }
             match answer.map(|result| result.unit) {
                 Some(late) if late > end => self.place(draft, call.block, late, behind),
                 Some(result) if result > behind => behind = result,
+                Some(result) if moves_earlier => {
+                    draft.move_result(LABEL, result, behind, None);
+                }
                 None if call.answerable => {
                     if let Some(text) = self.text(draft, call.block) {
                         draft.insert_result(LABEL, call.block, behind, &text);
@@ -148,10 +157,15 @@ impl Edit for PatchToolCalls {
 }
 
 impl PatchToolCalls {
+    /// Whether a result leaves if it answers no call.
+    fn drops(&self, result: &PairedResult) -> bool {
+        self.orphans == Orphans::Drop && result.may_leave
+    }
+
     /// Moves a late result to its place, or notes that it stays.
     fn place(&self, draft: &mut Draft<'_>, call: BlockIndex, late: UnitIndex, behind: UnitIndex) {
         let until_then = self.text(draft, call).unwrap_or_default();
-        if !draft.move_result(LABEL, late, behind, &until_then) {
+        if !draft.move_result(LABEL, late, behind, Some(&until_then)) {
             draft.note_late_result(LABEL, late, behind, &until_then);
         }
     }

@@ -8,8 +8,10 @@ use crate::units::prorated;
 pub struct Counterfactual {
     /// Its tokens.
     pub input: u64,
-    /// Those that an earlier request of the conversation would have had in common with it, if that is known.
-    pub shared: Option<u64>,
+    /// Those that the request before it would have had in common with it.
+    pub shared: u64,
+    /// Whether this process has seen that request; otherwise another process may have.
+    pub is_known: bool,
     /// The tokens of the request that was sent which an earlier one had in common with it, if that is known.
     pub sent_shared: Option<u64>,
     /// Whether the upstream's prompt cache still has the earlier request, where nothing of the one that was sent can show it.
@@ -26,13 +28,11 @@ impl Counterfactual {
     pub fn usage(&self, billed: &Usage) -> Usage {
         let Usage { input: sent, cached, .. } = *billed;
         let all_but_new = self.input.saturating_sub(sent - cached.min(sent));
-        let known = match (self.shared, self.sent_shared) {
-            (Some(shared), Some(sent_shared)) if sent_shared >= MIN_SHARED => {
-                prorated(shared, cached.min(sent_shared), sent_shared)
+        let known = match self.sent_shared.filter(|_| self.is_known) {
+            Some(sent_shared) if sent_shared >= MIN_SHARED => {
+                prorated(self.shared, cached.min(sent_shared), sent_shared)
             }
-            (Some(shared), _) if self.is_warm => shared,
-            // It may go on from one that another process has seen, or that was not counted.
-            (None, _) if cached > 0 => all_but_new,
+            _ if self.is_warm || (!self.is_known && cached > 0) => self.shared,
             _ => 0,
         };
         let beyond = self.sent_shared.map_or(0, |shared| cached.saturating_sub(shared));
@@ -49,9 +49,13 @@ mod tests {
 
     const BILLED: Usage = Usage { input: 20_000, cached: 12_000, written: 6_000, written_hour: 3_000, output: 100 };
 
+    fn known(input: u64, shared: u64) -> Counterfactual {
+        Counterfactual { input, shared, is_known: true, sent_shared: None, is_warm: true }
+    }
+
     #[test]
     fn the_same_request_is_billed_the_same() {
-        let same = Counterfactual { input: 20_000, sent_shared: Some(12_000), shared: Some(12_000), is_warm: true };
+        let same = Counterfactual { sent_shared: Some(12_000), ..known(20_000, 12_000) };
         assert_eq!(same.usage(&BILLED), BILLED);
         let same = Counterfactual { input: 20_000, ..Counterfactual::default() };
         assert_eq!(same.usage(&BILLED), BILLED, "nothing is known of caches");
@@ -61,7 +65,7 @@ mod tests {
     fn what_was_cleared_would_have_been_read_from_the_cache() {
         // 80,000 were sent before, and all but the last 3,000 of 60,000 are cleared now: the cache has the first 12,000. As of the
         // request that was sent, all but 2,000 of the others are written.
-        let unedited = Counterfactual { input: 90_000, sent_shared: Some(12_000), shared: Some(80_000), is_warm: true };
+        let unedited = Counterfactual { sent_shared: Some(12_000), ..known(90_000, 80_000) };
         let expected = Usage { input: 90_000, cached: 80_000, written: 8_000, written_hour: 4_000, output: 100 };
         assert_eq!(unedited.usage(&BILLED), expected);
     }
@@ -69,7 +73,7 @@ mod tests {
     #[test]
     fn what_a_cache_had_lost_of_one_it_had_lost_of_the_other() {
         let billed = Usage { cached: 0, written: 20_000, written_hour: 0, ..BILLED };
-        let unedited = Counterfactual { input: 90_000, sent_shared: Some(18_000), shared: Some(80_000), is_warm: true };
+        let unedited = Counterfactual { sent_shared: Some(18_000), ..known(90_000, 80_000) };
         assert_eq!((unedited.usage(&billed).cached, unedited.usage(&billed).written), (0, 90_000));
     }
 
@@ -77,7 +81,7 @@ mod tests {
     fn what_another_process_had_sent_is_new_in_neither() {
         // This process knows two turns less of both than the cache has served.
         let billed = Usage { cached: 19_000, written: 1_000, written_hour: 0, ..BILLED };
-        let unedited = Counterfactual { input: 90_000, sent_shared: Some(17_000), shared: Some(87_000), is_warm: true };
+        let unedited = Counterfactual { sent_shared: Some(17_000), ..known(90_000, 87_000) };
         assert_eq!(unedited.usage(&billed).cached, 89_000);
         // The other process had cleared.
         let unedited = Counterfactual { sent_shared: Some(3_000), ..unedited };
@@ -87,17 +91,26 @@ mod tests {
     #[test]
     fn where_the_request_that_was_sent_shared_nothing_a_pause_decides() {
         let billed = Usage { cached: 0, ..BILLED };
-        let unedited = |is_warm| Counterfactual { input: 80_000, sent_shared: Some(0), shared: Some(70_000), is_warm };
+        let unedited = |is_warm| Counterfactual { is_warm, sent_shared: Some(0), ..known(80_000, 70_000) };
         assert_eq!(unedited(true).usage(&billed).cached, 70_000);
         assert_eq!(unedited(false).usage(&billed).cached, 0);
+    }
+
+    #[test]
+    fn what_only_another_process_has_seen_is_in_the_cache_if_anything_is() {
+        // All results are cleared in the first request that this process sees.
+        let billed = |cached| Usage { cached, ..BILLED };
+        let unedited = Counterfactual { is_known: false, is_warm: false, ..known(90_000, 87_000) };
+        assert_eq!(unedited.usage(&billed(2_000)).cached, 87_000);
+        assert_eq!(unedited.usage(&billed(0)).cached, 0);
     }
 
     #[test]
     fn nothing_divides_by_zero_or_overflows() {
         for n in [0, 1, u64::MAX] {
             let billed = Usage { input: n, cached: n, written: n, written_hour: n, output: n };
-            for known in [None, Some(n)] {
-                let unedited = Counterfactual { input: u64::MAX, sent_shared: known, shared: known, is_warm: true };
+            for sent_shared in [None, Some(n)] {
+                let unedited = Counterfactual { sent_shared, ..known(u64::MAX, n) };
                 let usage = unedited.usage(&billed);
                 assert!(usage.cached + usage.written <= usage.input, "{usage:?}");
             }

@@ -50,6 +50,8 @@ pub struct Received {
     pub messages: Vec<Fingerprint>,
     /// The first two messages after the instructions.
     pub root: Fingerprint,
+    /// The tokens, as counted, from the last answer of the model on, which no earlier request had; all without an answer.
+    pub new_tokens: usize,
 }
 
 /// The factor that the tokens of a request were counted with.

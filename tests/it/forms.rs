@@ -459,3 +459,30 @@ async fn where_the_second_try_is_off_a_form_is_not_taken_unless_the_policy_has_i
         scene.upstream.no_more();
     }
 }
+
+#[tokio::test]
+async fn an_original_that_has_the_same_images_is_not_sent_after_a_refusal_of_images() {
+    // Edited, and no shorter: the results get the order of the calls.
+    let calls = json!({"role": "assistant", "content": null, "tool_calls": [call("c1", "{}"), call("c2", "{}")]});
+    let (first, second) = (result("c1"), result("c2"));
+    let body = |results: [&Value; 2]| chat(&[user("Go."), calls.clone(), results[0].clone(), results[1].clone()]);
+    for (refusal, is_of_images) in [
+        (r#"{"error":{"message":"messages.0.content.1.image.source.base64: image exceeds 5 MB maximum"}}"#, true),
+        (r#"{"error":{"message":"Too much media: 0 document pages + 101 images > 100"}}"#, true),
+        (r#"{"error":{"message":"An assistant message with 'tool_calls' must be followed by tool messages"}}"#, false),
+    ] {
+        let mut scene = Scene::with("").await;
+        let client = body([&second, &first]).to_string();
+        scene.client.send(post(CHAT, &[], &client)).await;
+        let (mut call, sent) = received(&mut scene).await;
+        assert_eq!(sent, body([&first, &second]));
+        answer(&mut call, "400 Bad Request", refusal).await;
+        if is_of_images {
+            assert_eq!(&*scene.client.reply().await.body, refusal.as_bytes());
+            scene.upstream.no_more();
+        } else {
+            let mut call = scene.upstream.request().await;
+            assert_eq!(call.bytes().await, client.as_bytes());
+        }
+    }
+}

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::reductions::{STICKY, message_of, requests, taken};
+use crate::reductions::{STICKY, in_order, message_of, requests, taken};
 use crate::support::{
     bodies::elements,
     conversations::{body, damaged, layout, long_steps},
@@ -166,7 +166,7 @@ proptest! {
         (policy, seed) in rig(),
     ) {
         prop_assume!(!policy.contains("filter_tool_calls") && !policy.contains("clear_tool_inputs"));
-        let body = body(&layout, &messages);
+        let body = in_order(&body(&layout, &messages));
         let (plan, output) = Rig::new(policy, seed).plan(&body);
         let stored: BTreeSet<_> = plan.offloads.iter().map(|offload| offload.payload.bytes()).collect();
         let (before, after) = (elements(&body), elements(&output));

@@ -77,7 +77,8 @@ proptest! {
         prop_assert_eq!(validator::check(&body), Ok(()));
         for orphans in [Orphans::Drop, Orphans::Keep] {
             let edited = edit(orphans, &body);
-            prop_assert!(is_same_allocation(&body, &edited), "{:?}", edited.report);
+            let is_same = is_same_allocation(&body, &edited);
+            prop_assert_eq!(is_same, validator::is_ordered(&body), "{:?}", edited.report);
         }
     }
 
@@ -86,7 +87,8 @@ proptest! {
         let body = body(&layout, &messages);
         let output = output(Orphans::Drop, &body);
         prop_assert_eq!(validator::check(&output), Ok(()));
-        if validator::check(&body).is_ok() {
+        prop_assert!(validator::is_ordered(&output), "{:?}", output);
+        if validator::check(&body).is_ok() && validator::is_ordered(&body) {
             prop_assert_eq!(body, output);
         }
     }

@@ -100,7 +100,7 @@ fn check_untouched(words: &str) {
 fn leaves_valid_conversations_alone() {
     check_untouched("");
     check_untouched("s u a u a");
-    check_untouched("u a:1 t:1 a:2,3 t:3 t:2 a u");
+    check_untouched("u a:1 t:1 a:2,3 t:2 t:3 a u");
     check_untouched("s u f a f");
 }
 
@@ -113,9 +113,16 @@ fn a_dangling_call_gets_a_result() {
 }
 
 #[test]
-fn what_is_put_in_has_the_order_of_the_calls() {
+fn results_have_the_order_of_the_calls() {
+    check("u a:1,2 t:2 t:1 a u", "u a:1,2 t:1 t:2 a u");
+    check("a:1,2,3 t:2 t:3 t:1", "a:1,2,3 t:1 t:2 t:3");
+    check("a:1,2,3 t:3 t:1 t:2", "a:1,2,3 t:1 t:2 t:3");
+    check("a:1,2 t:2 t:1 a:1,2 t:2 t:1", "a:1,2 t:1 t:2 a:1,2 t:1 t:2");
+    check("a:1,2,3 t:2 t:1 u t:3", "a:1,2,3 t:1 t:2 t:3 u");
     check("a:1,2,3 t:1 t:2 u t:3", "a:1,2,3 t:1 t:2 t:3 u");
-    check("a:1,2,3 t:3 t:1 u", "a:1,2,3 t:3 t:1 p:2 u");
+    check("a:1,2,3 t:3 t:1 u", "a:1,2,3 t:1 p:2 t:3 u");
+    // Without an id on each side, position decides.
+    check_untouched("a:1,- t:- t:1");
     check("a:1,2,3,4 t:3 u", "a:1,2,3,4 p:1 p:2 t:3 p:4 u");
     check("a:1,2 u t:1", "a:1,2 t:1 p:2 u");
 }

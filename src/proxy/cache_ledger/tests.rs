@@ -28,7 +28,7 @@ impl Scene {
         self.now += u32::try_from(after).unwrap() * SECOND;
         let message = |byte: &u8| Fingerprint::of(&[*byte]);
         let root = Fingerprint::of(&messages.as_bytes()[..1]);
-        let received = Received { messages: messages.as_bytes().iter().map(message).collect(), root };
+        let received = Received { messages: messages.as_bytes().iter().map(message).collect(), root, new_tokens: 0 };
         let segment = PromptSegment { fingerprint: Fingerprint::default(), tokens: 1000 };
         let billed = Billed {
             scope: CacheScope::default(),
@@ -47,7 +47,7 @@ impl Scene {
 
     /// Whether the conversation that begins so has expired so many seconds after the last request.
     fn has_expired(&self, after: u32, messages: &str) -> bool {
-        let received = Received { messages: vec![], root: Fingerprint::of(&messages.as_bytes()[..1]) };
+        let received = Received { messages: vec![], root: Fingerprint::of(&messages.as_bytes()[..1]), new_tokens: 0 };
         self.ledger.has_expired(CacheScope::default(), "u", "m", &received, self.now + after * SECOND)
     }
 

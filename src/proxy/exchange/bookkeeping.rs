@@ -14,6 +14,7 @@ use crate::proxy::cache_ledger::EarlierRequest;
 use crate::proxy::keep_alive::CallsAccount;
 use crate::relay::tap::TapReport;
 use crate::tokens::Usage;
+use crate::units::prorated;
 
 /// The facts of a request for the ledger.
 #[derive(Debug)]
@@ -122,14 +123,17 @@ fn unsent_usage(
         let input = if report.changes.is_empty() { sent } else { report.received_tokens(sent) };
         return Usage { written: 0, written_hour: 0, ..billed.with_input(input, 0) };
     }
-    let received_shared = earlier.map(|earlier| earlier.received);
     let edited_shared = |edited: u64| share.map(|share| share_of(share, edited));
     let (input, shared, sent_shared) = if edit.dry_run {
         let input = report.edited_tokens(sent);
-        (input, edited_shared(input).filter(|_| earlier.is_some()), received_shared)
+        (input, edited_shared(input).unwrap_or(0), earlier.map(|earlier| earlier.received))
     } else {
-        (report.received_tokens(sent), received_shared, edited_shared(sent))
+        let input = report.received_tokens(sent);
+        let counted = edit.received.as_deref().zip(report.tokens_before);
+        let new = counted.map_or(input, |(received, n)| prorated(received.new_tokens as u64, input, n as u64));
+        let seen = earlier.map_or(0, |earlier| earlier.received);
+        (input, seen.max(input.saturating_sub(new)), edited_shared(sent))
     };
     let is_warm = earlier.is_some_and(|earlier| earlier.is_warm);
-    Counterfactual { input, shared, sent_shared, is_warm }.usage(&billed.of_input(sent))
+    Counterfactual { input, shared, is_known: earlier.is_some(), sent_shared, is_warm }.usage(&billed.of_input(sent))
 }

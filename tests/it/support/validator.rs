@@ -32,6 +32,20 @@ pub(crate) fn check(body: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether the results of each batch are in the order of its calls, where all of both have ids. No upstream refuses another
+/// order, and templates that pair by position swap the texts.
+pub(crate) fn is_ordered(body: &[u8]) -> bool {
+    let body: Value = serde_json::from_slice(body).unwrap();
+    let messages = body["messages"].as_array().unwrap();
+    messages.iter().enumerate().all(|(n, message)| {
+        let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
+        let calls: Vec<_> = calls.iter().map(|call| text(call, "id")).collect();
+        let results = messages[n + 1..].iter().take_while(|message| text(message, "role") == "tool");
+        let results: Vec<_> = results.map(|result| text(result, "tool_call_id")).collect();
+        calls.is_empty() || calls == results || calls.iter().chain(&results).any(|id| id.is_empty())
+    })
+}
+
 fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     object.get(key).and_then(Value::as_str).unwrap_or_default()
 }
@@ -70,6 +84,8 @@ fn accepts_valid_and_refuses_invalid_sequences() {
     let (a, b, user) = (result("a"), result("b"), r#"{"role":"user"}"#);
     assert_eq!(judge(""), Ok(()));
     assert_eq!(judge(&format!("{user},{call},{b},{a},{user}")), Ok(()));
+    let is_ordered = |messages: String| is_ordered(format!(r#"{{"messages":[{messages}]}}"#).as_bytes());
+    assert!(is_ordered(format!("{user},{call},{a},{b},{user}")) && !is_ordered(format!("{call},{b},{a}")));
     assert_eq!(judge(&format!("{call},{a},{}", result(""))), Ok(()));
     for wrong in [
         format!("{call},{a}"),
