@@ -268,8 +268,7 @@ impl Draft<'_> {
     fn mend_elements(&mut self, form: Form) {
         let conversation = self.request.conversation;
         for (n, element) in conversation.elements.iter().enumerate() {
-            if (n == 0 && form == Form::LeadingSystem)
-                || !UnitIndex::each(&element.units).any(|unit| self.stands(unit))
+            if (n == 0 && form == Form::LeadingSystem) || !UnitIndex::each(&element.units).any(|unit| self.stands(unit))
             {
                 continue;
             }

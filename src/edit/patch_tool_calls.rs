@@ -134,10 +134,11 @@ impl Edit for PatchToolCalls {
                 let has_order = draft.is_element(start.next())
                     && of_batch.all(|(call, result)| call.named && result.is_none_or(|result| result.named));
                 (batch, behind) = (Some(end), if has_order { start } else { end });
-                moves_earlier = has_order && pairing.run(start, end).iter().all(|result| match result.answers {
-                    Some(_) => !result.is_further,
-                    None => self.drops(result),
-                });
+                moves_earlier = has_order
+                    && pairing.run(start, end).iter().all(|result| match result.answers {
+                        Some(_) => !result.is_further,
+                        None => self.drops(result),
+                    });
             }
             match answer.map(|result| result.unit) {
                 Some(late) if late > end => self.place(draft, call.block, late, behind),

@@ -32,7 +32,9 @@ impl Counterfactual {
             Some(sent_shared) if sent_shared >= MIN_SHARED => {
                 prorated(self.shared, cached.min(sent_shared), sent_shared)
             }
-            _ if self.is_warm || (!self.is_known && cached > 0) => self.shared,
+            _ if self.is_warm => self.shared,
+            // Another process may have sent the rest of what was served.
+            _ if !self.is_known && cached > 0 => self.shared.max(cached),
             _ => 0,
         };
         let beyond = self.sent_shared.map_or(0, |shared| cached.saturating_sub(shared));

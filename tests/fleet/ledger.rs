@@ -190,7 +190,8 @@ impl Session {
             Api::Responses => json!({"type": "function", "name": "query", "parameters": schema}),
         };
         // As agents have them: a cache that is warm has them at least.
-        let instructions = (0..150).map(|n| format!("Rule {n} of the agent is to be kept. ")).collect::<String>();
+        let instructions =
+            (0..150).map(|n| format!("Rule {n} of the agent is to be kept. ")).collect::<Vec<_>>().concat();
         let system = json!({"role": "system", "content": instructions});
         let system = (self.api == Api::Chat).then_some(&system);
         let elements: Vec<_> = system.into_iter().chain(&self.elements).map(Value::to_string).collect();
