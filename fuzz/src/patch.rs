@@ -30,8 +30,9 @@ pub fn run(input: &[u8]) {
             assert_eq!(known, Ok(()), "{report}");
         }
         if orphans == Orphans::Drop && is_readable(&body) {
-            assert_eq!(validator::check(&output), Ok(()));
-            assert_eq!(validator::check(&body).is_ok(), report.changes.is_empty());
+            let check = |body: &[u8]| validator::check(body).and_then(|()| validator::check_order(body));
+            assert_eq!(check(&output), Ok(()));
+            assert_eq!(check(&body).is_ok(), report.changes.is_empty());
         }
     }
 }

@@ -32,18 +32,26 @@ pub(crate) fn check(body: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the results of each batch are in the order of its calls, where all of both have ids. No upstream refuses another
+/// Checks that the results of each batch are in the order of its calls, where all of both have ids. No upstream refuses another
 /// order, and templates that pair by position swap the texts.
-pub(crate) fn is_ordered(body: &[u8]) -> bool {
-    let body: Value = serde_json::from_slice(body).unwrap();
-    let messages = body["messages"].as_array().unwrap();
-    messages.iter().enumerate().all(|(n, message)| {
-        let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
-        let calls: Vec<_> = calls.iter().map(|call| text(call, "id")).collect();
-        let results = messages[n + 1..].iter().take_while(|message| text(message, "role") == "tool");
-        let results: Vec<_> = results.map(|result| text(result, "tool_call_id")).collect();
-        calls.is_empty() || calls == results || calls.iter().chain(&results).any(|id| id.is_empty())
-    })
+pub(crate) fn check_order(body: &[u8]) -> Result<(), String> {
+    let body: Value = serde_json::from_slice(body).map_err(|error| format!("not JSON: {error}"))?;
+    let mut rest = body.get("messages").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    while let Some((message, behind)) = rest.split_first() {
+        rest = behind;
+        let calls = message.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let id = |object: &Value, key: &str| match object.get(key) {
+            Some(Value::Number(number)) => number.to_string(),
+            _ => text(object, key).to_owned(),
+        };
+        let calls: Vec<_> = calls.iter().map(|call| id(call, "id")).collect();
+        let results = behind.iter().take_while(|message| text(message, "role") == "tool");
+        let results: Vec<_> = results.map(|result| id(result, "tool_call_id")).collect();
+        if !calls.is_empty() && calls != results && calls.iter().chain(&results).all(|id| !id.is_empty()) {
+            return Err(format!("{results:?} behind {calls:?}"));
+        }
+    }
+    Ok(())
 }
 
 fn text<'a>(object: &'a Value, key: &str) -> &'a str {
@@ -84,8 +92,9 @@ fn accepts_valid_and_refuses_invalid_sequences() {
     let (a, b, user) = (result("a"), result("b"), r#"{"role":"user"}"#);
     assert_eq!(judge(""), Ok(()));
     assert_eq!(judge(&format!("{user},{call},{b},{a},{user}")), Ok(()));
-    let is_ordered = |messages: String| is_ordered(format!(r#"{{"messages":[{messages}]}}"#).as_bytes());
-    assert!(is_ordered(format!("{user},{call},{a},{b},{user}")) && !is_ordered(format!("{call},{b},{a}")));
+    let order = |messages: String| check_order(format!(r#"{{"messages":[{messages}]}}"#).as_bytes());
+    assert_eq!(order(format!("{user},{call},{a},{b},{user}")), Ok(()));
+    assert!(order(format!("{call},{b},{a}")).is_err());
     assert_eq!(judge(&format!("{call},{a},{}", result(""))), Ok(()));
     for wrong in [
         format!("{call},{a}"),
