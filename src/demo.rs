@@ -93,6 +93,10 @@ impl Session {
                 let messages: Vec<_> = turns().collect();
                 json!({"model": model, "max_tokens": MAX_TOKENS, "system": instructions, "tools": tools, "messages": messages})
             }
+            DialectName::Gemini => {
+                let contents: Vec<_> = turns().collect();
+                json!({"systemInstruction": {"parts": [{"text": instructions}]}, "tools": tools, "contents": contents})
+            }
         }
     }
 }
@@ -107,6 +111,7 @@ impl Tool {
                 function.into()
             }
             (DialectName::Messages, _) => json!({"name": name, "description": description, "input_schema": parameters}),
+            (DialectName::Gemini, function) => json!({"functionDeclarations": [function]}),
             (_, function) => json!({"type": "function", "function": function}),
         }
     }
@@ -145,6 +150,10 @@ impl Turn {
                     let call = json!({"type": "tool_use", "id": id, "name": tool, "input": arguments});
                     elements.push(json!({"role": "assistant", "content": [{"type": "text", "text": says}, call]}));
                 }
+                DialectName::Gemini => {
+                    let call = json!({"functionCall": {"id": id, "name": tool, "args": arguments}});
+                    elements.push(json!({"role": "model", "parts": [{"text": says}, call]}));
+                }
             }
         }
         elements.extend(result.as_ref().map(|text| match dialect {
@@ -153,6 +162,10 @@ impl Turn {
             DialectName::Messages => {
                 json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": text}]})
             }
+            DialectName::Gemini => {
+                let name = call.as_ref().map(|call| &call.tool);
+                json!({"role": "user", "parts": [{"functionResponse": {"id": id, "name": name, "response": {"output": text}}}]})
+            }
         }));
         elements.extend(user.as_ref().map(|text| match dialect {
             DialectName::ChatCompletions => json!({"role": "user", "content": text}),
@@ -160,6 +173,7 @@ impl Turn {
                 json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]})
             }
             DialectName::Messages => json!({"role": "user", "content": [{"type": "text", "text": text}]}),
+            DialectName::Gemini => json!({"role": "user", "parts": [{"text": text}]}),
         }));
         elements
     }

@@ -32,6 +32,7 @@ mod chat_completions;
 mod error;
 mod error_body;
 mod forms;
+mod gemini;
 mod history_keys;
 mod in_band;
 mod json;
@@ -92,6 +93,11 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// The path that requests are posted to below a base URL, with its version: `/v1/chat/completions`.
     fn path(&self) -> &'static str;
+
+    /// The target of a request to another model than the client's; it differs where the path names the model.
+    fn path_of(&self, _model: &str) -> Cow<'static, str> {
+        self.path().into()
+    }
 
     /// The part of `path` before this dialect's own; none if the path is not of this dialect. Any prefix is fine:
     /// versions, deployments.
@@ -233,8 +239,8 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         self.render_user_message(text)
     }
 
-    /// A result that says `text` in answer to the call `id`, the id being written as `body` writes it.
-    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, text: &str) -> Bytes;
+    /// A result that says `text` in answer to the call `id` of a tool, the id being written as `body` writes it.
+    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, tool: &str, text: &str) -> Bytes;
 
     /// Returns what a part of a content is called that is a text.
     fn text_part_names(&self) -> TextPartNames {

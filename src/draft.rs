@@ -416,8 +416,9 @@ impl<'a> Draft<'a> {
     /// A result that says `text` in answer to the call that is block `call`; none if the block is not a call.
     fn rendered(&self, call: Option<BlockIndex>, text: &str) -> Option<Bytes> {
         match &self.request.conversation.block(call?)?.kind {
-            BlockKind::ToolCall { id, .. } => {
-                Some(self.request.dialect.render_tool_result(self.request.body, id, text))
+            BlockKind::ToolCall { id, name, .. } => {
+                let tool = name.as_deref().unwrap_or_default();
+                Some(self.request.dialect.render_tool_result(self.request.body, id, tool, text))
             }
             BlockKind::ToolResult { .. } => None,
         }

@@ -2,10 +2,11 @@
 
 use memchr::memmem;
 
-use super::{Dialect, chat_completions, json, messages, responses};
+use super::{Dialect, chat_completions, gemini, json, messages, responses};
 
 /// All dialects. The first one is spoken where nothing says which.
-const ALL: [&dyn Dialect; 3] = [&chat_completions::ChatCompletions, &responses::Responses, &messages::Messages];
+const ALL: [&dyn Dialect; 4] =
+    [&chat_completions::ChatCompletions, &responses::Responses, &messages::Messages, &gemini::Gemini];
 
 /// The dialect spoken at `path` (without the query), if it is one that edits know.
 pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
@@ -25,10 +26,11 @@ pub fn for_compacting_path(path: &str) -> Option<&'static dyn Dialect> {
 /// The dialect of a request that comes without a path, by the keys at its top and the types of blocks: in a file, for
 /// instance. [`default`] if they do not say.
 pub fn of_body(body: &[u8]) -> &'static dyn Dialect {
-    let keys: [&[u8]; 3] = [b"messages", b"input", b"system"];
+    let keys: [&[u8]; 4] = [b"messages", b"input", b"system", b"contents"];
     match json::fields(&mut json::Cursor::new(body), keys) {
-        Ok([None, Some(_), _]) => &responses::Responses,
-        Ok([Some(_), _, Some(_)]) => &messages::Messages,
+        Ok([None, Some(_), ..]) => &responses::Responses,
+        Ok([Some(_), _, Some(_), _]) => &messages::Messages,
+        Ok([None, None, _, Some(_)]) => &gemini::Gemini,
         // A quote inside of a string has a backslash before it.
         Ok([Some(_), ..]) if BLOCKS.iter().any(|block| memmem::find(body, block).is_some()) => &messages::Messages,
         _ => default(),

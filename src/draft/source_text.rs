@@ -188,7 +188,7 @@ impl<'a> Draft<'a> {
         let mut payloads: Vec<_> =
             texts.filter(|text| text.name.len > 0).map(|text| (text.source, text.name)).collect();
         let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
-        let is_array = |content: &Span| content.of(self.request.body).starts_with(b"[");
+        let is_array = |content: &Span| matches!(content.of(self.request.body), [b'[' | b'{', ..]);
         if let Some(content) = content.filter(|content| payloads.is_empty() && is_array(content)) {
             let read = || strings::text_or_json(self.request.body, content);
             let text = read();

@@ -117,7 +117,8 @@ impl Proxy {
 
     /// The client whose token was sent in place of a key; the field is removed.
     fn take_token(live: &LiveConfig, headers: &mut HeaderMap) -> Option<Arc<Client>> {
-        let (name, token) = [headers::X_API_KEY, AUTHORIZATION, headers::API_KEY].into_iter().find_map(|name| {
+        let mut fields = [headers::X_API_KEY, AUTHORIZATION, headers::API_KEY, headers::X_GOOG_API_KEY].into_iter();
+        let (name, token) = fields.find_map(|name| {
             let shown = headers.get(&name)?.as_bytes();
             let token = shown.strip_prefix(b"Bearer ").unwrap_or(shown);
             Some((name, live.clients.with_token(token)?))

@@ -49,6 +49,8 @@ impl ControlHeader {
 
 /// The header with the key of Anthropic's clients.
 pub(super) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// The header field of the key that Gemini reads.
+pub(super) const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 
 /// The header that every request of Anthropic's clients has.
 pub(super) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
@@ -60,9 +62,9 @@ pub(super) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthro
 /// a gateway's, which many callers share: `authorization` comes first.
 pub(super) fn credential(headers: &HeaderMap) -> Option<&[u8]> {
     let order = if headers.contains_key(ANTHROPIC_VERSION) {
-        [CLIENT, X_API_KEY, AUTHORIZATION, API_KEY]
+        [CLIENT, X_API_KEY, AUTHORIZATION, API_KEY, X_GOOG_API_KEY]
     } else {
-        [CLIENT, AUTHORIZATION, API_KEY, X_API_KEY]
+        [CLIENT, AUTHORIZATION, API_KEY, X_API_KEY, X_GOOG_API_KEY]
     };
     let mut shown = order.into_iter().filter_map(|name| headers.get(name)).map(HeaderValue::as_bytes);
     let shown = shown.find(|credential| !credential.is_empty())?;

@@ -17,6 +17,9 @@ pub enum KeyHeader {
     /// `api-key: KEY`, as Azure reads it.
     #[serde(rename = "api-key")]
     ApiKey,
+    /// `x-goog-api-key: KEY`, as Gemini reads it.
+    #[serde(rename = "x-goog-api-key")]
+    XGoogApiKey,
     /// A signature of AWS (Signature Version 4), as Bedrock reads it. The key is `ACCESS_KEY_ID:SECRET_ACCESS_KEY`, with
     /// `:SESSION_TOKEN` after it if there is one; the region is that of the host, else `us-east-1`. Only requests whose body
     /// abridge reads, or that have none, are signed.
@@ -26,7 +29,7 @@ pub enum KeyHeader {
 
 impl KeyHeader {
     /// All fields that keys are sent in.
-    pub const ALL: [Self; 3] = [Self::Authorization, Self::XApiKey, Self::ApiKey];
+    pub const ALL: [Self; 4] = [Self::Authorization, Self::XApiKey, Self::ApiKey, Self::XGoogApiKey];
 
     /// The name of the field.
     pub fn name(self) -> HeaderName {
@@ -34,6 +37,7 @@ impl KeyHeader {
             Self::Authorization | Self::AwsSigV4 => AUTHORIZATION,
             Self::XApiKey => HeaderName::from_static("x-api-key"),
             Self::ApiKey => HeaderName::from_static("api-key"),
+            Self::XGoogApiKey => HeaderName::from_static("x-goog-api-key"),
         }
     }
 }

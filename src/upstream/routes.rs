@@ -114,6 +114,9 @@ pub enum DialectName {
     /// `/v1/messages`, of Anthropic, and every request with the header field `anthropic-version` whose path is that of
     /// no other dialect.
     Messages,
+    /// `/v1beta/models/MODEL:generateContent` and `:streamGenerateContent`, of Gemini, and every request with the header field
+    /// `x-goog-api-client` whose path is that of no other dialect.
+    Gemini,
 }
 
 /// A header field by name, or by name and value.
@@ -148,6 +151,9 @@ const HELLO: &str = "/api/hello";
 /// The header field that every client of Anthropic's API sends.
 const ANTHROPIC_VERSION: &str = "anthropic-version";
 
+/// The header field that clients of Google's SDK send.
+const GOOGLE_CLIENT: &str = "x-goog-api-client";
+
 /// The header field that Codex sends where its user has logged in with `ChatGPT`.
 const CHATGPT_ACCOUNT: &str = "chatgpt-account-id";
 
@@ -172,13 +178,19 @@ impl Settings {
 
     /// Whether its conditions name the dialect `messages`.
     pub fn speaks_messages(&self) -> bool {
-        let messages = |condition: &RequestCondition| condition.dialect == Some(DialectName::Messages);
-        self.requests().is_some_and(|requests| requests.0.iter().any(messages))
+        self.speaks(DialectName::Messages)
+    }
+
+    fn speaks(&self, dialect: DialectName) -> bool {
+        let is_it = |condition: &RequestCondition| condition.dialect == Some(dialect);
+        self.requests().is_some_and(|requests| requests.0.iter().any(is_it))
     }
 
     fn key_header(&self) -> KeyHeader {
         self.api_key_header.unwrap_or(if self.speaks_messages() {
             KeyHeader::XApiKey
+        } else if self.speaks(DialectName::Gemini) {
+            KeyHeader::XGoogApiKey
         } else {
             KeyHeader::Authorization
         })
@@ -202,6 +214,7 @@ impl RequestMatch {
             "chat_completions" => vec![dialect(DialectName::ChatCompletions)],
             "responses" => vec![dialect(DialectName::Responses)],
             "messages" | "anthropic" => vec![dialect(DialectName::Messages), hello],
+            "gemini" | "google" => vec![dialect(DialectName::Gemini)],
             "openai" => vec![dialect(DialectName::ChatCompletions), dialect(DialectName::Responses)],
             "chatgpt" => {
                 let header = HeaderMatch { name: http::HeaderName::from_static(CHATGPT_ACCOUNT), value: None };
@@ -348,7 +361,7 @@ pub fn model_of(dialect: &dyn Dialect, body: &[u8], strings: &StringIndex) -> Op
 
 impl DialectName {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::ChatCompletions, Self::Responses, Self::Messages];
+    pub const ALL: [Self; 4] = [Self::ChatCompletions, Self::Responses, Self::Messages, Self::Gemini];
 
     /// The name, as the settings have it.
     pub fn name(self) -> &'static str {
@@ -360,6 +373,7 @@ impl DialectName {
             Self::ChatCompletions => "/v1/chat/completions",
             Self::Responses => "/v1/responses",
             Self::Messages => "/v1/messages",
+            Self::Gemini => "/v1beta/models/gemini:generateContent",
         }
     }
 
@@ -375,6 +389,7 @@ impl DialectName {
             .find(|dialect| of_path == Some(dialect.name()))
             .or_else(|| Self::ALL.into_iter().find(below))
             .or_else(|| request.headers.contains_key(ANTHROPIC_VERSION).then_some(Self::Messages))
+            .or_else(|| request.headers.contains_key(GOOGLE_CLIENT).then_some(Self::Gemini))
     }
 }
 

@@ -140,7 +140,7 @@ impl Endpoint {
     /// The endpoint in the dialect of the request; `None` if its URL cannot take the path.
     fn candidate(&self, phase: Phase, origin: &SummaryOrigin) -> Option<Candidate<'_>> {
         let dialect = origin.dialect;
-        let target = self.url.join(&Uri::from_static(dialect.path())).ok()?;
+        let target = self.url.join(&dialect.path_of(&self.model).parse().ok()?).ok()?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));

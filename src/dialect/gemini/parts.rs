@@ -1,0 +1,88 @@
+//! Where in a content or a part the values are that an edit may replace or cut out. Asked for only where an edit does: the view
+//! of the whole request leaves them out.
+//!
+//! This gives up on anything odd. Then there is nothing to replace, and the content stays.
+
+use std::borrow::Cow;
+
+use crate::dialect::json::{Cursor, ReadResult, Unsupported, decode, each_element, fields_of, objects};
+use crate::dialect::{CallInput, Emptied, Entries};
+use crate::span::Span;
+
+/// How deep the response of a function is looked into.
+const DEPTH: usize = 16;
+
+/// A string as the whole content, the texts of an array of parts, or all strings in the response of a function.
+pub(super) fn texts(body: &[u8], content: Span) -> ReadResult<Vec<Span>> {
+    if Cursor::starting(body, content.start).peek() != Some(b'[') {
+        let mut found = Vec::new();
+        strings(&mut Cursor::starting(body, content.start), body, DEPTH, &mut found)?;
+        return Ok(found);
+    }
+    objects(body, content, [b"text", b"thought"], |_, [text, thought]| {
+        let is_thought = thought.is_some_and(|thought| thought.of(body) == b"true");
+        Ok(text.filter(|text| !is_thought && text.of(body).starts_with(b"\"")))
+    })
+}
+
+/// Adds the strings in a value to those that were found.
+fn strings(cursor: &mut Cursor<'_>, body: &[u8], depth: usize, found: &mut Vec<Span>) -> ReadResult {
+    let deeper = depth.checked_sub(1).ok_or(Unsupported);
+    match cursor.peek() {
+        Some(b'{') => {
+            let depth = deeper?;
+            cursor.members(|cursor, _| strings(cursor, body, depth, found)).map(drop)
+        }
+        Some(b'[') => {
+            let depth = deeper?;
+            cursor.elements(|cursor| strings(cursor, body, depth, found)).map(drop)
+        }
+        _ => {
+            let value = cursor.value()?;
+            found.extend(Some(value).filter(|value| value.of(body).starts_with(b"\"")));
+            Ok(())
+        }
+    }
+}
+
+/// The arguments of a call, which are an object.
+pub(super) fn input(body: &[u8], call: Span) -> ReadResult<Option<CallInput>> {
+    let [call, call_] = fields_of(body, call, [b"functionCall", b"function_call"])?;
+    let [args] = fields_of(body, call.or(call_).ok_or(Unsupported)?, [b"args"])?;
+    let args = args.filter(|args| args.of(body).starts_with(b"{"));
+    Ok(args.map(|span| CallInput { span, emptied: "{}" }))
+}
+
+/// The text of a part that is a thought.
+pub(super) fn thought(body: &[u8], part: Span) -> ReadResult<Option<Span>> {
+    let [text, thought] = fields_of(body, part, [b"text", b"thought"])?;
+    let is_thought = thought.is_some_and(|thought| thought.of(body) == b"true");
+    Ok(text.filter(|text| is_thought && text.of(body).starts_with(b"\"")))
+}
+
+/// The parts of a content.
+pub(super) fn entries(body: &[u8], content: Span) -> ReadResult<Option<Entries>> {
+    let [parts] = fields_of(body, content, [b"parts"])?;
+    let Some(parts) = parts.filter(|parts| parts.of(body).starts_with(b"[")) else { return Ok(None) };
+    let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
+    each_element(body, parts, |cursor| {
+        let span = cursor.value()?;
+        spans.push(span);
+        reasoning.extend(thought(body, span)?.map(|_| span));
+        Ok(())
+    })?;
+    Ok(Some(Entries { spans, reasoning, emptied: Emptied::Leaves }))
+}
+
+/// The names of functions.
+pub(super) fn tool_names(body: &[u8], tools: Span) -> ReadResult<Vec<Cow<'_, str>>> {
+    let keys: [&[u8]; 2] = [b"functionDeclarations", b"function_declarations"];
+    let lists = objects(body, tools, keys, |_, [functions, functions_]| Ok(functions.or(functions_)))?;
+    let mut names = Vec::new();
+    for functions in lists {
+        names.extend(objects(body, functions, [b"name"], |_, [name]| {
+            Ok(name.and_then(|name| decode(name.of(body))))
+        })?);
+    }
+    Ok(names)
+}

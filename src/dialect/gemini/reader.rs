@@ -1,0 +1,64 @@
+//! Reads the contents of a whole body in one pass with a [`Cursor`], and says why where it cannot.
+
+use super::NAME;
+use super::view::{Content, PART_KEYS, Part, REQUEST_KEYS, View};
+use crate::conversation::{Conversation, MAX_ELEMENTS};
+use crate::dialect::json::{Cursor, ReadResult, fields};
+use crate::dialect::reading;
+use crate::dialect::{ParseError, ParseErrorKind};
+use crate::span::Span;
+use crate::string_index::StringIndex;
+
+/// The conversation in `body`, whose long strings may be known.
+pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+    let mut cursor = Cursor::indexed(body, strings);
+    let mut reader = Reader { body, view: View::new(body), parts: Vec::new() };
+    let list = |cursor: &mut Cursor<'a>| cursor.elements(|cursor| reader.content(cursor));
+    let read = reading::request(&mut cursor, REQUEST_KEYS, list).and_then(|read| match read.0 {
+        [Some(_), ..] => Ok(read),
+        _ => Err(cursor.refuse((0, ParseErrorKind::NoMessages))),
+    });
+    let beside = cursor.finish(NAME, read)?;
+    Ok(reader.view.finish(beside))
+}
+
+struct Reader<'a> {
+    body: &'a [u8],
+    view: View<'a>,
+    /// The parts of the present content.
+    parts: Vec<Part>,
+}
+
+impl<'a> Reader<'a> {
+    fn content(&mut self, cursor: &mut Cursor<'a>) -> ReadResult {
+        let start = cursor.at();
+        let (mut role, mut parts) = (None, None);
+        self.parts.clear();
+        let span = cursor.members(|cursor, key| {
+            let value = if &*key == b"parts" { self.parts(cursor)? } else { cursor.value()? };
+            match &*key {
+                b"role" => cursor.once(start, &mut role, value),
+                b"parts" => cursor.once(start, &mut parts, value),
+                _ => Ok(()),
+            }
+        })?;
+        cursor.accept(self.view.content(Content { span, role, parts }, &self.parts))
+    }
+
+    fn parts(&mut self, cursor: &mut Cursor<'a>) -> ReadResult<Span> {
+        if cursor.peek() != Some(b'[') {
+            return cursor.value();
+        }
+        let start = cursor.at();
+        cursor.elements(|cursor| {
+            if self.parts.len() == MAX_ELEMENTS {
+                return Err(cursor.refuse((start, ParseErrorKind::TooMany)));
+            }
+            let start = cursor.at();
+            let values = fields(cursor, PART_KEYS)?;
+            let part = Part::of(self.body, Span { start, end: cursor.at() }, values);
+            self.parts.push(cursor.accept(part)?);
+            Ok(())
+        })
+    }
+}
