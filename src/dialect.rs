@@ -146,8 +146,8 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// The same of a body whose long strings are known.
     fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError>;
 
-    /// The places of the texts in a content: JSON strings, each of which may be replaced by another one. Parts that are
-    /// no text have none.
+    /// The places of the texts in a content: JSON strings, each of which may be replaced by another one, or an object, if that
+    /// is what a result is. Parts that are no text have none.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span>;
 
     /// The arguments of a call.
@@ -241,6 +241,11 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// A result that says `text` in answer to the call `id` of a tool, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, tool: &str, text: &str) -> Bytes;
+
+    /// An object that says `text`, in place of one among the texts of a result.
+    fn render_object(&self, text: &str) -> Bytes {
+        strings::render(text)
+    }
 
     /// Returns what a part of a content is called that is a text.
     fn text_part_names(&self) -> TextPartNames {

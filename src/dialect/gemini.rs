@@ -126,6 +126,10 @@ impl Dialect for Gemini {
         response(id.raw.map(|raw| raw.of(body)), name, "error", text).into()
     }
 
+    fn render_object(&self, text: &str) -> Bytes {
+        [br#"{"output":"#, &*strings::render(text), b"}"].concat().into()
+    }
+
     fn result_elements(&self, results: Vec<Bytes>) -> Vec<Bytes> {
         vec![[br#"{"role":"user","parts":["#, &*results.join(&b','), b"]}"].concat().into()]
     }

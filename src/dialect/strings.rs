@@ -17,10 +17,11 @@ pub fn verify(body: &[u8]) -> Result<(), usize> {
     check_strings(body)
 }
 
-/// The text of a JSON string, with U+FFFD for each half of a surrogate pair; none if it is not a valid string.
+/// The text of a JSON string, with U+FFFD for each half of a surrogate pair, or an object as it is written; none if it is neither.
 pub fn text(body: &[u8], string: Span) -> Option<Cow<'_, str>> {
     let raw = string.of(body);
-    decode(raw).or_else(|| raw::string(raw::utf8(raw)?))
+    let object = || raw::utf8(raw).filter(|raw| raw.starts_with('{')).map(Cow::Borrowed);
+    decode(raw).or_else(|| raw::string(raw::utf8(raw)?)).or_else(object)
 }
 
 /// Whether a text is a JSON object.

@@ -84,6 +84,9 @@ impl ProposedEdit {
         let ParsedRequest { dialect, body, .. } = source.request;
         let with = match source.part {
             Some(_) => NewValue::whole(dialect.render_text_part(body, source.span, words)),
+            None if source.span.of(body).starts_with(b"{") => {
+                NewValue::whole(dialect.render_object(&cut.applied(source.text()).unwrap_or_default()))
+            }
             None if cut.is_whole(len) => NewValue::whole(strings::render(words)),
             None => {
                 let (cut, words) = strings::render_cut(body, source.span, &(*from..*to), words);

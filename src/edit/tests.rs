@@ -30,6 +30,7 @@ use crate::{
 
 mod ended_reasoning;
 mod forms;
+mod gemini;
 mod item_types;
 mod media_limits;
 mod messages;

@@ -342,8 +342,9 @@ proptest! {
             });
             (answered.collect::<Vec<_>>(), conversation.model_calls().len())
         };
-        let [chat, responses, messages] = PATHS.map(of);
+        let [chat, responses, messages, gemini] = PATHS.map(of);
         prop_assert_eq!(&chat, &messages);
+        prop_assert_eq!(&chat, &gemini);
         prop_assert_eq!(&chat, &responses);
     }
 }

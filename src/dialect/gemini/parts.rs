@@ -12,12 +12,14 @@ use crate::span::Span;
 /// How deep the response of a function is looked into.
 const DEPTH: usize = 16;
 
-/// A string as the whole content, the texts of an array of parts, or all strings in the response of a function.
+/// A string as the whole content, the texts of an array of parts, or all strings in the response of a function; that itself if
+/// most of it is something else. The API reads such a response as what its `output` would be.
 pub(super) fn texts(body: &[u8], content: Span) -> ReadResult<Vec<Span>> {
     if Cursor::starting(body, content.start).peek() != Some(b'[') {
         let mut found = Vec::new();
-        strings(&mut Cursor::starting(body, content.start), body, DEPTH, &mut found)?;
-        return Ok(found);
+        let read = strings(&mut Cursor::starting(body, content.start), body, DEPTH, &mut found);
+        let is_text = read.is_ok() && found.iter().map(|text| text.len()).sum::<usize>() > content.len() / 2;
+        return Ok(if is_text { found } else { vec![content] });
     }
     objects(body, content, [b"text", b"thought"], |_, [text, thought]| {
         let is_thought = thought.is_some_and(|thought| thought.of(body) == b"true");

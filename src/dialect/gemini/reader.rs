@@ -1,7 +1,7 @@
 //! Reads the contents of a whole body in one pass with a [`Cursor`], and says why where it cannot.
 
 use super::NAME;
-use super::view::{Content, PART_KEYS, Part, REQUEST_KEYS, View};
+use super::view::{Content, FUNCTION_KEYS, PART_KEYS, Part, REQUEST_KEYS, View};
 use crate::conversation::{Conversation, MAX_ELEMENTS};
 use crate::dialect::json::{Cursor, ReadResult, fields};
 use crate::dialect::reading;
@@ -54,11 +54,22 @@ impl<'a> Reader<'a> {
             if self.parts.len() == MAX_ELEMENTS {
                 return Err(cursor.refuse((start, ParseErrorKind::TooMany)));
             }
-            let start = cursor.at();
-            let values = fields(cursor, PART_KEYS)?;
-            let part = Part::of(self.body, Span { start, end: cursor.at() }, values);
-            self.parts.push(cursor.accept(part)?);
+            let part = self.part(cursor)?;
+            self.parts.push(part);
             Ok(())
         })
+    }
+
+    fn part(&self, cursor: &mut Cursor<'a>) -> ReadResult<Part> {
+        let start = cursor.at();
+        let values = fields(cursor, PART_KEYS)?;
+        let span = Span { start, end: cursor.at() };
+        let mut function = [None; 3];
+        if let Some(of) = Part::function(self.body, values) {
+            cursor.go_to(of.start);
+            function = fields(cursor, FUNCTION_KEYS)?;
+            cursor.go_to(span.end);
+        }
+        Ok(Part::of(self.body, span, values, function))
     }
 }

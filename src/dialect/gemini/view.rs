@@ -66,33 +66,33 @@ pub(super) const PART_KEYS: [&[u8]; 8] = [
     b"function_response",
 ];
 
+/// The keys of a call and of a result that are read.
+pub(super) const FUNCTION_KEYS: [&[u8]; 3] = [b"id", b"name", b"response"];
+
 /// The kind of the ids of calls that have none: such a call is known by its name.
 const BY_NAME: &str = "name";
 
 impl Part {
-    /// A part with these values of [`PART_KEYS`].
-    pub(super) fn of(body: &[u8], span: Span, values: [Option<Span>; 8]) -> Result<Self, Fault> {
-        let [text, thought, signature, signature_, call, call_, result, result_] =
-            values.map(|value| value.filter(|value| value.of(body) != b"null"));
-        let called = call.or(call_).map(|call| (Kind::Call, call));
-        let function = called.or(result.or(result_).map(|result| (Kind::Result, result)));
-        let is_thought = thought.is_some_and(|thought| thought.of(body) == b"true");
-        let part = Self {
-            span,
-            kind: match text {
-                Some(_) if is_thought => Kind::Thought,
-                Some(_) => Kind::Text,
-                None => Kind::Other,
-            },
-            value: text,
-            id: None,
-            name: None,
-            is_signed: signature.or(signature_).is_some(),
+    /// The call or the result in a part with these values of [`PART_KEYS`].
+    pub(super) fn function(body: &[u8], values: [Option<Span>; 8]) -> Option<Span> {
+        let [.., call, call_, result, result_] = values.map(|value| value.filter(|value| value.of(body) != b"null"));
+        call.or(call_).or(result).or(result_)
+    }
+
+    /// A part with these values of [`PART_KEYS`] and, if it is a call or a result, of [`FUNCTION_KEYS`].
+    pub(super) fn of(body: &[u8], span: Span, values: [Option<Span>; 8], function: [Option<Span>; 3]) -> Self {
+        let is_some = |value: &Span| value.of(body) != b"null";
+        let [text, thought, signature, signature_, call, call_, ..] = values.map(|value| value.filter(is_some));
+        let [id, name, response] = function.map(|value| value.filter(is_some));
+        let kind = match (call.or(call_), Self::function(body, values), text) {
+            (Some(_), ..) => Kind::Call,
+            (None, Some(_), _) => Kind::Result,
+            (None, None, Some(_)) if thought.is_some_and(|thought| thought.of(body) == b"true") => Kind::Thought,
+            (None, None, Some(_)) => Kind::Text,
+            (None, None, None) => Kind::Other,
         };
-        let Some((kind, function)) = function else { return Ok(part) };
-        let [id, name, response] = fields_of(body, function, [b"id", b"name", b"response"])
-            .map_err(|_| (function.start, ParseErrorKind::NotAnObject))?;
-        Ok(Self { kind, value: response, id: id.filter(|id| id.of(body) != br#""""#), name, ..part })
+        let value = if kind == Kind::Result { response } else { text };
+        Self { span, kind, value, id, name, is_signed: signature.or(signature_).is_some() }
     }
 
     /// Whether it says something, so that a content with it is not empty without its calls.
@@ -124,6 +124,7 @@ impl<'a> View<'a> {
     /// Adds a content with these parts.
     pub(super) fn content(&mut self, content: Content, parts: &[Part]) -> Result<(), Fault> {
         let speaks = Flags { speaks: true, ..Flags::default() };
+        let content = Content { parts: content.parts.filter(|parts| parts.of(self.body) != b"null"), ..content };
         match text(self.body, content.role)?.as_deref() {
             Some("model") => self.model(content, parts),
             None | Some("user" | "function" | "tool") if parts.is_empty() => self.whole(content, Role::User, speaks),
@@ -168,7 +169,9 @@ impl<'a> View<'a> {
             let name = text(self.body, part.name)?;
             let id = self.id_of(part, name.as_ref())?;
             let answerable = name.as_ref().is_some_and(|name| !name.is_empty());
-            self.ids.insert(id.text.clone());
+            if id.kind != BY_NAME {
+                self.ids.insert(id.text.clone());
+            }
             self.open.entry(name.clone().unwrap_or_default()).or_default().push_back(id.clone());
             let kind = BlockKind::ToolCall { id, name, answerable };
             push_block(&mut self.conversation, Block { unit, span: part.span, kind })?;
@@ -212,14 +215,17 @@ impl<'a> View<'a> {
         Ok(if id.text.is_empty() { by_name() } else { id })
     }
 
-    /// The id of the call that a result answers: its own if a call has that, else that of the next call of the function.
+    /// The id of the call that a result answers: its own if a call has that, else that of the next call of the function, if not
+    /// both have one.
     fn answered(&mut self, part: &Part) -> Result<CallId<'a>, Fault> {
         let name = text(self.body, part.name)?;
         let id = self.id_of(part, name.as_ref())?;
-        if id.kind != BY_NAME && self.ids.contains(&id.text) {
-            return Ok(id);
-        }
-        let next = self.open.get_mut(&name.unwrap_or_default()).and_then(VecDeque::pop_front);
+        let Some(open) = self.open.get_mut(&name.unwrap_or_default()) else { return Ok(id) };
+        let is_next = |next: &CallId<'_>| {
+            let is_named = id.kind != BY_NAME;
+            *next.text == *id.text || (!self.ids.contains(&id.text) || !is_named) && (!is_named || next.kind == BY_NAME)
+        };
+        let next = open.front().is_some_and(is_next).then(|| open.pop_front()).flatten();
         Ok(next.unwrap_or(id))
     }
 

@@ -66,9 +66,9 @@ fn messages_at_vertex_ai_and_bedrock() {
     assert!(for_path(&counting).is_none());
     assert_eq!(for_counting_path(&counting).map(Dialect::name), Some("messages"));
     let gemini = vertex.replace("anthropic", "google") + "gemini-3-pro:streamGenerateContent";
-    for other in
-        [&*gemini, "/model/meta.llama3-70b-instruct-v1:0/invoke", "/model/x/invoke", "/model/anthropic.claude/converse"]
-    {
+    assert_eq!(for_path(&gemini).map(Dialect::name), Some("gemini"));
+    assert_eq!(for_counting_path("/v1beta/models/m:countTokens").map(Dialect::name), Some("gemini"));
+    for other in ["/model/meta.llama3-70b-instruct-v1:0/invoke", "/model/x/invoke", "/model/anthropic.claude/converse"] {
         assert!(for_path(other).is_none(), "{other}");
     }
     let azure = "/openai/deployments/our%20gpt/chat/completions";
@@ -91,6 +91,7 @@ fn a_body_says_what_it_is() {
     for body in [r#"{"model":"m","input":[]}"#, r#" {"input":"x"}"#, r#"{"input":{}}"#] {
         assert_eq!(of_body(body.as_bytes()).name(), "responses", "{body}");
     }
+    assert_eq!(of_body(br#"{"contents":[],"tools":[]}"#).name(), "gemini");
     for body in
         [r#"{"messages":[]}"#, r#"{"input":1,"messages":[]}"#, r#"{"x":{"input":1}}"#, "{}", "", "[]", "{\"input\""]
     {

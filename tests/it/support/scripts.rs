@@ -103,7 +103,8 @@ fn played(steps: &[Step]) -> Script {
 }
 
 /// The wire formats, by the paths that their requests are sent to.
-pub(crate) const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
+pub(crate) const PATHS: [&str; 4] =
+    ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1beta/models/m:generateContent"];
 
 pub(crate) fn any_path() -> impl Strategy<Value = &'static str> {
     select(PATHS.to_vec())
@@ -114,7 +115,8 @@ pub(crate) fn body(path: &str, model: &str, items: &[Item]) -> Bytes {
     let body = match path {
         "/v1/chat/completions" => json!({"model": model, "messages": chat(items)}),
         "/v1/responses" => json!({"model": model, "store": false, "input": responses(items)}),
-        _ => json!({"model": model, "max_tokens": 100, "messages": messages(items)}),
+        "/v1/messages" => json!({"model": model, "max_tokens": 100, "messages": messages(items)}),
+        _ => json!({"contents": contents(items)}),
     };
     body.to_string().into()
 }
@@ -182,4 +184,26 @@ fn messages(items: &[Item]) -> Vec<Value> {
         json!({"role": role, "content": run.iter().map(block).collect::<Vec<_>>()})
     };
     runs.map(message).collect()
+}
+
+/// Results and what the user says are parts of one content. A result has the name of its function.
+fn contents(items: &[Item]) -> Vec<Value> {
+    let runs = items.chunk_by(|one, other| is_of_model(one) == is_of_model(other));
+    let names: std::collections::HashMap<&str, &str> = items
+        .iter()
+        .filter_map(|item| if let Item::Call { id, name } = item { Some((&**id, *name)) } else { None })
+        .collect();
+    let part = |item: &Item| match item {
+        Item::User(text) | Item::Said(text) => json!({"text": text}),
+        Item::Thought(text) => json!({"text": "", "thoughtSignature": text}),
+        Item::Call { id, name } => json!({"functionCall": {"id": id, "name": name, "args": {"a": 1}}}),
+        Item::Result { id, text } => {
+            json!({"functionResponse": {"id": id, "name": names.get(&**id), "response": {"output": text}}})
+        }
+    };
+    let content = |run: &[Item]| {
+        let role = if is_of_model(&run[0]) { "model" } else { "user" };
+        json!({"role": role, "parts": run.iter().map(part).collect::<Vec<_>>()})
+    };
+    runs.map(content).collect()
 }

@@ -1,0 +1,38 @@
+//! Reads the contents of a body with `serde_json`, for comparison.
+
+use super::{
+    NAME, ParseError,
+    view::{Content, FUNCTION_KEYS, PART_KEYS, Part, REQUEST_KEYS, View},
+};
+use crate::dialect::ParseErrorKind;
+use crate::{conversation::Conversation, dialect::tests::by_serde::Json, span::Span};
+
+/// The conversation in `body`.
+pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
+    let json = Json::of(NAME, body)?;
+    let values = json.fields(json.whole(), REQUEST_KEYS)?;
+    let contents = values[0].ok_or_else(|| json.error(0, ParseErrorKind::NoMessages))?;
+    let mut view = View::new(body);
+    for span in json.array(contents)? {
+        content(json, span, &mut view)?;
+    }
+    Ok(view.finish((values, json.history_keys())))
+}
+
+fn content<'a>(json: Json<'a>, span: Span, view: &mut View<'a>) -> Result<(), ParseError> {
+    let [role, parts] = json.fields(span, [b"role".as_slice(), b"parts"])?;
+    let entries = match parts.filter(|parts| json.begins(*parts, b'[')) {
+        Some(parts) => json.array(parts)?.into_iter().map(|span| part(json, span)).collect::<Result<_, _>>()?,
+        None => Vec::new(),
+    };
+    view.content(Content { span, role, parts }, &entries).map_err(|fault| ParseError::new(NAME, fault))
+}
+
+fn part(json: Json<'_>, span: Span) -> Result<Part, ParseError> {
+    let values = json.fields(span, PART_KEYS)?;
+    let function = match Part::function(json.bytes(), values) {
+        Some(function) => json.fields(function, FUNCTION_KEYS)?,
+        None => [None; 3],
+    };
+    Ok(Part::of(json.bytes(), span, values, function))
+}
