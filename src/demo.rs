@@ -94,8 +94,7 @@ impl Session {
                 json!({"model": model, "max_tokens": MAX_TOKENS, "system": instructions, "tools": tools, "messages": messages})
             }
             DialectName::Gemini => {
-                let contents: Vec<_> = turns().collect();
-                json!({"systemInstruction": {"parts": [{"text": instructions}]}, "tools": tools, "contents": contents})
+                json!({"systemInstruction": {"parts": [{"text": instructions}]}, "tools": tools, "contents": turns().collect::<Value>()})
             }
         }
     }
@@ -151,8 +150,7 @@ impl Turn {
                     elements.push(json!({"role": "assistant", "content": [{"type": "text", "text": says}, call]}));
                 }
                 DialectName::Gemini => {
-                    let call = json!({"functionCall": {"id": id, "name": tool, "args": arguments}});
-                    elements.push(json!({"role": "model", "parts": [{"text": says}, call]}));
+                    elements.push(json!({"role": "model", "parts": [{"text": says}, {"functionCall": {"id": id, "name": tool, "args": arguments}}]}));
                 }
             }
         }
@@ -163,8 +161,7 @@ impl Turn {
                 json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": text}]})
             }
             DialectName::Gemini => {
-                let name = call.as_ref().map(|call| &call.tool);
-                json!({"role": "user", "parts": [{"functionResponse": {"id": id, "name": name, "response": {"output": text}}}]})
+                json!({"role": "user", "parts": [{"functionResponse": {"id": id, "name": call.as_ref().map(|call| &call.tool), "response": {"output": text}}}]})
             }
         }));
         elements.extend(user.as_ref().map(|text| match dialect {

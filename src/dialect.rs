@@ -240,7 +240,7 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     }
 
     /// A result that says `text` in answer to the call `id` of a tool, the id being written as `body` writes it.
-    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, tool: &str, text: &str) -> Bytes;
+    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, tool: Option<&str>, text: &str) -> Bytes;
 
     /// An object that says `text`, in place of one among the texts of a result.
     fn render_object(&self, text: &str) -> Bytes {

@@ -417,8 +417,7 @@ impl<'a> Draft<'a> {
     fn rendered(&self, call: Option<BlockIndex>, text: &str) -> Option<Bytes> {
         match &self.request.conversation.block(call?)?.kind {
             BlockKind::ToolCall { id, name, .. } => {
-                let tool = name.as_deref().unwrap_or_default();
-                Some(self.request.dialect.render_tool_result(self.request.body, id, tool, text))
+                Some(self.request.dialect.render_tool_result(self.request.body, id, name.as_deref(), text))
             }
             BlockKind::ToolResult { .. } => None,
         }

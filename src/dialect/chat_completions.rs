@@ -110,7 +110,7 @@ impl Dialect for ChatCompletions {
         [br#"{"role":"user","content":"#, &*strings::render(text), b"}"].concat().into()
     }
 
-    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, _: &str, text: &str) -> Bytes {
+    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, _: Option<&str>, text: &str) -> Bytes {
         let id = id.raw.map_or(b"\"\"".as_slice(), |raw| raw.of(body));
         [br#"{"role":"tool","tool_call_id":"#, id, br#","content":"#, &*strings::render(text), b"}"].concat().into()
     }

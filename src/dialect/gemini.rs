@@ -122,8 +122,8 @@ impl Dialect for Gemini {
         [br#"{"text":"#, &*strings::render(text), b"}"].concat().into()
     }
 
-    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, name: &str, text: &str) -> Bytes {
-        response(id.raw.map(|raw| raw.of(body)), name, "error", text).into()
+    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, name: Option<&str>, text: &str) -> Bytes {
+        response(id.raw.map(|raw| raw.of(body)), name.unwrap_or_default(), "error", text).into()
     }
 
     fn render_object(&self, text: &str) -> Bytes {

@@ -152,7 +152,7 @@ impl Dialect for Messages {
         [br#"{"type":"text","text":"#, &*strings::render(text), b"}"].concat().into()
     }
 
-    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, _: &str, text: &str) -> Bytes {
+    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, _: Option<&str>, text: &str) -> Bytes {
         let id = id.raw.map_or(b"\"\"".as_slice(), |raw| raw.of(body));
         let said = [br#","content":"#, &*strings::render(text)].concat();
         let said = if text.trim().is_empty() { &[] } else { said.as_slice() };

@@ -26,13 +26,13 @@ pub fn for_compacting_path(path: &str) -> Option<&'static dyn Dialect> {
 /// The dialect of a request that comes without a path, by the keys at its top and the types of blocks: in a file, for
 /// instance. [`default`] if they do not say.
 pub fn of_body(body: &[u8]) -> &'static dyn Dialect {
-    let keys: [&[u8]; 4] = [b"messages", b"input", b"system", b"contents"];
+    let keys: [&[u8]; 3] = [b"messages", b"input", b"system"];
     match json::fields(&mut json::Cursor::new(body), keys) {
-        Ok([None, Some(_), ..]) => &responses::Responses,
-        Ok([Some(_), _, Some(_), _]) => &messages::Messages,
-        Ok([None, None, _, Some(_)]) => &gemini::Gemini,
+        Ok([None, Some(_), _]) => &responses::Responses,
+        Ok([Some(_), _, Some(_)]) => &messages::Messages,
         // A quote inside of a string has a backslash before it.
         Ok([Some(_), ..]) if BLOCKS.iter().any(|block| memmem::find(body, block).is_some()) => &messages::Messages,
+        Ok([None, None, _]) if memmem::find(body, b"\"contents\"").is_some() => &gemini::Gemini,
         _ => default(),
     }
 }

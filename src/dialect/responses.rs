@@ -111,7 +111,7 @@ impl Dialect for Responses {
         TextPartNames { kind: "input_text", mark: "prompt_cache_breakpoint" }
     }
 
-    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, _: &str, text: &str) -> Bytes {
+    fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, _: Option<&str>, text: &str) -> Bytes {
         // A result has no id: that is optional, and one that is made up could be refused. That of a local shell is in the
         // form of a function's, which names the call that it answers.
         let (name, before, behind): (&str, &[u8], &[u8]) = match id.kind {

@@ -370,7 +370,7 @@ impl Dialect for Panicking {
         Bytes::new()
     }
 
-    fn render_tool_result(&self, _: &[u8], _: &CallId<'_>, _: &str, _: &str) -> Bytes {
+    fn render_tool_result(&self, _: &[u8], _: &CallId<'_>, _: Option<&str>, _: &str) -> Bytes {
         Bytes::new()
     }
 

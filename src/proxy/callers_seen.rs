@@ -1,5 +1,5 @@
 //! Whether requests of several callers have come: a text can be read by its handle alone only while there is one. A user
-//! of two APIs has a key for each, so a caller of OpenAI's and one of Anthropic's are one.
+//! of two APIs has a key for each, so a caller of OpenAI's and one of Anthropic's or Google's are one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,8 +11,7 @@ use crate::payload::Caller;
 /// The callers of this process's requests.
 #[derive(Debug, Default)]
 pub(super) struct CallersSeen {
-    openai: OfApi,
-    anthropic: OfApi,
+    apis: [OfApi; 3],
 }
 
 /// The callers of one API.
@@ -43,14 +42,14 @@ const MAX_REPLACED: usize = 64;
 // === impl CallersSeen ===
 
 impl CallersSeen {
-    /// Notes a request.
-    pub(super) fn note(&self, caller: Caller, credential: &[u8], is_anthropic: bool) {
-        if is_anthropic { &self.anthropic } else { &self.openai }.note(caller.id(), credential);
+    /// Notes a request to an API, which has a number.
+    pub(super) fn note(&self, caller: Caller, credential: &[u8], api: usize) {
+        self.apis.iter().skip(api).take(1).for_each(|api| api.note(caller.id(), credential));
     }
 
     /// Whether an API has more than one caller.
     pub(super) fn are_several(&self) -> bool {
-        [&self.openai, &self.anthropic].into_iter().any(|api| api.several.load(Ordering::Relaxed))
+        self.apis.iter().any(|api| api.several.load(Ordering::Relaxed))
     }
 }
 
@@ -106,7 +105,11 @@ mod tests {
     fn several(credentials: &[&str]) -> bool {
         let (seen, keys) = (CallersSeen::default(), Keys::new([7; 32]));
         for credential in credentials {
-            seen.note(keys.caller(credential.as_bytes()), credential.as_bytes(), credential.contains("sk-ant"));
+            seen.note(
+                keys.caller(credential.as_bytes()),
+                credential.as_bytes(),
+                usize::from(credential.contains("sk-ant")),
+            );
         }
         seen.are_several()
     }

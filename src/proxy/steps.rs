@@ -186,7 +186,9 @@ impl Proxy {
     fn note_caller(&self, headers: &HeaderMap) -> Caller {
         let shown = headers::credential(headers);
         let caller = self.engine.caller(shown);
-        self.callers_seen.note(caller, shown.unwrap_or_default(), headers.contains_key(headers::ANTHROPIC_VERSION));
+        let api =
+            [headers::ANTHROPIC_VERSION, headers::X_GOOG_API_KEY].iter().position(|key| headers.contains_key(key));
+        self.callers_seen.note(caller, shown.unwrap_or_default(), api.map_or(0, |api| api + 1));
         caller
     }
 

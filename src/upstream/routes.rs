@@ -27,7 +27,8 @@ pub struct Settings {
     /// Which requests go to it. The tables are tried from the first to the last, and the first one that matches counts.
     ///
     /// Not set: those that the name means: `messages` and `anthropic` for the dialect `messages`,
-    /// `chat_completions` and `responses` for these dialects, `openai` for both of them, `chatgpt` for the requests of a
+    /// `gemini` and `google` for `gemini`, `chat_completions` and `responses` for these dialects, `openai` for both of
+    /// them, `chatgpt` for the requests of a
     /// Codex that is logged in with `ChatGPT`. Other names need `when`.
     ///
     /// Example: `{ dialect = "messages" }`
@@ -57,7 +58,8 @@ pub struct Settings {
     pub api_key_env: Option<String>,
     /// The header field in which the key of `api_key_env` is sent. Other keys of the client are then left out.
     ///
-    /// Not set: `"x-api-key"` if `when` names the dialect `messages`, else `"authorization"`.
+    /// Not set: `"x-api-key"` if `when` names the dialect `messages`, `"x-goog-api-key"` if it names `gemini`, else
+    /// `"authorization"`.
     ///
     /// Example: `"x-api-key"`
     pub api_key_header: Option<KeyHeader>,
@@ -151,9 +153,6 @@ const HELLO: &str = "/api/hello";
 /// The header field that every client of Anthropic's API sends.
 const ANTHROPIC_VERSION: &str = "anthropic-version";
 
-/// The header field that clients of Google's SDK send.
-const GOOGLE_CLIENT: &str = "x-goog-api-client";
-
 /// The header field that Codex sends where its user has logged in with `ChatGPT`.
 const CHATGPT_ACCOUNT: &str = "chatgpt-account-id";
 
@@ -178,18 +177,15 @@ impl Settings {
 
     /// Whether its conditions name the dialect `messages`.
     pub fn speaks_messages(&self) -> bool {
-        self.speaks(DialectName::Messages)
-    }
-
-    fn speaks(&self, dialect: DialectName) -> bool {
-        let is_it = |condition: &RequestCondition| condition.dialect == Some(dialect);
-        self.requests().is_some_and(|requests| requests.0.iter().any(is_it))
+        let messages = |condition: &RequestCondition| condition.dialect == Some(DialectName::Messages);
+        self.requests().is_some_and(|requests| requests.0.iter().any(messages))
     }
 
     fn key_header(&self) -> KeyHeader {
+        let gemini = |condition: &RequestCondition| condition.dialect == Some(DialectName::Gemini);
         self.api_key_header.unwrap_or(if self.speaks_messages() {
             KeyHeader::XApiKey
-        } else if self.speaks(DialectName::Gemini) {
+        } else if self.requests().is_some_and(|requests| requests.0.iter().any(gemini)) {
             KeyHeader::XGoogApiKey
         } else {
             KeyHeader::Authorization
@@ -389,7 +385,7 @@ impl DialectName {
             .find(|dialect| of_path == Some(dialect.name()))
             .or_else(|| Self::ALL.into_iter().find(below))
             .or_else(|| request.headers.contains_key(ANTHROPIC_VERSION).then_some(Self::Messages))
-            .or_else(|| request.headers.contains_key(GOOGLE_CLIENT).then_some(Self::Gemini))
+            .or_else(|| request.headers.contains_key("x-goog-api-client").then_some(Self::Gemini))
     }
 }
 

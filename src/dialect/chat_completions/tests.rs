@@ -189,9 +189,9 @@ fn a_rendered_result_copies_the_id_and_escapes_the_text() {
     let body = br#"{"messages":[{"role":"tool","tool_call_id":"\u0061\/b"}]}"#;
     let conversation = ChatCompletions.parse(body).unwrap();
     let BlockKind::ToolResult { call_id, .. } = &conversation.blocks[0].kind else { panic!("a result") };
-    let rendered = ChatCompletions.render_tool_result(body, call_id, "", "a \"b\"\n\\");
+    let rendered = ChatCompletions.render_tool_result(body, call_id, None, "a \"b\"\n\\");
     assert_eq!(rendered, br#"{"role":"tool","tool_call_id":"\u0061\/b","content":"a \"b\"\n\\"}"#.as_slice());
-    let rendered = ChatCompletions.render_tool_result(body, &CallId::default(), "", "");
+    let rendered = ChatCompletions.render_tool_result(body, &CallId::default(), None, "");
     assert_eq!(rendered, br#"{"role":"tool","tool_call_id":"","content":""}"#.as_slice());
 }
 

@@ -82,9 +82,7 @@ pub(super) fn tool_names(body: &[u8], tools: Span) -> ReadResult<Vec<Cow<'_, str
     let lists = objects(body, tools, keys, |_, [functions, functions_]| Ok(functions.or(functions_)))?;
     let mut names = Vec::new();
     for functions in lists {
-        names.extend(objects(body, functions, [b"name"], |_, [name]| {
-            Ok(name.and_then(|name| decode(name.of(body))))
-        })?);
+        names.extend(objects(body, functions, [b"name"], |_, [name]| Ok(name.and_then(|name| decode(name.of(body)))))?);
     }
     Ok(names)
 }

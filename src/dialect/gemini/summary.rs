@@ -19,8 +19,7 @@ use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
 const ROUTING: [&str; 4] = ["safetySettings", "safety_settings", "labels", "serviceTier"];
 
 /// Keys of the settings of an answer that stay; the others shape it.
-const SAMPLING: [&str; 7] =
-    ["temperature", "topP", "top_p", "topK", "top_k", "thinkingConfig", "thinking_config"];
+const SAMPLING: [&str; 7] = ["temperature", "topP", "top_p", "topK", "top_k", "thinkingConfig", "thinking_config"];
 
 /// The tokens that a model without a limit may think before it writes a summary.
 const THINKING: usize = 4096;
@@ -80,7 +79,9 @@ fn plain(fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
     let mut request = ObjectWriter::default();
     contents(&mut request, &[], prompt, |json| Some(json.into()));
     request.keep(fields, &ROUTING, prompt.model);
-    if let Some(config) = config(fields).filter(|config| prompt.model.is_none() && config.get("maxOutputTokens").is_some()) {
+    if let Some(config) =
+        config(fields).filter(|config| prompt.model.is_none() && config.get("maxOutputTokens").is_some())
+    {
         let limit = limit_within(&config, "maxOutputTokens", prompt.max_tokens);
         request.json("generationConfig", &format!(r#"{{"maxOutputTokens":{limit}}}"#));
     }
@@ -89,7 +90,8 @@ fn plain(fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
 
 /// The tokens that the answer may have for thinking, which its limit includes.
 fn thinking(config: Option<&Fields<'_>>) -> usize {
-    let thinking = config.and_then(|config| config.object("thinkingConfig").or_else(|| config.object("thinking_config")));
+    let thinking =
+        config.and_then(|config| config.object("thinkingConfig").or_else(|| config.object("thinking_config")));
     let budget = thinking.and_then(|thinking| thinking.get("thinkingBudget")?.parse().ok());
     budget.unwrap_or(THINKING)
 }
@@ -104,7 +106,8 @@ fn unthinking(json: &[u8]) -> Option<Vec<u8>> {
             continue;
         }
         let mut unsigned = ObjectWriter::default();
-        for (key, value) in members.iter().filter(|(key, _)| !matches!(*key, "thoughtSignature" | "thought_signature")) {
+        for (key, value) in members.iter().filter(|(key, _)| !matches!(*key, "thoughtSignature" | "thought_signature"))
+        {
             unsigned.json(key, value);
         }
         if !unsigned.is_empty() {

@@ -192,7 +192,9 @@ fn paths_name_the_model() {
     assert_eq!(of("/models/gemini%2D3:streamGenerateContent"), (model(""), model("gemini-3")));
     let vertex = "/v1/projects/p/locations/global/publishers/google";
     assert_eq!(of(&format!("{vertex}/models/gemini-3:generateContent")), (model(vertex), model("gemini-3")));
-    for other in ["/v1beta/models/m:countTokens", "/v1beta/models/m", "/v1internal:generateContent", "/models/:generateContent"] {
+    for other in
+        ["/v1beta/models/m:countTokens", "/v1beta/models/m", "/v1internal:generateContent", "/models/:generateContent"]
+    {
         assert_eq!(of(other), (None, None), "{other}");
     }
     assert_eq!(Gemini.path_of("gemini-3"), "/v1beta/models/gemini-3:streamGenerateContent?alt=sse");
@@ -205,8 +207,11 @@ fn texts_are_all_strings_of_a_response_and_no_thoughts() {
         let texts: Vec<_> = texts.iter().map(|text| str::from_utf8(text.of(content.as_bytes())).unwrap()).collect();
         assert_eq!(texts, expected, "{content}");
     };
-    check(r#"{"output":"a\"b and so on","n":7}"#, &[r#""a\"b and so on""#]);
-    check(r#"{"r":{"content":[{"type":"text","text":"this and that, and so on and on"}]}}"#, &[r#""text""#, r#""this and that, and so on and on""#]);
+    check(r#"{"output":"a\"b and so on and on","n":7}"#, &[r#""a\"b and so on and on""#]);
+    check(
+        r#"{"r":{"content":[{"type":"text","text":"this and that, and so on and on"}]}}"#,
+        &[r#""text""#, r#""this and that, and so on and on""#],
+    );
     check(r#"{"n":[1,2,3],"s":"a"}"#, &[r#"{"n":[1,2,3],"s":"a"}"#]);
     check(r#""s""#, &[r#""s""#]);
     check(r#"[{"text":"a"},{"text":"b","thought":true},{"inlineData":{"data":"c"}}]"#, &[r#""a""#]);
@@ -217,7 +222,7 @@ fn results_have_the_name_of_the_function_and_the_id_if_the_call_has_one() {
     let body = br#"{"contents":[{"role":"model","parts":[{"functionCall":{"id":"\u0061","name":"f"}},{"functionCall":{"name":"g"}}]}]}"#;
     let conversation = read_body(body).unwrap();
     let rendered = conversation.blocks.iter().map(|block| match &block.kind {
-        BlockKind::ToolCall { id, name, .. } => Gemini.render_tool_result(body, id, name.as_deref().unwrap(), "a \"b\""),
+        BlockKind::ToolCall { id, name, .. } => Gemini.render_tool_result(body, id, name.as_deref(), "a \"b\""),
         BlockKind::ToolResult { .. } => panic!("a call"),
     });
     let rendered: Vec<_> = rendered.collect();
@@ -237,7 +242,8 @@ fn signatures_and_spelling_make_no_other_content() {
         }
         canonical(contents[0])
     };
-    let user = same(&[r#"{"role":"user","parts":[{"text":"x"}]}"#, r#"{"parts": [ {"text":"x"} ]}"#, r#"{"text":"x"}"#]);
+    let user =
+        same(&[r#"{"role":"user","parts":[{"text":"x"}]}"#, r#"{"parts": [ {"text":"x"} ]}"#, r#"{"text":"x"}"#]);
     let answer = same(&[
         r#"{"role":"model","parts":[{"text":"x"}]}"#,
         r#"{"role":"model","parts":[{"text":"x","thoughtSignature":"s"}]}"#,
@@ -261,7 +267,10 @@ fn answers_are_read_as_a_whole_from_events_and_from_an_array() {
     assert_eq!((events.text.as_deref(), events.stop_reason.as_deref()), (Some("a b"), Some("STOP")));
     assert_eq!(events.usage, Some(Usage { input: 12, cached: 4, written: 0, written_hour: 0, output: 8 }));
     assert!(!events.calls_tool && !events.is_error);
-    assert_eq!([Gemini.stop("STOP"), Gemini.stop("MAX_TOKENS"), Gemini.stop("SAFETY")], [Stop::Done, Stop::Length, Stop::ContentFilter]);
+    assert_eq!(
+        [Gemini.stop("STOP"), Gemini.stop("MAX_TOKENS"), Gemini.stop("SAFETY")],
+        [Stop::Done, Stop::Length, Stop::ContentFilter]
+    );
     let mut error = Answer::default();
     Gemini.read_answer(br#"[{"error":{"code":429}}]"#, &mut error).unwrap();
     assert!(error.is_error);
@@ -274,7 +283,11 @@ fn requests_for_a_summary_are_made_of_the_clients() {
     let body = r#"{"systemInstruction":{"parts":[{"text":"Be brief."}]},"tools":[{"functionDeclarations":[{"name":"f"}]}],"generationConfig":{"temperature":0.5,"responseMimeType":"application/json","maxOutputTokens":64,"thinkingConfig":{"thinkingBudget":100}},"safetySettings":[],"contents":[]}"#;
     let signed = r#"{"role":"model","parts":[{"text":"hm","thought":true},{"functionCall":{"name":"f"},"thoughtSignature":"s"}]}"#;
     let thought = r#"{"role":"model","parts":[{"text":"hm","thought":true}]}"#;
-    let messages = [signed, thought].map(|json| InputElement { json: Bytes::from_static(json.as_bytes()), tokens: 1, opens: true });
+    let messages = [signed, thought].map(|json| InputElement {
+        json: Bytes::from_static(json.as_bytes()),
+        tokens: 1,
+        opens: true,
+    });
     let source = SummaryInput { body: body.into(), messages: messages.into(), n_leading: 0, base_tokens: 0 };
     let request = |input, model| {
         let prompt = Prompt { input, system: "Sum up.", instruction: "Now.", max_tokens: 500, model };
@@ -304,8 +317,20 @@ fn errors_have_the_shape_of_the_api() {
 }
 
 const KEYS: [&str; 14] = [
-    "contents", "role", "parts", "text", "thought", "thoughtSignature", "functionCall", "functionResponse", "id", "name",
-    "args", "response", "tools", "generationConfig",
+    "contents",
+    "role",
+    "parts",
+    "text",
+    "thought",
+    "thoughtSignature",
+    "functionCall",
+    "functionResponse",
+    "id",
+    "name",
+    "args",
+    "response",
+    "tools",
+    "generationConfig",
 ];
 
 /// JSON text in which the keys that matter are frequent, and now and then wrong, repeated or escaped.
@@ -330,9 +355,8 @@ fn body() -> impl Strategy<Value = String> {
     let id = prop::sample::select(&[r#""id":"a","#, r#""id":"b","#, r#""id":null,"#, r#""id":"","#, ""][..]);
     let kind = prop::sample::select(&["functionCall", "functionCall", "functionResponse", "functionResponse", "x"][..]);
     let name = prop::sample::select(&["f", "g"][..]);
-    let function = (id, kind, name, value()).prop_map(|(id, kind, name, value)| {
-        format!(r#"{{"{kind}":{{{id}"name":"{name}","response":{value}}}}}"#)
-    });
+    let function = (id, kind, name, value())
+        .prop_map(|(id, kind, name, value)| format!(r#"{{"{kind}":{{{id}"name":"{name}","response":{value}}}}}"#));
     let part = prop_oneof![6 => function, 1 => Just(TEXT.to_owned()), 1 => value()];
     let role = prop::sample::select(&["user", "user", "model", "model", "function", "x"][..]);
     let content = prop_oneof![
@@ -340,7 +364,8 @@ fn body() -> impl Strategy<Value = String> {
             .prop_map(|(parts, role)| format!(r#"{{"parts":[{}],"role":"{role}"}}"#, parts.join(" , "))),
         1 => value(),
     ];
-    prop::collection::vec(content, 0..6).prop_map(|contents| format!("{{\"x\":0,\n\"contents\":[{}]}}", contents.join(", ")))
+    prop::collection::vec(content, 0..6)
+        .prop_map(|contents| format!("{{\"x\":0,\n\"contents\":[{}]}}", contents.join(", ")))
 }
 
 proptest! {

@@ -45,7 +45,9 @@ impl TokenRules for Gemini {
 
     fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         let json = lossy(raw);
-        Fields::of(&json).and_then(|fields| fields.get("parts")).map_or_else(|| any(gauge, &json), |parts| all(gauge, parts))
+        Fields::of(&json)
+            .and_then(|fields| fields.get("parts"))
+            .map_or_else(|| any(gauge, &json), |parts| all(gauge, parts))
     }
 }
 

@@ -257,12 +257,12 @@ fn rendered_results_copy_the_id_and_share_a_message() {
     let body = br#"{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"\u0061_1"}]}]}"#;
     let conversation = Messages.parse(body).unwrap();
     let BlockKind::ToolCall { id, .. } = &conversation.blocks[0].kind else { panic!("a call") };
-    let one = Messages.render_tool_result(body, id, "", "a \"b\"\n");
+    let one = Messages.render_tool_result(body, id, None, "a \"b\"\n");
     assert_eq!(
         one,
         br#"{"type":"tool_result","tool_use_id":"\u0061_1","content":"a \"b\"\n","is_error":true}"#.as_slice()
     );
-    let empty = Messages.render_tool_result(body, id, "", "");
+    let empty = Messages.render_tool_result(body, id, None, "");
     assert_eq!(empty, br#"{"type":"tool_result","tool_use_id":"\u0061_1","is_error":true}"#.as_slice());
     let message = Messages.result_elements(vec![one, empty]);
     let text = String::from_utf8(message.concat()).unwrap();

@@ -68,7 +68,8 @@ fn messages_at_vertex_ai_and_bedrock() {
     let gemini = vertex.replace("anthropic", "google") + "gemini-3-pro:streamGenerateContent";
     assert_eq!(for_path(&gemini).map(Dialect::name), Some("gemini"));
     assert_eq!(for_counting_path("/v1beta/models/m:countTokens").map(Dialect::name), Some("gemini"));
-    for other in ["/model/meta.llama3-70b-instruct-v1:0/invoke", "/model/x/invoke", "/model/anthropic.claude/converse"] {
+    for other in ["/model/meta.llama3-70b-instruct-v1:0/invoke", "/model/x/invoke", "/model/anthropic.claude/converse"]
+    {
         assert!(for_path(other).is_none(), "{other}");
     }
     let azure = "/openai/deployments/our%20gpt/chat/completions";

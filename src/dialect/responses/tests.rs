@@ -340,7 +340,7 @@ fn a_rendered_result_copies_the_id_and_has_the_form_of_its_kind() {
         let body = format!(r#"{{"input":[{{"type":"{call}","id":"x","call_id":"\u0061\/b"}}]}}"#);
         let conversation = read(&body);
         let BlockKind::ToolCall { id, .. } = &conversation.blocks[0].kind else { panic!("a call") };
-        let rendered = Responses.render_tool_result(body.as_bytes(), id, "", "a \"b\"\n\\");
+        let rendered = Responses.render_tool_result(body.as_bytes(), id, None, "a \"b\"\n\\");
         assert_eq!(String::from_utf8_lossy(&rendered), expected);
         // It answers the call.
         let both = format!(r#"{{"input":[{{"type":"{call}","id":"x","call_id":"\u0061\/b"}},{expected}]}}"#);

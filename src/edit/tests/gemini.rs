@@ -105,11 +105,14 @@ fn is_valid(body: &[u8]) -> Result<(), String> {
         }
     }
     let turn = contents.iter().rposition(|content| count(Some(content), "text") > 0 && content["role"] == "user");
-    let steps = contents.iter().skip(turn.unwrap_or_default()).filter(|content| count(Some(content), "functionCall") > 0);
-    let signed: Vec<_> = steps.map(|step| {
-        let first = step["parts"].as_array().unwrap().iter().find(|part| part.get("functionCall").is_some());
-        first.unwrap().get("thoughtSignature").is_some()
-    }).collect();
+    let steps =
+        contents.iter().skip(turn.unwrap_or_default()).filter(|content| count(Some(content), "functionCall") > 0);
+    let signed: Vec<_> = steps
+        .map(|step| {
+            let first = step["parts"].as_array().unwrap().iter().find(|part| part.get("functionCall").is_some());
+            first.unwrap().get("thoughtSignature").is_some()
+        })
+        .collect();
     let all_or_none = signed.iter().all(|is| *is) || signed.iter().all(|is| !*is);
     if all_or_none { Ok(()) } else { Err("a step without a signature".to_owned()) }
 }
@@ -165,7 +168,10 @@ fn old_results_are_cleared_and_long_ones_truncated_and_stored() {
     check("u m:s1+c2 u:r1*400+r2*400 m:s3 u:r3*4000 m u", clear, "u m:s1-+c2- u:r1!+r2! m:s3 u:r3~ m u");
     check("u m:cf+cf u:rf*400+rf*400 u", clear, "u m:cf+cf u:rf+rf u");
     let came = body("u m:s1 u:r1*400 m:s2 u:r2*400 m u");
-    let (plan, out) = edited(&came, "recall.via = \"none\"\nclear_tool_results = { when = 'any', trigger = { messages = 4 }, keep = { results = 1 } }");
+    let (plan, out) = edited(
+        &came,
+        "recall.via = \"none\"\nclear_tool_results = { when = 'any', trigger = { messages = 4 }, keep = { results = 1 } }",
+    );
     assert_eq!(plan.offloads[0].payload.bytes(), "word ".repeat(80).as_bytes());
     let text = serde_json::from_slice::<Value>(&out).unwrap()["contents"][2]["parts"][0]["functionResponse"]["response"]["output"].clone();
     let expected = str::from_utf8(&came).unwrap().replacen(&"word ".repeat(80), text.as_str().unwrap(), 1);
@@ -175,7 +181,8 @@ fn old_results_are_cleared_and_long_ones_truncated_and_stored() {
 #[test]
 fn an_object_that_is_no_text_is_cleared_and_truncated_as_its_output() {
     let settings = "recall.via = \"none\"\nclear_tool_results = { when = 'any', trigger = { messages = 4 }, keep = { results = 1 } }\ntruncate_tool_results = { max_bytes = 2000 }";
-    let numbers = |n: usize| format!(r#"{{"rows": [{}]}}"#, (0..n).map(|n| n.to_string()).collect::<Vec<_>>().join(", "));
+    let numbers =
+        |n: usize| format!(r#"{{"rows": [{}]}}"#, (0..n).map(|n| n.to_string()).collect::<Vec<_>>().join(", "));
     let came = str::from_utf8(&body("u m:s1 u:r1 m:s2 u:r2 m u")).unwrap().to_owned();
     let parted: Vec<_> = came.split(r#"{"exit":0,"output":"word "}"#).collect();
     let came = Bytes::from([parted[0], &numbers(100), parted[1], &numbers(2000), parted[2]].concat());

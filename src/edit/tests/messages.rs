@@ -210,7 +210,7 @@ fn untouched_bytes_are_the_clients() {
     let came = body("u a:c1+c2 u:r9+r1+x s a:x");
     let (_, out) = edited(&came, PATCH);
     let came = str::from_utf8(&came).unwrap();
-    let put_in = dialect().render_tool_result(b"\"2\"", &CallId::default(), "", "");
+    let put_in = dialect().render_tool_result(b"\"2\"", &CallId::default(), None, "");
     assert!(put_in.starts_with(br#"{"type":"tool_result""#));
     let expected = came.replacen(&format!("{}, ", block("r9")), "", 1);
     let (before, behind) = expected.split_once(&block("r1")).unwrap();
