@@ -1,4 +1,4 @@
-//! The conversation, made of what the reader has found in a body. That only says where values are.
+//! The conversation in contents of parts, made of what the reader has found in a body. That only says where values are.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
