@@ -37,8 +37,11 @@ pub(super) struct Gemini;
 
 const NAME: &str = "gemini";
 
+/// How a path ends that only counts tokens.
+const COUNTING: &str = ":countTokens";
+
 /// What is asked of a model, after its name.
-const METHODS: [&str; 2] = [":generateContent", ":streamGenerateContent"];
+const METHODS: [&str; 3] = [":generateContent", ":streamGenerateContent", COUNTING];
 
 /// The path before its `/models`, and the model, as the path writes it.
 fn base_and_model(path: &str) -> Option<(&str, &str)> {
@@ -68,7 +71,7 @@ impl Dialect for Gemini {
     }
 
     fn counting_paths(&self) -> &'static [&'static str] {
-        &[":countTokens"]
+        &[COUNTING]
     }
 
     fn key_field(&self) -> &'static str {
@@ -76,7 +79,7 @@ impl Dialect for Gemini {
     }
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
-        base_and_model(path).map(|(base, _)| base)
+        base_and_model(path).filter(|_| !path.ends_with(COUNTING)).map(|(base, _)| base)
     }
 
     /// No call is answered in band: the answer may be one array, whose elements come one by one.
