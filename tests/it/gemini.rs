@@ -36,15 +36,15 @@ fn check(request: &Value) -> Result<(), String> {
     if count(contents.first(), "functionResponse") > 0 { Err("a result without a call".to_owned()) } else { Ok(()) }
 }
 
-/// The first call of each content of the model with its signature, if it has one.
-fn signed(request: &Value) -> Vec<(String, bool)> {
+/// The contents with a signature, in order: all their calls, texts and signatures.
+fn signed(request: &Value) -> Vec<String> {
     let contents = request["contents"].as_array().into_iter().flatten();
-    let calls = contents.filter_map(|content| {
-        let parts = content["parts"].as_array()?;
-        let call = parts.iter().find_map(|part| part.get("functionCall"))?;
-        Some((call["id"].to_string(), parts.iter().any(|part| part.get("thoughtSignature").is_some())))
-    });
-    calls.collect()
+    let signed = contents.filter(|content| count(Some(content), "thoughtSignature") > 0);
+    let part = |part: &Value| {
+        let [id, text, signature] = [&part["functionCall"]["id"], &part["text"], &part["thoughtSignature"]];
+        format!("{id}{text}{signature}")
+    };
+    signed.map(|content| content["parts"].as_array().into_iter().flatten().map(part).collect()).collect()
 }
 
 proptest! {
@@ -64,8 +64,8 @@ proptest! {
             let sent: Value = serde_json::from_slice(&splice(&came, &plan.splices).concat()).unwrap();
             prop_assert_eq!(check(&sent), Ok(()), "{}\n{}", plan, sent);
             let came = signed(&serde_json::from_slice(&came).unwrap());
-            for call in signed(&sent) {
-                prop_assert!(came.contains(&call), "{call:?} is not as it came: {came:?}");
+            for content in signed(&sent) {
+                prop_assert!(came.contains(&content), "{content} is not as it came: {came:?}");
             }
         }
     }

@@ -153,7 +153,7 @@ async fn wrong_settings_of_an_upstream_are_named() {
         (&format!("{good}\n[[upstreams]]\n{good}"), "upstreams.1.name", "is there twice"),
         (&format!("{good}\nwhen = {{}}"), "upstreams.when", "at least one of path, dialect, model and header"),
         (&format!("{good}\nwhen = {{ path = \"v1\" }}"), "upstreams.when", "a path begins with /"),
-        (&format!("{good}\nwhen = {{ dialect = \"gemini\" }}"), "upstreams.when.dialect", "messages"),
+        (&format!("{good}\nwhen = {{ dialect = \"cohere\" }}"), "upstreams.when.dialect", "messages"),
         (&format!("{good}\nwhen = {{ header = \"a b\" }}"), "upstreams.when.header", "name: value"),
         (&format!("{good}\nheaders = {{ host = \"h\" }}"), "upstreams.0.headers.host", "abridge sets this header"),
         (&format!("{good}\nheaders = {{ x-a = \"1\", X-A = \"2\" }}"), "x-a", "given twice"),

@@ -193,10 +193,11 @@ fn paths_name_the_model() {
     let vertex = "/v1/projects/p/locations/global/publishers/google";
     assert_eq!(of(&format!("{vertex}/models/gemini-3:generateContent")), (model(vertex), model("gemini-3")));
     for other in
-        ["/v1beta/models/m:countTokens", "/v1beta/models/m", "/v1internal:generateContent", "/models/:generateContent"]
+        ["/v1beta/models/m:embedContent", "/v1beta/models/m", "/v1internal:generateContent", "/models/:generateContent"]
     {
         assert_eq!(of(other), (None, None), "{other}");
     }
+    assert_eq!(of("/v1beta/models/m:countTokens"), (None, model("m")));
     assert_eq!(Gemini.path_of("gemini-3"), "/v1beta/models/gemini-3:streamGenerateContent?alt=sse");
 }
 
