@@ -32,6 +32,8 @@ mod it {
 mod agents; // Codex and Claude Code
 #[path = "clients/gateways.rs"]
 mod gateways; // LiteLLM's guardrail, which calls abridge
+#[path = "clients/gemini.rs"]
+mod gemini; // google-genai and Gemini CLI
 #[path = "clients/hosts.rs"]
 mod hosts; // Vertex AI, Bedrock and Azure
 #[path = "clients/in_band.rs"]
@@ -157,6 +159,7 @@ fn main() -> ExitCode {
         passed &= in_band::all(&folder).await;
         passed &= gateways::all(&folder).await;
         passed &= hosts::all(&folder).await;
+        passed &= gemini::all(&folder).await;
         passed &= agents::all(&folder).await;
         passed &= run_command::all(&folder).await;
         if !passed {
