@@ -223,7 +223,7 @@ impl<'a> View<'a> {
         let Some(open) = self.open.get_mut(&name.unwrap_or_default()) else { return Ok(id) };
         let is_next = |next: &CallId<'_>| {
             let is_named = id.kind != BY_NAME;
-            *next.text == *id.text || (!self.ids.contains(&id.text) || !is_named) && (!is_named || next.kind == BY_NAME)
+            *next.text == *id.text || !is_named || !self.ids.contains(&id.text) && next.kind == BY_NAME
         };
         let next = open.front().is_some_and(is_next).then(|| open.pop_front()).flatten();
         Ok(next.unwrap_or(id))
