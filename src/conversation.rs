@@ -63,7 +63,7 @@ pub struct Traits {
     pub history_elsewhere: bool,
     /// The server keeps this request under a name by which a later one continues it.
     pub is_kept: bool,
-    /// The answer comes in frames in which no call of the model can be answered.
+    /// The answer comes in frames, or in an array, in which no call of the model can be answered.
     pub is_answer_framed: bool,
     /// The server is asked to drop reasoning that does not fit what precedes it.
     pub drops_reasoning: bool,

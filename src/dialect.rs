@@ -242,17 +242,13 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// A result that says `text` in answer to the call `id` of a tool, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, tool: Option<&str>, text: &str) -> Bytes;
 
-    /// An object that says `text`, in place of one among the texts of a result.
-    fn render_object(&self, text: &str) -> Bytes {
-        strings::render(text)
-    }
-
     /// Returns what a part of a content is called that is a text.
     fn text_part_names(&self) -> TextPartNames {
         TextPartNames { kind: "text", mark: "cache_control" }
     }
 
-    /// A part that says `text` in place of another one, with its mark for the prompt cache.
+    /// A part that says `text` in place of another one, with its mark for the prompt cache; or an object in place of one that is a
+    /// text of a result.
     fn render_text_part(&self, body: &[u8], part: Span, text: &str) -> Bytes {
         media::text_part(self.text_part_names(), body, part, text)
     }

@@ -63,7 +63,7 @@ impl Dialect for Gemini {
     }
 
     fn path(&self) -> &'static str {
-        "/v1beta/models/gemini:generateContent"
+        "/v1beta/models/-:generateContent"
     }
 
     fn path_of(&self, model: &str) -> Cow<'static, str> {
@@ -82,10 +82,10 @@ impl Dialect for Gemini {
         base_and_model(path).filter(|_| !path.ends_with(COUNTING)).map(|(base, _)| base)
     }
 
-    /// No call is answered in band: the answer may be one array, whose elements come one by one.
     fn path_facts(&self, path: &str) -> PathFacts {
-        let model = base_and_model(path).map(|(_, model)| percent_decode_str(model).decode_utf8_lossy().into());
-        PathFacts { model, is_framed: true }
+        let model = base_and_model(path).filter(|_| path != self.path());
+        let model = model.map(|(_, model)| percent_decode_str(model).decode_utf8_lossy().into());
+        PathFacts { model, is_framed: false }
     }
 
     fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
@@ -129,7 +129,7 @@ impl Dialect for Gemini {
         response(id.raw.map(|raw| raw.of(body)), name.unwrap_or_default(), "error", text).into()
     }
 
-    fn render_object(&self, text: &str) -> Bytes {
+    fn render_text_part(&self, _: &[u8], _: Span, text: &str) -> Bytes {
         [br#"{"output":"#, &*strings::render(text), b"}"].concat().into()
     }
 

@@ -85,7 +85,8 @@ impl ProposedEdit {
         let with = match source.part {
             Some(_) => NewValue::whole(dialect.render_text_part(body, source.span, words)),
             None if source.span.of(body).starts_with(b"{") => {
-                NewValue::whole(dialect.render_object(&cut.applied(source.text()).unwrap_or_default()))
+                let said = cut.applied(source.text()).unwrap_or_default();
+                NewValue::whole(dialect.render_text_part(body, source.span, &said))
             }
             None if cut.is_whole(len) => NewValue::whole(strings::render(words)),
             None => {

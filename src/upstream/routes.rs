@@ -369,7 +369,7 @@ impl DialectName {
             Self::ChatCompletions => "/v1/chat/completions",
             Self::Responses => "/v1/responses",
             Self::Messages => "/v1/messages",
-            Self::Gemini => "/v1beta/models/gemini:generateContent",
+            Self::Gemini => "/v1beta/models/-:generateContent",
         }
     }
 

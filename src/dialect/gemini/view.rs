@@ -140,6 +140,7 @@ impl<'a> View<'a> {
         conversation.tools = tools;
         conversation.instructions = system.or(system_);
         history.apply(conversation);
+        conversation.traits.is_answer_framed = true; // it may be an array, whose elements come one by one
         if cached.or(cached_).is_some() {
             conversation.traits.history_elsewhere = true;
             conversation.keep_results();
