@@ -87,7 +87,7 @@ async fn path_key_and_answers_are_read_and_missing_results_put_in() {
         )
     };
     let events = [event("a", ""), event("b", r#","finishReason":"STOP""#)];
-    let sse = events.iter().map(|event| format!("data: {event}\r\n\r\n")).collect::<String>();
+    let sse = events.iter().map(|event| format!("data: {event}\r\n\r\n")).collect::<Vec<_>>().concat();
     let array = format!("[{}]", events.join("\n,\r\n"));
     let stream = "/v1beta/models/gemini-3-pro:streamGenerateContent";
     for (n, (target, kind, answer)) in [

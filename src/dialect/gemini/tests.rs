@@ -105,7 +105,7 @@ fn contents_with_a_signature_or_an_unknown_part_are_bound() {
         (format!(r#"{{"text":"hm","thought":true}},{signed}"#), " mute bound thinks"),
         (format!(r#"{{"text":"","thoughtSignature":"c2ln"}},{CALL}"#), " mute bound"),
         (format!(r#"{{"executableCode":{{}}}},{CALL}"#), " bound"),
-        (format!(r#"{TEXT},{CALL}"#), ""),
+        (format!("{TEXT},{CALL}"), ""),
     ] {
         check(&model(&parts), &[&format!("0 0 Assistant{flags} [{parts}]"), "  call a Some(\"f\")"]);
     }

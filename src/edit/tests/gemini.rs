@@ -209,7 +209,7 @@ fn a_signed_batch_leaves_as_a_whole() {
 #[test]
 fn repeated_results_are_deduplicated() {
     let settings = "recall.via = \"none\"\npolicy.edits = [\"deduplicate_tool_results\"]";
-    let lines: String = (0..90).map(|n| format!("line {n} of what was read, in so many words\\n")).collect();
+    let lines = (0..90).map(|n| format!("line {n} of what was read, in so many words\\n")).collect::<Vec<_>>().concat();
     let came = str::from_utf8(&body("u m:s1 u:r1 m:s2 u:r2")).unwrap().replace("word ", &lines);
     let (plan, out) = edited(&came.into(), settings);
     assert!(plan.report.changes.iter().any(|change| change.edit == "deduplicate"), "{plan}");
