@@ -122,7 +122,7 @@ impl Default for Settings {
         Self {
             trigger: Trigger(vec![tokens, half]),
             keep: Keep::Results(3),
-            keep_reads: 5,
+            keep_reads: 8,
             when: None,
             clear_at_least: None,
             clear_tool_inputs: Inputs::Whether(false),
