@@ -110,7 +110,7 @@ impl Pairing {
         self.call(self.result(unit)?.answers?).map(|call| call.block)
     }
 
-    /// The results behind a message, up to another one.
+    /// The results after a message, up to another one.
     pub fn run(&self, behind: UnitIndex, end: UnitIndex) -> &[PairedResult] {
         let to = |unit| self.results.partition_point(|result| result.unit <= unit);
         self.results.get(to(behind)..to(end)).unwrap_or_default()

@@ -40,7 +40,7 @@ const NAME: &str = "gemini";
 /// How a path ends that only counts tokens.
 const COUNTING: &str = ":countTokens";
 
-/// What is asked of a model, after its name.
+/// The methods of a model, as a path names them after it.
 const METHODS: [&str; 3] = [":generateContent", ":streamGenerateContent", COUNTING];
 
 /// The path before its `/models`, and the model, as the path writes it.

@@ -1,4 +1,4 @@
-//! Gemini's API: what is sent is valid by its rules, and the real binary reads path, key and answer.
+//! Gemini's API: requests that are sent are valid by its rules, and the real binary reads path, key and answer.
 //!
 //! The rules are those of Google's documentation of function calling and thought signatures, and of the errors in
 //! google-gemini/gemini-cli#16415.

@@ -34,7 +34,7 @@ mod fair_shares; // one caller leaves places and memory to others, and clients l
 mod faults; // rare faults of an upstream, a disk and a kernel
 mod forms;
 mod full_disk; // a full disk, and recovery from it
-mod gemini; // what is sent to Gemini's API
+mod gemini; // requests of Gemini's API
 mod handler_properties; // what holds whatever handlers answer
 mod handlers; // programs of users that say what takes the place of a text
 mod header_settings; // settings that become a header are one line
