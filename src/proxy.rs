@@ -185,6 +185,7 @@ impl Proxy {
         let recalls = Arc::new(recalls.without_store(engine.store_notice().is_some()));
         let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(engine.factors()));
         let ledger = engine.bookkeeper().ledger().clone();
+        let is_shared = engine.store().is_some_and(|store| store.shared().is_some());
         Self {
             live: ArcSwap::from_pointee(live),
             engine,
@@ -208,6 +209,7 @@ impl Proxy {
                 metrics: Metrics::default(),
                 prefixes: PrefixTracker::default(),
                 caches: CacheLedger::default(),
+                is_shared,
                 ledger,
                 factors,
             }),

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::{Scene, offloads::recalls, post, request, scripts::any_path};
+use crate::support::{Scene, offloads::recalls, post, request, scripts::PATHS};
 
 /// The kind of a part of a result.
 #[derive(Clone, Debug)]
@@ -179,6 +179,11 @@ fn results(path: &str, body: &Bytes) -> Vec<Value> {
 
 fn is_notice(text: &Value) -> bool {
     text.as_str().is_some_and(|text| text.starts_with("[Cleared: "))
+}
+
+/// The wire formats whose results have media that may be cleared.
+fn any_path() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(&PATHS[..3])
 }
 
 proptest! {

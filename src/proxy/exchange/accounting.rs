@@ -36,6 +36,8 @@ pub(in crate::proxy) struct Accounting {
     pub(in crate::proxy) prefixes: PrefixTracker,
     /// What prompt caches have served.
     pub(in crate::proxy) caches: CacheLedger,
+    /// Whether other processes send requests of the same conversations, too.
+    pub(in crate::proxy) is_shared: bool,
     /// What answers have cost.
     pub(in crate::proxy) ledger: Ledger,
     /// What tokens are counted as.

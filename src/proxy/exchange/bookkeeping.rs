@@ -77,7 +77,8 @@ impl Exchange {
         if let Some(billed) = tap_report.usage {
             let unsent = edited.map_or(billed, |report| {
                 let share = if edit.dry_run { dry_share } else { self.prefix_kept };
-                unsent_usage(edit, report, billed, tap_report.last_output, share, earlier)
+                let is_alone = earlier.is_some() && !accounting.is_shared;
+                unsent_usage(edit, report, billed, tap_report.last_output, share, earlier, is_alone)
             });
             let (edited, unedited) = if edit.dry_run { (unsent, billed) } else { (billed, unsent) };
             figures.billed = billed;
@@ -106,7 +107,7 @@ impl Exchange {
 }
 
 /// The usage of an edited request without its edits, or of a request of a dry run with them. `share` is the part of the edited
-/// request that an earlier edited request has in common with it.
+/// request that an earlier edited request has in common with it. `is_alone` says that this process has seen all that was sent.
 fn unsent_usage(
     edit: &EditState,
     report: &Report,
@@ -114,6 +115,7 @@ fn unsent_usage(
     last_output: Option<u64>,
     share: Option<f64>,
     earlier: Option<EarlierRequest>,
+    is_alone: bool,
 ) -> Usage {
     // Of several rounds, which only edits have made necessary, the request without edits would have had one.
     let sent = report.tokens_after.filter(|_| last_output.is_some()).map_or(billed.input, |tokens| tokens as u64);
@@ -131,8 +133,8 @@ fn unsent_usage(
         let input = report.received_tokens(sent);
         let counted = edit.received.as_deref().zip(report.tokens_before);
         let new = counted.map_or(input, |(received, n)| prorated(received.new_tokens as u64, input, n as u64));
-        let seen = earlier.map_or(0, |earlier| earlier.received);
-        (input, seen.max(input.saturating_sub(new)), edited_shared(sent))
+        let history = if is_alone { 0 } else { input.saturating_sub(new) };
+        (input, earlier.map_or(0, |earlier| earlier.received).max(history), edited_shared(sent))
     };
     let is_warm = earlier.is_some_and(|earlier| earlier.is_warm);
     Counterfactual { input, shared, is_known: earlier.is_some(), sent_shared, is_warm }.usage(&billed.of_input(sent))
