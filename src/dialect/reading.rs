@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::ParseErrorKind;
 use super::history_keys::HistoryKeys;
 use super::json::{Cursor, Fault, ReadResult, decode, id_text};
-use crate::conversation::{Block, CallId, Conversation, MAX_ELEMENTS};
+use crate::conversation::{Block, BlockIndex, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
 use crate::span::Span;
 
 /// The members of a request: the values of some keys, by their order and without `null`, and what the others tell of a
@@ -57,4 +57,21 @@ pub(super) fn push_block<'a>(conversation: &mut Conversation<'a>, block: Block<'
     }
     conversation.blocks.push(block);
     Ok(())
+}
+
+/// The next unit, whose blocks are those from `first_block` on. Units of one speaker are one turn.
+pub(super) fn next_unit(
+    conversation: &Conversation<'_>,
+    span: Span,
+    role: Role,
+    content: Option<Span>,
+    first_block: BlockIndex,
+    flags: Flags,
+) -> Result<Unit, Fault> {
+    let Conversation { units, .. } = conversation;
+    if units.len() == MAX_ELEMENTS {
+        return Err((span.start, ParseErrorKind::TooMany));
+    }
+    let continues = units.last().is_some_and(|last| last.role == role);
+    Ok(Unit { span, role, content, flags, ..conversation.following(first_block, continues) })
 }

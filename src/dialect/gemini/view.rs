@@ -3,12 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::conversation::{
-    Block, BlockIndex, BlockKind, CallId, Conversation, Element, Flags, MAX_ELEMENTS, Role, Unit,
-};
-use crate::dialect::ParseErrorKind;
+use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role};
 use crate::dialect::json::{Fault, fields_of};
-use crate::dialect::reading::{RequestFields, call_id, push_block, text};
+use crate::dialect::reading::{RequestFields, call_id, next_unit, push_block, text};
 use crate::span::Span;
 
 /// The keys of a request that are read, in the order in which [`View::finish`] takes their values. Google's JSON has each
@@ -156,7 +153,8 @@ impl<'a> View<'a> {
 
     /// A content that is one unit.
     fn whole(&mut self, content: Content, role: Role, flags: Flags) -> Result<(), Fault> {
-        let unit = self.unit(content.span, role, content.parts, self.conversation.next_block(), flags)?;
+        let unit =
+            next_unit(&self.conversation, content.span, role, content.parts, self.conversation.next_block(), flags)?;
         self.conversation.push_element(unit);
         Ok(())
     }
@@ -183,7 +181,7 @@ impl<'a> View<'a> {
             thinks: parts.iter().any(|part| part.kind == Kind::Thought),
             ..Flags::default()
         };
-        let unit = self.unit(content.span, Role::Assistant, content.parts, first, flags)?;
+        let unit = next_unit(&self.conversation, content.span, Role::Assistant, content.parts, first, flags)?;
         self.conversation.push_element(unit);
         Ok(())
     }
@@ -198,10 +196,10 @@ impl<'a> View<'a> {
                 let kind = BlockKind::ToolResult { call_id: self.answered(part)?, may_leave: true };
                 let unit = self.conversation.next_unit();
                 push_block(&mut self.conversation, Block { unit, span: part.span, kind })?;
-                self.unit(part.span, Role::Tool, part.value, first, flags)?
+                next_unit(&self.conversation, part.span, Role::Tool, part.value, first, flags)?
             } else {
                 let text = part.value.filter(|_| part.kind == Kind::Text);
-                self.unit(part.span, Role::User, text, first, flags)?
+                next_unit(&self.conversation, part.span, Role::User, text, first, flags)?
             };
             self.conversation.units.push(unit);
         }
@@ -228,22 +226,5 @@ impl<'a> View<'a> {
         };
         let next = open.front().is_some_and(is_next).then(|| open.pop_front()).flatten();
         Ok(next.unwrap_or(id))
-    }
-
-    /// The next unit, whose blocks are those from `first_block` on. Units of one speaker are one turn.
-    fn unit(
-        &self,
-        span: Span,
-        role: Role,
-        content: Option<Span>,
-        first_block: BlockIndex,
-        flags: Flags,
-    ) -> Result<Unit, Fault> {
-        let Conversation { units, .. } = &self.conversation;
-        if units.len() == MAX_ELEMENTS {
-            return Err((span.start, ParseErrorKind::TooMany));
-        }
-        let continues = units.last().is_some_and(|last| last.role == role);
-        Ok(Unit { span, role, content, flags, ..self.conversation.following(first_block, continues) })
     }
 }

@@ -6,12 +6,9 @@ use std::collections::{HashMap, HashSet};
 use memchr::memmem;
 
 use super::{loading, thinking};
-use crate::conversation::{
-    Block, BlockIndex, BlockKind, CallId, Conversation, Element, Flags, MAX_ELEMENTS, Role, Unit,
-};
-use crate::dialect::ParseErrorKind;
+use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role};
 use crate::dialect::json::{Fault, ReadResult, Unsupported, decode, each_element, fields, fields_of};
-use crate::dialect::reading::{self, RequestFields, call_id, push_block, text};
+use crate::dialect::reading::{self, RequestFields, call_id, next_unit, push_block, text};
 use crate::span::Span;
 
 /// The keys of a request that are read, in the order in which [`View::finish`] takes their values.
@@ -191,7 +188,8 @@ impl<'a> View<'a> {
 
     /// A message that is one unit.
     fn whole(&mut self, message: Message, role: Role, flags: Flags) -> Result<(), Fault> {
-        let unit = self.unit(message.span, role, message.content, self.conversation.next_block(), flags)?;
+        let unit =
+            next_unit(&self.conversation, message.span, role, message.content, self.conversation.next_block(), flags)?;
         self.conversation.push_element(unit);
         Ok(())
     }
@@ -215,7 +213,7 @@ impl<'a> View<'a> {
             in_program,
             ..Flags::default()
         };
-        let unit = self.unit(message.span, Role::Assistant, message.content, first, flags)?;
+        let unit = next_unit(&self.conversation, message.span, Role::Assistant, message.content, first, flags)?;
         self.conversation.push_element(unit);
         if entries.iter().any(|entry| entry.kind == Kind::Compaction && entry.value.is_some()) {
             self.conversation.traits.n_compacted = self.conversation.units.len();
@@ -235,10 +233,17 @@ impl<'a> View<'a> {
                 let kind = BlockKind::ToolResult { call_id, may_leave: true };
                 let block = Block { unit: self.conversation.next_unit(), span: entry.span, kind };
                 push_block(&mut self.conversation, block)?;
-                self.unit(entry.span, Role::Tool, entry.value, first, Flags { for_program, ..flags })?
+                next_unit(
+                    &self.conversation,
+                    entry.span,
+                    Role::Tool,
+                    entry.value,
+                    first,
+                    Flags { for_program, ..flags },
+                )?
             } else {
                 let text = entry.value.filter(|_| entry.kind == Kind::Text);
-                self.unit(entry.span, Role::User, text, first, flags)?
+                next_unit(&self.conversation, entry.span, Role::User, text, first, flags)?
             };
             self.conversation.units.push(unit);
         }
@@ -267,23 +272,6 @@ impl<'a> View<'a> {
             }
         }
         Ok(calls)
-    }
-
-    /// The next unit, whose blocks are those from `first_block` on. Units of one speaker are one turn.
-    fn unit(
-        &self,
-        span: Span,
-        role: Role,
-        content: Option<Span>,
-        first_block: BlockIndex,
-        flags: Flags,
-    ) -> Result<Unit, Fault> {
-        let Conversation { units, .. } = &self.conversation;
-        if units.len() == MAX_ELEMENTS {
-            return Err((span.start, ParseErrorKind::TooMany));
-        }
-        let continues = units.last().is_some_and(|last| last.role == role);
-        Ok(Unit { span, role, content, flags, ..self.conversation.following(first_block, continues) })
     }
 }
 
