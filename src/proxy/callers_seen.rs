@@ -5,13 +5,25 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use http::HeaderMap;
 
+use super::headers::{ANTHROPIC_VERSION, X_GOOG_API_KEY};
 use crate::payload::Caller;
 
 /// The callers of this process's requests.
 #[derive(Debug, Default)]
 pub(super) struct CallersSeen {
-    apis: [OfApi; 3],
+    openai: OfApi,
+    anthropic: OfApi,
+    google: OfApi,
+}
+
+/// The API that a request has the fields of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Api {
+    OpenAi,
+    Anthropic,
+    Google,
 }
 
 /// The callers of one API.
@@ -39,17 +51,37 @@ struct Seen {
 /// How many replaced credentials are remembered.
 const MAX_REPLACED: usize = 64;
 
+// === impl Api ===
+
+impl Api {
+    /// The API that a client speaks, by the header fields that it sends.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        if headers.contains_key(ANTHROPIC_VERSION) {
+            Self::Anthropic
+        } else if headers.contains_key(X_GOOG_API_KEY) {
+            Self::Google
+        } else {
+            Self::OpenAi
+        }
+    }
+}
+
 // === impl CallersSeen ===
 
 impl CallersSeen {
-    /// Notes a request to an API, which has a number.
-    pub(super) fn note(&self, caller: Caller, credential: &[u8], api: usize) {
-        self.apis.iter().skip(api).take(1).for_each(|api| api.note(caller.id(), credential));
+    /// Notes a request.
+    pub(super) fn note(&self, caller: Caller, credential: &[u8], api: Api) {
+        let of_api = match api {
+            Api::OpenAi => &self.openai,
+            Api::Anthropic => &self.anthropic,
+            Api::Google => &self.google,
+        };
+        of_api.note(caller.id(), credential);
     }
 
     /// Whether an API has more than one caller.
     pub(super) fn are_several(&self) -> bool {
-        self.apis.iter().any(|api| api.several.load(Ordering::Relaxed))
+        [&self.openai, &self.anthropic, &self.google].into_iter().any(|api| api.several.load(Ordering::Relaxed))
     }
 }
 
@@ -108,7 +140,7 @@ mod tests {
             seen.note(
                 keys.caller(credential.as_bytes()),
                 credential.as_bytes(),
-                usize::from(credential.contains("sk-ant")),
+                if credential.contains("sk-ant") { Api::Anthropic } else { Api::OpenAi },
             );
         }
         seen.are_several()

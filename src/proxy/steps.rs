@@ -8,6 +8,7 @@ use http::header::EXPECT;
 use http::{HeaderMap, StatusCode, Uri};
 use hyper::body::Body;
 
+use super::callers_seen::Api;
 use super::exchange::Exchange;
 use super::fail_open::FailOpenReason;
 use super::fair_shares::{Admission, Permit, Share};
@@ -186,9 +187,7 @@ impl Proxy {
     fn note_caller(&self, headers: &HeaderMap) -> Caller {
         let shown = headers::credential(headers);
         let caller = self.engine.caller(shown);
-        let api =
-            [headers::ANTHROPIC_VERSION, headers::X_GOOG_API_KEY].iter().position(|key| headers.contains_key(key));
-        self.callers_seen.note(caller, shown.unwrap_or_default(), api.map_or(0, |api| api + 1));
+        self.callers_seen.note(caller, shown.unwrap_or_default(), Api::of(headers));
         caller
     }
 

@@ -13,7 +13,7 @@ use super::words::{Secrets, Words};
 use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::{self as settings, answer::Fault};
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
-use crate::upstream::{UpstreamError, UpstreamErrorKind};
+use crate::upstream::{KeyHeader, UpstreamError, UpstreamErrorKind};
 
 /// Why a call produced no summary.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +97,7 @@ pub(super) async fn call(
     idle_timeout: Duration,
 ) -> Result<Answer, CallError> {
     let request = candidate.request(body.clone());
-    let keys = crate::upstream::KeyHeader::ALL.into_iter().filter_map(|key| request.headers().get(key.name()).cloned());
+    let keys = KeyHeader::ALL.into_iter().filter_map(|key| request.headers().get(key.name()).cloned());
     let secrets = Secrets { body, keys: keys.collect() };
     let answering = timeout(idle_timeout, candidate.upstream.send(request));
     let response = answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
