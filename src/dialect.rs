@@ -146,8 +146,8 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// The same of a body whose long strings are known.
     fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError>;
 
-    /// The places of the texts in a content: JSON strings, each of which may be replaced by another one, or an object, if that
-    /// is what a result is. Parts that are no text have none.
+    /// The places of the texts in a content: JSON strings, each of which may be replaced by another one, or an object that
+    /// is the whole result. Other parts have none.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span>;
 
     /// The arguments of a call.
@@ -247,8 +247,8 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         TextPartNames { kind: "text", mark: "cache_control" }
     }
 
-    /// A part that says `text` in place of another one, with its mark for the prompt cache; or an object in place of one that is a
-    /// text of a result.
+    /// A part that says `text` in place of another one, with its mark for the prompt cache, or an object in place of one
+    /// that is a whole result.
     fn render_text_part(&self, body: &[u8], part: Span, text: &str) -> Bytes {
         media::text_part(self.text_part_names(), body, part, text)
     }

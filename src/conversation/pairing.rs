@@ -110,17 +110,18 @@ impl Pairing {
         self.call(self.result(unit)?.answers?).map(|call| call.block)
     }
 
-    /// The results after a message, up to another one.
-    pub fn run(&self, behind: UnitIndex, end: UnitIndex) -> &[PairedResult] {
-        let to = |unit| self.results.partition_point(|result| result.unit <= unit);
-        self.results.get(to(behind)..to(end)).unwrap_or_default()
+    /// The run after the batch that `call` is in.
+    pub fn run_of(&self, call: &PairedCall) -> &[PairedResult] {
+        let Some(batch) = self.batches.get(call.batch) else { return &[] };
+        let results = self.results.get(batch.first_result..).unwrap_or_default();
+        let end = results.partition_point(|result| result.unit <= batch.run_end);
+        results.get(..end).unwrap_or_default()
     }
 
-    /// The last message before the run after the batch that `call` is in.
+    /// The last message before that run.
     pub fn run_start_of(&self, call: &PairedCall) -> Option<UnitIndex> {
-        let batch = self.batches.get(call.batch)?;
-        let first = self.results.get(batch.first_result).filter(|first| first.unit <= batch.run_end);
-        Some(first.map_or(batch.run_end, |first| UnitIndex::new(first.unit.get().saturating_sub(1))))
+        let before = |first: &PairedResult| UnitIndex::new(first.unit.get().saturating_sub(1));
+        self.run_of(call).first().map(before).or_else(|| self.run_end_of(call))
     }
 
     /// The last message of the run after the batch that `call` is in.

@@ -123,9 +123,9 @@ impl Edit for PatchToolCalls {
                 _ => {}
             }
         }
-        // The end of the run of the batch, the message after which the result of its next call is put, and whether results that
-        // are before that move.
-        let (mut batch, mut behind, mut moves_earlier) = (None, UnitIndex::default(), false);
+        // The end of the run of the batch, the message after which the result of its next call is put, and whether results in
+        // another order than the calls are moved.
+        let (mut batch, mut behind, mut reorders) = (None, UnitIndex::default(), false);
         for (n, (call, answer)) in pairing.calls.iter().zip(&answers).enumerate() {
             let (Some(start), Some(end)) = (pairing.run_start_of(call), pairing.run_end_of(call)) else { continue };
             if batch != Some(end) {
@@ -134,8 +134,8 @@ impl Edit for PatchToolCalls {
                 let has_order = draft.is_element(start.next())
                     && of_batch.all(|(call, result)| call.named && result.is_none_or(|result| result.named));
                 (batch, behind) = (Some(end), if has_order { start } else { end });
-                moves_earlier = has_order
-                    && pairing.run(start, end).iter().all(|result| match result.answers {
+                reorders = has_order
+                    && pairing.run_of(call).iter().all(|result| match result.answers {
                         Some(_) => !result.is_further,
                         None => self.drops(result),
                     });
@@ -143,7 +143,7 @@ impl Edit for PatchToolCalls {
             match answer.map(|result| result.unit) {
                 Some(late) if late > end => self.place(draft, call.block, late, behind),
                 Some(result) if result > behind => behind = result,
-                Some(result) if moves_earlier => {
+                Some(result) if reorders => {
                     draft.move_result(LABEL, result, behind, None);
                 }
                 None if call.answerable => {

@@ -33,7 +33,7 @@ impl Counterfactual {
                 prorated(self.shared, cached.min(sent_shared), sent_shared)
             }
             _ if self.is_warm => self.shared,
-            // Another process may have sent the rest of what was served.
+            // Another process has sent the request before it, or this one before a restart.
             _ if !self.is_known && cached > 0 => self.shared.max(cached),
             _ => 0,
         };

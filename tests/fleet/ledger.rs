@@ -189,7 +189,7 @@ impl Session {
             Api::Messages => json!({"name": "query", "input_schema": schema}),
             Api::Responses => json!({"type": "function", "name": "query", "parameters": schema}),
         };
-        // As agents have them: a cache that is warm has them at least.
+        // As long as those of agents, so that the cache of a session that goes on serves at least these.
         let instructions =
             (0..150).map(|n| format!("Rule {n} of the agent is to be kept. ")).collect::<Vec<_>>().concat();
         let system = json!({"role": "system", "content": instructions});

@@ -182,14 +182,14 @@ fn is_notice(text: &Value) -> bool {
 }
 
 /// The wire formats whose results have media that may be cleared.
-fn any_path() -> impl Strategy<Value = &'static str> {
+fn media_path() -> impl Strategy<Value = &'static str> {
     prop::sample::select(&PATHS[..3])
 }
 
 proptest! {
     #[test]
     fn cleared_media_is_stored_to_the_byte_and_all_else_stays(
-        path in any_path(),
+        path in media_path(),
         contents in contents(),
         keep in 0..3_usize,
         guard in any::<bool>(),
@@ -231,7 +231,7 @@ proptest! {
     }
 
     #[test]
-    fn a_session_with_media_keeps_its_beginning_until_a_trigger_fires(path in any_path(), contents in contents(), tokens in 100..2000_usize) {
+    fn a_session_with_media_keeps_its_beginning_until_a_trigger_fires(path in media_path(), contents in contents(), tokens in 100..2000_usize) {
         let policy = format!("[clear_tool_results]\nwhen = 'any'\ntrigger = {{ tokens = {tokens} }}\nkeep = {{ results = 1 }}");
         let mut last: Option<(Plan, Vec<Bytes>)> = None;
         for n in 1..=contents.len() {
@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn with_clear_media_off_no_part_but_texts_is_cleared(path in any_path(), contents in contents()) {
+    fn with_clear_media_off_no_part_but_texts_is_cleared(path in media_path(), contents in contents()) {
         let policy = "[clear_tool_results]\nwhen = 'any'\ntrigger = { messages = 1 }\nkeep = { results = 0 }\nclear_media = false";
         let body = session(path, &contents);
         let (plan, output) = planned(path, &body, policy);

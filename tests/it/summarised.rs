@@ -209,7 +209,7 @@ proptest! {
         policy in prop::sample::select(&POLICIES[..3]),
     ) {
         let scene = Scene::new(policy);
-        // Moved results are a property of their own.
+        // In an order that moves no result.
         let in_order = in_order(&body(&layout, &messages));
         let ordered = elements(&in_order).into_iter().map(|json| Message { json: json.to_owned(), result_of: None });
         let messages: Vec<_> = ordered.collect();

@@ -82,6 +82,17 @@ fn a_further_result_that_comes_later_moves_nothing() {
 }
 
 #[test]
+fn results_get_the_order_of_the_calls_unless_a_call_has_several_there() {
+    check("u c1 c2 r2 r1 a u", PATCH, "u c1 c2 r1 r2 a u");
+    check("u k c1 C2 c3 r3 r1 R2 a u", PATCH, "u k c1 C2 c3 r1 R2 r3 a u");
+    for same in ["u c1 c2 r2 r1=x r1=y a u", "u c1 c2 r2=x r1 r2=y a u"] {
+        check(same, PATCH, same);
+    }
+    // A further result in a later turn changes nothing of what was sent.
+    check("u c1 c2 r2 r1=x a u r1=y a u", PATCH, "u c1 c2 r1=x r2 a u r1=y a u");
+}
+
+#[test]
 fn all_results_of_a_call_stay_where_they_are() {
     for same in [
         "u c1 r1=x r1=y r1=z a u",

@@ -77,8 +77,8 @@ impl Exchange {
         if let Some(billed) = tap_report.usage {
             let unsent = edited.map_or(billed, |report| {
                 let share = if edit.dry_run { dry_share } else { self.prefix_kept };
-                let is_alone = earlier.is_some() && !accounting.is_shared;
-                unsent_usage(edit, report, billed, tap_report.last_output, share, earlier, is_alone)
+                let has_seen_all = earlier.is_some() && !accounting.is_shared;
+                unsent_usage(edit, report, billed, tap_report.last_output, share, earlier, has_seen_all)
             });
             let (edited, unedited) = if edit.dry_run { (unsent, billed) } else { (billed, unsent) };
             figures.billed = billed;
@@ -107,7 +107,8 @@ impl Exchange {
 }
 
 /// The usage of an edited request without its edits, or of a request of a dry run with them. `share` is the part of the edited
-/// request that an earlier edited request has in common with it. `is_alone` says that this process has seen all that was sent.
+/// request that an earlier edited request has in common with it. `has_seen_all` says that no other process has
+/// sent requests of the conversation.
 fn unsent_usage(
     edit: &EditState,
     report: &Report,
@@ -115,7 +116,7 @@ fn unsent_usage(
     last_output: Option<u64>,
     share: Option<f64>,
     earlier: Option<EarlierRequest>,
-    is_alone: bool,
+    has_seen_all: bool,
 ) -> Usage {
     // Of several rounds, which only edits have made necessary, the request without edits would have had one.
     let sent = report.tokens_after.filter(|_| last_output.is_some()).map_or(billed.input, |tokens| tokens as u64);
@@ -133,7 +134,7 @@ fn unsent_usage(
         let input = report.received_tokens(sent);
         let counted = edit.received.as_deref().zip(report.tokens_before);
         let new = counted.map_or(input, |(received, n)| prorated(received.new_tokens as u64, input, n as u64));
-        let history = if is_alone { 0 } else { input.saturating_sub(new) };
+        let history = if has_seen_all { 0 } else { input.saturating_sub(new) };
         (input, earlier.map_or(0, |earlier| earlier.received).max(history), edited_shared(sent))
     };
     let is_warm = earlier.is_some_and(|earlier| earlier.is_warm);
