@@ -172,13 +172,20 @@ impl RunningProxy {
         self.send("POST", target, &[fields, &[length]].concat(), credential, body)
     }
 
-    /// Posts the body of a request to a model, below a prefix of its path.
-    pub(super) fn ask(&self, prefix: &str, key: &str, body: &[u8]) -> Result<Response, ClientError> {
+    /// Posts the body of a request, below a prefix of its path, which names this model if paths of its dialect do.
+    pub(super) fn ask(
+        &self,
+        prefix: &str,
+        model: Option<&str>,
+        key: &str,
+        body: &[u8],
+    ) -> Result<Response, ClientError> {
         let dialect = dialect::of_body(body);
         let key = format!("{}: {key}", dialect.key_field());
         let version = dialect.version_field().map(|(name, value)| format!("{name}: {value}"));
         let fields: Vec<_> = [key, "content-type: application/json".to_owned()].into_iter().chain(version).collect();
-        self.post(&format!("{prefix}{}", dialect.path()), &fields, None, body)
+        let path = model.map_or_else(|| dialect.path().into(), |model| dialect.path_of(model));
+        self.post(&format!("{prefix}{path}"), &fields, None, body)
     }
 
     fn send(

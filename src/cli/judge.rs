@@ -100,7 +100,7 @@ impl Judge {
             // Requests that came after the last answer, such as for summaries, are paid with this one.
             let mut further: Vec<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
             let began = Instant::now();
-            let answer = proxy.ask(&prefix, if is_bearer { "Bearer judge" } else { "judge" }, body);
+            let answer = proxy.ask(&prefix, None, if is_bearer { "Bearer judge" } else { "judge" }, body);
             let within = began.elapsed();
             let mut arrived: Vec<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
             match (arrived.pop(), answer) {

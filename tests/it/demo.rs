@@ -249,7 +249,7 @@ fn an_unknown_dialect_is_a_usage_error_that_names_those_there_are() {
 
 #[test]
 fn the_demo_prints_the_same_figures_in_each_run_and_every_dialect() {
-    for dialect in ["chat", "responses", "messages"] {
+    for dialect in ["chat", "responses", "messages", "gemini"] {
         let printed = || {
             let text = String::from_utf8(Machine::new().demo(&["--fast", "--dialect", dialect]).stdout).unwrap();
             let (figures, time) = text.split_once("\nThat took ").unwrap();

@@ -127,8 +127,9 @@ impl Player {
                     self.output.note("abridge has answered something else.")?;
                 }
             }
-            let direct = to_upstream.ask("", KEY, &body)?;
-            let abridged = to_abridge.ask("", KEY, &body)?;
+            let model = Some(&*self.session.model);
+            let direct = to_upstream.ask("", model, KEY, &body)?;
+            let abridged = to_abridge.ask("", model, KEY, &body)?;
             let sent = self.upstream.last_request();
             if let Some(folder) = &self.keep {
                 fs::create_dir_all(folder)?;
