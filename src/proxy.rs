@@ -21,6 +21,7 @@ use crate::events::Events;
 use crate::history::History;
 use crate::metrics::Metrics;
 use crate::otel;
+use crate::payload::Caller;
 use crate::recording::Recorder;
 use crate::relay::Relay;
 use crate::tasks::Tasks;
@@ -252,7 +253,8 @@ impl Proxy {
         let known = Self::identify(&live, &mut request, connection);
         drop(live);
         let route = gateway.map_or_else(|| route(&request), Route::Gateway);
-        let over_share = || self.count_connection(request.headers(), connection);
+        let caller = self.caller(request.headers());
+        let over_share = || self.count_connection(request.headers(), caller, connection);
         let refused = match &route {
             Route::Edit(_) | Route::Count(_) | Route::Compact(_) | Route::Pass => {
                 self.page_error(&request, connection).map(ProxyError::Page).or(known.err()).or_else(over_share)
@@ -276,9 +278,9 @@ impl Proxy {
             Route::Gateway(path) => Box::pin(self.serve_gateway(path, request)).await,
             Route::Rewrite => Box::pin(self.rewrite(request)).await,
             Route::Summarize(manual) => Box::pin(self.summarize(manual, request)).await,
-            Route::Edit(dialect) => self.edit(dialect, request, connection.id).await,
-            Route::Count(dialect) => Box::pin(self.count(dialect, request)).await,
-            Route::Compact(dialect) => Box::pin(self.compact(dialect, request)).await,
+            Route::Edit(dialect) => self.edit(dialect, request, caller, connection.id).await,
+            Route::Count(dialect) => Box::pin(self.count(dialect, request, caller)).await,
+            Route::Compact(dialect) => Box::pin(self.compact(dialect, request, caller)).await,
             Route::Pass => match self.check_socket(&self.live.load(), &request) {
                 Some(refused) => return refused.to_response(dialect).map(full_body),
                 None => self.pass(request).await,
@@ -297,9 +299,15 @@ impl Proxy {
     }
 
     /// Serves a request that may be edited: admit, read, decode, plan, send (again for a rescue or a recall in band), relay.
-    async fn edit(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>, connection: u64) -> ProxyResult {
+    async fn edit(
+        &self,
+        dialect: &'static dyn Dialect,
+        request: Request<ClientBody>,
+        caller: Caller,
+        connection: u64,
+    ) -> ProxyResult {
         let live = self.live.load_full();
-        let mut read = self.receive(&live, dialect, request).await?;
+        let mut read = self.receive(&live, dialect, request, caller).await?;
         let turn = read.text.as_ref().filter(|_| !read.dry_run);
         let turn = turn.and_then(|text| CompactionTurn::of(live.responses.compact, &read.head, text));
         if let Some(made) = self.compacted_turn(turn.as_deref()).await {
@@ -324,7 +332,7 @@ impl Proxy {
         self.note_title(live.inspect.keep, dialect, &text, edited.basis.conversation);
         exchange.edit_events = EditEvents::begin(&self.events, head.id, head.caller, &edited, dry_run);
         let retry = (is_rescued && self.limits.budget.is_half_free())
-            .then(|| RetryContext::new(&head, bytes.clone(), text.clone(), &edited));
+            .then(|| RetryContext::new(&mut head, bytes.clone(), text.clone(), &edited));
         let upstream = &head.destination.upstream;
         let body = request_body(&mut head.parts.headers, bytes, &edited, dry_run);
         let sent = || if edited.changed() { edited.body.clone() } else { vec![text] };
@@ -334,10 +342,12 @@ impl Proxy {
         }
         exchange.set_edited(edited, dry_run);
         let mut answer = send(upstream, Request::from_parts(head.parts, body), head.target, &mut exchange).await?;
-        if let Some(retry) = retry {
+        if let Some(retry) = retry.filter(|retry| retry.may_follow(&answer)) {
             answer = Box::pin(self.rescue(&live, arm, retry, answer, &mut exchange)).await;
         }
-        Box::pin(self.remember_form(&mut exchange, answer.status())).await;
+        if let Some(form) = exchange.take_sent_form(answer.status()) {
+            Box::pin(self.engine.remember_form(&form)).await;
+        }
         if let Some(recalls) = exchange.recalls.take() {
             answer = Box::pin(recalls.join(answer)).await;
         }
@@ -349,9 +359,9 @@ impl Proxy {
 
     /// Serves a request that only counts, with the edits of its turn, so that what is sent is counted. Nothing is stored for
     /// it, no summary is made for it, and it is neither in the history nor recorded: the turn itself is.
-    async fn count(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>) -> ProxyResult {
+    async fn count(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>, caller: Caller) -> ProxyResult {
         let live = self.live.load_full();
-        let mut read = self.receive(&live, dialect, request).await?;
+        let mut read = self.receive(&live, dialect, request, caller).await?;
         let edited = self.edited(&mut read, Purpose::Count).await.edited;
         let ReadRequest { mut head, bytes, dry_run, permit, timer, .. } = read;
         let mut exchange = self.exchange(head.id, permit, timer);

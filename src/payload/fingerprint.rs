@@ -1,25 +1,34 @@
 //! Fingerprints of bytes in this process: they are hashed once, and all that is remembered of them is found by that.
 //!
-//! The hash is 128 bits of xxh3, which runs as fast as memory is read, with a seed that is new in each process. No one
-//! outside sees a hash or the seed. It is not a cryptographic one: where it matters whose bytes they were, the caller is part
+//! The hash is 128 bits of xxh3, which runs as fast as memory is read, with a secret that is new in each process. No one
+//! outside sees a hash or the secret. It is not a cryptographic one: where it matters whose bytes they were, the caller is part
 //! of a key beside it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_secret};
 
 /// The hash of some bytes, or of what is made of some. Halves, as one number of 128 bits would have to lie aligned.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Fingerprint([u64; 2]);
 
-/// The keys of std's hash maps are the randomness that needs no one to be asked.
-static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
+/// The keys of std's hash maps are the randomness that needs no one to be asked. With a seed in its place, each hash of a long
+/// text would make the secret anew.
+static SECRET: LazyLock<[u8; 192]> = LazyLock::new(|| {
+    let random = RandomState::new();
+    let mut secret = [0; 192];
+    secret
+        .chunks_exact_mut(8)
+        .enumerate()
+        .for_each(|(n, part)| part.copy_from_slice(&random.hash_one(n).to_ne_bytes()));
+    secret
+});
 
 impl Fingerprint {
     /// Of bytes.
     pub fn of(bytes: &[u8]) -> Self {
-        Self::from_hash(xxh3_128_with_seed(bytes, *SEED))
+        Self::from_hash(xxh3_128_with_secret(bytes, &*SECRET))
     }
 
     fn from_hash(hash: u128) -> Self {
@@ -53,7 +62,7 @@ pub struct Fingerprinter(Xxh3);
 
 impl Default for Fingerprinter {
     fn default() -> Self {
-        Self(Xxh3::with_seed(*SEED))
+        Self(Xxh3::with_secret(*SECRET))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 
-use super::headers::{ANTHROPIC_VERSION, X_GOOG_API_KEY};
+use super::headers::{ANTHROPIC_VERSION, X_GOOG_API_KEY, credential};
 use crate::payload::Caller;
 
 /// The callers of this process's requests.
@@ -20,7 +20,7 @@ pub(super) struct CallersSeen {
 
 /// The API that a request has the fields of.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Api {
+enum Api {
     OpenAi,
     Anthropic,
     Google,
@@ -55,7 +55,7 @@ const MAX_REPLACED: usize = 64;
 
 impl Api {
     /// The API that a client speaks, by the header fields that it sends.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    fn of(headers: &HeaderMap) -> Self {
         if headers.contains_key(ANTHROPIC_VERSION) {
             Self::Anthropic
         } else if headers.contains_key(X_GOOG_API_KEY) {
@@ -69,14 +69,14 @@ impl Api {
 // === impl CallersSeen ===
 
 impl CallersSeen {
-    /// Notes a request.
-    pub(super) fn note(&self, caller: Caller, credential: &[u8], api: Api) {
-        let of_api = match api {
+    /// Notes the caller of a conversation with these header fields.
+    pub(super) fn note(&self, caller: Caller, headers: &HeaderMap) {
+        let of_api = match Api::of(headers) {
             Api::OpenAi => &self.openai,
             Api::Anthropic => &self.anthropic,
             Api::Google => &self.google,
         };
-        of_api.note(caller.id(), credential);
+        of_api.note(caller.id(), || credential(headers).unwrap_or_default());
     }
 
     /// Whether an API has more than one caller.
@@ -88,11 +88,11 @@ impl CallersSeen {
 impl OfApi {
     /// A credential that expires and takes the place of another one that does is the same caller's; the earlier one does
     /// not come again.
-    fn note(&self, id: u64, credential: &[u8]) {
+    fn note<'h>(&self, id: u64, credential: impl FnOnce() -> &'h [u8]) {
         if self.last.load(Ordering::Relaxed) == id || self.several.load(Ordering::Relaxed) {
             return;
         }
-        let now = Seen { caller: id, expires: expires(credential) };
+        let now = Seen { caller: id, expires: expires(credential()) };
         let mut is_another = false;
         self.history.rcu(|history| {
             let mut history = History::clone(history);
@@ -131,17 +131,21 @@ fn expires(credential: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+    use http::header::AUTHORIZATION;
+
     use super::*;
     use crate::payload::Keys;
 
     fn several(credentials: &[&str]) -> bool {
         let (seen, keys) = (CallersSeen::default(), Keys::new([7; 32]));
         for credential in credentials {
-            seen.note(
-                keys.caller(credential.as_bytes()),
-                credential.as_bytes(),
-                if credential.contains("sk-ant") { Api::Anthropic } else { Api::OpenAi },
-            );
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, credential.parse().unwrap());
+            if credential.contains("sk-ant") {
+                headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
+            }
+            seen.note(keys.caller(credential.as_bytes()), &headers);
         }
         seen.are_several()
     }

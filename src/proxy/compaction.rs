@@ -20,6 +20,7 @@ use crate::body::peek::PeekableBody;
 use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
 use crate::engine::EditedBody;
 use crate::engine::manual_summary::ManualSummaryError;
+use crate::payload::Caller;
 use crate::planner::SummaryTiming;
 use crate::platform::since_1970;
 use crate::string_index::IndexedBody;
@@ -37,12 +38,18 @@ const MAX_MISSING: (usize, Duration) = (64 << 10, Duration::from_secs(5));
 
 impl Proxy {
     /// Serves a request for a compaction, as `responses.compact` says.
-    pub(super) async fn compact(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>) -> ProxyResult {
+    pub(super) async fn compact(
+        &self,
+        dialect: &'static dyn Dialect,
+        request: Request<ClientBody>,
+        caller: Caller,
+    ) -> ProxyResult {
         let live = self.live.load_full();
         if live.responses.compact == Compact::Pass || live.is_dry(request.headers()) {
             return self.pass(request).await;
         }
-        let ReadRequest { head, bytes, text, permit, timer, .. } = self.receive(&live, dialect, request).await?;
+        let read = self.receive(&live, dialect, request, caller).await?;
+        let ReadRequest { head, bytes, text, permit, timer, .. } = read;
         let destination = head.destination;
         if live.responses.compact == Compact::Answer || destination.lacks_compaction.load(Ordering::Relaxed) {
             let text = text.ok_or(ProxyError::BadEncoding)?;

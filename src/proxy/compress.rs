@@ -133,7 +133,8 @@ impl Proxy {
     /// Shortens the texts of messages, and answers with all of them.
     async fn compress(&self, request: Request<ClientBody>) -> Result<Response<Full<Bytes>>, ProxyError> {
         let live = self.live.load_full();
-        let read = self.receive(&live, dialect::default(), request).await?;
+        let caller = self.caller(request.headers());
+        let read = self.receive(&live, dialect::default(), request, caller).await?;
         let ReadRequest { head, text, dry_run, permit, timer, .. } = read;
         let RequestHead { id, mut parts, destination, target, .. } = head;
         let text = text.ok_or(ProxyError::BadEncoding)?;

@@ -49,6 +49,10 @@ impl Connections {
     /// caller, it counts for no one, and this returns false.
     pub(super) fn count(&self, connection: u64, caller: Caller, most: usize) -> bool {
         self.0.with(|open| {
+            let is_as_before = open.callers.get(&connection) == Some(&Some(caller));
+            if is_as_before && open.counts.get(&caller).is_some_and(|n| *n <= most) {
+                return true;
+            }
             open.discount(connection);
             let n = open.counts.get(&caller).copied().unwrap_or_default();
             let Some(of) = open.callers.get_mut(&connection).filter(|_| n < most) else { return n < most };

@@ -186,9 +186,10 @@ impl Exchange {
         });
     }
 
-    /// The facts to remember of the request when it is answered.
-    pub(super) fn take_sent_form(&mut self) -> Option<SentNames> {
-        self.edit.as_mut()?.sent_form.take()
+    /// The facts to remember of the request when it is answered with this status.
+    pub(super) fn take_sent_form(&mut self, status: StatusCode) -> Option<SentNames> {
+        let form = self.edit.as_mut()?.sent_form.take();
+        form.filter(|form| status.is_success() && !form.names.is_empty())
     }
 
     /// Notes that the request is handed to this upstream's connection pool now.

@@ -52,7 +52,9 @@ impl Proxy {
         let ManualSummary { dialect, target } = manual;
         *request.uri_mut() = target;
         let live = self.live.load_full();
-        let ReadRequest { head, text, permit: _until_the_end, .. } = self.receive(&live, dialect, request).await?;
+        let caller = self.caller(request.headers());
+        let read = self.receive(&live, dialect, request, caller).await?;
+        let ReadRequest { head, text, permit: _until_the_end, .. } = read;
         let text = text.ok_or(ProxyError::BadEncoding)?;
         let (edited, summary) = self.summarised(&head, text, SummaryTiming::Now).await?;
         tracing::info!(request_id = %head.id, summary, "summarised on request");

@@ -19,6 +19,7 @@ use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::ledger::Assignment;
+use crate::payload::Caller;
 use crate::plan::Plan;
 use crate::planner::SummaryTiming;
 use crate::string_index::IndexedBody;
@@ -74,18 +75,20 @@ impl RequestHead<'_> {
 }
 
 impl Proxy {
-    /// Admits a request, reads and decodes its body, and chooses its upstream.
+    /// Admits a request of this caller, reads and decodes its body, and chooses its upstream.
     pub(super) async fn receive<'l>(
         &self,
         live: &'l LiveConfig,
         dialect: &'static dyn Dialect,
         request: Request<ClientBody>,
+        caller: Caller,
     ) -> Result<ReadRequest<'l>, ProxyError> {
         let mut timer = OverheadTimer::start();
         let (mut parts, body) = request.into_parts();
         let (admission, body) = self.admit(&parts.headers, body)?;
         let dry_run = live.is_dry(&parts.headers);
-        let (mut bytes, indexer, caller) = timer.excluding(self.read(live, &parts.headers, body, &admission)).await?;
+        self.callers_seen.note(caller, &parts.headers);
+        let (mut bytes, indexer) = timer.excluding(self.read(live, &parts.headers, body, &admission)).await?;
         let text = self.decode(&parts.headers, &bytes, indexer, &admission).await?;
         let text = self.restore(dialect, &mut parts.headers, &mut bytes, text);
         let text = text.map(|text| text.at(dialect.path_facts(parts.uri.path())));

@@ -52,7 +52,8 @@ impl Proxy {
         if let Some(authorization) = headers.remove(CLIENT_AUTHORIZATION) {
             headers.insert(AUTHORIZATION, authorization);
         }
-        let mut read = self.receive(&live, dialect, request).await?;
+        let caller = self.caller(request.headers());
+        let mut read = self.receive(&live, dialect, request, caller).await?;
         let Some(text) = read.text.clone() else { return Err(ProxyError::BadEncoding) };
         if behind.is_empty() {
             let head = &mut read.head;

@@ -8,6 +8,7 @@
 //! edited. A third attempt is never made. No byte goes to the client before the final answer is chosen, so the client sees one
 //! answer; if nothing helps, it is the upstream's first.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ pub(super) struct RetryContext<'l> {
     head: RequestHead<'l>,
     // The body as received, and the decoded body.
     bytes: Bytes,
-    text: IndexedBody,
+    text: Bytes,
     // Whether the first attempt was edited, and its size.
     edited: bool,
     n_bytes_sent: usize,
@@ -188,7 +189,7 @@ impl Proxy {
         let shortest = profile.as_ref().map_or(&rescue.rules, |profile| &profile.shortest);
         let formed = learnt.as_ref().filter(|_| by == RescueKind::Form);
         let rules = Arc::clone(formed.map_or(shortest, |(rules, _)| rules));
-        let (text, planner) = (retry.text.bytes, &rules.planner);
+        let (text, planner) = (retry.text, &rules.planner);
         if let Some((_, lesson)) = learnt.filter(|_| helped) {
             tracing::warn!(
                 upstream = upstream.name().as_str(),
@@ -222,7 +223,7 @@ impl Proxy {
         let origin = || SummaryOrigin { assignment: assignment(), ..self.origin(&retry.head) };
         let edit = |when, origin| {
             let asked = EditOptions { origin, ..retry.head.options(when) };
-            self.engine.edit_body(rules, retry.head.dialect, retry.text.clone(), asked)
+            self.engine.edit_body(rules, retry.head.dialect, retry.body(), asked)
         };
         // Clearing comes first because it costs no call; a summary is made only if that is not enough.
         let cleared = edit(SummaryTiming::Triggered, None).await;
@@ -270,7 +271,7 @@ impl Proxy {
         strips_now: bool,
     ) -> Option<EditedBody> {
         let asked = EditOptions { strips_now, ..retry.head.options(SummaryTiming::Triggered) };
-        let edited = self.engine.edit_body(rules, retry.head.dialect, retry.text.clone(), asked).await;
+        let edited = self.engine.edit_body(rules, retry.head.dialect, retry.body(), asked).await;
         retry.is_another(&edited).then_some(edited)
     }
 
@@ -331,24 +332,38 @@ async fn text(answer: &mut Response<PeekableBody>, most: usize, within: Duration
 // === impl RetryContext ===
 
 impl<'l> RetryContext<'l> {
-    /// Captures a request that is about to be sent.
-    pub(super) fn new(head: &RequestHead<'l>, bytes: Bytes, text: Bytes, edited: &EditedBody) -> Self {
+    /// Captures a request that is about to be sent, but not what hyper has noted of how its client spells the names of header
+    /// fields, as the copy would cost as much as all else.
+    pub(super) fn new(head: &mut RequestHead<'l>, bytes: Bytes, text: Bytes, edited: &EditedBody) -> Self {
         let report = edited.report.as_ref();
+        let extensions = mem::take(&mut head.parts.extensions);
+        let copy = head.clone();
+        head.parts.extensions = extensions;
         Self {
-            head: head.clone(),
+            head: copy,
             bytes,
             edited: edited.changed(),
             n_bytes_sent: report.map_or(text.len(), |report| report.bytes_after),
             n_tokens_sent: report.and_then(|report| report.tokens_after),
             n_changes_sent: report.map_or(0, |report| report.changes.len()),
-            text: IndexedBody::from(text).at(head.dialect.path_facts(head.parts.uri.path())),
+            text,
         }
+    }
+
+    /// The body, as the edits read it.
+    fn body(&self) -> IndexedBody {
+        IndexedBody::from(self.text.clone()).at(self.head.dialect.path_facts(self.head.parts.uri.path()))
     }
 
     /// Whether it is not the request that was sent; what a form replaces may be as long as before.
     fn is_another(&self, edited: &EditedBody) -> bool {
         let sent = (self.n_bytes_sent, self.n_changes_sent);
         edited.report.as_ref().is_some_and(|report| (report.bytes_after, report.changes.len()) != sent)
+    }
+
+    /// Whether this may be the answer to a request that is sent again. No other one is looked at.
+    pub(super) fn may_follow<B>(&self, answer: &Response<B>) -> bool {
+        REFUSED.contains(&answer.status()) || self.head.dialect.opening().is_some() && answer.status().is_success()
     }
 
     fn is_shorter(&self, edited: &EditedBody) -> bool {

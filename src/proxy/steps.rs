@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::{HeaderMap, StatusCode, Uri};
+use http::{HeaderMap, Uri};
 use hyper::body::Body;
 
-use super::callers_seen::Api;
-use super::exchange::Exchange;
 use super::fail_open::FailOpenReason;
 use super::fair_shares::{Admission, Permit, Share};
 use super::headers;
@@ -33,13 +31,6 @@ const MAX_DISCARD: Duration = Duration::from_secs(10);
 const INDEXED_FROM: u64 = 128 << 10;
 
 impl Proxy {
-    /// Remembers the form of a request that is answered.
-    pub(super) async fn remember_form(&self, exchange: &mut Exchange, status: StatusCode) {
-        if let Some(form) = exchange.take_sent_form().filter(|_| status.is_success()) {
-            self.engine.remember_form(&form).await;
-        }
-    }
-
     /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends, and one of the caller's share
     /// while there are several callers.
     pub(super) fn admit(&self, headers: &HeaderMap, body: ClientBody) -> Result<(Admission, ClientBody), ProxyError> {
@@ -64,15 +55,20 @@ impl Proxy {
 
     /// Counts a connection for the caller of its last request. The error if several callers send requests, and this one has
     /// its share of the connections without it.
-    pub(super) fn count_connection(&self, headers: &HeaderMap, connection: ConnectionInfo) -> Option<ProxyError> {
+    pub(super) fn count_connection(
+        &self,
+        headers: &HeaderMap,
+        caller: Caller,
+        connection: ConnectionInfo,
+    ) -> Option<ProxyError> {
         let most =
             self.shares.connections().filter(|_| matches!(connection.listener_role, ListenerRole::Clients(_)))?;
         let most = if self.are_several_callers() { most } else { usize::MAX };
-        let is_counted = self.keep_alives.connections.count(connection.id, self.caller(headers), most);
+        let is_counted = self.keep_alives.connections.count(connection.id, caller, most);
         (!is_counted).then(|| ProxyError::TooManyConnections { client: self.client_name(headers) })
     }
 
-    /// Reads the whole body of a caller's conversation, undecoded. While a long one arrives, its strings are indexed; those of
+    /// Reads the whole body of a conversation, undecoded. While a long one arrives, its strings are indexed; those of
     /// an encoded one are when it is decoded.
     pub(super) async fn read(
         &self,
@@ -80,8 +76,7 @@ impl Proxy {
         headers: &HeaderMap,
         body: ClientBody,
         admission: &Admission,
-    ) -> Result<(Bytes, StringIndexer, Caller), ProxyError> {
-        let caller = self.note_caller(headers);
+    ) -> Result<(Bytes, StringIndexer), ProxyError> {
         let is_short = body.size_hint().exact().is_some_and(|length| length < INDEXED_FROM);
         let is_indexed = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
         let mut indexer = StringIndexer::new(live.destinations.may_count());
@@ -102,7 +97,7 @@ impl Proxy {
             }
             ReadError::Body(error) => error.into(),
         })?;
-        Ok((bytes, indexer, caller))
+        Ok((bytes, indexer))
     }
 
     /// Decodes the body; `None` if its content coding is unsupported or broken. Such a body is forwarded unchanged, even if
@@ -181,14 +176,6 @@ impl Proxy {
     /// Identifies the caller by the request's credential.
     pub(super) fn caller(&self, headers: &HeaderMap) -> Caller {
         self.engine.caller(headers::credential(headers))
-    }
-
-    /// Identifies the caller of a conversation, and notes that it sends some.
-    fn note_caller(&self, headers: &HeaderMap) -> Caller {
-        let shown = headers::credential(headers);
-        let caller = self.engine.caller(shown);
-        self.callers_seen.note(caller, shown.unwrap_or_default(), Api::of(headers));
-        caller
     }
 
     /// The error for a body of `needed` bytes: it exceeds the budget by itself, or the share of its caller, or the budget

@@ -299,7 +299,7 @@ impl<'a> RequestFacts<'a> {
 
     /// The dialect that its client speaks, if it is one that abridge knows.
     pub fn dialect(&self) -> Option<&'static dyn Dialect> {
-        dialect::for_path(self.path).or_else(|| dialect::for_path(DialectName::of(self)?.path()))
+        dialect::for_path(self.path).or_else(|| dialect::for_path(DialectName::of_other_path(self)?.path()))
     }
 }
 
@@ -376,14 +376,15 @@ impl DialectName {
     /// The dialect of a request: of its path, of what its path is below, or of its header fields.
     fn of(request: &RequestFacts<'_>) -> Option<Self> {
         let of_path = dialect::for_path(request.path).map(Dialect::name);
-        let below = |dialect: &Self| {
-            let mut places = request.path.match_indices('/').filter_map(|(at, _)| request.path.get(at..));
-            places.any(|rest| is_below(rest, dialect.path()))
-        };
-        Self::ALL
-            .into_iter()
-            .find(|dialect| of_path == Some(dialect.name()))
-            .or_else(|| Self::ALL.into_iter().find(below))
+        let of_path = of_path.and_then(|name| Self::ALL.into_iter().find(|dialect| name == dialect.name()));
+        of_path.or_else(|| Self::of_other_path(request))
+    }
+
+    /// The same, of a path that edits do not know.
+    fn of_other_path(request: &RequestFacts<'_>) -> Option<Self> {
+        let mut places = request.path.match_indices('/').filter_map(|(at, _)| request.path.get(at..));
+        places
+            .find_map(|rest| Self::ALL.into_iter().find(|dialect| is_below(rest, dialect.path())))
             .or_else(|| request.headers.contains_key(ANTHROPIC_VERSION).then_some(Self::Messages))
             .or_else(|| request.headers.contains_key("x-goog-api-client").then_some(Self::Gemini))
     }
