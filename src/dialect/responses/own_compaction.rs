@@ -16,6 +16,9 @@ use crate::span::{Span, Splice, joined, splice};
 /// The beginning of the `encrypted_content` of an item of abridge; after it is an array of the items that it represents.
 const MARK: &str = "abridge.compaction.1:";
 
+/// What represents a conversation in which nothing was said.
+const NOTHING: &str = r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"(empty)"}]}"#;
+
 /// The body without its trigger, if it ends in one.
 pub(super) fn trigger(body: &Bytes) -> Option<CompactionTrigger> {
     memmem::find(body, b"compaction_trigger")?;
@@ -48,10 +51,14 @@ pub(super) fn response(compaction: &Compaction<'_>, trigger: &CompactionTrigger)
         Some(message) => String::from_utf8_lossy(&message).into_owned(),
         None => item.to_owned(),
     });
+    let mut stays: Vec<_> = stays.collect();
+    if stays.is_empty() {
+        stays.push(NOTHING.to_owned()); // an item that represents nothing could not be replaced
+    }
     let mut item = ObjectWriter::default();
     item.text("type", "compaction");
     item.text("id", &format!("cmp_{}", compaction.id));
-    item.text("encrypted_content", &format!("{MARK}[{}]", stays.collect::<Vec<_>>().join(",")));
+    item.text("encrypted_content", &format!("{MARK}[{}]", stays.join(",")));
     let item = item.end();
     let item = str::from_utf8(&item).ok()?;
     let whole = |status: &str, output: &str, usage: &str| {

@@ -9,8 +9,12 @@ fn body(items: &[&str]) -> Bytes {
 }
 
 fn made(streams: bool) -> String {
+    made_of(SUMMARY, streams)
+}
+
+fn made_of(last: &str, streams: bool) -> String {
     let developer = r#"{"role":"developer","content":"x"}"#;
-    let body = body(&[developer, r#"{"type":"additional_tools","tools":[]}"#, SUMMARY]);
+    let body = body(&[developer, r#"{"type":"additional_tools","tools":[]}"#, last]);
     let trigger = CompactionTrigger { conversation: Bytes::new(), streams };
     let compaction = Compaction { body: &body, id: "1", made_at: 7, tokens: (90, 9), trigger: Some(&trigger) };
     String::from_utf8(response(&compaction, &trigger).unwrap().to_vec()).unwrap()
@@ -49,6 +53,13 @@ fn what_a_client_sends_back_becomes_the_items_again() {
     ] {
         assert_eq!(restored(&body(&[user, other])), None, "{other}");
     }
+}
+
+#[test]
+fn a_compaction_of_nothing_can_be_sent_back() {
+    let answer = made_of(r#"{"role":"developer","content":"y"}"#, false);
+    let item = elements(Fields::of(&answer).unwrap().get("output").unwrap()).unwrap()[0];
+    assert_eq!(restored(&body(&[item])), Some(body(&[NOTHING])));
 }
 
 #[test]
