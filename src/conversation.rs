@@ -59,6 +59,8 @@ pub struct Traits {
     pub pairs_by_position: bool,
     /// A call may have several results.
     pub repeats_results: bool,
+    /// All results of a batch have to be in one element.
+    pub gathers_results: bool,
     /// The server has more of the conversation than the request shows.
     pub history_elsewhere: bool,
     /// The server keeps this request under a name by which a later one continues it.

@@ -3,6 +3,7 @@
 //! # What it does
 //! - A result that other messages have parted from its batch is moved to the results after that batch.
 //! - A call without a result gets one that says so.
+//! - If all results of a batch have to be in one element (Gemini), they go to the element of the first one.
 //! - If each result is a separate message and the calls have ids, results have the order of their calls, because some
 //!   templates pair results by position. What came in another order stays so beside a second result of a call.
 //! - A result without a call, or a second one for the same call, is stored and dropped, or kept if the settings say so.
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Edit, Handlers, Language, SharedSettings, template::Template};
 use crate::{
-    conversation::{BlockIndex, BlockKind, PairedResult, UnitIndex},
+    conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, Pairing, UnitIndex},
     draft::{Draft, Question},
     handler::{AskedText, Decision, MAX_ANSWER, Subject},
 };
@@ -125,15 +126,16 @@ impl Edit for PatchToolCalls {
         }
         // The end of the run of the batch, the message after which the result of its next call is put, and whether results in
         // another order than the calls are moved.
-        let (mut batch, mut behind, mut reorders) = (None, UnitIndex::default(), false);
+        let (mut batch, mut behind, mut reorders, mut place) = (None, UnitIndex::default(), false, None);
         for (n, (call, answer)) in pairing.calls.iter().zip(&answers).enumerate() {
             let (Some(start), Some(end)) = (pairing.run_start_of(call), pairing.run_end_of(call)) else { continue };
             if batch != Some(end) {
                 let of_batch = pairing.calls.iter().zip(&answers).skip(n);
                 let mut of_batch = of_batch.take_while(|(other, _)| pairing.run_end_of(other) == Some(end));
+                place = draft.conversation().traits.gathers_results.then(|| gathering_place(draft, &pairing, call));
                 let has_order = draft.is_element(start.next())
                     && of_batch.all(|(call, result)| call.named && result.is_none_or(|result| result.named));
-                (batch, behind) = (Some(end), if has_order { start } else { end });
+                (batch, behind) = (Some(end), if has_order { start } else { place.flatten().unwrap_or(end) });
                 reorders = has_order
                     && pairing.run_of(call).iter().all(|result| match result.answers {
                         Some(_) => !result.is_further,
@@ -142,6 +144,9 @@ impl Edit for PatchToolCalls {
             }
             match answer.map(|result| result.unit) {
                 Some(late) if late > end => self.place(draft, call.block, late, behind),
+                Some(result) if place.flatten().is_some_and(|place| result > place) => {
+                    draft.move_result(LABEL, result, behind, None);
+                }
                 Some(result) if result > behind => behind = result,
                 Some(result) if reorders => {
                     draft.move_result(LABEL, result, behind, None);
@@ -155,6 +160,14 @@ impl Edit for PatchToolCalls {
             }
         }
     }
+}
+
+/// The last result in the element with the first result of a batch, where all its results have to be.
+fn gathering_place(draft: &Draft<'_>, pairing: &Pairing, call: &PairedCall) -> Option<UnitIndex> {
+    let element = |result: &PairedResult| draft.conversation().unit(result.unit).map(|unit| unit.element);
+    let mut results = pairing.run_of(call).iter().filter(|result| result.answers.is_some());
+    let first = results.next()?;
+    Some(results.take_while(|result| element(result) == element(first)).last().unwrap_or(first).unit)
 }
 
 impl PatchToolCalls {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role};
+use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits};
 use crate::dialect::json::{Fault, fields_of};
 use crate::dialect::reading::{RequestFields, call_id, next_unit, push_block, text};
 use crate::span::Span;
@@ -115,7 +115,10 @@ pub(super) struct View<'a> {
 
 impl<'a> View<'a> {
     pub(super) fn new(body: &'a [u8]) -> Self {
-        Self { body, conversation: Conversation::default(), ids: HashSet::new(), open: HashMap::new() }
+        // Google's API refuses results of one batch in several contents (cloudwego/eino-ext#571, crewAIInc/crewAI#4693).
+        let traits = Traits { gathers_results: true, ..Traits::default() };
+        let conversation = Conversation { traits, ..Conversation::default() };
+        Self { body, conversation, ids: HashSet::new(), open: HashMap::new() }
     }
 
     /// Adds a content with these parts.

@@ -161,6 +161,17 @@ fn results_are_put_in_moved_and_left_out() {
     assert!(plan.splices.is_empty(), "{plan}");
 }
 
+/// As Google's API refuses them in several contents (cloudwego/eino-ext#571, crewAIInc/crewAI#4693, docker/docker-agent#2959).
+#[test]
+fn results_of_a_batch_are_gathered_in_one_content() {
+    const PATCH: &str = "policy.edits = [\"patch_tool_calls\"]";
+    check("u m:c1+c2 u:r1 u:r2 m", PATCH, "u m:c1+c2 u:r1+r2 m");
+    check("u m:c1+c2+c3 u:r2 u:r1 m", PATCH, "u m:c1+c2+c3 u:r2+r1+p3 m");
+    check("u m:cf+cf+cg u:rf u:rg u:rf u", PATCH, "u m:cf+cf+cg u:rf+rf+rg u");
+    check("u m:s1+c2 u:r1 u u:r2 m", PATCH, "u m:s1+c2 u:r1+r2 u m");
+    check("u m:c1+c2 u:r9 u:r1 u:r2 m", PATCH, "u m:c1+c2 u:r1+r2 m");
+}
+
 #[test]
 fn old_results_are_cleared_and_long_ones_truncated_and_stored() {
     let clear = "recall.via = \"none\"\nclear_tool_results = { when = 'any', trigger = { messages = 4 }, keep = { results = 1 }, clear_tool_inputs = true }\ntruncate_tool_results = { max_bytes = 2000 }";
