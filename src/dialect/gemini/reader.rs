@@ -46,10 +46,16 @@ impl<'a> Reader<'a> {
     }
 
     fn parts(&mut self, cursor: &mut Cursor<'a>) -> ReadResult<Span> {
-        if cursor.peek() != Some(b'[') {
-            return cursor.value();
-        }
         let start = cursor.at();
+        match cursor.peek() {
+            Some(b'[') => {}
+            // One part, as Google's JSON allows. A call or a result in it could not be edited.
+            Some(b'{') if self.part(cursor)?.is_function() => {
+                return Err(cursor.refuse((start, ParseErrorKind::NotAnArray)));
+            }
+            Some(b'{') => return Ok(Span { start, end: cursor.at() }),
+            _ => return cursor.value(),
+        }
         cursor.elements(|cursor| {
             if self.parts.len() == MAX_ELEMENTS {
                 return Err(cursor.refuse((start, ParseErrorKind::TooMany)));

@@ -92,6 +92,11 @@ impl Part {
         Self { span, kind, value, id, name, is_signed: signature.or(signature_).is_some() }
     }
 
+    /// Whether it is a call or a result.
+    pub(super) fn is_function(&self) -> bool {
+        matches!(self.kind, Kind::Call | Kind::Result)
+    }
+
     /// Whether it says something, so that a content with it is not empty without its calls.
     fn speaks(&self, body: &[u8]) -> bool {
         match self.kind {
@@ -109,6 +114,8 @@ pub(super) struct View<'a> {
     conversation: Conversation<'a>,
     /// The ids of all calls.
     ids: HashSet<Cow<'a, str>>,
+    /// Whether a content that is not the model's has a call.
+    has_other_calls: bool,
     /// The ids of the last turn's calls by the names of their functions.
     open: HashMap<Cow<'a, str>, VecDeque<CallId<'a>>>,
 }
@@ -118,14 +125,16 @@ impl<'a> View<'a> {
         // Google's API refuses results of one batch in several contents (cloudwego/eino-ext#571, crewAIInc/crewAI#4693).
         let traits = Traits { gathers_results: true, ..Traits::default() };
         let conversation = Conversation { traits, ..Conversation::default() };
-        Self { body, conversation, ids: HashSet::new(), open: HashMap::new() }
+        Self { body, conversation, ids: HashSet::new(), has_other_calls: false, open: HashMap::new() }
     }
 
     /// Adds a content with these parts.
     pub(super) fn content(&mut self, content: Content, parts: &[Part]) -> Result<(), Fault> {
         let speaks = Flags { speaks: true, ..Flags::default() };
         let content = Content { parts: content.parts.filter(|parts| parts.of(self.body) != b"null"), ..content };
-        match text(self.body, content.role)?.as_deref() {
+        let role = text(self.body, content.role)?;
+        self.has_other_calls |= role.as_deref() != Some("model") && parts.iter().any(|part| part.kind == Kind::Call);
+        match role.as_deref() {
             Some("model") => self.model(content, parts),
             None | Some("user" | "function" | "tool") if parts.is_empty() => self.whole(content, Role::User, speaks),
             None | Some("user" | "function" | "tool") => self.user(content, parts),
@@ -141,8 +150,8 @@ impl<'a> View<'a> {
         conversation.instructions = system.or(system_);
         history.apply(conversation);
         conversation.traits.is_answer_framed = true; // it may be an array, whose elements come one by one
-        if cached.or(cached_).is_some() {
-            conversation.traits.history_elsewhere = true;
+        conversation.traits.history_elsewhere |= cached.or(cached_).is_some();
+        if conversation.traits.history_elsewhere || self.has_other_calls {
             conversation.keep_results();
         }
         let keys: [&[u8]; 4] = [b"maxOutputTokens", b"max_output_tokens", b"responseSchema", b"responseJsonSchema"];

@@ -172,6 +172,24 @@ fn results_of_a_batch_are_gathered_in_one_content() {
     check("u m:c1+c2 u:r9 u:r1 u:r2 m", PATCH, "u m:c1+c2 u:r1+r2 m");
 }
 
+/// No call is taken for missing because it is written in a way that is not read.
+#[test]
+fn results_of_calls_that_are_not_read_stay() {
+    let of = |call: &str| {
+        let result = r#"{"role":"user","parts":[{"functionResponse":{"name":"f","response":{"output":"A"}}}]}"#;
+        Bytes::from(format!(r#"{{"contents":[{{"role":"user","parts":[{{"text":"go"}}]}},{call},{result}]}}"#))
+    };
+    for call in [
+        r#"{"parts":[{"functionCall":{"name":"f","args":{}}}]}"#,
+        r#"{"role":"assistant","parts":[{"functionCall":{"name":"f","args":{}}}]}"#,
+    ] {
+        let came = of(call);
+        assert_eq!(edited(&came, "").1, came, "{call}");
+    }
+    let object = of(r#"{"role":"model","parts":{"functionCall":{"name":"f","args":{}}}}"#);
+    assert!(dialect().parse(&object).is_err());
+}
+
 #[test]
 fn old_results_are_cleared_and_long_ones_truncated_and_stored() {
     let clear = "recall.via = \"none\"\nclear_tool_results = { when = 'any', trigger = { messages = 4 }, keep = { results = 1 }, clear_tool_inputs = true }\ntruncate_tool_results = { max_bytes = 2000 }";

@@ -23,7 +23,15 @@ fn content<'a>(json: Json<'a>, span: Span, view: &mut View<'a>) -> Result<(), Pa
     let [role, parts] = json.fields(span, [b"role".as_slice(), b"parts"])?;
     let entries = match parts.filter(|parts| json.begins(*parts, b'[')) {
         Some(parts) => json.array(parts)?.into_iter().map(|span| part(json, span)).collect::<Result<_, _>>()?,
-        None => Vec::new(),
+        None => {
+            let object = parts.filter(|parts| json.begins(*parts, b'{'));
+            if let Some(object) = object
+                && part(json, object)?.is_function()
+            {
+                return Err(json.error(object.start, ParseErrorKind::NotAnArray));
+            }
+            Vec::new()
+        }
     };
     view.content(Content { span, role, parts }, &entries).map_err(|fault| ParseError::new(NAME, fault))
 }
