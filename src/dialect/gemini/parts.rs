@@ -5,20 +5,25 @@
 
 use std::borrow::Cow;
 
+use crate::dialect::forms::{EMPTY, FormReplacement};
 use crate::dialect::json::{Cursor, ReadResult, Unsupported, decode, each_element, fields_of, objects};
-use crate::dialect::{CallInput, Emptied, Entries};
+use crate::dialect::{CallInput, Emptied, Entries, strings};
 use crate::span::Span;
+
+/// The most texts that most of a response may be in.
+const MOST_TEXTS: usize = 16;
 
 /// How deep the response of a function is looked into.
 const DEPTH: usize = 16;
 
 /// A string as the whole content, the texts of an array of parts, or all strings in the response of a function; that itself if
-/// most of it is something else. The API reads such a response as what its `output` would be.
+/// most of it is something else, or in many small strings, which could not be cut. The API reads such a response as what its `output` would be.
 pub(super) fn texts(body: &[u8], content: Span) -> ReadResult<Vec<Span>> {
     if Cursor::starting(body, content.start).peek() != Some(b'[') {
         let mut found = Vec::new();
         let read = strings(&mut Cursor::starting(body, content.start), body, DEPTH, &mut found);
-        let is_text = read.is_ok() && found.iter().map(|text| text.len()).sum::<usize>() > content.len() / 2;
+        let long = found.iter().map(|text| text.len()).filter(|len| len * MOST_TEXTS >= content.len());
+        let is_text = read.is_ok() && long.sum::<usize>() > content.len() / 2;
         return Ok(if is_text { found } else { vec![content] });
     }
     objects(body, content, [b"text", b"thought"], |_, [text, thought]| {

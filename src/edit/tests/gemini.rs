@@ -190,6 +190,17 @@ fn results_of_calls_that_are_not_read_stay() {
     assert!(dialect().parse(&object).is_err());
 }
 
+/// Each text is too short to be cut, but all together are long.
+#[test]
+fn a_response_of_many_small_texts_is_truncated() {
+    let files: Vec<_> = (0..4000).map(|n| format!("src/a/long/path/to/file_{n}.rs")).collect();
+    let result = json!({"functionResponse": {"name": "f", "response": {"files": files}}});
+    let call = json!({"functionCall": {"name": "f", "args": {}}});
+    let came = json!({"contents": [{"role": "model", "parts": [call]}, {"role": "user", "parts": [result]}]});
+    let (plan, sent) = edited(&came.to_string().into(), "");
+    assert_eq!((plan.offloads.len(), sent.len() < 60_000), (1, true), "{}", sent.len());
+}
+
 #[test]
 fn old_results_are_cleared_and_long_ones_truncated_and_stored() {
     let clear = "recall.via = \"none\"\nclear_tool_results = { when = 'any', trigger = { messages = 4 }, keep = { results = 1 }, clear_tool_inputs = true }\ntruncate_tool_results = { max_bytes = 2000 }";
