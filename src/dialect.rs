@@ -210,6 +210,11 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     // === writing requests ===
 
+    /// Whether servers may refuse a conversation that begins with the model.
+    fn begins_with_user(&self) -> bool {
+        false
+    }
+
     /// Whether servers may refuse two messages of the model in a row.
     fn alternates(&self) -> bool {
         false

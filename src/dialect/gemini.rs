@@ -117,6 +117,10 @@ impl Dialect for Gemini {
         Vec::new()
     }
 
+    fn begins_with_user(&self) -> bool {
+        true
+    }
+
     fn render_user_message(&self, text: &str) -> Bytes {
         [br#"{"role":"user","parts":["#, &*self.render_user_entry(text), b"]}"].concat().into()
     }

@@ -144,6 +144,10 @@ impl Dialect for Messages {
         canonical::fields(message).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![message] }])
     }
 
+    fn begins_with_user(&self) -> bool {
+        true
+    }
+
     fn render_user_message(&self, text: &str) -> Bytes {
         [br#"{"role":"user","content":["#, &*self.render_user_entry(text), b"]}"].concat().into()
     }

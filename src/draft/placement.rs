@@ -20,7 +20,7 @@ impl Draft<'_> {
     /// Takes a result out of its place. If a unit that has to follow the user would then follow the model, a short text of
     /// the user is put there. False if the result may not leave.
     pub(super) fn take_out_of_place(&mut self, edit: &'static str, result: UnitIndex) -> bool {
-        let breaks = self.breaks_placement([result], &BTreeSet::new());
+        let breaks = self.breaks_placement([result], &BTreeSet::new()) || self.begins_conversation(result);
         if !self.take(result) {
             return false;
         }
@@ -35,6 +35,18 @@ impl Draft<'_> {
             );
         }
         true
+    }
+
+    /// Whether the model would begin the conversation without a result, and servers may refuse that.
+    fn begins_conversation(&self, result: UnitIndex) -> bool {
+        let of_model = |unit: UnitIndex| self.unit(unit).is_some_and(|unit| unit.role == Role::Assistant);
+        let speaks = |unit: &UnitIndex| {
+            let instructs = |unit: &Unit| matches!(unit.role, Role::System | Role::Developer);
+            self.is_in_place(*unit) && !self.unit(*unit).is_some_and(instructs)
+        };
+        let begins = || !UnitIndex::each(&(UnitIndex::default()..result)).any(|unit| speaks(&unit));
+        let begins_with_user = self.request.dialect.begins_with_user() && self.summarised().is_none();
+        begins_with_user && of_model(result.next()) && self.texts.is_empty() && begins()
     }
 
     /// Inserts a short text of the user after each message of the model whose calls were all removed, if the next message is

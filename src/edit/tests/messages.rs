@@ -189,7 +189,7 @@ fn blocks_of_a_message_with_an_odd_key_stay_in_it() {
 #[test]
 fn results_without_a_call_leave_with_a_comma() {
     for (came, expected) in [
-        ("u:r9 a:x u", "a:x u"),
+        ("u:r9 a:x u", "u:x a:x u"),
         ("u:r9+x a:x u", "u:x a:x u"),
         ("u a:c1 u:r9+r1+x", "u a:c1 u:r1+x"),
         ("u a:c1 u:r1+r9", "u a:c1 u:r1"),
