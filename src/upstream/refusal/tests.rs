@@ -147,6 +147,21 @@ const OVERFLOWS: &[OverflowCase] = &[
         [None, None, None],
     ),
     (
+        "GLM; mangowhoiscloud/geode#668",
+        r#"{"error":{"code":"1261","message":"Prompt exceeds max length"}}"#,
+        [None, None, None],
+    ),
+    (
+        "mlx-serve; ddalcu/mlx-serve#66",
+        r#"{"type":"error","error":{"type":"invalid_request_error","message":"Prompt exceeds maximum context length"}}"#,
+        [None, None, None],
+    ),
+    (
+        "Kimi Code, in bytes; MoonshotAI/kimi-code#1862",
+        r#"{"error":{"message":"total message size 2100954 exceeds limit 2097152","type":"invalid_request_error"}}"#,
+        [None, None, None],
+    ),
+    (
         "OpenAI Responses; recorded, crmne/ruby_llm",
         r#"{"error":{"message":"Your input exceeds the context window of this model. Please adjust your input and try again.","type":"invalid_request_error","param":"input","code":"context_length_exceeded"}}"#,
         [None, None, None],
@@ -214,6 +229,11 @@ const SEQUENCES: &[(&str, &str)] = &[
         "Anthropic; seen in clients' documents",
         r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_01"}}"#,
     ),
+    (
+        "GLM; continuedev/continue#13259",
+        r#"{"error":{"code":"1214","message":"The messages parameter is illegal. Please check the documentation."}}"#,
+    ),
+    ("GLM; lobehub/lobehub#11408", r#"{"error":{"code":"1214","message":"messages 参数非法。请检查文档。"}}"#),
     (
         "llama.cpp; recorded from llama-server",
         r#"{"error":{"code":400,"message":"Expected 'messages' to be an array","type":"invalid_request_error"}}"#,
