@@ -64,7 +64,7 @@ mod types;
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` | of `parts` |
 /// | `bridge` | a message | none | none | none |
 /// | `retyped_input` | `function.arguments` | `arguments` | `input` | none |
-/// | `form_replacements` | `role`, `content`, `tool_calls` | `role`, `content` | `role`, `content` | none |
+/// | `form_replacements` | `role`, `content`, `tool_calls`, reasoning | `role`, `content` | `role`, `content` | `parts` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` | `name` in `functionDeclarations` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` | without signatures, thoughts |
 /// | `text_part_names` | `text` | `input_text` | `text` | none |
@@ -193,16 +193,11 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         forms::quoted(body, input.span)
     }
 
-    /// The key of a message's calls, where they are beside its content.
-    fn calls_key(&self) -> &'static [u8] {
-        b""
-    }
-
     /// The values in an element that a form replaces, in order, and by what.
     fn form_replacements(&self, body: &[u8], element: Span, form: Form) -> Vec<(Span, &'static str)> {
         let texts = |content| self.texts(body, content);
         match form {
-            Form::Filled => forms::filled(body, element, self.calls_key(), texts).unwrap_or_default(),
+            Form::Filled => forms::filled(body, element, b"", texts).unwrap_or_default(),
             Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
             _ => Vec::new(),
         }

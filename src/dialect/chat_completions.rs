@@ -7,8 +7,10 @@ use memchr::memmem;
 use percent_encoding::percent_decode_str;
 
 use super::{
-    AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, OpenCalls, ParseError, forms,
-    json::Unsupported, strings,
+    AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, Joiner, OpenCalls, ParseError,
+    forms,
+    json::{ReadResult, Unsupported},
+    strings,
 };
 use crate::{
     conversation::{CallId, Conversation},
@@ -90,8 +92,17 @@ impl Dialect for ChatCompletions {
         true
     }
 
-    fn calls_key(&self) -> &'static [u8] {
-        b"tool_calls"
+    fn form_replacements(&self, body: &[u8], message: Span, form: Form) -> Vec<(Span, &'static str)> {
+        let one = |found: ReadResult<Option<_>>| found.map(|found| found.into_iter().collect());
+        let found = match form {
+            Form::Filled => forms::filled(body, message, b"tool_calls", |content| self.texts(body, content)),
+            Form::LeadingSystem => one(forms::as_user(body, message)),
+            Form::TextsBesideCalls => one(forms::text_beside_calls(body, message)),
+            Form::ReasoningContent => one(forms::reasoning_content(body, message)),
+            Form::NoReasoningFields => forms::reasoning_fields(body, message),
+            _ => Ok(Vec::new()),
+        };
+        found.unwrap_or_default()
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {

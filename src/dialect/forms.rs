@@ -32,6 +32,14 @@ pub enum Form {
     Arguments,
     /// No text is empty or white space. Such a text becomes `(empty)`, and an empty list of calls `null`.
     Filled,
+    /// A message of Chat Completions with calls has a text: `(empty)`, where it has none.
+    TextsBesideCalls,
+    /// Each message of the model in Chat Completions has `reasoning_content`: a space, where it has none.
+    ReasoningContent,
+    /// Messages of Chat Completions have no reasoning in fields of one vendor. It leaves and is stored.
+    NoReasoningFields,
+    /// The first call of each content of Gemini's model has a signature: Google's placeholder, where it has none.
+    SignedCalls,
     /// Instructions are at the beginning. Later ones get the role of the user.
     LeadingSystem,
     /// A message of the user follows the model. After results, the model says `OK.` first.
@@ -81,7 +89,7 @@ pub struct ServerBlock<'a> {
 pub(super) type FormReplacement = (Span, &'static str);
 
 /// The text in place of an empty one.
-const EMPTY: &str = r#""(empty)""#;
+pub(super) const EMPTY: &str = r#""(empty)""#;
 
 impl Form {
     /// All of them, in the order in which they are taken.
@@ -186,6 +194,53 @@ pub(super) fn as_user(body: &[u8], element: Span) -> ReadResult<Option<FormRepla
     Ok(instructs.map(|role| (role, r#""user""#)))
 }
 
+/// Whether a value says nothing.
+fn is_nothing(body: &[u8], value: Span) -> bool {
+    matches!(value.of(body), b"null" | b"[]") || strings::is_blank(value.of(body))
+}
+
+/// Replaces the content of a message with calls, if it is missing or empty.
+pub(super) fn text_beside_calls(body: &[u8], message: Span) -> ReadResult<Option<FormReplacement>> {
+    let [calls, content] = fields_of(body, message, [b"tool_calls", b"content"])?;
+    Ok(match (calls.filter(|calls| !is_nothing(body, *calls)), content) {
+        (None, _) => None,
+        (Some(_), None) => Some((Span::empty(message.start + 1), r#""content":"(empty)","#)),
+        (Some(_), Some(content)) => is_nothing(body, content).then_some((content, EMPTY)),
+    })
+}
+
+/// Replaces the reasoning of a message of the model, if it is missing or empty. DeepSeek's newest models refuse an empty one
+/// (NousResearch/hermes-agent#18263).
+pub(super) fn reasoning_content(body: &[u8], message: Span) -> ReadResult<Option<FormReplacement>> {
+    let [role, reasoning] = fields_of(body, message, [b"role", b"reasoning_content"])?;
+    let of_model = role.is_some_and(|role| role.of(body) == br#""assistant""#);
+    Ok(match reasoning.filter(|_| of_model) {
+        None if of_model => Some((Span::empty(message.start + 1), r#""reasoning_content":" ","#)),
+        Some(empty) if matches!(empty.of(body), b"null" | br#""""#) => Some((empty, r#"" ""#)),
+        _ => None,
+    })
+}
+
+/// The members of a message with reasoning in fields of one vendor, with their commas.
+pub(super) fn reasoning_fields(body: &[u8], message: Span) -> ReadResult<Vec<FormReplacement>> {
+    const KEYS: [&[u8]; 3] = [b"reasoning_content", b"reasoning", b"reasoning_details"];
+    let values = fields_of(body, message, KEYS)?;
+    let quoted = |key: &[u8]| [b"\"", key, b"\""].concat();
+    let members = KEYS.iter().zip(values).filter_map(|(key, value)| member(body, message, &quoted(key), value?));
+    let mut members: Vec<Span> = members.collect();
+    members.sort();
+    let mut apart: Vec<Span> = Vec::new();
+    for mut member in members {
+        // The comma before the last member of the message has left with the one before it, so the comma before that leaves.
+        while let Some(before) = apart.pop_if(|before| before.end > member.start) {
+            let rest = body.get(..before.start).unwrap_or_default().trim_ascii_end();
+            member.start = rest.strip_suffix(b",").map_or(before.start, <[u8]>::len);
+        }
+        apart.push(member);
+    }
+    Ok(apart.into_iter().map(|member| (member, "")).collect())
+}
+
 /// Replaces empty texts of an element. `texts` finds the texts of a content; `calls` is the key of the list of calls.
 pub(super) fn filled(
     body: &[u8],
@@ -197,7 +252,7 @@ pub(super) fn filled(
     if role.is_none() {
         return Ok(Vec::new());
     }
-    let is_nothing = |value: Span| matches!(value.of(body), b"null" | b"[]") || strings::is_blank(value.of(body));
+    let is_nothing = |value: Span| is_nothing(body, value);
     let no_calls = calls.filter(|calls| calls.of(body) == b"[]").map(|calls| (calls, "null"));
     let mut replacements: Vec<FormReplacement> = no_calls.into_iter().collect();
     let calls_nothing = calls.is_none_or(is_nothing);

@@ -112,9 +112,13 @@ impl Dialect for Gemini {
         canonical::fields(message).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![message] }])
     }
 
-    /// The API asks for none of the forms.
-    fn form_replacements(&self, _: &[u8], _: Span, _: Form) -> Vec<(Span, &'static str)> {
-        Vec::new()
+    fn form_replacements(&self, body: &[u8], content: Span, form: Form) -> Vec<(Span, &'static str)> {
+        let found = match form {
+            Form::Filled => parts::filled(body, content),
+            Form::SignedCalls => parts::signed(body, content),
+            _ => Ok(Vec::new()),
+        };
+        found.unwrap_or_default()
     }
 
     fn begins_with_user(&self) -> bool {

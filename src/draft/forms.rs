@@ -45,7 +45,13 @@ impl Draft<'_> {
         for form in forms {
             match form {
                 Form::Arguments => self.mend_arguments(),
-                Form::Filled | Form::LeadingSystem => self.mend_elements(*form),
+                Form::Filled
+                | Form::TextsBesideCalls
+                | Form::ReasoningContent
+                | Form::SignedCalls
+                | Form::LeadingSystem => self.mend_elements(*form),
+                Form::NoReasoningFields if forms.contains(&Form::ReasoningContent) => {}
+                Form::NoReasoningFields => self.drop_reasoning_fields(),
                 Form::Bridge if forms.contains(&Form::Alternating) => {}
                 Form::Bridge | Form::Alternating => self.bridge(forms),
                 Form::UniqueIds => {
@@ -191,14 +197,8 @@ impl Draft<'_> {
             if is_whole {
                 continue;
             }
-            let text = str::from_utf8(block.span.of(body)).unwrap_or_default();
-            let stored = self.payload_name(block.span, Fingerprint::of(text.as_bytes()), || Some(text));
-            let with = NewValue::whole(dialect.render_text_part(body, block.span, WORDS));
-            let bytes = Sizes { before: block.span.len(), after: with.len() };
-            let replacements = vec![Replacement::new(block.span, with, body, stored)];
-            let unit = self.unit_at(block.span);
-            let proposed = ProposedEdit { unit, call: None, replacements, bytes, why: None };
-            self.apply_to_any(LABEL, Action::Mend { message: unit.get() }, proposed);
+            let with = dialect.render_text_part(body, block.span, WORDS);
+            self.store_and_replace(self.unit_at(block.span), block.span, with);
         }
     }
 
@@ -278,13 +278,44 @@ impl Draft<'_> {
         }
     }
 
+    /// Stores reasoning in fields of one vendor and takes it off.
+    fn drop_reasoning_fields(&mut self) {
+        let ParsedRequest { dialect, body, conversation } = self.request;
+        for element in &conversation.elements {
+            for (span, _) in dialect.form_replacements(body, element.span, Form::NoReasoningFields) {
+                let unit = self.unit_at(span);
+                if self.stands(unit) {
+                    self.store_and_replace(unit, span, Bytes::new());
+                }
+            }
+        }
+    }
+
+    /// Replaces a value that is stored as it is.
+    fn store_and_replace(&mut self, unit: UnitIndex, span: Span, with: Bytes) {
+        let body = self.request.body;
+        let text = str::from_utf8(span.of(body)).unwrap_or_default();
+        let stored = self.payload_name(span, Fingerprint::of(text.as_bytes()), || Some(text));
+        let bytes = Sizes { before: span.len(), after: with.len() };
+        let replacements = vec![Replacement::new(span, NewValue::whole(with), body, stored)];
+        let proposed = ProposedEdit { unit, call: None, replacements, bytes, why: None };
+        self.apply_to_any(LABEL, Action::Mend { message: unit.get() }, proposed);
+    }
+
     /// Inserts an answer of the model between results and a message of the user, which later instructions may become. If texts
     /// have to alternate, it is inserted between two of the user, and a text of the user between two of the model.
     fn bridge(&mut self, forms: &[Form]) {
         let [bridges, alternates, leads_system] =
             [Form::Bridge, Form::Alternating, Form::LeadingSystem].map(|form| forms.contains(&form));
-        let Some(bridge) = self.request.dialect.bridge() else { return };
-        let go_on = self.request.dialect.render_user_message(GO_ON);
+        let dialect = self.request.dialect;
+        let Some(mut bridge) = dialect.bridge() else { return };
+        if forms.contains(&Form::ReasoningContent) {
+            let whole = Span { start: 0, end: bridge.len() };
+            let missing = dialect.form_replacements(&bridge, whole, Form::ReasoningContent).into_iter();
+            let missing = missing.map(|(span, with)| Splice { span, with: Bytes::from_static(with.as_bytes()) });
+            bridge = joined(splice(&bridge, &missing.collect::<Vec<_>>()));
+        }
+        let go_on = dialect.render_user_message(GO_ON);
         let is_result = |insertion: &&Insertion| !insertion.gone && !matches!(insertion.what, Inserted::Text { .. });
         let with_results: BTreeSet<_> = self.insertions.iter().filter(is_result).map(|result| result.behind).collect();
         let is_of_user =

@@ -129,11 +129,15 @@ fn collect(json: &str, depth: usize, all: &mut Vec<RefusalText>) {
         return collect_text(&text, RefusalText::default(), depth, all);
     }
     let Some(fields) = Fields::of(json) else { return };
-    for inner in ["error", "metadata"].into_iter().filter_map(|key| fields.get(key)) {
+    let said = fields.get("message").filter(|message| message.starts_with('{'));
+    for inner in ["error", "metadata"].into_iter().filter_map(|key| fields.get(key)).chain(said) {
         collect(inner, depth, all);
     }
     if let Some(raw) = fields.string("raw") {
         collect_text(&raw, RefusalText::default(), depth, all);
+    }
+    for list in ["detail", "message"].into_iter().filter_map(|key| fields.get(key)) {
+        all.extend(elements(list).unwrap_or_default().into_iter().filter_map(of_field));
     }
     let lower = |key| fields.string(key).map(|text| text.to_ascii_lowercase()).unwrap_or_default();
     let number = |key| fields.get(key)?.parse().ok();
@@ -146,6 +150,14 @@ fn collect(json: &str, depth: usize, all: &mut Vec<RefusalText>) {
         ..RefusalText::default()
     };
     collect_text(&message, text, depth, all);
+}
+
+/// What pydantic says of one field: its path and what is wrong there. What the client sent is in a member of its own.
+fn of_field(json: &str) -> Option<RefusalText> {
+    let fields = Fields::of(json)?;
+    let path = elements(fields.get("loc")?)?.into_iter().map(|name| string(name).unwrap_or(name.into()));
+    let message = format!("{}: {}", path.collect::<Vec<_>>().join("."), fields.string("msg")?);
+    Some(RefusalText { message: lowercase_start(&message), ..RefusalText::default() })
 }
 
 /// Collects a refusal with this message, or the refusal that is embedded in it.

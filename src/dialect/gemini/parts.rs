@@ -81,6 +81,40 @@ pub(super) fn entries(body: &[u8], content: Span) -> ReadResult<Option<Entries>>
     Ok(Some(Entries { spans, reasoning, emptied: Emptied::Leaves }))
 }
 
+/// Replaces empty parts, and texts of them; a signature may stand beside an empty text.
+pub(super) fn filled(body: &[u8], content: Span) -> ReadResult<Vec<FormReplacement>> {
+    let [role, parts] = fields_of(body, content, [b"role", b"parts"])?;
+    let Some(parts) = parts else {
+        let missing = (Span::empty(content.start + 1), r#""parts":[{"text":"(empty)"}],"#);
+        return Ok(role.map(|_| missing).into_iter().collect());
+    };
+    let is_empty = |json: &[u8]| json.iter().all(|byte| b"[]{} \t\r\n".contains(byte));
+    if parts.of(body) == b"null" || parts.of(body).starts_with(b"[") && !parts.of(body).contains(&b'{') {
+        return Ok(vec![(parts, r#"[{"text":"(empty)"}]"#)]);
+    }
+    objects(body, parts, [b"text", b"thoughtSignature", b"thought_signature"], |part, [text, signature, signature_]| {
+        let blank = text.filter(|text| strings::is_blank(text.of(body)) && signature.or(signature_).is_none());
+        let nothing = is_empty(part.of(body)).then_some((part, r#"{"text":"(empty)"}"#));
+        Ok(blank.map(|text| (text, EMPTY)).or(nothing))
+    })
+}
+
+/// Gives the first call of a content a signature by which its check is left out, if it has none
+/// (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+pub(super) fn signed(body: &[u8], content: Span) -> ReadResult<Vec<FormReplacement>> {
+    const SIGNATURE: &str = r#""thoughtSignature":"skip_thought_signature_validator","#;
+    let [role, parts] = fields_of(body, content, [b"role", b"parts"])?;
+    if role.is_none_or(|role| role.of(body) != br#""model""#) {
+        return Ok(Vec::new());
+    }
+    let keys: [&[u8]; 4] = [b"functionCall", b"function_call", b"thoughtSignature", b"thought_signature"];
+    let calls = objects(body, parts.ok_or(Unsupported)?, keys, |part, [call, call_, signature, signature_]| {
+        Ok(call.or(call_).map(|_| (part, signature.or(signature_))))
+    })?;
+    let first = calls.first().filter(|(_, signature)| signature.is_none());
+    Ok(first.map(|(part, _)| (Span::empty(part.start + 1), SIGNATURE)).into_iter().collect())
+}
+
 /// The names of functions.
 pub(super) fn tool_names(body: &[u8], tools: Span) -> ReadResult<Vec<Cow<'_, str>>> {
     let keys: [&[u8]; 2] = [b"functionDeclarations", b"function_declarations"];

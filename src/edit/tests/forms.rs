@@ -11,9 +11,16 @@ use serde_json::{Value, json};
 
 use crate::{dialect, dialect::Form, replay::planner_from_toml, span::splice};
 
-/// The body that is sent, brought into all forms, except those that take the place of another one.
+/// The body that is sent, brought into all forms, except those that take the place of another one, or add what most lack.
 fn formed(path: &str, body: &Value) -> Value {
-    with_forms("[]", &[Form::Alternating, Form::NineIds], path, body)
+    let without = [Form::Alternating, Form::NineIds, Form::TextsBesideCalls, Form::ReasoningContent];
+    with_forms("[]", &without, path, body)
+}
+
+/// The body in one form.
+fn in_form(form: Form, path: &str, body: &Value) -> Value {
+    let others: Vec<_> = Form::ALL.iter().copied().filter(|other| *other != form).collect();
+    with_forms("[]", &others, path, body)
 }
 
 /// The same after these edits.
@@ -88,6 +95,61 @@ fn what_is_not_in_the_form_is_brought_into_it() {
     assert_eq!(formed["input"][0]["content"][0]["text"], "(empty)");
     assert_eq!((&formed["input"][1]["arguments"], &formed["input"][1]["call_id"]), (&json!("{\"a\":1}"), &json!("c")));
     assert_eq!((&formed["input"][2]["arguments"], &formed["input"][2]["call_id"]), (&json!("{}"), &json!("c_2")));
+}
+
+#[test]
+fn messages_of_the_model_get_what_one_vendor_wants_and_lose_what_one_has_given() {
+    const CHAT: &str = "/v1/chat/completions";
+    let call = json!([{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
+    let result = json!({"role": "tool", "tool_call_id": "c", "content": "t"});
+    let messages = |messages: &[Value]| json!({"messages": messages});
+    let user = json!({"role": "user", "content": "u", "reasoning_content": null});
+    for content in [json!(null), json!(""), json!([])] {
+        let calls = |content: &Value| json!({"role": "assistant", "content": content, "tool_calls": call});
+        let came = messages(&[user.clone(), calls(&content), result.clone()]);
+        let sent = in_form(Form::TextsBesideCalls, CHAT, &came);
+        assert_eq!(sent, messages(&[user.clone(), calls(&json!("(empty)")), result.clone()]));
+    }
+    let alone = messages(&[user.clone(), json!({"role": "assistant", "tool_calls": call}), result.clone()]);
+    assert_eq!(in_form(Form::TextsBesideCalls, CHAT, &alone)["messages"][1]["content"], "(empty)");
+
+    let said = |reasoning: Value| json!({"role": "assistant", "content": "a", "reasoning_content": reasoning});
+    let silent = json!({"role": "assistant", "content": "a"});
+    let came = messages(&[user.clone(), silent.clone(), said(json!("")), said(json!("so"))]);
+    let sent = in_form(Form::ReasoningContent, CHAT, &came);
+    assert_eq!(sent, messages(&[user, said(json!(" ")), said(json!(" ")), said(json!("so"))]));
+
+    let came = json!({"messages": [{"role": "user", "content": "u"},
+        {"role": "assistant", "reasoning": "a", "content": "a", "reasoning_content": "b", "reasoning_details": [{}]},
+        {"reasoning_content": "c", "role": "assistant", "content": "a"}]})
+    .to_string()
+    .into();
+    let planner = planner_from_toml("policy.edits = []\npolicy.forms = [\"no_reasoning_fields\"]\n").unwrap();
+    let plan = planner.plan(dialect::for_path(CHAT).unwrap(), &came).unwrap();
+    let sent: Value = serde_json::from_slice(&splice(&came, &plan.splices).concat()).unwrap();
+    assert_eq!(sent, messages(&[json!({"role": "user", "content": "u"}), silent.clone(), silent]));
+    assert!(!plan.offloads.is_empty(), "what leaves is stored");
+}
+
+#[test]
+fn contents_of_gemini_are_filled_and_their_calls_signed() {
+    const GEMINI: &str = "/v1beta/models/gemini-3-pro:generateContent";
+    let call = json!({"functionCall": {"name": "f", "args": {}}});
+    let result = json!({"functionResponse": {"name": "f", "response": {"output": ""}}});
+    let signed = json!({"text": "", "thoughtSignature": "s"});
+    let mut came = json!({"contents": [
+        {"role": "user", "parts": [{"text": "u"}, {"text": ""}, {}]}, {"role": "model", "parts": []}, {"role": "user"},
+        {"role": "model", "parts": [signed, call, call]}, {"role": "user", "parts": [result, result]},
+    ]});
+    let filled = in_form(Form::Filled, GEMINI, &came);
+    let empty = json!({"text": "(empty)"});
+    came["contents"][0]["parts"] = json!([{"text": "u"}, empty, empty]);
+    came["contents"][1]["parts"] = json!([empty]);
+    came["contents"][2]["parts"] = json!([empty]);
+    assert_eq!(filled, came);
+    let signed = in_form(Form::SignedCalls, GEMINI, &came);
+    came["contents"][3]["parts"][1]["thoughtSignature"] = "skip_thought_signature_validator".into();
+    assert_eq!(signed, came);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod forms;
+
 /// A refusal for length: where it was seen, its body, and its window, prompt and answer.
 type OverflowCase = (&'static str, &'static str, [Option<usize>; 3]);
 
