@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits};
+use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits, Unit};
 use crate::dialect::json::{Fault, fields_of};
 use crate::dialect::reading::{RequestFields, call_id, next_unit, push_block, text};
 use crate::span::Span;
@@ -173,7 +173,12 @@ impl<'a> View<'a> {
 
     fn model(&mut self, content: Content, parts: &[Part]) -> Result<(), Fault> {
         let (first, unit) = (self.conversation.next_block(), self.conversation.next_unit());
-        if self.conversation.units.last().is_some_and(|last| last.role != Role::Assistant) {
+        // The API takes the results of a content with calls right after it, before another one of the model.
+        let last = self.conversation.units.last();
+        let begins =
+            last.is_some_and(|last| last.role != Role::Assistant || !self.conversation.blocks_of(last).is_empty());
+        let turn = self.conversation.following(first, !begins && last.is_some()).turn;
+        if begins {
             self.open.clear();
         }
         for part in parts.iter().filter(|part| part.kind == Kind::Call) {
@@ -194,7 +199,7 @@ impl<'a> View<'a> {
             ..Flags::default()
         };
         let unit = next_unit(&self.conversation, content.span, Role::Assistant, content.parts, first, flags)?;
-        self.conversation.push_element(unit);
+        self.conversation.push_element(Unit { turn, ..unit });
         Ok(())
     }
 

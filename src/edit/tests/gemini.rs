@@ -151,6 +151,9 @@ fn results_are_put_in_moved_and_left_out() {
         ("u m:c1 u u:r1", "u m:c1 u:r1 u"),
         ("u m:cf u u:rf", "u m:cf u:rf u"),
         ("u:r9+x m u", "u m u"),
+        ("u m:c1 m:c2 u:r2", "u m:c1 u:p1 m:c2 u:r2"),
+        ("u m:c1 m u:r1+x", "u m:c1 u:r1 m u"),
+        ("u m:cf m:cf u:rf+rf", "u m:cf u:rf m:cf u:rf"),
         ("u:r9 u:r8 m u", "u m u"), // a text of the user, as the model does not begin
         ("u m:c1 u:r9+r1+x", "u m:c1 u:r1+x"),
         ("u m:c1+c2 u:r1+r2 m:cf u:rf m u", "u m:c1+c2 u:r1+r2 m:cf u:rf m u"),
