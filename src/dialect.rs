@@ -284,7 +284,10 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// A tool that abridge adds to a request. `strict` is whether the client's tools are marked so: servers refuse a mixture.
     /// The bytes are always the same.
-    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Bytes;
+    /// None if the dialect has no [`joiner`](Self::joiner).
+    fn own_tool(&self, _tool: &OwnTool, _strict: bool) -> Option<Bytes> {
+        None
+    }
 
     /// Calls of abridge and their results, for the end of a turn without calls: the bytes to insert before the last byte of the
     /// turn's last element, and those after it.
@@ -309,8 +312,11 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     // === answers ===
 
-    /// What joins the rounds of an answer in which the model calls an [`own_tool`](Self::own_tool).
-    fn joiner(&self) -> Box<dyn Joiner>;
+    /// What joins the rounds of an answer in which the model calls an [`own_tool`](Self::own_tool). None if answers of the
+    /// dialect are not joined.
+    fn joiner(&self) -> Option<Box<dyn Joiner>> {
+        None
+    }
 
     /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
     fn opening(&self) -> Option<&'static OpeningEvents> {

@@ -215,7 +215,7 @@ impl PlanSettings {
     pub fn shortest(&self) -> Self {
         let mut settings = self.with_forms(&[Form::NewImages]);
         let clear = &mut settings.clear_tool_results;
-        clear.trigger = Trigger(vec![Condition { tokens: Some(0), ..Condition::default() }]);
+        clear.trigger = Trigger(vec![Condition::tokens(0)]);
         clear.keep = Keep::Results(0);
         clear.clear_at_least = Some(AtLeast::Tokens(0));
         clear.when = Some(Moment::Any);

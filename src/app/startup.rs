@@ -270,12 +270,11 @@ fn write_stderr(lines: impl AsRef<[u8]>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Fraction;
 
     #[test]
     fn describes_a_trigger_with_units_and_joining_words() {
-        let tokens = Condition { tokens: Some(160_000), messages: Some(8), ..Condition::default() };
-        let part = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
+        let tokens = Condition { messages: Some(8), ..Condition::tokens(160_000) };
+        let part = Condition::fraction(0.8);
         let trigger = Trigger(vec![tokens, part]);
         let told = describe_trigger(&trigger, Moment::Any);
         assert_eq!(told, "160,000 tokens and 8 messages or 80 % of the window on");

@@ -137,12 +137,12 @@ impl Dialect for ChatCompletions {
         ]
     }
 
-    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Bytes {
+    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
         let (description, name) = (strings::render(tool.description), strings::render(tool.name));
         let function = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","parameters":"#].concat();
         let [parameters, end] =
             if strict { [tool.strict_parameters, r#","strict":true}}"#] } else { [tool.parameters, "}}"] };
-        [br#"{"type":"function","function":"#, &*function, parameters.as_bytes(), end.as_bytes()].concat().into()
+        Some([br#"{"type":"function","function":"#, &*function, parameters.as_bytes(), end.as_bytes()].concat().into())
     }
 
     fn own_exchange(&self, element: &[u8], calls: &str, results: &str) -> [String; 2] {
@@ -154,8 +154,8 @@ impl Dialect for ChatCompletions {
         [format!(",\"tool_calls\":[{calls}]"), format!(",{results}")]
     }
 
-    fn joiner(&self) -> Box<dyn Joiner> {
-        Box::<in_band::ChatJoiner>::default()
+    fn joiner(&self) -> Option<Box<dyn Joiner>> {
+        Some(Box::<in_band::ChatJoiner>::default())
     }
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {

@@ -12,12 +12,9 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
-use super::{
-    CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, Joiner, ParseError, json::Unsupported, strings,
-};
+use super::{CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, ParseError, json::Unsupported, strings};
 use crate::{
     conversation::{CallId, Conversation},
-    recall::own_tools::OwnTool,
     span::Span,
     string_index::{PathFacts, StringIndex},
     summary::{Prompt, SummaryInput},
@@ -157,16 +154,6 @@ impl Dialect for Gemini {
             [br#"{"role":"model","parts":["#, &*call, exchange.arguments.as_bytes(), b"}}]}"].concat().into(),
             [br#"{"role":"user","parts":["#, &*result, b"]}"].concat().into(),
         ]
-    }
-
-    fn own_tool(&self, tool: &OwnTool, _: bool) -> Bytes {
-        let (name, description) = (strings::render(tool.name), strings::render(tool.description));
-        let named = [br#"{"functionDeclarations":[{"name":"#, &*name, br#","description":"#, &description].concat();
-        [&*named, br#","parametersJsonSchema":"#, tool.parameters.as_bytes(), b"}]}"].concat().into()
-    }
-
-    fn joiner(&self) -> Box<dyn Joiner> {
-        Box::new(answer::Unjoined)
     }
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {

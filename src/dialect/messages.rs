@@ -199,12 +199,12 @@ impl Dialect for Messages {
         (memmem::find(body, CACHE_MARK).is_none() && !is_hosted()).then_some(BytesAt { at, bytes })
     }
 
-    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Bytes {
+    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
         let (name, description) = (strings::render(tool.name), strings::render(tool.description));
         let named = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","input_schema":"#].concat();
         let [parameters, end] =
             if strict { [tool.strict_parameters, r#","strict":true}"#] } else { [tool.parameters, "}"] };
-        [&*named, parameters.as_bytes(), end.as_bytes()].concat().into()
+        Some([&*named, parameters.as_bytes(), end.as_bytes()].concat().into())
     }
 
     fn own_exchange(&self, _: &[u8], calls: &str, results: &str) -> [String; 2] {
@@ -213,8 +213,8 @@ impl Dialect for Messages {
         [String::new(), said]
     }
 
-    fn joiner(&self) -> Box<dyn Joiner> {
-        Box::<in_band::MessagesJoiner>::default()
+    fn joiner(&self) -> Option<Box<dyn Joiner>> {
+        Some(Box::<in_band::MessagesJoiner>::default())
     }
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {

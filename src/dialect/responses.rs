@@ -138,7 +138,7 @@ impl Dialect for Responses {
         [[&*call.concat(), b"}"].concat().into(), result.concat().into()]
     }
 
-    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Bytes {
+    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
         let (name, description) = (strings::render(tool.name), strings::render(tool.description));
         let named = [br#"{"type":"function","name":"#, &*name, br#","description":"#, &description].concat();
         let [parameters, end] = if strict {
@@ -146,11 +146,11 @@ impl Dialect for Responses {
         } else {
             [tool.parameters, r#","strict":false}"#]
         };
-        [&*named, br#","parameters":"#, parameters.as_bytes(), end.as_bytes()].concat().into()
+        Some([&*named, br#","parameters":"#, parameters.as_bytes(), end.as_bytes()].concat().into())
     }
 
-    fn joiner(&self) -> Box<dyn Joiner> {
-        Box::<in_band::ResponsesJoiner>::default()
+    fn joiner(&self) -> Option<Box<dyn Joiner>> {
+        Some(Box::<in_band::ResponsesJoiner>::default())
     }
 
     fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {

@@ -46,7 +46,8 @@ impl Draft<'_> {
         }
         let (at, strict) = self.end_of_tools()?;
         let tools = [(CONTROL, self.offers_control), (RECALL, reads)].into_iter().filter(|(_, is_added)| *is_added);
-        let tools = tools.map(|(tool, _)| [b",", &*self.request.dialect.own_tool(&tool, strict)].concat());
+        let tools =
+            tools.filter_map(|(tool, _)| Some([b",", &*self.request.dialect.own_tool(&tool, strict)?].concat()));
         Some(BytesAt { at, bytes: tools.collect::<Vec<_>>().concat().into() })
     }
 

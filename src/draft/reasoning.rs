@@ -18,7 +18,7 @@ use crate::span::Span;
 use crate::tokens::models::Pattern;
 
 /// `[reasoning]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// What becomes of reasoning that is bound to its prefix when an edit changes that: `"strip"` leaves it out before each
@@ -49,24 +49,19 @@ pub enum EndedTurns {
 }
 
 /// What becomes of reasoning that is bound to its prefix, when an edit would change that.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningMode {
     /// It stays: nothing is bound, or the upstream is to decide.
     Keep,
     /// It is left out before each pass. Passes wait for the beginning of a user's turn.
+    #[default]
     Strip,
     /// It stays, and the upstream is told to drop what does not fit.
     #[serde(rename = "drop_block")]
     DropBlock,
     /// It stays, and no pass is made.
     Withhold,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { bound: ReasoningMode::Strip, models: Vec::new(), ended_turns: EndedTurns::Keep }
-    }
 }
 
 /// The label of the changes that leave reasoning out.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use quick_cache::{Weighter, sync::Cache};
+use smart_default::SmartDefault;
 
 use super::{
     Draft,
@@ -31,8 +32,9 @@ const EXPECTED_ENTRIES: usize = 1024;
 const ENTRY_BYTES: u64 = 512;
 
 /// The cached truncations of one edit. It takes memory as it fills, and evicts the least used entries first.
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub struct TruncationCache {
+    #[default(Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight))]
     known: Cache<Key, CachedEdit, Weight>,
     hasher: RandomState,
 }
@@ -46,12 +48,6 @@ type CachedEdit = Result<Arc<ProposedEdit>, NotApplicable>;
 
 #[derive(Clone, Debug)]
 struct Weight;
-
-impl Default for TruncationCache {
-    fn default() -> Self {
-        Self { known: Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight), hasher: RandomState::new() }
-    }
-}
 
 impl Weighter<Key, CachedEdit> for Weight {
     fn weight(&self, _: &Key, proposed: &CachedEdit) -> u64 {

@@ -16,22 +16,18 @@
 //! Anything else. If the client marks something itself, nothing is added.
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::Edit;
 use crate::{draft::Draft, tokens::models::Pattern};
 
 /// `[request_prompt_cache]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The hosts of the upstreams that take the mark, by name or pattern.
+    #[default(vec![Pattern::exact("api.anthropic.com")])]
     pub hosts: Vec<Pattern>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { hosts: vec![Pattern::exact("api.anthropic.com")] }
-    }
 }
 
 /// The edit.

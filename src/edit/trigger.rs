@@ -112,6 +112,16 @@ impl Trigger {
 }
 
 impl Condition {
+    /// From this number of tokens on.
+    pub(crate) fn tokens(tokens: usize) -> Self {
+        Self { tokens: Some(tokens), ..Self::default() }
+    }
+
+    /// From this part of the window on.
+    pub(crate) fn fraction(part: f64) -> Self {
+        Self { fraction: Fraction::new(part), ..Self::default() }
+    }
+
     fn asks_for_window(&self) -> bool {
         self.fraction.is_some() || self.without_window
     }

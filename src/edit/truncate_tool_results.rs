@@ -24,6 +24,7 @@
 use std::{cell::OnceCell, collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use self::batch::CutRule;
 use super::{
@@ -43,12 +44,13 @@ use crate::{
 mod batch;
 
 /// `[truncate_tool_results]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The length in bytes that a longer result is cut to. The whole result goes to the store. The least value is the
     /// length of the longest notice, and depends on `notice`, `language` and the way to read the rest. Where the window of
     /// the model is known, results that come together are cut to a quarter of it. Allowed: 180 or more.
+    #[default(50_000)]
     pub max_bytes: usize,
     /// Tools whose results stay whole, by name or pattern: `*` matches any characters, `?` one.
     pub exclude_tools: Vec<String>,
@@ -65,12 +67,6 @@ pub struct Settings {
     ///
     /// Example: `"tests"`
     pub handler: Option<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { max_bytes: 50_000, exclude_tools: Vec::new(), notice: None, handler: None }
-    }
 }
 
 impl Settings {

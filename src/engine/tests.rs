@@ -378,14 +378,6 @@ impl Dialect for Panicking {
         Default::default()
     }
 
-    fn own_tool(&self, _: &crate::recall::own_tools::OwnTool, _: bool) -> Bytes {
-        Bytes::new()
-    }
-
-    fn joiner(&self) -> Box<dyn dialect::Joiner> {
-        dialect::default().joiner()
-    }
-
     fn summary_request(&self, _: &SummaryInput, _: &Prompt<'_>) -> Option<Bytes> {
         None
     }

@@ -7,6 +7,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
+use smart_default::SmartDefault;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_secret};
 
 /// The hash of some bytes, or of what is made of some. Halves, as one number of 128 bits would have to lie aligned.
@@ -56,15 +57,9 @@ impl Fingerprint {
 }
 
 /// Hashes bytes that come one part after the other, to the [`Fingerprint`] of all of them.
-#[derive(derive_more::Debug)]
+#[derive(derive_more::Debug, SmartDefault)]
 #[debug("Fingerprinter")]
-pub struct Fingerprinter(Xxh3);
-
-impl Default for Fingerprinter {
-    fn default() -> Self {
-        Self(Xxh3::with_secret(*SECRET))
-    }
-}
+pub struct Fingerprinter(#[default(Xxh3::with_secret(*SECRET))] Xxh3);
 
 impl Fingerprinter {
     /// Hashes the next part.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{HeaderMap, Request, Response};
 use http_body_util::{Either, Full};
+use smart_default::SmartDefault;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
@@ -32,8 +33,9 @@ const MAX_WRONG_TOKENS: usize = 16;
 const WRONG_TOKEN_LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Slows down and logs requests with a wrong token.
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub(super) struct WrongTokens {
+    #[default(Semaphore::new(MAX_WRONG_TOKENS))]
     waiting: Semaphore,
     since_logged: AtomicU64,
     logged: Mutex<Option<Instant>>,
@@ -65,13 +67,6 @@ impl HandleAccess {
 }
 
 // === impl WrongTokens ===
-
-impl Default for WrongTokens {
-    fn default() -> Self {
-        let (since_logged, logged) = (AtomicU64::default(), Mutex::default());
-        Self { waiting: Semaphore::new(MAX_WRONG_TOKENS), since_logged, logged }
-    }
-}
 
 impl WrongTokens {
     /// Waits until a wrong token may be answered. `None` if too many wait already.

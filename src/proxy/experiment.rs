@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::request_head::RequestHead;
 use super::second_try::{Arm, BLOCKING_FROM};
@@ -14,7 +15,7 @@ use crate::tasks::run_blocking_from;
 use crate::units::Fraction;
 
 /// Settings of `[experiment]`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The part of the conversations that is edited by `policy` and not as usual. A conversation stays in its arm for life, and
@@ -25,13 +26,8 @@ pub struct Settings {
     /// Example: `0.1`
     pub share: Option<Fraction>,
     /// The policy that is tried: one of the `policies`, or `"none"` for no edits.
+    #[default(NO_EDITS.to_owned())]
     pub policy: String,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { share: None, policy: NO_EDITS.to_owned() }
-    }
 }
 
 /// The policy without edits, which every configuration has.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::{Budget, Limits};
@@ -10,13 +11,14 @@ use crate::payload::Caller;
 use crate::units::Fraction;
 
 /// `[limits]` of `proxy.toml`: the share of one caller in the limits of `[server]`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The largest part of `server.max_in_flight` that the requests of one caller may take, of `server.max_buffered` that
     /// their bodies may take, and of `server.max_connections` that they may come on, while several callers send requests; then
     /// the caller gets 429 with `retry-after`. One caller alone may take all. 1 for no such limit. Allowed: more than 0, at
     /// most 1.
+    #[default(Fraction::new(0.5).unwrap_or(Fraction::ONE))]
     pub caller_share: Fraction,
 }
 
@@ -59,12 +61,6 @@ pub(super) struct Admission {
 }
 
 // === impl Settings ===
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { caller_share: Fraction::new(0.5).unwrap_or(Fraction::ONE) }
-    }
-}
 
 // === impl FairShares ===
 

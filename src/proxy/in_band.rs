@@ -136,21 +136,24 @@ impl Proxy {
 impl InBandRecalls {
     /// The answer for the client: as it came, or joined from this one and those to what the model is asked next.
     pub(super) async fn join(self, answer: Response<PeekableBody>) -> Response<PeekableBody> {
-        match self.format(&answer) {
-            Some(Format::Events) => {
+        match (self.format(&answer), self.dialect.joiner()) {
+            (Some(Format::Events), Some(joiner)) => {
                 let (mut head, body) = answer.into_parts();
                 let encoding = ContentEncoding::from_headers(&head.headers);
                 head.headers.remove(CONTENT_ENCODING);
                 head.headers.remove(CONTENT_LENGTH);
-                Response::from_parts(head, JoinedStream::new(self, body, encoding).into_body())
+                Response::from_parts(head, JoinedStream::new(self, joiner, body, encoding).into_body())
             }
-            Some(Format::Json) => self.join_whole(answer).await,
-            None => answer,
+            (Some(Format::Json), Some(joiner)) => self.join_whole(joiner, answer).await,
+            _ => answer,
         }
     }
 
-    async fn join_whole(mut self, mut answer: Response<PeekableBody>) -> Response<PeekableBody> {
-        let mut joiner = self.dialect.joiner();
+    async fn join_whole(
+        mut self,
+        mut joiner: Box<dyn Joiner>,
+        mut answer: Response<PeekableBody>,
+    ) -> Response<PeekableBody> {
         let (most, idle) = (self.max_bytes(), self.upstream.idle());
         loop {
             // It is read in frames, and copied.

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -30,20 +31,15 @@ use crate::units::Period;
 use crate::upstream::Upstream;
 
 /// Settings of `[keep_alive]`.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Keeps the prompt cache of a request in Anthropic Messages whose answer calls tools, while these run: by calls
     /// that abridge makes itself, with the client's key, and that are billed. At most four, or two where the cache lives for an hour.
     pub enabled: bool,
     /// The pause before each call. Where the client has asked for a cache of an hour, it is 58 minutes.
+    #[default(Period::secs(280))]
     pub after: Period,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { enabled: false, after: Period(Duration::from_secs(280)) }
-    }
 }
 
 /// The pause before each call where a cache lives for an hour.

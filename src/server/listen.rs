@@ -6,15 +6,16 @@ use std::str::FromStr;
 use std::{fmt, io};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use smart_default::SmartDefault;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::admin::access::Exposure;
 use crate::platform::sockets::{self, UnixListener, UnixStream};
 
 /// `"127.0.0.1:8787"`, `"[::1]:8787"`, `"localhost:8787"` or `"unix:/path"`; one, or a list of them.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(transparent)]
-pub struct Addresses(pub Vec<Address>);
+pub struct Addresses(#[default(vec![Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 8787)))])] pub Vec<Address>);
 
 /// A listening address.
 #[derive(Clone, Debug, derive_more::Display, Eq, PartialEq)]
@@ -71,12 +72,6 @@ pub fn loopback_if_unspecified(mut address: SocketAddr) -> SocketAddr {
 }
 
 // === impl Addresses ===
-
-impl Default for Addresses {
-    fn default() -> Self {
-        Self(vec![Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 8787)))])
-    }
-}
 
 impl<'de> Deserialize<'de> for Addresses {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
+use smart_default::SmartDefault;
 
 use super::bill::Counted;
 use crate::tokens::prices;
@@ -48,11 +49,13 @@ pub struct Figures {
 pub struct Price(u64);
 
 /// The prices of tokens that are read from the cache and written to it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, SmartDefault)]
 pub struct Prices {
     /// A token read from the cache.
+    #[default(Price(MILLIONTHS / 10))]
     pub cache_read: Price,
     /// A token written to the cache.
+    #[default(Price(MILLIONTHS))]
     pub cache_write: Price,
 }
 
@@ -114,15 +117,6 @@ impl Counted {
 /// The tokens of the whole blocks.
 fn blocks(tokens: usize) -> usize {
     tokens / CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS
-}
-
-// === impl Prices ===
-
-impl Default for Prices {
-    /// The prices of caches that charge nothing for writing.
-    fn default() -> Self {
-        Self { cache_read: Price(MILLIONTHS / 10), cache_write: Price(MILLIONTHS) }
-    }
 }
 
 // === impl Price ===

@@ -8,10 +8,14 @@ use bytes::Bytes;
 use http::Uri;
 use http::uri::PathAndQuery;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use smart_default::SmartDefault;
 
 /// The base URL of an upstream: `http://` or `https://`, a host, and perhaps a path; no query and no user.
-#[derive(Clone, Debug, derive_more::Display, Eq, PartialEq)]
-pub struct BaseUrl(Uri);
+#[derive(Clone, Debug, derive_more::Display, Eq, PartialEq, SmartDefault)]
+pub struct BaseUrl(
+    #[default(Uri::from_static("https://api.openai.com/v1"))]
+    Uri,
+);
 
 /// Why a URL could not be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -147,12 +151,6 @@ pub(super) fn without_beginning(target: &Uri, beginning: &str) -> Option<Uri> {
     let rest = path.strip_prefix(beginning).filter(|_| is_below(path, beginning))?;
     let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
     rest.parse().ok()
-}
-
-impl Default for BaseUrl {
-    fn default() -> Self {
-        Self(Uri::from_static("https://api.openai.com/v1"))
-    }
 }
 
 impl FromStr for BaseUrl {

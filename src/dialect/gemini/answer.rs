@@ -1,10 +1,7 @@
 //! Reads an answer of the model, one event of a streamed one, or an array of such events.
 
-use bytes::Bytes;
-
 use super::Gemini;
 use crate::dialect::answer::{Answer, AnswerFormat, InvalidAnswer, Members, Stop, Usage, has_value};
-use crate::dialect::in_band::{Joiner, Passage, RoundCalls};
 use crate::raw;
 
 impl AnswerFormat for Gemini {
@@ -60,44 +57,4 @@ fn read_event(json: &[u8], answer: &mut Answer) -> Result<(), InvalidAnswer> {
         answer.usage = Some(Usage { input, cached, written: 0, written_hour: 0, output });
     }
     Ok(())
-}
-
-/// An answer in which abridge is never called, as it adds no tool.
-#[derive(Debug)]
-pub(super) struct Unjoined;
-
-impl Joiner for Unjoined {
-    fn event(&mut self, _: &Bytes, _: &[u8]) -> Passage {
-        Passage::Unchanged
-    }
-
-    fn whole(&mut self, _: &[u8]) -> bool {
-        false
-    }
-
-    fn calls(&self) -> RoundCalls {
-        RoundCalls::default()
-    }
-
-    fn results(&self, _: &[String]) -> Vec<Bytes> {
-        Vec::new()
-    }
-
-    fn exchange(&self, _: &[String]) -> Vec<Bytes> {
-        Vec::new()
-    }
-
-    fn next_round(&mut self) {}
-
-    fn rest(&mut self) -> Bytes {
-        Bytes::new()
-    }
-
-    fn close(&mut self) -> Option<Bytes> {
-        None
-    }
-
-    fn is_changed(&self) -> bool {
-        false
-    }
 }

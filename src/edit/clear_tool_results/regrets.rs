@@ -8,6 +8,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use quick_cache::sync::Cache;
 use serde_json::Value;
+use smart_default::SmartDefault;
 
 use super::Clearing;
 use crate::conversation::BlockIndex;
@@ -25,8 +26,8 @@ const DOUBLES_AT: usize = 2;
 const MAX_KNOWN: usize = 4 << 10;
 
 /// What calls ask for, by their JSON: one that comes again is not read again.
-#[derive(Debug)]
-pub(super) struct CallCache(Cache<Fingerprint, Arc<KnownCall>>);
+#[derive(Debug, SmartDefault)]
+pub(super) struct CallCache(#[default(Cache::new(MAX_KNOWN))] Cache<Fingerprint, Arc<KnownCall>>);
 
 /// The content that a call asks for.
 #[derive(Debug)]
@@ -49,12 +50,6 @@ pub(super) struct RegretWatch<'r> {
     seen: HashSet<BlockIndex>,
     /// The findings.
     pub(super) found: Regrets,
-}
-
-impl Default for CallCache {
-    fn default() -> Self {
-        Self(Cache::new(MAX_KNOWN))
-    }
 }
 
 impl CallCache {

@@ -5,28 +5,31 @@ use std::fmt;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smart_default::SmartDefault;
 
 use crate::edit::Language;
 use crate::edit::keep::Keep;
 use crate::edit::template::Template;
 use crate::edit::trigger::{Condition, Moment, Trigger};
-use crate::units::Fraction;
 
 /// `[clear_tool_results]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// When a pass clears old results: a condition, or a list of conditions of which one must hold. All keys of a
     /// condition must hold (`>=`): `tokens`, `messages` (the length of the array), `fraction` (of the model's context
     /// window; does not hold where that is not known). Clearing removes no messages, so a condition with `messages` alone
     /// holds again when as many have come since the last pass.
+    #[default(Trigger(vec![Condition::tokens(80_000), Condition::fraction(0.5)]))]
     pub trigger: Trigger,
     /// The results that a pass spares, counted backwards from the result that came last: exactly one of `results`, `rounds`, `tokens`,
     /// `fraction`.
+    #[default(Keep::Results(3))]
     pub keep: Keep,
     /// Of the newest so many results that were read from files, those are spared whose files were neither written nor read
     /// again since, however old they are, unless the request takes four fifths of the model's window without what else may
     /// be cleared. 0 spares none for that. `[tools]` names tools that read and write files besides those that are known.
+    #[default(8)]
     pub keep_reads: usize,
     /// Where passes are made. With `"turn"`, the beginning of a user's turn needs three eighths of the trigger. `"turn"`
     /// needs `frontier = "sticky"`.
@@ -50,6 +53,7 @@ pub struct Settings {
     /// Example: `14285`
     pub clear_at_least: Option<AtLeast>,
     /// Also replaces the arguments of the calls with `{}`: of all tools, of none, or of the listed tools.
+    #[default(Inputs::Whether(false))]
     pub clear_tool_inputs: Inputs,
     /// Tools whose results are never cleared, by name or pattern. They take up places in `keep` all the same.
     pub exclude_tools: Vec<String>,
@@ -58,6 +62,7 @@ pub struct Settings {
     /// that are not text stay, and a text in base64 is stored as the text that it is. Where the host is known to refuse more
     /// images or bytes than a request has, the oldest images in results are cleared whether `trigger` holds or not, down to
     /// half of the images or three quarters of the bytes.
+    #[default(true)]
     pub clear_media: bool,
     /// The text in place of a result. `{tool_name}`, `{bytes}`, `{media_type}`, `{handle}` and `{how}` are filled in.
     ///
@@ -74,8 +79,10 @@ pub struct Settings {
     /// Example: `"digests"`
     pub handler: Option<String>,
     /// Stores what is cleared. With `false`, the text is lost, and the placeholder does not say how to read it.
+    #[default(true)]
     pub offload: bool,
     /// Leaves a text in place that has no more tokens than its placeholder.
+    #[default(true)]
     pub growth_guard: bool,
     /// Whether what was cleared once stays cleared.
     pub frontier: Frontier,
@@ -114,28 +121,6 @@ pub enum Frontier {
 
 /// How [`AtLeast::Auto`] is written.
 const AUTO: &str = "auto";
-
-impl Default for Settings {
-    fn default() -> Self {
-        let tokens = Condition { tokens: Some(80_000), ..Condition::default() };
-        let half = Condition { fraction: Fraction::new(0.5), ..Condition::default() };
-        Self {
-            trigger: Trigger(vec![tokens, half]),
-            keep: Keep::Results(3),
-            keep_reads: 8,
-            when: None,
-            clear_at_least: None,
-            clear_tool_inputs: Inputs::Whether(false),
-            exclude_tools: Vec::new(),
-            clear_media: true,
-            placeholder: None,
-            handler: None,
-            offload: true,
-            growth_guard: true,
-            frontier: Frontier::default(),
-        }
-    }
-}
 
 /// The values of a placeholder.
 const PLACES: [&str; 5] = ["tool_name", "bytes", "media_type", "handle", "how"];

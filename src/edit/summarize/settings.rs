@@ -2,23 +2,26 @@
 
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::PromptMode;
 use crate::edit::keep::Keep;
 use crate::edit::trigger::{Condition, Moment, Trigger};
-use crate::units::{Fraction, Period};
+use crate::units::Period;
 
 /// `[summarize]` of `proxy.toml`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// When a summary is made, after the other edits have run: conditions as in `clear_tool_results.trigger`.
+    #[default(Trigger(vec![Condition::fraction(0.8), Condition { without_window: true, ..Condition::tokens(160_000) }]))]
     pub trigger: Trigger,
     /// Where a summary is made. With `"turn"`, the beginning of a user's turn needs four fifths of the trigger.
     pub when: Moment,
     /// The part that is not summarised, of what the model has read, counted from the newest backwards: exactly one of `results`,
     /// `rounds`, `tokens`, `fraction`. The newest user message stays with everything after it if that is no more than
     /// this. What the model has not read always stays, and does not count.
+    #[default(Keep::Rounds(1))]
     pub keep: Keep,
     /// Whether the request that reaches the trigger waits for the summary.
     pub mode: Mode,
@@ -55,13 +58,16 @@ pub struct Settings {
     pub preserve_skills: Option<PreserveSkills>,
     /// Stores what is summarised, one message per line, for the model to read. With `true`, no summary is made without
     /// a store.
+    #[default(true)]
     pub transcript: bool,
     /// How long a request waits for a summary; then it goes on without it. A waiting client receives nothing meanwhile, so this
     /// must be shorter than the client's own time-out. No attempt begins later, and none outlasts an upstream that is silent for
     /// so long; an answer that keeps coming is read to its end for later requests, for 15 times as long at most. Allowed: 1ms to
     /// 365d.
+    #[default(Period::secs(60))]
     pub timeout: Period,
     /// How long no summary is tried for the same messages after one could not be made. Allowed: 0ms to 365d.
+    #[default(Period::secs(60))]
     pub cooldown: Period,
     /// How failed calls are repeated.
     pub retry: Retry,
@@ -85,10 +91,11 @@ pub enum Mode {
 }
 
 /// `[summarize.preserve_user_messages]`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct PreserveUserMessages {
     /// Whether they are kept.
+    #[default(true)]
     pub enabled: bool,
     /// The most tokens of all of them together.
     ///
@@ -99,25 +106,30 @@ pub struct PreserveUserMessages {
 }
 
 /// `[summarize.preserve_skills]`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct PreserveSkills {
     /// The tool. Its argument `skill` names the skill.
+    #[default("skill".to_owned())]
     pub tool: String,
     /// The most skills that are kept, the newest first.
+    #[default(5)]
     pub max_skills: usize,
     /// The most tokens of one skill.
+    #[default(5000)]
     pub max_tokens_per_skill: usize,
     /// The most tokens of all skills together.
+    #[default(25_000)]
     pub budget: usize,
 }
 
 /// `[summarize.retry]`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retry {
     /// How often a call is repeated with one model, where that may help: after 1 s, 2 s, 4 s, each time up to half as
     /// long again, or after what `retry-after` says, up to 30 s. Allowed: 0 to 100.
+    #[default(3)]
     pub max_retries: usize,
     /// The errors after which it may help: HTTP statuses, and texts that the body of the error contains. A request that the
     /// upstream finds too long, or whose form it refuses, is sent in another form instead.
@@ -159,50 +171,6 @@ pub struct Endpoint {
     /// Example: `"SUMMARY_API_KEY"`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let tokens = Condition { tokens: Some(160_000), without_window: true, ..Condition::default() };
-        let window = Condition { fraction: Fraction::new(0.8), ..Condition::default() };
-        Self {
-            trigger: Trigger(vec![window, tokens]),
-            when: Moment::default(),
-            keep: Keep::Rounds(1),
-            mode: Mode::Blocking,
-            input: PromptMode::Cached,
-            instruction: None,
-            input_handler: None,
-            finalize_handler: None,
-            max_tokens: None,
-            preserve_user_messages: PreserveUserMessages::default(),
-            preserve_skills: None,
-            transcript: true,
-            timeout: Period::secs(60),
-            cooldown: Period::secs(60),
-            retry: Retry::default(),
-            model: None,
-            failover: Vec::new(),
-        }
-    }
-}
-
-impl Default for PreserveUserMessages {
-    fn default() -> Self {
-        Self { enabled: true, max_tokens: None }
-    }
-}
-
-impl Default for PreserveSkills {
-    fn default() -> Self {
-        Self { tool: "skill".to_owned(), max_skills: 5, max_tokens_per_skill: 5000, budget: 25_000 }
-    }
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self { max_retries: 3, on: None }
-    }
 }
 
 impl Retry {

@@ -43,8 +43,12 @@ enum State {
 type Next = Result<Frame<Bytes>, hyper::Error>;
 
 impl JoinedStream {
-    pub(super) fn new(recalls: InBandRecalls, body: PeekableBody, encoding: ContentEncoding) -> Self {
-        let joiner = recalls.dialect.joiner();
+    pub(super) fn new(
+        recalls: InBandRecalls,
+        joiner: Box<dyn Joiner>,
+        body: PeekableBody,
+        encoding: ContentEncoding,
+    ) -> Self {
         let (splitter, ready) = (EventSplitter::default(), VecDeque::new());
         Self { recalls, joiner, body, gzip: decoder(encoding), splitter, n_bytes: 0, ready, state: State::Joining }
     }

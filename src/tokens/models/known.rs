@@ -4,6 +4,7 @@ use std::iter;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use super::{MediaLimits, names};
 use crate::tokens::factor::Factor;
@@ -37,10 +38,11 @@ struct Billed {
 }
 
 /// The properties of a model's reasoning.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default)]
 pub struct Reasoning {
     /// The tenths of a byte of sealed reasoning, which only its maker can read, that are billed as one token.
+    #[default(46)]
     pub sealed: usize,
     /// Whether reasoning of ended turns is read by the model, billed, and may be left out.
     pub ended_turns: bool,
@@ -52,12 +54,6 @@ struct ReasoningOf {
     name: String,
     #[serde(flatten)]
     reasoning: Reasoning,
-}
-
-impl Default for Reasoning {
-    fn default() -> Self {
-        Self { sealed: 46, ended_turns: false }
-    }
 }
 
 /// The file of models and prices.
