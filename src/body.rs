@@ -128,7 +128,6 @@ pub async fn read_watched(
 }
 
 /// The chunks that have been read. A body of one chunk is not copied.
-#[derive(Debug)]
 enum Gathered {
     One(Bytes),
     Many(Buffer),

@@ -35,7 +35,6 @@ pub struct Handler {
     /// Not set: no key is sent.
     ///
     /// Example: `"HANDLER_KEY"`
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_env: Option<String>,
 }
 

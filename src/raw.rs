@@ -17,7 +17,6 @@ mod leaves;
 mod strings;
 
 /// The keys and values of an object, in their order; a key may be there twice.
-#[derive(Debug)]
 pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
 impl<'a> Fields<'a> {

@@ -33,7 +33,6 @@ pub const PATH: &str = "/abridge/events";
 pub type EventStream = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The source of the next event.
-#[derive(Debug)]
 struct StreamState {
     listener: Subscription,
     heartbeat: Duration,

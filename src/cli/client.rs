@@ -25,7 +25,6 @@ const MAX_RESPONSE_BYTES: u64 = 64 << 20;
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// The address of a running proxy, and the token for it.
-#[derive(Debug)]
 pub(super) struct RunningProxy {
     address: Address,
     /// The value of the field `host`.
@@ -42,7 +41,6 @@ pub(super) struct RunningProxy {
 }
 
 /// A client's key.
-#[derive(Debug)]
 pub(super) struct Credential {
     /// The beginning of its header field, up to the key.
     pub(super) field: &'static str,

@@ -6,7 +6,6 @@ use std::{fs, io};
 use crate::platform::files::private_folder;
 
 /// A temporary folder, removed when it is dropped.
-#[derive(Debug)]
 pub(super) struct TempFolder(PathBuf);
 
 impl TempFolder {

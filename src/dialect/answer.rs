@@ -91,7 +91,6 @@ pub trait AnswerFormat {
 }
 
 /// The members of an event or an answer, or of an object in one. Those that are read have to be of their type; `null` is none.
-#[derive(Debug)]
 pub(super) struct Members<'a>(Fields<'a>);
 
 impl<'a> Members<'a> {

@@ -30,7 +30,6 @@ pub(super) fn require(holds: bool) -> ReadResult {
 }
 
 /// A place in a body.
-#[derive(Debug)]
 pub(super) struct Cursor<'a> {
     body: &'a [u8],
     /// Where its long strings are, as far as that is known.

@@ -50,7 +50,7 @@ pub enum EndedTurns {
 
 /// What becomes of reasoning that is bound to its prefix, when an edit would change that.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum ReasoningMode {
     /// It stays: nothing is bound, or the upstream is to decide.
     Keep,
@@ -58,7 +58,6 @@ pub enum ReasoningMode {
     #[default]
     Strip,
     /// It stays, and the upstream is told to drop what does not fit.
-    #[serde(rename = "drop_block")]
     DropBlock,
     /// It stays, and no pass is made.
     Withhold,

@@ -8,7 +8,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::span::{Span, Splice};
 
 /// An element that is put into the array.
-#[derive(Debug)]
 pub(super) struct InsertedElement {
     /// Where the element begins, in the body, that it is put behind.
     pub(super) behind: usize,

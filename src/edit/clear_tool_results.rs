@@ -100,7 +100,6 @@ pub struct ClearToolResults {
 }
 
 /// When a pass is made of one request.
-#[derive(Debug)]
 struct Rules {
     /// The conditions that hold for a pass anywhere.
     limits: Limits,

@@ -78,7 +78,6 @@ impl Edit for FilterToolCalls {
 }
 
 /// The walk over the conversation as it grew. Units have the numbers that they have in the timeline.
-#[derive(Debug)]
 struct Replay<'r, 'd> {
     draft: &'r Draft<'d>,
     /// How many results are kept.
@@ -99,7 +98,6 @@ struct Replay<'r, 'd> {
 }
 
 /// Results that are removed with their calls.
-#[derive(Debug)]
 struct Leaving {
     rows: Vec<Row>,
     /// The model call that they are not there for any more.

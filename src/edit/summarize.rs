@@ -78,7 +78,6 @@ pub struct Scope(String);
 const SCOPE_VERSION: u32 = 1;
 
 /// The rows of a conversation, and what they weigh.
-#[derive(Debug)]
 struct MeasuredRows {
     rows: Vec<Row>,
     tokens: Vec<usize>,

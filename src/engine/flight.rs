@@ -19,7 +19,6 @@ pub(super) struct Flight {
 }
 
 /// A request that waits for a flight; it stops waiting when this is dropped.
-#[derive(Debug)]
 pub(super) struct Waiter(Arc<Flight>);
 
 // === impl Flight ===

@@ -73,7 +73,6 @@ enum Status {
 }
 
 /// The next step of a task that wants to make a summary.
-#[derive(Debug)]
 pub(super) enum Claim {
     /// Nothing: there is a summary.
     Stored,
@@ -95,7 +94,6 @@ struct StoredSummary<'a> {
 }
 
 /// A summary in memory.
-#[derive(Debug)]
 struct CachedSummary {
     summary: Arc<Summary>,
     // When its use was last noted, in seconds since the process began.

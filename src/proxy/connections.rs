@@ -21,7 +21,6 @@ struct Open {
 }
 
 /// A client's connection, until this is dropped.
-#[derive(Debug)]
 pub(crate) struct OpenConnection {
     of: Connections,
     pub(crate) id: u64,

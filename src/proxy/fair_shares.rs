@@ -52,7 +52,6 @@ pub struct Permit {
 }
 
 /// A request that is let in.
-#[derive(Debug)]
 pub(super) struct Admission {
     /// Its place.
     pub(super) permit: Permit,

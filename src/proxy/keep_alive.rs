@@ -115,7 +115,6 @@ pub(super) struct CachedPrompt {
 }
 
 /// Where calls are entered.
-#[derive(Debug)]
 pub(super) struct CallsAccount {
     pub(super) ledger: Ledger,
     pub(super) rules: Arc<EngineConfig>,

@@ -43,7 +43,6 @@ pub enum Control {
     /// A result is not cleared from here on.
     Pin {
         /// The words that name it; without any, it is the last one.
-        #[serde(default)]
         result: Option<String>,
     },
     /// Old results are cleared, whether the trigger holds or not.

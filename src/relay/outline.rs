@@ -23,7 +23,6 @@ pub(crate) struct Line {
 }
 
 /// A line, and whether it is its outline.
-#[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) bytes: BytesMut,
     pub(crate) is_outline: bool,

@@ -26,7 +26,6 @@ pub(super) struct IoLimits {
 }
 
 /// A connection to a client.
-#[derive(Debug)]
 pub(super) struct ClientIo<T> {
     io: T,
     limits: IoLimits,

@@ -41,7 +41,6 @@ pub struct Paid {
 }
 
 /// The bill of one segment of a session under a policy.
-#[derive(Debug)]
 pub(super) struct Bill<'a> {
     steps: &'a [Step],
     unedited: &'a [Counted],

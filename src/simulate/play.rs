@@ -45,7 +45,6 @@ pub(super) struct Player<'a> {
 }
 
 /// The outcome of a session.
-#[derive(Debug)]
 pub(super) struct Played {
     pub(super) figures: Figures,
     /// Each request, as it was sent.

@@ -110,19 +110,17 @@ impl Agent {
 
 /// What tells the formats apart.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Head<'a> {
-    #[serde(rename = "type")]
-    kind: Option<&'a str>,
-    #[serde(rename = "sessionId")]
+    r#type: Option<&'a str>,
     session_id: Option<&'a str>,
-    #[serde(rename = "projectHash")]
     project_hash: Option<&'a str>,
     uuid: Option<&'a str>,
 }
 
 impl Head<'_> {
     fn agent(&self) -> Option<Agent> {
-        match (self.kind, self.session_id, self.project_hash, self.uuid) {
+        match (self.r#type, self.session_id, self.project_hash, self.uuid) {
             (Some("session_meta"), ..) => Some(Agent::Codex),
             (Some("session"), ..) => Some(Agent::Pi),
             (_, Some(_), Some(_), _) => Some(Agent::Gemini),

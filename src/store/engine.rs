@@ -106,7 +106,6 @@ struct Inner<E> {
 }
 
 /// The keys that are known to be in the engine, since it was connected to for the last time.
-#[derive(Debug)]
 struct Known {
     keys: KnownKeys,
     /// Those whose rows were found to be damaged, a bounded number.

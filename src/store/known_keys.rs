@@ -14,7 +14,6 @@ use crate::payload::{Lifetime, PayloadKey};
 pub(super) const PER_GENERATION: usize = 28_672;
 
 /// Stored keys, and when they were used.
-#[derive(Debug)]
 pub(super) struct KnownKeys {
     young: HashMap<PayloadKey, Use>,
     old: HashMap<PayloadKey, Use>,

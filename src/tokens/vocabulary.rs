@@ -27,7 +27,6 @@ const R50K_RANKS: usize = 50_256;
 const ALL: usize = usize::MAX;
 
 /// The tokens that a text may be made of.
-#[derive(Debug)]
 pub(super) struct Vocabulary {
     pattern: Pattern,
     /// The tokens by rank, each after its length in one byte.

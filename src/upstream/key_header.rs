@@ -6,19 +6,16 @@ use serde::{Deserialize, Serialize};
 
 /// The header field that a key is sent in.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum KeyHeader {
     /// `authorization: Bearer KEY`, as OpenAI and most others read it.
     #[default]
-    #[serde(rename = "authorization")]
     Authorization,
     /// `x-api-key: KEY`, as Anthropic reads it.
-    #[serde(rename = "x-api-key")]
     XApiKey,
     /// `api-key: KEY`, as Azure reads it.
-    #[serde(rename = "api-key")]
     ApiKey,
     /// `x-goog-api-key: KEY`, as Gemini reads it.
-    #[serde(rename = "x-goog-api-key")]
     XGoogApiKey,
     /// A signature of AWS (Signature Version 4), as Bedrock reads it. The key is `ACCESS_KEY_ID:SECRET_ACCESS_KEY`, with
     /// `:SESSION_TOKEN` after it if there is one; the region is that of the host, else `us-east-1`. Only requests whose body

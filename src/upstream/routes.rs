@@ -32,7 +32,6 @@ pub struct Settings {
     /// Codex that is logged in with `ChatGPT`. Other names need `when`.
     ///
     /// Example: `{ dialect = "messages" }`
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<RequestMatch>,
     /// Where the requests go. A client's path is joined to it.
     ///
@@ -89,18 +88,14 @@ pub struct RequestMatch(pub Vec<RequestCondition>);
 #[serde(default, deny_unknown_fields)]
 pub struct RequestCondition {
     /// The path is this one or below it: `"/groq"` means `/groq` and `/groq/v1/models`, not `/groqs`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The dialect of the path, with everything below it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dialect: Option<DialectName>,
     /// The model that the request asks for. Known only where abridge reads the body: for a `POST` to the path of a
     /// dialect that is edited, without `x-abridge: off`, and in a known content coding. Where it is not known, the
     /// condition does not hold.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<Pattern>,
     /// A header field that the request has: `"x-team: blue"` for this value, `"x-team"` for any.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<HeaderMatch>,
 }
 

@@ -10,7 +10,6 @@ pub(in crate::cli) struct RenderOptions {
 }
 
 /// Collects the output.
-#[derive(Debug)]
 pub(in crate::cli) struct DiffWriter {
     pub(in crate::cli) text: String,
     options: RenderOptions,

@@ -10,7 +10,6 @@ use crate::config::read_text;
 use crate::platform::files::sync;
 
 /// A file with settings, which may not exist yet.
-#[derive(Debug)]
 pub(super) struct SettingsFile {
     pub(super) path: PathBuf,
     // The original; empty without a file, beside a mark of that.

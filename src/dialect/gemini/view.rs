@@ -108,7 +108,6 @@ impl Part {
 }
 
 /// A conversation while it is made.
-#[derive(Debug)]
 pub(super) struct View<'a> {
     body: &'a [u8],
     conversation: Conversation<'a>,

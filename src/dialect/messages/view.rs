@@ -125,7 +125,6 @@ pub(super) fn is_direct(body: &[u8], caller: Span) -> bool {
 }
 
 /// A conversation while it is made.
-#[derive(Debug)]
 pub(super) struct View<'a> {
     body: &'a [u8],
     conversation: Conversation<'a>,

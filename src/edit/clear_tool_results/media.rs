@@ -28,7 +28,6 @@ const LEFT_IMAGES: Part = Part(1, 2);
 const LEFT_BYTES: Part = Part(3, 4);
 
 /// The images of a message.
-#[derive(Debug)]
 struct Images {
     unit: UnitIndex,
     n: usize,
@@ -41,7 +40,6 @@ struct Images {
 }
 
 /// The images of a conversation as it grows. Each is looked at a few times, however many model calls there are.
-#[derive(Debug)]
 struct Walk<'l> {
     limits: &'l MediaLimits,
     images: Vec<Images>,

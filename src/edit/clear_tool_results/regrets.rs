@@ -30,7 +30,6 @@ const MAX_KNOWN: usize = 4 << 10;
 pub(super) struct CallCache(#[default(Cache::new(MAX_KNOWN))] Cache<Fingerprint, Arc<KnownCall>>);
 
 /// The content that a call asks for.
-#[derive(Debug)]
 struct KnownCall {
     /// The tool and the arguments by value: the order of keys and the spelling count for nothing.
     identity: Fingerprint,
@@ -39,7 +38,6 @@ struct KnownCall {
 }
 
 /// The calls of cleared results as the conversation grows.
-#[derive(Debug)]
 pub(super) struct RegretWatch<'r> {
     calls: &'r CallCache,
     /// The tools and arguments of calls whose results are cleared.

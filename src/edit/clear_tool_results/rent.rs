@@ -23,7 +23,6 @@ use crate::tokens::prices::{Break, Prices};
 const MOST_ADDED: u64 = 16;
 
 /// The rent since the last pass, and what it is compared with.
-#[derive(Debug)]
 pub(super) struct Rent {
     prices: Prices,
     /// In millionths of an input token.

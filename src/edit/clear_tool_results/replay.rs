@@ -28,7 +28,6 @@ pub(super) mod controls;
 const LEAST_FILE: usize = 200;
 
 /// The walk. Messages have the numbers that they have in the timeline.
-#[derive(Debug)]
 pub(super) struct Replay<'r, 'd> {
     edit: &'r ClearToolResults,
     draft: &'r Draft<'d>,
@@ -89,7 +88,6 @@ pub(super) struct MadePass {
 }
 
 /// What `keep` spares at the present place.
-#[derive(Debug)]
 struct KeepWindow {
     keep: Keep,
     /// What counts: results, or messages with calls.

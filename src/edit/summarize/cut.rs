@@ -5,7 +5,6 @@ use crate::draft::{Draft, Row};
 use crate::edit::keep::Keep;
 
 /// The places where a conversation may be parted. A place is the row after it.
-#[derive(Debug)]
 pub(super) struct CutPoints<'c> {
     rows: &'c [Row],
     /// The size of each row in the kept part.

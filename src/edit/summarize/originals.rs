@@ -15,7 +15,6 @@ use crate::span::Span;
 use crate::summary::NameSources;
 
 /// The messages that a summary replaces, as they came.
-#[derive(Debug)]
 pub(super) struct Originals<'a> {
     pub(super) request: ParsedRequest<'a>,
     pub(super) units: Range<UnitIndex>,

@@ -9,7 +9,6 @@ use crate::engine::flight::Flight;
 use crate::payload::ChainKey;
 
 /// Held by the task that makes a summary. If it is dropped, the waiters get an error.
-#[derive(Debug)]
 pub(in crate::engine) struct Leader {
     summaries: Arc<Summaries>,
     beginning: ChainKey,

@@ -19,7 +19,6 @@ use crate::store::shared::{Claim, Claimant, Seen, SeenState};
 use crate::store::{SharedStore, StoreError, StoreFuture};
 
 /// The steps that are open to a task that is to make a summary.
-#[derive(Debug)]
 pub(in crate::engine) enum Turn {
     /// It makes the summary. With a lease, other processes wait.
     Make(Option<Lease>),
@@ -28,7 +27,6 @@ pub(in crate::engine) enum Turn {
 }
 
 /// The right to make a summary, among all processes.
-#[derive(Debug)]
 pub(in crate::engine) struct Lease {
     summaries: Arc<Summaries>,
     place: Place,

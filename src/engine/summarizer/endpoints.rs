@@ -49,7 +49,6 @@ pub enum EndpointError {
 }
 
 /// A model that can be called for a summary.
-#[derive(Debug)]
 pub(super) struct Candidate<'a> {
     /// Whether it is the first choice or a failover.
     pub(super) phase: Phase,

@@ -147,7 +147,6 @@ fn add(data: &[u8], dialect: &dyn Dialect, answer: &mut Answer) -> Result<(), Re
 
 /// A body on its way to the event parser. The parser panics at a byte order mark, hangs at bytes that are not UTF-8,
 /// and is slow on large pieces, so the reader gives it none.
-#[derive(Debug)]
 struct Reader<'d> {
     body: Incoming,
     idle_timeout: Duration,
@@ -162,7 +161,6 @@ struct Reader<'d> {
 }
 
 /// Cuts a stream into lines, none of which is too long for the event parser.
-#[derive(Debug)]
 struct Lines<'d> {
     /// The line that has not ended yet.
     line: Line,

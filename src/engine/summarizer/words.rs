@@ -7,7 +7,6 @@ use memchr::memmem;
 use crate::raw::{Fields, elements};
 
 /// The secrets that an upstream was sent, none of which may be in the log.
-#[derive(Debug)]
 pub(super) struct Secrets {
     pub(super) body: Bytes,
     pub(super) keys: Vec<HeaderValue>,

@@ -13,7 +13,6 @@ const MAX_SESSION: usize = 256;
 const OTHER_MODES: [&str; 2] = ["lossy_inline", "lossless_then_lossy"];
 
 /// A request to shorten messages.
-#[derive(Debug)]
 pub(super) struct CompressRequest {
     pub(super) dialect: &'static dyn Dialect,
     pub(super) readback: Readback,

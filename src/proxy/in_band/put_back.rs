@@ -30,7 +30,6 @@ pub(in crate::proxy) struct RequestPlace {
 }
 
 /// A turn of the model.
-#[derive(Debug)]
 struct Turn {
     key: ChainKey,
     // The client's calls.

@@ -60,7 +60,6 @@ impl Piece {
 }
 
 /// A conversation whose elements are taken apart into pieces.
-#[derive(Debug)]
 pub(super) struct Anatomy<'a> {
     dialect: &'a dyn Dialect,
     body: &'a [u8],

@@ -44,14 +44,12 @@ struct At {
 }
 
 /// The elements that a request has, as it is sent.
-#[derive(Debug)]
 pub(super) struct View {
     prints: HashSet<Fingerprint>,
     made: Vec<Arc<[Piece]>>,
 }
 
 /// The results of another session, by which the noise of the measure is found.
-#[derive(Debug)]
 pub(in crate::simulate) struct Placebo(Vec<Piece>);
 
 /// A piece that owns units which an answer needs.

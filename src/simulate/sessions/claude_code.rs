@@ -45,8 +45,7 @@ const BESIDE: [&str; 13] = [
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
+    r#type: &'a str,
     subtype: Option<&'a str>,
     uuid: Option<&'a str>,
     parent_uuid: Option<&'a str>,
@@ -92,8 +91,7 @@ struct ByLifetime {
 /// A block of which only lengths are asked for.
 #[derive(Deserialize)]
 struct Lengths<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
+    r#type: &'a str,
     #[serde(borrow)]
     text: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -142,7 +140,7 @@ impl<'a> Reader<'a> {
     fn line(&mut self, line: &Line<'_>) -> bool {
         let n = self.chain_of(line);
         let Some(chain) = self.chains.get_mut(n) else { return false };
-        let is_known = match (line.kind, &line.message) {
+        let is_known = match (line.r#type, &line.message) {
             ("assistant", Some(message)) => {
                 if !line.is_api_error_message && message.model != Some(SYNTHETIC) {
                     chain.answer(message, line.timestamp, n > 0);
@@ -232,7 +230,7 @@ impl AnswerChars {
         let blocks: Vec<Lengths<'_>> = serde_json::from_str(content).unwrap_or_default();
         let chars = |raw: Option<&RawValue>| raw.map_or(0, |raw| raw.get().chars().count().saturating_sub(2));
         for block in blocks {
-            match block.kind {
+            match block.r#type {
                 "text" => self.text += chars(block.text),
                 "tool_use" => self.arguments += chars(block.input) + 2,
                 _ => self.signatures += chars(block.signature),

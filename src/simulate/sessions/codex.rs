@@ -19,8 +19,7 @@ const HOST: &str = "api.openai.com";
 
 #[derive(Deserialize)]
 struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
+    r#type: &'a str,
     timestamp: Option<&'a str>,
     #[serde(borrow)]
     payload: &'a RawValue,
@@ -33,15 +32,13 @@ struct Context<'a> {
 
 #[derive(Deserialize)]
 struct Item<'a> {
-    #[serde(rename = "type")]
-    kind: Option<&'a str>,
+    r#type: Option<&'a str>,
     role: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
 struct Event<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
+    r#type: &'a str,
     #[serde(borrow)]
     info: Option<&'a RawValue>,
 }
@@ -56,14 +53,10 @@ struct Info {
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 struct Tokens {
-    #[serde(rename = "input_tokens")]
-    input: u64,
-    #[serde(rename = "cached_input_tokens")]
-    cached: u64,
-    #[serde(rename = "output_tokens")]
-    output: u64,
-    #[serde(rename = "total_tokens")]
-    total: u64,
+    input_tokens: u64,
+    cached_input_tokens: u64,
+    output_tokens: u64,
+    total_tokens: u64,
 }
 
 #[derive(Deserialize)]
@@ -108,7 +101,7 @@ impl Reader<'_> {
     fn line(&mut self, line: &Line<'_>) -> Option<()> {
         let payload = line.payload.get();
         let at = line.timestamp.and_then(time::seconds);
-        match line.kind {
+        match line.r#type {
             "turn_context" => {
                 let context: Context<'_> = serde_json::from_str(payload).ok()?;
                 context.model.into_iter().for_each(|model| self.builder.set_model(model));
@@ -116,7 +109,7 @@ impl Reader<'_> {
             "response_item" => self.item(payload, at)?,
             "event_msg" => {
                 let event: Event<'_> = serde_json::from_str(payload).ok()?;
-                if let Some(info) = event.info.filter(|_| event.kind == "token_count") {
+                if let Some(info) = event.info.filter(|_| event.r#type == "token_count") {
                     let info: Option<Info> = serde_json::from_str(info.get()).ok()?;
                     if let Some(info) = info {
                         self.tokens(&info, line.timestamp);
@@ -151,13 +144,13 @@ impl Reader<'_> {
         if let Some(window) = model_context_window {
             self.builder.set_window(window);
         }
-        let total = total_token_usage.unwrap_or_default().total;
+        let total = total_token_usage.unwrap_or_default().total_tokens;
         if total != 0 && std::mem::replace(&mut self.total, total) == total {
             return;
         }
         let id = timestamp.map_or(0, |timestamp| id_of(&format!("{timestamp} {total}")));
-        let usage =
-            Usage { input: last.input, cached: last.cached.min(last.input), output: last.output, ..Usage::default() };
+        let Tokens { input_tokens: input, cached_input_tokens: cached, output_tokens: output, .. } = last;
+        let usage = Usage { input, cached: cached.min(input), output, ..Usage::default() };
         if !self.waits {
             self.builder.request(Step { at: timestamp.and_then(time::seconds), ..Step::default() });
         }
@@ -183,7 +176,7 @@ impl Reader<'_> {
 }
 
 fn kind(item: &Item<'_>) -> Kind {
-    match (item.kind.unwrap_or("message"), item.role) {
+    match (item.r#type.unwrap_or("message"), item.role) {
         ("message", Some("assistant")) => Kind::Answer,
         ("message", _) => Kind::Input,
         ("ghost_snapshot" | "compaction_trigger" | "other", _) => Kind::Beside,

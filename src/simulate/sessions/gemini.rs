@@ -32,8 +32,7 @@ struct Rewind {
 struct Message {
     id: String,
     timestamp: Option<String>,
-    #[serde(rename = "type")]
-    kind: String,
+    r#type: String,
     content: Option<Box<RawValue>>,
     #[serde(default, rename = "toolCalls")]
     calls: Vec<Call>,
@@ -70,7 +69,7 @@ pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<
     let mut at = None;
     for message in &messages {
         let sent_at = message.timestamp.as_deref().and_then(time::seconds);
-        match message.kind.as_str() {
+        match message.r#type.as_str() {
             "user" => {
                 at = sent_at;
                 conversation.input(&Block::Text(&text(message.content.as_deref())));

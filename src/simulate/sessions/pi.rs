@@ -19,8 +19,7 @@ use crate::simulate::TranscriptError;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
+    r#type: &'a str,
     id: Option<&'a str>,
     parent_id: Option<&'a str>,
     timestamp: Option<&'a str>,
@@ -58,8 +57,7 @@ struct RecordedUsage {
 
 #[derive(Deserialize)]
 struct Part<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
+    r#type: &'a str,
     text: Option<Cow<'a, str>>,
     id: Option<Cow<'a, str>>,
     name: Option<Cow<'a, str>>,
@@ -88,7 +86,7 @@ impl Reader<'_> {
         if let Some(parent) = line.parent_id {
             self.conversation.step_back(parent);
         }
-        match (line.kind, &line.message) {
+        match (line.r#type, &line.message) {
             ("message", Some(message)) => self.message(message, line.id, at),
             ("custom_message", _) => self.input(line.content, at),
             ("compaction", _) => {
@@ -114,7 +112,7 @@ impl Reader<'_> {
                 let model = message.model.map(Into::into);
                 self.conversation.open(Step { usage, model, at: self.at.or(at), id, ..Step::default() });
                 for part in parts(message.content) {
-                    match (part.kind, &part.id, &part.name, part.arguments) {
+                    match (part.r#type, &part.id, &part.name, part.arguments) {
                         ("toolCall", Some(id), Some(name), Some(input)) => {
                             self.conversation.answer(&Block::Call { id, name, input });
                         }

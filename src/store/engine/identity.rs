@@ -8,7 +8,6 @@ use super::error::EngineError;
 use crate::store::secret::{Secrets, Texts, check_value};
 
 /// The identity that the engine is to have, and the secret once it is known.
-#[derive(Debug)]
 pub(in crate::store) struct Identity {
     secrets: Secrets,
     texts: Texts,

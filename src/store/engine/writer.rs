@@ -13,7 +13,6 @@ use crate::store::{Op, StoreResult};
 use crate::tasks::Tasks;
 
 /// A payload to be stored.
-#[derive(Debug)]
 pub(in crate::store) struct NewRow {
     pub(super) key: PayloadKey,
     /// What its row is named.

@@ -383,6 +383,7 @@ impl<'a> At<'a> {
             let name = serde("rename", &variant.attrs).unwrap_or_else(|| match case.as_deref() {
                 Some("lowercase") => ident.to_lowercase(),
                 Some("snake_case") => snake_case(&ident),
+                Some("kebab-case") => snake_case(&ident).replace('_', "-"),
                 other => panic!("{ident}: rename_all = {other:?} is not known here"),
             });
             (format!("\"{name}\""), Doc::of(&variant.attrs).text)

@@ -26,7 +26,6 @@ const MAX_PINS: usize = 64;
 const LOOKED_AT: usize = 512;
 
 /// The calls of the model that control clearing. Results have the numbers of the timeline.
-#[derive(Debug)]
 pub(super) struct Controls {
     /// The most tokens that pinned results have together.
     most: usize,

@@ -27,7 +27,6 @@ const INEFFECTIVE_SWEEP_PAUSE: Duration = Duration::from_secs(10);
 const COMPACT_FROM: u64 = 64 << 20;
 
 /// A payload that a sweep may remove.
-#[derive(Debug)]
 struct Candidate {
     entry: PayloadInfo,
     /// Its last use, later by as much as it is kept longer than others.
