@@ -167,6 +167,32 @@ fn written(value: u128, units: &[(&str, u64)], least: &str) -> String {
     format!("{}{name}", value / scale)
 }
 
+/// Reads a list of tables, or one table alone; `expected` says what it should hold where there is neither.
+pub fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+    expected: &str,
+) -> Result<Vec<T>, D::Error> {
+    struct OneOrMore<'e, T>(&'e str, PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> de::Visitor<'de> for OneOrMore<'_, T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_map<A: de::MapAccess<'de>>(self, table: A) -> Result<Vec<T>, A::Error> {
+            Ok(vec![T::deserialize(de::value::MapAccessDeserializer::new(table))?])
+        }
+
+        fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<Vec<T>, A::Error> {
+            Vec::deserialize(de::value::SeqAccessDeserializer::new(list))
+        }
+    }
+
+    from.deserialize_any(OneOrMore(expected, PhantomData))
+}
+
 /// Reads a string; `expected` says what it should hold where there is none.
 fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err = UnitError>>(from: D, expected: &str) -> Result<T, D::Error> {
     struct Text<'e, T>(&'e str, PhantomData<T>);

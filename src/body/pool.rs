@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::held::Held;
+
 /// Buffers for reuse by long bodies. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Pool(Arc<Buffers>);
+pub struct Pool(Arc<Held<Vec<Vec<u8>>>>);
 
 /// A buffer that returns to its pool when it is dropped.
 #[derive(derive_more::AsRef, Debug)]
@@ -13,10 +15,6 @@ pub struct Buffer {
     bytes: Vec<u8>,
     pool: Pool,
 }
-
-#[derive(Debug, Default)]
-#[expect(clippy::disallowed_types, reason = "held for a few instructions, never across an await")]
-struct Buffers(std::sync::Mutex<Vec<Vec<u8>>>);
 
 /// The smallest buffer that is kept, in bytes. The allocator keeps smaller ones mapped by itself.
 const MIN_KEPT: usize = 64 * 1024;
@@ -40,19 +38,21 @@ impl Pool {
 
     /// The smallest kept buffer that is large enough.
     fn take_kept(&self, room: usize) -> Option<Vec<u8>> {
-        let mut kept = self.0.0.lock().ok()?;
-        let fitting = kept.iter().enumerate().filter(|(_, bytes)| bytes.capacity() >= room);
-        let (at, _) = fitting.min_by_key(|(_, bytes)| bytes.capacity())?;
-        Some(kept.swap_remove(at))
+        self.0.with(|kept| {
+            let fitting = kept.iter().enumerate().filter(|(_, bytes)| bytes.capacity() >= room);
+            let (at, _) = fitting.min_by_key(|(_, bytes)| bytes.capacity())?;
+            Some(kept.swap_remove(at))
+        })
     }
 
     fn give_back(&self, mut bytes: Vec<u8>) {
-        let Ok(mut kept) = self.0.0.lock() else { return };
-        let held: usize = kept.iter().map(Vec::capacity).sum();
-        if bytes.capacity() >= MIN_KEPT && held + bytes.capacity() <= MAX_KEPT {
-            bytes.clear();
-            kept.push(bytes);
-        }
+        self.0.with(|kept| {
+            let held: usize = kept.iter().map(Vec::capacity).sum();
+            if bytes.capacity() >= MIN_KEPT && held + bytes.capacity() <= MAX_KEPT {
+                bytes.clear();
+                kept.push(bytes);
+            }
+        });
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use crate::body::Lease;
 
     fn kept(pool: &Pool) -> Vec<usize> {
-        pool.0.0.lock().unwrap().iter().map(Vec::capacity).collect()
+        pool.0.with(|kept| kept.iter().map(Vec::capacity).collect())
     }
 
     #[test]

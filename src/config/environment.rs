@@ -278,13 +278,8 @@ impl Secret {
         std::str::from_utf8(text).unwrap_or_default()
     }
 
-    /// The `authorization` header with this token, sharing the buffer. It is marked sensitive: logs do not print it,
-    /// and HTTP/2 does not index it.
-    pub fn bearer(&self) -> Result<HeaderValue, InvalidHeaderValue> {
-        self.header(KeyHeader::Authorization)
-    }
-
-    /// The value of this header field with the key, sharing the buffer and marked sensitive.
+    /// The value of this header field with the key, sharing the buffer. It is marked sensitive: logs do not print it, and
+    /// HTTP/2 does not index it.
     pub fn header(&self, field: KeyHeader) -> Result<HeaderValue, InvalidHeaderValue> {
         let from = if field == KeyHeader::Authorization { 0 } else { BEARER.len() };
         let mut value = HeaderValue::from_maybe_shared(self.0.slice(from..))?;
@@ -413,10 +408,11 @@ mod tests {
     fn a_header_is_the_secret_itself_and_prints_nothing() {
         let environment = read(&[("KEY", "sk-1")], Some("KEY")).unwrap();
         let key = environment.api_key.unwrap();
-        let header = key.bearer().unwrap();
+        let header = key.header(KeyHeader::Authorization).unwrap();
         assert_eq!(header, "Bearer sk-1");
         assert!(header.is_sensitive());
         assert_eq!(format!("{header:?} {key:?}"), "Sensitive ***");
-        assert_eq!(header.as_bytes().as_ptr(), key.bearer().unwrap().as_bytes().as_ptr(), "no copies");
+        let again = key.header(KeyHeader::Authorization).unwrap();
+        assert_eq!(header.as_bytes().as_ptr(), again.as_bytes().as_ptr(), "no copies");
     }
 }

@@ -1,12 +1,9 @@
 //! When an edit starts: conditions on the size of a conversation.
 
-use std::fmt;
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::{draft::Draft, units::Fraction};
+use crate::draft::Draft;
+use crate::units::{Fraction, one_or_more};
 
 /// When an edit acts: one condition, or a list of conditions of which at least one must hold. A condition is a table of
 /// the following keys, and holds when every key in it holds (`>=`).
@@ -163,37 +160,16 @@ impl Limits {
 
 impl<'de> Deserialize<'de> for Trigger {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct OneOrMore;
-
-        impl<'de> Visitor<'de> for OneOrMore {
-            type Value = Trigger;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table such as { tokens = 100000 }, or a list of them")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Trigger, A::Error> {
-                checked(vec![Condition::deserialize(MapAccessDeserializer::new(table))?])
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Trigger, A::Error> {
-                checked(Vec::deserialize(SeqAccessDeserializer::new(list))?)
-            }
+        let conditions = one_or_more(from, "a table such as { tokens = 100000 }, or a list of them")?;
+        if conditions.is_empty() {
+            return Err(D::Error::custom("the list is empty; allowed: at least one table"));
         }
-
-        from.deserialize_any(OneOrMore)
+        // A table that names nothing would always hold, and no one means that.
+        if conditions.contains(&Condition::default()) {
+            return Err(D::Error::custom("the table is empty; allowed: tokens, messages, fraction"));
+        }
+        Ok(Self(conditions))
     }
-}
-
-/// A table that names nothing would always hold, and no one means that.
-fn checked<E: Error>(conditions: Vec<Condition>) -> Result<Trigger, E> {
-    if conditions.is_empty() {
-        return Err(E::custom("the list is empty; allowed: at least one table"));
-    }
-    if conditions.contains(&Condition::default()) {
-        return Err(E::custom("the table is empty; allowed: tokens, messages, fraction"));
-    }
-    Ok(Trigger(conditions))
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The URL that events are posted to.
 
-use std::fmt;
 use std::str::FromStr;
 
 use http::Uri;
@@ -8,8 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// An `http://` or `https://` URL with a host, and perhaps a path and a query, but without user information. Path and
 /// query may hold a secret, so only the host is ever printed.
-#[derive(Clone, derive_more::Debug, Eq, PartialEq)]
+#[derive(Clone, derive_more::Debug, derive_more::Display, Eq, PartialEq)]
 #[debug("WebhookUrl({self})")]
+#[display("{}{}", self.origin(), if _0.path_and_query().is_none_or(|path| path == "/") { "/" } else { "/***" })]
 pub struct WebhookUrl(Uri);
 
 /// A URL that cannot be read. The URL is not part of the message, as it may hold a secret.
@@ -42,13 +42,6 @@ impl FromStr for WebhookUrl {
             Some("http" | "https") if plain => Ok(Self(uri)),
             _ => Err(WebhookUrlError),
         }
-    }
-}
-
-impl fmt::Display for WebhookUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_bare = self.0.path_and_query().is_none_or(|path| path == "/");
-        write!(f, "{}{}", self.origin(), if is_bare { "/" } else { "/***" })
     }
 }
 

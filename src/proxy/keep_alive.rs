@@ -4,8 +4,8 @@
 //! whose connection must be open. The next request of the conversation ends it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use super::{Proxy, headers};
 use crate::body::{Budget, RequestBody};
 use crate::dialect::{Answer, Dialect, Stop, marks_an_hour};
 use crate::engine::EngineConfig;
+use crate::held::Held;
 use crate::ledger::{Assignment, Figures, Ledger};
 use crate::relay::tap::TapReport;
 use crate::tasks::Tasks;
@@ -73,9 +74,8 @@ pub struct KeepAlive {
 
 /// The conversations whose caches are kept, and the connections of clients. Clones share them.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::disallowed_types, reason = "held for some instructions, once a request")]
 pub(crate) struct KeepAlives {
-    kept: Arc<std::sync::Mutex<HashMap<[u8; 16], Kept>>>,
+    kept: Arc<Held<HashMap<[u8; 16], Kept>>>,
     pub(super) connections: Connections,
     counts: Arc<Counts>,
 }
@@ -165,8 +165,7 @@ impl KeepAlive {
 impl KeepAlives {
     /// Ends the calls for a conversation, as its next request is there. Says whether they have kept its cache.
     pub(super) fn end(&self, conversation: &[u8; 16]) -> bool {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(conversation);
-        kept.is_some_and(|kept| {
+        self.kept.with(|all| all.remove(conversation)).is_some_and(|kept| {
             kept.ends.cancel();
             kept.is_warm()
         })
@@ -179,24 +178,22 @@ impl KeepAlives {
     }
 
     fn begin(&self, conversation: [u8; 16], ends: CancellationToken) -> bool {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MAX_KEPT {
-            kept.retain(|_, kept| kept.goes_on || kept.is_warm());
-        }
-        if kept.len() >= MAX_KEPT && !kept.contains_key(&conversation) {
-            return false;
-        }
-        let before = kept.insert(conversation, Kept { ends, warm_until: None, goes_on: true });
-        before.inspect(|before| before.ends.cancel());
-        true
+        self.kept.with(|all| {
+            if all.len() >= MAX_KEPT {
+                all.retain(|_, kept| kept.goes_on || kept.is_warm());
+            }
+            if all.len() >= MAX_KEPT && !all.contains_key(&conversation) {
+                return false;
+            }
+            let before = all.insert(conversation, Kept { ends, warm_until: None, goes_on: true });
+            before.inspect(|before| before.ends.cancel());
+            true
+        })
     }
 
     /// Notes something about a conversation, unless its next request is there.
     fn note(&self, conversation: &[u8; 16], ends: &CancellationToken, note: impl FnOnce(&mut Kept)) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = kept.get_mut(conversation).filter(|_| !ends.is_cancelled()) {
-            note(kept);
-        }
+        self.kept.with(|all| all.get_mut(conversation).filter(|_| !ends.is_cancelled()).map(note));
     }
 }
 

@@ -11,14 +11,14 @@ use std::mem;
 use http::Uri;
 use rustc_hash::FxHashSet;
 
+use crate::held::Held;
 use crate::payload::{Caller, Fingerprint};
 use crate::plan::PromptSegment;
 
 /// The prefixes of all prompts that were sent.
 #[derive(Debug, Default)]
-#[expect(clippy::disallowed_types, reason = "held for some microseconds, after an answer has ended")]
 pub(super) struct PrefixTracker {
-    known: std::sync::Mutex<KnownPrefixes>,
+    known: Held<KnownPrefixes>,
     key: RandomState,
 }
 
@@ -62,7 +62,7 @@ impl PrefixTracker {
             (hash, segment.tokens)
         });
         let all: usize = read.iter().map(|segment| segment.tokens).sum();
-        let known = self.known.lock().ok()?.track(chained);
+        let known = self.known.with(|known| known.track(chained));
         #[expect(clippy::cast_precision_loss, reason = "tokens are far fewer than 2^53")]
         let share = known as f64 / all as f64;
         (all > 0).then_some(share)

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use http::HeaderMap;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::KeyHeader;
 use super::target::{BaseUrl, HeaderName, HeaderValue, is_below};
 use crate::dialect::{self, Dialect};
 use crate::string_index::StringIndex;
 use crate::tokens::models::Pattern;
+use crate::units::one_or_more;
 
 /// One of the `[[upstreams]]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -241,29 +240,7 @@ impl fmt::Display for RequestCondition {
 
 impl<'de> Deserialize<'de> for RequestMatch {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct OneOrMore;
-
-        impl<'de> Visitor<'de> for OneOrMore {
-            type Value = Vec<RequestCondition>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table of conditions, or a list of them")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                Ok(vec![RequestCondition::deserialize(MapAccessDeserializer::new(map))?])
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut conditions = Vec::new();
-                while let Some(condition) = list.next_element()? {
-                    conditions.push(condition);
-                }
-                Ok(conditions)
-            }
-        }
-
-        let conditions = from.deserialize_any(OneOrMore)?;
+        let conditions = one_or_more(from, "a table of conditions, or a list of them")?;
         if conditions.is_empty() || conditions.contains(&RequestCondition::default()) {
             return Err(D::Error::custom("a condition names at least one of path, dialect, model and header"));
         }
