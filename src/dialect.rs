@@ -4,26 +4,24 @@ use std::{borrow::Cow, fmt::Debug};
 
 use bytes::Bytes;
 
-use crate::{
-    conversation::{CallId, Conversation},
-    recall::own_tools::OwnTool,
-    span::Span,
-    string_index::{PathFacts, StringIndex},
-    summary::{Prompt, SummaryInput},
-};
+use crate::conversation::{CallId, Conversation};
+use crate::recall::own_tools::OwnTool;
+use crate::span::Span;
+use crate::string_index::{PathFacts, StringIndex};
+use crate::summary::{Prompt, SummaryInput};
 
-pub use self::{
-    answer::{Answer, AnswerEnd, AnswerFormat, InvalidAnswer, Stop, Usage, has_value},
-    error::{ParseError, ParseErrorKind},
-    forms::{CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, marks_an_hour, result_name},
-    in_band::{Joiner, OwnCall, Passage, RoundCalls},
-    media::TextPartNames,
-    registry::{default, for_compacting_path, for_counting_path, for_path, of_body},
-    tokens::TokenRules,
-    types::{
-        AnsweredInWords, BytesAt, CallInput, Compaction, CompactionTrigger, Emptied, Entries, ErrorFields, Exchange,
-        Field, OpenCalls, OpeningEvents, Switch,
-    },
+pub use self::answer::{Answer, AnswerEnd, AnswerFormat, InvalidAnswer, Stop, Usage, has_value};
+pub use self::error::{ParseError, ParseErrorKind};
+pub use self::forms::{
+    CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, marks_an_hour, result_name,
+};
+pub use self::in_band::{Joiner, OwnCall, Passage, RoundCalls};
+pub use self::media::TextPartNames;
+pub use self::registry::{default, for_compacting_path, for_counting_path, for_path, of_body};
+pub use self::tokens::TokenRules;
+pub use self::types::{
+    AnsweredInWords, BytesAt, CallInput, Compaction, CompactionTrigger, Emptied, Entries, ErrorFields, Exchange, Field,
+    OpenCalls, OpeningEvents, Switch,
 };
 
 mod answer;

@@ -10,38 +10,30 @@ use smart_default::SmartDefault;
 pub use self::learnt_forms::LearntForms;
 use self::{request::counts_from, verified::VerifiedMessages};
 
-use crate::{
-    conversation::{Conversation, Fold},
-    dialect::{Dialect, Form, ParseError},
-    draft::{
-        Draft, Leaving, ParsedRequest, PrefixKeys,
-        reasoning::{self, ReasoningMode},
-    },
-    edit::{
-        Edit, Language, SharedSettings,
-        clear_tool_results::{self, AtLeast, ClearToolResults, Frontier, Inputs},
-        deduplicate_tool_results::{self, DeduplicateToolResults},
-        filter_tool_calls::{self, FilterToolCalls},
-        keep::Keep,
-        own_texts::OwnTexts,
-        patch_tool_calls::{self, PatchToolCalls},
-        request_prompt_cache::{self, RequestPromptCache},
-        summarize::{self, Summarize},
-        tools::{self, Tools},
-        trigger::{Condition, MIN_WINDOW, Moment, Trigger},
-        truncate_tool_results::{self, TruncateToolResults},
-    },
-    handler::{self, AnswerFault, HandlerAsk, NoAnswers},
-    payload::{Caller, Keys},
-    plan::Plan,
-    recall::{self, Via},
-    string_index::StringIndex,
-    summary::{NoSummaries, SummaryIndex},
-    tokens::{
-        self, Meter, models,
-        prices::{self, KnownRates, PriceList},
-    },
-};
+use crate::conversation::{Conversation, Fold};
+use crate::dialect::{Dialect, Form, ParseError};
+use crate::draft::reasoning::{self, ReasoningMode};
+use crate::draft::{Draft, Leaving, ParsedRequest, PrefixKeys};
+use crate::edit::clear_tool_results::{self, AtLeast, ClearToolResults, Frontier, Inputs};
+use crate::edit::deduplicate_tool_results::{self, DeduplicateToolResults};
+use crate::edit::filter_tool_calls::{self, FilterToolCalls};
+use crate::edit::keep::Keep;
+use crate::edit::own_texts::OwnTexts;
+use crate::edit::patch_tool_calls::{self, PatchToolCalls};
+use crate::edit::request_prompt_cache::{self, RequestPromptCache};
+use crate::edit::summarize::{self, Summarize};
+use crate::edit::tools::{self, Tools};
+use crate::edit::trigger::{Condition, MIN_WINDOW, Moment, Trigger};
+use crate::edit::truncate_tool_results::{self, TruncateToolResults};
+use crate::edit::{Edit, Language, SharedSettings};
+use crate::handler::{self, AnswerFault, HandlerAsk, NoAnswers};
+use crate::payload::{Caller, Keys};
+use crate::plan::Plan;
+use crate::recall::{self, Via};
+use crate::string_index::StringIndex;
+use crate::summary::{NoSummaries, SummaryIndex};
+use crate::tokens::prices::{self, KnownRates, PriceList};
+use crate::tokens::{self, Meter, models};
 
 pub use crate::draft::{
     Calibration, ColdPassIndex, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, Sent, SentIndex, SummaryTiming,

@@ -9,11 +9,9 @@ use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use crate::{
-    language::Language,
-    payload::{HANDLE_LEN, HASH_MARK, MediaType, PayloadKey, handles_in, hashes_in},
-    units::{ByteSize, Period},
-};
+use crate::language::Language;
+use crate::payload::{HANDLE_LEN, HASH_MARK, MediaType, PayloadKey, handles_in, hashes_in};
+use crate::units::{ByteSize, Period};
 
 pub mod own_tools;
 

@@ -15,12 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use self::{
-    factor::Factor,
-    memo::Memo,
-    models::{Models, Reasoning},
-    tiktoken::Encoding,
-};
+use self::factor::Factor;
+use self::memo::Memo;
+use self::models::{Models, Reasoning};
+use self::tiktoken::Encoding;
 use crate::payload::Fingerprint;
 
 pub use self::memo::Subject;

@@ -12,13 +12,11 @@ use super::{
     json::{ReadResult, Unsupported},
     strings,
 };
-use crate::{
-    conversation::{CallId, Conversation},
-    recall::own_tools::OwnTool,
-    span::Span,
-    string_index::{PathFacts, StringIndex},
-    summary::{Prompt, SummaryInput},
-};
+use crate::conversation::{CallId, Conversation};
+use crate::recall::own_tools::OwnTool;
+use crate::span::Span;
+use crate::string_index::{PathFacts, StringIndex};
+use crate::summary::{Prompt, SummaryInput};
 
 mod answer;
 mod canonical;

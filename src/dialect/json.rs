@@ -9,13 +9,11 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 use super::{ParseError, ParseErrorKind};
-use crate::{
-    raw::{
-        self, Fields, closing_quote, control, find_escaped, near_closing_quote, next_byte, plain_closing_quote, utf8,
-    },
-    span::Span,
-    string_index::StringIndex,
+use crate::raw::{
+    self, Fields, closing_quote, control, find_escaped, near_closing_quote, next_byte, plain_closing_quote, utf8,
 };
+use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The input is not what the reader takes. [`Cursor::finish`] says why.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -12,19 +12,16 @@ use bytes::Bytes;
 use hosts::HostedPath;
 use memchr::{memchr, memmem};
 
+use super::json::{Unsupported, decode, fields_of, objects};
 use super::{
     BytesAt, CACHE_MARK, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, ParseError, ServerBlock,
-    Switch,
-    json::{Unsupported, decode, fields_of, objects},
-    strings,
+    Switch, strings,
 };
-use crate::{
-    conversation::{CallId, Conversation},
-    recall::own_tools::OwnTool,
-    span::Span,
-    string_index::{PathFacts, StringIndex},
-    summary::{Prompt, SummaryInput},
-};
+use crate::conversation::{CallId, Conversation};
+use crate::recall::own_tools::OwnTool;
+use crate::span::Span;
+use crate::string_index::{PathFacts, StringIndex};
+use crate::summary::{Prompt, SummaryInput};
 
 mod answer;
 mod canonical;

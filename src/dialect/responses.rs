@@ -15,13 +15,11 @@ use super::{
     CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, OpeningEvents,
     ParseError, TextPartNames, json::Unsupported, strings,
 };
-use crate::{
-    conversation::{CallId, Conversation},
-    recall::own_tools::OwnTool,
-    span::Span,
-    string_index::StringIndex,
-    summary::{Prompt, SummaryInput},
-};
+use crate::conversation::{CallId, Conversation};
+use crate::recall::own_tools::OwnTool;
+use crate::span::Span;
+use crate::string_index::StringIndex;
+use crate::summary::{Prompt, SummaryInput};
 
 mod answer;
 mod canonical;

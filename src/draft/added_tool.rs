@@ -6,14 +6,10 @@
 //! Where reasoning is bound to all before it, tools included, it is there from the first request on.
 
 use super::{Draft, ParsedRequest, replacement::Replacement};
-use crate::{
-    dialect::{BytesAt, has_value},
-    recall::{
-        RetrievalMethod, Via,
-        own_tools::{CONTROL, RECALL},
-    },
-    span::Span,
-};
+use crate::dialect::{BytesAt, has_value};
+use crate::recall::own_tools::{CONTROL, RECALL};
+use crate::recall::{RetrievalMethod, Via};
+use crate::span::Span;
 
 impl Draft<'_> {
     /// Has the request ask for the prompt cache, if an agent sends it and its API has an automatic one that it does not mark.

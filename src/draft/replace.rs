@@ -6,19 +6,15 @@ use std::{borrow::Cow, cell::OnceCell};
 
 use bytes::Bytes;
 
-use super::{
-    ChangeId, Draft, Offload, ParsedRequest,
-    replacement::{NewValue, Replacement},
-    source_text::{CurrentText, ResultText, SourceText, TextCut},
-};
-use crate::{
-    conversation::{BlockIndex, BlockKind, Role, UnitIndex},
-    dialect::strings,
-    payload::{Fingerprint, MediaType, PayloadKey},
-    plan::{Action, Sizes, SkipReason, Stale},
-    recall::RetrievalMethod,
-    span::Span,
-};
+use super::replacement::{NewValue, Replacement};
+use super::source_text::{CurrentText, ResultText, SourceText, TextCut};
+use super::{ChangeId, Draft, Offload, ParsedRequest};
+use crate::conversation::{BlockIndex, BlockKind, Role, UnitIndex};
+use crate::dialect::strings;
+use crate::payload::{Fingerprint, MediaType, PayloadKey};
+use crate::plan::{Action, Sizes, SkipReason, Stale};
+use crate::recall::RetrievalMethod;
+use crate::span::Span;
 
 /// The requirements of an edit on the texts that it replaces.
 #[derive(Clone, Copy, Debug)]

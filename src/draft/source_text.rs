@@ -3,19 +3,13 @@
 use std::{borrow::Cow, cell::OnceCell};
 
 use super::{Draft, ParsedRequest, replacement::Replacement};
-use crate::{
-    conversation::{BlockIndex, UnitIndex},
-    dialect::{
-        media::{self, MediaForm, MediaPart},
-        strings,
-    },
-    payload::{
-        DecodedValue, Fingerprint, MediaType, PayloadName,
-        media::{Base64, Media},
-    },
-    recall::Via,
-    span::Span,
-};
+use crate::conversation::{BlockIndex, UnitIndex};
+use crate::dialect::media::{self, MediaForm, MediaPart};
+use crate::dialect::strings;
+use crate::payload::media::{Base64, Media};
+use crate::payload::{DecodedValue, Fingerprint, MediaType, PayloadName};
+use crate::recall::Via;
+use crate::span::Span;
 
 /// One text of a result in the body, or a part of it that is none. A text is unescaped when it is read for the first time.
 #[derive(Debug)]

@@ -4,16 +4,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{
-    AppliedSummary, ChangeId, Draft, Inserted, ParsedRequest, PlanContext, PrefixKeys, Row, SummaryTiming,
-    replacement::Replacement,
-};
-use crate::{
-    conversation::{Conversation, ElementIndex, UnitIndex},
-    payload::{MediaType, PayloadKey},
-    plan::{Action, Change, Need, Sizes},
-    summary::NoSummaries,
-};
+use super::replacement::Replacement;
+use super::{AppliedSummary, ChangeId, Draft, Inserted, ParsedRequest, PlanContext, PrefixKeys, Row, SummaryTiming};
+use crate::conversation::{Conversation, ElementIndex, UnitIndex};
+use crate::payload::{MediaType, PayloadKey};
+use crate::plan::{Action, Change, Need, Sizes};
+use crate::summary::NoSummaries;
 
 impl<'a> Draft<'a> {
     /// Puts the summary in its place that `prefix_keys` has found, in a draft of what `whole` is with one message for those

@@ -3,24 +3,18 @@
 //! A proposed edit follows from the content as it is written, from who sent it, from the tool, what may stay of it, the
 //! model that counts and the way back. All of this is the key; what else it follows from are settings, which last as long as the memory does.
 
-use std::{
-    hash::{BuildHasher, Hash, RandomState},
-    sync::Arc,
-};
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
 
 use quick_cache::{Weighter, sync::Cache};
 use smart_default::SmartDefault;
 
-use super::{
-    Draft,
-    replace::{NotApplicable, ProposedEdit},
-    replacement::Replacement,
-};
-use crate::{
-    conversation::UnitIndex,
-    payload::{Caller, Fingerprint},
-    span::Span,
-};
+use super::Draft;
+use super::replace::{NotApplicable, ProposedEdit};
+use super::replacement::Replacement;
+use crate::conversation::UnitIndex;
+use crate::payload::{Caller, Fingerprint};
+use crate::span::Span;
 
 /// The most bytes of all entries: those of two requests of 8 MiB with nothing but results of 10 KB.
 const MAX_BYTES: u64 = 1 << 20;

@@ -31,11 +31,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Edit, Handlers, Language, SharedSettings, template::Template};
-use crate::{
-    conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, Pairing, UnitIndex},
-    draft::{Draft, Question},
-    handler::{AskedText, Decision, MAX_ANSWER, Subject},
-};
+use crate::conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, Pairing, UnitIndex};
+use crate::draft::{Draft, Question};
+use crate::handler::{AskedText, Decision, MAX_ANSWER, Subject};
 
 /// `[patch_tool_calls]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]

@@ -27,19 +27,15 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use self::batch::CutRule;
-use super::{
-    Edit, Handlers, Language, SharedSettings, names,
-    own_texts::OwnTexts,
-    template::Template,
-    tools::{self, Tools, Truncate},
-};
-use crate::{
-    conversation::{BlockKind, UnitIndex},
-    draft::{Draft, NotApplicable, Question, ReplaceOptions, ResultText, TextCut, TruncationCache},
-    handler::{Decision, MAX_ANSWER},
-    plan::{Action, SkipReason},
-    recall,
-};
+use super::own_texts::OwnTexts;
+use super::template::Template;
+use super::tools::{self, Tools, Truncate};
+use super::{Edit, Handlers, Language, SharedSettings, names};
+use crate::conversation::{BlockKind, UnitIndex};
+use crate::draft::{Draft, NotApplicable, Question, ReplaceOptions, ResultText, TextCut, TruncationCache};
+use crate::handler::{Decision, MAX_ANSWER};
+use crate::plan::{Action, SkipReason};
+use crate::recall;
 
 mod batch;
 

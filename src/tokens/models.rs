@@ -3,16 +3,12 @@
 //! A window is never guessed. It comes from, in this order: the `[[models]]` of the settings, what the upstream itself
 //! says, the table in here. Encodings come from the settings and the table; OpenAI's newest is used for the rest.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, LazyLock},
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwap;
-use quick_cache::{
-    UnitWeighter,
-    sync::{Cache, DefaultLifecycle},
-};
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use rustc_hash::FxBuildHasher;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 

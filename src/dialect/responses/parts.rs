@@ -6,13 +6,9 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
-use crate::{
-    dialect::{
-        CallInput,
-        json::{Cursor, ReadResult, decode, fields_of, member, objects},
-    },
-    span::Span,
-};
+use crate::dialect::CallInput;
+use crate::dialect::json::{Cursor, ReadResult, decode, fields_of, member, objects};
+use crate::span::Span;
 
 /// The `type` in the `caller` of a call that the model itself has made.
 const DIRECT: &[u8] = br#""direct""#;

@@ -2,10 +2,8 @@
 
 use std::{collections::VecDeque, iter};
 
-use crate::{
-    conversation::{Role, UnitIndex},
-    draft::{Draft, RowIndex},
-};
+use crate::conversation::{Role, UnitIndex};
+use crate::draft::{Draft, RowIndex};
 
 /// The turns of a conversation as it grows, and their reasoning.
 #[derive(Debug, Default)]

@@ -9,14 +9,12 @@ use std::collections::BTreeMap;
 use memchr::memmem;
 
 use super::{ClearToolResults, LABEL, Part};
-use crate::{
-    conversation::{Role, UnitIndex},
-    dialect::media::{self, MediaPart},
-    draft::{Draft, ReplaceOptions, TextCut},
-    plan::Action,
-    span::Span,
-    tokens::{image::Dimensions, models::MediaLimits},
-};
+use crate::conversation::{Role, UnitIndex};
+use crate::dialect::media::{self, MediaPart};
+use crate::draft::{Draft, ReplaceOptions, TextCut};
+use crate::plan::Action;
+use crate::span::Span;
+use crate::tokens::{image::Dimensions, models::MediaLimits};
 
 /// The host whose limits others have that ask for few images.
 const ANTHROPIC: &str = "api.anthropic.com";
