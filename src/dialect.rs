@@ -17,7 +17,7 @@ pub use self::forms::{
 };
 pub use self::in_band::{Joiner, OwnCall, Passage, RoundCalls};
 pub use self::media::TextPartNames;
-pub use self::registry::{default, for_compacting_path, for_counting_path, for_path, of_body};
+pub use self::registry::{ALL, default, for_compacting_path, for_counting_path, for_path, named, of_body};
 pub use self::tokens::TokenRules;
 pub use self::types::{
     AnsweredInWords, BytesAt, CallInput, Compaction, CompactionTrigger, Emptied, Entries, ErrorFields, Exchange, Field,

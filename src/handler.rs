@@ -35,6 +35,7 @@ pub struct Handler {
     /// Not set: no key is sent.
     ///
     /// Example: `"HANDLER_KEY"`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_env: Option<String>,
 }
 

@@ -218,7 +218,7 @@ impl Upstream {
             .build(connector);
         let mut headers = http::HeaderMap::new();
         for (name, value) in &settings.headers {
-            headers.insert(name.to_http(), value.to_http());
+            headers.insert(name.0.clone(), value.0.clone());
         }
         let (key_header, mut signer) = (key.as_ref().map(|_| settings.api_key_header), None);
         match (key, settings.api_key_header) {

@@ -287,7 +287,7 @@ fn flags_override_variables_and_variables_override_the_file() {
     assert!(config.dry_run);
     assert_eq!(config.tls.unwrap().key.to_str(), Some("k.pem"));
     let headers: Vec<_> =
-        config.upstream.headers.iter().map(|(name, value)| (name.as_str(), value.to_http())).collect();
+        config.upstream.headers.iter().map(|(name, value)| (name.0.as_str(), value.0.clone())).collect();
     let expected = [("x-a", "variable"), ("x-b", "file"), ("x-c", "variable")];
     assert_eq!(headers, expected.map(|(name, value)| (name, http::HeaderValue::from_static(value))));
 }

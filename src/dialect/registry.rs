@@ -5,8 +5,13 @@ use memchr::memmem;
 use super::{Dialect, chat_completions, gemini, json, messages, responses};
 
 /// All dialects. The first one is spoken where nothing says which.
-const ALL: [&dyn Dialect; 4] =
+pub const ALL: [&dyn Dialect; 4] =
     [&chat_completions::ChatCompletions, &responses::Responses, &messages::Messages, &gemini::Gemini];
+
+/// The dialect of a name.
+pub fn named(name: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.name() == name)
+}
 
 /// The dialect spoken at `path` (without the query), if it is one that edits know.
 pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {

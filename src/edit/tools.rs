@@ -24,36 +24,42 @@ pub struct Tool {
     /// Not set: as `truncate_tool_results` says.
     ///
     /// Example: `{ max_bytes = 20000, head = 5000, tail = 10000 }`
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub truncate: Option<Truncate>,
     /// The handler that says what replaces a result that is too long; an empty name for none.
     ///
     /// Not set: as `truncate_tool_results.handler` says.
     ///
     /// Example: `"diffs"`
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub truncate_handler: Option<String>,
     /// Whether results are cleared.
     ///
     /// Not set: as `clear_tool_results` says.
     ///
     /// Example: `true`
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub clear: Option<bool>,
     /// The handler that says what replaces a cleared result; an empty name for none.
     ///
     /// Not set: as `clear_tool_results.handler` says.
     ///
     /// Example: `"digests"`
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub clear_handler: Option<String>,
     /// The argument with the path of the file that a call reads, for `clear_tool_results.keep_reads`.
     ///
     /// Not set: the built-in list of the tools of many agents.
     ///
     /// Example: `"path"`
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reads: Option<String>,
     /// The argument with the path of the file that a call writes, for `clear_tool_results.keep_reads`.
     ///
     /// Not set: the built-in list of the tools of many agents.
     ///
     /// Example: `"path"`
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub edits: Option<String>,
 }
 
@@ -72,10 +78,13 @@ pub enum Truncate {
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// The length in bytes that a longer result is cut to. Without it, `truncate_tool_results.max_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<usize>,
     /// The most bytes that are left of the beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<usize>,
     /// The most bytes that are left of the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<usize>,
 }
 

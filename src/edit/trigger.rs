@@ -16,11 +16,14 @@ pub struct Trigger(pub Vec<Condition>);
 #[serde(default, deny_unknown_fields)]
 pub struct Condition {
     /// The tokens of the request, tool definitions included.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<usize>,
     /// The length of the `messages` array.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<usize>,
     /// The tokens of the request as a fraction of the model's context window. Where the window is not known, the
     /// condition does not hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fraction: Option<Fraction>,
     /// With `true` the condition holds only if the context window of the model is unknown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

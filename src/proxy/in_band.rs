@@ -142,7 +142,7 @@ impl InBandRecalls {
                 let encoding = ContentEncoding::from_headers(&head.headers);
                 head.headers.remove(CONTENT_ENCODING);
                 head.headers.remove(CONTENT_LENGTH);
-                Response::from_parts(head, JoinedStream::new(self, joiner, body, encoding).into_body())
+                Response::from_parts(head, JoinedStream::body(self, joiner, body, encoding))
             }
             (Some(Format::Json), Some(joiner)) => self.join_whole(joiner, answer).await,
             _ => answer,

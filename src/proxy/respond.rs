@@ -1,7 +1,6 @@
 //! Error responses of abridge itself: each error has a status, a code and a message that says what to do.
 
 use std::error::Error;
-use std::fmt;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -200,16 +199,9 @@ impl ProxyError {
     }
 
     /// The error and all its causes, for the log.
-    pub(super) fn chain(&self) -> impl fmt::Display {
-        fmt::from_fn(move |f| {
-            write!(f, "{self}")?;
-            let mut next = self.source();
-            while let Some(cause) = next {
-                write!(f, ": {cause}")?;
-                next = cause.source();
-            }
-            Ok(())
-        })
+    pub(super) fn chain(&self) -> String {
+        let causes = std::iter::successors(self.source(), |&cause| cause.source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
     }
 
     /// The body of the answer, in the shape that clients of this dialect read.

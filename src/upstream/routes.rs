@@ -255,7 +255,7 @@ impl<'de> Deserialize<'de> for RequestMatch {
 impl RequestCondition {
     fn holds(&self, request: &RequestFacts<'_>) -> bool {
         let path = self.path.as_deref().is_none_or(|path| is_below(request.path, path.trim_end_matches('/')));
-        path && self.dialect.is_none_or(|dialect| DialectName::of(request) == Some(dialect))
+        path && self.dialect.is_none_or(|dialect| request.dialect().is_some_and(|of| of.name() == dialect.name()))
             && self.header.as_ref().is_none_or(|header| header.holds(request.headers))
             && self.model.as_ref().is_none_or(|pattern| request.model.is_some_and(|model| pattern.fits(model)))
     }
@@ -269,9 +269,17 @@ impl<'a> RequestFacts<'a> {
         Self { path: request.uri().path(), headers: request.headers(), model: None }
     }
 
-    /// The dialect that its client speaks, if it is one that abridge knows.
+    /// The dialect that its client speaks, if it is one that abridge knows: that of its path, of what its path is below, or of its
+    /// header fields.
     pub fn dialect(&self) -> Option<&'static dyn Dialect> {
-        dialect::for_path(self.path).or_else(|| dialect::for_path(DialectName::of_other_path(self)?.path()))
+        let mut places = self.path.match_indices('/').filter_map(|(at, _)| self.path.get(at..));
+        let mut below = || places.find_map(|rest| dialect::ALL.into_iter().find(|known| is_below(rest, known.path())));
+        let of_field =
+            |field, name: DialectName| self.headers.contains_key(field).then(|| dialect::named(name.name()))?;
+        dialect::for_path(self.path)
+            .or_else(&mut below)
+            .or_else(|| of_field(ANTHROPIC_VERSION, DialectName::Messages))
+            .or_else(|| of_field("x-goog-api-client", DialectName::Gemini))
     }
 }
 
@@ -334,31 +342,6 @@ impl DialectName {
     /// The name, as the settings have it.
     pub fn name(self) -> &'static str {
         self.into()
-    }
-
-    fn path(self) -> &'static str {
-        match self {
-            Self::ChatCompletions => "/v1/chat/completions",
-            Self::Responses => "/v1/responses",
-            Self::Messages => "/v1/messages",
-            Self::Gemini => "/v1beta/models/-:generateContent",
-        }
-    }
-
-    /// The dialect of a request: of its path, of what its path is below, or of its header fields.
-    fn of(request: &RequestFacts<'_>) -> Option<Self> {
-        let of_path = dialect::for_path(request.path).map(Dialect::name);
-        let of_path = of_path.and_then(|name| Self::ALL.into_iter().find(|dialect| name == dialect.name()));
-        of_path.or_else(|| Self::of_other_path(request))
-    }
-
-    /// The same, of a path that edits do not know.
-    fn of_other_path(request: &RequestFacts<'_>) -> Option<Self> {
-        let mut places = request.path.match_indices('/').filter_map(|(at, _)| request.path.get(at..));
-        places
-            .find_map(|rest| Self::ALL.into_iter().find(|dialect| is_below(rest, dialect.path())))
-            .or_else(|| request.headers.contains_key(ANTHROPIC_VERSION).then_some(Self::Messages))
-            .or_else(|| request.headers.contains_key("x-goog-api-client").then_some(Self::Gemini))
     }
 }
 

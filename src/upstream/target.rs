@@ -26,12 +26,12 @@ pub struct BaseUrlError;
 
 /// A header's name, as `proxy.toml` gives it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct HeaderName(http::HeaderName);
+pub struct HeaderName(pub(crate) http::HeaderName);
 
 /// A header's value, which may be a secret: it is never printed.
 #[derive(Clone, derive_more::Debug, Eq, PartialEq)]
 #[debug("***")]
-pub struct HeaderValue(http::HeaderValue);
+pub struct HeaderValue(pub(crate) http::HeaderValue);
 
 /// A request target cannot be joined to the upstream's URL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -185,22 +185,10 @@ impl Serialize for BaseUrl {
 
 // === impl HeaderName ===
 
-impl HeaderName {
-    /// The name as HTTP writes it, in lower case.
-    pub fn as_str(&self) -> &str {
-        self.0.as_str()
-    }
-
-    /// The name as the HTTP library wants it.
-    pub fn to_http(&self) -> http::HeaderName {
-        self.0.clone()
-    }
-}
-
 impl Ord for HeaderName {
     /// Alphabetical, because settings are printed in order.
     fn cmp(&self, other: &Self) -> Ordering {
-        self.as_str().cmp(other.as_str())
+        self.0.as_str().cmp(other.0.as_str())
     }
 }
 
@@ -219,18 +207,11 @@ impl<'de> Deserialize<'de> for HeaderName {
 
 impl Serialize for HeaderName {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.as_str())
+        to.serialize_str(self.0.as_str())
     }
 }
 
 // === impl HeaderValue ===
-
-impl HeaderValue {
-    /// The value, marked sensitive.
-    pub fn to_http(&self) -> http::HeaderValue {
-        self.0.clone()
-    }
-}
 
 impl<'de> Deserialize<'de> for HeaderValue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

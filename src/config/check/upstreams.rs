@@ -3,7 +3,7 @@
 use super::{Checker, MAX_PERIOD, MIN_PERIOD};
 use crate::config::error::ConfigError;
 use crate::server::listen::Address;
-use crate::upstream::{HeaderName, Settings, UpstreamName, routes};
+use crate::upstream::{Settings, UpstreamName, routes};
 
 /// Headers that depend on the connection or on the body, and that the sender of a request computes.
 const CONNECTION_HEADERS: [&str; 13] = [
@@ -76,7 +76,7 @@ impl Checker<'_> {
             return self.refuse(&path(&["url"]), message);
         }
         self.variable_name(&path(&["api_key_env"]), upstream.api_key_env.as_deref())?;
-        for name in upstream.headers.keys().map(HeaderName::as_str) {
+        for name in upstream.headers.keys().map(|name| name.0.as_str()) {
             let message = match name {
                 _ if CONNECTION_HEADERS.contains(&name) => {
                     "abridge sets this header itself; allowed: headers that no connection and no body depends on"

@@ -3,7 +3,6 @@
 use std::{num::NonZeroU64, ops::Range, sync::Arc};
 
 use quick_cache::{Weighter, sync::Cache};
-use smart_default::SmartDefault;
 
 use crate::payload::{Caller, Fingerprint};
 
@@ -27,11 +26,8 @@ pub(super) struct Line {
 }
 
 /// The lines of the texts of units, by their content.
-#[derive(Debug, SmartDefault)]
-pub(super) struct LineCache(
-    #[default(Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight))]
-    Cache<(Caller, Fingerprint), Arc<[TextLines]>, Weight>,
-);
+#[derive(Debug)]
+pub(super) struct LineCache(Cache<(Caller, Fingerprint), Arc<[TextLines]>, Weight>);
 
 /// The most bytes of all entries: about half a million lines.
 const MAX_BYTES: u64 = 8 << 20;
@@ -48,6 +44,12 @@ struct Weight;
 impl Weighter<(Caller, Fingerprint), Arc<[TextLines]>> for Weight {
     fn weight(&self, _: &(Caller, Fingerprint), texts: &Arc<[TextLines]>) -> u64 {
         ENTRY_BYTES + texts.iter().map(|text| size_of_val(&*text.lines) as u64 + 32).sum::<u64>()
+    }
+}
+
+impl Default for LineCache {
+    fn default() -> Self {
+        Self(Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight))
     }
 }
 

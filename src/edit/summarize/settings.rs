@@ -137,6 +137,7 @@ pub struct Retry {
     /// Not set: 408, 409, 429, and all from 500 on.
     ///
     /// Example: `[429, 500, "overloaded_error"]`
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub on: Option<Vec<ErrorPattern>>,
 }
 
@@ -168,6 +169,7 @@ pub struct Endpoint {
     /// Not set: no key is sent.
     ///
     /// Example: `"SUMMARY_API_KEY"`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
 }
 

@@ -43,18 +43,17 @@ enum State {
 type Next = Result<Frame<Bytes>, hyper::Error>;
 
 impl JoinedStream {
-    pub(super) fn new(
+    /// The joined answer of which `body` is the first round.
+    pub(super) fn body(
         recalls: InBandRecalls,
         joiner: Box<dyn Joiner>,
         body: PeekableBody,
         encoding: ContentEncoding,
-    ) -> Self {
+    ) -> PeekableBody {
         let (splitter, ready) = (EventSplitter::default(), VecDeque::new());
-        Self { recalls, joiner, body, gzip: decoder(encoding), splitter, n_bytes: 0, ready, state: State::Joining }
-    }
-
-    pub(super) fn into_body(self) -> PeekableBody {
-        PeekableBody::made(Box::pin(stream::unfold(self, Self::next)))
+        let joined =
+            Self { recalls, joiner, body, gzip: decoder(encoding), splitter, n_bytes: 0, ready, state: State::Joining };
+        PeekableBody::made(Box::pin(stream::unfold(joined, Self::next)))
     }
 
     async fn next(mut self) -> Option<(Next, Self)> {
