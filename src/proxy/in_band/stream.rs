@@ -51,9 +51,9 @@ impl JoinedStream {
         encoding: ContentEncoding,
     ) -> PeekableBody {
         let (splitter, ready) = (EventSplitter::default(), VecDeque::new());
-        let joined =
+        let stream =
             Self { recalls, joiner, body, gzip: decoder(encoding), splitter, n_bytes: 0, ready, state: State::Joining };
-        PeekableBody::made(Box::pin(stream::unfold(joined, Self::next)))
+        PeekableBody::made(Box::pin(stream::unfold(stream, Self::next)))
     }
 
     async fn next(mut self) -> Option<(Next, Self)> {

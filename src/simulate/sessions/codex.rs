@@ -53,10 +53,14 @@ struct Info {
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 struct Tokens {
-    input_tokens: u64,
-    cached_input_tokens: u64,
-    output_tokens: u64,
-    total_tokens: u64,
+    #[serde(rename = "input_tokens")]
+    input: u64,
+    #[serde(rename = "cached_input_tokens")]
+    cached: u64,
+    #[serde(rename = "output_tokens")]
+    output: u64,
+    #[serde(rename = "total_tokens")]
+    total: u64,
 }
 
 #[derive(Deserialize)]
@@ -144,13 +148,13 @@ impl Reader<'_> {
         if let Some(window) = model_context_window {
             self.builder.set_window(window);
         }
-        let total = total_token_usage.unwrap_or_default().total_tokens;
+        let total = total_token_usage.unwrap_or_default().total;
         if total != 0 && std::mem::replace(&mut self.total, total) == total {
             return;
         }
         let id = timestamp.map_or(0, |timestamp| id_of(&format!("{timestamp} {total}")));
-        let Tokens { input_tokens: input, cached_input_tokens: cached, output_tokens: output, .. } = last;
-        let usage = Usage { input, cached: cached.min(input), output, ..Usage::default() };
+        let usage =
+            Usage { input: last.input, cached: last.cached.min(last.input), output: last.output, ..Usage::default() };
         if !self.waits {
             self.builder.request(Step { at: timestamp.and_then(time::seconds), ..Step::default() });
         }
