@@ -21,17 +21,16 @@ pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
 
 fn content<'a>(json: Json<'a>, span: Span, view: &mut View<'a>) -> Result<(), ParseError> {
     let [role, parts] = json.fields(span, [b"role".as_slice(), b"parts"])?;
-    let entries = match parts.filter(|parts| json.begins(*parts, b'[')) {
-        Some(parts) => json.array(parts)?.into_iter().map(|span| part(json, span)).collect::<Result<_, _>>()?,
-        None => {
-            let object = parts.filter(|parts| json.begins(*parts, b'{'));
-            if let Some(object) = object
-                && part(json, object)?.is_function()
-            {
-                return Err(json.error(object.start, ParseErrorKind::NotAnArray));
-            }
-            Vec::new()
+    let entries = if let Some(parts) = parts.filter(|parts| json.begins(*parts, b'[')) {
+        json.array(parts)?.into_iter().map(|span| part(json, span)).collect::<Result<_, _>>()?
+    } else {
+        let object = parts.filter(|parts| json.begins(*parts, b'{'));
+        if let Some(object) = object
+            && part(json, object)?.is_function()
+        {
+            return Err(json.error(object.start, ParseErrorKind::NotAnArray));
         }
+        Vec::new()
     };
     view.content(Content { span, role, parts }, &entries).map_err(|fault| ParseError::new(NAME, fault))
 }
