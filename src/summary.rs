@@ -208,9 +208,10 @@ fn user_messages(summary: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
+    use crate::platform::testing::thread_time;
 
     fn frame() -> Frame {
         let user_messages = Some("<all_user_messages>\nOURS\n</all_user_messages>".to_owned());
@@ -313,8 +314,9 @@ mod tests {
     #[test]
     fn many_tags_take_no_time_to_speak_of() {
         let hostile = "<all_user_messages>".repeat(100_000) + &"</all_user_messages>".repeat(100_000);
-        let began = Instant::now();
+        let before = thread_time();
         assert!(frame().around(&hostile).contains("OURS"));
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        let took = thread_time().saturating_sub(before);
+        assert!(took < Duration::from_secs(20), "{took:?}");
     }
 }
