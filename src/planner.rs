@@ -94,9 +94,10 @@ pub struct Settings {
     /// `deduplicate_tool_results` makes pointers, and `reasoning.ended_turns`. The documentation of policies has the figures.
     pub goal: Goal,
     /// Forms that are applied to every request, after all edits. `"arguments"`: arguments of a call that are not a JSON
-    /// object become `{}` and are stored. `"filled"`: an empty or blank text becomes `(empty)`. `"texts_beside_calls"`: so does a
-    /// missing one beside calls (Chat Completions). `"reasoning_content"`: answers there have it, at least a space.
-    /// `"no_reasoning_fields"`: or none (`reasoning_content`, `reasoning`, `reasoning_details`); it is stored. `"signed_calls"`:
+    /// object become `{}` and are stored. `"filled"`: an empty or blank text becomes `(empty)`. `"texts_beside_calls"`: a
+    /// missing one beside calls too (Chat Completions). `"reasoning_content"`: a message of the model without that field gets
+    /// it, with a space. `"no_reasoning_fields"`: `reasoning_content`, `reasoning` and `reasoning_details` are removed and
+    /// stored. `"signed_calls"`:
     /// Gemini's first call of a content gets Google's placeholder for a signature, if it has none. `"leading_system"`:
     /// instructions after the first message get the role `user`. `"bridge"`: the model says `OK.` between results and a
     /// message of the user (Chat Completions). `"alternating"`: also between two messages of the user, and the user says

@@ -275,9 +275,9 @@ impl Proxy {
             Route::Events => Ok(self.serve_events(&request).map(Either::Right)),
             Route::Mcp => Ok(Box::pin(self.serve_mcp(request, connection)).await.map(full_body)),
             Route::Reload => Ok(Box::pin(self.answer_reload()).await.map(full_body)),
-            Route::Gateway(path) => Box::pin(self.serve_gateway(path, request)).await,
+            Route::Gateway(path) => Box::pin(self.serve_gateway(path, request, caller)).await,
             Route::Rewrite => Box::pin(self.rewrite(request)).await,
-            Route::Summarize(manual) => Box::pin(self.summarize(manual, request)).await,
+            Route::Summarize(manual) => Box::pin(self.summarize(manual, request, caller)).await,
             Route::Edit(dialect) => self.edit(dialect, request, caller, connection.id).await,
             Route::Count(dialect) => Box::pin(self.count(dialect, request, caller)).await,
             Route::Compact(dialect) => Box::pin(self.compact(dialect, request, caller)).await,
@@ -342,7 +342,7 @@ impl Proxy {
         }
         exchange.set_edited(edited, dry_run);
         let mut answer = send(upstream, Request::from_parts(head.parts, body), head.target, &mut exchange).await?;
-        if let Some(retry) = retry.filter(|retry| retry.may_follow(&answer)) {
+        if let Some(retry) = retry.filter(|retry| retry.may_be_refused_by(&answer)) {
             answer = Box::pin(self.rescue(&live, arm, retry, answer, &mut exchange)).await;
         }
         if let Some(form) = exchange.take_sent_form(answer.status()) {

@@ -46,12 +46,15 @@ impl Pool {
     }
 
     fn give_back(&self, mut bytes: Vec<u8>) {
-        self.0.with(|kept| {
+        bytes.clear();
+        // What is not kept is freed once the others can take buffers again.
+        let _freed = self.0.with(|kept| {
             let held: usize = kept.iter().map(Vec::capacity).sum();
-            if bytes.capacity() >= MIN_KEPT && held + bytes.capacity() <= MAX_KEPT {
-                bytes.clear();
-                kept.push(bytes);
+            if bytes.capacity() < MIN_KEPT || held + bytes.capacity() > MAX_KEPT {
+                return Some(bytes);
             }
+            kept.push(bytes);
+            None
         });
     }
 }

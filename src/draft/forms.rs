@@ -198,7 +198,7 @@ impl Draft<'_> {
                 continue;
             }
             let with = dialect.render_text_part(body, block.span, WORDS);
-            self.store_and_replace(self.unit_at(block.span), block.span, with);
+            self.store_and_replace(block.span, with);
         }
     }
 
@@ -283,17 +283,16 @@ impl Draft<'_> {
         let ParsedRequest { dialect, body, conversation } = self.request;
         for element in &conversation.elements {
             for (span, _) in dialect.form_replacements(body, element.span, Form::NoReasoningFields) {
-                let unit = self.unit_at(span);
-                if self.stands(unit) {
-                    self.store_and_replace(unit, span, Bytes::new());
+                if self.stands(self.unit_at(span)) {
+                    self.store_and_replace(span, Bytes::new());
                 }
             }
         }
     }
 
     /// Replaces a value that is stored as it is.
-    fn store_and_replace(&mut self, unit: UnitIndex, span: Span, with: Bytes) {
-        let body = self.request.body;
+    fn store_and_replace(&mut self, span: Span, with: Bytes) {
+        let (body, unit) = (self.request.body, self.unit_at(span));
         let text = str::from_utf8(span.of(body)).unwrap_or_default();
         let stored = self.payload_name(span, Fingerprint::of(text.as_bytes()), || Some(text));
         let bytes = Sizes { before: span.len(), after: with.len() };

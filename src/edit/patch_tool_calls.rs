@@ -130,10 +130,11 @@ impl Edit for PatchToolCalls {
             if batch != Some(end) {
                 let of_batch = pairing.calls.iter().zip(&answers).skip(n);
                 let mut of_batch = of_batch.take_while(|(other, _)| pairing.run_end_of(other) == Some(end));
-                place = draft.conversation().traits.gathers_results.then(|| gathering_place(draft, &pairing, call));
+                let gathers = draft.conversation().traits.gathers_results;
+                place = gathers.then(|| gathering_place(draft, &pairing, call)).flatten();
                 let has_order = draft.is_element(start.next())
                     && of_batch.all(|(call, result)| call.named && result.is_none_or(|result| result.named));
-                (batch, behind) = (Some(end), if has_order { start } else { place.flatten().unwrap_or(end) });
+                (batch, behind) = (Some(end), if has_order { start } else { place.unwrap_or(end) });
                 reorders = has_order
                     && pairing.run_of(call).iter().all(|result| match result.answers {
                         Some(_) => !result.is_further,
@@ -142,7 +143,7 @@ impl Edit for PatchToolCalls {
             }
             match answer.map(|result| result.unit) {
                 Some(late) if late > end => self.place(draft, call.block, late, behind),
-                Some(result) if place.flatten().is_some_and(|place| result > place) => {
+                Some(result) if place.is_some_and(|place| result > place) => {
                     draft.move_result(LABEL, result, behind, None);
                 }
                 Some(result) if result > behind => behind = result,

@@ -19,10 +19,9 @@ pub struct Fingerprint([u64; 2]);
 static SECRET: LazyLock<[u8; 192]> = LazyLock::new(|| {
     let random = RandomState::new();
     let mut secret = [0; 192];
-    secret
-        .chunks_exact_mut(8)
-        .enumerate()
-        .for_each(|(n, part)| part.copy_from_slice(&random.hash_one(n).to_ne_bytes()));
+    for (n, part) in secret.chunks_exact_mut(8).enumerate() {
+        part.copy_from_slice(&random.hash_one(n).to_ne_bytes());
+    }
     secret
 });
 

@@ -25,6 +25,7 @@ use crate::admin::{Requester, json};
 use crate::body::{ClientBody, Limits};
 use crate::dialect::{self, AnswerEnd};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
+use crate::payload::Caller;
 use crate::planner::SummaryTiming;
 use crate::recall::{Auth, Via};
 use crate::recording::{InPlace, RequestForm};
@@ -123,17 +124,25 @@ impl CompressRules {
 
 impl Proxy {
     /// Serves a request of a gateway.
-    pub(super) async fn serve_gateway(&self, path: GatewayRequest, request: Request<ClientBody>) -> ProxyResult {
+    pub(super) async fn serve_gateway(
+        &self,
+        path: GatewayRequest,
+        request: Request<ClientBody>,
+        caller: Caller,
+    ) -> ProxyResult {
         match path {
-            GatewayRequest::Compress => self.compress(request).await.map(|answer| answer.map(full_body)),
+            GatewayRequest::Compress => self.compress(request, caller).await.map(|answer| answer.map(full_body)),
             GatewayRequest::Retrieve(hash) => self.retrieve(hash, request).await.map(|answer| answer.map(full_body)),
         }
     }
 
     /// Shortens the texts of messages, and answers with all of them.
-    async fn compress(&self, request: Request<ClientBody>) -> Result<Response<Full<Bytes>>, ProxyError> {
+    async fn compress(
+        &self,
+        request: Request<ClientBody>,
+        caller: Caller,
+    ) -> Result<Response<Full<Bytes>>, ProxyError> {
         let live = self.live.load_full();
-        let caller = self.caller(request.headers());
         let read = self.receive(&live, dialect::default(), request, caller).await?;
         let ReadRequest { head, text, dry_run, permit, timer, .. } = read;
         let RequestHead { id, mut parts, destination, target, .. } = head;

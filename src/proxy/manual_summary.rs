@@ -23,6 +23,7 @@ use crate::body::ClientBody;
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::engine::{EditOptions, EditedBody};
+use crate::payload::Caller;
 use crate::planner::SummaryTiming;
 use crate::string_index::IndexedBody;
 
@@ -48,11 +49,15 @@ impl ManualSummary {
 
 impl Proxy {
     /// Summarises a conversation now and returns its body: admit, read, decode, plan, and answer.
-    pub(super) async fn summarize(&self, manual: ManualSummary, mut request: Request<ClientBody>) -> ProxyResult {
+    pub(super) async fn summarize(
+        &self,
+        manual: ManualSummary,
+        mut request: Request<ClientBody>,
+        caller: Caller,
+    ) -> ProxyResult {
         let ManualSummary { dialect, target } = manual;
         *request.uri_mut() = target;
         let live = self.live.load_full();
-        let caller = self.caller(request.headers());
         let read = self.receive(&live, dialect, request, caller).await?;
         let ReadRequest { head, text, permit: _until_the_end, .. } = read;
         let text = text.ok_or(ProxyError::BadEncoding)?;

@@ -361,8 +361,8 @@ impl<'l> RetryContext<'l> {
         edited.report.as_ref().is_some_and(|report| (report.bytes_after, report.changes.len()) != sent)
     }
 
-    /// Whether this may be the answer to a request that is sent again. No other one is looked at.
-    pub(super) fn may_follow<B>(&self, answer: &Response<B>) -> bool {
+    /// Whether this answer may be a refusal, by its status. No other one is read here.
+    pub(super) fn may_be_refused_by<B>(&self, answer: &Response<B>) -> bool {
         REFUSED.contains(&answer.status()) || self.head.dialect.opening().is_some() && answer.status().is_success()
     }
 

@@ -152,7 +152,7 @@ fn collect(json: &str, depth: usize, all: &mut Vec<RefusalText>) {
     collect_text(&message, text, depth, all);
 }
 
-/// What pydantic says of one field: its path and what is wrong there. What the client sent is in a member of its own.
+/// A fault that pydantic reports in one field: the path of the field, and the message. The client's value is in another member.
 fn of_field(json: &str) -> Option<RefusalText> {
     let fields = Fields::of(json)?;
     let path = elements(fields.get("loc")?)?.into_iter().map(|name| string(name).unwrap_or(name.into()));

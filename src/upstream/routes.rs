@@ -273,11 +273,11 @@ impl<'a> RequestFacts<'a> {
     /// header fields.
     pub fn dialect(&self) -> Option<&'static dyn Dialect> {
         let mut places = self.path.match_indices('/').filter_map(|(at, _)| self.path.get(at..));
-        let mut below = || places.find_map(|rest| dialect::ALL.into_iter().find(|known| is_below(rest, known.path())));
+        let below = || places.find_map(|rest| dialect::ALL.into_iter().find(|known| is_below(rest, known.path())));
         let of_field =
             |field, name: DialectName| self.headers.contains_key(field).then(|| dialect::named(name.name()))?;
         dialect::for_path(self.path)
-            .or_else(&mut below)
+            .or_else(below)
             .or_else(|| of_field(ANTHROPIC_VERSION, DialectName::Messages))
             .or_else(|| of_field("x-goog-api-client", DialectName::Gemini))
     }

@@ -17,7 +17,8 @@ const MOST_TEXTS: usize = 16;
 const DEPTH: usize = 16;
 
 /// A string as the whole content, the texts of an array of parts, or all strings in the response of a function; that itself if
-/// most of it is something else, or in many small strings, which could not be cut. The API reads such a response as what its `output` would be.
+/// most of it is something else, or in many small strings, which could not be cut. The API reads such a response as the value of
+/// its `output`.
 pub(super) fn texts(body: &[u8], content: Span) -> ReadResult<Vec<Span>> {
     if Cursor::starting(body, content.start).peek() != Some(b'[') {
         let mut found = Vec::new();
@@ -81,20 +82,20 @@ pub(super) fn entries(body: &[u8], content: Span) -> ReadResult<Option<Entries>>
     Ok(Some(Entries { spans, reasoning, emptied: Emptied::Leaves }))
 }
 
-/// Replaces empty parts, and texts of them; a signature may stand beside an empty text.
+/// Replaces empty parts and empty texts. A text beside a signature may be empty.
 pub(super) fn filled(body: &[u8], content: Span) -> ReadResult<Vec<FormReplacement>> {
     let [role, parts] = fields_of(body, content, [b"role", b"parts"])?;
     let Some(parts) = parts else {
         let missing = (Span::empty(content.start + 1), r#""parts":[{"text":"(empty)"}],"#);
         return Ok(role.map(|_| missing).into_iter().collect());
     };
-    let is_empty = |json: &[u8]| json.iter().all(|byte| b"[]{} \t\r\n".contains(byte));
+    let is_empty = |part: Span| part.of(body).iter().all(|byte| b"[]{} \t\r\n".contains(byte));
     if parts.of(body) == b"null" || parts.of(body).starts_with(b"[") && !parts.of(body).contains(&b'{') {
         return Ok(vec![(parts, r#"[{"text":"(empty)"}]"#)]);
     }
     objects(body, parts, [b"text", b"thoughtSignature", b"thought_signature"], |part, [text, signature, signature_]| {
         let blank = text.filter(|text| strings::is_blank(text.of(body)) && signature.or(signature_).is_none());
-        let nothing = is_empty(part.of(body)).then_some((part, r#"{"text":"(empty)"}"#));
+        let nothing = is_empty(part).then_some((part, r#"{"text":"(empty)"}"#));
         Ok(blank.map(|text| (text, EMPTY)).or(nothing))
     })
 }
