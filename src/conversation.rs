@@ -69,6 +69,8 @@ pub struct Traits {
     pub is_answer_framed: bool,
     /// The server is asked to drop reasoning that does not fit what precedes it.
     pub drops_reasoning: bool,
+    /// The model thinks within a budget, and the server refuses calls of the running turn without their reasoning.
+    pub thinks_by_budget: bool,
     /// The server summarises the conversation itself.
     pub compacts_itself: bool,
     /// The server clears tool results itself.

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read};
 
+use brotli_decompressor::reader::{Allocator, DecompressorCustomAlloc, StandardAlloc};
 use bytes::Bytes;
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -103,7 +104,11 @@ impl ContentCoding {
                 DecodeError::Broken(_) => read(&mut DeflateDecoder::new(body)),
                 refused => Err(refused),
             }),
-            Self::Brotli => read(&mut brotli_decompressor::Decompressor::new(body, 16 * 1024)),
+            Self::Brotli => {
+                let buffer = StandardAlloc::default().alloc_cell(BROTLI_BUFFER);
+                let others = (StandardAlloc::default(), StandardAlloc::default());
+                read(&mut DecompressorCustomAlloc::new(body, buffer, BrotliWindow, others.0, others.1))
+            }
             Self::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::new(body).map_err(DecodeError::Broken)?;
                 decoder.window_log_max(window_log).map_err(DecodeError::Broken)?;
@@ -124,6 +129,27 @@ impl ContentCoding {
 
 /// The memory of a decoder besides its window, in bytes.
 const DECODER: usize = 256 << 10;
+
+/// How many bytes of a body the decoder of brotli reads at a time.
+const BROTLI_BUFFER: usize = 16 << 10;
+
+/// Allocates the window of brotli: nothing where the system has no memory, which the decoder takes for an error.
+/// [`StandardAlloc`] would end the process.
+struct BrotliWindow;
+
+impl Allocator<u8> for BrotliWindow {
+    type AllocatedMemory = <StandardAlloc as Allocator<u8>>::AllocatedMemory;
+
+    fn alloc_cell(&mut self, len: usize) -> Self::AllocatedMemory {
+        let mut window = Vec::new();
+        if window.try_reserve_exact(len).is_ok() {
+            window.resize(len, 0);
+        }
+        window.into()
+    }
+
+    fn free_cell(&mut self, _window: Self::AllocatedMemory) {}
+}
 
 /// RFC 7932, section 9.1: the first bits of a stream say how large its window is.
 fn brotli_window_log(body: &[u8]) -> u32 {
@@ -289,6 +315,13 @@ mod tests {
         assert_eq!([100, 1000, 100_000, 5 << 20].map(whole), [10, 10, 17, 20]);
         let brotli = [&[0x5b_u8][..], &[0x0b], &[0x00], &[0x11], &[]].map(brotli_window_log);
         assert_eq!(brotli, [22, 22, 16, 9, 16]);
+    }
+
+    #[test]
+    fn a_window_that_the_system_has_no_memory_for_is_empty() {
+        use brotli_decompressor::reader::SliceWrapper as _;
+        assert_eq!(BrotliWindow.alloc_cell(3).slice(), [0; 3]);
+        assert!(BrotliWindow.alloc_cell(usize::MAX >> 1).slice().is_empty());
     }
 
     #[test]

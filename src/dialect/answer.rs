@@ -4,7 +4,7 @@ use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 use super::in_band::ALL_ROUNDS;
-use super::json::{Unsupported, each_element, element_fields};
+use super::json::{each_element, element_fields, fields_at};
 use crate::raw::{self, Fields};
 use crate::span::Span;
 pub use crate::tokens::Usage;
@@ -124,8 +124,15 @@ impl<'a> Members<'a> {
 
     /// The objects in an array.
     pub(super) fn objects(&self, key: &str) -> Result<Vec<Self>, InvalidAnswer> {
-        let Some(json) = self.get(key) else { return Ok(Vec::new()) };
-        elements(json).ok_or(InvalidAnswer)?.into_iter().map(Self::of_object).collect()
+        let (Some(json), mut all) = (self.get(key), Vec::new()) else { return Ok(Vec::new()) };
+        let read = each_element(json.as_bytes(), Span { start: 0, end: json.len() }, |cursor| {
+            all.push(Self(fields_at(cursor, json)?));
+            Ok(())
+        });
+        if read.is_err() {
+            all = raw::elements(json).ok_or(InvalidAnswer)?.into_iter().map(Self::of_object).collect::<Result<_, _>>()?;
+        }
+        Ok(all)
     }
 
     /// The usage, and, if that is of several rounds, the tokens of the last one's answer.
@@ -148,17 +155,6 @@ impl<'a> Members<'a> {
         let written = written.min(input.saturating_sub(cached));
         Ok(Usage { input, cached, written, written_hour: 0, output: number(self, output)? })
     }
-}
-
-/// The elements of a value, if that is an array.
-fn elements(json: &str) -> Option<Vec<&str>> {
-    let mut all = Vec::new();
-    let read = each_element(json.as_bytes(), Span { start: 0, end: json.len() }, |cursor| {
-        let Span { start, end } = cursor.value()?;
-        all.push(json.get(start..end).ok_or(Unsupported)?);
-        Ok(())
-    });
-    read.ok().map(|()| all).or_else(|| raw::elements(json))
 }
 
 /// Whether the key occurs with a value that begins with this byte.

@@ -380,6 +380,13 @@ pub(super) fn element_fields(json: &str) -> Option<Fields<'_>> {
 
 fn quick_fields(json: &str) -> ReadResult<Fields<'_>> {
     let mut cursor = Cursor::new(json.as_bytes());
+    let fields = fields_at(&mut cursor, json)?;
+    cursor.end()?;
+    Ok(fields)
+}
+
+/// All fields of the object at a cursor in `json`, unless a key has escapes.
+pub(super) fn fields_at<'a>(cursor: &mut Cursor<'a>, json: &'a str) -> ReadResult<Fields<'a>> {
     let mut fields = Vec::with_capacity(8);
     cursor.members(|cursor, name| {
         let value = cursor.value()?;
@@ -388,7 +395,6 @@ fn quick_fields(json: &str) -> ReadResult<Fields<'_>> {
         fields.push((name.into(), json.get(value.start..value.end).ok_or(Unsupported)?));
         Ok(())
     })?;
-    cursor.end()?;
     Ok(Fields::new(fields))
 }
 

@@ -22,9 +22,8 @@ use crate::tokens::models::Pattern;
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// What becomes of reasoning that is bound to its prefix when an edit changes that: `"strip"` leaves it out before each
-    /// pass, and passes wait for the beginning of a user's turn; `"keep"` leaves the decision to the upstream; `"withhold"`
-    /// makes no pass; `"drop_block"` makes passes at once and, from then on, has Anthropic's API drop what does not fit, by
-    /// `thinking.block_binding` and a name in `anthropic-beta`. It is `"strip"` where that cannot be added: in other dialects,
+    /// pass; `"keep"` leaves the decision to the upstream; `"withhold"` makes no pass; `"drop_block"` has Anthropic's API drop
+    /// what does not fit, now and in all later requests, by `thinking.block_binding` and a name in `anthropic-beta`. It is `"strip"` where that cannot be added: in other dialects,
     /// and in requests without `thinking`, or with their own `block_binding`.
     pub bound: ReasoningMode,
     /// Models whose reasoning is bound to its prefix, by name or pattern, besides those that are known to be so.
@@ -54,7 +53,8 @@ pub enum EndedTurns {
 pub enum ReasoningMode {
     /// It stays: nothing is bound, or the upstream is to decide.
     Keep,
-    /// It is left out before each pass. Passes wait for the beginning of a user's turn.
+    /// It is left out before each pass. Filters and summaries wait for the beginning of a user's turn, and so do clearings
+    /// where thinking has a budget.
     #[default]
     Strip,
     /// It stays, and the upstream is told to drop what does not fit.
@@ -107,6 +107,12 @@ impl Draft<'_> {
         let new = || before.iter().rev().take_while(|unit| unit.role != Role::Assistant);
         let begins_turn = new().all(|unit| unit.role != Role::Tool);
         begins_turn || self.window().is_some_and(|window| tokens >= window - window / MIN_FREE)
+    }
+
+    /// Whether results may be cleared at a model call with a request of so many tokens. A clearing is rare and has its price in
+    /// tokens, so it does not wait for the end of a round of tool calls, unless the server refuses calls without reasoning.
+    pub fn may_clear(&self, model_call: UnitIndex, tokens: usize) -> bool {
+        !self.request.conversation.traits.thinks_by_budget || self.may_pass(model_call, tokens)
     }
 
     /// Whether reasoning of ended turns leaves when results are cleared.

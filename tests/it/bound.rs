@@ -41,6 +41,7 @@ struct Session {
     name: String,
     model: &'static str,
     tools: Value,
+    thinking: Value,
     messages: Vec<Value>,
     /// Calls whose results come later.
     late: Vec<String>,
@@ -61,7 +62,8 @@ impl Session {
         let tool = |name: &str| json!({"name": name, "input_schema": {"type": "object", "properties": {}}});
         let tools = json!([tool("query"), tool("bash")]);
         let messages = vec![user(&[text("Begin.")])];
-        Self { name, model: "claude-opus-5-5", tools, messages, late: Vec::new(), n_calls: 0, window: None }
+        let thinking = json!({"type": "adaptive"});
+        Self { name, model: "claude-opus-5-5", tools, thinking, messages, late: Vec::new(), n_calls: 0, window: None }
     }
 
     /// Leaves no tool that could read what was taken out, so that abridge adds one.
@@ -73,7 +75,7 @@ impl Session {
 
     fn body(&self) -> Value {
         json!({"model": self.model, "max_tokens": 1000, "system": "Be brief.", "tools": self.tools,
-               "thinking": {"type": "adaptive"}, "messages": self.messages})
+               "thinking": self.thinking, "messages": self.messages})
     }
 
     /// Sends the conversation, and returns the signature of the model's thinking.

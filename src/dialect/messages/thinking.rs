@@ -20,11 +20,20 @@ pub(super) fn is_bound(model: &str) -> bool {
 
 /// Whether a request asks the API to drop thinking that does not fit, so that none has to be left out before it is sent.
 pub(super) fn drops_blocks(body: &[u8], thinking: Span) -> bool {
-    let member = |object: Span, key: &'static [u8]| fields_of(body, object, [key]).ok().and_then(|[value]| value);
-    let of_object = |span: &Span| Cursor::starting(body, span.start).peek() == Some(b'{');
-    let binding = Some(thinking).filter(of_object).and_then(|thinking| member(thinking, b"block_binding"));
-    let behavior = binding.filter(of_object).and_then(|binding| member(binding, b"prefix_mismatch_behavior"));
+    let binding = member(body, thinking, b"block_binding");
+    let behavior = binding.and_then(|binding| member(body, binding, b"prefix_mismatch_behavior"));
     behavior.and_then(|behavior| decode(behavior.of(body))).is_some_and(|behavior| behavior == "drop_block")
+}
+
+/// Whether a request has the model think within a budget: then the API refuses calls of the running turn without thinking.
+pub(super) fn has_budget(body: &[u8], thinking: Span) -> bool {
+    member(body, thinking, b"type").is_some_and(|kind| kind.of(body) == br#""enabled""#)
+}
+
+/// The value of a key, in an object.
+fn member(body: &[u8], object: Span, key: &[u8]) -> Option<Span> {
+    object.of(body).first().filter(|first| **first == b'{')?;
+    fields_of(body, object, [key]).ok()?[0]
 }
 
 /// What has the API drop thinking that does not fit. None for a request that says itself what becomes of it, or that has no
@@ -59,6 +68,15 @@ mod tests {
         }
         for model in ["claude-opus-5", "claude-opus-5-50", "claude-opus-4-5", "claude-sonnet-5", "opus-5-5", "m", ""] {
             assert!(!is_bound(model), "{model}");
+        }
+    }
+
+    #[test]
+    fn enabled_thinking_has_a_budget() {
+        let has = |thinking: &str| has_budget(thinking.as_bytes(), Span { start: 0, end: thinking.len() });
+        assert!(has(r#"{"budget_tokens":2000,"type":"enabled"}"#));
+        for thinking in [r#"{"type":"adaptive"}"#, r#"{"type":"disabled"}"#, "{}", "null", r#""enabled""#] {
+            assert!(!has(thinking), "{thinking}");
         }
     }
 

@@ -178,6 +178,7 @@ impl<'a> View<'a> {
         conversation.traits.clears_itself = clears;
         conversation.traits.compacts_itself = compacts || compaction.is_some();
         conversation.traits.drops_reasoning = thinking.is_some_and(|thinking| thinking::drops_blocks(body, thinking));
+        conversation.traits.thinks_by_budget = thinking.is_some_and(|thinking| thinking::has_budget(body, thinking));
         history.apply(conversation);
         loading::mark(conversation, body);
         leave_duplicates(conversation);

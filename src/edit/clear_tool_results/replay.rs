@@ -285,14 +285,14 @@ impl<'r, 'd> Replay<'r, 'd> {
     fn may_pass(&self, place: UnitIndex) -> bool {
         let in_turn =
             || self.rules.turn.as_ref().is_some_and(|limits| self.hold(limits) && self.draft.begins_user_turn(place));
-        (self.hold(&self.rules.limits) || in_turn()) && self.draft.may_pass(place, self.tally.tokens())
+        (self.hold(&self.rules.limits) || in_turn()) && self.draft.may_clear(place, self.tally.tokens())
     }
 
     /// Whether a pass may be made at this model call if the prompt cache has expired: from as many tokens on as where a user's
     /// turn begins.
     fn may_pass_cold(&self, place: UnitIndex) -> bool {
         let limits = self.rules.turn.as_ref().unwrap_or(&self.rules.limits);
-        self.rules.cold_passes && self.hold(limits) && self.draft.may_pass(place, self.tally.tokens())
+        self.rules.cold_passes && self.hold(limits) && self.draft.may_clear(place, self.tally.tokens())
     }
 
     fn hold(&self, limits: &Limits) -> bool {

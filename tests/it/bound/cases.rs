@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{COMMON, Dice, Outcome, Session, end, result, start, text, user};
-use crate::support::signer::{Signer, fault};
+use crate::support::signer::{Seen, Signer, fault};
 use crate::support::summarizer::INSTRUCTION;
 
 const CLEARS: &str = "clear_tool_results = { trigger = { tokens = 4000 }, keep = { results = 1 }, keep_reads = 0, clear_at_least = 0 }\n\
@@ -53,6 +53,8 @@ async fn a_session_that_began_without_abridge_goes_on_through_it_after_any_numbe
     let abridge = start(&signer, store.path(), CLEARS).await;
     for n in [4, 6, 7, 8, 9, 11, 13] {
         let mut session = Session::new(format!("after {n}"));
+        // What abridge has sent for the others is not what was sent for this one.
+        session.messages[0] = user(&[text(&format!("Begin with {n}."))]);
         turns(&mut session, None, n).await;
         turns(&mut session, Some(&abridge), 3).await;
     }
@@ -283,4 +285,28 @@ fn a_late_result_behind_an_item_of_the_server_brings_nothing_back() {
         assert!(cleared(&after) >= cleared(&before), "{lines} lines: {after:#}");
     }
     assert!(n_cleared > 0);
+}
+
+/// The most bytes of messages that were sent in one turn of so many calls.
+async fn most_in_a_turn(kind: &str, n_calls: usize) -> (usize, Seen) {
+    let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
+    let abridge = start(&signer, store.path(), CLEARS).await;
+    let mut session = Session { thinking: json!({"type": kind}), ..Session::new(format!("one turn, {kind}")) };
+    let mut most = 0;
+    for _ in 0..n_calls {
+        let (outcome, signature) = session.ask(Some(&abridge), false).await;
+        assert_eq!(outcome, Outcome::Answered);
+        most = most.max(size(&signer, &session));
+        call(&mut session, &signature, 90);
+    }
+    (most, signer.seen())
+}
+
+#[tokio::test]
+async fn a_long_turn_is_cleared_within_it_unless_its_thinking_has_a_budget() {
+    let (adaptive, seen) = most_in_a_turn("adaptive", 30).await;
+    assert!(seen.wrong.is_empty() && seen.invalid.is_empty(), "{seen:#?}");
+    let (with_budget, seen) = most_in_a_turn("enabled", 30).await;
+    assert!(seen.wrong.is_empty() && seen.invalid.is_empty(), "{seen:#?}");
+    assert!(4 * adaptive < with_budget, "{adaptive} and {with_budget} bytes at most");
 }

@@ -103,7 +103,7 @@ impl Replay<'_, '_> {
                 self.wait(number);
             }
         }
-        let may_pass = matches!(replayed, Replayed::Made(_)) || self.draft.may_pass(place, self.tally.tokens());
+        let may_pass = matches!(replayed, Replayed::Made(_)) || self.draft.may_clear(place, self.tally.tokens());
         self.controls.as_mut().is_some_and(|controls| may_pass && mem::take(&mut controls.compacts))
     }
 
