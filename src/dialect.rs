@@ -293,10 +293,9 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         [String::new(), format!(",{calls},{results}")]
     }
 
-    /// The member of a request that asks the API for its automatic prompt cache, with a comma, and where it goes; none if the
-    /// API has none.
-    fn prompt_cache_request(&self, _body: &[u8]) -> Option<BytesAt> {
-        None
+    /// Whether a request to this model can ask for Anthropic's automatic prompt cache, by a member at its top.
+    fn has_automatic_cache(&self, _body: &[u8], _model: &str) -> bool {
+        false
     }
 
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.

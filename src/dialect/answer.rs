@@ -130,7 +130,8 @@ impl<'a> Members<'a> {
             Ok(())
         });
         if read.is_err() {
-            all = raw::elements(json).ok_or(InvalidAnswer)?.into_iter().map(Self::of_object).collect::<Result<_, _>>()?;
+            all =
+                raw::elements(json).ok_or(InvalidAnswer)?.into_iter().map(Self::of_object).collect::<Result<_, _>>()?;
         }
         Ok(all)
     }

@@ -10,12 +10,11 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use hosts::HostedPath;
-use memchr::{memchr, memmem};
+use memchr::memmem;
 
 use super::json::{Unsupported, decode, fields_of, objects};
 use super::{
-    BytesAt, CACHE_MARK, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, ParseError, ServerBlock,
-    Switch, strings,
+    CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, ParseError, ServerBlock, Switch, strings,
 };
 use crate::conversation::{CallId, Conversation};
 use crate::recall::own_tools::OwnTool;
@@ -188,12 +187,9 @@ impl Dialect for Messages {
         ]
     }
 
-    fn prompt_cache_request(&self, body: &[u8]) -> Option<BytesAt> {
-        let bytes = Bytes::from_static(br#""cache_control":{"type":"ephemeral"},"#);
-        let at = memchr(b'{', body)? + 1;
+    fn has_automatic_cache(&self, body: &[u8], _model: &str) -> bool {
         // Vertex AI and Bedrock know marks at blocks alone (November 2026).
-        let is_hosted = || memmem::find(body, b"\"anthropic_version\"").is_some();
-        (memmem::find(body, CACHE_MARK).is_none() && !is_hosted()).then_some(BytesAt { at, bytes })
+        memmem::find(body, b"\"anthropic_version\"").is_none()
     }
 
     fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {

@@ -5,11 +5,17 @@
 //! the first request on that names something stored. A cleared result stays cleared, so the tools of a conversation change once.
 //! Where reasoning is bound to all before it, tools included, it is there from the first request on.
 
+use bytes::Bytes;
+use memchr::{memchr, memmem};
+
 use super::{Draft, ParsedRequest, replacement::Replacement};
-use crate::dialect::{BytesAt, has_value};
+use crate::dialect::{BytesAt, CACHE_MARK, has_value};
 use crate::recall::own_tools::{CONTROL, RECALL};
 use crate::recall::{RetrievalMethod, Via};
 use crate::span::Span;
+
+/// What asks Anthropic's API for its automatic prompt cache.
+const AUTOMATIC_CACHE: &[u8] = br#""cache_control":{"type":"ephemeral"},"#;
 
 impl Draft<'_> {
     /// Has the request ask for the prompt cache, if an agent sends it and its API has an automatic one that it does not mark.
@@ -17,7 +23,11 @@ impl Draft<'_> {
         let ParsedRequest { dialect, body, conversation } = self.request;
         let is_of_agent =
             self.last_answer.is_some() || conversation.tools.is_some_and(|tools| tools.len() > "[]".len());
-        self.cache_request = is_of_agent.then(|| dialect.prompt_cache_request(body)).flatten();
+        let model = conversation.model.as_deref().unwrap_or_default();
+        let is_unmarked = || memmem::find(body, CACHE_MARK).is_none();
+        let asks = is_of_agent && dialect.has_automatic_cache(body, model) && is_unmarked();
+        let at = memchr(b'{', body).filter(|_| asks);
+        self.cache_request = at.map(|at| BytesAt { at: at + 1, bytes: Bytes::from_static(AUTOMATIC_CACHE) });
     }
 
     /// Lets the model control clearing, if the settings allow it.

@@ -6,7 +6,7 @@
 //! agent's loop pays for all of its history.
 //!
 //! # When it acts
-//! Where the dialect is Messages, the upstream is one of `hosts`, the request has tools or an answer of the model, 4,096 bytes or
+//! Where the dialect is Messages, or Chat Completions with a model `anthropic/…`, the upstream is one of `hosts`, the request has tools or an answer of the model, 4,096 bytes or
 //! more, and no mark for the prompt cache anywhere. A single question would pay for a cache entry that no request reads.
 //!
 //! # What the model sees
@@ -25,7 +25,8 @@ use crate::{draft::Draft, tokens::models::Pattern};
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The hosts of the upstreams that take the mark, by name or pattern.
+    /// The hosts of the upstreams that take the mark, by name or pattern: in Anthropic Messages, and in Chat Completions for
+    /// models `anthropic/…`, as `openrouter.ai` does.
     #[default(vec![Pattern::exact("api.anthropic.com")])]
     pub hosts: Vec<Pattern>,
 }
@@ -94,6 +95,12 @@ mod tests {
             assert_eq!(sent(host, "/v1/messages", body), format!(" {body}"));
         }
         assert_eq!(sent("example.com", "/v1/messages", &with_tools), format!(" {with_tools}"));
-        assert_eq!(sent(host, "/v1/chat/completions", &with_tools), format!(" {with_tools}"));
+        for (model, is_marked) in
+            [("anthropic/claude-opus-5", true), ("claude-opus-5", false), ("openai/gpt-5.5", false)]
+        {
+            let body = json!({"model": model, "messages": [ask], "tools": tools});
+            let edited = sent(host, "/v1/chat/completions", &body);
+            assert_eq!(edited, body.to_string().replacen('{', if is_marked { MARK } else { " {" }, 1), "{model}");
+        }
     }
 }
