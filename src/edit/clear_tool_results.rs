@@ -307,10 +307,11 @@ impl ClearToolResults {
             Replay::new(self, draft, &rules, rent).run();
         draft.leave_reasoning_out(reasoning_left);
         for pass in passes {
-            match (self.settings.spares_nothing(), pass.is_remembered) {
-                (true, _) => draft.pass_made(SentFact::ClearedAll, pass.model_call),
-                (false, true) => draft.pass_made(SentFact::Cleared, pass.model_call),
-                (false, false) => draft.prefix_changes(pass.model_call),
+            let by_settings = self.settings.spares_nothing();
+            match by_settings || pass.is_remembered {
+                true if by_settings || pass.spares_nothing => draft.pass_made(SentFact::ClearedAll, pass.model_call),
+                true => draft.pass_made(SentFact::Cleared, pass.model_call),
+                false => draft.prefix_changes(pass.model_call),
             }
         }
         draft.report.regrets = regrets;

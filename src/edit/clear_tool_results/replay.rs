@@ -85,6 +85,8 @@ pub(super) struct MadePass {
     pub(super) model_call: UnitIndex,
     /// Whether it is found again because it is remembered, and not in each request anew.
     pub(super) is_remembered: bool,
+    /// Whether it has cleared all that the model had read.
+    pub(super) spares_nothing: bool,
 }
 
 /// What `keep` spares at the present place.
@@ -248,8 +250,9 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.ripen();
         }
         let exceeds_prompt_limit = by_rule && self.exceeds_prompt_limit(0);
-        if replayed == Replayed::Made(SentFact::ClearedAll) || (by_rule && self.exceeds_prompt_limit(self.ready_frees))
-        {
+        let spares_nothing = replayed == Replayed::Made(SentFact::ClearedAll)
+            || (by_rule && self.exceeds_prompt_limit(self.ready_frees));
+        if spares_nothing {
             self.ripen_all();
         }
         let first = self.ready.first_key_value().map(|(number, _)| *number);
@@ -265,17 +268,17 @@ impl<'r, 'd> Replay<'r, 'd> {
             || self.hold(&self.rules.limits)
             || exceeds_prompt_limit
             || is_asked;
-        let is_remembered = self.draft.is_bound() || !found_again;
+        let is_bound = self.draft.is_bound();
+        let pass = MadePass { model_call: place, is_remembered: is_bound || !found_again, spares_nothing };
         if may_pass && is_due {
-            return self.pass(MadePass { model_call: place, is_remembered }, Rent::settle);
+            return self.pass(pass, Rent::settle);
         }
         let may_pass_cold = replayed != Replayed::NotMade && self.may_pass_cold(place);
         if may_pass_cold && self.draft.was_cold(place) {
-            let is_remembered = self.draft.is_bound();
-            return self.pass(MadePass { model_call: place, is_remembered }, Rent::settle_cold);
+            return self.pass(MadePass { is_remembered: is_bound, ..pass }, Rent::settle_cold);
         }
         if is_made {
-            return self.pass(MadePass { model_call: place, is_remembered }, Rent::settle);
+            return self.pass(pass, Rent::settle);
         }
         self.found.too_little = may_pass;
         self.found.cold_at = may_pass_cold.then_some(place);

@@ -121,6 +121,23 @@ async fn what_a_second_try_has_cleared_stays_cleared() {
     assert!(signer.seen().wrong.is_empty(), "{:#?}", signer.seen().wrong);
 }
 
+/// Where a request does not fit the window, all that was read is cleared, whatever `keep` says: also when it comes again.
+#[tokio::test]
+async fn what_a_full_window_has_cleared_stays_cleared() {
+    let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
+    let policy = "policy.edits = ['patch_tool_calls', 'clear_tool_results']\nmodels = [{ match = '*', context_window = 9000 }]\nrecall.public_url = \"http://abridge.test\"";
+    let abridge = start(&signer, store.path(), policy).await;
+    let mut session = Session::new("full".to_owned());
+    for lines in [400, 300, 300, 300, 300] {
+        session.ask(Some(&abridge), false).await;
+        let sent = size(&signer, &session);
+        let (_, signature) = session.ask(Some(&abridge), false).await;
+        assert_eq!(size(&signer, &session), sent);
+        call(&mut session, &signature, lines);
+    }
+    assert!(signer.last(&session.name).to_string().contains("[Cleared"));
+}
+
 #[test]
 fn a_late_result_behind_a_system_message_moves_to_its_call() {
     let call = |id: &str| json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "query", "input": {}}]});
