@@ -148,10 +148,18 @@ impl TextCut {
 impl<'a> Draft<'a> {
     /// The texts of a result as the client sent them.
     pub fn result_texts(&self, unit: UnitIndex) -> Vec<Cow<'a, str>> {
+        self.text_spans(unit).into_iter().filter_map(|text| strings::text(self.request.body, text)).collect()
+    }
+
+    /// The bytes of the texts of a result as the client wrote them, without the marks for the cache, which move.
+    pub fn text_len(&self, unit: UnitIndex) -> usize {
+        self.text_spans(unit).into_iter().map(Span::len).sum()
+    }
+
+    fn text_spans(&self, unit: UnitIndex) -> Vec<Span> {
         let ParsedRequest { dialect, body, conversation } = self.request;
         let content = conversation.unit(unit).and_then(|unit| unit.content);
-        let texts = content.map(|content| dialect.texts(body, content)).unwrap_or_default();
-        texts.into_iter().filter_map(|text| strings::text(body, text)).collect()
+        content.map(|content| dialect.texts(body, content)).unwrap_or_default()
     }
 
     /// The texts of a result as the client sent them, and its parts that are none if `media` says so, in order.

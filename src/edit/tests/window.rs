@@ -7,6 +7,23 @@ use serde_json::{Value, json};
 use super::{HTTP, body_of, messages, text};
 use crate::{dialect, planner::Planner, replay::planner_from_toml, span::splice};
 
+/// Clients mark the newest message for the prompt cache, and another one in the next request.
+#[test]
+fn where_a_batch_is_cut_does_not_depend_on_marks() {
+    let (planner, words) = (planner(8192, ""), "words ".repeat(3000));
+    let cut = |content: Value| {
+        let call = json!({"id": "1", "type": "function", "function": {"name": "bash", "arguments": "{}"}});
+        let result = json!({"role": "tool", "tool_call_id": "1", "content": content});
+        let asks = json!({"role": "user", "content": "Go."});
+        let (_, sent) = sent(&planner, &[asks, json!({"role": "assistant", "tool_calls": [call]}), result]);
+        sent[2]["content"].as_str().or(sent[2]["content"][0]["text"].as_str()).unwrap().to_owned()
+    };
+    let expected = cut(json!(words));
+    assert!(expected.len() < 15_000);
+    assert_eq!(cut(json!([{"type": "text", "text": words}])), expected);
+    assert_eq!(cut(json!([{"type": "text", "text": words, "cache_control": {"type": "ephemeral"}}])), expected);
+}
+
 /// One round: the lengths of its results, and whether the first one is a file that is read.
 type Round = (Vec<usize>, bool);
 

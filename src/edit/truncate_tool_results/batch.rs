@@ -102,7 +102,7 @@ fn shares_of(
             CutRule::LastResort => last,
             CutRule::Usual => usual,
         };
-        let most = || draft.content_len(one.unit).saturating_mul(level) / one.n_tokens;
+        let most = || draft.text_len(one.unit).saturating_mul(level) / one.n_tokens;
         (one.n_tokens > level).then(|| (one.unit, most()))
     };
     batch.iter().filter_map(share).collect()
