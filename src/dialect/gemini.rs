@@ -122,6 +122,10 @@ impl Dialect for Gemini {
         true
     }
 
+    fn alternates(&self) -> bool {
+        true
+    }
+
     fn render_user_message(&self, text: &str) -> Bytes {
         [br#"{"role":"user","parts":["#, &*self.render_user_entry(text), b"]}"].concat().into()
     }

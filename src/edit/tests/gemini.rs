@@ -250,6 +250,12 @@ fn a_signed_batch_leaves_as_a_whole() {
     check("u m:c1+c2 u:r1+r2 m u", one, "u m:c2 u:r2 m u");
 }
 
+/// The API takes a call only after the user or a result.
+#[test]
+fn the_user_is_between_two_contents_of_the_model_where_calls_were_removed() {
+    check("u m:x+c1 u:r1 m:x+c2 u:r2 m:c3 u:r3 m u", "filter_tool_calls.max_tool_calls = 1", "u m u m u m:c3 u:r3 m u");
+}
+
 #[test]
 fn repeated_results_are_deduplicated() {
     let settings = "recall.via = \"none\"\npolicy.edits = [\"deduplicate_tool_results\"]";
