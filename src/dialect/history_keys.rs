@@ -31,7 +31,9 @@ impl HistoryKeys {
             return;
         }
         match key {
-            b"previous_response_id" | b"conversation" | b"context_id" => self.continues = true,
+            b"previous_response_id" | b"conversation" | b"context_id" | b"cachedContent" | b"cached_content" => {
+                self.continues = true;
+            }
             b"thread" => {
                 self.is_kept = true;
                 self.continues |= says(r#""continue""#) || says(r#""previous_message_id""#);

@@ -10,16 +10,8 @@ use crate::span::Span;
 
 /// The keys of a request that are read, in the order in which [`View::finish`] takes their values. Google's JSON has each
 /// name in two spellings.
-pub(super) const REQUEST_KEYS: [&[u8]; 8] = [
-    b"contents",
-    b"tools",
-    b"systemInstruction",
-    b"system_instruction",
-    b"generationConfig",
-    b"generation_config",
-    b"cachedContent",
-    b"cached_content",
-];
+pub(super) const REQUEST_KEYS: [&[u8]; 6] =
+    [b"contents", b"tools", b"systemInstruction", b"system_instruction", b"generationConfig", b"generation_config"];
 
 /// One content.
 #[derive(Clone, Copy, Debug)]
@@ -142,15 +134,14 @@ impl<'a> View<'a> {
     }
 
     /// The conversation, with the values of [`REQUEST_KEYS`].
-    pub(super) fn finish(mut self, (values, history): RequestFields<8>) -> Conversation<'a> {
-        let [_, tools, system, system_, config, config_, cached, cached_] = values;
+    pub(super) fn finish(mut self, (values, history): RequestFields<6>) -> Conversation<'a> {
+        let [_, tools, system, system_, config, config_] = values;
         let conversation = &mut self.conversation;
         conversation.tools = tools;
         conversation.instructions = system.or(system_);
         history.apply(conversation);
         conversation.traits.is_answer_framed = true; // it may be an array, whose elements come one by one
-        conversation.traits.history_elsewhere |= cached.or(cached_).is_some();
-        if conversation.traits.history_elsewhere || self.has_other_calls {
+        if self.has_other_calls {
             conversation.keep_results();
         }
         let keys: [&[u8]; 4] = [b"maxOutputTokens", b"max_output_tokens", b"responseSchema", b"responseJsonSchema"];

@@ -69,16 +69,8 @@ impl Item {
 
 /// The keys of a request that are read, in the order in which [`ViewBuilder::finish`] takes their values: of `text` it takes
 /// the format in it.
-pub(super) const REQUEST_KEYS: [&[u8]; 8] = [
-    b"input",
-    b"text",
-    b"model",
-    b"tools",
-    b"instructions",
-    b"previous_response_id",
-    b"conversation",
-    b"context_management",
-];
+pub(super) const REQUEST_KEYS: [&[u8]; 6] =
+    [b"input", b"text", b"model", b"tools", b"instructions", b"context_management"];
 
 /// Kinds of calls. A local shell and a search for tools are answered by what answers a function, too.
 pub(super) mod kind {
@@ -206,8 +198,8 @@ impl<'a> ViewBuilder<'a> {
     }
 
     /// The view, with the values of [`REQUEST_KEYS`].
-    pub(super) fn finish(mut self, (values, history): RequestFields<8>) -> Result<Conversation<'a>, Fault> {
-        let [_, format, model, tools, instructions, previous_response, conversation, edits] = values;
+    pub(super) fn finish(mut self, (values, history): RequestFields<6>) -> Result<Conversation<'a>, Fault> {
+        let [_, format, model, tools, instructions, edits] = values;
         self.conversation.model = text(self.body, model)?;
         self.conversation.tools = tools;
         self.conversation.format = format;
@@ -215,12 +207,10 @@ impl<'a> ViewBuilder<'a> {
         let edits = edits.map(|edits| edits.of(self.body));
         self.conversation.traits.repeats_results = true;
         self.mark_loading();
-        let traits = &mut self.conversation.traits;
-        traits.history_elsewhere = previous_response.or(conversation).is_some();
         history.apply(&mut self.conversation);
         let traits = &mut self.conversation.traits;
         traits.compacts_itself = self.ends_in_trigger || edits.is_some_and(|edits| !is_empty(edits));
-        if traits.history_elsewhere || self.has_reference || traits.n_compacted > 0 {
+        if self.has_reference || traits.n_compacted > 0 {
             self.conversation.keep_results();
         }
         if self.has_reference {

@@ -25,7 +25,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads a request. Of its `text`, the format is returned.
-    fn request(&mut self, cursor: &mut Cursor<'a>) -> ReadResult<RequestFields<8>> {
+    fn request(&mut self, cursor: &mut Cursor<'a>) -> ReadResult<RequestFields<6>> {
         let (mut values, history) = reading::request(cursor, REQUEST_KEYS, |cursor| self.input(cursor))?;
         let [_, text, ..] = &mut values;
         if let Some(config) = text.take().filter(|text| text.of(self.body).starts_with(b"{")) {

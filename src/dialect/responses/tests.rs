@@ -252,7 +252,7 @@ fn reads_what_stands_beside_the_items() {
         (false, false, true)
     );
     assert_eq!(traits(r#""context_management":[{"type":"compaction","compact_threshold":1000}]"#), (false, true, true));
-    assert_eq!(traits(r#""context_management":[ ]"#), (false, false, true));
+    assert_eq!(traits(r#""previous_response_id":"","conversation":"","context_management":[ ]"#), (false, false, true));
     assert!(read(r#"{"input":[{"role":"user"},{"type":"compaction_trigger"}]}"#).traits.compacts_itself);
 }
 
