@@ -202,7 +202,8 @@ fn says_failure(draft: &Draft<'_>, unit: UnitIndex) -> bool {
 
 impl Edit for DeduplicateToolResults {
     fn apply(&self, draft: &mut Draft<'_>) {
-        if self.settings.min_lines == 0 || draft.context.offload == Offload::Impossible {
+        let is_elsewhere = draft.conversation().traits.history_elsewhere;
+        if self.settings.min_lines == 0 || draft.context.offload == Offload::Impossible || is_elsewhere {
             return;
         }
         for pointers in self.pointers(draft).iter().filter(|pointers| !pointers.runs.is_empty()) {
