@@ -77,15 +77,20 @@ pub struct DeduplicateToolResults {
 }
 
 /// Words in the result of a failed edit of a file, in lower case.
-const FAILURES: [&str; 8] = [
+const FAILURES: [&str; 13] = [
     "not found",
     "no match",
     "not match",
+    " matches",
     "could not find",
     "did not find",
     "failed to find",
+    "failed to edit",
     "does not exist in",
     "no occurrence",
+    "no replacement",
+    "modified since",
+    "not been read",
 ];
 
 /// The longest result that reports a failure.

@@ -178,7 +178,15 @@ fn another_part_of_a_file_and_a_read_behind_an_edit_have_pointers() {
 fn the_read_behind_an_edit_that_failed_stays_whole() {
     let file = lines("d", 0..30);
     let edit = |result: &str| round("Edit", json!({"file_path": "d.rs", "old_string": "x", "new_string": "y"}), result);
-    for (result, is_pointed) in [("String to replace not found in file.", false), ("The file was updated.", true)] {
+    for (result, is_pointed) in [
+        ("String to replace not found in file.", false),
+        ("No replacement was performed, old_str `x` did not appear verbatim in d.rs.", false),
+        ("Found 2 matches of the string to replace, but replace_all is false.", false),
+        ("Failed to edit, expected 1 occurrence but found 2.", false),
+        ("File has been modified since read, either by the user or by a linter.", false),
+        ("File has not been read yet. Read it first before writing to it.", false),
+        ("The file was updated.", true),
+    ] {
         let rounds =
             [round("Read", read("d.rs"), file.clone()), edit(result), round("Read", read("d.rs"), file.clone())];
         assert_eq!(sent("", &rounds)[2].contains("lines left out"), is_pointed, "{result}");
