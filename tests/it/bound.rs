@@ -47,6 +47,7 @@ struct Session {
     late: Vec<String>,
     n_calls: usize,
     window: Option<usize>,
+    max_tokens: usize,
 }
 
 /// What became of a request.
@@ -63,7 +64,17 @@ impl Session {
         let tools = json!([tool("query"), tool("bash")]);
         let messages = vec![user(&[text("Begin.")])];
         let thinking = json!({"type": "adaptive"});
-        Self { name, model: "claude-opus-5-5", tools, thinking, messages, late: Vec::new(), n_calls: 0, window: None }
+        Self {
+            name,
+            model: "claude-opus-5-5",
+            tools,
+            thinking,
+            messages,
+            late: Vec::new(),
+            n_calls: 0,
+            window: None,
+            max_tokens: 1000,
+        }
     }
 
     /// Leaves no tool that could read what was taken out, so that abridge adds one.
@@ -74,7 +85,7 @@ impl Session {
     }
 
     fn body(&self) -> Value {
-        json!({"model": self.model, "max_tokens": 1000, "system": "Be brief.", "tools": self.tools,
+        json!({"model": self.model, "max_tokens": self.max_tokens, "system": "Be brief.", "tools": self.tools,
                "thinking": self.thinking, "messages": self.messages})
     }
 

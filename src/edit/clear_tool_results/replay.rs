@@ -249,9 +249,11 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.reads.iter_mut().for_each(Reads::let_go);
             self.ripen();
         }
-        let exceeds_prompt_limit = by_rule && self.exceeds_prompt_limit(0);
+        // The same request comes again, and may ask for a longer answer.
+        let decides = by_rule || (is_made && place == self.draft.conversation().next_unit());
+        let exceeds_prompt_limit = decides && self.exceeds_prompt_limit(0);
         let spares_nothing = replayed == Replayed::Made(SentFact::ClearedAll)
-            || (by_rule && self.exceeds_prompt_limit(self.ready_frees));
+            || (decides && self.exceeds_prompt_limit(self.ready_frees));
         if spares_nothing {
             self.ripen_all();
         }
@@ -263,11 +265,10 @@ impl<'r, 'd> Replay<'r, 'd> {
         if first.is_none() {
             return;
         }
-        // From the whole trigger on, a pass is found again where the model is called next, whatever became of its request.
+        // From the whole trigger on, a pass is found again where the model is called next, whatever became of its request. The
+        // room for a prompt depends on the answer that this request asks for.
         let found_again = self.edit.settings.frontier == Frontier::Sliding
-            || self.hold(&self.rules.limits)
-            || exceeds_prompt_limit
-            || is_asked;
+            || (!exceeds_prompt_limit && (self.hold(&self.rules.limits) || is_asked));
         let is_bound = self.draft.is_bound();
         let pass = MadePass { model_call: place, is_remembered: is_bound || !found_again, spares_nothing };
         if may_pass && is_due {

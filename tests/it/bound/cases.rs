@@ -121,21 +121,29 @@ async fn what_a_second_try_has_cleared_stays_cleared() {
     assert!(signer.seen().wrong.is_empty(), "{:#?}", signer.seen().wrong);
 }
 
-/// Where a request does not fit the window, all that was read is cleared, whatever `keep` says: also when it comes again.
+/// Where a request does not fit the window, all that was read is cleared, whatever `keep` says: also when it comes again, and
+/// asks for a shorter answer.
 #[tokio::test]
 async fn what_a_full_window_has_cleared_stays_cleared() {
     let (signer, store) = (Signer::start().await, TempDir::new().unwrap());
     let policy = "policy.edits = ['patch_tool_calls', 'clear_tool_results']\nmodels = [{ match = '*', context_window = 9000 }]\nrecall.public_url = \"http://abridge.test\"";
     let abridge = start(&signer, store.path(), policy).await;
-    let mut session = Session::new("full".to_owned());
-    for lines in [400, 300, 300, 300, 300] {
-        session.ask(Some(&abridge), false).await;
-        let sent = size(&signer, &session);
-        let (_, signature) = session.ask(Some(&abridge), false).await;
-        assert_eq!(size(&signer, &session), sent);
-        call(&mut session, &signature, lines);
+    for (model, longest) in [("claude-opus-4-5", 4000), ("claude-opus-5-5", 4000), ("claude-opus-5-5", 1000)] {
+        let mut session = Session { model, ..Session::new(format!("full {model} {longest}")) };
+        for lines in [400, 300, 300, 300, 300] {
+            session.ask(Some(&abridge), false).await;
+            session.max_tokens = longest;
+            session.ask(Some(&abridge), false).await;
+            let sent = size(&signer, &session);
+            assert!(longest == 1000 || sent < 4500 * 4, "{}: {sent}", session.name);
+            session.max_tokens = 1000;
+            let (_, signature) = session.ask(Some(&abridge), false).await;
+            assert_eq!(size(&signer, &session), sent, "{}", session.name);
+            call(&mut session, &signature, lines);
+        }
+        assert!(signer.last(&session.name).to_string().contains("[Cleared"));
     }
-    assert!(signer.last(&session.name).to_string().contains("[Cleared"));
+    assert!(signer.seen().wrong.is_empty(), "{:#?}", signer.seen().wrong);
 }
 
 #[test]
