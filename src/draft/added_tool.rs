@@ -82,18 +82,21 @@ impl Draft<'_> {
     /// abridge could continue, or keeps it: a later request would continue from a call that its client has not seen; or if the
     /// answer comes in frames.
     pub(super) fn end_of_tools(&self) -> Option<(usize, bool)> {
-        let conversation = self.request.conversation;
-        let traits = conversation.traits;
-        // An element that offers tools keeps its place only before the conversation.
-        let is_leading =
-            |tools: &&Span| conversation.unit(self.first_editable).is_none_or(|first| tools.start < first.span.start);
-        let leading = conversation.more_tools.iter().take_while(is_leading);
+        let traits = self.request.conversation.traits;
         let is_out_of_reach = traits.history_elsewhere || traits.is_kept || traits.is_answer_framed;
-        let mut tools = conversation.tools.iter().chain(leading).filter(|_| !is_out_of_reach);
+        let mut tools = self.leading_tools().filter(|_| !is_out_of_reach);
         let end = |tools: &Span| {
             let inside = tools.of(self.request.body).strip_prefix(b"[")?.strip_suffix(b"]")?.trim_ascii_end();
             (!inside.is_empty()).then_some((tools.start + 1 + inside.len(), has_value(inside, b"\"strict\"", b't')))
         };
         tools.find_map(end)
+    }
+
+    /// The tools before the conversation. Only there an element that offers tools keeps its place.
+    pub(super) fn leading_tools(&self) -> impl Iterator<Item = &Span> {
+        let conversation = self.request.conversation;
+        let first = conversation.unit(self.first_editable).map(|first| first.span.start);
+        let is_leading = move |tools: &&Span| first.is_none_or(|first| tools.start < first);
+        conversation.tools.iter().chain(conversation.more_tools.iter().take_while(is_leading))
     }
 }

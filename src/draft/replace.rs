@@ -325,25 +325,34 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn retrieval_method(&self) -> &RetrievalMethod<'a> {
-        self.retrieval_method.get_or_init(|| {
-            let ParsedRequest { dialect, body, conversation } = self.request;
-            let offered = conversation.tools.iter().chain(&conversation.more_tools);
-            let names = match offered.clone().next() {
-                _ if !self.recall.depends_on_tools() => Vec::new(),
-                // A request for a compaction offers no tools; those are known that have been called.
-                None if self.summarises_all() => {
-                    let blocks = (0..self.whole.blocks.len()).map(BlockIndex::new);
-                    blocks.map(|block| self.whole.tool_name(block).into()).collect()
-                }
-                _ => offered.flat_map(|tools| dialect.tool_names(body, *tools)).collect(),
-            };
-            match self.recall.retrieval_method(&names) {
-                RetrievalMethod::Tool { is_added: true, .. } if self.end_of_tools().is_none() => {
-                    RetrievalMethod::Unavailable
-                }
-                found => found,
+        // Tools that come later would change what was said before, so they count only where there is no way without them.
+        self.retrieval_method.get_or_init(|| match self.method_with(&mut self.leading_tools()) {
+            RetrievalMethod::Unavailable => {
+                let conversation = self.request.conversation;
+                self.method_with(&mut conversation.tools.iter().chain(&conversation.more_tools))
             }
+            found => found,
         })
+    }
+
+    fn method_with(&self, offered: &mut dyn Iterator<Item = &Span>) -> RetrievalMethod<'a> {
+        let ParsedRequest { dialect, body, .. } = self.request;
+        let mut offered = offered.peekable();
+        let names = match offered.peek() {
+            _ if !self.recall.depends_on_tools() => Vec::new(),
+            // A request for a compaction offers no tools; those are known that have been called.
+            None if self.summarises_all() => {
+                let blocks = (0..self.whole.blocks.len()).map(BlockIndex::new);
+                blocks.map(|block| self.whole.tool_name(block).into()).collect()
+            }
+            _ => offered.flat_map(|tools| dialect.tool_names(body, *tools)).collect(),
+        };
+        match self.recall.retrieval_method(&names) {
+            RetrievalMethod::Tool { is_added: true, .. } if self.end_of_tools().is_none() => {
+                RetrievalMethod::Unavailable
+            }
+            found => found,
+        }
     }
 
     /// Whether `with`, which is `text` with `words` in place of `taken`, has fewer tokens. Of a long text only a piece of

@@ -220,6 +220,25 @@ fn each_tool_that_an_item_offers_is_a_tool() {
     assert!(!plan.report.lacks_recall, "{plan}");
 }
 
+/// Clients add tools in the middle of a conversation.
+#[test]
+fn tools_that_come_later_do_not_change_what_was_said_of_reading_back() {
+    let body = |tools: &str, items: &str| {
+        let long = text(4000).replace('\n', " ");
+        Bytes::from(format!(
+            r#"{{"model":"gpt-5"{tools},"input":[{{"role":"user","content":"go"}},{{"type":"function_call","call_id":"1","name":"f","arguments":"{{}}"}},{{"type":"function_call_output","call_id":"1","output":"{long}"}}{items}]}}"#
+        ))
+    };
+    let truncate = "truncate_tool_results.max_bytes = 1000\nrecall.public_url = \"http://h\"\n";
+    let more = r#",{"role":"assistant","content":"so"},{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"exec_command"}]},{"role":"user","content":"on"}"#;
+    let tools = r#","tools":[{"type":"function","name":"wait"}]"#;
+    let [(_, before), (_, after)] = ["", more].map(|more| edited("/v1/responses", &body(tools, more), truncate));
+    assert!(before.contains("with abridge_recall"), "{before}");
+    assert!(after.starts_with(before.trim_end_matches("]}")), "{after}");
+    let (_, alone) = edited("/v1/responses", &body("", more), truncate);
+    assert!(alone.contains("GET http://h/abridge/recall/"), "there is no other way: {alone}");
+}
+
 #[test]
 fn search_results_and_documents_in_results_are_texts() {
     let long = |word: &str| format!("{word} {}", text(3000).replace('\n', " "));
