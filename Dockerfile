@@ -1,6 +1,6 @@
 # abridge in a container: docker build -t abridge . && docker run -p 127.0.0.1:8787:8787 abridge
 
-FROM rust:1.95-alpine AS build
+FROM rust:1.95.0-alpine AS build
 # Rust links statically there. zstd, mimalloc and the cryptography of ring need the headers of musl, and the scripts bash and Python.
 RUN apk add --no-cache bash musl-dev python3
 WORKDIR /src
@@ -22,7 +22,7 @@ WORKDIR /etc/abridge
 EXPOSE 8787
 # In a container, the loopback address reaches nobody: whoever publishes the port decides who may come.
 ENV ABRIDGE__SERVER__LISTEN=0.0.0.0:8787
-ENV ABRIDGE__STORE__PATH=/var/lib/abridge/store.redb
+ENV XDG_STATE_HOME=/var/lib
 HEALTHCHECK --interval=10s --timeout=4s --start-period=2s CMD ["abridge", "health"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["abridge"]

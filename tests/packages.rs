@@ -165,6 +165,7 @@ fn the_deb_keeps_changed_settings_and_leaves_nothing_when_it_is_purged() {
     let settings = folder.path().join("etc/abridge/proxy.toml");
     succeed(abridge().args(["check-config", "--config"]).arg(&settings));
     systemd_finds_no_fault(folder.path());
+    the_unit_keeps_store_and_token_in_its_state_directory(folder.path());
     for path in ["man/man1/abridge.1.gz", "man/man1/abridge-simulate.1.gz", "bash-completion/completions/abridge"] {
         let file = folder.path().join("usr/share").join(path);
         assert!(file.metadata().is_ok_and(|file| file.len() > 500), "{file:?}");
@@ -293,6 +294,22 @@ fn systemd_finds_no_fault(root: &Path) {
     }
 }
 
+/// `DynamicUser` has a home that it cannot write to, so the unit's variables must name the place.
+fn the_unit_keeps_store_and_token_in_its_state_directory(root: &Path) {
+    let unit = fs::read_to_string(root.join("usr/lib/systemd/system/abridge.service")).unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let mut command = Command::new(root.join("usr/bin/abridge"));
+    command.env_clear().env("HOME", "/proc");
+    for (name, value) in unit.lines().filter_map(|line| line.strip_prefix("Environment=")?.split_once('=')) {
+        command.env(name, value.replace("/var/lib", state.path().to_str().unwrap()));
+    }
+    let folder = state.path().join("abridge");
+    let _served = Served::start_with(command, state);
+    for name in ["store.redb", "operator-token"] {
+        assert!(folder.join(name).exists(), "{name} is not in the state directory of the unit");
+    }
+}
+
 // === a running abridge ===
 
 struct Served {
@@ -304,8 +321,13 @@ struct Served {
 impl Served {
     fn start(mut command: Command) -> Self {
         let state = tempfile::tempdir().unwrap();
+        command.env("XDG_STATE_HOME", state.path());
+        Self::start_with(command, state)
+    }
+
+    fn start_with(mut command: Command, state: TempDir) -> Self {
         command.args(["serve", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9/v1"]);
-        command.current_dir(state.path()).env("XDG_STATE_HOME", state.path()).stdin(Stdio::null());
+        command.current_dir(state.path()).stdin(Stdio::null());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let mut served = Self { child, stderr, _state: state };

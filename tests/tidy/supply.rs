@@ -27,7 +27,11 @@ fn the_oldest_rust_that_will_do_is_the_one_that_everything_is_tested_with() {
     let rust = rust.trim_matches('"');
     let says = |path: &str, what: &str| assert!(read(path).contains(what), "{path} does not say {what:?}");
     says("rust-toolchain.toml", &format!("channel = \"{rust}."));
-    says("Dockerfile", &format!("FROM rust:{rust}-"));
+    // To the patch, as packaging/profile.txt is of one rustc.
+    let toolchain = read("rust-toolchain.toml");
+    let channel = toolchain.split('"').nth(1).expect("a channel");
+    says("Dockerfile", &format!("FROM rust:{channel}-"));
+    says("packaging/profile.txt", &format!("rustc {channel} "));
     says("README.md", &format!("Rust {rust} "));
 }
 
