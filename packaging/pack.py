@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import textwrap
 import tomllib
 import zipfile
 
@@ -232,7 +233,7 @@ Section: net
 Priority: optional
 Installed-Size: {sum(len(data) for _, data, _ in files) // 1024}
 Description: reverse proxy between LLM agents and models
- {CRATE["description"]}
+ {textwrap.fill(CRATE["description"], 78, subsequent_indent=" ")}
 """
     sums = "".join(f"{hashlib.md5(data).hexdigest()}  {path}\n" for path, data, _ in files)
     files += [

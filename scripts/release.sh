@@ -9,7 +9,7 @@
 #                                 target/packages for those who have no Rust
 #   scripts/release.sh --bundle   with the packages of all platforms in target/packages: the launcher of npm, formula,
 #                                 manifest and sums of the release, and target/image, from which the Dockerfile makes images
-#                                 without building; a tag in GITHUB_REF must be that of the version
+#                                 without building; a tag in GITHUB_REF must be that of the version, which has its date in CHANGELOG.md
 #
 # More arguments go to cargo: scripts/release.sh --target aarch64-unknown-linux-gnu
 set -euo pipefail
@@ -96,6 +96,10 @@ if [[ "${1:-}" == --bundle ]]; then
     version="$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)"
     if [[ "${GITHUB_REF:-}" == refs/tags/* && "$GITHUB_REF" != "refs/tags/v$version" ]]; then
         printf 'the tag %s is not that of version %s of Cargo.toml\n' "$GITHUB_REF" "$version" >&2
+        exit 1
+    fi
+    if [[ "${GITHUB_REF:-}" == refs/tags/* ]] && ! grep --quiet "^## \[$version\] - [0-9]" CHANGELOG.md; then
+        printf 'CHANGELOG.md has no date for version %s\n' "$version" >&2
         exit 1
     fi
     packaging/pack.py release "$target/packages"

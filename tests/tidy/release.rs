@@ -71,12 +71,44 @@ fn the_changelog_keeps_to_the_rules_of_keep_a_changelog() {
     wrong.end();
 }
 
+#[test]
+fn documents_say_that_there_is_no_release_until_there_is_one() {
+    let is_released =
+        read("CHANGELOG.md").lines().any(|line| line.strip_prefix("## ").and_then(version_and_date).is_some());
+    for path in ["README.md", "docs/installing.md"] {
+        let says_none = read(path).contains("No release has been published yet");
+        assert_eq!(
+            says_none, !is_released,
+            "{path}: say so until CHANGELOG.md has a version with a date, and no longer"
+        );
+    }
+}
+
 /// Of `[1.2.3] - 2026-11-23`.
 fn version_and_date(heading: &str) -> Option<(Vec<u32>, Vec<u32>)> {
     let (version, date) = heading.strip_prefix('[')?.split_once("] - ")?;
     let numbers = |text: &str, by: char| text.split(by).map(|part| part.parse().ok()).collect::<Option<Vec<u32>>>();
     let (version, date) = (numbers(version, '.')?, numbers(date, '-')?);
     (version.len() == 3 && date.len() == 3).then_some((version, date))
+}
+
+#[test]
+fn the_image_is_built_from_what_a_release_is_built_from() {
+    let context = read(".dockerignore");
+    let has = |path: &str| context.lines().any(|line| line.strip_prefix('!') == path.split('/').next());
+    for path in [
+        "Cargo.lock",
+        "src/main.rs",
+        "scripts/release.sh",
+        "packaging/profile.txt",
+        "packaging/functions.txt",
+        "proxy.toml.example",
+    ] {
+        assert!(
+            has(path) && absolute(path).exists(),
+            ".dockerignore: leaves out {path}, which scripts/release.sh reads"
+        );
+    }
 }
 
 #[test]
