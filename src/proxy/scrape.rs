@@ -156,11 +156,11 @@ impl Proxy {
         let counted = self.engine.summary_counts();
         let outcomes = [("made", counted.made), ("failed", counted.failed), ("theirs", counted.theirs)];
         exposition.counters("abridge_summaries", labelled("outcome", outcomes));
-        exposition.counter("abridge_summary_calls", counted.calls);
-        exposition.counter("abridge_summary_joined", counted.joined);
+        exposition.counter("abridge_summarize_calls", counted.calls);
+        exposition.counter("abridge_summarize_joined", counted.joined);
         let usage = counted.usage;
         let tokens = [("input", usage.input), ("cached", usage.cached), ("output", usage.output)];
-        exposition.counters("abridge_summary_tokens", labelled("type", tokens));
+        exposition.counters("abridge_summarize_tokens", labelled("type", tokens));
     }
 
     fn write_load(&self, exposition: &mut Exposition) {

@@ -280,10 +280,10 @@ async fn summaries_and_their_cost_are_counted() {
     for (sample, n) in [
         ("abridge_summaries_total{outcome=\"made\"}", 1),
         ("abridge_summaries_total{outcome=\"failed\"}", 0),
-        ("abridge_summary_calls_total", 1),
-        ("abridge_summary_tokens_total{type=\"input\"}", 900),
-        ("abridge_summary_tokens_total{type=\"cached\"}", 800),
-        ("abridge_summary_tokens_total{type=\"output\"}", 5),
+        ("abridge_summarize_calls_total", 1),
+        ("abridge_summarize_tokens_total{type=\"input\"}", 900),
+        ("abridge_summarize_tokens_total{type=\"cached\"}", 800),
+        ("abridge_summarize_tokens_total{type=\"output\"}", 5),
         // The summary, and the token factor of the conversation.
         ("abridge_store_summaries", 2),
     ] {

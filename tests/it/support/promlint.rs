@@ -73,7 +73,7 @@ fn name_problems<'t>(name: &'t str, kind: &'t str) -> impl Iterator<Item = &'t s
     let wrong = (kind == "counter") != name.ends_with("_total")
         || (kind != "histogram" && is_reserved(&["_bucket", "_count", "_sum"]))
         || (kind != "gauge" && name.ends_with("_timestamp_seconds"))
-        || pieces[1..].contains(&kind)
+        || KINDS.iter().any(|kind| pieces[1..].contains(kind))
         || pieces[1..].iter().any(|piece| ABBREVIATIONS.contains(piece))
         || pieces.iter().any(|piece| OTHER_UNITS.contains(piece))
         || name.contains(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'));

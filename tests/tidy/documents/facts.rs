@@ -80,6 +80,45 @@ fn every_metric_is_described() {
     agree(document, &named(document, &BEGINNINGS).iter().map(bare).collect(), &there);
 }
 
+/// Of labels whose values are an enum.
+#[test]
+fn every_value_of_a_label_is_described() {
+    const ENUMS: [(&str, &str, &str); 5] = [
+        ("abridge_changes_total", "src/plan/action.rs", "pub enum Action {"),
+        ("abridge_left_out_total", "src/plan.rs", "pub enum SkipReason {"),
+        ("abridge_fail_open_total", "src/proxy/fail_open.rs", "enum FailOpenReason {"),
+        ("abridge_rescues_total", "src/proxy/rescue_kind.rs", "enum RescueKind {"),
+        ("abridge_recalls_total", "src/admin/recall.rs", "enum RecallOutcome {"),
+    ];
+    let (mut wrong, document) = (Wrong::default(), read("docs/metrics.md"));
+    let rows = rows(&document);
+    for (metric, file, start) in ENUMS {
+        let row = rows.iter().find(|row| row[0].starts_with(&format!("`{metric}{{"))).expect(metric);
+        let code = read(file);
+        let lines = between(&code, start, "\n}").lines().filter_map(|line| line.strip_prefix("    "));
+        let variants = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()));
+        for variant in
+            variants.map(|line| joined(line.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default(), '_'))
+        {
+            if !row[1].contains(&format!("`{variant}`")) {
+                wrong.push(format!("docs/metrics.md: {metric} lacks `{variant}`"));
+            }
+        }
+    }
+    wrong.end();
+}
+
+/// A name of the code in small letters, with this sign between its words.
+fn joined(name: &str, sign: char) -> String {
+    name.char_indices().fold(String::new(), |mut joined, (n, c)| {
+        if n > 0 && c.is_ascii_uppercase() {
+            joined.push(sign);
+        }
+        joined.push(c.to_ascii_lowercase());
+        joined
+    })
+}
+
 #[test]
 fn every_header_field_is_described() {
     // File by file: a quote that is alone, as in `b'"'`, would turn strings and code around in all that follow.
@@ -133,13 +172,7 @@ fn every_command_and_exit_code_is_described() {
         |line: &&str| line.starts_with("    ") && line.trim_start().starts_with(|c: char| c.is_ascii_uppercase());
     let command = |line: &str| {
         let name: String = line.trim().chars().take_while(|c| c.is_alphanumeric()).collect();
-        name.char_indices().fold(String::new(), |mut kebab, (n, c)| {
-            if n > 0 && c.is_ascii_uppercase() {
-                kebab.push('-');
-            }
-            kebab.push(c.to_ascii_lowercase());
-            kebab
-        })
+        joined(&name, '-')
     };
     let there = between(&code, "pub enum Command {", "\n}").lines().filter(is_variant).map(command).collect();
     let table = between(&text, "\n## Commands\n", "\n\n`status`").to_owned();
