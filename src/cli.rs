@@ -45,7 +45,7 @@ pub mod store;
 pub mod summarize;
 mod temp_folder;
 
-/// Edits the messages of OpenAI-compatible requests in flight, and leaves every other byte alone.
+/// Repairs and shortens the conversations of agents in flight, and leaves every other byte alone.
 #[derive(Debug, Parser)]
 #[command(name = "abridge", version, about, after_help = include_str!("cli/help/abridge.txt"))]
 pub struct Cli {

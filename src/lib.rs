@@ -1,5 +1,5 @@
-//! abridge: an OpenAI-compatible reverse proxy that edits the conversation of a request in flight and leaves every other byte
-//! alone.
+//! abridge: a reverse proxy between agents and models that repairs and shortens the conversation of a request in flight, and
+//! leaves every other byte alone.
 //!
 //! `ARCHITECTURE.md` says which modules may import which, and why. [`proxy`] describes the way of one request.
 //!

@@ -188,6 +188,35 @@ fn settings_that_documents_name_exist() {
 }
 
 #[test]
+fn files_that_documents_name_exist() {
+    const FOLDERS: [&str; 8] = ["assets/", "benches/", "docs/", "examples/", "fixtures/", "scripts/", "src/", "tests/"];
+    let is_plain = |path: &str| path.bytes().all(|byte| byte.is_ascii_lowercase() || b"0123456789_-./".contains(&byte));
+    let mut wrong = Wrong::default();
+    for (name, text) in documents() {
+        let paths =
+            quoted(&text).filter(|path| is_plain(path) && FOLDERS.iter().any(|folder| path.starts_with(folder)));
+        for path in paths.filter(|path| !absolute(path).exists()) {
+            wrong.push(format!("{name}: names {path}, which is not there"));
+        }
+    }
+    wrong.end();
+}
+
+/// A terminal breaks lines at its own width.
+#[test]
+fn paragraphs_of_help_are_not_broken_into_lines() {
+    let mut wrong = Wrong::default();
+    for path in files_below("src/cli/help") {
+        let text = read(&path);
+        let is_prose = |line: &str| !line.is_empty() && !line.starts_with("  ") && !line.ends_with(':');
+        for pair in text.lines().collect::<Vec<_>>().windows(2).filter(|pair| pair.iter().all(|line| is_prose(line))) {
+            wrong.push(format!("{path}: breaks a paragraph before {:?}", pair[1]));
+        }
+    }
+    wrong.end();
+}
+
+#[test]
 fn recipes_that_documents_name_exist() {
     let mut wrong = Wrong::default();
     let recipes = read("justfile");
