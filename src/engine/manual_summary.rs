@@ -24,10 +24,10 @@ pub enum ManualSummaryError {
     )]
     NoStore,
     /// No summary was produced or stored.
-    #[error("the summary was not made: {0}")]
+    #[error("the summary was not made")]
     Summary(#[source] SummaryError),
     /// The engine failed.
-    #[error("the summary was not made: {0}")]
+    #[error("the summary was not made")]
     Engine(#[source] EngineError),
     /// There is a reason not to make one.
     #[error("the summary was not made: {0}")]

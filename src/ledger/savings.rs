@@ -13,6 +13,9 @@ pub struct Savings {
     is_dry_run: bool,
 }
 
+/// The least sum of dollars whose digits say something.
+const SHOWN_FROM: Nanodollars = Nanodollars(1_000_000);
+
 impl Savings {
     /// The savings of the edits in some rows; if all are of dry runs, those that there would be. `None` if no answer has
     /// reported its tokens.
@@ -43,6 +46,9 @@ impl fmt::Display for Savings {
             if edited_cost > Nanodollars(0) {
                 write!(f, ", which cost {edited_cost}")?;
             }
+        } else if unedited_cost > Nanodollars(0) && edited_cost.max(unedited_cost) < SHOWN_FROM {
+            let Figures { edited, .. } = self.figures;
+            write!(f, "{edited} of {} {would_be}edited, for less than {SHOWN_FROM}", counted(requests, "request"))?;
         } else if unedited_cost > Nanodollars(0) {
             let difference = Nanodollars(unedited_cost.0.abs_diff(edited_cost.0));
             let percent = percent(difference.0, unedited_cost.0);
@@ -100,6 +106,19 @@ mod tests {
             saved(false, dearer).unwrap(),
             "saved nothing: $1.31 more than $13.10 (10 %) · 1 result asked for again · 3 requests without reported tokens"
         );
+    }
+
+    #[test]
+    fn of_a_first_short_request_no_share_of_nothing_is_said() {
+        let figures = Figures {
+            requests: 1,
+            edited: 1,
+            edited_cost: Nanodollars(10_200),
+            unedited_cost: Nanodollars(7_500),
+            billed: Usage { input: 60, ..Usage::default() },
+            ..Figures::default()
+        };
+        assert_eq!(saved(false, figures).unwrap(), "1 of 1 request edited, for less than $0.0010");
     }
 
     #[test]

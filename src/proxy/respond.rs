@@ -179,9 +179,10 @@ impl ProxyError {
             Self::Page(refused) => refused.to_string(),
             Self::NotUnderstood(error) => format!("the request body is not a conversation that can be read: {error}"),
             Self::InvalidRequest(_) => self.to_string(),
-            Self::NoSummary(none) => none.to_string(),
+            Self::NoSummary(none) => with_cause(none),
             Self::NotCompacted(none) => format!(
-                "the conversation was not compacted: {none}; go on without, or set [responses] compact = \"pass\" in the settings to ask the upstream"
+                "the conversation was not compacted: {}; go on without, or set [responses] compact = \"pass\" in the settings to ask the upstream",
+                with_cause(none)
             ),
             Self::OverShare { .. }
             | Self::TooManyConnections { .. }
@@ -235,6 +236,11 @@ impl ProxyError {
         }
         response
     }
+}
+
+/// Why a summary was not made; further causes are for the log.
+fn with_cause(error: &ManualSummaryError) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// The advice for an operator.
