@@ -112,10 +112,10 @@ pub struct Settings {
     /// names the text, and later requests do not. Allowed: 1m to 365d.
     #[default(Period(Duration::from_hours(24 * 7)))]
     pub keep_for: Period,
-    /// The bytes in the file of everything that is kept, compressed: texts, summaries (at most an eighth) and requests
-    /// of `[inspect]` (at most an eighth). If there are more, what would expire first is removed first, with
-    /// `engine = "file"` of the caller who has the most; what was used in the last minute is spared. Allowed: 1MiB to
-    /// 1048576GiB.
+    /// The stored bytes of everything that is kept, compressed: texts, summaries (at most an eighth) and requests of
+    /// `[inspect]` (at most an eighth). If there are more, texts that would expire first are removed first, of the
+    /// caller who has the most. Texts that were used in the last minute are spared, in a database those of the last
+    /// quarter of `keep_for`. Allowed: 1MiB to 1048576GiB.
     #[default(ByteSize::mib(4096))]
     pub max_bytes: ByteSize,
     /// The longest that a request waits for the disk, for a summary too. Then the request goes on without the edits that need the store,

@@ -252,9 +252,10 @@ fn key_schema(key: &Key) -> serde_json::Value {
     if !kind.is_empty() {
         schema["type"] = kind.into();
     }
-    if kind == "string" && !key.choices.is_empty() {
+    if !key.choices.is_empty() {
         let value = |(value, _): &(String, String)| value.trim_matches('"').to_owned();
-        schema["enum"] = key.choices.iter().map(value).collect();
+        let of = if kind == "array" { &mut schema["items"] } else { &mut schema };
+        of["enum"] = key.choices.iter().map(value).collect();
     }
     let default =
         key.default.as_ref().and_then(|default| toml::from_str::<toml::Table>(&format!("value = {default}")).ok());
