@@ -20,7 +20,7 @@ enum Held {
 
 use Held::{Elsewhere, Prints, Serves};
 
-const COMMANDS: [(&str, Held); 24] = [
+const COMMANDS: [(&str, Held); 25] = [
     ("cargo run -- demo", Elsewhere("tests/it/demo.rs runs the demo")),
     ("cargo run --release -- simulate", Elsewhere("`abridge simulate` below is the same program")),
     ("cargo test --no-fail-fast", Elsewhere("it is what runs this")),
@@ -36,6 +36,7 @@ const COMMANDS: [(&str, Held); 24] = [
     ("abridge run -- codex", Elsewhere("tests/clients/run.rs runs Codex and Claude Code under it")),
     ("export OPENAI_BASE_URL", Elsewhere("sets variables, which tests/clients/ sets for each client")),
     ("curl -N http://127.0.0.1:8787/abridge/events", Elsewhere("tests/it/events.rs reads the stream")),
+    ("uvx abridge-proxy", Elsewhere("tests/packages.rs installs the wheel, without uv")),
     ("any-proxy --port 9000", Elsewhere("stands for another program")),
     ("abridge simulate ./sessions --policy http://", Elsewhere("tests/it/judge.rs plays sessions through proxies")),
     ("curl -s http://127.0.0.1:8787/abridge/summarize", Elsewhere("tests/it/manual_summary.rs has an upstream for it")),
@@ -57,7 +58,9 @@ fn root() -> PathBuf {
 /// The documents that people read: their names and texts.
 fn documents() -> Vec<(String, String)> {
     let pages = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let others = ["README.md", "CONTRIBUTING.md", "BENCHMARKS.md", "ARCHITECTURE.md"].map(|name| root().join(name));
+    let others =
+        ["README.md", "CONTRIBUTING.md", "BENCHMARKS.md", "ARCHITECTURE.md", "SECURITY.md", "packaging/README.md"];
+    let others = others.map(|name| root().join(name));
     let files = pages.chain(others).filter(|path| path.extension().is_some_and(|end| end == "md"));
     files.map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap())).collect()
 }
@@ -165,6 +168,28 @@ fn served(mut command: Command, begins: &str) -> Output {
     }
     child.kill().unwrap();
     Output { status: child.wait().unwrap(), stdout: said, stderr: Vec::new() }
+}
+
+#[test]
+fn every_settings_block_in_the_documents_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, mut n_blocks) = (folder.path().join("proxy.toml"), 0);
+    for (name, text) in documents() {
+        for block in text.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap()) {
+            fs::write(&file, block.replace("/etc/abridge/clients", "/dev/null")).unwrap();
+            let mut check = Command::new(binary());
+            check.args(["check-config", "--config"]).arg(&file).env_clear();
+            for variable in block.split("_env = \"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+                let value =
+                    if variable.ends_with("_URL") { "postgres://db/abridge".to_owned() } else { "ab".repeat(32) };
+                check.env(variable, value);
+            }
+            let output = check.output().unwrap();
+            assert!(output.status.success(), "{name}: {}\n{block}", String::from_utf8_lossy(&output.stderr));
+            n_blocks += 1;
+        }
+    }
+    assert!(n_blocks > 10, "{n_blocks}");
 }
 
 /// The words of one command in the documents, and where it stands.
