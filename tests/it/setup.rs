@@ -440,6 +440,7 @@ fn clients_that_are_set_up_by_hand_are_named_with_what_to_do() {
     for (client, setting) in [
         ("crush", "\"base_url\": \"http://127.0.0.1:8787/v1\""),
         ("gemini-cli", "GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:8787"),
+        ("gemini-cli", "--upstream google=https://generativelanguage.googleapis.com"),
         ("zed", "\"api_url\": \"http://127.0.0.1:8787/v1\""),
         ("cursor", "Override OpenAI Base URL"),
         ("roo", "API Provider \"OpenAI Compatible\" with Base URL http://127.0.0.1:8787/v1"),
