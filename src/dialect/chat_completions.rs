@@ -46,7 +46,7 @@ impl Dialect for ChatCompletions {
         "/v1/chat/completions"
     }
 
-    /// OpenRouter's (https://openrouter.ai/docs/features/prompt-caching); Anthropic's own endpoint for Chat has none.
+    /// [OpenRouter's](https://openrouter.ai/docs/features/prompt-caching); Anthropic's own endpoint for Chat has none.
     fn has_automatic_cache(&self, _body: &[u8], model: &str) -> bool {
         model.starts_with("anthropic/")
     }
