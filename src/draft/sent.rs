@@ -208,7 +208,8 @@ impl Draft<'_> {
 
     // === helpers ===
 
-    fn sent_index_is_used(&self) -> bool {
+    /// Whether passes of earlier requests are remembered.
+    pub fn sent_index_is_used(&self) -> bool {
         match self.context.sent {
             Sent::Assumed => false,
             // Other processes are asked for what they know where reasoning depends on it.

@@ -239,7 +239,12 @@ impl<'r, 'd> Replay<'r, 'd> {
             replayed => replayed,
         };
         let is_made = matches!(replayed, Replayed::Made(_));
-        let by_rule = replayed == Replayed::ByRule && (self.may_pass(place) || self.exceeds_prompt_limit(0));
+        // The room for a prompt depends on the answer that this request asks for, so it decides here alone where passes are
+        // remembered; the same request may come again, and ask for a longer answer.
+        let is_limited = replayed != Replayed::NotMade
+            && (place == self.draft.conversation().next_unit() || !self.draft.sent_index_is_used());
+        let exceeds_prompt_limit = is_limited && self.exceeds_prompt_limit(0);
+        let by_rule = replayed == Replayed::ByRule && (self.may_pass(place) || exceeds_prompt_limit);
         let may_pass = by_rule || is_asked;
         if !may_pass && !is_made && self.rent.is_none() {
             return;
@@ -249,11 +254,8 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.reads.iter_mut().for_each(Reads::let_go);
             self.ripen();
         }
-        // The same request comes again, and may ask for a longer answer.
-        let decides = by_rule || (is_made && place == self.draft.conversation().next_unit());
-        let exceeds_prompt_limit = decides && self.exceeds_prompt_limit(0);
         let spares_nothing = replayed == Replayed::Made(SentFact::ClearedAll)
-            || (decides && self.exceeds_prompt_limit(self.ready_frees));
+            || (is_limited && self.exceeds_prompt_limit(self.ready_frees));
         if spares_nothing {
             self.ripen_all();
         }
@@ -265,8 +267,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         if first.is_none() {
             return;
         }
-        // From the whole trigger on, a pass is found again where the model is called next, whatever became of its request. The
-        // room for a prompt depends on the answer that this request asks for.
+        // From the whole trigger on, a pass is found again where the model is called next, whatever became of its request.
         let found_again = self.edit.settings.frontier == Frontier::Sliding
             || (!exceeds_prompt_limit && (self.hold(&self.rules.limits) || is_asked));
         let is_bound = self.draft.is_bound();
