@@ -185,9 +185,10 @@ impl Draft<'_> {
         self.without_calls(unit, known)
     }
 
-    /// Whether a unit is sent as it came, in its place.
+    /// Whether a unit is sent as it came, in its place, and the model reads it: it is not before a compaction of the server.
     pub fn is_in_sight(&self, unit: UnitIndex) -> bool {
-        self.is_in_place(unit) && !self.has_replacements(unit) && !self.has_lost_entries(unit)
+        let is_read = unit.get() >= self.request.conversation.traits.n_compacted;
+        is_read && self.is_in_place(unit) && !self.has_replacements(unit) && !self.has_lost_entries(unit)
     }
 
     /// The fingerprint of a unit as it came.

@@ -228,6 +228,23 @@ fn a_pointer_names_the_call_of_its_own_conversation() {
     }
 }
 
+/// The model does not read what a compaction of the server represents.
+#[test]
+fn what_is_before_a_compaction_is_not_pointed_to() {
+    let file = lines("c", 0..30);
+    let rounds = [round("Read", read("c.rs"), file.clone()), round("Bash", json!({"command": "x"}), file)];
+    let planner = planner_from_toml(POLICY).unwrap();
+    for (path, compaction) in [
+        (PATHS[1], json!({"role": "assistant", "content": [{"type": "compaction", "content": "So far."}]})),
+        (PATHS[2], json!({"type": "compaction", "encrypted_content": "x"})),
+    ] {
+        let mut items = conversation(path, &rounds);
+        items.insert(3, compaction);
+        let (plan, ..) = planned(&planner, path, &items);
+        assert!(plan.report.changes.is_empty(), "{plan}");
+    }
+}
+
 #[test]
 fn short_runs_and_tools_that_are_excluded_stay() {
     let file = lines("e", 0..30);
