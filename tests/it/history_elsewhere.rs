@@ -120,7 +120,8 @@ fn a_request_that_continues_is_patched_and_nothing_of_it_is_filtered_or_cleared(
         let whole = scripts::body(path, "m", &items);
         let filtered = String::from_utf8(output(GREEDY, path, &whole).to_vec()).unwrap();
         assert!(!filtered.contains("some words"), "without the key it is an old result: {filtered}");
-        let lines: String = (0..30).map(|n| format!("line {n} of what was read, in so many words\n")).collect();
+        let lines: Vec<_> = (0..30).map(|n| format!("line {n} of what was read, in so many words\n")).collect();
+        let lines = lines.concat();
         let read = |id: &str| Item::Result { id: id.to_owned(), text: lines.clone() };
         let twice = [user("Read."), call("call_1"), read("call_1"), call("call_2"), read("call_2")];
         let body = with_keys(&scripts::body(path, "m", &twice), keys);
