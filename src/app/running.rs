@@ -47,6 +47,9 @@ pub(super) struct Running {
     guards: Vec<DropGuard>,
 }
 
+/// How long the start waits for the index of what is stored.
+const INDEX_PATIENCE: Duration = Duration::from_secs(1);
+
 impl Running {
     /// Opens the store, binds the addresses and builds the proxy. Connections wait until [`Self::serve`].
     pub(super) async fn new(
@@ -73,8 +76,8 @@ impl Running {
         let budget = Budget::new(config.server.max_buffered.as_usize());
         let limits = Limits { max_body, budget: budget.clone(), pool: Pool::default() };
         let engine = engine.within(budget.clone()).lacking_store(notice);
-        let summaries = Arc::clone(engine.summaries());
-        tasks.spawn(async move { summaries.read_index().await });
+        let (index, reading) = (Arc::clone(engine.summaries()), Arc::clone(engine.summaries()));
+        tasks.spawn(async move { reading.read_index().await });
         let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
         let shared = Services { recorder, tasks: tasks.clone(), events, otel: otel.clone() };
         let places = [config.server.max_in_flight, config.server.max_connections];
@@ -83,6 +86,8 @@ impl Running {
         let guards = notes::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();
         let webhook = webhook.map(WebhookTask::start);
         let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone(), budget);
+        // An earlier request would be edited without what is stored of its conversation.
+        let _read = timeout(INDEX_PATIENCE, index.until_read()).await;
         Ok(Self { proxy, acceptor, address, tasks, store, server, clients, operators, webhook, otel, guards })
     }
 

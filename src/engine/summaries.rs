@@ -169,10 +169,17 @@ impl Summaries {
         *self.index_read.borrow()
     }
 
+    /// Ends when the index was read.
+    pub fn until_read(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut read = self.index_read.subscribe();
+        async move {
+            let _read = read.wait_for(|read| *read).await.is_ok();
+        }
+    }
+
     /// Waits until the index was read, for `store.timeout` at the longest.
     pub(super) async fn wait_for_index(&self) {
-        let mut read = self.index_read.subscribe();
-        let _read = self.breaker.call(async move { read.wait_for(|read| *read).await.is_ok() }).await;
+        let _read = self.breaker.call(self.until_read()).await;
     }
 
     /// Loads the text of a summary from the store. If that fails, [`SummaryIndex::state`] returns another state from now on.
