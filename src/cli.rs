@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 use tokio::runtime::{self, Runtime};
 
@@ -181,7 +181,8 @@ pub enum Exit {
 impl Cli {
     /// Parses the command line. `Err` is the exit code after help, the version or a usage error was printed.
     pub fn read() -> Result<Self, Exit> {
-        Self::try_parse().and_then(Self::checked).map_err(|error| {
+        let read = shown().try_get_matches().and_then(|matches| Self::from_arg_matches(&matches));
+        read.and_then(Self::checked).map_err(|error| {
             // A failed write cannot be reported anywhere.
             let _ = error.print();
             if error.use_stderr() { Exit::Usage } else { Exit::Ok }
@@ -239,17 +240,51 @@ impl Cli {
     }
 }
 
+/// The settings that have a flag, and the commands on which it acts. It is accepted elsewhere, but help does not name it there.
+const ACTS: [(&str, &str); 5] = [
+    (
+        "config",
+        "serve run setup service rewrite summarize replay simulate check-config doctor models health savings status show mcp diff store",
+    ),
+    ("listen", "serve run setup service check-config doctor health savings status show mcp diff"),
+    ("upstream", "serve run setup service rewrite summarize replay simulate check-config doctor models"),
+    ("log_format", "serve run service check-config"),
+    ("dry_run", "serve run setup service check-config"),
+];
+
+/// Examples come first.
+const HELP: &str = "{before-help}{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
+
+/// The command line as help shows it.
+fn shown() -> clap::Command {
+    let mut command = <Cli as CommandFactory>::command();
+    command.build(); // gives each command the flags of settings
+    command.help_template(HELP).mut_subcommands(|command| {
+        let name = command.get_name().to_owned();
+        with_flags_of(command, &name)
+    })
+}
+
+/// Hides the flags that do not act on the command of this name.
+fn with_flags_of(command: clap::Command, name: &str) -> clap::Command {
+    let acts = |flag: &str| ACTS.iter().all(|(id, commands)| *id != flag || commands.split(' ').any(|one| one == name));
+    let command = command.mut_args(|arg| {
+        let acts = acts(arg.get_id().as_str());
+        if acts { arg } else { arg.hide(true) }
+    });
+    command.help_template(HELP).mut_subcommands(|command| with_flags_of(command, name))
+}
+
 /// Prints the script of a shell.
 pub fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut <Cli as CommandFactory>::command(), "abridge", &mut script);
+    clap_complete::generate(shell, &mut shown(), "abridge", &mut script);
     print([script])
 }
 
 /// Writes the man pages into a folder that is there.
 pub fn write_man_pages(folder: &Path) -> anyhow::Result<Exit> {
-    clap_mangen::generate_to(<Cli as CommandFactory>::command(), folder)
-        .with_context(|| format!("cannot write to {}", folder.display()))?;
+    clap_mangen::generate_to(shown(), folder).with_context(|| format!("cannot write to {}", folder.display()))?;
     Ok(Exit::Ok)
 }
 

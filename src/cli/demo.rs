@@ -33,7 +33,7 @@ use player::Player;
 pub struct Args {
     /// The wire format of the session.
     #[arg(long, value_name = "NAME", default_value = "chat_completions", value_parser = dialect_of)]
-    #[arg(help = "The wire format of the session: chat_completions (or chat), responses, messages")]
+    #[arg(help = "The wire format of the session: chat_completions (or chat), responses, messages, gemini")]
     dialect: DialectName,
     /// Show it without pauses, also on a terminal
     #[arg(long)]

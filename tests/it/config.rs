@@ -427,6 +427,25 @@ async fn a_variable_that_looks_like_a_setting_is_named_with_the_right_spelling()
 }
 
 #[test]
+fn help_has_examples_first_and_names_flags_only_where_they_act() {
+    let work_folder = WorkFolder::new();
+    for (command, named, unnamed) in [
+        (&["demo"][..], "--fast", "--config"),
+        (&["show"], "--listen", "--upstream"),
+        (&["store", "ls"], "--config", "--dry-run"),
+        (&["check-config"], "--dry-run", "--record"),
+    ] {
+        let help = work_folder.run(&[command, &["--help"]].concat()).out;
+        assert!(help.contains(named) && !help.contains(unnamed), "{help}");
+        let (examples, options) = (help.find("Examples:"), help.find("Options:"));
+        assert!(options.is_some() && (examples < options), "{help}");
+    }
+    // They are accepted all the same.
+    let ran = work_folder.run(&["store", "ls", "--upstream", "http://127.0.0.1:9/v1"]);
+    assert_ne!(ran.code, 64, "{}", ran.err);
+}
+
+#[test]
 fn help_of_a_command_is_printed_by_help_too() {
     let work_folder = WorkFolder::new();
     for command in [&["serve"][..], &["diff"], &["store", "ls"]] {
