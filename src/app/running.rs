@@ -76,8 +76,9 @@ impl Running {
         let budget = Budget::new(config.server.max_buffered.as_usize());
         let limits = Limits { max_body, budget: budget.clone(), pool: Pool::default() };
         let engine = engine.within(budget.clone()).lacking_store(notice);
-        let (index, reading) = (Arc::clone(engine.summaries()), Arc::clone(engine.summaries()));
-        tasks.spawn(async move { reading.read_index().await });
+        let summaries = Arc::clone(engine.summaries());
+        let index_read = summaries.until_read();
+        tasks.spawn(async move { summaries.read_index().await });
         let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));
         let shared = Services { recorder, tasks: tasks.clone(), events, otel: otel.clone() };
         let places = [config.server.max_in_flight, config.server.max_connections];
@@ -87,7 +88,7 @@ impl Running {
         let webhook = webhook.map(WebhookTask::start);
         let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone(), budget);
         // An earlier request would be edited without what is stored of its conversation.
-        let _read = timeout(INDEX_PATIENCE, index.until_read()).await;
+        let _read = timeout(INDEX_PATIENCE, index_read).await;
         Ok(Self { proxy, acceptor, address, tasks, store, server, clients, operators, webhook, otel, guards })
     }
 

@@ -105,9 +105,9 @@ impl ContentCoding {
                 refused => Err(refused),
             }),
             Self::Brotli => {
-                let buffer = StandardAlloc::default().alloc_cell(BROTLI_BUFFER);
-                let others = (StandardAlloc::default(), StandardAlloc::default());
-                read(&mut DecompressorCustomAlloc::new(body, buffer, BrotliWindow, others.0, others.1))
+                let memory = StandardAlloc::default;
+                let buffer = memory().alloc_cell(BROTLI_BUFFER);
+                read(&mut DecompressorCustomAlloc::new(body, buffer, BrotliWindow, memory(), memory()))
             }
             Self::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::new(body).map_err(DecodeError::Broken)?;

@@ -47,7 +47,7 @@ impl Pool {
 
     fn give_back(&self, mut bytes: Vec<u8>) {
         bytes.clear();
-        // What is not kept is freed once the others can take buffers again.
+        // A buffer that is not kept is freed outside of the lock.
         let _freed = self.0.with(|kept| {
             let held: usize = kept.iter().map(Vec::capacity).sum();
             if bytes.capacity() < MIN_KEPT || held + bytes.capacity() > MAX_KEPT {

@@ -129,11 +129,10 @@ impl<'a> Members<'a> {
             all.push(Self(fields_at(cursor, json)?));
             Ok(())
         });
-        if read.is_err() {
-            all =
-                raw::elements(json).ok_or(InvalidAnswer)?.into_iter().map(Self::of_object).collect::<Result<_, _>>()?;
+        match read {
+            Ok(()) => Ok(all),
+            Err(_) => raw::elements(json).ok_or(InvalidAnswer)?.into_iter().map(Self::of_object).collect(),
         }
-        Ok(all)
     }
 
     /// The usage, and, if that is of several rounds, the tokens of the last one's answer.

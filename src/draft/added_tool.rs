@@ -25,7 +25,7 @@ impl Draft<'_> {
             self.last_answer.is_some() || conversation.tools.is_some_and(|tools| tools.len() > "[]".len());
         let model = conversation.model.as_deref().unwrap_or_default();
         let is_unmarked = || memmem::find(body, CACHE_MARK).is_none();
-        let asks = is_of_agent && dialect.has_automatic_cache(body, model) && is_unmarked();
+        let asks = is_of_agent && is_unmarked() && dialect.has_automatic_cache(body, model);
         let at = memchr(b'{', body).filter(|_| asks);
         self.cache_request = at.map(|at| BytesAt { at: at + 1, bytes: Bytes::from_static(AUTOMATIC_CACHE) });
     }

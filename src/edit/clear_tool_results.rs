@@ -308,10 +308,12 @@ impl ClearToolResults {
         draft.leave_reasoning_out(reasoning_left);
         for pass in passes {
             let by_settings = self.settings.spares_nothing();
-            match by_settings || pass.is_remembered {
-                true if by_settings || pass.spares_nothing => draft.pass_made(SentFact::ClearedAll, pass.model_call),
-                true => draft.pass_made(SentFact::Cleared, pass.model_call),
-                false => draft.prefix_changes(pass.model_call),
+            let is_all = by_settings || pass.spares_nothing;
+            let fact = if is_all { SentFact::ClearedAll } else { SentFact::Cleared };
+            if by_settings || pass.is_remembered {
+                draft.pass_made(fact, pass.model_call);
+            } else {
+                draft.prefix_changes(pass.model_call);
             }
         }
         draft.report.regrets = regrets;
