@@ -59,6 +59,8 @@ pub struct Traits {
     pub pairs_by_position: bool,
     /// A call may have several results.
     pub repeats_results: bool,
+    /// Calls of one turn have one id, and stay so unless the upstream refuses that.
+    pub repeats_ids: bool,
     /// All results of a batch have to be in one element.
     pub gathers_results: bool,
     /// The server has more of the conversation than the request shows.

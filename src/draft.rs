@@ -23,7 +23,7 @@ use bytes::Bytes;
 
 use crate::conversation::index::index;
 use crate::conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex};
-use crate::dialect::{BytesAt, Dialect, Entries, Switch};
+use crate::dialect::{BytesAt, Dialect, Entries, Form, Switch};
 use crate::language::Language;
 use crate::payload::{ChainKey, PayloadName};
 use crate::plan::{Action, Change, Need, Report, Sizes, SkipReason};
@@ -137,8 +137,8 @@ pub struct Draft<'a> {
     drops: Option<Switch>,
     /// What becomes of the reasoning of ended turns when results are cleared.
     ended_turns: EndedTurns,
-    /// Whether the upstream takes no more images than Anthropic's API.
-    pub few_images: bool,
+    /// The forms that the upstream requires.
+    pub forms: Vec<Form>,
     /// The last model call before which what was sent has changed.
     prefix_changed: UnitIndex,
     /// The mark that is added to ask for the prompt cache.
@@ -237,7 +237,7 @@ impl<'a> Draft<'a> {
             reasoning: ReasoningMode::Keep,
             drops: None,
             ended_turns: EndedTurns::Keep,
-            few_images: false,
+            forms: Vec::new(),
             prefix_changed: UnitIndex::default(),
             cache_request: None,
             offers_control: false,

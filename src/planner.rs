@@ -98,7 +98,8 @@ pub struct Settings {
     /// missing one beside calls too (Chat Completions). `"reasoning_content"`: a message of the model without that field gets
     /// it, with a space. `"no_reasoning_fields"`: `reasoning_content`, `reasoning` and `reasoning_details` are removed and
     /// stored. `"signed_calls"`:
-    /// Gemini's first call of a content gets Google's placeholder for a signature, if it has none. `"leading_system"`:
+    /// Gemini's first call of a content gets Google's placeholder for a signature, if it has none. `"new_signatures"`:
+    /// calls get it in place of theirs, other parts have none. `"leading_system"`:
     /// instructions after the first message get the role `user`. `"bridge"`: the model says `OK.` between results and a
     /// message of the user (Chat Completions). `"alternating"`: also between two messages of the user, and the user says
     /// `Go on.` between two texts of the model. `"unique_ids"`: an id of a call that is repeated, longer than 40 bytes, or has
@@ -265,11 +266,13 @@ impl PlanSettings {
         settings
     }
 
-    /// The same settings, except for reasoning: whatever the model, passes leave out what precedes them.
+    /// The same settings, except for reasoning: whatever the model, passes leave out what precedes them, and Gemini's has no
+    /// signatures.
     #[must_use]
     pub fn stripping(&self) -> Self {
         let models = vec![models::Pattern::any()];
-        Self { reasoning: reasoning::Settings { models, ..Default::default() }, ..self.clone() }
+        let reasoning = reasoning::Settings { models, ..Default::default() };
+        Self { reasoning, ..self.with_forms(&[Form::NewSignatures]) }
     }
 }
 
@@ -453,7 +456,7 @@ impl Policy {
             draft.bind_reasoning(&self.reasoning, whole, strips_now);
             draft.leaving = leaving;
             let forms = self.forms(view.conversation.model.as_deref());
-            draft.few_images = forms.contains(&Form::FewImages);
+            draft.forms = forms.to_vec();
             if let Some(n_frozen) = context.in_place {
                 draft.edit_in_place(n_frozen);
             }

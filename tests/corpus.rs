@@ -319,7 +319,7 @@ fn is_same(edited: &EditedBody, body: &Bytes) -> bool {
 
 /// Whether a message is a result that abridge has put in.
 fn is_ours(message: &str) -> bool {
-    message.starts_with(r#"{"role":"tool","#) || message.contains("[Tool calls were removed here.]")
+    message.starts_with(r#"{"role":"tool","#) || message.contains(" removed here.]")
 }
 
 fn files(dir: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {

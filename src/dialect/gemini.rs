@@ -113,6 +113,7 @@ impl Dialect for Gemini {
         let found = match form {
             Form::Filled => parts::filled(body, content),
             Form::SignedCalls => parts::signed(body, content),
+            Form::NewSignatures => parts::resigned(body, content),
             _ => Ok(Vec::new()),
         };
         found.unwrap_or_default()

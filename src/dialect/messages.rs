@@ -110,8 +110,11 @@ impl Dialect for Messages {
 
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
         let [input] = fields_of(body, call, [b"input"]).ok()?;
-        let input = input.filter(|input| input.of(body).starts_with(b"\""))?;
-        let text = strings::text(body, input)?;
+        let input = input?;
+        if input.of(body) == b"null" {
+            return Some((input, Bytes::from_static(b"{}")));
+        }
+        let text = strings::text(body, Some(input).filter(|input| input.of(body).starts_with(b"\""))?)?;
         strings::is_object(&text).then(|| (input, Bytes::from(text.into_owned())))
     }
 

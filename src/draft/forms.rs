@@ -49,6 +49,7 @@ impl Draft<'_> {
                 | Form::TextsBesideCalls
                 | Form::ReasoningContent
                 | Form::SignedCalls
+                | Form::NewSignatures
                 | Form::LeadingSystem => self.mend_elements(*form),
                 Form::NoReasoningFields if forms.contains(&Form::ReasoningContent) => {}
                 Form::NoReasoningFields => self.drop_reasoning_fields(),

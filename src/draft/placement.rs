@@ -25,16 +25,41 @@ impl Draft<'_> {
             return false;
         }
         if breaks {
-            self.insert_text(
-                edit,
-                result,
-                match self.language {
-                    Language::En => "[A tool result was moved or removed here.]",
-                    Language::Zh => "[此处的工具结果已被移动或移除。]",
-                },
-            );
+            self.insert_text(edit, result, self.in_place_of_result());
         }
         true
+    }
+
+    fn in_place_of_result(&self) -> &'static str {
+        match self.language {
+            Language::En => "[A tool result was moved or removed here.]",
+            Language::Zh => "[此处的工具结果已被移动或移除。]",
+        }
+    }
+
+    /// Inserts a short text of the user where results have left that alone were between an answer of the model and its next
+    /// one or the end. Servers refuse a request that ends with the model, or have the model go on with that message.
+    pub fn stand_in_for_results(&mut self, edit: &'static str) {
+        let conversation = self.request.conversation;
+        let (mut before, mut left) = (None, None);
+        for unit in UnitIndex::each(&(UnitIndex::default()..conversation.next_unit().next())) {
+            let role = self.unit(unit).map(|unit| unit.role);
+            if role.is_some() && !self.is_in_place(unit) {
+                left = left.max(Some(unit).filter(|_| role == Some(Role::Tool)));
+                continue;
+            }
+            let is_bare = |before: &UnitIndex| {
+                self.unit(*before).is_some_and(|before| before.role == Role::Assistant)
+                    && !self.gets_result(*before, &BTreeSet::new())
+                    && self.texts.range(*before..unit).next().is_none()
+            };
+            if let Some(left) = left.take().filter(|_| matches!(role, None | Some(Role::Assistant)))
+                && before.as_ref().is_some_and(is_bare)
+            {
+                self.insert_text(edit, left, self.in_place_of_result());
+            }
+            before = Some(unit);
+        }
     }
 
     /// Whether the model would begin the conversation without a result, and servers may refuse that.

@@ -10,7 +10,7 @@ use super::replacement::{NewValue, Replacement};
 use super::source_text::{CurrentText, ResultText, SourceText, TextCut};
 use super::{ChangeId, Draft, Offload, ParsedRequest};
 use crate::conversation::{BlockIndex, BlockKind, Role, UnitIndex};
-use crate::dialect::strings;
+use crate::dialect::{self, strings};
 use crate::payload::{Fingerprint, MediaType, PayloadKey};
 use crate::plan::{Action, Sizes, SkipReason, Stale};
 use crate::recall::RetrievalMethod;
@@ -107,8 +107,9 @@ impl ProposedEdit {
 impl<'a> Draft<'a> {
     /// The bytes of the content of a message as it is written; its texts have no more.
     pub fn content_len(&self, unit: UnitIndex) -> usize {
-        let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
-        content.map_or(0, Span::len)
+        let content = self.request.conversation.unit(unit).and_then(|unit| unit.content).unwrap_or_default();
+        let marks = dialect::cache_marks(self.request.body, content);
+        content.len() - marks.iter().map(|mark| mark.len()).sum::<usize>()
     }
 
     /// Proposes to replace in each text of a result what `cut` returns for it.

@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Edit, Handlers, Language, SharedSettings, template::Template};
 use crate::conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, Pairing, UnitIndex};
+use crate::dialect::Form;
 use crate::draft::{Draft, Question};
 use crate::handler::{AskedText, Decision, MAX_ANSWER, Subject};
 
@@ -112,11 +113,12 @@ impl PatchToolCalls {
 impl Edit for PatchToolCalls {
     fn apply(&self, draft: &mut Draft<'_>) {
         let pairing = draft.pairing();
+        let renames = draft.conversation().traits.repeats_ids && draft.forms.contains(&Form::UniqueIds);
         let mut answers = vec![None; pairing.calls.len()];
         for result in &pairing.results {
             match result.answers.and_then(|call| answers.get_mut(call.get())) {
                 Some(answer) if !result.is_further => *answer = Some(result),
-                None if self.drops(result) => {
+                None if self.drops(result, renames) => {
                     draft.drop_result(LABEL, result.unit);
                 }
                 _ => {}
@@ -138,7 +140,7 @@ impl Edit for PatchToolCalls {
                 reorders = has_order
                     && pairing.run_of(call).iter().all(|result| match result.answers {
                         Some(_) => !result.is_further,
-                        None => self.drops(result),
+                        None => self.drops(result, renames),
                     });
             }
             match answer.map(|result| result.unit) {
@@ -150,7 +152,7 @@ impl Edit for PatchToolCalls {
                 Some(result) if reorders => {
                     draft.move_result(LABEL, result, behind, None);
                 }
-                None if call.answerable => {
+                None if call.answerable || renames && call.named => {
                     if let Some(text) = self.text(draft, call.block) {
                         draft.insert_result(LABEL, call.block, behind, &text);
                     }
@@ -158,6 +160,7 @@ impl Edit for PatchToolCalls {
                 _ => {}
             }
         }
+        draft.stand_in_for_results(LABEL);
     }
 }
 
@@ -170,9 +173,9 @@ fn gathering_place(draft: &Draft<'_>, pairing: &Pairing, call: &PairedCall) -> O
 }
 
 impl PatchToolCalls {
-    /// Whether a result leaves if it answers no call.
-    fn drops(&self, result: &PairedResult) -> bool {
-        self.orphans == Orphans::Drop && result.may_leave
+    /// Whether a result leaves if it answers no call. One of a repeated id does if each call is to have its own.
+    fn drops(&self, result: &PairedResult, renames: bool) -> bool {
+        self.orphans == Orphans::Drop && (result.may_leave || renames && result.named)
     }
 
     /// Moves a late result to its place, or notes that it stays.

@@ -4,7 +4,7 @@
 //! whose connection must be open. The next request of the conversation ends it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -107,7 +107,8 @@ pub(super) struct CachedPrompt {
     /// The header fields and the body as they were sent.
     headers: HeaderMap,
     body: Vec<Bytes>,
-    settings: Arc<KeepAlive>,
+    /// Those of the requests that come now: a reload ends all calls.
+    settings: Weak<KeepAlive>,
     all: KeepAlives,
     stopping: CancellationToken,
     /// Bodies are kept only while half of it is free.
@@ -133,7 +134,8 @@ impl Proxy {
         body: impl FnOnce() -> Vec<Bytes>,
     ) -> Option<Box<CachedPrompt>> {
         let RequestHead { dialect, ref parts, destination, ref target, .. } = *head;
-        let settings = Arc::clone(destination.keep_alive.as_ref()?);
+        let is_of_client = headers::is_signed(&parts.headers) && !destination.upstream.has_key();
+        let settings = destination.keep_alive.as_ref().filter(|_| !is_of_client)?;
         Some(Box::new(CachedPrompt {
             conversation: conversation?,
             connection,
@@ -142,7 +144,7 @@ impl Proxy {
             target: target.clone(),
             headers: parts.headers.clone(),
             body: body(),
-            settings,
+            settings: Arc::downgrade(settings),
             all: self.keep_alives.clone(),
             stopping: self.stopping.clone(),
             budget: self.limits.budget.clone(),
@@ -211,7 +213,7 @@ impl CachedPrompt {
         let calls = answer.stop_reason.as_deref().is_some_and(|reason| self.dialect.stop(reason) == Stop::ToolCall);
         let is_long = answer.usage.is_some_and(|usage| usage.cached + usage.written >= SHORTEST);
         let has_room = self.budget.is_half_free();
-        if !calls || !is_long || !has_room || self.settings.is_stopped.load(Ordering::Relaxed) {
+        if !calls || !is_long || !has_room || self.settings().is_none() {
             return;
         }
         let ends = self.stopping.child_token();
@@ -224,18 +226,20 @@ impl CachedPrompt {
     }
 
     async fn calls(&self, account: &CallsAccount, ends: &CancellationToken) {
-        let Some(request) = self.request() else { return };
+        let (Some(request), Some(settings)) = (self.request(), self.settings()) else { return };
+        let after = settings.after;
+        drop(settings);
         let is_hour = marks_an_hour(&request);
         // Between the calls there is only the body as it was sent, which is counted as one.
         drop(request);
         let (after, lifetime, most) = if is_hour {
             (AFTER_OF_HOUR, LIFETIME_OF_HOUR, MOST_OF_HOUR)
         } else {
-            (self.settings.after, LIFETIME, MOST)
+            (after, LIFETIME, MOST)
         };
         for _ in 0..most {
             sleep(after).await;
-            if !self.all.connections.has(self.connection) || self.settings.is_stopped.load(Ordering::Relaxed) {
+            if !self.all.connections.has(self.connection) || self.settings().is_none() {
                 return;
             }
             let (called, Some(request)) = (Instant::now(), self.request()) else { return };
@@ -272,13 +276,19 @@ impl CachedPrompt {
         }
     }
 
+    /// The settings, while there may be calls.
+    fn settings(&self) -> Option<Arc<KeepAlive>> {
+        self.settings.upgrade().filter(|settings| !settings.is_stopped.load(Ordering::Relaxed))
+    }
+
     fn request(&self) -> Option<Bytes> {
         self.dialect.keep_alive_request(&self.body.concat())
     }
 
     /// Makes no calls to this upstream any more, until the settings are read again.
     fn stop(&self, why: &str) {
-        self.settings.is_stopped.store(true, Ordering::Relaxed);
+        let Some(settings) = self.settings() else { return };
+        settings.is_stopped.store(true, Ordering::Relaxed);
         let upstream = self.upstream.name().as_str();
         tracing::warn!(upstream, why, "keep_alive keeps no prompt cache here any more; a reload begins anew");
     }

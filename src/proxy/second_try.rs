@@ -52,7 +52,7 @@ pub struct Settings {
     /// because the conversation is too long for the model, or says so in the first events of a stream or in an answer
     /// whose `status` is `failed`, all results that the model has read are cleared, and the rest is summarised if that is
     /// not enough and `"summarize"` is in `policy.edits`. When it names one of the forms of `policy.forms`, the request is
-    /// brought into that form, and so are all later requests for that model.
+    /// brought into that form, and so are all later requests for that model; with 500 too, as llama.cpp answers.
     ///
     /// When the upstream answers an edited request with 400 and names its messages or tool calls, the client's original is
     /// sent once, and that conversation is not edited for an hour. If it names the model's reasoning, the request is sent
@@ -305,12 +305,19 @@ async fn read_refusal(answer: &mut Response<PeekableBody>, opening: Option<&'sta
     let said = text(answer, MAX_REFUSAL, REFUSAL_TIMEOUT).await?;
     // Servers before the upstream say so in HTML.
     let by_status = is_too_large && !said.trim_ascii_start().starts_with(b"{");
-    refusal::classify(&said).or_else(|| by_status.then(|| Refusal::Overflow(TokenCounts::default())))
+    let refusal = refusal::classify(&said).or_else(|| by_status.then(|| Refusal::Overflow(TokenCounts::default())));
+    let may_be_failure = answer.status() == StatusCode::INTERNAL_SERVER_ERROR;
+    refusal.filter(|refusal| !may_be_failure || matches!(refusal, Refusal::Form(..)))
 }
 
-/// The statuses by which a request is refused for what it is.
-const REFUSED: [StatusCode; 3] =
-    [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY];
+/// The statuses by which a request is refused for what it is. llama.cpp answers 500 where a template raises an exception
+/// (ggml-org/llama.cpp#19851).
+const REFUSED: [StatusCode; 4] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+    StatusCode::INTERNAL_SERVER_ERROR,
+];
 
 /// The most bytes that decoding a refusal takes. They are few, so they do not count towards `server.max_buffered`.
 const MAX_DECODING: usize = 32 << 20;

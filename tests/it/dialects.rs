@@ -65,7 +65,8 @@ impl Request<'_> {
             );
         }
         assert_eq!(pairing.calls.len(), pairing.results.len(), "{self}");
-        // No message is empty, and new text of the user follows the results.
+        // Whatever was moved, the model is not the last. No message is empty, and new text of the user follows the results.
+        assert_ne!(conversation.units.last().map(|unit| unit.role), Some(Role::Assistant), "{self}");
         for element in &conversation.elements {
             assert!(!element.units.is_empty(), "{self}");
             let units = conversation.unit_range(&element.units);

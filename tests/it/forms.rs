@@ -71,13 +71,14 @@ async fn a_form_that_a_refusal_names_is_sent_once_and_at_once_from_then_on() {
         let mut scene = Scene::with("").await;
         assert!(!is_right(&body), "{refusal}");
         let mut call = scene.ask(post(path, &[], body.to_string())).await;
-        answer(&mut call, "400 Bad Request", refusal).await;
+        let status = if refusal.contains(":500,") { "500 Internal Server Error" } else { "400 Bad Request" };
+        answer(&mut call, status, refusal).await;
         let (mut call, second) = received(&mut scene).await;
         assert!(is_right(&second), "{refusal}: {second}");
         answer(&mut call, "200 OK", "{}").await;
         let reply = scene.client.reply().await;
         assert_eq!(reply.head.status(), 200, "{refusal}");
-        let by = if refusal.contains("encrypted") { "reasoning" } else { "form" };
+        let by = if refusal.contains("encrypted") || refusal.contains("Corrupted") { "reasoning" } else { "form" };
         assert_eq!(tried(&reply), Some(by), "{refusal}");
 
         scene.client = scene.abridge.connect().await;
@@ -87,6 +88,19 @@ async fn a_form_that_a_refusal_names_is_sent_once_and_at_once_from_then_on() {
         answer(&mut call, "200 OK", "{}").await;
         let reply = scene.client.reply().await;
         assert_eq!((reply.head.status(), tried(&reply)), (200, None), "{refusal}");
+        scene.upstream.no_more();
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_names_no_form_is_not_sent_again() {
+    let body = chat(&[user("Go."), json!({"role": "assistant", "tool_calls": [call("c1", "{}")]}), user("On.")]);
+    for said in ["`tool_use` ids were found without `tool_result`", "the request exceeds the available context size"] {
+        let mut scene = Scene::with("").await;
+        let mut call = scene.ask(post(CHAT, &[], body.to_string())).await;
+        let failure = json!({"error": {"code": 500, "message": said, "type": "server_error"}}).to_string();
+        answer(&mut call, "500 Internal Server Error", &failure).await;
+        assert_eq!(scene.client.reply().await.body, failure.as_bytes());
         scene.upstream.no_more();
     }
 }

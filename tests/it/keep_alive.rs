@@ -95,6 +95,38 @@ async fn the_next_request_and_the_end_of_the_connection_end_the_calls() {
 }
 
 #[tokio::test]
+async fn a_reload_ends_the_calls() {
+    let mut upstream = Upstream::start().await;
+    let abridge = started(&upstream).await;
+    let mut client = abridge.connect().await;
+    asks(&mut client, &mut upstream, &body("go", ""), &answer("tool_use", WRITTEN)).await;
+    call(&mut upstream).await.unwrap().answer("200 OK", &JSON, answer("max_tokens", READ)).await;
+    let written = std::fs::read_to_string(abridge.config()).unwrap();
+    std::fs::write(abridge.config(), written.replace("enabled = true", "enabled = false")).unwrap();
+    abridge.signal("HUP");
+    abridge.says("settings reloaded", 0).await;
+    let mut n = 0;
+    while let Some(mut kept) = call(&mut upstream).await {
+        kept.answer("200 OK", &JSON, answer("max_tokens", READ)).await;
+        n += 1;
+    }
+    assert!(n <= 1, "one may have been under way: {n}");
+}
+
+#[tokio::test]
+async fn what_the_client_has_signed_is_not_sent_in_another_form() {
+    let mut upstream = Upstream::start().await;
+    let abridge = started(&upstream).await;
+    let mut client = abridge.connect().await;
+    let path = "/model/anthropic.claude-sonnet-4-5-20250929-v1:0/invoke";
+    let fields = ["authorization: AWS4-HMAC-SHA256 Credential=AKIA/20261129/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature=00"];
+    client.send(post(path, &fields, body("go", "").replace("\"model\":\"claude-sonnet-4-5\",", ""))).await;
+    upstream.request().await.answer("200 OK", &JSON, answer("tool_use", WRITTEN)).await;
+    assert_eq!(client.reply().await.head.status(), 200);
+    assert!(call(&mut upstream).await.is_none());
+}
+
+#[tokio::test]
 async fn an_hour_is_one_of_a_mark() {
     let mut upstream = Upstream::start().await;
     let abridge = started(&upstream).await;

@@ -27,8 +27,8 @@ const LATE_TOO: [&str; 5] = [
     "[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]\n[filter_tool_calls]\nmax_tool_calls = 3",
 ];
 
-/// The text of the user between two messages of the model.
-const PARTING: &str = "[Tool calls were removed here.]";
+/// The end of the texts of the user between two messages of the model.
+const PARTING: &str = " removed here.]";
 
 /// One request of a conversation with late results.
 struct Request {

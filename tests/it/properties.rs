@@ -49,7 +49,7 @@ fn elements(body: &[u8]) -> Vec<String> {
 
 /// Whether the element of an edited array is one that abridge wrote.
 fn is_ours(element: &str) -> bool {
-    element.contains("<no result for ")
+    element.contains("<no result for ") || element.contains("[A tool result was moved or removed here.]")
 }
 
 /// The messages that are not results, and the results in sorted order.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use crate::dialect::forms::{EMPTY, FormReplacement};
-use crate::dialect::json::{Cursor, ReadResult, Unsupported, decode, each_element, fields_of, objects};
+use crate::dialect::json::{Cursor, ReadResult, Unsupported, decode, each_element, fields_of, member, objects};
 use crate::dialect::{CallInput, Emptied, Entries, strings};
 use crate::span::Span;
 
@@ -114,6 +114,24 @@ pub(super) fn signed(body: &[u8], content: Span) -> ReadResult<Vec<FormReplaceme
     })?;
     let first = calls.first().filter(|(_, signature)| signature.is_none());
     Ok(first.map(|(part, _)| (Span::empty(part.start + 1), SIGNATURE)).into_iter().collect())
+}
+
+/// Takes the signatures out of a content. A call gets the one by which its check is left out.
+pub(super) fn resigned(body: &[u8], content: Span) -> ReadResult<Vec<FormReplacement>> {
+    const SIGNATURE: &str = r#""skip_thought_signature_validator""#;
+    let [parts] = fields_of(body, content, [b"parts"])?;
+    let keys: [&[u8]; 5] = [b"functionCall", b"function_call", b"thoughtSignature", b"thought_signature", b"text"];
+    objects(body, parts.ok_or(Unsupported)?, keys, |part, [call, call_, signature, signature_, text]| {
+        let Some(value) = signature.or(signature_) else { return Ok(None) };
+        if call.or(call_).is_some() {
+            return Ok((value.of(body) != SIGNATURE.as_bytes()).then_some((value, SIGNATURE)));
+        }
+        if text.is_some_and(|text| strings::is_blank(text.of(body))) {
+            return Ok(Some((part, r#"{"text":"(empty)"}"#)));
+        }
+        let key: &[u8] = if signature.is_some() { br#""thoughtSignature""# } else { br#""thought_signature""# };
+        Ok(member(body, part, key, value).map(|member| (member, "")))
+    })
 }
 
 /// The names of functions.

@@ -40,10 +40,10 @@ fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> R
     })
 }
 
-/// The arguments of a call, which are an object.
+/// The arguments of a call, which are to be an object.
 pub(super) fn input(body: &[u8], call: Span) -> ReadResult<Option<CallInput>> {
     let [input] = fields_of(body, call, [b"input"])?;
-    let input = input.filter(|input| input.of(body).starts_with(b"{"));
+    let input = input.filter(|input| input.of(body) != b"null");
     Ok(input.map(|span| CallInput { span, emptied: "{}" }))
 }
 
@@ -113,7 +113,7 @@ mod tests {
         };
         check(r#"{"type":"tool_use","id":"1","name":"f","input":{"a":1}}"#, Some((r#"{"a":1}"#, "{}")));
         check(r#"{"input":{},"type":"tool_use"}"#, Some(("{}", "{}")));
-        check(r#"{"input":"{}"}"#, None);
+        check(r#"{"input":"{"}"#, Some((r#""{""#, "{}")));
         check(r#"{"input":null}"#, None);
         check(r#"{"type":"tool_use"}"#, None);
         check(r#"{"input":{},"input":{}}"#, None);

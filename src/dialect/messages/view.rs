@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use memchr::memmem;
 
 use super::{loading, thinking};
-use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role};
+use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits};
 use crate::dialect::json::{Fault, ReadResult, Unsupported, decode, each_element, fields, fields_of};
 use crate::dialect::reading::{self, RequestFields, call_id, next_unit, push_block, text};
 use crate::span::Span;
@@ -136,7 +136,8 @@ pub(super) struct View<'a> {
 impl<'a> View<'a> {
     pub(super) fn new(body: &'a [u8]) -> Self {
         let (by_program, programs) = (HashSet::new(), HashSet::new());
-        Self { body, conversation: Conversation::default(), by_program, programs }
+        let traits = Traits { pairs_by_position: true, ..Traits::default() };
+        Self { body, conversation: Conversation { traits, ..Conversation::default() }, by_program, programs }
     }
 
     /// Adds a message. `entries` are those of its content, if that is an array.
@@ -295,13 +296,14 @@ fn edit_types(body: &[u8], context_management: Span) -> ReadResult<Vec<Cow<'_, s
     Ok(types)
 }
 
-/// Calls of one id in one turn cannot be told apart: the API refuses such a request whatever is done, so nothing is put in
-/// for them, and nothing of theirs is left out. A later turn may have an id again.
+/// Calls of one id in one turn cannot be told apart, so nothing is put in for them, and nothing of theirs is left out, unless
+/// the upstream requires unique ids. A later turn may have an id again.
 fn leave_duplicates(conversation: &mut Conversation<'_>) {
     let (mut last, mut doubled) = (HashMap::new(), HashSet::new());
     for unit in &conversation.units {
         for block in conversation.blocks_of(unit) {
             if let BlockKind::ToolCall { id, .. } = &block.kind
+                && !id.text.is_empty()
                 && last.insert(&*id.text, unit.turn) == Some(unit.turn)
             {
                 doubled.insert(&*id.text);
@@ -317,6 +319,7 @@ fn leave_duplicates(conversation: &mut Conversation<'_>) {
         BlockKind::ToolResult { call_id, .. } => is_double(call_id),
     });
     let found: Vec<usize> = repeated.map(|(n, _)| n).collect();
+    conversation.traits.repeats_ids = true;
     for n in found {
         match conversation.blocks.get_mut(n).map(|block| &mut block.kind) {
             Some(BlockKind::ToolCall { answerable, .. }) => *answerable = false,

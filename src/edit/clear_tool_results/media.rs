@@ -10,6 +10,7 @@ use memchr::memmem;
 
 use super::{ClearToolResults, LABEL, Part};
 use crate::conversation::{Role, UnitIndex};
+use crate::dialect::Form;
 use crate::dialect::media::{self, MediaPart};
 use crate::draft::{Draft, ReplaceOptions, TextCut};
 use crate::plan::Action;
@@ -59,7 +60,7 @@ impl ClearToolResults {
         let may_exceed = |limits: &&MediaLimits| {
             body.len() > limits.body || memmem::find_iter(body, b"\"image").nth(limits.many).is_some()
         };
-        let is_asked = draft.few_images && self.settings.clear_media;
+        let is_asked = draft.forms.contains(&Form::FewImages) && self.settings.clear_media;
         let learnt = || if is_asked { MediaLimits::of_host(ANTHROPIC) } else { None };
         let Some(limits) = self.media_limits.or_else(learnt).filter(may_exceed) else { return };
         let conversation = draft.conversation();

@@ -95,6 +95,21 @@ fn what_is_not_in_the_form_is_brought_into_it() {
 }
 
 #[test]
+fn inputs_of_calls_in_messages_become_objects() {
+    let body = |input: Value| {
+        json!({"max_tokens": 9, "messages": [
+            {"role": "user", "content": "u"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": input}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "t"}]},
+        ]})
+    };
+    for input in [json!("{\"a\": "), json!(""), json!(null), json!([1]), json!({})] {
+        assert_eq!(in_form(Form::Arguments, "/v1/messages", &body(input)), body(json!({})));
+    }
+    assert_eq!(in_form(Form::Arguments, "/v1/messages", &body(json!("{\"a\":1}"))), body(json!({"a": 1})));
+}
+
+#[test]
 fn messages_of_the_model_get_what_one_vendor_wants_and_lose_what_one_has_given() {
     const CHAT: &str = "/v1/chat/completions";
     let call = json!([{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
@@ -147,6 +162,13 @@ fn contents_of_gemini_are_filled_and_their_calls_signed() {
     let signed = in_form(Form::SignedCalls, GEMINI, &came);
     came["contents"][3]["parts"][1]["thoughtSignature"] = "skip_thought_signature_validator".into();
     assert_eq!(signed, came);
+    let part = |signature: &str| json!([{"text": "x", "thoughtSignature": "s"}, {"functionCall": {"name": "f"}, "thought_signature": signature}, {"text": "y"}]);
+    came["contents"][1]["parts"] = part("s");
+    let resigned = in_form(Form::NewSignatures, GEMINI, &came);
+    came["contents"][1]["parts"] = part("skip_thought_signature_validator");
+    came["contents"][1]["parts"][0] = json!({"text": "x"});
+    came["contents"][3]["parts"][0] = empty;
+    assert_eq!(resigned, came);
 }
 
 #[test]

@@ -157,6 +157,9 @@ fn results_are_put_in_moved_and_left_out() {
         ("u:r9 u:r8 m u", "u m u"), // a text of the user, as the model does not begin
         ("u m:c1 u:r9+r1+x", "u m:c1 u:r1+x"),
         ("u m:c1+c2 u:r1+r2 m:cf u:rf m u", "u m:c1+c2 u:r1+r2 m:cf u:rf m u"),
+        // Between two contents of the model, and at the end, is the user.
+        ("u m:c1 u m u:r1", "u m:c1 u:r1 u m u"),
+        ("u m u:r9 m:c1 u:r1", "u m u m:c1 u:r1"),
     ] {
         check(came, PATCH, expected);
     }

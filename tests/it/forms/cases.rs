@@ -90,6 +90,19 @@ pub(super) fn cases() -> Vec<Case> {
             },
         },
         Case {
+            path: MESSAGES,
+            refusal: r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.1.content.1: `tool_use` ids must be unique"}}"#,
+            body: json!({"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": [
+                user("Go."),
+                {"role": "assistant", "content": [use_of("toolu_1"), use_of("toolu_1")]},
+                {"role": "user", "content": [said("toolu_1")]},
+            ]}),
+            is_right: |body| {
+                let block = |message: usize, n: usize| &body["messages"][message]["content"][n];
+                block(1, 1)["id"] == "toolu_1_2" && block(2, 1)["tool_use_id"] == "toolu_1_2"
+            },
+        },
+        Case {
             path: CHAT,
             refusal: r#"{"error":{"message":"Invalid parameter: Duplicate value for 'tool_call_id' of 'c', in messages[2] and messages[3].","type":"invalid_request_error","param":"messages.[3].tool_call_id","code":null}}"#,
             body: chat(&[
@@ -112,6 +125,13 @@ pub(super) fn cases() -> Vec<Case> {
                 json!({"role": "system", "content": "Stop at three."}),
             ]),
             is_right: |body| body["messages"][0]["role"] == "system" && body["messages"][2]["role"] == "user",
+        },
+        Case {
+            path: CHAT,
+            // llama.cpp, of a template of Mistral's (sipeed/picoclaw#207).
+            refusal: r#"{"error":{"code":500,"message":"\n------------\nWhile executing CallExpression at line 47, column 32 in source:\n{{- raise_exception('After\nError: Jinja Exception: After the optional system message, conversation roles must alternate user and assistant roles except for tool calls and results.","type":"server_error"}}"#,
+            body: chat(&[user("Go."), user("On.")]),
+            is_right: |body| body["messages"][1]["role"] == "assistant",
         },
         Case {
             path: CHAT,
@@ -307,6 +327,18 @@ pub(super) fn cases() -> Vec<Case> {
             is_right: |body| {
                 let signature = |part: usize| &body["contents"][1]["parts"][part]["thoughtSignature"];
                 signature(0) == "skip_thought_signature_validator" && signature(1).is_null()
+            },
+        },
+        Case {
+            path: GEMINI,
+            refusal: r#"{"error":{"code":400,"message":"Corrupted thought signature.","status":"INVALID_ARGUMENT"}}"#,
+            body: json!({"contents": [
+                {"role": "user", "parts": [{"text": "Go."}]},
+                {"role": "model", "parts": [{"text": "I go."}, {"functionCall": {"name": "Bash", "args": {}}, "thoughtSignature": "b3RoZXI="}]},
+                {"role": "user", "parts": [{"functionResponse": {"name": "Bash", "response": {"output": "done"}}}]},
+            ]}),
+            is_right: |body| {
+                body["contents"][1]["parts"][1]["thoughtSignature"] == "skip_thought_signature_validator"
             },
         },
     ]

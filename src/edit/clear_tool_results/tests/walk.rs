@@ -131,5 +131,5 @@ fn a_moved_result_is_cleared_where_it_stands() {
     check("u c:1,2 t:1*2000 u t:2*2000 a u", &always("keep = { results = 0 }"), "u c:1,2 t:1! t:2! u a u");
     // The model has not read it, though it precedes a message of the model now.
     let (plan, _) = plan(&body("u c:1 u a t:1*2000"), &always("keep = { results = 0 }"));
-    assert_eq!(plan.report.counts(), [("patch", 1)]);
+    assert_eq!(plan.report.counts(), [("patch", 2)], "it is moved, and a text is in its place");
 }

@@ -54,7 +54,7 @@ fn several_rounds_are_reopened_in_their_order() {
     let words = "s u c:1 u c:2 u c:3 t:3*400 a u";
     let memory = summary_of(words, 1..8);
     check(&memory, &format!("{words} t:2 t:1"), "s u c:1 t:1 c:2 t:2 a u", &[(1, 2), (3, 4), (5, 8)]);
-    check(&memory, &format!("{words} t:2 a t:1"), "s u c:1 t:1 c:2 t:2 a u a", &[(1, 2), (3, 4), (5, 8)]);
+    check(&memory, &format!("{words} t:2 a t:1"), "s u c:1 t:1 c:2 t:2 a u a u", &[(1, 2), (3, 4), (5, 8)]);
 }
 
 #[test]
