@@ -373,7 +373,7 @@ impl Role {
 
 /// From this length on, in bytes, a content is hashed once, for itself and for its unit. For shorter ones, to hash them twice is
 /// quicker than to hash what is around them.
-const HASH_ONCE_FROM: usize = 1 << 10;
+const HASH_ONCE_FROM: usize = 256;
 
 impl Unit {
     /// Its identity, in the body that it was read from. Whoever asks first has each byte of it hashed, once.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TE, UPGRADE};
+use http::uri::Authority;
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
@@ -109,6 +110,8 @@ pub struct Upstream {
     strip_path: Option<String>,
     // The body is boxed: each connection has room for 32 requests.
     client: Client<Connector, Box<RequestBody>>,
+    // What stands for the host in the keys of the pool, which hashes it letter by letter; none where the upstream reads it.
+    pool_key: Option<Authority>,
     http: HttpVersion,
     // Of HTTP/1.1; HTTP/2 has it in the URI.
     host: Option<http::HeaderValue>,
@@ -232,19 +235,22 @@ impl Upstream {
         if let (Some("http"), Some(auth)) = (base.scheme_str(), proxy.as_ref().and_then(|proxy| proxy.basic_auth())) {
             headers.insert(http::header::PROXY_AUTHORIZATION, auth.clone());
         }
+        let is_forwarded = base.scheme_str() == Some("http")
+            && proxy.as_ref().is_some_and(|proxy| proxy.uri().scheme_str() == Some("http"));
+        let reads_host = is_forwarded || settings.http == HttpVersion::Http2;
         Ok(Self {
             name: UpstreamName::default(),
             base: settings.url.clone(),
             strip_path: None,
             client,
+            pool_key: (!reads_host).then(|| Authority::from_static("u")),
             http: settings.http,
             host: settings.url.host_field().filter(|_| settings.http == HttpVersion::Http11),
             headers,
             key_header,
             signer,
             proxy_address: proxy.as_ref().and_then(|proxy| proxy.uri().authority()).map(host_and_port),
-            is_forwarded: base.scheme_str() == Some("http")
-                && proxy.as_ref().is_some_and(|proxy| proxy.uri().scheme_str() == Some("http")),
+            is_forwarded,
             first_byte: settings.first_byte_timeout.0,
             idle: settings.idle_timeout.0,
         })
@@ -317,6 +323,9 @@ impl Upstream {
                 headers.append(CONNECTION, http::HeaderValue::from_static("te"));
             }
             framing::set_chunked(&mut request);
+        }
+        if let Some(pool_key) = &self.pool_key {
+            *request.uri_mut() = target::with_authority(request.uri(), pool_key);
         }
         let progress = UploadProgress::start();
         let request = request.map(|body| Box::new(body.noted_in(&progress)));
@@ -457,7 +466,7 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
 }
 
 /// Host and port, without user and password.
-fn host_and_port(authority: &http::uri::Authority) -> String {
+fn host_and_port(authority: &Authority) -> String {
     let host = authority.host();
     authority.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }

@@ -196,6 +196,9 @@ impl<'a> Cursor<'a> {
 
     /// Over any value, with all that is in it.
     pub(super) fn value(&mut self) -> ReadResult<Span> {
+        if self.peek() == Some(b'"') {
+            return self.string(); // most are, and need no nesting
+        }
         let start = self.at;
         let mut nesting = Nesting::default();
         loop {
@@ -243,20 +246,23 @@ impl<'a> Cursor<'a> {
     }
 
     /// A key, and its colon. One with escapes is taken in a whole body alone.
+    #[inline]
     fn name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
         require(self.peek() == Some(b'"'))?;
         let rest = self.body.get(self.at + 1..).unwrap_or_default();
-        let name = if let Some(length) = plain_closing_quote(rest) {
-            self.at += length + 2;
-            Cow::Borrowed(rest.get(..length).unwrap_or_default())
-        } else {
-            require(self.is_whole)?;
-            let key = self.string()?;
-            let name = decode(self.bytes(key)).ok_or(Unsupported)?;
-            Cow::Owned(name.into_owned().into_bytes())
-        };
+        let Some(length) = plain_closing_quote(rest) else { return self.escaped_name() };
+        self.at += length + 2;
         self.colon()?;
-        Ok(name)
+        Ok(Cow::Borrowed(rest.get(..length).unwrap_or_default()))
+    }
+
+    #[cold]
+    fn escaped_name(&mut self) -> ReadResult<Cow<'a, [u8]>> {
+        require(self.is_whole)?;
+        let key = self.string()?;
+        let name = decode(self.bytes(key)).ok_or(Unsupported)?;
+        self.colon()?;
+        Ok(Cow::Owned(name.into_owned().into_bytes()))
     }
 
     fn key(&mut self) -> ReadResult {
@@ -388,13 +394,15 @@ fn quick_fields(json: &str) -> ReadResult<Fields<'_>> {
 /// All fields of the object at a cursor in `json`, unless a key has escapes.
 pub(super) fn fields_at<'a>(cursor: &mut Cursor<'a>, json: &'a str) -> ReadResult<Fields<'a>> {
     let mut fields = Vec::with_capacity(8);
-    cursor.members(|cursor, name| {
+    let mut more = cursor.enter(b'{', b'}', ParseErrorKind::NotAnObject)?;
+    while more {
+        let start = cursor.at + 1;
+        let Cow::Borrowed(name) = cursor.name()? else { return Err(Unsupported) };
         let value = cursor.value()?;
-        let Cow::Borrowed(name) = name else { return Err(Unsupported) };
-        let name = str::from_utf8(name).map_err(|_| Unsupported)?;
-        fields.push((name.into(), json.get(value.start..value.end).ok_or(Unsupported)?));
-        Ok(())
-    })?;
+        let text = |start, end| json.get(start..end).ok_or(Unsupported);
+        fields.push((text(start, start + name.len())?.into(), text(value.start, value.end)?));
+        more = cursor.next(b'}')?;
+    }
     Ok(Fields::new(fields))
 }
 

@@ -40,6 +40,9 @@ impl Draft<'_> {
     /// Inserts a short text of the user where results have left that alone were between an answer of the model and its next
     /// one or the end. Servers refuse a request that ends with the model, or have the model go on with that message.
     pub fn stand_in_for_results(&mut self, edit: &'static str) {
+        if !self.in_place.contains(&false) {
+            return;
+        }
         let conversation = self.request.conversation;
         let (mut before, mut left) = (None, None);
         for unit in UnitIndex::each(&(UnitIndex::default()..conversation.next_unit().next())) {

@@ -107,8 +107,10 @@ impl ProposedEdit {
 impl<'a> Draft<'a> {
     /// The bytes of the content of a message as it is written; its texts have no more.
     pub fn content_len(&self, unit: UnitIndex) -> usize {
-        let content = self.request.conversation.unit(unit).and_then(|unit| unit.content).unwrap_or_default();
-        let marks = dialect::cache_marks(self.request.body, content);
+        let (body, unit) = (self.request.body, self.request.conversation.unit(unit));
+        let content = unit.and_then(|unit| unit.content).unwrap_or_default();
+        let is_list = content.of(body).starts_with(b"["); // a string has no marks
+        let marks = if is_list { dialect::cache_marks(body, content) } else { Vec::new() };
         content.len() - marks.iter().map(|mark| mark.len()).sum::<usize>()
     }
 

@@ -131,7 +131,11 @@ fn a_moved_message_keeps_its_bytes() {
 
 #[test]
 fn a_mark_for_the_prompt_cache_is_no_part_of_a_content() {
-    let body = |mark: &str| Bytes::from(format!(r#"{{"messages":[{CALLER},{{"role":"tool","tool_call_id":"c","content":[{{"type":"text","text":"x"{mark}}}]}}]}}"#));
+    let body = |mark: &str| {
+        Bytes::from(format!(
+            r#"{{"messages":[{CALLER},{{"role":"tool","tool_call_id":"c","content":[{{"type":"text","text":"x"{mark}}}]}}]}}"#
+        ))
+    };
     let length = |body: &Bytes| draft(body, Offload::Possible, |draft| draft.content_len(UnitIndex::new(1))).0;
     let marked = body(r#","cache_control":{"type":"ephemeral"}"#);
     assert_eq!(length(&marked), length(&body("")));

@@ -2,12 +2,21 @@
 
 use std::hash::Hash;
 
-use quick_cache::UnitWeighter;
 use quick_cache::sync::{self, DefaultLifecycle};
+use quick_cache::{UnitWeighter, Weighter};
 use rustc_hash::FxBuildHasher;
 
 /// A cache whose keys are hashes of a seed or a key that no one else knows, so that a plain hash of them will do.
-pub(crate) type Cache<K, V> = sync::Cache<K, V, UnitWeighter, FxBuildHasher>;
+pub(crate) type Cache<K, V, W = UnitWeighter> = sync::Cache<K, V, W, FxBuildHasher>;
+
+/// Such a cache of about so many entries, whose weights are at most `capacity` together.
+pub(crate) fn weighted<K: Eq + Hash, V: Clone, W: Weighter<K, V> + Clone>(
+    estimate: usize,
+    capacity: u64,
+    weighter: W,
+) -> Cache<K, V, W> {
+    Cache::with(estimate, capacity, weighter, FxBuildHasher, DefaultLifecycle::default())
+}
 
 /// A cache of so many slots, or of the next lower power of two. It takes memory as it fills.
 ///
@@ -19,7 +28,7 @@ pub(crate) fn with_slots<K: Eq + Hash, V: Clone>(slots: usize) -> Cache<K, V> {
     let most = u64::try_from(slots / 8 * 7).unwrap_or(u64::MAX);
     // Half of this estimate is how many hashes are kept.
     let estimate = slots / 32 * 7;
-    Cache::with(estimate, most, UnitWeighter, FxBuildHasher, DefaultLifecycle::default())
+    weighted(estimate, most, UnitWeighter)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! whose connection must be open. The next request of the conversation ends it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -232,11 +232,8 @@ impl CachedPrompt {
         let is_hour = marks_an_hour(&request);
         // Between the calls there is only the body as it was sent, which is counted as one.
         drop(request);
-        let (after, lifetime, most) = if is_hour {
-            (AFTER_OF_HOUR, LIFETIME_OF_HOUR, MOST_OF_HOUR)
-        } else {
-            (after, LIFETIME, MOST)
-        };
+        let (after, lifetime, most) =
+            if is_hour { (AFTER_OF_HOUR, LIFETIME_OF_HOUR, MOST_OF_HOUR) } else { (after, LIFETIME, MOST) };
         for _ in 0..most {
             sleep(after).await;
             if !self.all.connections.has(self.connection) || self.settings().is_none() {

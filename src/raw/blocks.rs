@@ -9,6 +9,9 @@ use wide::u8x16;
 /// The bytes of a lane.
 pub(super) const LANE: usize = 16;
 
+/// The most lanes in which a quote is near: the ids of calls have 29 bytes.
+const NEAR_LANES: usize = 2;
+
 /// The bytes of a block.
 const BLOCK: usize = 64;
 
@@ -111,24 +114,25 @@ fn escaped(backslashes: u64, carry: &mut bool) -> u64 {
     escaped
 }
 
-/// Where the quote is that ends a string, given what follows its first one; none if it is not near. Most are.
+/// Where the quote is that ends a string, given what follows its first one; none if it is not near, or an escape precedes it.
+/// Most are.
 #[inline]
 pub(crate) fn near_closing_quote(bytes: &[u8]) -> Option<usize> {
-    let lane = bytes.first_chunk().copied().map(Lane::new)?;
-    let quote = lane.equal(b'"').trailing_zeros();
-    (quote < lane.equal(b'\\').trailing_zeros()).then_some(quote as usize)
+    for (n, lane) in bytes.as_chunks().0.iter().take(NEAR_LANES).enumerate() {
+        let lane = Lane::new(*lane);
+        let (quote, backslash) = (lane.equal(b'"').trailing_zeros(), lane.equal(b'\\').trailing_zeros());
+        if quote != backslash {
+            return (quote < backslash).then_some(n * LANE + quote as usize);
+        }
+    }
+    None
 }
 
 /// Where the quote is that ends a string, given what follows its first one; none if an escape precedes it.
 #[inline]
 pub(crate) fn plain_closing_quote(bytes: &[u8]) -> Option<usize> {
-    if let Some(lane) = bytes.first_chunk().copied().map(Lane::new) {
-        let (quote, backslash) = (lane.equal(b'"').trailing_zeros(), lane.equal(b'\\').trailing_zeros());
-        if quote != backslash {
-            return (quote < backslash).then_some(quote as usize);
-        }
-    }
-    memchr2(b'"', b'\\', bytes).filter(|at| bytes.get(*at) == Some(&b'"'))
+    let far = || memchr2(b'"', b'\\', bytes).filter(|at| bytes.get(*at) == Some(&b'"'));
+    near_closing_quote(bytes).or_else(far)
 }
 
 /// Where the quote is that ends a string, given what follows its first one.

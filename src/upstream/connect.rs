@@ -83,6 +83,7 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 #[derive(Clone, Debug)]
 pub struct Connector {
     https: HttpsConnector<Dialer>,
+    base: Uri,
     within: Duration,
 }
 
@@ -131,7 +132,7 @@ impl Connector {
             HttpVersion::Http11 => builder.enable_http1().wrap_connector(dial),
             HttpVersion::Http2 => builder.enable_http2().wrap_connector(dial),
         };
-        Ok((Self { https, within }, intercept))
+        Ok((Self { https, base: base.clone(), within }, intercept))
     }
 }
 
@@ -144,8 +145,9 @@ impl Service<Uri> for Connector {
         self.https.poll_ready(cx)
     }
 
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = self.https.call(uri);
+    /// Connects to the one upstream, by whatever key the pool knows it.
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let connecting = self.https.call(self.base.clone());
         let within = self.within;
         Box::pin(async move {
             let connected = tokio::time::timeout(within, connecting).await.map_err(|_| ConnectTimeout(within))?;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use http::Uri;
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use smart_default::SmartDefault;
 
@@ -107,7 +107,7 @@ impl BaseUrl {
         if !front.is_empty() && leads_out(target.path(), path.len() - rest.len()) {
             return Err(TargetError::LeavesBase);
         }
-        let joined = format!("{front}{rest}");
+        let joined = [front, rest].concat();
         let mut parts = self.0.clone().into_parts();
         parts.path_and_query =
             Some(PathAndQuery::from_maybe_shared(Bytes::from(joined)).map_err(|_| TargetError::NoPath)?);
@@ -138,6 +138,13 @@ fn leads_out(path: &str, skipped: usize) -> bool {
         }
     }
     false
+}
+
+/// The same target at another host.
+pub(super) fn with_authority(target: &Uri, authority: &Authority) -> Uri {
+    let mut parts = target.clone().into_parts();
+    parts.authority = Some(authority.clone());
+    Uri::from_parts(parts).unwrap_or_else(|_| target.clone())
 }
 
 fn is_segment(path: &str, segment: &str) -> bool {

@@ -119,7 +119,9 @@ async fn what_the_client_has_signed_is_not_sent_in_another_form() {
     let abridge = started(&upstream).await;
     let mut client = abridge.connect().await;
     let path = "/model/anthropic.claude-sonnet-4-5-20250929-v1:0/invoke";
-    let fields = ["authorization: AWS4-HMAC-SHA256 Credential=AKIA/20261129/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature=00"];
+    let fields = [
+        "authorization: AWS4-HMAC-SHA256 Credential=AKIA/20261129/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature=00",
+    ];
     client.send(post(path, &fields, body("go", "").replace("\"model\":\"claude-sonnet-4-5\",", ""))).await;
     upstream.request().await.answer("200 OK", &JSON, answer("tool_use", WRITTEN)).await;
     assert_eq!(client.reply().await.head.status(), 200);

@@ -2,8 +2,9 @@
 
 use std::{num::NonZeroU64, ops::Range, sync::Arc};
 
-use quick_cache::{Weighter, sync::Cache};
+use quick_cache::Weighter;
 
+use crate::payload::cache::{self, Cache};
 use crate::payload::{Caller, Fingerprint};
 
 /// The lines of one text.
@@ -49,7 +50,7 @@ impl Weighter<(Caller, Fingerprint), Arc<[TextLines]>> for Weight {
 
 impl Default for LineCache {
     fn default() -> Self {
-        Self(Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight))
+        Self(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, Weight))
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use quick_cache::{Weighter, sync::Cache};
+use quick_cache::Weighter;
 use rustc_hash::FxHasher;
 
 use super::{
@@ -22,7 +22,10 @@ use crate::{
     conversation::{BlockIndex, Role, Unit, UnitIndex},
     draft::Draft,
     edit::file_use::FileUse,
-    payload::{Caller, Fingerprint},
+    payload::{
+        Caller, Fingerprint,
+        cache::{self, Cache},
+    },
     raw::{self, Fields},
 };
 
@@ -170,7 +173,7 @@ impl Weighter<(Caller, Fingerprint), Arc<[Pointers]>> for Weight {
 
 impl Default for PointerCache {
     fn default() -> Self {
-        Self(Cache::with_weighter(EXPECTED_ENTRIES, MAX_BYTES, Weight))
+        Self(cache::weighted(EXPECTED_ENTRIES, MAX_BYTES, Weight))
     }
 }
 
@@ -216,7 +219,7 @@ impl DeduplicateToolResults {
             let is_sent = is_compared(index, unit) && draft.is_in_sight(index);
             let fingerprint = if is_sent { draft.fingerprint(index) } else { Fingerprint::default() };
             beginning = beginning.then(fingerprint);
-            if has_lines(&(index, unit)) {
+            if is_sent && lengths.contains(&unit.span.len()) {
                 n_bytes += unit.span.len();
                 if n_bytes > MAX_TEXTS {
                     break;

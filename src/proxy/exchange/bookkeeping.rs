@@ -94,9 +94,9 @@ impl Exchange {
         }
         let caller = self.client.as_ref().and_then(|name| name.to_str().ok());
         let account = Account {
-            upstream: self.upstream.to_string(),
+            upstream: self.upstream.as_str().to_owned(),
             model,
-            policy: billing.rules.policy.to_string(),
+            policy: (*billing.rules.policy).to_owned(),
             client: billing.client.clone(),
             caller: caller.unwrap_or_default().to_owned(),
             dry_run: edit.dry_run,

@@ -337,9 +337,7 @@ pub(super) fn cases() -> Vec<Case> {
                 {"role": "model", "parts": [{"text": "I go."}, {"functionCall": {"name": "Bash", "args": {}}, "thoughtSignature": "b3RoZXI="}]},
                 {"role": "user", "parts": [{"functionResponse": {"name": "Bash", "response": {"output": "done"}}}]},
             ]}),
-            is_right: |body| {
-                body["contents"][1]["parts"][1]["thoughtSignature"] == "skip_thought_signature_validator"
-            },
+            is_right: |body| body["contents"][1]["parts"][1]["thoughtSignature"] == "skip_thought_signature_validator",
         },
     ]
 }
