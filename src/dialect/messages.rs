@@ -191,8 +191,8 @@ impl Dialect for Messages {
     }
 
     fn has_automatic_cache(&self, body: &[u8], _model: &str) -> bool {
-        // Vertex AI and Bedrock know marks at blocks alone (November 2026).
-        memmem::find(body, b"\"anthropic_version\"").is_none()
+        // Bedrock's `invoke` knows marks at blocks alone (Anthropic's documentation of prompt caching, November 2026).
+        memmem::find(body, b"\"bedrock-2023").is_none()
     }
 
     fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {

@@ -6,8 +6,8 @@
 //! agent's loop pays for all of its history.
 //!
 //! # When it acts
-//! Where the dialect is Messages, or Chat Completions with a model `anthropic/…`, the upstream is one of `hosts`, the request has tools or an answer of the model, 4,096 bytes or
-//! more, and no mark for the prompt cache anywhere. A single question would pay for a cache entry that no request reads.
+//! Where the dialect is Messages, except at Bedrock's `invoke`, or Chat Completions with a model `anthropic/…`, the upstream is one
+//! of `hosts`, the request has tools or an answer of the model, 4,096 bytes or more, and no mark for the prompt cache anywhere. A single question would pay for a cache entry that no request reads.
 //!
 //! # What the model sees
 //! Nothing: the mark is not part of the prompt.
@@ -95,6 +95,15 @@ mod tests {
             assert_eq!(sent(host, "/v1/messages", body), format!(" {body}"));
         }
         assert_eq!(sent("example.com", "/v1/messages", &with_tools), format!(" {with_tools}"));
+        // Vertex AI takes the mark, and Bedrock's `invoke` does not.
+        for (version, path, is_marked) in [
+            ("vertex-2023-10-16", "/v1/projects/p/locations/global/publishers/anthropic/models/m:rawPredict", true),
+            ("bedrock-2023-05-31", "/model/anthropic.m/invoke", false),
+        ] {
+            let body = json!({"anthropic_version": version, "messages": [ask], "tools": tools});
+            let edited = sent(host, path, &body);
+            assert_eq!(edited, body.to_string().replacen('{', if is_marked { MARK } else { " {" }, 1), "{version}");
+        }
         for (model, is_marked) in
             [("anthropic/claude-opus-5", true), ("claude-opus-5", false), ("openai/gpt-5.5", false)]
         {

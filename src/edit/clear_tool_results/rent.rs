@@ -106,11 +106,6 @@ impl Rent {
         self.paid >= self.price && added <= self.unedited / MOST_ADDED
     }
 
-    /// The pass that is being made also frees so many tokens from the message of a number on.
-    pub(super) fn breaks_at(&mut self, number: RowIndex, freed: usize) {
-        self.price = self.price.max(self.price_at(number, freed));
-    }
-
     /// The price of a pass that frees so many tokens, from the message of a number on.
     fn price_at(&self, first: RowIndex, freed: usize) -> u64 {
         let Prices { read, write, .. } = self.prices;

@@ -260,7 +260,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.ripen_all();
         }
         let first = self.ready.first_key_value().map(|(number, _)| *number);
-        let is_paid = self.rent.as_mut().map(|rent| rent.is_due(first, self.ready_frees));
+        let is_paid = self.is_paid(first);
         let is_large = || self.ready_frees >= self.rules.at_least;
         let is_due = is_paid.map_or_else(is_large, |is_paid| is_paid || (self.is_nearly_full(0) && is_large()));
         let is_due = is_asked || exceeds_prompt_limit || is_due;
@@ -284,6 +284,14 @@ impl<'r, 'd> Replay<'r, 'd> {
         }
         self.found.too_little = may_pass;
         self.found.cold_at = may_pass_cold.then_some(place);
+    }
+
+    /// Whether a pass pays, where prices decide. The reasoning of ended turns, which leaves with it, pays rent with the results.
+    fn is_paid(&mut self, first: Option<RowIndex>) -> Option<bool> {
+        let ended = first.and_then(|_| self.ended_turns.as_ref()?.ended());
+        let first = first.into_iter().chain(ended.map(|(number, _)| number)).min();
+        let freed = self.ready_frees + ended.map_or(0, |(_, tokens)| tokens);
+        Some(self.rent.as_mut()?.is_due(first, freed))
     }
 
     /// Whether a pass may be made at this model call, if it is worth it.
@@ -378,10 +386,6 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Leaves out the reasoning of the turns that have ended.
     fn leave_reasoning_out(&mut self) {
         let ended = self.ended_turns.as_mut().map(EndedTurns::leave).unwrap_or_default();
-        let freed = ended.iter().map(|reasoning| reasoning.tokens).sum();
-        if let (Some(rent), Some(first)) = (&mut self.rent, ended.first()) {
-            rent.breaks_at(first.number, freed);
-        }
         for Reasoning { number, tokens, .. } in ended {
             self.tally.leave_reasoning_out(number, tokens);
             if let Some(rent) = &mut self.rent {

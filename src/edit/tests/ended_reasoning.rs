@@ -92,10 +92,11 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn it_leaves_with_a_clearing_is_stored_and_never_comes_back(turns in turns()) {
+    fn it_leaves_with_a_clearing_is_stored_and_never_comes_back(turns in turns(), by_price in any::<bool>()) {
         let (messages, requests) = session(&turns);
         let [planner, other, without] =
             [POLICY.to_owned(), POLICY.to_owned(), POLICY.replace("'clear'\n", "'keep'\n")]
+                .map(|policy| if by_price { policy.replace("clear_at_least = 0", "clear_at_least = 'auto'") } else { policy })
                 .map(|policy| planner_from_toml(&policy).unwrap());
         let (mut before, mut n_left_before) = (Vec::new(), 0);
         for n in requests {
@@ -105,8 +106,8 @@ proptest! {
             let (kept, _) = planned(&without, MODEL, came);
             let clears = |plan: &Plan| plan.report.changes.iter().any(|change| matches!(change.action, Action::Clear { .. }));
             let n_left = n_thoughts(came) - n_thoughts(&sent);
-            prop_assert!(n_left == 0 || clears(&plan), "no clearing is made for its sake");
-            prop_assert!(clears(&kept) || !clears(&plan), "clearings come no earlier");
+            prop_assert!(n_left == 0 || clears(&plan), "no clearing is made without a result");
+            prop_assert!(by_price || clears(&kept) || !clears(&plan), "clearings come no earlier");
             let start = turn_start(came);
             prop_assert_eq!(n_thoughts(&sent[start..]), n_thoughts(&came[start..]), "the running turn keeps its own");
             // What stays is a run to the end, which begins no earlier than before.
@@ -170,4 +171,17 @@ fn what_has_left_does_not_count() {
     let (plan, sent) = planned(&planner_from_toml(POLICY).unwrap(), MODEL, &messages);
     let counted = planned(&planner_from_toml("policy.edits = ['patch_tool_calls', 'clear_tool_results']\nclear_tool_results = { trigger = { tokens = 1 }, keep = { results = 99 } }").unwrap(), MODEL, &sent).0;
     assert_eq!(plan.report.tokens_after, counted.report.tokens_before);
+}
+
+#[test]
+fn where_prices_decide_it_pays_rent_with_the_results() {
+    let (mut messages, _) = session(&vec![Turn { results: vec![600], with_results: false }; 60]);
+    messages.push(json!({"role": "user", "content": "Go on."}));
+    let policy = POLICY.replace("clear_at_least = 0", "clear_at_least = 'auto'");
+    let policy = format!("prices = [{{ read = 0.1, write = 1.0 }}]\n{}", policy.replace("4000", "1000"));
+    // The results alone would never have paid for a pass.
+    for (policy, n) in [(policy.replace("'clear'\n", "'keep'\n"), 0), (policy, 58)] {
+        let (_, sent) = planned(&planner_from_toml(&policy).unwrap(), MODEL, &messages);
+        assert_eq!((n_cleared(&sent), n_thoughts(&messages) - n_thoughts(&sent)), (n, n * 2), "{policy}");
+    }
 }
