@@ -1,5 +1,5 @@
 //! JSON as bytes, for the readers and writers of all dialects: a cursor that passes values quickly without looking into
-//! strings, the check that makes up for it, and the text of a string both ways.
+//! strings, the check that makes up for it, and the text of a string.
 //!
 //! Most of a body is strings, so they are passed 64 bytes at a time: bits of one number say where a quote is, and which of
 //! them are escaped. Between strings the grammar is checked to the letter.
@@ -452,28 +452,6 @@ pub(super) fn id_text(raw: &[u8]) -> Option<Cow<'_, str>> {
     match raw {
         [b'-' | b'0'..=b'9', ..] => utf8(raw).map(Cow::Borrowed),
         _ => decode(raw),
-    }
-}
-
-/// Writes `text` as a JSON string.
-pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    push_escaped(out, text);
-    out.push(b'"');
-}
-
-/// Writes `text` as it is in a JSON string.
-pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
-    let hex = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-    for &byte in text.as_bytes() {
-        match byte {
-            b'"' | b'\\' => out.extend([b'\\', byte]),
-            b'\n' => out.extend(br"\n"),
-            b'\r' => out.extend(br"\r"),
-            b'\t' => out.extend(br"\t"),
-            0..0x20 => out.extend([b'\\', b'u', b'0', b'0', hex(byte >> 4), hex(byte & 15)]),
-            _ => out.push(byte),
-        }
     }
 }
 

@@ -14,7 +14,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::json::{decode, fields_of, objects, push_string};
+use super::json::{decode, fields_of, objects};
+use super::strings::push_string;
 use crate::{payload::media::is_data_url, span::Span};
 
 /// A part of a content that holds an image, a file or sound.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use super::json::push_string;
+use super::strings::push_string;
 use crate::raw::Fields;
 use crate::summary::InputElement;
 

@@ -7,7 +7,7 @@ use std::{borrow::Cow, ops::Range};
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use super::json::{check_strings, decode, push_escaped, push_string};
+use super::json::{check_strings, decode};
 use crate::{raw, span::Span};
 
 /// Checks what [`Dialect::parse`](super::Dialect::parse) leaves out, so that a body that it accepted is known to be valid
@@ -52,6 +52,28 @@ pub fn render(text: &str) -> Bytes {
     let mut string = Vec::with_capacity(text.len() + text.len() / 8 + 2);
     push_string(&mut string, text);
     string.into()
+}
+
+/// Writes `text` as a JSON string.
+pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    push_escaped(out, text);
+    out.push(b'"');
+}
+
+/// Writes `text` as it is in a JSON string.
+pub(super) fn push_escaped(out: &mut Vec<u8>, text: &str) {
+    let hex = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
+    for &byte in text.as_bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend([b'\\', byte]),
+            b'\n' => out.extend(br"\n"),
+            b'\r' => out.extend(br"\r"),
+            b'\t' => out.extend(br"\t"),
+            0..0x20 => out.extend([b'\\', b'u', b'0', b'0', hex(byte >> 4), hex(byte & 15)]),
+            _ => out.push(byte),
+        }
+    }
 }
 
 /// `words` in place of these bytes of the text of a JSON string: which bytes of the string, as it is written, they take the

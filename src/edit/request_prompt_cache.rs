@@ -6,8 +6,9 @@
 //! agent's loop pays for all of its history.
 //!
 //! # When it acts
-//! Where the dialect is Messages, except at Bedrock's `invoke`, or Chat Completions with a model `anthropic/…`, the upstream is one
-//! of `hosts`, the request has tools or an answer of the model, 4,096 bytes or more, and no mark for the prompt cache anywhere. A single question would pay for a cache entry that no request reads.
+//! Where the dialect is Messages, except at Bedrock's `invoke`, or Chat Completions with a model `anthropic/…`, the upstream is
+//! one of `hosts`, the request has tools or an answer of the model, 4,096 bytes or more, and no mark for the prompt cache
+//! anywhere. A single question would pay for a cache entry that no request reads.
 //!
 //! # What the model sees
 //! Nothing: the mark is not part of the prompt.

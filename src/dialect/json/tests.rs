@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde::de::IgnoredAny;
 
 use super::*;
+use crate::dialect::strings::push_string;
 
 /// What cursor and string check together say must be what `serde_json` says.
 fn agree(text: &[u8]) -> bool {
