@@ -65,7 +65,7 @@ pub struct Settings {
     #[default(ByteSize::mib(512))]
     pub max_buffered: ByteSize,
     /// How long a client may take to send the head of a request, and how long a connection may be open without one: then it
-    /// is closed, over HTTP/2 after at most twice as long. Allowed: 1ms to 365d.
+    /// is closed, over HTTP/2 or with `[keep_alive]` after at most twice as long. Allowed: 1ms to 365d.
     #[default(Period::secs(30))]
     pub header_timeout: Period,
     /// How long a client may pause in a request body, whether that is edited or passed on; then the request gets 408.
@@ -105,6 +105,8 @@ pub struct Server {
     operator_connections: Arc<Semaphore>,
     http1: http1::Builder,
     http: Builder<StreamExecutor>,
+    // Without hyper's own limit on the time between requests.
+    patient_http: Builder<StreamExecutor>,
     header_timeout: Duration,
     io: IoLimits,
     operator_io: IoLimits,
@@ -185,12 +187,15 @@ impl Server {
             .max_send_buf_size(MAX_REQUEST_HEAD_BYTES as usize)
             .max_header_list_size(MAX_REQUEST_HEAD_BYTES)
             .auto_date_header(false);
+        let mut patient_http = http.clone();
+        patient_http.http1().header_read_timeout(None);
         Self {
             proxy,
             acceptor,
             connections: Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS))),
             http1,
             http,
+            patient_http,
             operator_connections: Arc::new(Semaphore::new(OPERATOR_CONNECTIONS)),
             header_timeout: head,
             io,
@@ -297,8 +302,10 @@ impl Connection {
     async fn serve_tcp(self, tcp: TcpStream) {
         let first = Box::pin(timeout(self.server.header_timeout, may_be_http2(&tcp)));
         match self.server.stop.run_until_cancelled(first).await {
-            Some(Ok(false)) => self.serve_http1(GatherWrites::new(TokioIo::new(tcp))).await,
-            Some(Ok(true)) => Box::pin(self.serve(TokioIo::new(tcp))).await,
+            Some(Ok(false)) if !self.server.proxy.keeps_open() => {
+                self.serve_http1(GatherWrites::new(TokioIo::new(tcp))).await;
+            }
+            Some(Ok(_)) => Box::pin(self.serve(TokioIo::new(tcp))).await,
             Some(Err(_)) => tracing::debug!("{NOT_USED}"),
             // Stopped before anything was sent.
             None => {}
@@ -310,7 +317,7 @@ impl Connection {
     async fn serve_http1<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
         let (io, requests) = self.limited(io);
         let (proxy, pace) = (Arc::clone(&self.server.proxy), self.server.pace);
-        let open = proxy.connected();
+        let open = proxy.connected(&requests);
         let info = ConnectionInfo { id: open.id, ..self.info };
         let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info, requests.start(), pace));
         let serving = pin!(self.server.http1.serve_connection(io, service).with_upgrades());
@@ -323,12 +330,13 @@ impl Connection {
     async fn serve<I: Read + Write + Unpin + Send + 'static>(self, io: I) {
         let (io, requests) = self.limited(io);
         let (proxy, within) = (Arc::clone(&self.server.proxy), self.server.header_timeout);
-        let open = proxy.connected();
+        let open = proxy.connected(&requests);
+        let http = if proxy.keeps_open() { &self.server.patient_http } else { &self.server.http };
         let info = ConnectionInfo { id: open.id, ..self.info };
         let for_service = Arc::clone(&requests);
         let pace = self.server.pace;
         let service = service_fn(move |request| answer(Arc::clone(&proxy), request, info, for_service.start(), pace));
-        let mut serving = pin!(self.server.http.serve_connection_with_upgrades(io, service));
+        let mut serving = pin!(http.serve_connection_with_upgrades(io, service));
         tokio::select! {
             biased;
             ended = until_stopped(serving.as_mut(), UpgradeableConnection::graceful_shutdown, &self.server.stop) => {

@@ -12,12 +12,17 @@ use tokio::time::sleep;
 pub struct Requests {
     in_flight: AtomicUsize,
     started: AtomicUsize,
+    kept_open: AtomicUsize,
     closing: Notify,
 }
 
 /// A part of a request, its body or its answer. The request is in flight until all of them are dropped.
 #[derive(Debug)]
 pub struct InFlight(Arc<Requests>);
+
+/// Until this is dropped, the connection is not idle.
+#[derive(Debug)]
+pub struct KeptOpen(Arc<Requests>);
 
 // === impl Requests ===
 
@@ -27,6 +32,12 @@ impl Requests {
         self.started.fetch_add(1, Ordering::Relaxed);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight(Arc::clone(self))
+    }
+
+    /// Keeps the connection open without a request.
+    pub fn keep_open(self: &Arc<Self>) -> KeptOpen {
+        self.kept_open.fetch_add(1, Ordering::Relaxed);
+        KeptOpen(Arc::clone(self))
     }
 
     /// Whether a request is in flight.
@@ -50,12 +61,13 @@ impl Requests {
         let mut started = 0;
         loop {
             sleep(within).await;
-            let (so_far, are_in_flight) = (self.n_started(), self.are_in_flight());
-            if so_far == started && !are_in_flight {
+            let (so_far, is_kept) = (self.n_started(), self.kept_open.load(Ordering::Relaxed) > 0);
+            let is_used = is_kept || self.are_in_flight();
+            if so_far == started && !is_used {
                 return;
             }
             // The time of a request that has ended meanwhile counts from now on.
-            started = if are_in_flight { usize::MAX } else { so_far };
+            started = if is_used { usize::MAX } else { so_far };
         }
     }
 }
@@ -79,6 +91,12 @@ impl Clone for InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for KeptOpen {
+    fn drop(&mut self) {
+        self.0.kept_open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -226,6 +226,7 @@ impl CachedPrompt {
     }
 
     async fn calls(&self, account: &CallsAccount, ends: &CancellationToken) {
+        let Some(_open) = self.all.connections.keep_open(self.connection) else { return };
         let (Some(request), Some(settings)) = (self.request(), self.settings()) else { return };
         let after = settings.after;
         drop(settings);

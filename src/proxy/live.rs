@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Destination, Destinations, OpenConnection, Proxy, compress, responses};
 use crate::admin::access::Access;
 use crate::admin::clients::Clients;
+use crate::body::in_flight::Requests;
 use crate::history::History;
 use crate::ledger::Savings;
 use crate::{admin, inspect, recall};
@@ -100,8 +101,13 @@ impl Proxy {
     }
 
     /// Notes that a client's connection is open until what is returned is dropped.
-    pub(crate) fn connected(&self) -> OpenConnection {
-        self.keep_alives.connections.open()
+    pub(crate) fn connected(&self, requests: &Arc<Requests>) -> OpenConnection {
+        self.keep_alives.connections.open(requests)
+    }
+
+    /// Whether connections may be kept open between their requests.
+    pub(crate) fn keeps_open(&self) -> bool {
+        self.live.load().destinations.iter().any(|destination| destination.keep_alive.is_some())
     }
 
     /// How many summaries were made.

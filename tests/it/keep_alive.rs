@@ -14,8 +14,12 @@ const JSON: [&str; 1] = ["content-type: application/json"];
 const QUIET: Duration = Duration::from_millis(900);
 
 async fn started(upstream: &Upstream) -> Abridge {
+    started_with(upstream, "keep_alive = { enabled = true, after = \"250ms\" }").await
+}
+
+async fn started_with(upstream: &Upstream, settings: &str) -> Abridge {
     let setup = Setup::before(upstream).with("policy.edits = []").with("tokens.ask_upstream = false");
-    setup.with("keep_alive = { enabled = true, after = \"250ms\" }").start().await
+    setup.with(settings).start().await
 }
 
 /// A request whose user says this.
@@ -92,6 +96,22 @@ async fn the_next_request_and_the_end_of_the_connection_end_the_calls() {
     asks(&mut client, &mut upstream, &body("again", ""), &answer("tool_use", WRITTEN)).await;
     drop(client);
     assert!(call(&mut upstream).await.is_none(), "the client is gone");
+}
+
+#[tokio::test]
+async fn a_connection_stays_open_while_its_cache_is_kept_and_no_longer() {
+    let mut upstream = Upstream::start().await;
+    let kept = "server.header_timeout = \"200ms\"\nkeep_alive = { enabled = true, after = \"700ms\" }";
+    let abridge = started_with(&upstream, kept).await;
+    let (mut client, mut idle) = (abridge.connect().await, abridge.connect().await);
+    asks(&mut client, &mut upstream, &body("go", ""), &answer("tool_use", WRITTEN)).await;
+    for n in 1..=2 {
+        let mut call = call(&mut upstream).await.unwrap_or_else(|| panic!("call {n}"));
+        call.answer("200 OK", &JSON, answer("max_tokens", READ)).await;
+    }
+    timeout(QUIET, idle.gone()).await.expect("a connection without a request is closed");
+    asks(&mut client, &mut upstream, &body("go", ""), &answer("end_turn", READ)).await;
+    timeout(QUIET, client.gone()).await.expect("nothing is kept any more");
 }
 
 #[tokio::test]
