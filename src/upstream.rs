@@ -110,7 +110,7 @@ pub struct Upstream {
     strip_path: Option<String>,
     // The body is boxed: each connection has room for 32 requests.
     client: Client<Connector, Box<RequestBody>>,
-    // What stands for the host in the keys of the pool, which hashes it letter by letter; none where the upstream reads it.
+    // The host in the keys of the pool, short because each of its bytes is hashed; none where the upstream reads the host.
     pool_key: Option<Authority>,
     http: HttpVersion,
     // Of HTTP/1.1; HTTP/2 has it in the URI.

@@ -47,9 +47,12 @@ fn elements(body: &[u8]) -> Vec<String> {
     bodies::elements(body).into_iter().map(str::to_owned).collect()
 }
 
+/// What stands for a result that was moved or removed.
+const STAND_IN: &str = "[A tool result was moved or removed here.]";
+
 /// Whether the element of an edited array is one that abridge wrote.
 fn is_ours(element: &str) -> bool {
-    element.contains("<no result for ") || element.contains("[A tool result was moved or removed here.]")
+    element.contains("<no result for ") || element.contains(STAND_IN)
 }
 
 /// The messages that are not results, and the results in sorted order.
@@ -145,7 +148,8 @@ proptest! {
         prop_assert!(again.is_empty(), "{}\n{}", String::from_utf8_lossy(&output), again);
     }
 
-    /// There is one exception, below.
+    /// There is one exception, below. And what stands at the end for a result that was moved or removed is not sent again if the
+    /// conversation goes on without an answer.
     #[test]
     fn growth_by_whole_steps_leaves_the_beginning_alone(
         layout in layout(),
@@ -156,7 +160,8 @@ proptest! {
         let orphans = if keep { Orphans::Keep } else { Orphans::Drop };
         // Results without anything else stay, as an empty array would be refused; once there is more, they are dropped.
         prop_assume!(messages.is_empty() || messages.iter().any(|message| message.result_of.is_none()));
-        let before = elements(&output(orphans, &body(&layout, &messages)));
+        let mut before = elements(&output(orphans, &body(&layout, &messages)));
+        before.pop_if(|last| last.contains(STAND_IN) && !more[0].json.contains("\"assistant\""));
         let grown = [messages, more].concat();
         let after = elements(&output(orphans, &body(&layout, &grown)));
         prop_assert!(after.starts_with(&before), "{:?}\n{:?}", before, after);

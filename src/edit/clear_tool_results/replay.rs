@@ -286,7 +286,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         self.found.cold_at = may_pass_cold.then_some(place);
     }
 
-    /// Whether a pass pays, where prices decide. The reasoning of ended turns, which leaves with it, pays rent with the results.
+    /// Whether a pass pays, where prices decide. It also removes the reasoning of ended turns, so that pays rent with the results.
     fn is_paid(&mut self, first: Option<RowIndex>) -> Option<bool> {
         let ended = first.and_then(|_| self.ended_turns.as_ref()?.ended());
         let first = first.into_iter().chain(ended.map(|(number, _)| number)).min();
