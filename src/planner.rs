@@ -455,8 +455,7 @@ impl Policy {
             }
             draft.bind_reasoning(&self.reasoning, whole, strips_now);
             draft.leaving = leaving;
-            let forms = self.forms(view.conversation.model.as_deref());
-            draft.forms = forms.to_vec();
+            draft.forms = self.forms(view.conversation.model.as_deref()).into_owned();
             if let Some(n_frozen) = context.in_place {
                 draft.edit_in_place(n_frozen);
             }
@@ -464,7 +463,7 @@ impl Policy {
                 context.meter.yield_now();
                 edit.apply(&mut draft);
             }
-            draft.apply_forms(&forms);
+            draft.apply_forms();
             draft.finish()
         };
         let mut plan = drafted(context.strips_now);

@@ -317,9 +317,12 @@ fn is_same(edited: &EditedBody, body: &Bytes) -> bool {
     matches!(&edited.body[..], [whole] if whole.as_ptr() == body.as_ptr() && whole.len() == body.len())
 }
 
-/// Whether a message is a result that abridge has put in.
+/// The texts of the user between two messages of the model, and at the end.
+const TEXTS: [&str; 2] = ["[Tool calls were removed here.]", "[A tool result was moved or removed here.]"];
+
+/// Whether a message is a result that abridge has put in, or such a text.
 fn is_ours(message: &str) -> bool {
-    message.starts_with(r#"{"role":"tool","#) || message.contains(" removed here.]")
+    message.starts_with(r#"{"role":"tool","#) || TEXTS.iter().any(|text| message.contains(text))
 }
 
 fn files(dir: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {

@@ -40,7 +40,7 @@ pub enum Form {
     NoReasoningFields,
     /// The first call of each content of Gemini's model has a signature: Google's placeholder, where it has none.
     SignedCalls,
-    /// Signatures of Gemini's model are Google's placeholder at calls, and leave elsewhere.
+    /// Signatures of Gemini's model are Google's placeholder at calls, and are removed elsewhere.
     NewSignatures,
     /// Instructions are at the beginning. Later ones get the role of the user.
     LeadingSystem,

@@ -394,6 +394,7 @@ fn quick_fields(json: &str) -> ReadResult<Fields<'_>> {
 /// All fields of the object at a cursor in `json`, unless a key has escapes.
 pub(super) fn fields_at<'a>(cursor: &mut Cursor<'a>, json: &'a str) -> ReadResult<Fields<'a>> {
     let mut fields = Vec::with_capacity(8);
+    // Not by `members`, which does not say where a key is: a slice of `json` is text, and its bytes would be checked again.
     let mut more = cursor.enter(b'{', b'}', ParseErrorKind::NotAnObject)?;
     while more {
         let start = cursor.at + 1;

@@ -111,11 +111,14 @@ impl Dialect for Messages {
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
         let [input] = fields_of(body, call, [b"input"]).ok()?;
         let input = input?;
-        if input.of(body) == b"null" {
-            return Some((input, Bytes::from_static(b"{}")));
+        match input.of(body) {
+            b"null" => Some((input, Bytes::from_static(b"{}"))),
+            [b'"', ..] => {
+                let text = strings::text(body, input)?;
+                strings::is_object(&text).then(|| (input, Bytes::from(text.into_owned())))
+            }
+            _ => None,
         }
-        let text = strings::text(body, Some(input).filter(|input| input.of(body).starts_with(b"\""))?)?;
-        strings::is_object(&text).then(|| (input, Bytes::from(text.into_owned())))
     }
 
     fn server_blocks<'a>(&self, body: &'a [u8], element: Span) -> Vec<ServerBlock<'a>> {

@@ -40,8 +40,9 @@ const MAX_SIDE: usize = 8000;
 const LONGEST_START: usize = 32;
 
 impl Draft<'_> {
-    /// Brings the request into these forms.
-    pub fn apply_forms(&mut self, forms: &[Form]) {
+    /// Brings the request into the forms that the upstream requires.
+    pub fn apply_forms(&mut self) {
+        let forms: &[Form] = &std::mem::take(&mut self.forms);
         for form in forms {
             match form {
                 Form::Arguments => self.mend_arguments(),

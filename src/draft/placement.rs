@@ -25,12 +25,12 @@ impl Draft<'_> {
             return false;
         }
         if breaks {
-            self.insert_text(edit, result, self.in_place_of_result());
+            self.insert_text(edit, result, self.text_for_removed_result());
         }
         true
     }
 
-    fn in_place_of_result(&self) -> &'static str {
+    fn text_for_removed_result(&self) -> &'static str {
         match self.language {
             Language::En => "[A tool result was moved or removed here.]",
             Language::Zh => "[此处的工具结果已被移动或移除。]",
@@ -39,12 +39,13 @@ impl Draft<'_> {
 
     /// Inserts a short text of the user where results have left that alone were between an answer of the model and its next
     /// one or the end. Servers refuse a request that ends with the model, or have the model go on with that message.
-    pub fn stand_in_for_results(&mut self, edit: &'static str) {
+    pub fn insert_texts_for_removed_results(&mut self, edit: &'static str) {
         if !self.in_place.contains(&false) {
             return;
         }
         let conversation = self.request.conversation;
         let (mut before, mut left) = (None, None);
+        // The index behind the last unit is the end, which has no role.
         for unit in UnitIndex::each(&(UnitIndex::default()..conversation.next_unit().next())) {
             let role = self.unit(unit).map(|unit| unit.role);
             if role.is_some() && !self.is_in_place(unit) {
@@ -59,7 +60,7 @@ impl Draft<'_> {
             if let Some(left) = left.take().filter(|_| matches!(role, None | Some(Role::Assistant)))
                 && before.as_ref().is_some_and(is_bare)
             {
-                self.insert_text(edit, left, self.in_place_of_result());
+                self.insert_text(edit, left, self.text_for_removed_result());
             }
             before = Some(unit);
         }

@@ -160,7 +160,7 @@ impl Edit for PatchToolCalls {
                 _ => {}
             }
         }
-        draft.stand_in_for_results(LABEL);
+        draft.insert_texts_for_removed_results(LABEL);
     }
 }
 

@@ -107,7 +107,7 @@ pub(super) struct CachedPrompt {
     /// The header fields and the body as they were sent.
     headers: HeaderMap,
     body: Vec<Bytes>,
-    /// Those of the requests that come now: a reload ends all calls.
+    /// A reload drops them, which ends all calls.
     settings: Weak<KeepAlive>,
     all: KeepAlives,
     stopping: CancellationToken,
@@ -134,8 +134,7 @@ impl Proxy {
         body: impl FnOnce() -> Vec<Bytes>,
     ) -> Option<Box<CachedPrompt>> {
         let RequestHead { dialect, ref parts, destination, ref target, .. } = *head;
-        let is_of_client = headers::is_signed(&parts.headers) && !destination.upstream.has_key();
-        let settings = destination.keep_alive.as_ref().filter(|_| !is_of_client)?;
+        let settings = destination.keep_alive.as_ref().filter(|_| !head.is_signed_by_client())?;
         Some(Box::new(CachedPrompt {
             conversation: conversation?,
             connection,
@@ -227,9 +226,8 @@ impl CachedPrompt {
 
     async fn calls(&self, account: &CallsAccount, ends: &CancellationToken) {
         let Some(_open) = self.all.connections.keep_open(self.connection) else { return };
-        let (Some(request), Some(settings)) = (self.request(), self.settings()) else { return };
-        let after = settings.after;
-        drop(settings);
+        let after = self.settings().map(|settings| settings.after);
+        let (Some(request), Some(after)) = (self.request(), after) else { return };
         let is_hour = marks_an_hour(&request);
         // Between the calls there is only the body as it was sent, which is counted as one.
         drop(request);

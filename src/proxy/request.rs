@@ -68,6 +68,11 @@ pub(super) enum Purpose {
 }
 
 impl RequestHead<'_> {
+    /// Whether the client has signed its body for AWS, so that another one would be refused.
+    pub(super) fn is_signed_by_client(&self) -> bool {
+        headers::is_signed(&self.parts.headers) && !self.destination.upstream.has_key()
+    }
+
     /// The options of an edit of the body.
     pub(super) fn options(&self, when: SummaryTiming) -> EditOptions<'_> {
         EditOptions::new(self.caller, self.destination.upstream.name().as_str(), when)
@@ -119,7 +124,7 @@ impl Proxy {
         let rescue = arm.rescue.as_ref().filter(|_| !dry_run && readable);
         let treatment = self.treatment(rescue, head, &text).await;
         let rules = RescuePolicy::rules(rescue, treatment, &arm.rules);
-        let is_signed = headers::is_signed(&head.parts.headers) && !destination.upstream.has_key();
+        let is_signed = head.is_signed_by_client();
         if is_signed {
             self.accounting.notices.note_signed();
         }

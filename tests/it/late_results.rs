@@ -27,8 +27,8 @@ const LATE_TOO: [&str; 5] = [
     "[policy]\nedits = [\"patch_tool_calls\", \"filter_tool_calls\"]\n[filter_tool_calls]\nmax_tool_calls = 3",
 ];
 
-/// The end of the texts of the user between two messages of the model.
-const PARTING: &str = " removed here.]";
+/// The texts of the user between two messages of the model.
+const PARTING: [&str; 2] = ["[Tool calls were removed here.]", "[A tool result was moved or removed here.]"];
 
 /// One request of a conversation with late results.
 struct Request {
@@ -67,7 +67,7 @@ impl Request {
     /// What went out of all rounds but those of which results may come late, without the texts that part two messages of the
     /// model: those are needed or not by what is beside them.
     fn beside_late(&self) -> Vec<&String> {
-        let is_beside = |element: &&String| !element.contains(LATE) && !element.contains(PARTING);
+        let is_beside = |element: &&String| ![LATE, PARTING[0], PARTING[1]].iter().any(|text| element.contains(text));
         self.elements.iter().filter(is_beside).collect()
     }
 }

@@ -47,12 +47,12 @@ fn elements(body: &[u8]) -> Vec<String> {
     bodies::elements(body).into_iter().map(str::to_owned).collect()
 }
 
-/// What stands for a result that was moved or removed.
-const STAND_IN: &str = "[A tool result was moved or removed here.]";
+/// The text in place of a result that was moved or removed.
+const REMOVED_RESULT: &str = "[A tool result was moved or removed here.]";
 
 /// Whether the element of an edited array is one that abridge wrote.
 fn is_ours(element: &str) -> bool {
-    element.contains("<no result for ") || element.contains(STAND_IN)
+    element.contains("<no result for ") || element.contains(REMOVED_RESULT)
 }
 
 /// The messages that are not results, and the results in sorted order.
@@ -148,8 +148,8 @@ proptest! {
         prop_assert!(again.is_empty(), "{}\n{}", String::from_utf8_lossy(&output), again);
     }
 
-    /// There is one exception, below. And what stands at the end for a result that was moved or removed is not sent again if the
-    /// conversation goes on without an answer.
+    /// There is one exception, below. And the text at the end in place of a result is not sent again if the conversation goes on
+    /// without an answer.
     #[test]
     fn growth_by_whole_steps_leaves_the_beginning_alone(
         layout in layout(),
@@ -161,7 +161,7 @@ proptest! {
         // Results without anything else stay, as an empty array would be refused; once there is more, they are dropped.
         prop_assume!(messages.is_empty() || messages.iter().any(|message| message.result_of.is_none()));
         let mut before = elements(&output(orphans, &body(&layout, &messages)));
-        before.pop_if(|last| last.contains(STAND_IN) && !more[0].json.contains("\"assistant\""));
+        before.pop_if(|last| last.contains(REMOVED_RESULT) && !more[0].json.contains("\"assistant\""));
         let grown = [messages, more].concat();
         let after = elements(&output(orphans, &body(&layout, &grown)));
         prop_assert!(after.starts_with(&before), "{:?}\n{:?}", before, after);
