@@ -99,8 +99,8 @@ fn expand(text: &str, whole: &str, in_sight: &[String]) {
 
 /// How many lines a pointer leaves out, and the first and the last line of the source.
 fn pointer(line: &str) -> Option<(usize, usize, usize)> {
-    let (n, rest) = line.strip_prefix('[')?.split_once(" lines left out here: lines ")?;
-    let (from, rest) = rest.split_once(" to ")?;
+    let (n, rest) = line.strip_prefix('[')?.split_once(" lines left out: lines ")?;
+    let (from, rest) = rest.split_once('-')?;
     Some((n.parse().ok()?, from.parse().ok()?, rest.split_once(' ')?.0.parse().ok()?))
 }
 

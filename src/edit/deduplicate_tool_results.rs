@@ -143,9 +143,7 @@ impl DeduplicateToolResults {
             Language::En => {
                 let of = if is_written { "arguments" } else { "result" };
                 let path = path.map_or_else(String::new, |path| format!(" for {path}"));
-                format!(
-                    "[{n} lines left out here: lines {from} to {to} of the {of} of {tool}{path} above say the same."
-                )
+                format!("[{n} lines left out: lines {from}-{to} of the {of} of {tool}{path} above.")
             }
             Language::Zh => {
                 let of = if is_written { "参数" } else { "结果" };

@@ -125,7 +125,7 @@ fn word(message: &Value) -> String {
             let id = message["tool_call_id"].as_str().unwrap();
             match content.len() {
                 _ if content.starts_with("[Cleared: ") => format!("t:{id}!"),
-                _ if content.contains("left out here") => format!("t:{id}~"),
+                _ if content.contains("left out") => format!("t:{id}~"),
                 2 => format!("t:{id}"),
                 length => format!("t:{id}*{length}"),
             }

@@ -123,7 +123,7 @@ fn number(line: &str) -> Option<(u32, &str)> {
 
 /// Whether a line is a pointer.
 fn is_pointer(line: &str) -> bool {
-    line.starts_with('[') && (line.contains(" lines left out here: lines ") || line.starts_with("[此处省略 "))
+    line.starts_with('[') && (line.contains(" lines left out: lines ") || line.starts_with("[此处省略 "))
 }
 
 fn hash(said: &str) -> NonZeroU64 {
@@ -149,7 +149,7 @@ mod tests {
         }
         assert_ne!(hashes("fn main() {\n  go();\n}\n"), plain, "other blanks before a line");
         assert_ne!(hashes("7: one\n7: two\n7: three\n"), hashes("8: one\n8: two\n8: three\n"), "no numbers of lines");
-        assert_eq!(hashes("[9 lines left out here: lines 1 to 9 of x]\n"), [None]);
+        assert_eq!(hashes("[9 lines left out: lines 1-9 of x]\n"), [None]);
         let lines = TextLines::of("a\nbc\n\nd");
         assert_eq!((0..6).map(|line| lines.start(line)).collect::<Vec<_>>(), [0, 2, 5, 6, 7, 7]);
         assert_eq!(TextLines::of("").lines.len(), 0);

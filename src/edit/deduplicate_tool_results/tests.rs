@@ -117,7 +117,7 @@ fn what_was_read_before_becomes_a_pointer_between_its_first_and_last_line() {
     assert_eq!(head, format!("new line\n{first}"));
     let (pointer, tail) = rest.split_once("]\n").unwrap();
     assert!(
-        pointer.starts_with("18 lines left out here: lines 2 to 19 of the result of Read for a.rs above say the same. The whole result: Read it with GET http://h/"),
+        pointer.starts_with("18 lines left out: lines 2-19 of the result of Read for a.rs above. The whole result: Read it with GET http://h/"),
         "{pointer}"
     );
     assert_eq!(tail, lines("a", 19..20) + "another\n");
@@ -132,7 +132,7 @@ fn what_the_model_has_written_is_pointed_to() {
     ];
     let sent = sent("", &rounds);
     assert!(
-        sent[1].contains("[28 lines left out here: lines 2 to 29 of the arguments of Write for b.rs above say"),
+        sent[1].contains("[28 lines left out: lines 2-29 of the arguments of Write for b.rs above."),
         "{}",
         sent[1]
     );
@@ -161,7 +161,7 @@ fn another_part_of_a_file_and_a_read_behind_an_edit_have_pointers() {
     let n_left_out = |rounds: &[Round]| {
         let n = |sent: &String| {
             let (_, rest) = sent.split_once('[')?;
-            rest.split_once(" lines left out here")?.0.parse::<usize>().ok()
+            rest.split_once(" lines left out")?.0.parse::<usize>().ok()
         };
         sent("", rounds).iter().map(n).collect::<Vec<_>>()
     };
@@ -203,7 +203,7 @@ fn pointers_count_the_lines_that_the_model_sees() {
     ];
     let sent = sent("", &rounds);
     // The second result is sent as 30 lines fewer 27.
-    assert!(sent[2].contains("[28 lines left out here: lines 5 to 32 of the result of Bash above say"), "{}", sent[2]);
+    assert!(sent[2].contains("[28 lines left out: lines 5-32 of the result of Bash above."), "{}", sent[2]);
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn leads_to_its_lines(sent: &[Vec<String>], came: &str) -> Result<(), String> {
     let came: Vec<_> = came.lines().collect();
     let mut at = 0;
     for line in text {
-        if !line.contains(" lines left out here: lines ") {
+        if !line.contains(" lines left out: lines ") {
             assert_eq!(came.get(at), Some(&line.as_str()));
             at += 1;
             continue;
@@ -429,7 +429,7 @@ proptest! {
                 for (texts, id) in seen(path, &sent) {
                     let n: usize = id.trim_start_matches('c').parse().unwrap();
                     let (came, text) = (&rounds[n].0.result, texts.last().unwrap().join("\n"));
-                    if text.contains(" lines left out here: lines ") {
+                    if text.contains(" lines left out: lines ") {
                         prop_assert!(stored.iter().any(|stored| *stored == came.as_bytes()), "{}", text);
                         prop_assert_eq!(leads_to_its_lines(&texts, came), Ok(()), "{} {}", path, plan);
                     }

@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(hashes(&["a", "b"], 3), []);
         assert_eq!(hashes(&["{{", "}}", "]]"], 3), [], "too short");
         assert_eq!(hashes(&["a", "a", "a", "a", "b"], 3).iter().map(|(first, _)| *first).collect::<Vec<_>>(), [2]);
-        let pointer = "[4 lines left out here: lines 1 to 4 of x]";
+        let pointer = "[4 lines left out: lines 1-4 of x]";
         assert_eq!(hashes(&["a", "b", pointer, "c", "d", "e"], 3), [(3, all[2].1)]);
     }
 }
