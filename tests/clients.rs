@@ -38,6 +38,8 @@ mod gemini; // google-genai and Gemini CLI
 mod hosts; // Vertex AI, Bedrock and Azure
 #[path = "clients/in_band.rs"]
 mod in_band; // agents whose model reads what was cleared with the tool that abridge adds
+#[path = "clients/keep_alive.rs"]
+mod keep_alive; // Claude Code, while its tool runs
 #[path = "clients/model.rs"]
 mod model; // the model that they are given
 #[path = "clients/run.rs"]
@@ -160,6 +162,7 @@ fn main() -> ExitCode {
         passed &= gateways::all(&folder).await;
         passed &= hosts::all(&folder).await;
         passed &= gemini::all(&folder).await;
+        passed &= keep_alive::all(&folder).await;
         passed &= agents::all(&folder).await;
         passed &= run_command::all(&folder).await;
         if !passed {

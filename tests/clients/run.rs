@@ -161,7 +161,7 @@ async fn session(client: Client, way: Way, program: PathBuf) -> String {
 }
 
 /// Runs a command to its end.
-async fn end(mut command: Command) -> Output {
+pub(crate) async fn end(mut command: Command) -> Output {
     let child = command.spawn().unwrap();
     let group = child.id();
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
