@@ -9,11 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::file::{self, OpenError, unwound};
-use super::tables::{NewPayload, Quota, SizeChange};
-use super::{DatabaseOptions, OnDamage, Shared, aside, closed, failed, holder, kind_of, tables};
+use super::others::{self, Quota};
+use super::tables::{self, NewPayload};
+use super::{DatabaseOptions, Shared, closed, failed, holder, kind_of};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::{Encoded, Name};
-use crate::store::expiry::Expiry;
+use crate::store::time::Expiry;
 use crate::store::{Note, Offered, Op, StoreError, StoreErrorKind, StoreResult, Time};
 use crate::tasks::lower_priority;
 
@@ -113,6 +114,7 @@ impl Writer {
             if put.committed {
                 self.note_recovery();
             }
+            self.resize(put.stored_bytes, 0);
             let mut known = self.shared.known.blocking_lock();
             for (key, lifetime, used) in put.kept {
                 known.insert(key, lifetime, used, now);
@@ -120,7 +122,6 @@ impl Writer {
             self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
             self.shared.counts.written_bytes.fetch_add(put.bytes, Ordering::Relaxed);
             self.shared.counts.commits.fetch_add(u64::from(put.committed), Ordering::Relaxed);
-            self.stored_bytes = self.stored_bytes.map(|bytes| bytes.saturating_add(put.stored_bytes));
             for handle in put.mended {
                 tracing::warn!(%handle, "a damaged payload was written anew");
                 // Its bytes were counted before.
@@ -134,31 +135,31 @@ impl Writer {
 
     pub(super) fn offer_summary(&mut self, beginning: ChainKey, encoded: &Encoded) -> StoreResult<Offered> {
         self.check()?;
-        let theirs = self.attempt(Op::Put, |db, now| tables::offer_summary(db, beginning, encoded, now))?;
+        let theirs = self.attempt(Op::Put, |db, now| others::offer_summary(db, beginning, encoded, now))?;
         if let Some(theirs) = theirs {
             return self.shared.counts.value(Name::of_summary(beginning), theirs).map(Offered::Theirs);
         }
-        self.note_commit(SizeChange { bytes_added: encoded.len() as u64, ..SizeChange::default() });
+        self.note_commit(encoded.len(), 0);
         Ok(Offered::Stored)
     }
 
     pub(super) fn put_inspected(&mut self, id: &str, encoded: &Encoded, most: usize) -> StoreResult<()> {
         self.check()?;
         let quota = self.inspected_quota(most);
-        let change = self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, encoded, now, quota))?;
-        self.note_commit(change);
+        let removed = self.attempt(Op::Put, |db, now| others::put_inspected(db, id, encoded, now, quota))?;
+        self.note_commit(encoded.len(), removed);
         Ok(())
     }
 
     pub(super) fn note(&mut self, note: &Note, keep: Duration) -> StoreResult<()> {
         self.check()?;
-        self.attempt(Op::Put, |db, now| tables::notes::put(db, note, now.later(keep)))
+        self.attempt(Op::Put, |db, now| others::put_note(db, note, now.later(keep)))
     }
 
     pub(super) fn trim_inspected(&mut self, most: usize) -> StoreResult<()> {
         let quota = self.inspected_quota(most);
-        let change = self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, quota))?;
-        self.apply_size_change(change);
+        let removed = self.attempt(Op::Sweep, |db, _| others::trim_inspected(db, quota))?;
+        self.resize(0, removed);
         Ok(())
     }
 
@@ -246,14 +247,14 @@ impl Writer {
     /// Sets a file aside whose damage has shown only now, and begins a new one with the same secret.
     fn begin_anew(&mut self, damage: String) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
-        if self.options.on_damage == OnDamage::Fail {
+        if !self.options.sets_aside {
             return Err(closed(Op::Open));
         }
         let error = OpenError::Damaged { path: shared.path.clone(), source: Arc::new(Error::Corrupted(damage)) };
         {
             let mut database = shared.database.blocking_write();
             file::close(database.take());
-            let aside = aside::set_aside(&shared.path, shared.clock.now(), &error);
+            let aside = file::set_aside(&shared.path, shared.clock.now(), &error);
             let aside = aside.map_err(|error| failed(Op::Open, error.into()))?;
             shared.set_notice(aside.notice);
         }
@@ -268,8 +269,8 @@ impl Writer {
         }
     }
 
-    fn note_commit(&mut self, change: SizeChange) {
-        self.apply_size_change(change);
+    fn note_commit(&mut self, added: usize, removed: u64) {
+        self.resize(added as u64, removed);
         self.note_recovery();
         self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
     }

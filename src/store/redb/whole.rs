@@ -1,20 +1,21 @@
-//! Looks at the whole file: whether it can be used, what is in it, and whether that is whole.
+//! Walks over all tables of the file: whether it can be used, what is in it, whether that is whole, and copies of it.
 
 use std::collections::HashSet;
 
-#[cfg(test)]
-use ::redb::WriteTransaction;
 use ::redb::{Database, Error, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value};
 
-#[cfg(test)]
-use super::begin;
-use super::{CHAINED, INSPECTED, INSPECTED_ROWS, PAYLOADS, ROWS, SUMMARIES, SUMMARY_ROWS, SWEPT, notes};
+use super::others::{INSPECTED, INSPECTED_ROWS, NOTES, SUMMARIES, SUMMARY_ROWS};
+use super::tables::{CHAINED, META, PAYLOADS, ROWS, SWEPT, existing};
 use crate::payload::{ChainKey, PayloadKey};
-use crate::store::Verified;
 use crate::store::codec::{Name, Unreadable, decode};
+use crate::store::{NoteKind, Verified};
+use crate::tasks::yield_thread;
+
+/// How many rows of a copy are written in one transaction.
+const BATCH: usize = 256;
 
 /// Opens each table and reads its ends, so that most damage shows before the file is used.
-pub(in crate::store::redb) fn look(db: &Database) -> Result<(), Error> {
+pub(super) fn look(db: &Database) -> Result<(), Error> {
     fn ends<K: Key + 'static, V: Value + 'static>(
         transaction: &ReadTransaction,
         table: TableDefinition<'_, K, V>,
@@ -35,7 +36,7 @@ pub(in crate::store::redb) fn look(db: &Database) -> Result<(), Error> {
 }
 
 /// The names of all payloads and summaries.
-pub(in crate::store::redb) fn names(db: &impl ReadableDatabase) -> Result<HashSet<Name>, Error> {
+pub(super) fn names(db: &impl ReadableDatabase) -> Result<HashSet<Name>, Error> {
     let (mut names, transaction) = (HashSet::new(), db.begin_read()?);
     for row in transaction.open_table(ROWS)?.iter()? {
         names.insert(Name::of_payload(PayloadKey::from_bytes(row?.0.value())));
@@ -50,7 +51,7 @@ pub(in crate::store::redb) fn names(db: &impl ReadableDatabase) -> Result<HashSe
 }
 
 /// Reads everything, and checks it.
-pub(in crate::store::redb) fn verify(db: &Database) -> Result<Verified, Error> {
+pub(super) fn verify(db: &Database) -> Result<Verified, Error> {
     let (mut verified, transaction) = (Verified::default(), db.begin_read()?);
     let (rows, payloads) = (transaction.open_table(ROWS)?, transaction.open_table(PAYLOADS)?);
     for row in rows.iter()? {
@@ -86,14 +87,62 @@ pub(in crate::store::redb) fn verify(db: &Database) -> Result<Verified, Error> {
         let frame = texts.get(n.value())?;
         verified.count(name, frame.map_or(Some(Unreadable::Damaged), |frame| decode(&name, frame.value()).err()));
     }
-    notes::verify(&transaction, &mut verified)?;
+    let Some(notes) = existing(&transaction, NOTES)? else { return Ok(verified) };
+    for row in notes.iter()? {
+        let (name, row) = row?;
+        let (label, key) = name.value();
+        // Kinds of a later version are left out.
+        if let Some(kind) = NoteKind::ALL.into_iter().find(|kind| kind.label() == label) {
+            let name = Name::of_note(kind, ChainKey::from_bytes(key));
+            verified.count(name, decode(&name, row.value().1).err());
+        }
+    }
     Ok(verified)
+}
+
+/// Copies all tables as they are at this moment. The format is copied last: before, the copy is not a store.
+pub(super) fn copy(from: &Database, to: &Database) -> Result<(), Error> {
+    let from = from.begin_read()?;
+    copy_table(&from, to, PAYLOADS)?;
+    copy_table(&from, to, ROWS)?;
+    copy_table(&from, to, SWEPT)?;
+    copy_table(&from, to, SUMMARIES)?;
+    copy_table(&from, to, SUMMARY_ROWS)?;
+    copy_table(&from, to, INSPECTED)?;
+    copy_table(&from, to, INSPECTED_ROWS)?;
+    copy_table(&from, to, CHAINED)?;
+    copy_table(&from, to, NOTES)?;
+    copy_table(&from, to, META)
+}
+
+/// Copies the rows of a table, if it is there.
+fn copy_table<K: Key + 'static, V: Value + 'static>(
+    from: &ReadTransaction,
+    to: &Database,
+    definition: TableDefinition<'_, K, V>,
+) -> Result<(), Error> {
+    let Some(table) = existing(from, definition)? else { return Ok(()) };
+    let mut rows = table.iter()?.peekable();
+    loop {
+        let transaction = to.begin_write()?;
+        let mut copy = transaction.open_table(definition)?;
+        for row in rows.by_ref().take(BATCH) {
+            let (key, value) = row?;
+            copy.insert(key.value(), value.value())?;
+        }
+        drop(copy);
+        transaction.commit()?;
+        yield_thread();
+        if rows.peek().is_none() {
+            return Ok(());
+        }
+    }
 }
 
 /// Flips a bit of each payload, summary and request, in place.
 #[cfg(test)]
-pub(in crate::store::redb) fn flip(db: &Database, bit: usize) {
-    fn flip_all<K>(transaction: &WriteTransaction, table: TableDefinition<'_, K, &'static [u8]>, bit: usize)
+pub(super) fn flip(db: &Database, bit: usize) {
+    fn flip_all<K>(transaction: &::redb::WriteTransaction, table: TableDefinition<'_, K, &'static [u8]>, bit: usize)
     where
         for<'k> K: Value<SelfType<'k> = K>,
         K: Key + Copy + 'static,
@@ -107,7 +156,7 @@ pub(in crate::store::redb) fn flip(db: &Database, bit: usize) {
             table.insert(key, frame.as_slice()).unwrap();
         }
     }
-    let transaction = begin(db).unwrap();
+    let transaction = super::tables::begin(db).unwrap();
     flip_all(&transaction, PAYLOADS, bit);
     flip_all(&transaction, SUMMARIES, bit);
     flip_all(&transaction, INSPECTED, bit);
