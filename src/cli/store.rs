@@ -109,7 +109,7 @@ async fn init(config: &Config, environment: &Environment) -> anyhow::Result<Exit
     match config.store.engine {
         StoreEngine::File => Err(MissingError::StoreEngine.into()),
         StoreEngine::Postgres => {
-            postgres::init::init(&options.url, &options.settings).await?;
+            postgres::init(&options.url, &options.settings).await?;
             print(["the tables are there\n"])
         }
         // It has no tables.

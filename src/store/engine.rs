@@ -19,10 +19,10 @@ use super::codec::{LARGE, Name, Unreadable};
 use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
 use super::secret::{Secrets, Texts, random};
-use super::shared::{Claim, Claimant, Note, NoteGroup, Seen, SharedStore};
+use super::shared::{Claimant, Note, NoteGroup, Seen, SeenState, SharedStore};
 use super::{
-    Clock, NamedPayloads, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreEngine, StoreError,
-    StoreErrorKind, StoreResult, SweepResult, Time, Verified,
+    Clock, NamedPayloads, Offered, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine, StoreError,
+    StoreErrorKind, StoreResult, SweepResult, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::Tasks;
@@ -40,7 +40,7 @@ pub(super) mod writer;
 
 pub use error::{EngineError, OpenError};
 use identity::Identity;
-pub(super) use interface::{Engine, Exchange, Stale, Terms, count};
+pub(super) use interface::{Engine, Stale, Terms, count};
 use payloads::Found;
 use seal::Seal;
 use writer::Job;
@@ -54,19 +54,10 @@ pub struct Options {
     pub settings: Settings,
     /// The secrets of the settings.
     pub secrets: Secrets,
-    /// Tells the engine's time, or a test's.
-    pub clock: EngineClock,
+    /// A test's clock, in place of the engine's.
+    pub clock: Option<Clock>,
     /// The secret that an engine without one gets; `None` for a random one.
     pub fresh: Option<[u8; 32]>,
-}
-
-/// Whose time counts.
-#[derive(Clone, Debug)]
-pub enum EngineClock {
-    /// The engine's.
-    Engine(Instant),
-    /// A test's.
-    Test(Clock),
 }
 
 /// A store in an engine.
@@ -140,31 +131,6 @@ pub async fn open(options: Options) -> Result<Box<dyn FleetStore>, OpenError> {
     })
 }
 
-// === impl EngineClock ===
-
-impl EngineClock {
-    /// The engine's clock.
-    pub fn engine() -> Self {
-        Self::Engine(Instant::now())
-    }
-
-    /// The time that the engine is told; `None` for its own.
-    pub(super) fn told(&self) -> Option<i64> {
-        match self {
-            Self::Engine(_) => None,
-            Self::Test(clock) => Some(count(clock.now().0)),
-        }
-    }
-
-    /// A time for spans of time in this process.
-    fn local(&self) -> Time {
-        match self {
-            Self::Engine(began) => Time(began.elapsed().as_secs()),
-            Self::Test(clock) => clock.now(),
-        }
-    }
-}
-
 // === impl EngineStore ===
 
 #[expect(private_bounds, reason = "the engines are the store's own")]
@@ -179,7 +145,7 @@ impl<E: Engine> EngineStore<E> {
         let texts = if settings.seal { Texts::Sealed } else { Texts::Plain };
         let identity =
             Arc::new(Identity::new(secrets, texts, fresh.map_or_else(random, Ok).map_err(OpenError::Random)?));
-        let terms = Terms { settings, clock };
+        let terms = Terms { settings, clock, began: Instant::now() };
         let engine = E::start(&url, terms.clone(), Arc::clone(&identity), &tasks)?;
         let links = engine.links();
         let mut outcome = links.writes.first_attempt().await;
@@ -197,12 +163,12 @@ impl<E: Engine> EngineStore<E> {
             }
             n_failures += 1;
             sleep(START_PAUSE).await;
-            outcome = links.writes.state();
+            outcome = links.writes.open().map(drop);
         }
         if outcome.is_ok() {
             links.reads.connected().await;
         }
-        let known = KnownKeys::new(known_keys::PER_GENERATION, Duration::MAX);
+        let known = KnownKeys::new(known_keys::PER_GENERATION, Duration::MAX, terms.known_for());
         let inner = Arc::new(Inner {
             engine,
             terms,
@@ -260,7 +226,7 @@ impl<E: Engine> FleetStore for EngineStore<E> {
     }
 
     fn state(&self) -> Result<(), EngineError> {
-        self.inner.engine.links().writes.state()
+        self.inner.engine.links().writes.open().map(drop)
     }
 }
 
@@ -388,11 +354,6 @@ impl<E: Engine> Store for EngineStore<E> {
         Ok(())
     }
 
-    async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>> {
-        let listed = self.inner.list(&PageQuery::default(), most).await?;
-        Ok(listed.into_iter().map(|(_, info)| info).collect())
-    }
-
     async fn page(&self, query: PageQuery) -> StoreResult<Page> {
         self.inner.page(query).await
     }
@@ -429,7 +390,7 @@ impl<E: Engine> SharedStore for EngineStore<E> {
         self.inner.engine.look(root).await
     }
 
-    async fn claim(&self, place: Place, claimant: Claimant) -> StoreResult<Claim> {
+    async fn claim(&self, place: Place, claimant: Claimant) -> StoreResult<Option<SeenState>> {
         self.inner.engine.claim(place, claimant).await
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -11,20 +12,17 @@ use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineStore, OpenError, Stale, Terms, count};
-use super::{Cursor, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES, Time};
-use crate::payload::{Lifetime, PayloadKey};
+use super::shared::{Claimant, MAX_SEEN, Seen, SeenState};
+use super::{Cursor, Note, NoteGroup, NoteKind, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES, Time};
+use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
 use crate::tasks::Tasks;
 
 mod calls;
 mod connect;
-mod error;
-mod exchange;
-pub mod init;
-mod sql;
-mod tls;
 
 use calls::Parameter;
 use connect::Connector;
+pub use connect::init;
 
 /// A store in PostgreSQL.
 pub type PostgresStore = EngineStore<Postgres>;
@@ -60,7 +58,7 @@ impl Engine for Postgres {
     }
 
     async fn promise(&self) -> String {
-        let asked = self.links.reads.query(&sql::statement("promise", ""), &[]).await;
+        let asked = self.links.reads.call(|client| calls::query(client, calls::statement("promise", ""), &[])).await;
         let row = asked.as_ref().ok().and_then(|rows| rows.first());
         let said = row.and_then(|row| Some((row.try_get::<_, String>(0).ok()?, row.try_get::<_, i64>(1).ok()?)));
         match said {
@@ -94,7 +92,8 @@ impl Engine for Postgres {
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
         let (keys, extra) = (bytes_of(keys), self.terms.extra(lifetime));
         let parameters = [int(self.now()), blobs(keys), int(self.grain()), int(extra)];
-        let found = self.ask_for_write(Op::Put, "fresh", &parameters).await?;
+        let fresh = calls::statement("fresh", &self.prefix);
+        let found = self.links.ask_for_write(|client| calls::query(client, fresh, &parameters)).await?;
         found.iter().map(|row| Ok(PayloadKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
@@ -107,7 +106,7 @@ impl Engine for Postgres {
     }
 
     async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
-        let found = self.rows(Op::Get, "was_swept", &[blob(key.as_bytes())]).await?;
+        let found = self.rows("was_swept", &[blob(key.as_bytes())]).await?;
         self.cell(self.first(&found)?, 0)
     }
 
@@ -120,7 +119,7 @@ impl Engine for Postgres {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let found = self.rows(Op::Get, "bodies", &[blobs(bytes_of(keys))]).await?;
+        let found = self.rows("bodies", &[blobs(bytes_of(keys))]).await?;
         found.iter().map(|row| Ok((PayloadKey::from_bytes(self.key(row, 0)?), self.cell(row, 1)?))).collect()
     }
 
@@ -132,7 +131,7 @@ impl Engine for Postgres {
     ) -> StoreResult<Vec<PayloadInfo>> {
         let (used, key) = after.map_or((i64::MAX, first), |Cursor { used, row }| (count(used.0), row));
         let [key, first, last] = [&key, &first, &last].map(|key| blob(key.as_bytes()));
-        let found = self.rows(Op::Get, "list", &[int(used), key, first, last, int(count(most as u64))]).await?;
+        let found = self.rows("list", &[int(used), key, first, last, int(count(most as u64))]).await?;
         found.iter().map(|row| self.info(row)).collect()
     }
 
@@ -141,7 +140,7 @@ impl Engine for Postgres {
     }
 
     async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
-        let found = self.rows(Op::Get, "inspected", &[text(id)]).await?;
+        let found = self.rows("inspected", &[text(id)]).await?;
         found.first().map(|row| self.cell(row, 0)).transpose()
     }
 
@@ -170,34 +169,29 @@ impl Engine for Postgres {
     }
 
     async fn owners(&self) -> StoreResult<Vec<(u64, u16)>> {
-        let found = self.rows(Op::Get, "owners", &[]).await?;
+        let found = self.rows("owners", &[]).await?;
         let owner = |row: &Row| Ok(u16::try_from(self.number(row, 1)?).unwrap_or_default());
         found.iter().map(|row| Ok((self.number(row, 0)?, owner(row)?))).collect()
     }
 
-    async fn sweep_summaries(&self) -> StoreResult<u64> {
+    async fn sweep_others(&self) -> StoreResult<u64> {
         let parameters = [int(self.now()), int(self.terms.keep_for())];
         let gone = self.write(Op::Sweep, "sweep_summaries", &parameters).await?;
+        self.execute(Op::Sweep, "sweep_notes", &[int(self.now())]).await?;
         gone.iter().map(|row| Ok(u64::from(self.cell::<bool>(row, 0)?))).sum()
     }
 
-    async fn crowd_summaries(&self) -> StoreResult<u64> {
+    async fn crowd_others(&self) -> StoreResult<u64> {
         let (unused, most) = (self.terms.in_use_for(), count(self.terms.settings.max_summary_bytes()));
         let parameters = [int(self.now()), int(unused), int(most)];
-        Ok(self.write(Op::Sweep, "crowd_summaries", &parameters).await?.len() as u64)
-    }
-
-    async fn sweep_notes(&self) -> StoreResult<()> {
-        self.execute(Op::Sweep, "sweep_notes", &[int(self.now())]).await.map(drop)
-    }
-
-    async fn trim_swept(&self) -> StoreResult<()> {
+        let gone = self.write(Op::Sweep, "crowd_summaries", &parameters).await?;
         let (most, age) = (count(TOMBSTONES.0), count(TOMBSTONES.1.as_secs()));
-        self.execute(Op::Sweep, "trim_swept", &[int(self.now()), int(age), int(most)]).await.map(drop)
+        self.execute(Op::Sweep, "trim_swept", &[int(self.now()), int(age), int(most)]).await?;
+        Ok(gone.len() as u64)
     }
 
     async fn is_full(&self) -> StoreResult<bool> {
-        let full = self.rows(Op::Get, "meta", &[text("full")]).await?;
+        let full = self.rows("meta", &[text("full")]).await?;
         let full: Option<i64> = full.first().map(|row| self.cell(row, 1)).transpose()?.flatten();
         Ok(full == Some(1))
     }
@@ -207,7 +201,7 @@ impl Engine for Postgres {
     }
 
     async fn totals(&self) -> StoreResult<[u64; 8]> {
-        let found = self.rows(Op::Get, "totals", &[]).await?;
+        let found = self.rows("totals", &[]).await?;
         let row = self.first(&found)?;
         let mut totals = [0; 8];
         for (n, total) in totals.iter_mut().enumerate() {
@@ -215,9 +209,99 @@ impl Engine for Postgres {
         }
         Ok(totals)
     }
+
+    async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
+        let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
+        loop {
+            if self.execute(Op::Put, "offer", &[int(self.now()), blob(beginning), blob(root), blob(body)]).await? > 0 {
+                return Ok(None);
+            }
+            // It is not there if it was swept meanwhile.
+            if let Some((theirs, _)) = self.summary(place.beginning).await? {
+                return Ok(Some(theirs));
+            }
+        }
+    }
+
+    async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
+        self.body_and_mark("summary", beginning.as_bytes()).await
+    }
+
+    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> StoreResult<()> {
+        self.execute(Op::Put, "remove_summary", &[blob(beginning.as_bytes()), blob(body)]).await.map(drop)
+    }
+
+    async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
+        let found = self.rows("summaries", &[]).await?;
+        found.iter().map(|row| Ok(ChainKey::from_bytes(self.key(row, 0)?))).collect()
+    }
+
+    async fn touch_summaries(&self, beginnings: &[ChainKey]) -> StoreResult<()> {
+        let keys: Vec<_> = beginnings.iter().map(|beginning| beginning.as_bytes().as_slice()).collect();
+        let parameters = [int(self.now()), blobs(keys), int(self.grain())];
+        self.execute(Op::Put, "touch_summaries", &parameters).await.map(drop)
+    }
+
+    async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
+        let parameters = [int(self.now()), blob(root.as_bytes()), int(count(MAX_SEEN as u64))];
+        let found = self.rows("look", &parameters).await?;
+        let seen = |row| Ok(Seen { beginning: ChainKey::from_bytes(self.key(row, 0)?), state: self.state(row, 1)? });
+        found.iter().map(seen).collect()
+    }
+
+    async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Option<SeenState>> {
+        let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
+        let lease = count(lease.as_secs());
+        let parameters = [int(self.now()), blob(beginning), blob(root), int(token), int(lease)];
+        if self.execute(Op::Put, "claim", &parameters).await? > 0 {
+            return Ok(None);
+        }
+        // The claim has failed: is the beginning summarised, or claimed by another process?
+        let found = self.rows("claimed", &[int(self.now()), blob(beginning)]).await?;
+        // It is gone if it was swept meanwhile.
+        Ok(Some(found.first().map_or(Ok(SeenState::UnderWay(Duration::ZERO)), |row| self.state(row, 0))?))
+    }
+
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
+        let pause = count(not_before.unwrap_or_default().as_secs());
+        let beginning = blob(place.beginning.as_bytes());
+        let parameters = [int(self.now()), beginning, int(claimant.token), int(pause)];
+        self.execute(Op::Put, "release", &parameters).await.map(drop)
+    }
+
+    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
+        let (kind, value, keep) = (kind.label(), &*value, count(keep.as_secs()));
+        let parameters = [int(self.now()), text(kind), blob(key.as_bytes()), blob(value), int(keep)];
+        self.execute(Op::Put, "note", &parameters).await.map(drop)
+    }
+
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
+        let kinds: Vec<_> = NoteKind::of(group).map(NoteKind::label).collect();
+        let parameters = [int(self.now()), int(count(group.most() as u64)), (Box::new(kinds) as _, Type::TEXT_ARRAY)];
+        let found = self.rows("notes", &parameters).await?;
+        let mut notes = Vec::new();
+        for row in &found {
+            let kind: String = self.cell(row, 0)?;
+            // A later version may know other kinds.
+            let Some(kind) = NoteKind::ALL.into_iter().find(|known| known.label() == kind) else { continue };
+            let value: Vec<u8> = self.cell(row, 2)?;
+            notes.push(Note { kind, key: ChainKey::from_bytes(self.key(row, 1)?), value: value.into() });
+        }
+        Ok(notes)
+    }
 }
 
 impl Postgres {
+    /// What is known of a beginning, in the columns from the `n`th on. A lease or a pause that is past is over.
+    fn state(&self, row: &Row, n: usize) -> StoreResult<SeenState> {
+        let left = Duration::from_secs(self.number(row, n + 2)?);
+        Ok(match (self.cell(row, n)?, self.cell(row, n + 1)?) {
+            (true, _) => SeenState::Stored,
+            (false, true) => SeenState::UnderWay(left),
+            (false, false) => SeenState::NotNow(left),
+        })
+    }
+
     fn info(&self, row: &Row) -> StoreResult<PayloadInfo> {
         Ok(PayloadInfo {
             key: PayloadKey::from_bytes(self.key(row, 0)?),
@@ -229,7 +313,7 @@ impl Postgres {
     }
 
     fn now(&self) -> Option<i64> {
-        self.terms.clock.told()
+        self.terms.now()
     }
 
     fn grain(&self) -> i64 {

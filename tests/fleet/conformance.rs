@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use abridge_proxy::payload::{Keys, Lifetime};
-use abridge_proxy::store::engine::{EngineClock, OpenError, Options};
+use abridge_proxy::store::engine::{OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::tests::conformance::{PutAll as _, TestClock, damage, dense, fleet, key, suite_of_engines};
 use abridge_proxy::store::{Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind};
@@ -69,7 +69,7 @@ impl<'a> Opener<'a> {
                 url: self.url.clone(),
                 settings: settings.clone(),
                 secrets: Secrets::parse(self.secret.as_deref(), None).unwrap(),
-                clock: EngineClock::Test(clock.clone()),
+                clock: Some(clock.clone()),
                 fresh: None,
             };
             stores.push(S::open(options).await.unwrap());

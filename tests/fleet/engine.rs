@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use abridge_proxy::store::engine::{EngineClock, OpenError, Options, open};
+use abridge_proxy::store::engine::{OpenError, Options, open};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::{FleetStore, Settings, StoreEngine};
 
@@ -86,7 +86,7 @@ impl Engine {
 
     /// Opens a store here.
     pub(crate) async fn open(&self, secrets: Secrets) -> Result<Box<dyn FleetStore>, OpenError> {
-        let (url, settings, clock) = (self.url(), self.settings(""), EngineClock::engine());
+        let (url, settings, clock) = (self.url(), self.settings(""), None);
         open(Options { url, settings, secrets, clock, fresh: None }).await
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use abridge_proxy::payload::{ChainKey, Keys, Lifetime, PayloadKey, Place};
-use abridge_proxy::store::engine::{self, EngineClock, EngineError, OpenError, Options};
+use abridge_proxy::store::engine::{self, EngineError, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::tests::conformance::dense;
 use abridge_proxy::store::{FleetStore, Note, NoteGroup, NoteKind, PageQuery, Settings, StoreErrorKind};
@@ -30,7 +30,7 @@ async fn open(engine: &Engine, settings: Settings, secrets: &[u8]) -> Result<Box
     let (current, old) = secrets.split_first().unwrap();
     let old: Vec<_> = old.iter().map(|n| secret(*n)).collect();
     let secrets = Secrets::parse(Some(&secret(*current)), Some(&old.join(","))).unwrap();
-    let clock = EngineClock::engine();
+    let clock = None;
     engine::open(Options { url: engine.url(), settings, secrets, clock, fresh: None }).await
 }
 
@@ -158,8 +158,7 @@ async fn another_secret_or_another_way_to_keep_texts_is_refused(engine: Engine) 
         assert!(matches!(other, Err(EngineError::OtherSecret)), "{other:?}");
     }
     let settings = sealed(&engine, "sealed");
-    let options =
-        Options { url: engine.url(), settings, secrets: Secrets::default(), clock: EngineClock::engine(), fresh: None };
+    let options = Options { url: engine.url(), settings, secrets: Secrets::default(), clock: None, fresh: None };
     assert!(matches!(engine::open(options).await, Err(OpenError::NoSecret)));
     // The process says what to do.
     engine.init("").await;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::writer::NewRow;
 use super::{Engine, EngineError, Inner, closed, count};
 use crate::payload::{Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Encoded, Encoder, LARGE, Name, Unreadable, decode};
+use crate::store::codec::{Encoded, LARGE, Name, Unreadable, decode};
 use crate::store::shared::Note;
 use crate::store::{NamedPayloads, Op, StoreResult};
 use crate::tasks::run_blocking_from;
@@ -21,10 +21,9 @@ impl<E: Engine> Inner<E> {
         n_bytes: usize,
     ) -> StoreResult<Vec<NewRow>> {
         let seal = Arc::clone(&self.seal);
-        let mut encoder = Encoder::default();
         let new = move |(key, payload): (PayloadKey, Payload)| {
             let name = Name::of_payload(key);
-            let body = seal.seal(&name, encoder.encode(&name, &payload).to_vec())?;
+            let body = seal.seal(&name, Encoded::of(&name, &payload).to_vec())?;
             let (row, owner) = (seal.row(key), seal.owner(key));
             Ok(NewRow { key, row, body, bytes: count(payload.len() as u64), lifetime, owner })
         };

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -37,10 +36,9 @@ pub(in crate::store) async fn first_of<T>(
 ) -> Result<T, EngineError> {
     let mut last = EngineError::Closed;
     for attempt in attempts {
-        match timeout(within, attempt).await {
-            Ok(Ok(done)) => return Ok(done),
-            Ok(Err(error)) => last = error,
-            Err(_) => last = EngineError::TimedOut(within),
+        match timeout(within, attempt).await.unwrap_or(Err(EngineError::TimedOut(within))) {
+            Ok(done) => return Ok(done),
+            Err(error) => last = error,
         }
     }
     Err(last)
@@ -50,18 +48,10 @@ pub(in crate::store) async fn first_of<T>(
 pub(in crate::store) struct Link<C: Connect> {
     connector: C,
     timeout: Duration,
-    open: ArcSwapOption<Open<C::Client>>,
-    // The outcome of the last attempt to connect; `None` before the first.
-    outcome: watch::Sender<Option<Result<(), EngineError>>>,
+    // The connection, or why it is missing; `None` before the first attempt to connect.
+    open: watch::Sender<Option<Result<Arc<C::Client>, EngineError>>>,
     connected: AtomicU64,
     stop: CancellationToken,
-}
-
-/// An open connection.
-pub(in crate::store) struct Open<T> {
-    pub(in crate::store) client: T,
-    /// Cancelled when a call has given the connection up.
-    given_up: CancellationToken,
 }
 
 /// A connection for writes and one for reads, as an engine answers the calls of one connection in turn; and what became
@@ -80,46 +70,27 @@ const PAUSE: Duration = Duration::from_millis(500);
 impl<C: Connect> Link<C> {
     /// Starts to connect, in a task.
     fn start(connector: C, timeout: Duration, tasks: &Tasks) -> Arc<Self> {
-        let link = Arc::new(Self {
-            connector,
-            timeout,
-            open: ArcSwapOption::empty(),
-            outcome: watch::channel(None).0,
-            connected: AtomicU64::new(0),
-            stop: CancellationToken::new(),
-        });
+        let (open, connected, stop) = (watch::channel(None).0, AtomicU64::new(0), CancellationToken::new());
+        let link = Arc::new(Self { connector, timeout, open, connected, stop });
         let keeper = Arc::clone(&link);
         tasks.spawn(async move {
-            let stop = keeper.stop.clone();
-            stop.run_until_cancelled(keeper.keep()).await;
-            keeper.open.store(None);
+            keeper.stop.run_until_cancelled(keeper.keep()).await;
+            keeper.close();
         });
         link
     }
 
     /// Waits until the first attempt to connect has ended.
     pub(super) async fn first_attempt(&self) -> Result<(), EngineError> {
-        let mut outcome = self.outcome.subscribe();
-        let first = outcome.wait_for(Option::is_some).await;
-        first.ok().and_then(|first| first.clone()).unwrap_or(Err(EngineError::Closed))
+        // The sender lives as long as `self`.
+        let _ended = self.open.subscribe().wait_for(Option::is_some).await.map(drop);
+        self.open().map(drop)
     }
 
     /// Waits until there is a connection, for `store.timeout` at the longest.
     pub(super) async fn connected(&self) {
-        let mut outcome = self.outcome.subscribe();
-        // The sender lives as long as `self`.
-        let _connected = timeout(self.timeout, outcome.wait_for(|outcome| matches!(outcome, Some(Ok(()))))).await;
-    }
-
-    /// Why the connection is missing; `Ok` if there is one.
-    pub(super) fn state(&self) -> Result<(), EngineError> {
-        if self.open.load().is_some() {
-            return Ok(());
-        }
-        match &*self.outcome.borrow() {
-            Some(Err(error)) => Err(error.clone()),
-            _ => Err(EngineError::Closed),
-        }
+        let mut open = self.open.subscribe();
+        let _connected = timeout(self.timeout, open.wait_for(|open| matches!(open, Some(Ok(_))))).await;
     }
 
     /// How often it was connected.
@@ -127,42 +98,42 @@ impl<C: Connect> Link<C> {
         self.connected.load(Ordering::Relaxed)
     }
 
-    /// The connection.
-    pub(in crate::store) fn open(&self) -> Result<Arc<Open<C::Client>>, EngineError> {
-        self.open.load_full().ok_or_else(|| self.state().err().unwrap_or(EngineError::Closed))
+    /// The connection, or why it is missing.
+    pub(in crate::store) fn open(&self) -> Result<Arc<C::Client>, EngineError> {
+        self.open.borrow().clone().unwrap_or(Err(EngineError::Closed))
     }
 
-    /// Waits for a call of this connection for `store.timeout` at the longest.
-    pub(in crate::store) async fn within<T>(
+    /// Calls the engine, and waits for `store.timeout` at the longest.
+    pub(in crate::store) async fn call<T, F: Future<Output = Result<T, EngineError>>>(
         &self,
-        open: &Arc<Open<C::Client>>,
-        call: impl Future<Output = Result<T, EngineError>>,
+        call: impl FnOnce(Arc<C::Client>) -> F,
     ) -> Result<T, EngineError> {
-        let done = timeout(self.timeout, call).await.unwrap_or(Err(EngineError::TimedOut(self.timeout)));
-        if let Err(error) = &done
+        let client = self.open()?;
+        let answer = timeout(self.timeout, call(Arc::clone(&client))).await;
+        let answer = answer.unwrap_or(Err(EngineError::TimedOut(self.timeout)));
+        if let Err(error) = &answer
             && error.ends_connection()
         {
-            self.give_up(open, error);
+            self.give_up(&client, error);
         }
-        done
+        answer
     }
 
     /// Closes the connection, and connects no more.
     pub(super) fn close(&self) {
         self.stop.cancel();
-        self.open.store(None);
-        self.outcome.send_replace(Some(Err(EngineError::Closed)));
+        self.open.send_replace(Some(Err(EngineError::Closed)));
     }
 
-    /// Gives a connection up.
-    fn give_up(&self, open: &Arc<Open<C::Client>>, error: &EngineError) {
-        // Of several calls that fail together, one gives it up.
-        if open.given_up.is_cancelled() || self.stop.is_cancelled() {
-            return;
-        }
-        open.given_up.cancel();
-        self.outcome.send_replace(Some(Err(error.clone())));
-        self.open.store(None);
+    /// Gives a connection up. Of several calls that fail together, one does.
+    fn give_up(&self, client: &Arc<C::Client>, error: &EngineError) {
+        self.open.send_if_modified(|open| {
+            let is_open = matches!(open, Some(Ok(open)) if Arc::ptr_eq(open, client));
+            if is_open {
+                *open = Some(Err(error.clone()));
+            }
+            is_open
+        });
     }
 
     /// Connects, and connects again whenever the connection is lost.
@@ -170,16 +141,16 @@ impl<C: Connect> Link<C> {
         loop {
             match self.connector.connect().await {
                 Ok((client, ended)) => {
-                    let open = Arc::new(Open { client, given_up: CancellationToken::new() });
+                    let client = Arc::new(client);
                     self.connected.fetch_add(1, Ordering::Relaxed);
-                    self.open.store(Some(Arc::clone(&open)));
-                    self.outcome.send_replace(Some(Ok(())));
+                    self.open.send_replace(Some(Ok(Arc::clone(&client))));
+                    let mut open = self.open.subscribe();
                     tokio::select! {
-                        () = ended => self.give_up(&open, &EngineError::Lost),
-                        () = open.given_up.cancelled() => {}
+                        () = ended => self.give_up(&client, &EngineError::Lost),
+                        _given_up = open.wait_for(|open| !matches!(open, Some(Ok(_)))) => {}
                     }
                 }
-                Err(error) => _ = self.outcome.send_replace(Some(Err(error))),
+                Err(error) => _ = self.open.send_replace(Some(Err(error))),
             }
             sleep(PAUSE).await;
         }
@@ -200,27 +171,39 @@ impl<C: Connect> Links<C> {
         self.reads.close();
     }
 
-    /// The connection for reads, or the one for writes while that is being opened again.
-    pub(in crate::store) fn for_reads(&self) -> &Link<C> {
-        if self.reads.state().is_ok() { &self.reads } else { &self.writes }
+    /// Reads, on the connection for reads, or on the one for writes while that is being opened again.
+    pub(in crate::store) async fn read<T, F: Future<Output = Result<T, EngineError>>>(
+        &self,
+        call: impl FnOnce(Arc<C::Client>) -> F,
+    ) -> StoreResult<T> {
+        let link = if self.reads.open().is_ok() { &self.reads } else { &self.writes };
+        link.call(call).await.map_err(|error| self.fails(Op::Get, error))
     }
 
-    /// The outcome of a read.
-    pub(in crate::store) fn has_read<T>(&self, op: Op, outcome: Result<T, EngineError>) -> StoreResult<T> {
-        outcome.map_err(|error| self.fails(op, error))
+    /// Asks what is to be written, on the connection for writes. That it can be asked for says nothing about writes.
+    pub(in crate::store) async fn ask_for_write<T, F: Future<Output = Result<T, EngineError>>>(
+        &self,
+        call: impl FnOnce(Arc<C::Client>) -> F,
+    ) -> StoreResult<T> {
+        self.writes.call(call).await.map_err(|error| self.fails(Op::Put, error))
     }
 
-    /// The outcome of a write. The first one that succeeds ends a failure: reads may work while no write does.
-    pub(in crate::store) fn has_written<T>(&self, op: Op, outcome: Result<T, EngineError>) -> StoreResult<T> {
+    /// Writes. The first write that succeeds ends a failure: reads may work while no write does.
+    pub(in crate::store) async fn write<T, F: Future<Output = Result<T, EngineError>>>(
+        &self,
+        op: Op,
+        call: impl FnOnce(Arc<C::Client>) -> F,
+    ) -> StoreResult<T> {
+        let written = self.writes.call(call).await.map_err(|error| self.fails(op, error))?;
         let is_failing = &self.counts.is_failing;
-        if outcome.is_ok() && is_failing.load(Ordering::Relaxed) && is_failing.swap(false, Ordering::Relaxed) {
+        if is_failing.load(Ordering::Relaxed) && is_failing.swap(false, Ordering::Relaxed) {
             tracing::warn!("the store works again");
         }
-        self.has_read(op, outcome)
+        Ok(written)
     }
 
     /// Counts and logs a failure.
-    pub(in crate::store) fn fails(&self, op: Op, error: EngineError) -> StoreError {
+    pub(super) fn fails(&self, op: Op, error: EngineError) -> StoreError {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         let kind = error.kind();
         if self.counts.is_failing.swap(true, Ordering::Relaxed) {

@@ -44,9 +44,9 @@ impl<E: Engine> Inner<E> {
 
     /// Those whose keys are not known to be stored for as long, with a use that need not be written.
     pub(super) async fn unknown<T>(&self, mut all: Vec<T>, lifetime: Lifetime, key: fn(&T) -> PayloadKey) -> Vec<T> {
-        let (now, within) = (self.terms.clock.local(), self.terms.known_for());
+        let now = self.terms.local_time();
         let mut known = self.known().await;
-        all.retain(|one| !known.keys.touch_if_written(key(one), lifetime, now, within));
+        all.retain(|one| !known.keys.touch(key(one), lifetime, now));
         all
     }
 
@@ -121,7 +121,7 @@ impl<E: Engine> Inner<E> {
     pub(super) async fn not_stored(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<NamedPayloads> {
         let rows: Vec<_> = payloads.iter().map(|(key, _)| self.seal.row(*key)).collect();
         let fresh: HashSet<_> = self.engine.fresh(&rows, lifetime).await?.into_iter().collect();
-        let now = self.terms.clock.local();
+        let now = self.terms.local_time();
         let mut known = self.known().await;
         let mut missing = Vec::new();
         for (payload, row) in payloads.into_iter().zip(rows) {
@@ -165,7 +165,7 @@ impl<E: Engine> Inner<E> {
         let mut scan: PageScan<'_> = query.scan();
         // The engine cannot tell whose a payload is, nor, of an encrypted one, how its handle begins.
         let is_sieved = query.owner.is_some() || (query.prefix.is_some() && self.seal.is_on());
-        let most = if is_sieved { MAX_LISTED_OF_ALL } else { scan.capacity + 1 };
+        let most = if is_sieved { MAX_LISTED_OF_ALL } else { scan.capacity.saturating_add(1) };
         let listed = self.list(&query, most).await?;
         let (mut searched, mut n_bytes) = (HashMap::new(), 0);
         for (row, entry) in listed {

@@ -102,7 +102,7 @@ impl<E: Engine> Inner<E> {
         counts.commits.fetch_add(1, Ordering::Relaxed);
         counts.written.fetch_add(n_written, Ordering::Relaxed);
         counts.written_bytes.fetch_add(n_bytes, Ordering::Relaxed);
-        let now = self.terms.clock.local();
+        let now = self.terms.local_time();
         let mut known = self.known().await;
         // A connection that was opened meanwhile may lead to another engine.
         if known.epoch == epoch {

@@ -1,14 +1,14 @@
-//! An open connection: what runs steps, each in the node that has its bucket.
+//! An open connection: what runs steps, each in the node that has its bucket; and the meaning of errors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, RedisError, ToRedisArgs, Value, cmd};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value, cmd};
 
-use super::answers::Answer as _;
 use crate::store::engine::EngineError;
+use crate::store::engine::error::Refusal;
 use crate::store::engine::identity::Meta;
 
 /// How many buckets there are: a bucket is the part of the data that is named by keys with the same first byte. It lies in
@@ -122,10 +122,7 @@ impl Client {
         }
         let mut values = self.send(node, &calls).await?;
         if let Some(Confirmation { replicas: wanted, .. }) = confirmation {
-            let confirmed = match values.last() {
-                Some(Value::Int(confirmed)) => *confirmed,
-                _ => return Err(EngineError::Damaged),
-            };
+            let confirmed: i64 = read(values.pop().unwrap_or_default())?;
             if usize::try_from(confirmed).unwrap_or_default() < wanted {
                 return Err(EngineError::TooFewReplicas { confirmed, wanted });
             }
@@ -139,24 +136,13 @@ impl Client {
         let mut connection = self.nodes.get(node).cloned().ok_or(EngineError::Closed)?;
         let n_calls = calls.cmd_iter().count();
         let values = connection.send_packed_commands(calls, 0, n_calls).await?;
-        for value in &values {
-            if let Value::ServerError(error) = value {
-                return Err(RedisError::from(error.clone()).into());
-            }
-        }
-        Ok(values)
+        Ok(values.into_iter().map(Value::extract_error).collect::<Result<_, _>>()?)
     }
 
-    /// The text of a command's answer from a node.
-    pub(super) async fn text(&self, node: usize, command: &[&str]) -> Result<String, EngineError> {
-        let mut calls = Pipeline::new();
-        let mut call = cmd(command.first().copied().unwrap_or_default());
-        calls.add_command(call.arg(command.get(1..).unwrap_or_default()).clone());
-        match self.send(node, &calls).await?.pop() {
-            Some(Value::BulkString(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            Some(Value::SimpleString(text) | Value::VerbatimString { text, .. }) => Ok(text),
-            _ => Err(EngineError::Damaged),
-        }
+    /// A command's answer from a node.
+    pub(super) async fn ask<T: FromRedisValue>(&self, node: usize, command: &[&str]) -> Result<T, EngineError> {
+        let mut connection = self.nodes.get(node).cloned().ok_or(EngineError::Closed)?;
+        read(connection.send_packed_command(&call_of(command)).await?.extract_error()?)
     }
 
     /// The name of a key in a bucket. Everything that is in braces decides on its slot.
@@ -165,21 +151,71 @@ impl Client {
     }
 
     /// Runs one step of the fleet's bucket.
-    async fn of_fleet(&self, step: Step) -> Result<Value, EngineError> {
-        Ok(self.run(&[step], None, None).await?.pop().unwrap_or_default())
+    async fn of_fleet<T: FromRedisValue>(&self, step: Step) -> Result<T, EngineError> {
+        read(self.run(&[step], None, None).await?.pop().unwrap_or_default())
     }
 }
 
 impl Meta for Client {
     async fn value(&self, name: &str) -> Result<Option<Vec<u8>>, EngineError> {
-        self.of_fleet(Step::of_fleet("meta").with(name)).await?.bytes()
+        self.of_fleet(Step::of_fleet("meta").with(name)).await
     }
 
     async fn put_if_absent(&self, name: &str, value: &[u8]) -> Result<(), EngineError> {
-        self.of_fleet(Step::of_fleet("put_meta").with(name).with(value)).await.map(drop)
+        self.of_fleet(Step::of_fleet("put_meta").with(name).with(value)).await
     }
 
     async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        self.of_fleet(Step::of_fleet("replace").with(name).with(old).with(value)).await.map(drop)
+        self.of_fleet(Step::of_fleet("replace").with(name).with(old).with(value)).await
     }
+}
+
+/// A command with its arguments.
+pub(super) fn call_of(command: &[&str]) -> Cmd {
+    let mut call = Cmd::new();
+    call.arg(command);
+    call
+}
+
+/// What is read from an answer.
+pub(super) fn read<T: FromRedisValue>(answer: Value) -> Result<T, EngineError> {
+    T::from_redis_value(answer).map_err(|_| EngineError::Damaged)
+}
+
+// === the meaning of errors ===
+
+/// Who says so serves no one on this connection: it is a replica, starts, is no part of a cluster that works, has other
+/// slots than before, or has lost the scripts or the data.
+const AWAY: [&str; 7] = ["READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "NOSCRIPT", "ABRIDGELOST"];
+
+/// Who says so has no room, in memory or on its disk.
+const FULL: [&str; 2] = ["OOM", "MISCONF"];
+
+const BUSY: [&str; 4] = ["BUSY", "ASK", "TRYAGAIN", "NOREPLICAS"];
+
+impl From<RedisError> for EngineError {
+    fn from(error: RedisError) -> Self {
+        let Some(code) = error.code() else {
+            return match error.kind() {
+                _ if error.is_connection_dropped() => Self::Lost,
+                ErrorKind::AuthenticationFailed => refused("AUTH", &error.to_string(), Refusal::Wrong),
+                _ => Self::Unreachable(error.to_string().into()),
+            };
+        };
+        let message = error.detail().unwrap_or_default();
+        // Earlier versions name the error of a step in the text.
+        let is = |codes: &[&str]| codes.iter().any(|known| code == *known || message.contains(&format!("-{known} ")));
+        let means = match () {
+            () if is(&FULL) => Refusal::Full,
+            () if is(&AWAY) => Refusal::Away,
+            () if is(&BUSY) => Refusal::Busy,
+            () => Refusal::Wrong,
+        };
+        refused(code, message, means)
+    }
+}
+
+/// A refusal with a code and what it means.
+pub(super) fn refused(code: &str, message: &str, means: Refusal) -> EngineError {
+    EngineError::Refused { code: code.into(), message: message.into(), means }
 }

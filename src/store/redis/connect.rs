@@ -1,5 +1,5 @@
 //! Connects to Redis: to the primary, or to each primary of a cluster, and checks that what is there is this fleet's and
-//! stays.
+//! stays; and the promise of a Redis about confirmed writes, by its settings.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,18 +7,19 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Pipeline, RedisConnectionInfo, Value};
+use redis::{AsyncConnectionConfig, FromRedisValue, RedisConnectionInfo, Value, from_redis_value_ref};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use super::client::{BUCKETS, Client, Confirmation, Step};
-use super::error::refused;
+use super::Redis;
+use super::calls::each_bucket;
+use super::client::{BUCKETS, Client, Confirmation, Step, call_of, read, refused};
 use super::url::{Kind, Target};
 use crate::store::engine::EngineError;
 use crate::store::engine::error::Refusal;
 use crate::store::engine::identity::{Identity, Meta as _};
 use crate::store::engine::link::{Connect, Driver, first_of};
-use crate::store::engine::tls::Tls;
+use crate::store::engine::tls::{Io, Tls};
 use crate::store::secret::random;
 
 /// The parameters of a connection.
@@ -80,18 +81,14 @@ impl Connector {
     /// Asks a sentinel for the primary.
     async fn watched(&self, sentinel: &(String, u16), service: &str) -> Result<(String, u16), EngineError> {
         let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service];
-        let named = match self.ask(sentinel, &self.target.sentinel_login, &command).await? {
-            Value::Array(parts) => address(&parts),
-            _ => None,
-        };
+        // A sentinel that does not know the name says nil.
+        let named: Option<_> = self.ask(sentinel, &self.target.sentinel_login, &command).await?;
         named.ok_or_else(|| refused("SENTINEL", "no primary is known by the name in the URL", Refusal::Away))
     }
 
     /// Connects to each primary that one node of the cluster names.
     async fn cluster(&self, seed: &(String, u16)) -> Result<Nodes, EngineError> {
-        let Value::Array(ranges) = self.ask(seed, &self.target.login, &["CLUSTER", "SLOTS"]).await? else {
-            return Err(EngineError::Damaged);
-        };
+        let ranges: Vec<Value> = self.ask(seed, &self.target.login, &["CLUSTER", "SLOTS"]).await?;
         let ranges: Option<Vec<_>> = ranges.iter().map(|range| slots_of(range, &seed.0)).collect();
         let ranges = ranges.ok_or(EngineError::Damaged)?;
         let mut hosts: Vec<_> = ranges.iter().map(|(_, host)| host.clone()).collect();
@@ -114,23 +111,17 @@ impl Connector {
     }
 
     /// The answer to one command, on its own connection.
-    async fn ask(
+    async fn ask<T: FromRedisValue>(
         &self,
         host: &(String, u16),
         login: &RedisConnectionInfo,
         command: &[&str],
-    ) -> Result<Value, EngineError> {
+    ) -> Result<T, EngineError> {
         let (mut connection, driver) = self.open(host, login).await?;
-        let mut call = Pipeline::new();
-        call.add_command(redis::cmd(command.first().copied().unwrap_or_default()).arg(command.get(1..)).clone());
-        let answer = tokio::select! {
-            answer = connection.send_packed_commands(&call, 0, 1) => answer?.pop(),
-            () = driver => None,
-        };
-        match answer {
-            Some(Value::ServerError(error)) => Err(redis::RedisError::from(error).into()),
-            Some(answer) => Ok(answer),
-            None => Err(EngineError::Lost),
+        let call = call_of(command);
+        tokio::select! {
+            answer = connection.send_packed_command(&call) => read(answer?.extract_error()?),
+            () = driver => Err(EngineError::Lost),
         }
     }
 
@@ -144,13 +135,13 @@ impl Connector {
         stream.set_nodelay(true).map_err(unreachable)?;
         // The calls have their own time-outs.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        if !self.target.encrypts(host) {
-            let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
-            return Ok((connection, Box::pin(driver)));
-        }
-        let name = ServerName::try_from(host.clone())
-            .map_err(|_| EngineError::Unreachable("the host's name is not valid".into()))?;
-        let stream = self.tls.0.connect(name, stream).await.map_err(unreachable)?;
+        let stream: Box<dyn Io> = if self.target.encrypts(host) {
+            let name = ServerName::try_from(host.clone())
+                .map_err(|_| EngineError::Unreachable("the host's name is not valid".into()))?;
+            self.tls.connect(name, stream).await.map_err(unreachable)?
+        } else {
+            Box::new(stream)
+        };
         let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
         Ok((connection, Box::pin(driver)))
     }
@@ -159,17 +150,17 @@ impl Connector {
     /// so that a loss is noticed.
     async fn check(&self, client: &mut Client) -> Result<(), EngineError> {
         for node in 0..client.nodes.len() {
-            let replication = client.text(node, &["INFO", "replication"]).await?;
+            let replication: String = client.ask(node, &["INFO", "replication"]).await?;
             if field(&replication, "role") != Some("master") {
                 return Err(refused("READONLY", "it is a replica", Refusal::Away));
             }
-            let memory = client.text(node, &["INFO", "memory"]).await?;
+            let memory: String = client.ask(node, &["INFO", "memory"]).await?;
             let policy = field(&memory, "maxmemory_policy").unwrap_or_default();
             // No key has a lifetime, so the other policies remove none.
             if policy.starts_with("allkeys") {
                 return Err(EngineError::Evicts(policy.into()));
             }
-            client.script = client.text(node, &["SCRIPT", "LOAD", STEPS]).await?;
+            client.script = client.ask(node, &["SCRIPT", "LOAD", STEPS]).await?;
         }
         client.put_if_absent("version", VERSION.as_bytes()).await?;
         let version = client.value("version").await?.unwrap_or_default();
@@ -178,10 +169,9 @@ impl Connector {
         }
         self.identity.check(client).await?;
         let own: [u8; 16] = random().map_err(|error| EngineError::Unreachable(error.to_string().into()))?;
-        let steps: Vec<_> = (0..=u8::MAX).map(|bucket| Step::new(bucket, "mark").with(&own)).collect();
+        let steps = each_bucket(|bucket| Step::new(bucket, "mark").with(&own));
         for mark in client.run(&steps, None, self.confirmation).await? {
-            let Value::BulkString(mark) = mark else { return Err(EngineError::Damaged) };
-            client.marks.push(mark);
+            client.marks.push(read(mark)?);
         }
         Ok(())
     }
@@ -190,28 +180,16 @@ impl Connector {
 // === helpers ===
 
 /// A field of what `INFO` says.
-pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-}
-
-fn address(parts: &[Value]) -> Option<(String, u16)> {
-    let host = match parts.first()? {
-        Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
-        _ => return None,
-    };
-    let port = match parts.get(1)? {
-        Value::BulkString(port) => str::from_utf8(port).ok()?.parse().ok()?,
-        Value::Int(port) => u16::try_from(*port).ok()?,
-        _ => return None,
-    };
-    Some((host, port))
 }
 
 /// A range of slots, and its primary. A node that does not know its own address is where it was asked.
 fn slots_of(range: &Value, seed: &str) -> Option<([u16; 2], (String, u16))> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else { return None };
-    let (host, port) = address(primary)?;
+    let [host, port, ..] = primary.as_slice() else { return None };
+    let (host, port): (String, _) = (from_redis_value_ref(host).ok()?, from_redis_value_ref(port).ok()?);
     let host = if host.is_empty() || is_unspecified(&host) { seed.to_owned() } else { host };
     Some(([u16::try_from(*first).ok()?, u16::try_from(*last).ok()?], (host, port)))
 }
@@ -226,6 +204,44 @@ fn slot_of(tag: &str) -> u16 {
         (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })
     };
     tag.bytes().fold(0, of_byte) % SLOTS
+}
+
+// === the promise ===
+
+impl Redis {
+    /// What survives, and what may be lost.
+    pub(super) async fn describe_promise(&self) -> String {
+        if self.links.reads.open().is_err() {
+            return UNKNOWN.to_owned();
+        }
+        let asking = self.links.reads.call(|client| async move { Ok(describe_crash(&client).await) });
+        let crash = asking.await.unwrap_or(UNKNOWN);
+        let failover = match self.terms.settings.replicas_acknowledge {
+            0 => "a replica that is promoted may lack what was confirmed last (store.replicas_acknowledge is 0)"
+                .to_owned(),
+            n => format!(
+                "{n} of its replicas have what was confirmed, which survives the loss of the primary if one of them is promoted"
+            ),
+        };
+        format!("{crash}; {failover}")
+    }
+}
+
+const UNKNOWN: &str = "it does not say what survives a crash";
+
+async fn describe_crash(client: &Client) -> &'static str {
+    let Ok(persistence) = client.ask::<String>(0, &["INFO", "persistence"]).await else { return UNKNOWN };
+    if field(&persistence, "aof_enabled") != Some("1") {
+        return "its append-only file is off, so a crash loses what was stored since its last snapshot";
+    }
+    // An operator may forbid the command.
+    let said: Vec<String> = client.ask(0, &["CONFIG", "GET", "appendfsync"]).await.unwrap_or_default();
+    match said.get(1).map(String::as_str) {
+        Some("always") => "what it has confirmed survives a crash",
+        Some("everysec") => "a crash of its machine may lose the last second (appendfsync everysec)",
+        Some("no") => "a crash of its machine may lose the last half minute (appendfsync no)",
+        _ => UNKNOWN,
+    }
 }
 
 #[cfg(test)]

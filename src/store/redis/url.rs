@@ -1,7 +1,9 @@
 //! The URL of a Redis: one server, one that sentinels watch, or a cluster.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
+use percent_encoding::percent_decode_str;
 use redis::RedisConnectionInfo;
 
 use crate::store::engine::error::UrlError;
@@ -118,17 +120,10 @@ fn host_and_port(text: &str, port: u16) -> Option<(String, u16)> {
 
 /// A part of a URL without its percent signs.
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut out = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        out.push(if byte == b'%' {
-            let mut digit = || char::from(bytes.next()?).to_digit(16);
-            u8::try_from(digit()? * 16 + digit()?).ok()?
-        } else {
-            byte
-        });
-    }
-    String::from_utf8(out).ok()
+    let is_escape =
+        |after: &str| after.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    let is_valid = text.split('%').skip(1).all(is_escape);
+    is_valid.then(|| percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)).flatten()
 }
 
 #[cfg(test)]

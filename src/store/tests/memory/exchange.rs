@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::{Inner, MemoryStore};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
-use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, Seen, SeenState, SharedStore};
+use crate::store::shared::{Claimant, MAX_SEEN, Note, Seen, SeenState, SharedStore};
 use crate::store::{Op, Store as _, StoreError, Time};
 
 /// Claims, and notes.
@@ -62,21 +62,19 @@ impl SharedStore for MemoryStore {
         .await
     }
 
-    async fn claim(&self, place: Place, claimant: Claimant) -> Result<Claim, StoreError> {
+    async fn claim(&self, place: Place, claimant: Claimant) -> Result<Option<SeenState>, StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
             let Place { root, beginning } = place;
-            if inner.summaries.contains_key(&beginning) {
-                return Claim::Stored;
-            }
-            match inner.claimed(beginning, now) {
-                Some(Claimed { token: None, until }) => return Claim::NotNow(until.since(now)),
-                Some(Claimed { token, .. }) if token != Some(claimant.token) => return Claim::Theirs,
-                _ => {}
+            let is_own = |claimed: Claimed| claimed.token == Some(claimant.token);
+            if let Some(seen) = inner.seen(beginning, now)
+                && !inner.claimed(beginning, now).is_some_and(is_own)
+            {
+                return Some(seen.state);
             }
             let claimed = Claimed { token: Some(claimant.token), until: now.later(claimant.lease) };
             inner.exchange.claims.insert(beginning, claimed);
             inner.exchange.roots.insert(beginning, root);
-            Claim::Yours
+            None
         })
         .await
     }
