@@ -20,7 +20,6 @@ mod codec;
 mod counts;
 pub mod engine;
 mod error;
-mod expiry;
 mod known_keys;
 pub mod page;
 pub mod postgres;
@@ -221,7 +220,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn compact(&self) -> StoreResult<()>;
 
     /// At most `most` payloads, the last used first.
-    async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>>;
+    async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>> {
+        Ok(self.page(PageQuery { limit: most, ..PageQuery::default() }).await?.entries)
+    }
 
     /// One page of payloads, the last used first. They do not count as used.
     async fn page(&self, query: PageQuery) -> StoreResult<Page>;
@@ -396,8 +397,6 @@ impl Settings {
         self.path.clone().or_else(|| Some(state?.join("abridge").join("store.redb")))
     }
 }
-
-// === impl StoreEngine ===
 
 // === impl Verified ===
 

@@ -71,18 +71,10 @@ impl Counts {
 impl Stats {
     /// The totals of an engine.
     pub(super) fn of_totals(totals: [u64; 8]) -> Self {
-        let [payloads, inspected, tombstones, bytes, stored_bytes, summaries, summary_bytes, inspected_bytes] = totals;
-        let file_bytes = stored_bytes + summary_bytes + inspected_bytes;
-        let counted = Self {
-            payloads,
-            bytes,
-            stored_bytes,
-            summaries,
-            summary_bytes,
-            inspected,
-            inspected_bytes,
-            ..Self::default()
-        };
-        Self { file_bytes, tombstones, ..counted }
+        let mut stats = Self::default();
+        [stats.payloads, stats.inspected, stats.tombstones, stats.bytes, stats.stored_bytes, ..] = totals;
+        [.., stats.summaries, stats.summary_bytes, stats.inspected_bytes] = totals;
+        stats.file_bytes = stats.stored_bytes + stats.summary_bytes + stats.inspected_bytes;
+        stats
     }
 }
