@@ -18,12 +18,10 @@ use crate::units::date_of_day;
 mod counterfactual;
 mod experiment;
 mod report;
-mod savings;
 
 pub use counterfactual::Counterfactual;
 pub use experiment::{Arm, Assignment, Comparison, Estimate, Experiment, Experiments, Means, Unit};
-pub use report::{By, Line, Report};
-pub use savings::Savings;
+pub use report::{By, Line, Report, Savings};
 
 /// The counts of one process. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +57,8 @@ pub struct UnsavedDay {
 pub struct Rows {
     #[serde(serialize_with = "write_rows", deserialize_with = "read_rows")]
     accounts: BTreeMap<Account, Figures>,
-    experiments: Experiments,
+    /// The arms of experiments.
+    pub experiments: Experiments,
 }
 
 /// The subject of a row. Clients choose some of the names, so all of them have a limit.
@@ -247,11 +246,6 @@ impl Rows {
     pub fn merge(&mut self, other: &Self) {
         other.iter().for_each(|(account, figures)| self.add(account.clone(), figures));
         self.experiments.merge(&other.experiments);
-    }
-
-    /// The arms of experiments.
-    pub fn experiments(&self) -> &Experiments {
-        &self.experiments
     }
 
     /// Each account, and its sums.

@@ -17,7 +17,6 @@ use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
 mod codec;
-mod counts;
 pub mod engine;
 mod error;
 mod known_keys;
@@ -31,10 +30,8 @@ pub mod shared;
 pub mod tests;
 mod time;
 
-pub use counts::Counts;
-pub use engine::FleetStore;
 use error::Fault;
-pub use error::{Op, StoreError, StoreErrorKind, StoreResult};
+pub use error::{Counts, Op, StoreError, StoreErrorKind, StoreResult};
 pub use page::{Cursor, Owner, Page, PageQuery};
 pub use postgres::PostgresStore;
 pub use redb::{OpenError, RedbStore, Salvaged};
@@ -409,7 +406,7 @@ impl Verified {
         match (name.payload(), name.summary()) {
             (Some(_), _) => self.payloads += 1,
             (_, Some(_)) => self.summaries += 1,
-            (None, None) if name.is_note() => self.notes += 1,
+            (None, None) if name.kind == codec::NOTE => self.notes += 1,
             (None, None) => self.inspected += 1,
         }
     }

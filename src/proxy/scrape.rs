@@ -116,7 +116,7 @@ impl Proxy {
         exposition.counters("abridge_cost_microdollars", of(|figures| figures.edited_cost));
         exposition.counters("abridge_unedited_cost_microdollars", of(|figures| figures.unedited_cost));
         let arms = || {
-            rows.experiments().iter().flat_map(|(policy, Experiment { usual, tried })| {
+            rows.experiments.iter().flat_map(|(policy, Experiment { usual, tried })| {
                 [("usual", usual), ("tried", tried)].map(|(arm, of)| (labels([("policy", policy), ("arm", arm)]), of))
             })
         };

@@ -30,7 +30,10 @@ const COMPRESS_FROM: usize = 1024;
 const LEVEL: i32 = 1;
 
 /// How a frame begins. A byte of it has its highest bit set, so no text has it.
-const MAGIC: [u8; 4] = *b"\xABabr";
+pub(super) const MAGIC: [u8; 4] = *b"\xABabr";
+
+/// The kind of a note.
+pub(super) const NOTE: u8 = b'n';
 
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
@@ -47,7 +50,7 @@ const MAX_PLAIN: u64 = 2 << 30;
 /// The kind and the identifier of a stored value.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Name {
-    kind: u8,
+    pub(super) kind: u8,
     id: [u8; ID_LEN],
 }
 
@@ -104,7 +107,7 @@ impl Name {
     }
 
     pub(super) fn of_note(kind: NoteKind, key: ChainKey) -> Self {
-        Self { kind: b'n', id: hashed(&[key.as_bytes(), kind.label().as_bytes()].concat()) }
+        Self { kind: NOTE, id: hashed(&[key.as_bytes(), kind.label().as_bytes()].concat()) }
     }
 
     /// Of the secret of a file.
@@ -122,11 +125,6 @@ impl Name {
         (self.kind == b's').then(|| ChainKey::from_bytes(self.id))
     }
 
-    /// Whether it is the name of a note.
-    pub(super) fn is_note(self) -> bool {
-        self.kind == b'n'
-    }
-
     /// The name as bytes, which no two names have in common.
     pub(super) fn as_bytes(&self) -> Vec<u8> {
         [&[self.kind][..], &self.id].concat()
@@ -139,7 +137,7 @@ impl fmt::Display for Name {
             b'p' => return write!(f, "payload {}", PayloadKey::from_bytes(self.id)),
             b's' => "summary",
             b'i' => "inspected request",
-            b'n' => "note",
+            NOTE => "note",
             _ => return f.write_str("secret"),
         };
         write!(f, "{what} {:032x}", u128::from_be_bytes(self.id))
@@ -237,11 +235,6 @@ fn whole<'t>(name: &Name, stored: &'t [u8]) -> Result<Frame<'t>, Unreadable> {
     let frame = Frame::at_start(stored).ok_or(Unreadable::Damaged)?;
     let is_it = frame.name == *name && frame.len() == stored.len();
     is_it.then_some(frame).ok_or(Unreadable::Damaged)
-}
-
-/// The place of the next [`MAGIC`].
-pub(super) fn find_magic(bytes: &[u8]) -> Option<usize> {
-    memchr::memmem::find(bytes, &MAGIC)
 }
 
 /// The length of the frame that begins with these bytes, if they are the head of one. Nothing is checked.
@@ -397,7 +390,7 @@ mod tests {
     fn a_frame_is_found_among_other_bytes() {
         let frame = encoded(&[b'a'; 5000]);
         let bytes = [b"\xABab\xABabr", &frame[..], b"after"].concat();
-        let at = find_magic(&bytes[7..]).unwrap() + 7;
+        let at = memchr::memmem::find(&bytes[7..], &MAGIC).unwrap() + 7;
         assert_eq!(at, 7);
         assert_eq!(announced(&bytes[at..]), Some(frame.len()));
         assert_eq!(decode_found(&bytes[at..]), Some((name(), Bytes::from_static(&[b'a'; 5000]).into())));

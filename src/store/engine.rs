@@ -5,7 +5,7 @@
 //! key that is in use costs one small write a grain, whoever uses it, and what is known has at least seven eighths of
 //! `keep_for` left.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,20 +16,17 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};
 
 use super::codec::{LARGE, Name, Unreadable};
-use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
-use super::secret::{Secrets, Texts, random};
+use super::secret::{Identity, Secrets, Texts, random};
 use super::shared::{Claimant, Note, NoteGroup, Seen, SeenState, SharedStore};
 use super::{
-    Clock, NamedPayloads, Offered, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine, StoreError,
-    StoreErrorKind, StoreResult, SweepResult, Verified,
+    Clock, Counts, Cursor, NamedPayloads, Offered, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine,
+    StoreError, StoreErrorKind, StoreResult, SweepResult, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::Tasks;
 
-mod bodies;
 pub mod error;
-pub(super) mod identity;
 mod interface;
 pub(super) mod link;
 mod payloads;
@@ -38,10 +35,9 @@ mod sweep;
 pub(super) mod tls;
 pub(super) mod writer;
 
-pub use error::{EngineError, OpenError};
-use identity::Identity;
+pub use error::{EngineError, EngineResult, OpenError};
 pub(super) use interface::{Engine, Stale, Terms, count};
-use payloads::Found;
+use payloads::{Found, NAMED_AT_ONCE};
 use seal::Seal;
 use writer::Job;
 
@@ -67,22 +63,6 @@ pub struct Options {
 pub struct EngineStore<E: Engine> {
     inner: Arc<Inner<E>>,
     jobs: mpsc::Sender<Job>,
-}
-
-/// A store in some engine.
-#[async_trait]
-pub trait FleetStore: SharedStore {
-    /// The name of the engine.
-    fn engine(&self) -> &'static str;
-
-    /// The secret that names are made with.
-    fn secret(&self) -> Option<[u8; 32]>;
-
-    /// What the engine promises of what it has confirmed, in words.
-    async fn promise(&self) -> String;
-
-    /// Why the connection is missing, if there is none.
-    fn state(&self) -> Result<(), EngineError>;
 }
 
 /// What calls and the writer share.
@@ -123,7 +103,7 @@ const SLOW_TOTALS: Duration = Duration::from_secs(1);
 const TOTALS_PAUSE: u32 = 100;
 
 /// Opens the engine of the settings, as [`EngineStore::open`] does.
-pub async fn open(options: Options) -> Result<Box<dyn FleetStore>, OpenError> {
+pub async fn open(options: Options) -> Result<Box<dyn SharedStore>, OpenError> {
     Ok(match options.settings.engine {
         StoreEngine::Redis => Box::new(super::RedisStore::open(options).await?),
         // A file is not an engine.
@@ -202,31 +182,11 @@ impl<E: Engine> EngineStore<E> {
                 self.inner.counts().failures.fetch_add(1, Ordering::Relaxed);
                 return Err(StoreError::new(Op::Put, EngineError::Full.kind(), EngineError::Full));
             }
-            let rows = self.inner.encode_all(missing, lifetime, n_bytes).await?;
+            let rows = self.inner.encode_all(missing, lifetime).await?;
             stored = writer::submit(&self.jobs, rows).await;
         }
         self.inner.counts().waits.observe_time(began.elapsed());
         stored
-    }
-}
-
-#[async_trait]
-impl<E: Engine> FleetStore for EngineStore<E> {
-    fn engine(&self) -> &'static str {
-        E::NAME
-    }
-
-    fn secret(&self) -> Option<[u8; 32]> {
-        self.inner.identity.secret()
-    }
-
-    async fn promise(&self) -> String {
-        let promise = self.inner.engine.promise().await;
-        if self.inner.seal.is_on() { format!("{promise}; texts are encrypted there") } else { promise }
-    }
-
-    fn state(&self) -> Result<(), EngineError> {
-        self.inner.engine.links().writes.open().map(drop)
     }
 }
 
@@ -310,7 +270,34 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn verify(&self) -> StoreResult<Verified> {
-        self.inner.verify().await
+        let mut verified = Verified::default();
+        let mut query = PageQuery::default();
+        loop {
+            let listed = self.inner.list(&query, NAMED_AT_ONCE).await?;
+            let Some((row, last)) = listed.last() else { break };
+            query.after = Some(Cursor { used: last.used, row: *row });
+            let rows: Vec<_> = listed.iter().map(|(row, _)| *row).collect();
+            let bodies: HashMap<_, _> = self.inner.engine.bodies(&rows).await?.into_iter().collect();
+            for (row, info) in listed {
+                let name = Name::of_payload(info.key);
+                if let Some(body) = bodies.get(&row) {
+                    verified.count(name, self.inner.open(name, body).err());
+                }
+            }
+        }
+        for beginning in self.inner.engine.summaries().await? {
+            let name = Name::of_summary(beginning);
+            if let Some((body, _)) = self.inner.engine.summary(beginning).await? {
+                verified.count(name, self.inner.open(name, &body).err());
+            }
+        }
+        for group in NoteGroup::ALL {
+            for Note { kind, key, value } in self.inner.engine.notes(group).await? {
+                let name = Name::of_note(kind, key);
+                verified.count(name, self.inner.open(name, &value).err());
+            }
+        }
+        Ok(verified)
     }
 
     async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreResult<()> {
@@ -359,7 +346,17 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn stats(&self) -> StoreResult<Stats> {
-        self.inner.stats().await
+        // Totals that take long to count are not counted each time.
+        let mut last = self.inner.totals.lock().await;
+        let totals = match *last {
+            Some(totals) if totals.at.elapsed() < totals.took * TOTALS_PAUSE && totals.took > SLOW_TOTALS => totals,
+            _ => {
+                let began = Instant::now();
+                let stats = Stats::of_totals(self.inner.engine.totals().await?);
+                *last.insert(Totals { stats, at: began, took: began.elapsed() })
+            }
+        };
+        Ok(self.inner.counts().stats(totals.stats))
     }
 
     fn counts(&self) -> Option<&Counts> {
@@ -400,6 +397,23 @@ impl<E: Engine> SharedStore for EngineStore<E> {
 
     fn epoch(&self) -> u64 {
         self.inner.epoch()
+    }
+
+    fn engine(&self) -> &'static str {
+        E::NAME
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        self.inner.identity.secret()
+    }
+
+    async fn promise(&self) -> String {
+        let promise = self.inner.engine.promise().await;
+        if self.inner.seal.is_on() { format!("{promise}; texts are encrypted there") } else { promise }
+    }
+
+    fn state(&self) -> EngineResult<()> {
+        self.inner.engine.links().writes.open().map(drop)
     }
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::engine::identity::Identity;
 use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineStore, OpenError, Stale, Terms, count};
+use super::secret::Identity;
 use super::shared::{Claimant, MAX_SEEN, Seen, SeenState};
 use super::{Cursor, Note, NoteGroup, NoteKind, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES, Time};
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
@@ -81,7 +81,7 @@ impl Engine for Postgres {
         let (grain, owners) = (int(self.grain()), ints(rows.values().map(|row| row.owner.into()).collect()));
         let parameters = [int(self.now()), blobs(keys), blobs(bodies), ints(lengths), ints(extras), grain, owners];
         let mut new = (0, 0);
-        for row in self.write(Op::Put, "put", &parameters).await? {
+        for row in self.rows(Op::Put, "put", &parameters).await? {
             if self.cell(&row, 1)? {
                 new = (new.0 + 1, new.1 + self.number(&row, 0)?);
             }
@@ -93,7 +93,9 @@ impl Engine for Postgres {
         let (keys, extra) = (bytes_of(keys), self.terms.extra(lifetime));
         let parameters = [int(self.now()), blobs(keys), int(self.grain()), int(extra)];
         let fresh = calls::statement("fresh", &self.prefix);
-        let found = self.links.ask_for_write(|client| calls::query(client, fresh, &parameters)).await?;
+        // That it can be asked for, on the connection for writes, says nothing about writes.
+        let asked = self.links.writes.call(|client| calls::query(client, fresh, &parameters)).await;
+        let found = asked.map_err(|error| self.links.fails(Op::Put, error))?;
         found.iter().map(|row| Ok(PayloadKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
@@ -106,7 +108,7 @@ impl Engine for Postgres {
     }
 
     async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
-        let found = self.rows("was_swept", &[blob(key.as_bytes())]).await?;
+        let found = self.rows(Op::Get, "was_swept", &[blob(key.as_bytes())]).await?;
         self.cell(self.first(&found)?, 0)
     }
 
@@ -119,19 +121,15 @@ impl Engine for Postgres {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let found = self.rows("bodies", &[blobs(bytes_of(keys))]).await?;
+        let found = self.rows(Op::Get, "bodies", &[blobs(bytes_of(keys))]).await?;
         found.iter().map(|row| Ok((PayloadKey::from_bytes(self.key(row, 0)?), self.cell(row, 1)?))).collect()
     }
 
-    async fn list(
-        &self,
-        after: Option<Cursor>,
-        [first, last]: [PayloadKey; 2],
-        most: usize,
-    ) -> StoreResult<Vec<PayloadInfo>> {
+    async fn list(&self, after: Option<Cursor>, keys: [PayloadKey; 2], most: usize) -> StoreResult<Vec<PayloadInfo>> {
+        let [first, last] = keys;
         let (used, key) = after.map_or((i64::MAX, first), |Cursor { used, row }| (count(used.0), row));
         let [key, first, last] = [&key, &first, &last].map(|key| blob(key.as_bytes()));
-        let found = self.rows("list", &[int(used), key, first, last, int(count(most as u64))]).await?;
+        let found = self.rows(Op::Get, "list", &[int(used), key, first, last, int(count(most as u64))]).await?;
         found.iter().map(|row| self.info(row)).collect()
     }
 
@@ -140,7 +138,7 @@ impl Engine for Postgres {
     }
 
     async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
-        let found = self.rows("inspected", &[text(id)]).await?;
+        let found = self.rows(Op::Get, "inspected", &[text(id)]).await?;
         found.first().map(|row| self.cell(row, 0)).transpose()
     }
 
@@ -157,11 +155,11 @@ impl Engine for Postgres {
     async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
         let expired = [int(self.now()), int(self.terms.keep_for()), int(BATCH)];
         let gone = match stale {
-            Stale::Expired => self.write(Op::Sweep, "sweep", &expired).await?,
+            Stale::Expired => self.rows(Op::Sweep, "sweep", &expired).await?,
             Stale::Unused { owner, bytes } => {
                 let (unused, owner) = (int(self.terms.in_use_for()), int(owner.map(i64::from)));
                 let parameters = [int(self.now()), unused, int(BATCH), owner, int(count(bytes))];
-                self.write(Op::Sweep, "sweep_unused", &parameters).await?
+                self.rows(Op::Sweep, "sweep_unused", &parameters).await?
             }
         };
         let row = self.first(&gone)?;
@@ -169,14 +167,14 @@ impl Engine for Postgres {
     }
 
     async fn owners(&self) -> StoreResult<Vec<(u64, u16)>> {
-        let found = self.rows("owners", &[]).await?;
+        let found = self.rows(Op::Get, "owners", &[]).await?;
         let owner = |row: &Row| Ok(u16::try_from(self.number(row, 1)?).unwrap_or_default());
         found.iter().map(|row| Ok((self.number(row, 0)?, owner(row)?))).collect()
     }
 
     async fn sweep_others(&self) -> StoreResult<u64> {
         let parameters = [int(self.now()), int(self.terms.keep_for())];
-        let gone = self.write(Op::Sweep, "sweep_summaries", &parameters).await?;
+        let gone = self.rows(Op::Sweep, "sweep_summaries", &parameters).await?;
         self.execute(Op::Sweep, "sweep_notes", &[int(self.now())]).await?;
         gone.iter().map(|row| Ok(u64::from(self.cell::<bool>(row, 0)?))).sum()
     }
@@ -184,14 +182,14 @@ impl Engine for Postgres {
     async fn crowd_others(&self) -> StoreResult<u64> {
         let (unused, most) = (self.terms.in_use_for(), count(self.terms.settings.max_summary_bytes()));
         let parameters = [int(self.now()), int(unused), int(most)];
-        let gone = self.write(Op::Sweep, "crowd_summaries", &parameters).await?;
+        let gone = self.rows(Op::Sweep, "crowd_summaries", &parameters).await?;
         let (most, age) = (count(TOMBSTONES.0), count(TOMBSTONES.1.as_secs()));
         self.execute(Op::Sweep, "trim_swept", &[int(self.now()), int(age), int(most)]).await?;
         Ok(gone.len() as u64)
     }
 
     async fn is_full(&self) -> StoreResult<bool> {
-        let full = self.rows("meta", &[text("full")]).await?;
+        let full = self.rows(Op::Get, "meta", &[text("full")]).await?;
         let full: Option<i64> = full.first().map(|row| self.cell(row, 1)).transpose()?.flatten();
         Ok(full == Some(1))
     }
@@ -201,7 +199,7 @@ impl Engine for Postgres {
     }
 
     async fn totals(&self) -> StoreResult<[u64; 8]> {
-        let found = self.rows("totals", &[]).await?;
+        let found = self.rows(Op::Get, "totals", &[]).await?;
         let row = self.first(&found)?;
         let mut totals = [0; 8];
         for (n, total) in totals.iter_mut().enumerate() {
@@ -232,7 +230,7 @@ impl Engine for Postgres {
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
-        let found = self.rows("summaries", &[]).await?;
+        let found = self.rows(Op::Get, "summaries", &[]).await?;
         found.iter().map(|row| Ok(ChainKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
@@ -244,7 +242,7 @@ impl Engine for Postgres {
 
     async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
         let parameters = [int(self.now()), blob(root.as_bytes()), int(count(MAX_SEEN as u64))];
-        let found = self.rows("look", &parameters).await?;
+        let found = self.rows(Op::Get, "look", &parameters).await?;
         let seen = |row| Ok(Seen { beginning: ChainKey::from_bytes(self.key(row, 0)?), state: self.state(row, 1)? });
         found.iter().map(seen).collect()
     }
@@ -257,7 +255,7 @@ impl Engine for Postgres {
             return Ok(None);
         }
         // The claim has failed: is the beginning summarised, or claimed by another process?
-        let found = self.rows("claimed", &[int(self.now()), blob(beginning)]).await?;
+        let found = self.rows(Op::Get, "claimed", &[int(self.now()), blob(beginning)]).await?;
         // It is gone if it was swept meanwhile.
         Ok(Some(found.first().map_or(Ok(SeenState::UnderWay(Duration::ZERO)), |row| self.state(row, 0))?))
     }
@@ -278,7 +276,7 @@ impl Engine for Postgres {
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
         let kinds: Vec<_> = NoteKind::of(group).map(NoteKind::label).collect();
         let parameters = [int(self.now()), int(count(group.most() as u64)), (Box::new(kinds) as _, Type::TEXT_ARRAY)];
-        let found = self.rows("notes", &parameters).await?;
+        let found = self.rows(Op::Get, "notes", &parameters).await?;
         let mut notes = Vec::new();
         for row in &found {
             let kind: String = self.cell(row, 0)?;

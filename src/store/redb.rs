@@ -22,11 +22,10 @@ use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use super::codec::{Encoded, LARGE, Name};
-use super::counts::Counts;
 use super::error::Fault;
 use super::known_keys::{self, KnownKeys};
 use super::{
-    Clock, MAX_SUMMARIES, NamedPayloads, Note, NoteGroup, Offered, Op, Page, PageQuery, Settings, Stats, Store,
+    Clock, Counts, MAX_SUMMARIES, NamedPayloads, Note, NoteGroup, Offered, Op, Page, PageQuery, Settings, Stats, Store,
     StoreError, StoreErrorKind, StoreResult, SweepResult, Time, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
@@ -352,7 +351,7 @@ impl Store for RedbStore {
             let _turn = turn;
             let database = shared.database.blocking_read();
             let db = database.as_ref().ok_or_else(|| closed(Op::Backup))?;
-            unwound(|| file::backup(db, &to)).unwrap_or_else(Err).map_err(|error| failed(Op::Backup, error))
+            unwound(|| file::backup(db, &to)).map_err(|error| failed(Op::Backup, error))
         };
         run_blocking(copy).await.unwrap_or_else(|_| Err(closed(Op::Backup)))
     }
@@ -395,7 +394,7 @@ impl Shared {
     fn read<T>(&self, read: impl Fn(&Database) -> Result<T, Error>) -> StoreResult<T> {
         let database = self.database.blocking_read();
         let db = database.as_ref().ok_or_else(|| closed(Op::Get))?;
-        unwound(|| read(db)).unwrap_or_else(Err).map_err(|error| {
+        unwound(|| read(db)).map_err(|error| {
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
             failed(Op::Get, error)
         })

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::engine::identity::Identity;
 use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineStore, OpenError, Stale, Terms, count};
+use super::secret::Identity;
 use super::shared::{Claimant, MAX_SEEN, Seen, SeenState};
 use super::{Cursor, Note, NoteGroup, Op, PayloadInfo, StoreResult, TOMBSTONES};
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
@@ -25,9 +25,9 @@ mod client;
 mod connect;
 mod url;
 
-use calls::{BodyAndMark, Steps, body, bucket, each_bucket, info, note, state};
+use calls::{BodyAndMark, body, bucket, by_bucket, each_bucket, info, note, state};
 use client::{BUCKETS, Confirmation, Step};
-use connect::Connector;
+use connect::{Connector, UNKNOWN, describe_crash};
 use url::Target;
 
 /// A store in Redis.
@@ -72,66 +72,69 @@ impl Engine for Redis {
     }
 
     async fn promise(&self) -> String {
-        self.describe_promise().await
+        if self.links.reads.open().is_err() {
+            return UNKNOWN.to_owned();
+        }
+        let asking = self.links.reads.call(|client| async move { Ok(describe_crash(&client).await) });
+        let crash = asking.await.unwrap_or(UNKNOWN);
+        let failover = match self.terms.settings.replicas_acknowledge {
+            0 => "a replica that is promoted may lack what was confirmed last (store.replicas_acknowledge is 0)"
+                .to_owned(),
+            n => format!(
+                "{n} of its replicas have what was confirmed, which survives the loss of the primary if one of them is promoted"
+            ),
+        };
+        format!("{crash}; {failover}")
     }
 
     // Everything that is stored of a put that fails is named by no one, and swept like what is unused.
     async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> StoreResult<(u64, u64)> {
-        let mut steps = Steps::new("put", self.terms.half_grain());
-        for (key, row) in rows {
-            let step = steps.of(*key);
+        let steps = by_bucket("put", self.terms.half_grain(), rows, |step, row| {
             step.add(<&str>::from(row.lifetime));
-            step.add(key.as_bytes());
+            step.add(row.row.as_bytes());
             step.add(row.bytes);
             step.add(i64::from(row.owner));
             step.add(row.body.as_slice());
-        }
-        Ok(sums(self.write_all(Op::Put, &steps.all()).await?))
+        });
+        Ok(sums(self.all(Op::Put, &steps).await?))
     }
 
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
-        let mut steps = Steps::new("fresh", self.terms.half_grain());
-        for key in keys {
-            let step = steps.of(*key);
+        let keys = keys.iter().map(|key| (key, key));
+        let steps = by_bucket("fresh", self.terms.half_grain(), keys, |step, key| {
             step.add(<&str>::from(lifetime));
             step.add(key.as_bytes());
-        }
-        let fresh: Vec<Vec<_>> = self.ask_for_write(&steps.all()).await?;
+        });
+        let fresh: Vec<Vec<_>> = self.ask_for_write(&steps).await?;
         Ok(fresh.into_iter().flatten().map(PayloadKey::from_bytes).collect())
     }
 
     async fn get(&self, key: PayloadKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
-        Ok(body(self.read(self.get_step(key)).await?))
+        Ok(body(self.one(Op::Get, self.get_step(key)).await?))
     }
 
     async fn remove(&self, key: PayloadKey, body: &[u8]) -> StoreResult<()> {
-        self.write(Op::Put, step_of(key.as_bytes(), "remove").with(body)).await
+        self.one(Op::Put, step_of(key.as_bytes(), "remove").with(body)).await
     }
 
     async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
-        self.read(step_of(key.as_bytes(), "was_swept")).await
+        self.one(Op::Get, step_of(key.as_bytes(), "was_swept")).await
     }
 
     async fn touch(&self, keys: &[PayloadKey]) -> StoreResult<()> {
-        let mut steps = Steps::new("touch", self.terms.half_grain());
-        for key in keys {
-            steps.of(*key).add(key.as_bytes());
-        }
-        self.write_all::<()>(Op::Put, &steps.all()).await.map(drop)
+        let keys = keys.iter().map(|key| (key, key.as_bytes()));
+        let steps = by_bucket("touch", self.terms.half_grain(), keys, |step, key| step.add(key));
+        self.all::<()>(Op::Put, &steps).await.map(drop)
     }
 
     async fn bodies(&self, keys: &[PayloadKey]) -> StoreResult<Vec<(PayloadKey, Vec<u8>)>> {
         let steps: Vec<_> = keys.iter().map(|key| self.get_step(*key)).collect();
-        let found = keys.iter().zip(self.read_all::<BodyAndMark>(&steps).await?);
+        let found = keys.iter().zip(self.all::<BodyAndMark>(Op::Get, &steps).await?);
         Ok(found.filter_map(|(key, found)| Some((*key, body(found)?.0))).collect())
     }
 
-    async fn list(
-        &self,
-        after: Option<Cursor>,
-        [first, last]: [PayloadKey; 2],
-        most: usize,
-    ) -> StoreResult<Vec<PayloadInfo>> {
+    async fn list(&self, after: Option<Cursor>, keys: [PayloadKey; 2], most: usize) -> StoreResult<Vec<PayloadInfo>> {
+        let [first, last] = keys;
         let (bound, after) =
             after.map_or(("-inf".to_owned(), first), |Cursor { used, row }| (format!("-{}", used.0), row));
         let step = |bucket| {
@@ -139,7 +142,7 @@ impl Engine for Redis {
             step.with(after.as_bytes()).with(first.as_bytes()).with(last.as_bytes())
         };
         let steps: Vec<_> = (bucket(first.as_bytes())..=bucket(last.as_bytes())).map(step).collect();
-        let found: Vec<Vec<_>> = self.read_all(&steps).await?;
+        let found: Vec<Vec<_>> = self.all(Op::Get, &steps).await?;
         let mut found: Vec<_> = self.whole(found.into_iter().flatten().map(info).collect())?;
         found.sort_unstable_by_key(|info| (Reverse(info.used), info.key));
         found.truncate(most);
@@ -147,21 +150,21 @@ impl Engine for Redis {
     }
 
     async fn put_inspected(&self, id: &str, body: &[u8]) -> StoreResult<()> {
-        self.write(Op::Put, Step::of_fleet("put_inspected").with(id).with(body)).await
+        self.one(Op::Put, Step::of_fleet("put_inspected").with(id).with(body)).await
     }
 
     async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
-        self.read(Step::of_fleet("inspected").with(id)).await
+        self.one(Op::Get, Step::of_fleet("inspected").with(id)).await
     }
 
     async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
         let bytes = count(self.terms.settings.max_inspected_bytes());
         let step = Step::of_fleet("trim_inspected").with(count(most as u64)).with(bytes).with(self.terms.keep_for());
-        self.write(Op::Sweep, step).await
+        self.one(Op::Sweep, step).await
     }
 
     async fn take_turn(&self, (name, seconds): (&str, i64)) -> StoreResult<bool> {
-        self.write(Op::Sweep, Step::of_fleet("turn").with(name).with(seconds)).await
+        self.one(Op::Sweep, Step::of_fleet("turn").with(name).with(seconds)).await
     }
 
     async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
@@ -181,7 +184,7 @@ impl Engine for Redis {
         steps.rotate_left(usize::from(bytes.to_le_bytes()[0]));
         let mut gone = (0, 0);
         for some in steps.chunks(at_once) {
-            let (n, freed) = sums(self.write_all(Op::Sweep, some).await?);
+            let (n, freed) = sums(self.all(Op::Sweep, some).await?);
             gone = (gone.0 + n, gone.1 + freed);
             if gone.1 >= bytes {
                 break;
@@ -193,7 +196,7 @@ impl Engine for Redis {
     async fn owners(&self) -> StoreResult<Vec<(u64, u16)>> {
         let mut owners = BTreeMap::new();
         let of_buckets: Vec<Vec<(u16, u64)>> =
-            self.read_all(&each_bucket(|bucket| Step::new(bucket, "owners"))).await?;
+            self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "owners"))).await?;
         for (owner, bytes) in of_buckets.into_iter().flatten() {
             *owners.entry(owner).or_default() += bytes;
         }
@@ -204,7 +207,7 @@ impl Engine for Redis {
         let (n_removed, _) = self.remove_summaries(self.terms.keep_for(), i64::from(i32::MAX)).await?;
         for group in NoteGroup::ALL {
             let sweep = Step::of_fleet("notes").with(group.label()).with("sweep");
-            self.write::<redis::Value>(Op::Sweep, sweep).await?;
+            self.one::<redis::Value>(Op::Sweep, sweep).await?;
         }
         Ok(n_removed)
     }
@@ -223,22 +226,22 @@ impl Engine for Redis {
         }
         let (most, age) = (count(TOMBSTONES.0 / BUCKETS as u64), count(TOMBSTONES.1.as_secs()));
         let steps = each_bucket(|bucket| Step::new(bucket, "trim_swept").with(age).with(most));
-        self.write_all::<()>(Op::Sweep, &steps).await?;
+        self.all::<()>(Op::Sweep, &steps).await?;
         Ok(n_removed)
     }
 
     async fn is_full(&self) -> StoreResult<bool> {
-        self.read(Step::of_fleet("meta").with("full")).await
+        self.one(Op::Get, Step::of_fleet("meta").with("full")).await
     }
 
     async fn set_full(&self, is_full: bool) -> StoreResult<()> {
-        self.write(Op::Sweep, Step::of_fleet("set_meta").with("full").with(i64::from(is_full))).await
+        self.one(Op::Sweep, Step::of_fleet("set_meta").with("full").with(i64::from(is_full))).await
     }
 
     async fn totals(&self) -> StoreResult<[u64; 8]> {
         let steps = each_bucket(|bucket| Step::new(bucket, "totals"));
         let mut all = [0; 8];
-        for of_bucket in self.read_all::<[i64; 8]>(&steps).await? {
+        for of_bucket in self.all::<[i64; 8]>(Op::Get, &steps).await? {
             for (total, n) in all.iter_mut().zip(of_bucket) {
                 *total += u64::try_from(n).unwrap_or_default();
             }
@@ -248,22 +251,23 @@ impl Engine for Redis {
 
     async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
         self.point(place).await?;
-        self.write(Op::Put, at(place, "offer").with(body)).await
+        self.one(Op::Put, at(place, "offer").with(body)).await
     }
 
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
         let Some(root) = self.root_of(beginning).await? else { return Ok(None) };
-        let (body, is_stale): BodyAndMark = self.read(self.with_grain("summary", Place { root, beginning })).await?;
+        let (body, is_stale): BodyAndMark =
+            self.one(Op::Get, self.with_grain("summary", Place { root, beginning })).await?;
         Ok(body.map(|body| (body, is_stale)))
     }
 
     async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> StoreResult<()> {
         let Some(root) = self.root_of(beginning).await? else { return Ok(()) };
-        self.write(Op::Put, at(Place { root, beginning }, "remove_summary").with(body)).await
+        self.one(Op::Put, at(Place { root, beginning }, "remove_summary").with(body)).await
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
-        let found: Vec<Vec<_>> = self.read_all(&each_bucket(|bucket| Step::new(bucket, "summaries"))).await?;
+        let found: Vec<Vec<_>> = self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "summaries"))).await?;
         Ok(found.into_iter().flatten().map(ChainKey::from_bytes).collect())
     }
 
@@ -273,12 +277,12 @@ impl Engine for Redis {
             let root = self.root_of(*beginning).await?;
             steps.extend(root.map(|root| self.with_grain("touch_summary", Place { root, beginning: *beginning })));
         }
-        self.write_all::<()>(Op::Put, &steps).await.map(drop)
+        self.all::<()>(Op::Put, &steps).await.map(drop)
     }
 
     async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
         let look = step_of(root.as_bytes(), "look").with(count(MAX_SEEN as u64));
-        let found: Vec<([u8; 16], String, u64)> = self.read(look).await?;
+        let found: Vec<([u8; 16], String, u64)> = self.one(Op::Get, look).await?;
         let seen = |(beginning, text, left): (_, String, _)| Seen {
             beginning: ChainKey::from_bytes(beginning),
             state: state(&text, left),
@@ -288,7 +292,7 @@ impl Engine for Redis {
 
     async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Option<SeenState>> {
         let step = at(place, "claim").with(token).with(count(lease.as_secs()));
-        let (text, left): (String, _) = self.write(Op::Put, step).await?;
+        let (text, left): (String, _) = self.one(Op::Put, step).await?;
         let claimed = (text != "yours").then(|| state(&text, left));
         if claimed == Some(SeenState::Stored) {
             // Whoever looks for it by its beginning is to find it.
@@ -299,17 +303,18 @@ impl Engine for Redis {
 
     async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
         let pause = count(not_before.unwrap_or_default().as_secs());
-        self.write(Op::Put, at(place, "release").with(claimant.token).with(pause)).await
+        self.one(Op::Put, at(place, "release").with(claimant.token).with(pause)).await
     }
 
     async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
         let name = [key.as_bytes(), kind.label().as_bytes()].concat();
         let step = Step::of_fleet("note").with(name.as_slice()).with(&*value).with(count(keep.as_secs()));
-        self.write(Op::Put, step.with(kind.group().label())).await
+        self.one(Op::Put, step.with(kind.group().label())).await
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
-        let mut notes: Vec<(Vec<u8>, u64, Vec<u8>)> = self.read(Step::of_fleet("notes").with(group.label())).await?;
+        let mut notes: Vec<(Vec<u8>, u64, Vec<u8>)> =
+            self.one(Op::Get, Step::of_fleet("notes").with(group.label())).await?;
         notes.sort_by(|(name, written, _), other| (Reverse(written), name).cmp(&(Reverse(&other.1), &other.0)));
         let notes = notes.into_iter().filter_map(|(name, _, value)| note(&name, value));
         Ok(notes.take(group.most()).collect())
@@ -319,12 +324,12 @@ impl Engine for Redis {
 impl Redis {
     /// Notes where the summary of a beginning is.
     async fn point(&self, Place { root, beginning }: Place) -> StoreResult<()> {
-        self.write(Op::Put, step_of(beginning.as_bytes(), "point").with(root.as_bytes())).await
+        self.one(Op::Put, step_of(beginning.as_bytes(), "point").with(root.as_bytes())).await
     }
 
     /// The conversation of a beginning.
     async fn root_of(&self, beginning: ChainKey) -> StoreResult<Option<ChainKey>> {
-        let root: Option<_> = self.read(step_of(beginning.as_bytes(), "root")).await?;
+        let root: Option<_> = self.one(Op::Get, step_of(beginning.as_bytes(), "root")).await?;
         Ok(root.map(ChainKey::from_bytes))
     }
 
@@ -336,10 +341,10 @@ impl Redis {
     /// Removes summaries of this age, so many of each bucket at most; how many, and their bytes.
     async fn remove_summaries(&self, age: i64, most: i64) -> StoreResult<(u64, u64)> {
         let steps = each_bucket(|bucket| Step::new(bucket, "sweep_summaries").with(age).with(most));
-        let removed: Vec<(u64, u64, Vec<[u8; 16]>)> = self.write_all(Op::Sweep, &steps).await?;
+        let removed: Vec<(u64, u64, Vec<[u8; 16]>)> = self.all(Op::Sweep, &steps).await?;
         let beginnings = removed.iter().flat_map(|(.., beginnings)| beginnings);
         let pointers: Vec<_> = beginnings.map(|beginning| step_of(beginning, "unpoint")).collect();
-        self.write_all::<()>(Op::Sweep, &pointers).await?;
+        self.all::<()>(Op::Sweep, &pointers).await?;
         Ok(sums(removed.iter().map(|(n, bytes, _)| (*n, *bytes))))
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use super::engine::EngineResult;
 use super::{NamedPayloads, Store, StoreResult};
 use crate::payload::{ChainKey, Lifetime, Place};
 
@@ -29,6 +30,18 @@ pub trait SharedStore: Store {
 
     /// How often the engine was connected to.
     fn epoch(&self) -> u64;
+
+    /// The name of the engine.
+    fn engine(&self) -> &'static str;
+
+    /// The secret that names are made with.
+    fn secret(&self) -> Option<[u8; 32]>;
+
+    /// What the engine promises of what it has confirmed, in words.
+    async fn promise(&self) -> String;
+
+    /// Why the connection is missing, if there is none.
+    fn state(&self) -> EngineResult<()>;
 }
 
 /// What became of a summary that was offered.

@@ -63,7 +63,7 @@ impl Clock {
 pub(super) struct Expiry {
     keep_for: Duration,
     /// When the clock was last observed.
-    last_seen: Option<Time>,
+    pub(super) last_seen: Option<Time>,
     /// A jump of the clock that is not trusted yet.
     leap: Option<Leap>,
 }

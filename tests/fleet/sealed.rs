@@ -7,7 +7,7 @@ use abridge_proxy::payload::{ChainKey, Keys, Lifetime, PayloadKey, Place};
 use abridge_proxy::store::engine::{self, EngineError, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::tests::conformance::dense;
-use abridge_proxy::store::{FleetStore, Note, NoteGroup, NoteKind, PageQuery, Settings, StoreErrorKind};
+use abridge_proxy::store::{Note, NoteGroup, NoteKind, PageQuery, Settings, SharedStore, StoreErrorKind};
 use bytes::Bytes;
 
 use crate::engine::{Engine, on_each_engine};
@@ -26,7 +26,7 @@ fn secret(n: u8) -> String {
 }
 
 /// Opens a store with this secret, and those that it has replaced.
-async fn open(engine: &Engine, settings: Settings, secrets: &[u8]) -> Result<Box<dyn FleetStore>, OpenError> {
+async fn open(engine: &Engine, settings: Settings, secrets: &[u8]) -> Result<Box<dyn SharedStore>, OpenError> {
     let (current, old) = secrets.split_first().unwrap();
     let old: Vec<_> = old.iter().map(|n| secret(*n)).collect();
     let secrets = Secrets::parse(Some(&secret(*current)), Some(&old.join(","))).unwrap();
@@ -64,7 +64,7 @@ fn contains(dump: &[u8], needle: &[u8]) -> bool {
 }
 
 /// Stores a text, a summary, messages and a note, all of them short, so that they are not compressed. The text's handle.
-async fn fill(store: &dyn FleetStore) -> PayloadKey {
+async fn fill(store: &dyn SharedStore) -> PayloadKey {
     let keys = Keys::new(store.secret().unwrap());
     let text = Bytes::from_static(b"the text of ann");
     let handle = keys.payload(keys.caller(b"ann"), &text);

@@ -80,6 +80,9 @@ pub enum EngineError {
     Unreachable(Arc<str>),
 }
 
+/// The outcome of a call of an engine.
+pub type EngineResult<T> = Result<T, EngineError>;
+
 /// The meaning of a refusal by an engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::error::OpenError;
-use super::identity::Identity;
 use super::link::{Connect, Links};
 use super::writer::NewRow;
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
+use crate::store::secret::Identity;
 use crate::store::shared::{Claimant, Note, NoteGroup, Seen, SeenState};
 use crate::store::{Clock, Cursor, PayloadInfo, Settings, StoreResult, Time};
 use crate::tasks::Tasks;

@@ -12,9 +12,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::error::EngineError;
-use crate::store::counts::Counts;
-use crate::store::{Op, StoreError, StoreResult};
+use super::error::{EngineError, EngineResult};
+use crate::store::{Counts, Op, StoreError, StoreResult};
 use crate::tasks::Tasks;
 
 /// Opens connections to an engine.
@@ -23,7 +22,7 @@ pub(in crate::store) trait Connect: Send + Sync + 'static {
     type Client: Send + Sync + 'static;
 
     /// Connects, and checks that what is there is this fleet's. Returns what drives the connection, too, until it ends.
-    fn connect(&self) -> impl Future<Output = Result<(Self::Client, Driver), EngineError>> + Send;
+    fn connect(&self) -> impl Future<Output = EngineResult<(Self::Client, Driver)>> + Send;
 }
 
 /// Drives a connection until it ends.
@@ -32,8 +31,8 @@ pub(in crate::store) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Returns what the first of the attempts gives that succeeds within this time; otherwise the error of the last one.
 pub(in crate::store) async fn first_of<T>(
     within: Duration,
-    attempts: impl Iterator<Item = impl Future<Output = Result<T, EngineError>>>,
-) -> Result<T, EngineError> {
+    attempts: impl Iterator<Item = impl Future<Output = EngineResult<T>>>,
+) -> EngineResult<T> {
     let mut last = EngineError::Closed;
     for attempt in attempts {
         match timeout(within, attempt).await.unwrap_or(Err(EngineError::TimedOut(within))) {
@@ -49,7 +48,7 @@ pub(in crate::store) struct Link<C: Connect> {
     connector: C,
     timeout: Duration,
     // The connection, or why it is missing; `None` before the first attempt to connect.
-    open: watch::Sender<Option<Result<Arc<C::Client>, EngineError>>>,
+    open: watch::Sender<Option<EngineResult<Arc<C::Client>>>>,
     connected: AtomicU64,
     stop: CancellationToken,
 }
@@ -81,7 +80,7 @@ impl<C: Connect> Link<C> {
     }
 
     /// Waits until the first attempt to connect has ended.
-    pub(super) async fn first_attempt(&self) -> Result<(), EngineError> {
+    pub(super) async fn first_attempt(&self) -> EngineResult<()> {
         // The sender lives as long as `self`.
         let _ended = self.open.subscribe().wait_for(Option::is_some).await.map(drop);
         self.open().map(drop)
@@ -99,15 +98,15 @@ impl<C: Connect> Link<C> {
     }
 
     /// The connection, or why it is missing.
-    pub(in crate::store) fn open(&self) -> Result<Arc<C::Client>, EngineError> {
+    pub(in crate::store) fn open(&self) -> EngineResult<Arc<C::Client>> {
         self.open.borrow().clone().unwrap_or(Err(EngineError::Closed))
     }
 
     /// Calls the engine, and waits for `store.timeout` at the longest.
-    pub(in crate::store) async fn call<T, F: Future<Output = Result<T, EngineError>>>(
+    pub(in crate::store) async fn call<T, F: Future<Output = EngineResult<T>>>(
         &self,
         call: impl FnOnce(Arc<C::Client>) -> F,
-    ) -> Result<T, EngineError> {
+    ) -> EngineResult<T> {
         let client = self.open()?;
         let answer = timeout(self.timeout, call(Arc::clone(&client))).await;
         let answer = answer.unwrap_or(Err(EngineError::TimedOut(self.timeout)));
@@ -171,39 +170,25 @@ impl<C: Connect> Links<C> {
         self.reads.close();
     }
 
-    /// Reads, on the connection for reads, or on the one for writes while that is being opened again.
-    pub(in crate::store) async fn read<T, F: Future<Output = Result<T, EngineError>>>(
-        &self,
-        call: impl FnOnce(Arc<C::Client>) -> F,
-    ) -> StoreResult<T> {
-        let link = if self.reads.open().is_ok() { &self.reads } else { &self.writes };
-        link.call(call).await.map_err(|error| self.fails(Op::Get, error))
-    }
-
-    /// Asks what is to be written, on the connection for writes. That it can be asked for says nothing about writes.
-    pub(in crate::store) async fn ask_for_write<T, F: Future<Output = Result<T, EngineError>>>(
-        &self,
-        call: impl FnOnce(Arc<C::Client>) -> F,
-    ) -> StoreResult<T> {
-        self.writes.call(call).await.map_err(|error| self.fails(Op::Put, error))
-    }
-
-    /// Writes. The first write that succeeds ends a failure: reads may work while no write does.
-    pub(in crate::store) async fn write<T, F: Future<Output = Result<T, EngineError>>>(
+    /// Calls the engine: to read, on the connection for reads, or on the one for writes while that is being opened again. The
+    /// first write that succeeds ends a failure: reads may work while no write does.
+    pub(in crate::store) async fn call<T, F: Future<Output = EngineResult<T>>>(
         &self,
         op: Op,
         call: impl FnOnce(Arc<C::Client>) -> F,
     ) -> StoreResult<T> {
-        let written = self.writes.call(call).await.map_err(|error| self.fails(op, error))?;
+        let is_read = op == Op::Get;
+        let link = if is_read && self.reads.open().is_ok() { &self.reads } else { &self.writes };
+        let done = link.call(call).await.map_err(|error| self.fails(op, error))?;
         let is_failing = &self.counts.is_failing;
-        if is_failing.load(Ordering::Relaxed) && is_failing.swap(false, Ordering::Relaxed) {
+        if !is_read && is_failing.load(Ordering::Relaxed) && is_failing.swap(false, Ordering::Relaxed) {
             tracing::warn!("the store works again");
         }
-        Ok(written)
+        Ok(done)
     }
 
     /// Counts and logs a failure.
-    pub(super) fn fails(&self, op: Op, error: EngineError) -> StoreError {
+    pub(in crate::store) fn fails(&self, op: Op, error: EngineError) -> StoreError {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         let kind = error.kind();
         if self.counts.is_failing.swap(true, Ordering::Relaxed) {

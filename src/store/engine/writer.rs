@@ -16,7 +16,7 @@ use crate::tasks::Tasks;
 pub(in crate::store) struct NewRow {
     pub(super) key: PayloadKey,
     /// What its row is named.
-    pub(super) row: PayloadKey,
+    pub(in crate::store) row: PayloadKey,
     /// As it is stored.
     pub(in crate::store) body: Vec<u8>,
     /// Its length before that.

@@ -9,8 +9,8 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use super::{Postgres, blob, int};
-use crate::store::engine::EngineError;
 use crate::store::engine::error::Refusal;
+use crate::store::engine::{EngineError, EngineResult};
 use crate::store::{Op, StoreResult};
 
 /// A parameter of a statement, with its type.
@@ -46,12 +46,12 @@ pub(super) async fn query(
     client: Arc<Client>,
     statement: String,
     parameters: &[Parameter<'_>],
-) -> Result<Vec<Row>, EngineError> {
+) -> EngineResult<Vec<Row>> {
     Ok(client.query_typed(&statement, &borrowed(parameters)).await?)
 }
 
 /// Runs a statement, and returns how many rows it has changed.
-async fn execute(client: Arc<Client>, statement: String, parameters: &[Parameter<'_>]) -> Result<u64, EngineError> {
+async fn execute(client: Arc<Client>, statement: String, parameters: &[Parameter<'_>]) -> EngineResult<u64> {
     Ok(client.execute_typed(&statement, &borrowed(parameters)).await?)
 }
 
@@ -61,9 +61,9 @@ fn borrowed<'a>(parameters: &'a [Parameter<'_>]) -> Vec<(&'a (dyn ToSql + Sync),
 }
 
 impl Postgres {
-    /// Reads rows.
-    pub(super) async fn rows(&self, name: &str, parameters: &[Parameter<'_>]) -> StoreResult<Vec<Row>> {
-        self.links.read(|client| query(client, statement(name, &self.prefix), parameters)).await
+    /// Reads, or writes, and returns the rows.
+    pub(super) async fn rows(&self, op: Op, name: &str, parameters: &[Parameter<'_>]) -> StoreResult<Vec<Row>> {
+        self.links.call(op, |client| query(client, statement(name, &self.prefix), parameters)).await
     }
 
     /// The first of rows of which there is to be one.
@@ -73,18 +73,13 @@ impl Postgres {
 
     /// Reads a body, if there is one, and whether its use is to be written.
     pub(super) async fn body_and_mark(&self, statement: &str, key: &[u8; 16]) -> StoreResult<Option<(Vec<u8>, bool)>> {
-        let found = self.rows(statement, &[int(self.now()), blob(key), int(self.grain())]).await?;
+        let found = self.rows(Op::Get, statement, &[int(self.now()), blob(key), int(self.grain())]).await?;
         found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
-    }
-
-    /// Writes, and returns the rows.
-    pub(super) async fn write(&self, op: Op, name: &str, parameters: &[Parameter<'_>]) -> StoreResult<Vec<Row>> {
-        self.links.write(op, |client| query(client, statement(name, &self.prefix), parameters)).await
     }
 
     /// Writes, and returns how many rows were changed.
     pub(super) async fn execute(&self, op: Op, name: &str, parameters: &[Parameter<'_>]) -> StoreResult<u64> {
-        self.links.write(op, |client| execute(client, statement(name, &self.prefix), parameters)).await
+        self.links.call(op, |client| execute(client, statement(name, &self.prefix), parameters)).await
     }
 
     pub(super) fn cell<T: for<'a> FromSql<'a>>(&self, row: &Row, n: usize) -> StoreResult<T> {

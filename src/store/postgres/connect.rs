@@ -11,10 +11,10 @@ use super::calls::{VERSION, statement, statements};
 use crate::platform::sockets;
 use crate::store::Settings;
 use crate::store::engine::error::UrlError;
-use crate::store::engine::identity::{Identity, Meta};
 use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::Tls;
-use crate::store::engine::{EngineError, OpenError};
+use crate::store::engine::{EngineError, EngineResult, OpenError};
+use crate::store::secret::{Identity, Meta};
 
 /// The parameters of a connection.
 #[derive(Clone)]
@@ -46,14 +46,14 @@ const CREATE_TIMEOUT: Duration = Duration::from_mins(1);
 impl Connect for Connector {
     type Client = Client;
 
-    async fn connect(&self) -> Result<(Client, Driver), EngineError> {
+    async fn connect(&self) -> EngineResult<(Client, Driver)> {
         first_of(self.timeout, self.hosts.iter().map(|host| self.connect_to(host))).await
     }
 }
 
 impl Connector {
     /// Connects to one host, and checks that its tables are this fleet's.
-    async fn connect_to(&self, host: &Config) -> Result<(Client, Driver), EngineError> {
+    async fn connect_to(&self, host: &Config) -> EngineResult<(Client, Driver)> {
         let (client, connection) = host.connect(self.tls.clone()).await?;
         let mut ended: Driver = Box::pin(async move {
             let _reason = connection.await;
@@ -65,7 +65,7 @@ impl Connector {
         Ok((client, ended))
     }
 
-    async fn check(&self, client: &Client) -> Result<(), EngineError> {
+    async fn check(&self, client: &Client) -> EngineResult<()> {
         let tables = Tables { client, prefix: &self.prefix };
         let version = tables.meta("version").await?.map(|row| row.try_get(1)).transpose()?.flatten();
         let version: i64 = version.ok_or(EngineError::NotInitialised)?;
@@ -77,24 +77,24 @@ impl Connector {
 }
 
 impl Tables<'_> {
-    async fn meta(&self, name: &str) -> Result<Option<Row>, EngineError> {
+    async fn meta(&self, name: &str) -> EngineResult<Option<Row>> {
         let meta = statement("meta", self.prefix);
         Ok(self.client.query_typed_opt(&meta, &[(&name, Type::TEXT)]).await?)
     }
 }
 
 impl Meta for Tables<'_> {
-    async fn value(&self, name: &str) -> Result<Option<Vec<u8>>, EngineError> {
+    async fn value(&self, name: &str) -> EngineResult<Option<Vec<u8>>> {
         Ok(self.meta(name).await?.map(|row| row.try_get(0)).transpose()?.flatten())
     }
 
-    async fn put_if_absent(&self, name: &str, value: &[u8]) -> Result<(), EngineError> {
+    async fn put_if_absent(&self, name: &str, value: &[u8]) -> EngineResult<()> {
         let put = statement("put_meta", self.prefix);
         self.client.execute_typed(&put, &[(&name, Type::TEXT), (&value, Type::BYTEA)]).await?;
         Ok(())
     }
 
-    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> Result<(), EngineError> {
+    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> EngineResult<()> {
         let replace = statement("replace_meta", self.prefix);
         let parameters: &[_] = &[(&name as _, Type::TEXT), (&value as _, Type::BYTEA), (&old as _, Type::BYTEA)];
         self.client.execute_typed(&replace, parameters).await?;
@@ -154,7 +154,7 @@ pub async fn init(url: &str, settings: &Settings) -> Result<(), OpenError> {
     Ok(first_of(CREATE_TIMEOUT, hosts.iter().map(|host| create(host, tls.clone(), &prefix))).await?)
 }
 
-async fn create(host: &Config, tls: Tls, prefix: &str) -> Result<(), EngineError> {
+async fn create(host: &Config, tls: Tls, prefix: &str) -> EngineResult<()> {
     let (client, connection) = host.connect(tls).await?;
     let creating = async {
         for create in statements("create", prefix) {

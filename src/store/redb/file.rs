@@ -12,7 +12,7 @@ use ::redb::backends::FileBackend;
 use ::redb::{BackendError, Database, DatabaseError, Error, ReadableDatabase, StorageBackend};
 use bytes::Bytes;
 
-use super::tables::{self, META};
+use super::tables::{self, META, Outcome};
 use super::{holder, whole};
 use crate::platform::files::{make_private, private_file, private_folder, sync};
 use crate::platform::folder_of;
@@ -108,7 +108,7 @@ pub(super) fn open(path: &Path, opener: &Opener, secret: Option<Secret>) -> Resu
         }
         Ok::<_, Error>((db, found))
     };
-    let (db, found) = unwound(read).unwrap_or_else(Err).map_err(wrong)?;
+    let (db, found) = unwound(read).map_err(wrong)?;
     match (found, secret) {
         (Some((found, _)), _) if found != FORMAT => {
             close(db);
@@ -124,14 +124,14 @@ pub(super) fn open(path: &Path, opener: &Opener, secret: Option<Secret>) -> Resu
         }
         (None, secret) => {
             let secret = secret.map_or_else(random, Ok).map_err(|error| wrong(error.into()))?;
-            unwound(|| create(&db, secret)).unwrap_or_else(Err).map_err(wrong)?;
+            unwound(|| create(&db, secret)).map_err(wrong)?;
             Ok((db, secret))
         }
     }
 }
 
 /// Runs `run`; a panic of redb, as damaged files lead to, is an error and prints nothing.
-pub(super) fn unwound<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
+pub(super) fn unwound<T>(run: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let hook = panic::take_hook();
@@ -145,16 +145,16 @@ pub(super) fn unwound<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
     // All that `run` could leave half done is the database, which is reopened.
     let done = panic::catch_unwind(AssertUnwindSafe(run));
     IS_QUIET.set(before);
-    done.map_err(|panic| {
+    done.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Error::Corrupted(format!("redb panicked: {}", text.unwrap_or_default()))
+        Err(Error::Corrupted(format!("redb panicked: {}", text.unwrap_or_default())))
     })
 }
 
 /// Closes a file that may be damaged.
 pub(super) fn close(db: impl Sized) {
     // It is closed even if that panics.
-    let _closed = unwound(|| drop(db));
+    let _closed = unwound(|| Ok(drop(db)));
 }
 
 thread_local! {
@@ -204,7 +204,7 @@ impl OpenError {
 // === helpers ===
 
 /// The format and the secret, if it can be read. A new file has neither.
-fn read_meta(db: &Database) -> Result<Option<(u32, Option<Secret>)>, Error> {
+fn read_meta(db: &Database) -> Outcome<Option<(u32, Option<Secret>)>> {
     let Some(meta) = tables::existing(&db.begin_read()?, META)? else { return Ok(None) };
     let wrong = |key| Error::Corrupted(format!("{key} in the table meta_v1"));
     let format = meta.get("version")?.ok_or_else(|| wrong("no version"))?;
@@ -214,7 +214,7 @@ fn read_meta(db: &Database) -> Result<Option<(u32, Option<Secret>)>, Error> {
 }
 
 /// Makes the tables, in one transaction.
-fn create(db: &Database, secret: Secret) -> Result<(), Error> {
+fn create(db: &Database, secret: Secret) -> Outcome<()> {
     tables::write(db, |transaction| {
         tables::create(transaction)?;
         let mut meta = transaction.open_table(META)?;
@@ -272,27 +272,24 @@ pub fn aside_of(path: &Path) -> Vec<PathBuf> {
 
 /// A name that says when, and that no file has.
 fn free_name(path: &Path, now: Time) -> io::Result<PathBuf> {
-    for n in 0..100 {
+    let name = |n: u32| {
         let mut name = OsString::from(path);
         name.push(format!("{ASIDE}{}", utc_timestamp(now.0)));
         if n > 0 {
             name.push(format!("-{n}"));
         }
-        let name = PathBuf::from(name);
-        if name.symlink_metadata().is_err() {
-            return Ok(name);
-        }
-    }
-    Err(io::Error::other("too many files were set aside"))
+        PathBuf::from(name)
+    };
+    let free = (0..100).map(name).find(|name| name.symlink_metadata().is_err());
+    free.ok_or_else(|| io::Error::other("too many files were set aside"))
 }
 
 // === copied ===
 
 /// Copies the file to a new one. It has its name only once all of it is there; a file of that name stays as it is.
-pub(super) fn backup(from: &Database, to: &Path) -> Result<(), Error> {
-    let exists = || io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists", to.display()));
+pub(super) fn backup(from: &Database, to: &Path) -> Outcome<()> {
     if to.exists() {
-        return Err(exists().into());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists", to.display())).into());
     }
     let part = PathBuf::from(format!("{}.part", to.display()));
     // Of a copy that was broken off.

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use ::redb::{Database, Error, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use ::redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 
-use super::tables::{Stored, count_tombstones, existing, payloads, write};
+use super::tables::{Outcome, Stored, count_tombstones, existing, payloads, write};
 use crate::inspect;
 use crate::payload::ChainKey;
 use crate::store::codec::{Encoded, Name, Unreadable, decode};
@@ -34,7 +34,7 @@ pub(super) fn offer_summary(
     beginning: ChainKey,
     encoded: &Encoded,
     now: Time,
-) -> Result<Option<Stored>, Error> {
+) -> Outcome<Option<Stored>> {
     if let Some(theirs) = summary(db, beginning)?.filter(|theirs| *theirs != Err(Unreadable::Damaged)) {
         return Ok(Some(theirs));
     }
@@ -47,14 +47,14 @@ pub(super) fn offer_summary(
 }
 
 /// Reads a summary.
-pub(super) fn summary(db: &Database, beginning: ChainKey) -> Result<Option<Stored>, Error> {
+pub(super) fn summary(db: &Database, beginning: ChainKey) -> Outcome<Option<Stored>> {
     let summaries = db.begin_read()?.open_table(SUMMARIES)?;
     let stored = summaries.get(beginning.as_bytes())?;
     Ok(stored.map(|stored| decode(&Name::of_summary(beginning), stored.value())))
 }
 
 /// The beginning of each summary, its last use, and its length in the file.
-pub(super) fn summaries(db: &Database) -> Result<impl Iterator<Item = Result<(ChainKey, Time, u64), Error>>, Error> {
+pub(super) fn summaries(db: &Database) -> Outcome<impl Iterator<Item = Outcome<(ChainKey, Time, u64)>>> {
     let rows = db.begin_read()?.open_table(SUMMARY_ROWS)?.range::<[u8; 16]>(..)?;
     Ok(rows.map(|row| {
         let (beginning, row) = row?;
@@ -79,7 +79,7 @@ impl Quota {
     pub(super) const NONE: Self = Self { max_entries: usize::MAX, max_bytes: u64::MAX, oldest: Time(0) };
 
     /// The entries beyond the quota, with their bytes. Those that are kept rather come first.
-    fn beyond<K>(self, entries: impl Iterator<Item = Result<(K, Time, u64), Error>>) -> Result<Vec<(K, u64)>, Error> {
+    fn beyond<K>(self, entries: impl Iterator<Item = Outcome<(K, Time, u64)>>) -> Outcome<Vec<(K, u64)>> {
         let (mut n_kept, mut bytes) = (0, 0_u64);
         let mut going = Vec::new();
         for entry in entries {
@@ -101,11 +101,7 @@ fn sum<K>(entries: &[(K, u64)]) -> u64 {
 }
 
 /// Writes noted uses of summaries, and removes the least recently used ones beyond the quota: how many, and their bytes.
-pub(super) fn sweep_summaries(
-    db: &Database,
-    noted: &HashMap<ChainKey, Time>,
-    quota: Quota,
-) -> Result<(u64, u64), Error> {
+pub(super) fn sweep_summaries(db: &Database, noted: &HashMap<ChainKey, Time>, quota: Quota) -> Outcome<(u64, u64)> {
     let (mut rows, mut changed) = (Vec::new(), Vec::new());
     for summary in summaries(db)? {
         let (beginning, written, stored_bytes) = summary?;
@@ -138,7 +134,7 @@ pub(super) fn sweep_summaries(
 // === requests ===
 
 /// Stores an inspected request, and removes the oldest beyond the quota: their bytes.
-pub(super) fn put_inspected(db: &Database, id: &str, encoded: &Encoded, now: Time, quota: Quota) -> Result<u64, Error> {
+pub(super) fn put_inspected(db: &Database, id: &str, encoded: &Encoded, now: Time, quota: Quota) -> Outcome<u64> {
     write(db, |transaction| {
         {
             let mut rows = transaction.open_table(INSPECTED_ROWS)?;
@@ -152,7 +148,7 @@ pub(super) fn put_inspected(db: &Database, id: &str, encoded: &Encoded, now: Tim
 }
 
 /// Reads the newest inspected request that this is a name of, with the name of its row.
-pub(super) fn inspected(db: &Database, id: &str) -> Result<Option<(Name, Stored)>, Error> {
+pub(super) fn inspected(db: &Database, id: &str) -> Outcome<Option<(Name, Stored)>> {
     let transaction = db.begin_read()?;
     for row in transaction.open_table(INSPECTED_ROWS)?.iter()?.rev() {
         let (n, row) = row?;
@@ -169,14 +165,14 @@ pub(super) fn inspected(db: &Database, id: &str) -> Result<Option<(Name, Stored)
 }
 
 /// Removes the oldest inspected requests beyond the quota: their bytes.
-pub(super) fn trim_inspected(db: &Database, quota: Quota) -> Result<u64, Error> {
+pub(super) fn trim_inspected(db: &Database, quota: Quota) -> Outcome<u64> {
     if over_quota(&db.begin_read()?.open_table(INSPECTED_ROWS)?, quota)?.is_empty() {
         return Ok(0);
     }
     write(db, |transaction| trim(transaction, quota))
 }
 
-fn trim(transaction: &WriteTransaction, quota: Quota) -> Result<u64, Error> {
+fn trim(transaction: &WriteTransaction, quota: Quota) -> Outcome<u64> {
     let mut texts = transaction.open_table(INSPECTED)?;
     let mut rows = transaction.open_table(INSPECTED_ROWS)?;
     let going = over_quota(&rows, quota)?;
@@ -187,10 +183,7 @@ fn trim(transaction: &WriteTransaction, quota: Quota) -> Result<u64, Error> {
     Ok(sum(&going))
 }
 
-fn over_quota(
-    rows: &impl ReadableTable<u64, (&'static [u8], u64, u64)>,
-    quota: Quota,
-) -> Result<Vec<(u64, u64)>, Error> {
+fn over_quota(rows: &impl ReadableTable<u64, (&'static [u8], u64, u64)>, quota: Quota) -> Outcome<Vec<(u64, u64)>> {
     quota.beyond(rows.iter()?.rev().map(|row| {
         let (n, row) = row?;
         let (_, kept, stored_bytes) = row.value();
@@ -201,7 +194,7 @@ fn over_quota(
 // === notes ===
 
 /// Stores a note in place of the one with its kind and key.
-pub(super) fn put_note(db: &Database, note: &Note, until: Time) -> Result<(), Error> {
+pub(super) fn put_note(db: &Database, note: &Note, until: Time) -> Outcome<()> {
     let Note { kind, key, value } = note;
     let encoded = Encoded::new(&Name::of_note(*kind, *key), value.clone()).to_vec();
     write(db, |transaction| {
@@ -211,7 +204,7 @@ pub(super) fn put_note(db: &Database, note: &Note, until: Time) -> Result<(), Er
 }
 
 /// The notes of a group that have not expired. Damaged ones are left out.
-pub(super) fn notes(db: &Database, group: NoteGroup, now: Time) -> Result<Vec<Note>, Error> {
+pub(super) fn notes(db: &Database, group: NoteGroup, now: Time) -> Outcome<Vec<Note>> {
     let mut all = Vec::new();
     let Some(notes) = existing(&db.begin_read()?, NOTES)? else { return Ok(all) };
     for kind in NoteKind::of(group) {
@@ -229,7 +222,7 @@ pub(super) fn notes(db: &Database, group: NoteGroup, now: Time) -> Result<Vec<No
 }
 
 /// Removes the notes that were kept until before this time.
-pub(super) fn sweep_notes(db: &Database, oldest: Time) -> Result<(), Error> {
+pub(super) fn sweep_notes(db: &Database, oldest: Time) -> Outcome<()> {
     let Some(notes) = existing(&db.begin_read()?, NOTES)? else { return Ok(()) };
     for row in notes.iter()? {
         if row?.1.value().0 < oldest.0 {
@@ -244,7 +237,7 @@ pub(super) fn sweep_notes(db: &Database, oldest: Time) -> Result<(), Error> {
 // === totals ===
 
 /// Totals of all that is stored.
-pub(super) fn totals(db: &Database) -> Result<Stats, Error> {
+pub(super) fn totals(db: &Database) -> Outcome<Stats> {
     let mut stats = Stats { tombstones: count_tombstones(db)?, ..Stats::default() };
     for payload in payloads(db)? {
         let PayloadInfo { bytes, stored_bytes, .. } = payload?;

@@ -7,6 +7,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use ::redb::{Error, ReadOnlyDatabase};
+use memchr::memmem;
 
 use super::file::{Secret, unwound};
 use super::{RedbStore, whole};
@@ -100,7 +101,7 @@ pub async fn salvage(from: &Path, to: &RedbStore) -> Result<Salvaged, SalvageErr
 
 /// The names of what is stored; `None` if the file does not say.
 fn stored(path: &Path) -> Result<Option<HashSet<Name>>, SalvageError> {
-    match unwound(|| whole::names(&ReadOnlyDatabase::open(path)?)).unwrap_or_else(Err) {
+    match unwound(|| whole::names(&ReadOnlyDatabase::open(path)?)) {
         Ok(names) => Ok(Some(names)),
         Err(Error::DatabaseAlreadyOpen) => Err(SalvageError::InUse),
         Err(_) => Ok(None),
@@ -120,7 +121,7 @@ impl Frames {
     fn next(&mut self) -> io::Result<Option<(Name, Payload)>> {
         while self.len.saturating_sub(self.at) >= HEAD_LEN as u64 {
             let bytes = self.bytes(HEAD_LEN)?;
-            let (n_bytes, magic) = (bytes.len(), codec::find_magic(bytes));
+            let (n_bytes, magic) = (bytes.len(), memmem::find(bytes, &codec::MAGIC));
             let Some(found) = magic else {
                 // What begins at the end of the window is found in the next one.
                 self.at += (n_bytes + 1).saturating_sub(HEAD_LEN).max(1) as u64;

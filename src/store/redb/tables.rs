@@ -52,18 +52,21 @@ pub(super) struct PutResult {
     pub(super) mended: Vec<PayloadKey>,
 }
 
+/// The outcome of an operation on the file.
+pub(super) type Outcome<T> = Result<T, Error>;
+
 /// A decoded row.
 pub(super) type Stored = Result<Payload, Unreadable>;
 
 /// Begins a transaction that is durable once committed, and quick to reopen after a crash.
-pub(super) fn begin(db: &Database) -> Result<WriteTransaction, Error> {
+pub(super) fn begin(db: &Database) -> Outcome<WriteTransaction> {
     let mut transaction = db.begin_write()?;
     transaction.set_quick_repair(true);
     Ok(transaction)
 }
 
 /// Writes in one transaction.
-pub(super) fn write<T>(db: &Database, write: impl FnOnce(&WriteTransaction) -> Result<T, Error>) -> Result<T, Error> {
+pub(super) fn write<T>(db: &Database, write: impl FnOnce(&WriteTransaction) -> Outcome<T>) -> Outcome<T> {
     let transaction = begin(db)?;
     let written = write(&transaction)?;
     transaction.commit()?;
@@ -87,7 +90,7 @@ pub(super) fn create(transaction: &WriteTransaction) -> Result<(), TableError> {
 pub(super) fn existing<K: Key + 'static, V: Value + 'static>(
     transaction: &ReadTransaction,
     table: TableDefinition<'_, K, V>,
-) -> Result<Option<ReadOnlyTable<K, V>>, Error> {
+) -> Outcome<Option<ReadOnlyTable<K, V>>> {
     match transaction.open_table(table) {
         Err(TableError::TableDoesNotExist(_)) => Ok(None),
         opened => Ok(Some(opened?)),
@@ -95,7 +98,7 @@ pub(super) fn existing<K: Key + 'static, V: Value + 'static>(
 }
 
 /// Stores all payloads, or none. Payloads that are stored already, for as long, need no transaction.
-pub(super) fn put(db: &Database, payloads: &[NewPayload], now: Time) -> Result<PutResult, Error> {
+pub(super) fn put(db: &Database, payloads: &[NewPayload], now: Time) -> Outcome<PutResult> {
     let mut put = PutResult::default();
     let (mut missing, mut prolonged) = (Vec::new(), Vec::new());
     {
@@ -138,12 +141,7 @@ pub(super) fn put(db: &Database, payloads: &[NewPayload], now: Time) -> Result<P
     Ok(put)
 }
 
-fn insert(
-    transaction: &WriteTransaction,
-    missing: &[&NewPayload],
-    now: Time,
-    put: &mut PutResult,
-) -> Result<(), Error> {
+fn insert(transaction: &WriteTransaction, missing: &[&NewPayload], now: Time, put: &mut PutResult) -> Outcome<()> {
     let mut payloads = transaction.open_table(PAYLOADS)?;
     let mut rows = transaction.open_table(ROWS)?;
     let mut swept = transaction.open_table(SWEPT)?;
@@ -167,7 +165,7 @@ fn insert(
 }
 
 /// Reads a payload.
-pub(super) fn get(db: &Database, key: PayloadKey) -> Result<Option<Stored>, Error> {
+pub(super) fn get(db: &Database, key: PayloadKey) -> Outcome<Option<Stored>> {
     // The value is read before the table is dropped: without it the writer may free the page.
     let transaction = db.begin_read()?;
     if let Some(stored) = transaction.open_table(PAYLOADS)?.get(key.as_bytes())? {
@@ -179,12 +177,12 @@ pub(super) fn get(db: &Database, key: PayloadKey) -> Result<Option<Stored>, Erro
 }
 
 /// Whether a payload was swept.
-pub(super) fn was_swept(db: &Database, key: PayloadKey) -> Result<bool, Error> {
+pub(super) fn was_swept(db: &Database, key: PayloadKey) -> Outcome<bool> {
     Ok(db.begin_read()?.open_table(SWEPT)?.get(key.as_bytes())?.is_some())
 }
 
 /// The stored ones of the keys, with their last use in the file.
-pub(super) fn last_uses(db: &Database, keys: &[PayloadKey]) -> Result<Vec<(PayloadKey, Time)>, Error> {
+pub(super) fn last_uses(db: &Database, keys: &[PayloadKey]) -> Outcome<Vec<(PayloadKey, Time)>> {
     let rows = db.begin_read()?.open_table(ROWS)?;
     let mut used = Vec::new();
     for key in keys {
@@ -196,7 +194,7 @@ pub(super) fn last_uses(db: &Database, keys: &[PayloadKey]) -> Result<Vec<(Paylo
 }
 
 /// Writes uses of payloads.
-pub(super) fn write_uses(db: &Database, uses: &[(PayloadKey, Time)]) -> Result<(), Error> {
+pub(super) fn write_uses(db: &Database, uses: &[(PayloadKey, Time)]) -> Outcome<()> {
     if uses.is_empty() {
         return Ok(());
     }
@@ -213,7 +211,7 @@ pub(super) fn write_uses(db: &Database, uses: &[(PayloadKey, Time)]) -> Result<(
 }
 
 /// Each payload, without its content, in the order of the keys.
-pub(super) fn payloads(db: &Database) -> Result<impl Iterator<Item = Result<PayloadInfo, Error>>, Error> {
+pub(super) fn payloads(db: &Database) -> Outcome<impl Iterator<Item = Outcome<PayloadInfo>>> {
     let rows = db.begin_read()?.open_table(ROWS)?.range::<[u8; 16]>(..)?;
     Ok(rows.map(|row| {
         let (key, row) = row?;
@@ -224,13 +222,13 @@ pub(super) fn payloads(db: &Database) -> Result<impl Iterator<Item = Result<Payl
 }
 
 /// All payloads with the longer lifetime.
-pub(super) fn chained(db: &Database) -> Result<HashSet<PayloadKey>, Error> {
+pub(super) fn chained(db: &Database) -> Outcome<HashSet<PayloadKey>> {
     let chained = db.begin_read()?.open_table(CHAINED)?;
     chained.iter()?.map(|row| Ok(PayloadKey::from_bytes(row?.0.value()))).collect()
 }
 
 /// Removes payloads, and remembers them as swept.
-pub(super) fn remove(db: &Database, keys: &[PayloadKey], now: Time) -> Result<(), Error> {
+pub(super) fn remove(db: &Database, keys: &[PayloadKey], now: Time) -> Outcome<()> {
     write(db, |transaction| {
         let mut payloads = transaction.open_table(PAYLOADS)?;
         let mut rows = transaction.open_table(ROWS)?;
@@ -247,24 +245,22 @@ pub(super) fn remove(db: &Database, keys: &[PayloadKey], now: Time) -> Result<()
 }
 
 /// How many swept payloads are remembered.
-pub(super) fn count_tombstones(db: &Database) -> Result<u64, Error> {
+pub(super) fn count_tombstones(db: &Database) -> Outcome<u64> {
     Ok(db.begin_read()?.open_table(SWEPT)?.len()?)
 }
 
 /// Forgets swept payloads that are too old or too many.
-pub(super) fn trim_tombstones(db: &Database, now: Time) -> Result<(), Error> {
+pub(super) fn trim_tombstones(db: &Database, now: Time) -> Outcome<()> {
     let (most, age) = TOMBSTONES;
-    let mut oldest = now.0.saturating_sub(age.as_secs());
-    {
-        let swept = db.begin_read()?.open_table(SWEPT)?;
-        let mut times = swept.iter()?.map(|row| Ok(row?.1.value())).collect::<Result<Vec<u64>, Error>>()?;
-        times.sort_unstable_by(|one, other| other.cmp(one));
-        let first_too_many =
-            usize::try_from(most).ok().and_then(|most| times.get(most)).map(|time| time.saturating_add(1));
-        oldest = oldest.max(first_too_many.unwrap_or(0));
-        if times.last().is_none_or(|time| *time >= oldest) {
-            return Ok(());
-        }
+    let swept = db.begin_read()?.open_table(SWEPT)?;
+    let mut times = swept.iter()?.map(|row| Ok(row?.1.value())).collect::<Outcome<Vec<u64>>>()?;
+    drop(swept);
+    times.sort_unstable_by(|one, other| other.cmp(one));
+    let first_too_many = usize::try_from(most).ok().and_then(|most| times.get(most));
+    let oldest_of_most = first_too_many.map_or(0, |time| time.saturating_add(1));
+    let oldest = now.0.saturating_sub(age.as_secs()).max(oldest_of_most);
+    if times.last().is_none_or(|time| *time >= oldest) {
+        return Ok(());
     }
     write(db, |transaction| Ok(transaction.open_table(SWEPT)?.retain(|_, time| time >= oldest)?))
 }
@@ -272,7 +268,7 @@ pub(super) fn trim_tombstones(db: &Database, now: Time) -> Result<(), Error> {
 // === the clock ===
 
 /// The last use in the file, which is an observation of the clock.
-pub(super) fn last_use(db: &Database) -> Result<Option<Time>, Error> {
+pub(super) fn last_use(db: &Database) -> Outcome<Option<Time>> {
     let mut last = None;
     for payload in payloads(db)? {
         last = last.max(Some(payload?.used));
@@ -284,7 +280,7 @@ pub(super) fn last_use(db: &Database) -> Result<Option<Time>, Error> {
 }
 
 /// Sets times that are later than `now` to `now`, after the clock was set back.
-pub(super) fn clamp_times(db: &Database, Time(now): Time) -> Result<(), Error> {
+pub(super) fn clamp_times(db: &Database, Time(now): Time) -> Outcome<()> {
     let file = db.begin_read()?;
     let payloads = future_rows(&file.open_table(ROWS)?, |key, (used, created, bytes, stored_bytes)| {
         (used.max(created) > now).then(|| (key, (used.min(now), created.min(now), bytes, stored_bytes)))
@@ -322,7 +318,7 @@ pub(super) fn clamp_times(db: &Database, Time(now): Time) -> Result<(), Error> {
 fn future_rows<K: Key + 'static, V: Value + 'static, T>(
     rows: &impl ReadableTable<K, V>,
     corrected: impl Fn(K::SelfType<'_>, V::SelfType<'_>) -> Option<T>,
-) -> Result<Vec<T>, Error> {
+) -> Outcome<Vec<T>> {
     let mut wrong = Vec::new();
     for row in rows.iter()? {
         let (key, value) = row?;

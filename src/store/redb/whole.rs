@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use ::redb::{Database, Error, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value};
+use ::redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value};
 
 use super::others::{INSPECTED, INSPECTED_ROWS, NOTES, SUMMARIES, SUMMARY_ROWS};
-use super::tables::{CHAINED, META, PAYLOADS, ROWS, SWEPT, existing};
+use super::tables::{CHAINED, META, Outcome, PAYLOADS, ROWS, SWEPT, existing};
 use crate::payload::{ChainKey, PayloadKey};
 use crate::store::codec::{Name, Unreadable, decode};
 use crate::store::{NoteKind, Verified};
@@ -15,11 +15,11 @@ use crate::tasks::yield_thread;
 const BATCH: usize = 256;
 
 /// Opens each table and reads its ends, so that most damage shows before the file is used.
-pub(super) fn look(db: &Database) -> Result<(), Error> {
+pub(super) fn look(db: &Database) -> Outcome<()> {
     fn ends<K: Key + 'static, V: Value + 'static>(
         transaction: &ReadTransaction,
         table: TableDefinition<'_, K, V>,
-    ) -> Result<(), Error> {
+    ) -> Outcome<()> {
         let table = transaction.open_table(table)?;
         let _ends = (table.first()?, table.last()?);
         Ok(())
@@ -36,7 +36,7 @@ pub(super) fn look(db: &Database) -> Result<(), Error> {
 }
 
 /// The names of all payloads and summaries.
-pub(super) fn names(db: &impl ReadableDatabase) -> Result<HashSet<Name>, Error> {
+pub(super) fn names(db: &impl ReadableDatabase) -> Outcome<HashSet<Name>> {
     let (mut names, transaction) = (HashSet::new(), db.begin_read()?);
     for row in transaction.open_table(ROWS)?.iter()? {
         names.insert(Name::of_payload(PayloadKey::from_bytes(row?.0.value())));
@@ -51,7 +51,7 @@ pub(super) fn names(db: &impl ReadableDatabase) -> Result<HashSet<Name>, Error> 
 }
 
 /// Reads everything, and checks it.
-pub(super) fn verify(db: &Database) -> Result<Verified, Error> {
+pub(super) fn verify(db: &Database) -> Outcome<Verified> {
     let (mut verified, transaction) = (Verified::default(), db.begin_read()?);
     let (rows, payloads) = (transaction.open_table(ROWS)?, transaction.open_table(PAYLOADS)?);
     for row in rows.iter()? {
@@ -101,7 +101,7 @@ pub(super) fn verify(db: &Database) -> Result<Verified, Error> {
 }
 
 /// Copies all tables as they are at this moment. The format is copied last: before, the copy is not a store.
-pub(super) fn copy(from: &Database, to: &Database) -> Result<(), Error> {
+pub(super) fn copy(from: &Database, to: &Database) -> Outcome<()> {
     let from = from.begin_read()?;
     copy_table(&from, to, PAYLOADS)?;
     copy_table(&from, to, ROWS)?;
@@ -120,7 +120,7 @@ fn copy_table<K: Key + 'static, V: Value + 'static>(
     from: &ReadTransaction,
     to: &Database,
     definition: TableDefinition<'_, K, V>,
-) -> Result<(), Error> {
+) -> Outcome<()> {
     let Some(table) = existing(from, definition)? else { return Ok(()) };
     let mut rows = table.iter()?.peekable();
     loop {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::file::{self, OpenError, unwound};
 use super::others::{self, Quota};
-use super::tables::{self, NewPayload};
+use super::tables::{self, NewPayload, Outcome};
 use super::{DatabaseOptions, Shared, closed, failed, holder, kind_of};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::{Encoded, Name};
@@ -43,8 +43,6 @@ pub(super) struct Writer {
     // The bytes of all payloads, summaries and inspected requests; `None` if not known.
     stored_bytes: Option<u64>,
     expiry: Expiry,
-    // Whether the last observation of the clock was read from the file.
-    has_read_clock: bool,
     // The last failure to write or to open the file. No write is tried again until the pause of the options has passed.
     failed: Option<(Instant, StoreError)>,
     last_sweep: Option<Time>,
@@ -69,7 +67,6 @@ impl Writer {
             options,
             stored_bytes: None,
             expiry,
-            has_read_clock: false,
             failed: None,
             last_sweep: None,
             ineffective_sweep: None,
@@ -209,11 +206,10 @@ impl Writer {
 impl Writer {
     /// Runs an operation on the database. If it fails, the file is reopened, and the operation is run again unless the
     /// disk is full.
-    fn attempt<T>(&mut self, op: Op, mut run: impl FnMut(&Database, Time) -> Result<T, Error>) -> StoreResult<T> {
+    fn attempt<T>(&mut self, op: Op, mut run: impl FnMut(&Database, Time) -> Outcome<T>) -> StoreResult<T> {
         let now = self.shared.clock.now();
         let shared = Arc::clone(&self.shared);
-        let mut once =
-            || shared.database.blocking_read().as_ref().map(|db| unwound(|| run(db, now)).unwrap_or_else(Err));
+        let mut once = || shared.database.blocking_read().as_ref().map(|db| unwound(|| run(db, now)));
         let first = match once() {
             Some(Ok(done)) => return Ok(done),
             Some(Err(error)) => Some(self.note_failure(failed(op, error))),

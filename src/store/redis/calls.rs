@@ -14,43 +14,24 @@ use crate::store::{Note, NoteKind, Op, PayloadInfo, StoreResult, Time};
 /// A body, if there is one, and whether its use is to be written.
 pub(super) type BodyAndMark = (Option<Vec<u8>>, bool);
 
-/// A step of each bucket that some keys are in.
-pub(super) struct Steps {
-    name: &'static str,
-    grain: i64,
-    by_bucket: BTreeMap<u8, Step>,
-}
-
 impl Redis {
-    /// Runs a step that writes nothing.
-    pub(super) async fn read<T: FromRedisValue>(&self, step: Step) -> StoreResult<T> {
-        self.whole(self.read_all(&[step]).await?.pop())
+    /// Runs a step.
+    pub(super) async fn one<T: FromRedisValue>(&self, op: Op, step: Step) -> StoreResult<T> {
+        self.whole(self.all(op, &[step]).await?.pop())
     }
 
-    /// Runs steps that write nothing.
-    pub(super) async fn read_all<T: FromRedisValue>(&self, steps: &[Step]) -> StoreResult<Vec<T>> {
-        let now = self.terms.now();
-        let read = self.links.read(|client| async move { client.run(steps, now, None).await });
-        self.answers(read.await?)
+    /// Runs steps. Those that write wait for the replicas.
+    pub(super) async fn all<T: FromRedisValue>(&self, op: Op, steps: &[Step]) -> StoreResult<Vec<T>> {
+        let (now, confirmation) = (self.terms.now(), self.confirmation.filter(|_| op != Op::Get));
+        let done = self.links.call(op, |client| async move { client.run(steps, now, confirmation).await });
+        self.answers(done.await?)
     }
 
-    /// Runs a step that writes.
-    pub(super) async fn write<T: FromRedisValue>(&self, op: Op, step: Step) -> StoreResult<T> {
-        self.whole(self.write_all(op, &[step]).await?.pop())
-    }
-
-    /// Runs steps that write, and waits for the replicas.
-    pub(super) async fn write_all<T: FromRedisValue>(&self, op: Op, steps: &[Step]) -> StoreResult<Vec<T>> {
-        let (now, confirmation) = (self.terms.now(), self.confirmation);
-        let written = self.links.write(op, |client| async move { client.run(steps, now, confirmation).await });
-        self.answers(written.await?)
-    }
-
-    /// Asks what is to be written, and waits for the replicas.
+    /// Asks what is to be written, and waits for the replicas. That it can be asked for says nothing about writes.
     pub(super) async fn ask_for_write<T: FromRedisValue>(&self, steps: &[Step]) -> StoreResult<Vec<T>> {
         let (now, confirmation) = (self.terms.now(), self.confirmation);
-        let asked = self.links.ask_for_write(|client| async move { client.run(steps, now, confirmation).await });
-        self.answers(asked.await?)
+        let asked = self.links.writes.call(|client| async move { client.run(steps, now, confirmation).await });
+        self.answers(asked.await.map_err(|error| self.links.fails(Op::Put, error))?)
     }
 
     fn answers<T: FromRedisValue>(&self, answers: Vec<Value>) -> StoreResult<Vec<T>> {
@@ -63,22 +44,21 @@ impl Redis {
     }
 }
 
-// === impl Steps ===
+// === steps ===
 
-impl Steps {
-    pub(super) fn new(name: &'static str, grain: i64) -> Self {
-        Self { name, grain, by_bucket: BTreeMap::new() }
+/// A step of each bucket that some keys are in; `add` adds the arguments of a key.
+pub(super) fn by_bucket<'k, T>(
+    name: &'static str,
+    grain: i64,
+    keys: impl IntoIterator<Item = (&'k PayloadKey, T)>,
+    add: impl Fn(&mut Step, T),
+) -> Vec<Step> {
+    let mut steps = BTreeMap::new();
+    for (key, arguments) in keys {
+        let bucket = bucket(key.as_bytes());
+        add(steps.entry(bucket).or_insert_with(|| Step::new(bucket, name).with(grain)), arguments);
     }
-
-    /// The step of a key's bucket.
-    pub(super) fn of(&mut self, key: PayloadKey) -> &mut Step {
-        let (name, grain, bucket) = (self.name, self.grain, bucket(key.as_bytes()));
-        self.by_bucket.entry(bucket).or_insert_with(|| Step::new(bucket, name).with(grain))
-    }
-
-    pub(super) fn all(self) -> Vec<Step> {
-        self.by_bucket.into_values().collect()
-    }
+    steps.into_values().collect()
 }
 
 pub(super) fn bucket(key: &[u8; 16]) -> u8 {

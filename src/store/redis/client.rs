@@ -7,9 +7,9 @@ use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value, cmd};
 
-use crate::store::engine::EngineError;
 use crate::store::engine::error::Refusal;
-use crate::store::engine::identity::Meta;
+use crate::store::engine::{EngineError, EngineResult};
+use crate::store::secret::Meta;
 
 /// How many buckets there are: a bucket is the part of the data that is named by keys with the same first byte. It lies in
 /// one slot of a cluster.
@@ -80,7 +80,7 @@ impl Client {
         steps: &[Step],
         now: Option<i64>,
         confirmation: Option<Confirmation>,
-    ) -> Result<Vec<Value>, EngineError> {
+    ) -> EngineResult<Vec<Value>> {
         let mut by_node = BTreeMap::<usize, Vec<usize>>::new();
         for (n, step) in steps.iter().enumerate() {
             let node = self.homes.get(usize::from(step.bucket)).copied().unwrap_or_default();
@@ -107,7 +107,7 @@ impl Client {
         steps: &[&Step],
         now: Option<i64>,
         confirmation: Option<Confirmation>,
-    ) -> Result<Vec<Value>, EngineError> {
+    ) -> EngineResult<Vec<Value>> {
         let now = now.map(|now| now.to_string()).unwrap_or_default();
         let mut calls = Pipeline::with_capacity(steps.len() + 2);
         for step in steps {
@@ -132,7 +132,7 @@ impl Client {
     }
 
     /// Sends commands to a node. The first error is the outcome.
-    pub(super) async fn send(&self, node: usize, calls: &Pipeline) -> Result<Vec<Value>, EngineError> {
+    pub(super) async fn send(&self, node: usize, calls: &Pipeline) -> EngineResult<Vec<Value>> {
         let mut connection = self.nodes.get(node).cloned().ok_or(EngineError::Closed)?;
         let n_calls = calls.cmd_iter().count();
         let values = connection.send_packed_commands(calls, 0, n_calls).await?;
@@ -140,7 +140,7 @@ impl Client {
     }
 
     /// A command's answer from a node.
-    pub(super) async fn ask<T: FromRedisValue>(&self, node: usize, command: &[&str]) -> Result<T, EngineError> {
+    pub(super) async fn ask<T: FromRedisValue>(&self, node: usize, command: &[&str]) -> EngineResult<T> {
         let mut connection = self.nodes.get(node).cloned().ok_or(EngineError::Closed)?;
         read(connection.send_packed_command(&call_of(command)).await?.extract_error()?)
     }
@@ -151,21 +151,21 @@ impl Client {
     }
 
     /// Runs one step of the fleet's bucket.
-    async fn of_fleet<T: FromRedisValue>(&self, step: Step) -> Result<T, EngineError> {
+    async fn of_fleet<T: FromRedisValue>(&self, step: Step) -> EngineResult<T> {
         read(self.run(&[step], None, None).await?.pop().unwrap_or_default())
     }
 }
 
 impl Meta for Client {
-    async fn value(&self, name: &str) -> Result<Option<Vec<u8>>, EngineError> {
+    async fn value(&self, name: &str) -> EngineResult<Option<Vec<u8>>> {
         self.of_fleet(Step::of_fleet("meta").with(name)).await
     }
 
-    async fn put_if_absent(&self, name: &str, value: &[u8]) -> Result<(), EngineError> {
+    async fn put_if_absent(&self, name: &str, value: &[u8]) -> EngineResult<()> {
         self.of_fleet(Step::of_fleet("put_meta").with(name).with(value)).await
     }
 
-    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> Result<(), EngineError> {
+    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> EngineResult<()> {
         self.of_fleet(Step::of_fleet("replace").with(name).with(old).with(value)).await
     }
 }
@@ -178,7 +178,7 @@ pub(super) fn call_of(command: &[&str]) -> Cmd {
 }
 
 /// What is read from an answer.
-pub(super) fn read<T: FromRedisValue>(answer: Value) -> Result<T, EngineError> {
+pub(super) fn read<T: FromRedisValue>(answer: Value) -> EngineResult<T> {
     T::from_redis_value(answer).map_err(|_| EngineError::Damaged)
 }
 

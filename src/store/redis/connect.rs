@@ -11,16 +11,14 @@ use redis::{AsyncConnectionConfig, FromRedisValue, RedisConnectionInfo, Value, f
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use super::Redis;
 use super::calls::each_bucket;
 use super::client::{BUCKETS, Client, Confirmation, Step, call_of, read, refused};
 use super::url::{Kind, Target};
-use crate::store::engine::EngineError;
 use crate::store::engine::error::Refusal;
-use crate::store::engine::identity::{Identity, Meta as _};
 use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::{Io, Tls};
-use crate::store::secret::random;
+use crate::store::engine::{EngineError, EngineResult};
+use crate::store::secret::{Identity, Meta as _, random};
 
 /// The parameters of a connection.
 #[derive(Clone)]
@@ -51,16 +49,16 @@ const SLOTS: u16 = 16_384;
 impl Connect for Connector {
     type Client = Client;
 
-    async fn connect(&self) -> Result<(Client, Driver), EngineError> {
+    async fn connect(&self) -> EngineResult<(Client, Driver)> {
         first_of(self.timeout, self.target.hosts.iter().map(|host| self.connect_through(host))).await
     }
 }
 
 impl Connector {
-    async fn connect_through(&self, host: &(String, u16)) -> Result<(Client, Driver), EngineError> {
+    async fn connect_through(&self, host: &(String, u16)) -> EngineResult<(Client, Driver)> {
         let (nodes, drivers, homes) = match &self.target.kind {
-            Kind::Servers => self.single(host).await?,
-            Kind::Sentinel(service) => self.single(&self.watched(host, service).await?).await?,
+            Kind::Servers => self.single(host.clone()).await?,
+            Kind::Sentinel(service) => self.single(self.watched(host, service).await?).await?,
             Kind::Cluster => self.cluster(host).await?,
         };
         let mut client = Client { prefix: self.prefix.clone(), nodes, homes, marks: Vec::new(), script: String::new() };
@@ -73,13 +71,23 @@ impl Connector {
         Ok((client, ended))
     }
 
-    async fn single(&self, host: &(String, u16)) -> Result<Nodes, EngineError> {
-        let (connection, driver) = self.open(host, &self.target.login).await?;
-        Ok((vec![connection], vec![driver], vec![0; BUCKETS]))
+    /// Connects to one server, which has all buckets.
+    async fn single(&self, host: (String, u16)) -> EngineResult<Nodes> {
+        self.nodes(&[host], vec![0; BUCKETS]).await
+    }
+
+    async fn nodes(&self, hosts: &[(String, u16)], homes: Vec<usize>) -> EngineResult<Nodes> {
+        let (mut nodes, mut drivers) = (Vec::new(), Vec::new());
+        for host in hosts {
+            let (connection, driver) = self.open(host, &self.target.login).await?;
+            nodes.push(connection);
+            drivers.push(driver);
+        }
+        Ok((nodes, drivers, homes))
     }
 
     /// Asks a sentinel for the primary.
-    async fn watched(&self, sentinel: &(String, u16), service: &str) -> Result<(String, u16), EngineError> {
+    async fn watched(&self, sentinel: &(String, u16), service: &str) -> EngineResult<(String, u16)> {
         let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service];
         // A sentinel that does not know the name says nil.
         let named: Option<_> = self.ask(sentinel, &self.target.sentinel_login, &command).await?;
@@ -87,7 +95,7 @@ impl Connector {
     }
 
     /// Connects to each primary that one node of the cluster names.
-    async fn cluster(&self, seed: &(String, u16)) -> Result<Nodes, EngineError> {
+    async fn cluster(&self, seed: &(String, u16)) -> EngineResult<Nodes> {
         let ranges: Vec<Value> = self.ask(seed, &self.target.login, &["CLUSTER", "SLOTS"]).await?;
         let ranges: Option<Vec<_>> = ranges.iter().map(|range| slots_of(range, &seed.0)).collect();
         let ranges = ranges.ok_or(EngineError::Damaged)?;
@@ -101,13 +109,7 @@ impl Connector {
             let home = home.and_then(|(_, host)| hosts.binary_search(host).ok());
             homes.push(home.ok_or_else(|| refused("CLUSTERDOWN", "a slot has no node", Refusal::Away))?);
         }
-        let (mut nodes, mut drivers) = (Vec::new(), Vec::new());
-        for host in &hosts {
-            let (connection, driver) = self.open(host, &self.target.login).await?;
-            nodes.push(connection);
-            drivers.push(driver);
-        }
-        Ok((nodes, drivers, homes))
+        self.nodes(&hosts, homes).await
     }
 
     /// The answer to one command, on its own connection.
@@ -116,7 +118,7 @@ impl Connector {
         host: &(String, u16),
         login: &RedisConnectionInfo,
         command: &[&str],
-    ) -> Result<T, EngineError> {
+    ) -> EngineResult<T> {
         let (mut connection, driver) = self.open(host, login).await?;
         let call = call_of(command);
         tokio::select! {
@@ -129,7 +131,7 @@ impl Connector {
         &self,
         (host, port): &(String, u16),
         login: &RedisConnectionInfo,
-    ) -> Result<(MultiplexedConnection, Driver), EngineError> {
+    ) -> EngineResult<(MultiplexedConnection, Driver)> {
         let unreachable = |error: std::io::Error| EngineError::Unreachable(error.to_string().into());
         let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
@@ -148,7 +150,7 @@ impl Connector {
 
     /// Checks that all nodes are primaries that keep what they are told, and that what they hold is this fleet's. Marks it,
     /// so that a loss is noticed.
-    async fn check(&self, client: &mut Client) -> Result<(), EngineError> {
+    async fn check(&self, client: &mut Client) -> EngineResult<()> {
         for node in 0..client.nodes.len() {
             let replication: String = client.ask(node, &["INFO", "replication"]).await?;
             if field(&replication, "role") != Some("master") {
@@ -208,28 +210,11 @@ fn slot_of(tag: &str) -> u16 {
 
 // === the promise ===
 
-impl Redis {
-    /// What survives, and what may be lost.
-    pub(super) async fn describe_promise(&self) -> String {
-        if self.links.reads.open().is_err() {
-            return UNKNOWN.to_owned();
-        }
-        let asking = self.links.reads.call(|client| async move { Ok(describe_crash(&client).await) });
-        let crash = asking.await.unwrap_or(UNKNOWN);
-        let failover = match self.terms.settings.replicas_acknowledge {
-            0 => "a replica that is promoted may lack what was confirmed last (store.replicas_acknowledge is 0)"
-                .to_owned(),
-            n => format!(
-                "{n} of its replicas have what was confirmed, which survives the loss of the primary if one of them is promoted"
-            ),
-        };
-        format!("{crash}; {failover}")
-    }
-}
+/// What is said where nothing is known.
+pub(super) const UNKNOWN: &str = "it does not say what survives a crash";
 
-const UNKNOWN: &str = "it does not say what survives a crash";
-
-async fn describe_crash(client: &Client) -> &'static str {
+/// What a crash loses.
+pub(super) async fn describe_crash(client: &Client) -> &'static str {
     let Ok(persistence) = client.ask::<String>(0, &["INFO", "persistence"]).await else { return UNKNOWN };
     if field(&persistence, "aof_enabled") != Some("1") {
         return "its append-only file is off, so a crash loses what was stored since its last snapshot";

@@ -11,11 +11,10 @@ use tokio::sync::Mutex;
 
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::store::codec::{Encoded, Name, Unreadable, check, decode};
-use crate::store::counts::Counts;
 use crate::store::time::Expiry;
 use crate::store::{
-    Clock, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore,
-    Stats, Store, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
+    Clock, Counts, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings,
+    SharedStore, Stats, Store, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
 };
 
 mod exchange;

@@ -67,10 +67,9 @@ impl Writer {
 
     /// Observes the clock. The last use in the file counts as the last observation before this process began.
     fn observe_clock(&mut self) -> StoreResult<()> {
-        if !self.has_read_clock {
+        if self.expiry.last_seen.is_none() {
             let seen = self.attempt(Op::Sweep, |db, _| tables::last_use(db))?;
             self.expiry = Expiry::new(self.shared.settings.keep_for.0, seen);
-            self.has_read_clock = true;
         }
         self.expiry.observe(self.shared.clock.now());
         Ok(())
@@ -113,7 +112,6 @@ impl Writer {
     /// Sweeps on an operator's request, which says that the clock is right.
     pub(in crate::store::redb) fn sweep_now(&mut self) -> StoreResult<SweepResult> {
         self.expiry.trust(self.shared.clock.now());
-        self.has_read_clock = true;
         self.sweep()
     }
 

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use super::{Inner, MemoryStore};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
+use crate::store::engine::EngineError;
 use crate::store::shared::{Claimant, MAX_SEEN, Note, Seen, SeenState, SharedStore};
 use crate::store::{Op, Store as _, StoreError, Time};
 
@@ -93,5 +94,21 @@ impl SharedStore for MemoryStore {
 
     fn epoch(&self) -> u64 {
         1
+    }
+
+    fn engine(&self) -> &'static str {
+        "memory"
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        None
+    }
+
+    async fn promise(&self) -> String {
+        "nothing survives a crash".to_owned()
+    }
+
+    fn state(&self) -> Result<(), EngineError> {
+        Ok(())
     }
 }
