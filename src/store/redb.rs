@@ -199,7 +199,8 @@ impl RedbStore {
         };
         match try_once().await {
             Err(error) if matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Corrupt) => {
-                self.run(Op::Get, Writer::recover).await?;
+                // This reopens the file if need be.
+                self.run(Op::Get, |writer| writer.attempt(Op::Get, |db, _| tables::count_tombstones(db))).await?;
                 try_once().await
             }
             other => other,

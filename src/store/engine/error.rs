@@ -147,11 +147,8 @@ impl EngineError {
 
     /// Whether waiting may help at start: the engine is not there, or not yet.
     pub(super) fn may_pass(&self) -> bool {
-        match self {
-            Self::TimedOut(_) | Self::Lost | Self::Closed | Self::Unreachable(_) | Self::TooFewReplicas { .. } => true,
-            Self::Refused { means, .. } => *means != Refusal::Wrong,
-            _ => false,
-        }
+        let may_be_served = matches!(self, Self::Refused { means, .. } if *means != Refusal::Wrong);
+        may_be_served || self.ends_connection() || matches!(self, Self::Closed)
     }
 
     /// Whether the engine will answer no other call on this connection either.

@@ -12,7 +12,7 @@ use super::{Engine, EngineResult, Inner, Known, closed, count};
 use crate::payload::{Lifetime, Payload, PayloadKey};
 use crate::store::codec::{Encoded, LARGE, Name, Unreadable, decode};
 use crate::store::page::{MAX_BYTES_READ, PageScan, key_range};
-use crate::store::{NamedPayloads, Note, Op, Page, PageQuery, PayloadInfo, StoreResult};
+use crate::store::{NamedPayloads, Op, Page, PageQuery, PayloadInfo, StoreResult};
 use crate::tasks::run_blocking_from;
 
 /// How many payloads of all callers, the last used ones, are looked at for a page of one caller's.
@@ -67,21 +67,6 @@ impl<E: Engine> Inner<E> {
     /// Decrypts and decodes what is stored under a name.
     pub(super) fn open(&self, name: Name, stored: &[u8]) -> Result<Payload, Unreadable> {
         decode(&name, &*self.seal.open(&name, stored)?)
-    }
-
-    /// A note as the engine keeps it.
-    pub(super) fn seal_note(&self, Note { kind, key, value }: Note) -> StoreResult<Note> {
-        let name = Name::of_note(kind, key);
-        let sealed = self.seal.seal(&name, Encoded::new(&name, value).to_vec());
-        let value = sealed.map_err(|error| self.engine.links().fails(Op::Put, error))?.into();
-        Ok(Note { kind, key, value })
-    }
-
-    /// A note of the engine; `None` if it is not what was stored.
-    pub(super) fn open_note(&self, Note { kind, key, value }: Note) -> Option<Note> {
-        let name = Name::of_note(kind, key);
-        let value = self.decode_value(name, &value).ok()?;
-        Some(Note { kind, key, value })
     }
 
     /// Encodes values of so many bytes together.

@@ -177,11 +177,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Checks the file after a read has failed, and reopens it if necessary.
-    pub(super) fn recover(&mut self) -> StoreResult<()> {
-        self.attempt(Op::Get, |db, _| tables::count_tombstones(db)).map(drop)
-    }
-
     /// Writes pending uses and closes the file.
     fn close(&mut self) -> StoreResult<()> {
         let is_open = self.shared.database.blocking_read().is_some();
@@ -206,7 +201,7 @@ impl Writer {
 impl Writer {
     /// Runs an operation on the database. If it fails, the file is reopened, and the operation is run again unless the
     /// disk is full.
-    fn attempt<T>(&mut self, op: Op, mut run: impl FnMut(&Database, Time) -> Outcome<T>) -> StoreResult<T> {
+    pub(super) fn attempt<T>(&mut self, op: Op, mut run: impl FnMut(&Database, Time) -> Outcome<T>) -> StoreResult<T> {
         let now = self.shared.clock.now();
         let shared = Arc::clone(&self.shared);
         let mut once = || shared.database.blocking_read().as_ref().map(|db| unwound(|| run(db, now)));

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use super::calls::each_bucket;
 use super::client::{BUCKETS, Client, Confirmation, Step, call_of, read, refused};
-use super::url::{Kind, Target};
+use super::url::{Host, Kind, Target};
 use crate::store::engine::error::Refusal;
 use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::{Io, Tls};
@@ -55,7 +55,7 @@ impl Connect for Connector {
 }
 
 impl Connector {
-    async fn connect_through(&self, host: &(String, u16)) -> EngineResult<(Client, Driver)> {
+    async fn connect_through(&self, host: &Host) -> EngineResult<(Client, Driver)> {
         let (nodes, drivers, homes) = match &self.target.kind {
             Kind::Servers => self.single(host.clone()).await?,
             Kind::Sentinel(service) => self.single(self.watched(host, service).await?).await?,
@@ -72,11 +72,11 @@ impl Connector {
     }
 
     /// Connects to one server, which has all buckets.
-    async fn single(&self, host: (String, u16)) -> EngineResult<Nodes> {
+    async fn single(&self, host: Host) -> EngineResult<Nodes> {
         self.nodes(&[host], vec![0; BUCKETS]).await
     }
 
-    async fn nodes(&self, hosts: &[(String, u16)], homes: Vec<usize>) -> EngineResult<Nodes> {
+    async fn nodes(&self, hosts: &[Host], homes: Vec<usize>) -> EngineResult<Nodes> {
         let (mut nodes, mut drivers) = (Vec::new(), Vec::new());
         for host in hosts {
             let (connection, driver) = self.open(host, &self.target.login).await?;
@@ -87,7 +87,7 @@ impl Connector {
     }
 
     /// Asks a sentinel for the primary.
-    async fn watched(&self, sentinel: &(String, u16), service: &str) -> EngineResult<(String, u16)> {
+    async fn watched(&self, sentinel: &Host, service: &str) -> EngineResult<Host> {
         let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service];
         // A sentinel that does not know the name says nil.
         let named: Option<_> = self.ask(sentinel, &self.target.sentinel_login, &command).await?;
@@ -95,7 +95,7 @@ impl Connector {
     }
 
     /// Connects to each primary that one node of the cluster names.
-    async fn cluster(&self, seed: &(String, u16)) -> EngineResult<Nodes> {
+    async fn cluster(&self, seed: &Host) -> EngineResult<Nodes> {
         let ranges: Vec<Value> = self.ask(seed, &self.target.login, &["CLUSTER", "SLOTS"]).await?;
         let ranges: Option<Vec<_>> = ranges.iter().map(|range| slots_of(range, &seed.0)).collect();
         let ranges = ranges.ok_or(EngineError::Damaged)?;
@@ -115,7 +115,7 @@ impl Connector {
     /// The answer to one command, on its own connection.
     async fn ask<T: FromRedisValue>(
         &self,
-        host: &(String, u16),
+        host: &Host,
         login: &RedisConnectionInfo,
         command: &[&str],
     ) -> EngineResult<T> {
@@ -129,7 +129,7 @@ impl Connector {
 
     async fn open(
         &self,
-        (host, port): &(String, u16),
+        (host, port): &Host,
         login: &RedisConnectionInfo,
     ) -> EngineResult<(MultiplexedConnection, Driver)> {
         let unreachable = |error: std::io::Error| EngineError::Unreachable(error.to_string().into());
@@ -187,17 +187,14 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// A range of slots, and its primary. A node that does not know its own address is where it was asked.
-fn slots_of(range: &Value, seed: &str) -> Option<([u16; 2], (String, u16))> {
+fn slots_of(range: &Value, seed: &str) -> Option<([u16; 2], Host)> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else { return None };
     let [host, port, ..] = primary.as_slice() else { return None };
     let (host, port): (String, _) = (from_redis_value_ref(host).ok()?, from_redis_value_ref(port).ok()?);
-    let host = if host.is_empty() || is_unspecified(&host) { seed.to_owned() } else { host };
+    let is_unknown = host.is_empty() || host.parse().is_ok_and(|address: IpAddr| address.is_unspecified());
+    let host = if is_unknown { seed.to_owned() } else { host };
     Some(([u16::try_from(*first).ok()?, u16::try_from(*last).ok()?], (host, port)))
-}
-
-fn is_unspecified(host: &str) -> bool {
-    host.parse().is_ok_and(|address: IpAddr| address.is_unspecified())
 }
 
 /// The slot of a name, or of what is in its braces: CRC-16 with the polynomial 0x1021.

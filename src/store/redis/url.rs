@@ -13,12 +13,15 @@ use crate::store::engine::error::UrlError;
 pub(super) struct Target {
     pub(super) kind: Kind,
     /// Of servers, the first primary is used; of sentinels and the nodes of a cluster, the first that answers is asked.
-    pub(super) hosts: Vec<(String, u16)>,
+    pub(super) hosts: Vec<Host>,
     pub(super) login: RedisConnectionInfo,
     /// What sentinels are asked with.
     pub(super) sentinel_login: RedisConnectionInfo,
     tls: Option<bool>,
 }
+
+/// The name and the port of a server.
+pub(super) type Host = (String, u16);
 
 /// How servers are found.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -106,7 +109,7 @@ fn login(user: &str, database: i64) -> Option<RedisConnectionInfo> {
     Some(login)
 }
 
-fn host_and_port(text: &str, port: u16) -> Option<(String, u16)> {
+fn host_and_port(text: &str, port: u16) -> Option<Host> {
     let (host, given) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, behind) = rest.split_once(']')?;
