@@ -1,11 +1,14 @@
 //! Why an operation of a store failed, and counts of operations in this process.
 
 use std::error::Error;
+use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use smart_default::SmartDefault;
+use tracing::field::display;
 
 use super::Stats;
 use super::codec::{Name, Unreadable};
@@ -138,6 +141,30 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Counts and logs a failure, of a file with its cause: as an error once, until a write succeeds again.
+    pub(super) fn fails(&self, kind: StoreErrorKind, error: &dyn Display, file: Option<(&Path, &dyn Display)>) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let (path, cause) = file.map(|(path, cause)| (display(path.display()), display(cause))).unzip();
+        if self.is_failing.swap(true, Ordering::Relaxed) {
+            tracing::debug!(kind = kind.label(), %error, cause, "the store failed again");
+        } else {
+            tracing::error!(
+                path,
+                kind = kind.label(),
+                %error,
+                cause,
+                "the store failed: requests go on without the edits that need it, until it works again"
+            );
+        }
+    }
+
+    /// Notes that something was written: the first write that succeeds ends a failure.
+    pub(super) fn works(&self, path: Option<&Path>) {
+        if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed) {
+            tracing::warn!(path = path.map(|path| display(path.display())), "the store works again");
+        }
+    }
+
     /// The counts, with totals of what is stored.
     pub(super) fn stats(&self, totals: Stats) -> Stats {
         let Self { commits, written, known, recalled, failures, damaged, .. } = self;

@@ -28,6 +28,7 @@ use super::{
     Clock, Counts, MAX_SUMMARIES, NamedPayloads, Note, NoteGroup, Offered, Op, Page, PageQuery, Settings, Stats, Store,
     StoreError, StoreErrorKind, StoreResult, SweepResult, Time, Verified,
 };
+use crate::held::Held;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, run_blocking_from, yield_thread};
 
@@ -80,7 +81,7 @@ struct Shared {
     summaries_used: Mutex<HashMap<ChainKey, Time>>,
     counts: Counts,
     // Says that a file was set aside.
-    notice: Mutex<Option<String>>,
+    notice: Held<Option<String>>,
 }
 
 /// How the file is opened, and how failures are retried.
@@ -123,7 +124,7 @@ impl RedbStore {
         // With the same secret, the same texts get the same handles.
         drop(file::open(path, &file::opener(path), secret(&aside.path))?);
         let store = open()?;
-        store.shared.set_notice(aside.notice);
+        store.shared.notice.with(|notice| *notice = Some(aside.notice));
         Ok(store)
     }
 
@@ -146,7 +147,7 @@ impl RedbStore {
             known: Mutex::new(KnownKeys::new(known_keys::PER_GENERATION, resolution, Duration::MAX)),
             summaries_used: Mutex::default(),
             counts: Counts::default(),
-            notice: Mutex::default(),
+            notice: Held::default(),
         });
         let (jobs, queue) = mpsc::channel(QUEUE_LEN);
         let writer = Writer::new(Arc::clone(&shared), queue, options);
@@ -211,7 +212,9 @@ impl RedbStore {
 #[async_trait]
 impl Store for RedbStore {
     async fn put(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<()> {
-        let missing = self.shared.missing(payloads, lifetime).await;
+        let n = payloads.len();
+        let missing = self.shared.unknown(payloads, lifetime, |(key, _)| *key).await;
+        self.shared.counts.known.fetch_add((n - missing.len()) as u64, Ordering::Relaxed);
         if missing.is_empty() {
             return Ok(());
         }
@@ -241,11 +244,7 @@ impl Store for RedbStore {
     }
 
     async fn touch(&self, keys: Vec<PayloadKey>) -> StoreResult<()> {
-        let unknown: Vec<_> = {
-            let mut known = self.shared.known.lock().await;
-            let now = self.shared.clock.now();
-            keys.into_iter().filter(|key| !known.touch(*key, Lifetime::Usual, now)).collect()
-        };
+        let unknown = self.shared.unknown(keys, Lifetime::Usual, |key| *key).await;
         if unknown.is_empty() {
             return Ok(());
         }
@@ -337,7 +336,7 @@ impl Store for RedbStore {
     }
 
     fn notice(&self) -> Option<String> {
-        self.shared.notice.try_lock().ok()?.clone()
+        self.shared.notice.with(|notice| notice.clone())
     }
 
     fn is_failing(&self) -> bool {
@@ -381,14 +380,12 @@ impl Store for RedbStore {
 // === impl Shared ===
 
 impl Shared {
-    /// Filters out the payloads that are known to be stored for as long, which count as used now.
-    async fn missing(&self, mut payloads: NamedPayloads, lifetime: Lifetime) -> NamedPayloads {
-        let n = payloads.len();
+    /// Those that are not known to be stored for as long. The others count as used now.
+    async fn unknown<T>(&self, mut all: Vec<T>, lifetime: Lifetime, key: fn(&T) -> PayloadKey) -> Vec<T> {
         let mut known = self.known.lock().await;
         let now = self.clock.now();
-        payloads.retain(|(key, _)| !known.touch(*key, lifetime, now));
-        self.counts.known.fetch_add((n - payloads.len()) as u64, Ordering::Relaxed);
-        payloads
+        all.retain(|one| !known.touch(key(one), lifetime, now));
+        all
     }
 
     /// Reads from the database. Blocks.
@@ -399,13 +396,6 @@ impl Shared {
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
             failed(Op::Get, error)
         })
-    }
-
-    fn set_notice(&self, notice: String) {
-        // It is held for as long as a copy takes.
-        if let Ok(mut place) = self.notice.try_lock() {
-            *place = Some(notice);
-        }
     }
 
     fn file_len(&self) -> u64 {

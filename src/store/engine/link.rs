@@ -180,26 +180,16 @@ impl<C: Connect> Links<C> {
         let is_read = op == Op::Get;
         let link = if is_read && self.reads.open().is_ok() { &self.reads } else { &self.writes };
         let done = link.call(call).await.map_err(|error| self.fails(op, error))?;
-        let is_failing = &self.counts.is_failing;
-        if !is_read && is_failing.load(Ordering::Relaxed) && is_failing.swap(false, Ordering::Relaxed) {
-            tracing::warn!("the store works again");
+        if !is_read {
+            self.counts.works(None);
         }
         Ok(done)
     }
 
     /// Counts and logs a failure.
     pub(in crate::store) fn fails(&self, op: Op, error: EngineError) -> StoreError {
-        self.counts.failures.fetch_add(1, Ordering::Relaxed);
         let kind = error.kind();
-        if self.counts.is_failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(kind = kind.label(), %error, "the store failed again");
-        } else {
-            tracing::error!(
-                kind = kind.label(),
-                %error,
-                "the store failed: requests go on without the edits that need it, until it works again"
-            );
-        }
+        self.counts.fails(kind, &error, None);
         StoreError::new(op, kind, error)
     }
 

@@ -247,7 +247,7 @@ impl Writer {
             file::close(database.take());
             let aside = file::set_aside(&shared.path, shared.clock.now(), &error);
             let aside = aside.map_err(|error| failed(Op::Open, error.into()))?;
-            shared.set_notice(aside.notice);
+            shared.notice.with(|notice| *notice = Some(aside.notice));
         }
         self.reopen()
     }
@@ -269,26 +269,13 @@ impl Writer {
     /// Called after a durable write: ends the failing state, and logs that.
     fn note_recovery(&mut self) {
         self.failed = None;
-        if self.shared.counts.is_failing.swap(false, Ordering::Relaxed) {
-            tracing::warn!(path = %self.shared.path.display(), "the store works again");
-        }
+        self.shared.counts.works(Some(&self.shared.path));
     }
 
     /// Counts and logs a failure: as an error once, until a write succeeds again.
     fn note_failure(&mut self, error: StoreError) -> StoreError {
-        self.shared.counts.failures.fetch_add(1, Ordering::Relaxed);
+        self.shared.counts.fails(error.kind, &error, Some((&self.shared.path, &error.source)));
         self.failed = Some((Instant::now(), error.clone()));
-        if self.shared.counts.is_failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(kind = error.kind.label(), %error, cause = %error.source, "the store failed again");
-        } else {
-            tracing::error!(
-                path = %self.shared.path.display(),
-                kind = error.kind.label(),
-                %error,
-                cause = %error.source,
-                "the store failed: requests go on without the edits that need it, until it works again"
-            );
-        }
         error
     }
 

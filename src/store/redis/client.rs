@@ -142,7 +142,7 @@ impl Client {
     /// A command's answer from a node.
     pub(super) async fn ask<T: FromRedisValue>(&self, node: usize, command: &[&str]) -> EngineResult<T> {
         let mut connection = self.nodes.get(node).cloned().ok_or(EngineError::Closed)?;
-        read(connection.send_packed_command(&call_of(command)).await?.extract_error()?)
+        read(connection.send_packed_command(Cmd::new().arg(command)).await?.extract_error()?)
     }
 
     /// The name of a key in a bucket. Everything that is in braces decides on its slot.
@@ -168,13 +168,6 @@ impl Meta for Client {
     async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> EngineResult<()> {
         self.of_fleet(Step::of_fleet("replace").with(name).with(old).with(value)).await
     }
-}
-
-/// A command with its arguments.
-pub(super) fn call_of(command: &[&str]) -> Cmd {
-    let mut call = Cmd::new();
-    call.arg(command);
-    call
 }
 
 /// What is read from an answer.

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, FromRedisValue, RedisConnectionInfo, Value, from_redis_value_ref};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisConnectionInfo, Value, from_redis_value_ref};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
 use super::calls::each_bucket;
-use super::client::{BUCKETS, Client, Confirmation, Step, call_of, read, refused};
+use super::client::{BUCKETS, Client, Confirmation, Step, read, refused};
 use super::url::{Host, Kind, Target};
 use crate::store::engine::error::Refusal;
 use crate::store::engine::link::{Connect, Driver, first_of};
@@ -120,7 +120,8 @@ impl Connector {
         command: &[&str],
     ) -> EngineResult<T> {
         let (mut connection, driver) = self.open(host, login).await?;
-        let call = call_of(command);
+        let mut call = Cmd::new();
+        call.arg(command);
         tokio::select! {
             answer = connection.send_packed_command(&call) => read(answer?.extract_error()?),
             () = driver => Err(EngineError::Lost),
