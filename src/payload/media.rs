@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn the_first_bytes_decide_and_then_the_client_if_the_list_has_its_type() {
         let of = |declared: Option<&str>| MediaType::of(b"plain", declared.and_then(MediaType::named));
-        assert_eq!(MediaType::of(b"%PDF-1.7", Some("image/png")), Pdf);
+        assert_eq!(MediaType::of(b"%PDF-1.7", Some(Png)), Pdf);
         assert_eq!(MediaType::of(b"RIFF....WAVEfmt ", None), Wav);
         assert_eq!(MediaType::of(b"RIFF....WEBPVP8 ", None), Webp);
         assert_eq!([of(Some("TEXT/Plain")), of(Some("mp3")), of(Some("image\\/png"))], [Text, Mp3, Png]);

@@ -120,8 +120,8 @@ impl Proxy {
                 [("usual", usual), ("tried", tried)].map(|(arm, of)| (labels([("policy", policy), ("arm", arm)]), of))
             })
         };
-        exposition.counters("abridge_experiment_requests", arms().map(|(labels, arm)| (labels, arm.requests())));
-        let costs = arms().map(|(labels, arm)| (labels, arm.cost().0 / 1000));
+        exposition.counters("abridge_experiment_requests", arms().map(|(labels, arm)| (labels, arm.total().requests)));
+        let costs = arms().map(|(labels, arm)| (labels, arm.total().cost.0 / 1000));
         exposition.counters("abridge_experiment_cost_microdollars", costs);
         let conversations = arms().filter_map(|(labels, arm)| Some((labels, arm.conversations()?)));
         exposition.ratios("abridge_experiment_conversations", conversations);

@@ -202,10 +202,6 @@ impl<'t> Frame<'t> {
         is_whole.then_some(Self { name: Name { kind, id: *id }, encoding, media, plain_len, body })
     }
 
-    fn len(&self) -> usize {
-        HEAD_LEN + self.body.len()
-    }
-
     fn decode(&self) -> Result<Payload, Unreadable> {
         let media = match self.media {
             NO_MEDIA => None,
@@ -233,7 +229,7 @@ pub(super) fn check(name: &Name, stored: &[u8]) -> Result<u64, Unreadable> {
 
 fn whole<'t>(name: &Name, stored: &'t [u8]) -> Result<Frame<'t>, Unreadable> {
     let frame = Frame::at_start(stored).ok_or(Unreadable::Damaged)?;
-    let is_it = frame.name == *name && frame.len() == stored.len();
+    let is_it = frame.name == *name && HEAD_LEN + frame.body.len() == stored.len();
     is_it.then_some(frame).ok_or(Unreadable::Damaged)
 }
 
