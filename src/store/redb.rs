@@ -112,18 +112,15 @@ impl RedbStore {
     /// store. Blocks.
     pub fn open_or_set_aside(path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
         let sets_aside = !settings.required;
-        let open = || {
-            let options = DatabaseOptions { sets_aside, ..DatabaseOptions::of(path) };
-            Self::open_with(path, options, settings.clone(), clock.clone())
-        };
-        let error = match open() {
+        let options = || DatabaseOptions { sets_aside, ..DatabaseOptions::of(path) };
+        let error = match Self::open_with(path, options(), settings.clone(), clock.clone()) {
             Err(error) if error.is_unusable() && sets_aside => error,
             other => return other,
         };
         let Ok(aside) = file::set_aside(path, clock.now(), &error) else { return Err(error) };
         // With the same secret, the same texts get the same handles.
         drop(file::open(path, &file::opener(path), secret(&aside.path))?);
-        let store = open()?;
+        let store = Self::open_with(path, options(), settings, clock)?;
         store.shared.notice.with(|notice| *notice = Some(aside.notice));
         Ok(store)
     }

@@ -123,7 +123,7 @@ impl Engine for Redis {
 
     async fn touch(&self, keys: &[PayloadKey]) -> StoreResult<()> {
         let keys = keys.iter().map(|key| (key, key.as_bytes()));
-        let steps = by_bucket("touch", self.terms.half_grain(), keys, |step, key| step.add(key));
+        let steps = by_bucket("touch", self.terms.half_grain(), keys, Step::add);
         self.all::<()>(Op::Put, &steps).await.map(drop)
     }
 

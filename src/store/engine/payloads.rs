@@ -66,7 +66,7 @@ impl<E: Engine> Inner<E> {
 
     /// Decrypts and decodes what is stored under a name.
     pub(super) fn open(&self, name: Name, stored: &[u8]) -> Result<Payload, Unreadable> {
-        decode(&name, &*self.seal.open(&name, stored)?)
+        decode(&name, &self.seal.open(&name, stored)?)
     }
 
     /// Encodes values of so many bytes together.

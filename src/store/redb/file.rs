@@ -154,7 +154,10 @@ pub(super) fn unwound<T>(run: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
 /// Closes a file that may be damaged.
 pub(super) fn close(db: impl Sized) {
     // It is closed even if that panics.
-    let _closed = unwound(|| Ok(drop(db)));
+    let _closed = unwound(|| {
+        drop(db);
+        Ok(())
+    });
 }
 
 thread_local! {

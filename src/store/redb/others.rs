@@ -22,8 +22,11 @@ pub(super) const INSPECTED: TableDefinition<'_, u64, &[u8]> = TableDefinition::n
 pub(super) const INSPECTED_ROWS: TableDefinition<'_, u64, (&[u8], u64, u64)> =
     TableDefinition::new("inspected_rows_v1");
 
-/// For each kind and key: until when the note is kept, and what it says, encoded. A file without notes has no such table.
-pub(super) const NOTES: TableDefinition<'_, (&str, [u8; 16]), (u64, &[u8])> = TableDefinition::new("notes_v1");
+/// Until when a note is kept, and what it says, encoded.
+type NoteRow<'a> = (u64, &'a [u8]);
+
+/// Notes by kind and key. A file without notes has no such table.
+pub(super) const NOTES: TableDefinition<'_, (&str, [u8; 16]), NoteRow<'_>> = TableDefinition::new("notes_v1");
 
 // === summaries ===
 
