@@ -18,6 +18,7 @@ use crate::units::{ByteSize, Period};
 
 mod codec;
 pub mod engine;
+mod engine_error;
 mod error;
 mod known_keys;
 pub mod page;

@@ -26,7 +26,6 @@ use super::{
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::Tasks;
 
-pub mod error;
 mod interface;
 pub(super) mod link;
 mod payloads;
@@ -35,7 +34,7 @@ mod sweep;
 pub(super) mod tls;
 pub(super) mod writer;
 
-pub use error::{EngineError, EngineResult, OpenError};
+pub use super::engine_error::{EngineError, EngineResult, OpenError, Refusal, UrlError};
 pub(super) use interface::{Engine, Stale, Terms, count};
 use payloads::{Found, NAMED_AT_ONCE};
 use seal::Seal;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use zeroize::Zeroizing;
 
-use super::engine::{EngineError, EngineResult};
+use super::engine_error::{EngineError, EngineResult};
 
 /// The secrets of the settings.
 #[derive(Clone, Default, derive_more::Debug)]

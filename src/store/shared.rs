@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::engine::EngineResult;
+use super::engine_error::EngineResult;
 use super::{NamedPayloads, Store, StoreResult};
 use crate::payload::{ChainKey, Lifetime, Place};
 

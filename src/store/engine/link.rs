@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::error::{EngineError, EngineResult};
+use crate::store::engine_error::{EngineError, EngineResult};
 use crate::store::{Counts, Op, StoreError, StoreResult};
 use crate::tasks::Tasks;
 

@@ -11,9 +11,9 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use ring::error::Unspecified;
 use zeroize::Zeroizing;
 
-use super::error::{EngineError, EngineResult};
 use crate::payload::PayloadKey;
 use crate::store::codec::{Name, Unreadable};
+use crate::store::engine_error::{EngineError, EngineResult};
 use crate::store::secret::Secrets;
 
 /// Encrypts and names what an engine holds. The default one leaves all as it is.

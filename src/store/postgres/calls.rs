@@ -9,8 +9,8 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use super::{Postgres, blob, int};
-use crate::store::engine::error::Refusal;
 use crate::store::engine::{EngineError, EngineResult};
+use crate::store::engine_error::Refusal;
 use crate::store::{Op, StoreResult};
 
 /// A parameter of a statement, with its type.

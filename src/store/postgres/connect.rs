@@ -10,10 +10,10 @@ use tokio_postgres::{Client, Config, Row};
 use super::calls::{VERSION, statement, statements};
 use crate::platform::sockets;
 use crate::store::Settings;
-use crate::store::engine::error::UrlError;
 use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::Tls;
 use crate::store::engine::{EngineError, EngineResult, OpenError};
+use crate::store::engine_error::UrlError;
 use crate::store::secret::{Identity, Meta};
 
 /// The parameters of a connection.

@@ -219,7 +219,7 @@ fn read_meta(db: &Database) -> Outcome<Option<(u32, Option<Secret>)>> {
 /// Makes the tables, in one transaction.
 fn create(db: &Database, secret: Secret) -> Outcome<()> {
     tables::write(db, |transaction| {
-        tables::create(transaction)?;
+        whole::create(transaction)?;
         let mut meta = transaction.open_table(META)?;
         meta.insert("version", FORMAT.to_le_bytes().as_slice())?;
         let frame = Encoded::new(&Name::of_secret(), Bytes::copy_from_slice(&secret));

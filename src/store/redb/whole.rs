@@ -2,17 +2,32 @@
 
 use std::collections::HashSet;
 
-use ::redb::{Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value};
+use ::redb::{
+    Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value, WriteTransaction,
+};
 
-use super::others::{INSPECTED, INSPECTED_ROWS, NOTES, SUMMARIES, SUMMARY_ROWS};
-use super::tables::{CHAINED, META, Outcome, PAYLOADS, ROWS, SWEPT, existing};
+use super::others::{INSPECTED, INSPECTED_ROWS, NOTES, SUMMARIES, SUMMARY_ROWS, summaries};
+use super::tables::{CHAINED, META, Outcome, PAYLOADS, ROWS, SWEPT, existing, payloads, write};
 use crate::payload::{ChainKey, PayloadKey};
 use crate::store::codec::{Name, Unreadable, decode};
-use crate::store::{NoteKind, Verified};
+use crate::store::{NoteKind, Time, Verified};
 use crate::tasks::yield_thread;
 
 /// How many rows of a copy are written in one transaction.
 const BATCH: usize = 256;
+
+/// Creates the tables, so that reads need not check whether they exist.
+pub(super) fn create(transaction: &WriteTransaction) -> Outcome<()> {
+    transaction.open_table(PAYLOADS)?;
+    transaction.open_table(ROWS)?;
+    transaction.open_table(SWEPT)?;
+    transaction.open_table(SUMMARIES)?;
+    transaction.open_table(SUMMARY_ROWS)?;
+    transaction.open_table(INSPECTED)?;
+    transaction.open_table(INSPECTED_ROWS)?;
+    transaction.open_table(CHAINED)?;
+    Ok(())
+}
 
 /// Opens each table and reads its ends, so that most damage shows before the file is used.
 pub(super) fn look(db: &Database) -> Outcome<()> {
@@ -139,10 +154,72 @@ fn copy_table<K: Key + 'static, V: Value + 'static>(
     }
 }
 
+// === the clock ===
+
+/// The last use in the file, which is an observation of the clock.
+pub(super) fn last_use(db: &Database) -> Outcome<Option<Time>> {
+    let mut last = None;
+    for payload in payloads(db)? {
+        last = last.max(Some(payload?.used));
+    }
+    for summary in summaries(db)? {
+        last = last.max(Some(summary?.1));
+    }
+    Ok(last)
+}
+
+/// Sets times that are later than `now` to `now`, after the clock was set back.
+pub(super) fn clamp_times(db: &Database, Time(now): Time) -> Outcome<()> {
+    let file = db.begin_read()?;
+    let payloads = future_rows(&file.open_table(ROWS)?, |key, (used, created, bytes, stored_bytes)| {
+        (used.max(created) > now).then(|| (key, (used.min(now), created.min(now), bytes, stored_bytes)))
+    })?;
+    let swept = future_rows(&file.open_table(SWEPT)?, |key, time| (time > now).then_some(key))?;
+    let summaries = future_rows(&file.open_table(SUMMARY_ROWS)?, |key, (used, stored_bytes)| {
+        (used > now).then_some((key, stored_bytes))
+    })?;
+    let requests = future_rows(&file.open_table(INSPECTED_ROWS)?, |n, (id, kept, stored_bytes)| {
+        (kept > now).then(|| (n, id.to_vec(), stored_bytes))
+    })?;
+    drop(file);
+    if payloads.is_empty() && swept.is_empty() && summaries.is_empty() && requests.is_empty() {
+        return Ok(());
+    }
+    write(db, |transaction| {
+        for (key, row) in payloads {
+            transaction.open_table(ROWS)?.insert(key, row)?;
+        }
+        for key in swept {
+            transaction.open_table(SWEPT)?.insert(key, now)?;
+        }
+        for (key, stored_bytes) in summaries {
+            transaction.open_table(SUMMARY_ROWS)?.insert(key, (now, stored_bytes))?;
+        }
+        for (n, id, stored_bytes) in requests {
+            transaction.open_table(INSPECTED_ROWS)?.insert(n, (id.as_slice(), now, stored_bytes))?;
+        }
+        Ok(())
+    })
+}
+
+/// Collects what `corrected` returns for the rows. There is one writer, so the rows do not change before they are
+/// written.
+fn future_rows<K: Key + 'static, V: Value + 'static, T>(
+    rows: &impl ReadableTable<K, V>,
+    corrected: impl Fn(K::SelfType<'_>, V::SelfType<'_>) -> Option<T>,
+) -> Outcome<Vec<T>> {
+    let mut wrong = Vec::new();
+    for row in rows.iter()? {
+        let (key, value) = row?;
+        wrong.extend(corrected(key.value(), value.value()));
+    }
+    Ok(wrong)
+}
+
 /// Flips a bit of each payload, summary and request, in place.
 #[cfg(test)]
 pub(super) fn flip(db: &Database, bit: usize) {
-    fn flip_all<K>(transaction: &::redb::WriteTransaction, table: TableDefinition<'_, K, &'static [u8]>, bit: usize)
+    fn flip_all<K>(transaction: &WriteTransaction, table: TableDefinition<'_, K, &'static [u8]>, bit: usize)
     where
         for<'k> K: Value<SelfType<'k> = K>,
         K: Key + Copy + 'static,

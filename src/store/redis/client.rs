@@ -7,8 +7,8 @@ use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value, cmd};
 
-use crate::store::engine::error::Refusal;
 use crate::store::engine::{EngineError, EngineResult};
+use crate::store::engine_error::Refusal;
 use crate::store::secret::Meta;
 
 /// How many buckets there are: a bucket is the part of the data that is named by keys with the same first byte. It lies in

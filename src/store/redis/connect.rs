@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 use super::calls::each_bucket;
 use super::client::{BUCKETS, Client, Confirmation, Step, read, refused};
 use super::url::{Host, Kind, Target};
-use crate::store::engine::error::Refusal;
 use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::{Io, Tls};
 use crate::store::engine::{EngineError, EngineResult};
+use crate::store::engine_error::Refusal;
 use crate::store::secret::{Identity, Meta as _, random};
 
 /// The parameters of a connection.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use percent_encoding::percent_decode_str;
 use redis::RedisConnectionInfo;
 
-use crate::store::engine::error::UrlError;
+use crate::store::engine_error::UrlError;
 
 /// The target of a connection.
 #[derive(Clone, Debug)]

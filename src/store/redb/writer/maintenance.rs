@@ -9,7 +9,7 @@ use ::redb::Error;
 use super::{Job, Writer};
 use crate::payload::Lifetime;
 use crate::store::redb::others::{self, Quota};
-use crate::store::redb::{closed, failed, tables};
+use crate::store::redb::{closed, failed, tables, whole};
 use crate::store::time::Expiry;
 use crate::store::{IN_USE, MAX_SUMMARIES, Op, PayloadInfo, Stats, StoreResult, SweepResult, Time};
 
@@ -68,7 +68,7 @@ impl Writer {
     /// Observes the clock. The last use in the file counts as the last observation before this process began.
     fn observe_clock(&mut self) -> StoreResult<()> {
         if self.expiry.last_seen.is_none() {
-            let seen = self.attempt(Op::Sweep, |db, _| tables::last_use(db))?;
+            let seen = self.attempt(Op::Sweep, |db, _| whole::last_use(db))?;
             self.expiry = Expiry::new(self.shared.settings.keep_for.0, seen);
         }
         self.expiry.observe(self.shared.clock.now());
@@ -106,7 +106,7 @@ impl Writer {
         for used in self.shared.summaries_used.blocking_lock().values_mut() {
             *used = now.min(*used);
         }
-        self.attempt(Op::Sweep, |db, _| tables::clamp_times(db, now))
+        self.attempt(Op::Sweep, |db, _| whole::clamp_times(db, now))
     }
 
     /// Sweeps on an operator's request, which says that the clock is right.

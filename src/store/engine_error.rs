@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::StoreErrorKind;
 use crate::roots::RootsError;
-use crate::store::StoreErrorKind;
 use crate::units::Period;
 
 /// Why an engine could not be used.
@@ -131,7 +131,7 @@ pub enum UrlError {
 
 impl EngineError {
     /// The kind of the failure.
-    pub(in crate::store) fn kind(&self) -> StoreErrorKind {
+    pub(super) fn kind(&self) -> StoreErrorKind {
         match self {
             Self::Full | Self::Refused { means: Refusal::Full, .. } => StoreErrorKind::Full,
             Self::Damaged
