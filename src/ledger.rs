@@ -5,10 +5,11 @@
 //! are added when the ledger is read.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::held::Held;
 use crate::platform::since_1970;
 use crate::tokens::Usage;
 use crate::tokens::prices::{KnownRates, Nanodollars};
@@ -17,17 +18,14 @@ use crate::units::date_of_day;
 mod counterfactual;
 mod experiment;
 mod report;
-mod savings;
 
 pub use counterfactual::Counterfactual;
 pub use experiment::{Arm, Assignment, Comparison, Estimate, Experiment, Experiments, Means, Unit};
-pub use report::{By, Line, Report};
-pub use savings::Savings;
+pub use report::{By, Line, Report, Savings};
 
 /// The counts of one process. Clones share them.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::disallowed_types, reason = "held for some instructions, after an answer has ended")]
-pub struct Ledger(Arc<std::sync::Mutex<Counted>>);
+pub struct Ledger(Arc<Held<Counted>>);
 
 #[derive(Debug, Default)]
 struct Counted {
@@ -59,7 +57,8 @@ pub struct UnsavedDay {
 pub struct Rows {
     #[serde(serialize_with = "write_rows", deserialize_with = "read_rows")]
     accounts: BTreeMap<Account, Figures>,
-    experiments: Experiments,
+    /// The arms of experiments.
+    pub experiments: Experiments,
 }
 
 /// The subject of a row. Clients choose some of the names, so all of them have a limit.
@@ -164,7 +163,7 @@ impl Ledger {
     fn add_on(&self, day: u32, mut account: Account, figures: &Figures, assignment: Option<&Assignment>) {
         account.limit_names();
         let is_dry_run = account.dry_run;
-        self.with(|counted| {
+        self.0.with(|counted| {
             let counted_day = counted.days.entry(day).or_default();
             counted_day.n_changes += 1;
             counted_day.rows.add(account, figures);
@@ -177,7 +176,7 @@ impl Ledger {
 
     /// Returns what is to be stored. It stays so until [`Self::mark_saved`].
     pub fn unsaved(&self) -> Vec<UnsavedDay> {
-        self.with(|counted| {
+        self.0.with(|counted| {
             let unsaved = counted.days.iter().filter(|(_, of)| of.n_stored < of.n_changes);
             unsaved.map(|(day, of)| UnsavedDay { day: *day, rows: of.rows.clone(), n_changes: of.n_changes }).collect()
         })
@@ -185,7 +184,7 @@ impl Ledger {
 
     /// Notes that these rows are stored.
     pub fn mark_saved(&self, saved: &UnsavedDay) {
-        self.with(|counted| {
+        self.0.with(|counted| {
             if let Some(day) = counted.days.get_mut(&saved.day) {
                 day.n_stored = day.n_stored.max(saved.n_changes);
             }
@@ -200,21 +199,17 @@ impl Ledger {
             counted.days.values().for_each(|day| total.add(&day.rows.total(dry_run)));
             total
         };
-        let (edited, dry_run) = self.with(|counted| (total(counted, false), total(counted, true)));
+        let (edited, dry_run) = self.0.with(|counted| (total(counted, false), total(counted, true)));
         Savings::of_totals(edited, dry_run)
     }
 
     /// All that this process has counted.
     pub fn since_start(&self) -> Rows {
-        self.with(|counted| {
+        self.0.with(|counted| {
             let mut all = counted.earlier.clone();
             counted.days.values().for_each(|day| all.merge(&day.rows));
             all
         })
-    }
-
-    fn with<T>(&self, with: impl FnOnce(&mut Counted) -> T) -> T {
-        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -251,11 +246,6 @@ impl Rows {
     pub fn merge(&mut self, other: &Self) {
         other.iter().for_each(|(account, figures)| self.add(account.clone(), figures));
         self.experiments.merge(&other.experiments);
-    }
-
-    /// The arms of experiments.
-    pub fn experiments(&self) -> &Experiments {
-        &self.experiments
     }
 
     /// Each account, and its sums.

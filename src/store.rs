@@ -17,10 +17,9 @@ use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::units::{ByteSize, Period};
 
 mod codec;
-mod counts;
 pub mod engine;
+mod engine_error;
 mod error;
-mod expiry;
 mod known_keys;
 pub mod page;
 pub mod postgres;
@@ -32,10 +31,8 @@ pub mod shared;
 pub mod tests;
 mod time;
 
-pub use counts::Counts;
-pub use engine::FleetStore;
 use error::Fault;
-pub use error::{Op, StoreError, StoreErrorKind, StoreResult};
+pub use error::{Counts, Op, StoreError, StoreErrorKind, StoreResult};
 pub use page::{Cursor, Owner, Page, PageQuery};
 pub use postgres::PostgresStore;
 pub use redb::{OpenError, RedbStore, Salvaged};
@@ -221,7 +218,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn compact(&self) -> StoreResult<()>;
 
     /// At most `most` payloads, the last used first.
-    async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>>;
+    async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>> {
+        Ok(self.page(PageQuery { limit: most, ..PageQuery::default() }).await?.entries)
+    }
 
     /// One page of payloads, the last used first. They do not count as used.
     async fn page(&self, query: PageQuery) -> StoreResult<Page>;
@@ -397,8 +396,6 @@ impl Settings {
     }
 }
 
-// === impl StoreEngine ===
-
 // === impl Verified ===
 
 impl Verified {
@@ -410,7 +407,7 @@ impl Verified {
         match (name.payload(), name.summary()) {
             (Some(_), _) => self.payloads += 1,
             (_, Some(_)) => self.summaries += 1,
-            (None, None) if name.is_note() => self.notes += 1,
+            (None, None) if name.kind == codec::NOTE => self.notes += 1,
             (None, None) => self.inspected += 1,
         }
     }

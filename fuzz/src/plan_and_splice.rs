@@ -66,7 +66,7 @@ fn data_of(body: &Bytes, content: Span) -> Vec<Bytes> {
         _ => (part.data, Base64::whole(part.data.of(body), None)),
     });
     let said = |data: Span| strings::text(body, data).map(|text| text.into_owned().into());
-    let of = |(data, base64): (Span, Option<Base64<'_>>)| {
+    let of = |(data, base64): (Span, Option<Base64>)| {
         base64.and_then(|base64| base64.decode(data.of(body))).map(|media| media.bytes.into()).or_else(|| said(data))
     };
     texts.chain(parts).filter_map(of).collect()

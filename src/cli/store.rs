@@ -11,7 +11,7 @@ use crate::cli::{Exit, OutputArgs, print, refuse, runtime};
 use crate::config::{Config, Environment, MissingError, Sources};
 use crate::payload::PayloadKey;
 use crate::store::{
-    Clock, FleetStore, OpenError, PayloadInfo, RedbStore, Stats, Store, StoreEngine, StoreError, SweepResult, Time,
+    Clock, OpenError, PayloadInfo, RedbStore, SharedStore, Stats, Store, StoreEngine, StoreError, SweepResult, Time,
     Verified, engine, postgres,
 };
 
@@ -109,7 +109,7 @@ async fn init(config: &Config, environment: &Environment) -> anyhow::Result<Exit
     match config.store.engine {
         StoreEngine::File => Err(MissingError::StoreEngine.into()),
         StoreEngine::Postgres => {
-            postgres::init::init(&options.url, &options.settings).await?;
+            postgres::init(&options.url, &options.settings).await?;
             print(["the tables are there\n"])
         }
         // It has no tables.
@@ -132,7 +132,7 @@ async fn open(config: &Config, environment: &Environment) -> anyhow::Result<Box<
 }
 
 /// Opens the engine. One that is away is an error.
-async fn open_engine(options: engine::Options) -> anyhow::Result<Box<dyn FleetStore>> {
+async fn open_engine(options: engine::Options) -> anyhow::Result<Box<dyn SharedStore>> {
     let patience = 2 * options.settings.timeout.0;
     let away = || engine::EngineError::TimedOut(patience);
     let store = timeout(patience, engine::open(options)).await.map_err(|_| away())??;

@@ -14,7 +14,7 @@ use super::operator_token::{self, TokenFile};
 use super::{Config, ConfigError};
 use crate::handler::Handler;
 use crate::platform::files::{HOME, state_folder};
-use crate::store::engine::{EngineClock, Options};
+use crate::store::engine::Options;
 use crate::store::{self, secret::Secrets};
 use crate::upstream::connect::Proxies;
 use crate::upstream::target::{BaseUrl, BaseUrlError};
@@ -207,7 +207,7 @@ impl Environment {
             url: self.store_url.as_ref().map(|url| url.expose().to_owned()).unwrap_or_default(),
             settings: settings.clone(),
             secrets: self.store_secrets.clone(),
-            clock: EngineClock::engine(),
+            clock: None,
             fresh: None,
         }
     }

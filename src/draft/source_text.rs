@@ -227,7 +227,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The name of what base64 in a string encodes, and where that is; none if it is not exact.
-    fn encoded_name(&self, string: Span, base64: &Base64<'_>, known_by: Fingerprint) -> Option<(PayloadName, Span)> {
+    fn encoded_name(&self, string: Span, base64: &Base64, known_by: Fingerprint) -> Option<(PayloadName, Span)> {
         const DECODED: usize = 1; // the same bytes have another name as a text
         let ParsedRequest { body, .. } = self.request;
         let decoded = OnceCell::new();

@@ -29,7 +29,7 @@ impl RecentSummaries {
         let new = Recent { made: IndexedOutline::new(outline), is_logged: false };
         let mut left = MAX_MESSAGES;
         let fits = |recent: &Recent| {
-            let n_messages = recent.made.n_messages();
+            let n_messages = recent.made.outline.messages.len();
             let fits = n_messages <= left;
             left = left.saturating_sub(n_messages);
             fits

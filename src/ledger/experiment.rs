@@ -49,13 +49,13 @@ pub struct Clusters(BTreeMap<u8, Cluster>);
 /// The sums of the conversations of a cluster.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct Cluster {
+pub(crate) struct Cluster {
     /// A bit for each conversation, which two may share.
     seen: u64,
-    requests: u64,
+    pub(crate) requests: u64,
     unpriced: u64,
     tokens: u64,
-    cost: Nanodollars,
+    pub(crate) cost: Nanodollars,
 }
 
 /// How many experiments are kept; those of further policies are not.
@@ -110,7 +110,8 @@ impl Clusters {
         other.0.iter().for_each(|(number, cluster)| self.0.entry(*number).or_default().add(cluster));
     }
 
-    fn total(&self) -> Cluster {
+    /// The sums of all conversations.
+    pub(crate) fn total(&self) -> Cluster {
         let mut total = Cluster::default();
         self.0.values().for_each(|cluster| total.add(cluster));
         total
@@ -120,16 +121,6 @@ impl Clusters {
     pub fn conversations(&self) -> Option<f64> {
         let can_tell = self.0.values().all(|cluster| cluster.seen.count_zeros() >= FEWEST_FREE);
         can_tell.then(|| self.0.values().map(Cluster::conversations).sum())
-    }
-
-    /// How many requests there are.
-    pub fn requests(&self) -> u64 {
-        self.total().requests
-    }
-
-    /// The cost as billed.
-    pub fn cost(&self) -> Nanodollars {
-        self.total().cost
     }
 }
 

@@ -61,8 +61,8 @@ pub fn extensions() -> impl Iterator<Item = &'static str> {
 
 impl MediaType {
     /// The type of bytes of which the client says that they are `declared`, as a type of MIME or the name of a format.
-    fn of(bytes: &[u8], declared: Option<&str>) -> Self {
-        Self::recognized(bytes).or_else(|| Self::named(declared?)).unwrap_or(Bytes)
+    fn of(bytes: &[u8], declared: Option<Self>) -> Self {
+        Self::recognized(bytes).or(declared).unwrap_or(Bytes)
     }
 
     fn named(declared: &str) -> Option<Self> {
@@ -70,8 +70,9 @@ impl MediaType {
             "wav" => Some(Wav),
             "mp3" => Some(Mp3),
             _ => {
-                let declared = declared.replace('\\', ""); // of an escaped slash
-                TYPES.iter().find(|(_, name, _)| name.eq_ignore_ascii_case(&declared)).map(|(media, ..)| *media)
+                let plain = || declared.bytes().filter(|byte| *byte != b'\\'); // of an escaped slash
+                let is_it = |name: &str| name.bytes().eq(plain().map(|byte| byte.to_ascii_lowercase()));
+                TYPES.iter().find(|(_, name, _)| is_it(name)).map(|(media, ..)| *media)
             }
         }
     }
@@ -119,11 +120,11 @@ impl MediaType {
 
 /// Base64 in a JSON string, any character of which may be written as an escape.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Base64<'a> {
+pub struct Base64 {
     /// Where it is in the string as it is written, quotes and all.
     pub range: Range<usize>,
     /// The type that the client says it has.
-    pub declared: Option<Cow<'a, str>>,
+    pub declared: Option<MediaType>,
 }
 
 /// Bytes, and their type.
@@ -147,36 +148,29 @@ const SHOWS_TYPE: usize = 24;
 /// The length of the longest escape of a character that base64 has.
 const ESCAPE: usize = 6;
 
-impl<'a> Base64<'a> {
+impl Base64 {
     /// All of a string, given as it is written.
-    pub fn whole(string: &[u8], declared: Option<&'a str>) -> Option<Self> {
+    pub fn whole(string: &[u8], declared: Option<&str>) -> Option<Self> {
         let inner = string.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-        Some(Self { range: 1..inner.len() + 1, declared: declared.map(Cow::Borrowed) })
+        Some(Self { range: 1..inner.len() + 1, declared: declared.and_then(MediaType::named) })
     }
 
     /// Returns what is after the comma of a string that is a data URL.
-    pub fn of_url(string: &'a [u8]) -> Option<Self> {
+    pub fn of_url(string: &[u8]) -> Option<Self> {
         let head = string.get(..MAX_URL_HEAD.min(string.len())).filter(|head| may_be_data_url(head))?;
         let plain = memchr(b',', head).filter(|comma| memchr(b'\\', head.get(..*comma).unwrap_or_default()).is_none());
         let (head, start) = match plain {
             Some(comma) => (Cow::Borrowed(str::from_utf8(head.get(1..comma)?).ok()?), comma + 1),
             None => escaped_head(head)?,
         };
-        let declared = |head: &str| {
-            let declared = head.strip_prefix("data:")?.strip_suffix(";base64")?;
-            Some(declared.split_once(';').map_or(declared.len(), |(name, _)| name.len()))
-        };
-        let type_end = "data:".len() + declared(&head)?;
-        let declared = match head {
-            Cow::Borrowed(head) => Cow::Borrowed(head.get("data:".len()..type_end)?),
-            Cow::Owned(head) => Cow::Owned(head.get("data:".len()..type_end)?.to_owned()),
-        };
+        let declared = head.strip_prefix("data:")?.strip_suffix(";base64")?;
+        let declared = MediaType::named(declared.split_once(';').map_or(declared, |(name, _)| name));
         let end = string.strip_suffix(b"\"")?.len();
-        Some(Self { range: start..end.max(start), declared: Some(declared) })
+        Some(Self { range: start..end.max(start), declared })
     }
 
     /// That of a string that is a data URL, or long and of a type that it shows.
-    pub fn of_text(string: &'a [u8]) -> Option<Self> {
+    pub fn of_text(string: &[u8]) -> Option<Self> {
         let shown = || {
             let base64 = Self::whole(string, None).filter(|_| string.len() >= MIN_TEXT)?;
             MediaType::recognized(&base64.beginning(string, SHOWS_TYPE)?)?;
@@ -188,7 +182,7 @@ impl<'a> Base64<'a> {
     /// Returns what it encodes in the string. None if that, in base64, is not to the byte what is written.
     pub fn decode(&self, string: &[u8]) -> Option<Media> {
         let bytes = decoded(string.get(self.range.clone())?)?;
-        Some(Media { media: MediaType::of(&bytes, self.declared.as_deref()), bytes })
+        Some(Media { media: MediaType::of(&bytes, self.declared), bytes })
     }
 
     /// The first bytes of what it encodes, at most about as many as asked for.
@@ -272,8 +266,8 @@ mod tests {
 
     #[test]
     fn the_first_bytes_decide_and_then_the_client_if_the_list_has_its_type() {
-        let of = |declared| MediaType::of(b"plain", declared);
-        assert_eq!(MediaType::of(b"%PDF-1.7", Some("image/png")), Pdf);
+        let of = |declared: Option<&str>| MediaType::of(b"plain", declared.and_then(MediaType::named));
+        assert_eq!(MediaType::of(b"%PDF-1.7", Some(Png)), Pdf);
         assert_eq!(MediaType::of(b"RIFF....WAVEfmt ", None), Wav);
         assert_eq!(MediaType::of(b"RIFF....WEBPVP8 ", None), Webp);
         assert_eq!([of(Some("TEXT/Plain")), of(Some("mp3")), of(Some("image\\/png"))], [Text, Mp3, Png]);

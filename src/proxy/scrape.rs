@@ -116,12 +116,12 @@ impl Proxy {
         exposition.counters("abridge_cost_microdollars", of(|figures| figures.edited_cost));
         exposition.counters("abridge_unedited_cost_microdollars", of(|figures| figures.unedited_cost));
         let arms = || {
-            rows.experiments().iter().flat_map(|(policy, Experiment { usual, tried })| {
+            rows.experiments.iter().flat_map(|(policy, Experiment { usual, tried })| {
                 [("usual", usual), ("tried", tried)].map(|(arm, of)| (labels([("policy", policy), ("arm", arm)]), of))
             })
         };
-        exposition.counters("abridge_experiment_requests", arms().map(|(labels, arm)| (labels, arm.requests())));
-        let costs = arms().map(|(labels, arm)| (labels, arm.cost().0 / 1000));
+        exposition.counters("abridge_experiment_requests", arms().map(|(labels, arm)| (labels, arm.total().requests)));
+        let costs = arms().map(|(labels, arm)| (labels, arm.total().cost.0 / 1000));
         exposition.counters("abridge_experiment_cost_microdollars", costs);
         let conversations = arms().filter_map(|(labels, arm)| Some((labels, arm.conversations()?)));
         exposition.ratios("abridge_experiment_conversations", conversations);

@@ -30,7 +30,10 @@ const COMPRESS_FROM: usize = 1024;
 const LEVEL: i32 = 1;
 
 /// How a frame begins. A byte of it has its highest bit set, so no text has it.
-const MAGIC: [u8; 4] = *b"\xABabr";
+pub(super) const MAGIC: [u8; 4] = *b"\xABabr";
+
+/// The kind of a note.
+pub(super) const NOTE: u8 = b'n';
 
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
@@ -47,7 +50,7 @@ const MAX_PLAIN: u64 = 2 << 30;
 /// The kind and the identifier of a stored value.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Name {
-    kind: u8,
+    pub(super) kind: u8,
     id: [u8; ID_LEN],
 }
 
@@ -79,21 +82,14 @@ struct Frame<'t> {
     body: &'t [u8],
 }
 
-/// The compressor that was used last, for the next encoder: to make one takes longer than to compress a short text.
+/// The compressor that was used last: to make one takes longer than to compress a short text.
 static SPARE: Mutex<Option<Compressor<'static>>> = Mutex::const_new(None);
 
-/// A compressor that had a longer payload takes more memory, and is not kept.
+/// A compressor of a longer payload takes more memory, and is not kept.
 const KEPT_UP_TO: usize = 64 << 10;
 
 /// Values of more bytes are encoded on a blocking thread.
 pub(super) const LARGE: usize = 64 << 10;
-
-/// Encodes one value after the other in the same memory.
-#[derive(Default)]
-pub(super) struct Encoder {
-    compressor: Option<Compressor<'static>>,
-    longest: usize,
-}
 
 // === impl Name ===
 
@@ -111,7 +107,7 @@ impl Name {
     }
 
     pub(super) fn of_note(kind: NoteKind, key: ChainKey) -> Self {
-        Self { kind: b'n', id: hashed(&[key.as_bytes(), kind.label().as_bytes()].concat()) }
+        Self { kind: NOTE, id: hashed(&[key.as_bytes(), kind.label().as_bytes()].concat()) }
     }
 
     /// Of the secret of a file.
@@ -129,11 +125,6 @@ impl Name {
         (self.kind == b's').then(|| ChainKey::from_bytes(self.id))
     }
 
-    /// Whether it is the name of a note.
-    pub(super) fn is_note(self) -> bool {
-        self.kind == b'n'
-    }
-
     /// The name as bytes, which no two names have in common.
     pub(super) fn as_bytes(&self) -> Vec<u8> {
         [&[self.kind][..], &self.id].concat()
@@ -146,54 +137,10 @@ impl fmt::Display for Name {
             b'p' => return write!(f, "payload {}", PayloadKey::from_bytes(self.id)),
             b's' => "summary",
             b'i' => "inspected request",
-            b'n' => "note",
+            NOTE => "note",
             _ => return f.write_str("secret"),
         };
         write!(f, "{what} {:032x}", u128::from_be_bytes(self.id))
-    }
-}
-
-// === impl Encoder ===
-
-impl Encoder {
-    /// Encodes a payload with its type.
-    pub(super) fn encode(&mut self, name: &Name, payload: &Payload) -> Encoded {
-        let plain = payload.bytes();
-        let plain_len = plain.len() as u64;
-        let compressed = self.compress(&plain).filter(|body| body.len() < plain.len());
-        let (encoding, body) = compressed.map_or((PLAIN, plain), |body| (ZSTD, body.into()));
-        let media = payload.media().map_or(NO_MEDIA, MediaType::code);
-        let lengths = [plain_len.to_le_bytes(), (body.len() as u64).to_le_bytes()].concat();
-        let mut head = [&MAGIC[..], &[name.kind, encoding, media, 0], &name.id, &lengths].concat();
-        head.extend(checksum(&head, &body).to_le_bytes());
-        Encoded { head, body, plain_len }
-    }
-
-    fn compress(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
-        if payload.len() <= COMPRESS_FROM {
-            return None;
-        }
-        if self.compressor.is_none() {
-            let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take());
-            self.compressor = spare.or_else(|| Compressor::new(LEVEL).ok());
-        }
-        self.longest = self.longest.max(payload.len());
-        self.compressor.as_mut()?.compress(payload).ok()
-    }
-
-    /// Takes the compressor out, if it is to be kept.
-    fn take_spare(&mut self) -> Option<Compressor<'static>> {
-        self.compressor.take_if(|_| self.longest <= KEPT_UP_TO)
-    }
-}
-
-impl Drop for Encoder {
-    fn drop(&mut self) {
-        if let Some(compressor) = self.take_spare()
-            && let Ok(mut spare) = SPARE.try_lock()
-        {
-            *spare = Some(compressor);
-        }
     }
 }
 
@@ -202,7 +149,20 @@ impl Drop for Encoder {
 impl Encoded {
     /// Encodes bytes that have no type.
     pub(super) fn new(name: &Name, bytes: Bytes) -> Self {
-        Encoder::default().encode(name, &bytes.into())
+        Self::of(name, &bytes.into())
+    }
+
+    /// Encodes a payload with its type.
+    pub(super) fn of(name: &Name, payload: &Payload) -> Self {
+        let plain = payload.bytes();
+        let plain_len = plain.len() as u64;
+        let compressed = compressed(&plain).filter(|body| body.len() < plain.len());
+        let (encoding, body) = compressed.map_or((PLAIN, plain), |body| (ZSTD, body.into()));
+        let media = payload.media().map_or(NO_MEDIA, MediaType::code);
+        let lengths = [plain_len.to_le_bytes(), (body.len() as u64).to_le_bytes()].concat();
+        let mut head = [&MAGIC[..], &[name.kind, encoding, media, 0], &name.id, &lengths].concat();
+        head.extend(checksum(&head, &body).to_le_bytes());
+        Self { head, body, plain_len }
     }
 
     /// How many bytes [`Encoded::write`] writes.
@@ -242,10 +202,6 @@ impl<'t> Frame<'t> {
         is_whole.then_some(Self { name: Name { kind, id: *id }, encoding, media, plain_len, body })
     }
 
-    fn len(&self) -> usize {
-        HEAD_LEN + self.body.len()
-    }
-
     fn decode(&self) -> Result<Payload, Unreadable> {
         let media = match self.media {
             NO_MEDIA => None,
@@ -273,13 +229,8 @@ pub(super) fn check(name: &Name, stored: &[u8]) -> Result<u64, Unreadable> {
 
 fn whole<'t>(name: &Name, stored: &'t [u8]) -> Result<Frame<'t>, Unreadable> {
     let frame = Frame::at_start(stored).ok_or(Unreadable::Damaged)?;
-    let is_it = frame.name == *name && frame.len() == stored.len();
+    let is_it = frame.name == *name && HEAD_LEN + frame.body.len() == stored.len();
     is_it.then_some(frame).ok_or(Unreadable::Damaged)
-}
-
-/// The place of the next [`MAGIC`].
-pub(super) fn find_magic(bytes: &[u8]) -> Option<usize> {
-    memchr::memmem::find(bytes, &MAGIC)
 }
 
 /// The length of the frame that begins with these bytes, if they are the head of one. Nothing is checked.
@@ -293,6 +244,21 @@ pub(super) fn announced(head: &[u8]) -> Option<usize> {
 pub(super) fn decode_found(stored: &[u8]) -> Option<(Name, Payload)> {
     let frame = Frame::at_start(stored)?;
     Some((frame.name, frame.decode().ok()?))
+}
+
+/// Compresses what is long enough.
+fn compressed(plain: &[u8]) -> Option<Vec<u8>> {
+    if plain.len() <= COMPRESS_FROM {
+        return None;
+    }
+    let is_short = plain.len() <= KEPT_UP_TO;
+    let spare = SPARE.try_lock().ok().filter(|_| is_short).and_then(|mut spare| spare.take());
+    let mut compressor = spare.or_else(|| Compressor::new(LEVEL).ok())?;
+    let compressed = compressor.compress(plain).ok();
+    if is_short && let Ok(mut spare) = SPARE.try_lock() {
+        *spare = Some(compressor);
+    }
+    compressed
 }
 
 /// The length is what a frame says, so it has a bound, and memory that is not there is an error.
@@ -349,24 +315,18 @@ mod tests {
         for payload in [&b""[..], b"abc", &[b'a'; 5000]].map(Bytes::from_static) {
             for media in [None, Some(MediaType::Png), Some(MediaType::Bytes)] {
                 let payload = Payload::stored(payload.clone(), media);
-                let stored = Encoder::default().encode(&name(), &payload).to_vec();
+                let stored = Encoded::of(&name(), &payload).to_vec();
                 assert_eq!(decode(&name(), &stored), Ok(payload));
             }
         }
     }
 
     #[test]
-    fn a_compressor_is_kept_unless_it_had_a_long_payload() {
-        let mut encoder = Encoder::default();
-        let mut encode = |n| {
-            let payload = Payload::from(Bytes::from(b"a line of text\n".repeat(n / 15)));
-            let again = Encoder::default().encode(&name(), &payload);
-            assert_eq!(encoder.encode(&name(), &payload).to_vec(), again.to_vec(), "{n}");
-            encoder.take_spare().is_some()
-        };
-        assert!(!encode(COMPRESS_FROM), "it needed none");
-        assert!(encode(KEPT_UP_TO));
-        assert!(!encode(KEPT_UP_TO + 15) && !encode(2 * COMPRESS_FROM), "it stays as large as it became");
+    fn a_compressor_that_was_used_before_makes_the_same_bytes() {
+        for n in [KEPT_UP_TO, KEPT_UP_TO + 15, 2 * COMPRESS_FROM, KEPT_UP_TO, 4 * KEPT_UP_TO, 2 * COMPRESS_FROM] {
+            let text = b"a line of text\n".repeat(n / 15);
+            assert_eq!(encoded(&text)[HEAD_LEN..], Compressor::new(LEVEL).unwrap().compress(&text).unwrap(), "{n}");
+        }
     }
 
     #[test]
@@ -426,7 +386,7 @@ mod tests {
     fn a_frame_is_found_among_other_bytes() {
         let frame = encoded(&[b'a'; 5000]);
         let bytes = [b"\xABab\xABabr", &frame[..], b"after"].concat();
-        let at = find_magic(&bytes[7..]).unwrap() + 7;
+        let at = memchr::memmem::find(&bytes[7..], &MAGIC).unwrap() + 7;
         assert_eq!(at, 7);
         assert_eq!(announced(&bytes[at..]), Some(frame.len()));
         assert_eq!(decode_found(&bytes[at..]), Some((name(), Bytes::from_static(&[b'a'; 5000]).into())));

@@ -5,7 +5,7 @@
 //! key that is in use costs one small write a grain, whoever uses it, and what is known has at least seven eighths of
 //! `keep_for` left.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,20 +16,16 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};
 
 use super::codec::{LARGE, Name, Unreadable};
-use super::counts::Counts;
 use super::known_keys::{self, KnownKeys};
-use super::secret::{Secrets, Texts, random};
-use super::shared::{Claim, Claimant, Note, NoteGroup, Seen, SharedStore};
+use super::secret::{Identity, Secrets, Texts, random};
+use super::shared::{Claimant, Note, NoteGroup, Seen, SeenState, SharedStore};
 use super::{
-    Clock, NamedPayloads, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats, Store, StoreEngine, StoreError,
-    StoreErrorKind, StoreResult, SweepResult, Time, Verified,
+    Clock, Counts, Cursor, NamedPayloads, Offered, Op, Page, PageQuery, Settings, Stats, Store, StoreEngine,
+    StoreError, StoreErrorKind, StoreResult, SweepResult, Verified,
 };
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::Tasks;
 
-mod bodies;
-pub mod error;
-pub(super) mod identity;
 mod interface;
 pub(super) mod link;
 mod payloads;
@@ -38,10 +34,9 @@ mod sweep;
 pub(super) mod tls;
 pub(super) mod writer;
 
-pub use error::{EngineError, OpenError};
-use identity::Identity;
-pub(super) use interface::{Engine, Exchange, Stale, Terms, count};
-use payloads::Found;
+pub use super::engine_error::{EngineError, EngineResult, OpenError, Refusal, UrlError};
+pub(super) use interface::{Engine, Stale, Terms, count};
+use payloads::{Found, NAMED_AT_ONCE};
 use seal::Seal;
 use writer::Job;
 
@@ -54,19 +49,10 @@ pub struct Options {
     pub settings: Settings,
     /// The secrets of the settings.
     pub secrets: Secrets,
-    /// Tells the engine's time, or a test's.
-    pub clock: EngineClock,
+    /// A test's clock, in place of the engine's.
+    pub clock: Option<Clock>,
     /// The secret that an engine without one gets; `None` for a random one.
     pub fresh: Option<[u8; 32]>,
-}
-
-/// Whose time counts.
-#[derive(Clone, Debug)]
-pub enum EngineClock {
-    /// The engine's.
-    Engine(Instant),
-    /// A test's.
-    Test(Clock),
 }
 
 /// A store in an engine.
@@ -76,22 +62,6 @@ pub enum EngineClock {
 pub struct EngineStore<E: Engine> {
     inner: Arc<Inner<E>>,
     jobs: mpsc::Sender<Job>,
-}
-
-/// A store in some engine.
-#[async_trait]
-pub trait FleetStore: SharedStore {
-    /// The name of the engine.
-    fn engine(&self) -> &'static str;
-
-    /// The secret that names are made with.
-    fn secret(&self) -> Option<[u8; 32]>;
-
-    /// What the engine promises of what it has confirmed, in words.
-    async fn promise(&self) -> String;
-
-    /// Why the connection is missing, if there is none.
-    fn state(&self) -> Result<(), EngineError>;
 }
 
 /// What calls and the writer share.
@@ -132,37 +102,12 @@ const SLOW_TOTALS: Duration = Duration::from_secs(1);
 const TOTALS_PAUSE: u32 = 100;
 
 /// Opens the engine of the settings, as [`EngineStore::open`] does.
-pub async fn open(options: Options) -> Result<Box<dyn FleetStore>, OpenError> {
+pub async fn open(options: Options) -> Result<Box<dyn SharedStore>, OpenError> {
     Ok(match options.settings.engine {
         StoreEngine::Redis => Box::new(super::RedisStore::open(options).await?),
         // A file is not an engine.
         StoreEngine::Postgres | StoreEngine::File => Box::new(super::PostgresStore::open(options).await?),
     })
-}
-
-// === impl EngineClock ===
-
-impl EngineClock {
-    /// The engine's clock.
-    pub fn engine() -> Self {
-        Self::Engine(Instant::now())
-    }
-
-    /// The time that the engine is told; `None` for its own.
-    pub(super) fn told(&self) -> Option<i64> {
-        match self {
-            Self::Engine(_) => None,
-            Self::Test(clock) => Some(count(clock.now().0)),
-        }
-    }
-
-    /// A time for spans of time in this process.
-    fn local(&self) -> Time {
-        match self {
-            Self::Engine(began) => Time(began.elapsed().as_secs()),
-            Self::Test(clock) => clock.now(),
-        }
-    }
 }
 
 // === impl EngineStore ===
@@ -179,7 +124,7 @@ impl<E: Engine> EngineStore<E> {
         let texts = if settings.seal { Texts::Sealed } else { Texts::Plain };
         let identity =
             Arc::new(Identity::new(secrets, texts, fresh.map_or_else(random, Ok).map_err(OpenError::Random)?));
-        let terms = Terms { settings, clock };
+        let terms = Terms { settings, clock, began: Instant::now() };
         let engine = E::start(&url, terms.clone(), Arc::clone(&identity), &tasks)?;
         let links = engine.links();
         let mut outcome = links.writes.first_attempt().await;
@@ -197,12 +142,12 @@ impl<E: Engine> EngineStore<E> {
             }
             n_failures += 1;
             sleep(START_PAUSE).await;
-            outcome = links.writes.state();
+            outcome = links.writes.open().map(drop);
         }
         if outcome.is_ok() {
             links.reads.connected().await;
         }
-        let known = KnownKeys::new(known_keys::PER_GENERATION, Duration::MAX);
+        let known = KnownKeys::new(known_keys::PER_GENERATION, Duration::MAX, terms.known_for());
         let inner = Arc::new(Inner {
             engine,
             terms,
@@ -236,31 +181,11 @@ impl<E: Engine> EngineStore<E> {
                 self.inner.counts().failures.fetch_add(1, Ordering::Relaxed);
                 return Err(StoreError::new(Op::Put, EngineError::Full.kind(), EngineError::Full));
             }
-            let rows = self.inner.encode_all(missing, lifetime, n_bytes).await?;
+            let rows = self.inner.encode_all(missing, lifetime).await?;
             stored = writer::submit(&self.jobs, rows).await;
         }
         self.inner.counts().waits.observe_time(began.elapsed());
         stored
-    }
-}
-
-#[async_trait]
-impl<E: Engine> FleetStore for EngineStore<E> {
-    fn engine(&self) -> &'static str {
-        E::NAME
-    }
-
-    fn secret(&self) -> Option<[u8; 32]> {
-        self.inner.identity.secret()
-    }
-
-    async fn promise(&self) -> String {
-        let promise = self.inner.engine.promise().await;
-        if self.inner.seal.is_on() { format!("{promise}; texts are encrypted there") } else { promise }
-    }
-
-    fn state(&self) -> Result<(), EngineError> {
-        self.inner.engine.links().writes.state()
     }
 }
 
@@ -344,7 +269,34 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn verify(&self) -> StoreResult<Verified> {
-        self.inner.verify().await
+        let mut verified = Verified::default();
+        let mut query = PageQuery::default();
+        loop {
+            let listed = self.inner.list(&query, NAMED_AT_ONCE).await?;
+            let Some((row, last)) = listed.last() else { break };
+            query.after = Some(Cursor { used: last.used, row: *row });
+            let rows: Vec<_> = listed.iter().map(|(row, _)| *row).collect();
+            let bodies: HashMap<_, _> = self.inner.engine.bodies(&rows).await?.into_iter().collect();
+            for (row, info) in listed {
+                let name = Name::of_payload(info.key);
+                if let Some(body) = bodies.get(&row) {
+                    verified.count(name, self.inner.open(name, body).err());
+                }
+            }
+        }
+        for beginning in self.inner.engine.summaries().await? {
+            let name = Name::of_summary(beginning);
+            if let Some((body, _)) = self.inner.engine.summary(beginning).await? {
+                verified.count(name, self.inner.open(name, &body).err());
+            }
+        }
+        for group in NoteGroup::ALL {
+            for Note { kind, key, value } in self.inner.engine.notes(group).await? {
+                let name = Name::of_note(kind, key);
+                verified.count(name, self.inner.open(name, &value).err());
+            }
+        }
+        Ok(verified)
     }
 
     async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreResult<()> {
@@ -367,12 +319,18 @@ impl<E: Engine> Store for EngineStore<E> {
     }
 
     async fn note(&self, note: Note, keep: Duration) -> StoreResult<()> {
-        self.inner.engine.note(self.inner.seal_note(note)?, keep).await
+        let value = self.inner.encode(Name::of_note(note.kind, note.key), note.value).await?.into();
+        self.inner.engine.note(Note { value, ..note }, keep).await
     }
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
         let notes = self.inner.engine.notes(group).await?;
-        Ok(notes.into_iter().filter_map(|note| self.inner.open_note(note)).collect())
+        // A note that is not what was stored is left out.
+        let opened = |note: Note| {
+            let value = self.inner.decode_value(Name::of_note(note.kind, note.key), &note.value).ok()?;
+            Some(Note { value, ..note })
+        };
+        Ok(notes.into_iter().filter_map(opened).collect())
     }
 
     async fn sweep(&self) -> StoreResult<SweepResult> {
@@ -388,17 +346,22 @@ impl<E: Engine> Store for EngineStore<E> {
         Ok(())
     }
 
-    async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>> {
-        let listed = self.inner.list(&PageQuery::default(), most).await?;
-        Ok(listed.into_iter().map(|(_, info)| info).collect())
-    }
-
     async fn page(&self, query: PageQuery) -> StoreResult<Page> {
         self.inner.page(query).await
     }
 
     async fn stats(&self) -> StoreResult<Stats> {
-        self.inner.stats().await
+        // Totals that take long to count are not counted each time.
+        let mut last = self.inner.totals.lock().await;
+        let totals = match *last {
+            Some(totals) if totals.at.elapsed() < totals.took * TOTALS_PAUSE && totals.took > SLOW_TOTALS => totals,
+            _ => {
+                let began = Instant::now();
+                let stats = Stats::of_totals(self.inner.engine.totals().await?);
+                *last.insert(Totals { stats, at: began, took: began.elapsed() })
+            }
+        };
+        Ok(self.inner.counts().stats(totals.stats))
     }
 
     fn counts(&self) -> Option<&Counts> {
@@ -429,7 +392,7 @@ impl<E: Engine> SharedStore for EngineStore<E> {
         self.inner.engine.look(root).await
     }
 
-    async fn claim(&self, place: Place, claimant: Claimant) -> StoreResult<Claim> {
+    async fn claim(&self, place: Place, claimant: Claimant) -> StoreResult<Option<SeenState>> {
         self.inner.engine.claim(place, claimant).await
     }
 
@@ -439,6 +402,23 @@ impl<E: Engine> SharedStore for EngineStore<E> {
 
     fn epoch(&self) -> u64 {
         self.inner.epoch()
+    }
+
+    fn engine(&self) -> &'static str {
+        E::NAME
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        self.inner.identity.secret()
+    }
+
+    async fn promise(&self) -> String {
+        let promise = self.inner.engine.promise().await;
+        if self.inner.seal.is_on() { format!("{promise}; texts are encrypted there") } else { promise }
+    }
+
+    fn state(&self) -> EngineResult<()> {
+        self.inner.engine.links().writes.open().map(drop)
     }
 }
 

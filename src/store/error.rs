@@ -1,9 +1,19 @@
-//! Why an operation of a store failed.
+//! Why an operation of a store failed, and counts of operations in this process.
 
 use std::error::Error;
+use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::codec::Name;
+use bytes::Bytes;
+use smart_default::SmartDefault;
+use tracing::field::display;
+
+use super::Stats;
+use super::codec::{Name, Unreadable};
+use crate::metrics::histogram::{Histogram, OWN_TIMES};
+use crate::payload::Payload;
 
 /// Why a store operation failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -101,5 +111,99 @@ impl StoreErrorKind {
     /// The kind as one word, for labels.
     pub fn label(self) -> &'static str {
         self.into()
+    }
+}
+
+// === counts ===
+
+/// Counts of what this process has done with its store since it started.
+#[derive(Debug, SmartDefault)]
+pub struct Counts {
+    /// Durable transactions.
+    pub commits: AtomicU64,
+    /// Payloads that were written.
+    pub written: AtomicU64,
+    /// Their length in bytes.
+    pub written_bytes: AtomicU64,
+    /// Payloads that were known to be stored when they were put.
+    pub known: AtomicU64,
+    /// Payloads that were recalled.
+    pub recalled: AtomicU64,
+    /// Failed operations.
+    pub failures: AtomicU64,
+    /// Reads of something that is damaged.
+    pub damaged: AtomicU64,
+    /// Whether the last write failed.
+    pub is_failing: AtomicBool,
+    /// How long requests have waited until their payloads were durable.
+    #[default(Histogram::of_times(OWN_TIMES))]
+    pub waits: Histogram,
+}
+
+impl Counts {
+    /// Counts and logs a failure, of a file with its cause: as an error once, until a write succeeds again.
+    pub(super) fn fails(&self, kind: StoreErrorKind, error: &dyn Display, file: Option<(&Path, &dyn Display)>) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let (path, cause) = file.map(|(path, cause)| (display(path.display()), display(cause))).unzip();
+        if self.is_failing.swap(true, Ordering::Relaxed) {
+            tracing::debug!(kind = kind.label(), %error, cause, "the store failed again");
+        } else {
+            tracing::error!(
+                path,
+                kind = kind.label(),
+                %error,
+                cause,
+                "the store failed: requests go on without the edits that need it, until it works again"
+            );
+        }
+    }
+
+    /// Notes that something was written: the first write that succeeds ends a failure.
+    pub(super) fn works(&self, path: Option<&Path>) {
+        if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed) {
+            tracing::warn!(path = path.map(|path| display(path.display())), "the store works again");
+        }
+    }
+
+    /// The counts, with totals of what is stored.
+    pub(super) fn stats(&self, totals: Stats) -> Stats {
+        let Self { commits, written, known, recalled, failures, damaged, .. } = self;
+        let [commits, written, known, recalled, failures, damaged] =
+            [commits, written, known, recalled, failures, damaged].map(|count| count.load(Ordering::Relaxed));
+        Stats { commits, written, known, recalled, failures, damaged, ..totals }
+    }
+
+    /// A decoded payload; `None` if a later version has stored it.
+    pub(super) fn payload(&self, name: Name, stored: Result<Payload, Unreadable>) -> StoreResult<Option<Payload>> {
+        match stored {
+            Ok(payload) => Ok(Some(payload)),
+            Err(Unreadable::Later) => Ok(None),
+            Err(Unreadable::Foreign) => Err(StoreError::new(Op::Get, StoreErrorKind::Corrupt, Fault::Foreign)),
+            Err(Unreadable::Damaged) => {
+                self.damaged.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(
+                    what = %name,
+                    "what is stored is damaged: it is written anew when a request sends it again; `abridge store verify` checks the rest"
+                );
+                Err(StoreError::new(Op::Get, StoreErrorKind::Damaged, Fault::Damaged(name)))
+            }
+        }
+    }
+
+    /// A decoded value that is not a payload.
+    pub(super) fn value(&self, name: Name, stored: Result<Payload, Unreadable>) -> StoreResult<Bytes> {
+        let later = || StoreError::new(Op::Get, StoreErrorKind::Corrupt, Fault::Later);
+        Ok(self.payload(name, stored)?.ok_or_else(later)?.bytes())
+    }
+}
+
+impl Stats {
+    /// The totals of an engine.
+    pub(super) fn of_totals(totals: [u64; 8]) -> Self {
+        let mut stats = Self::default();
+        [stats.payloads, stats.inspected, stats.tombstones, stats.bytes, stats.stored_bytes, ..] = totals;
+        [.., stats.summaries, stats.summary_bytes, stats.inspected_bytes] = totals;
+        stats.file_bytes = stats.stored_bytes + stats.summary_bytes + stats.inspected_bytes;
+        stats
     }
 }

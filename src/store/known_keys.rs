@@ -22,6 +22,8 @@ pub(super) struct KnownKeys {
     generation_size: usize,
     // A use is written only if the one in the file is older than this.
     resolution: Duration,
+    // A key is known only while the use that was written is younger than this.
+    known_for: Duration,
 }
 
 /// When a key was last used, its last use in the file, and a lifetime that it has in the file.
@@ -36,31 +38,22 @@ struct Use {
 
 impl KnownKeys {
     /// Creates an empty set of at most `2 * generation_size` keys.
-    pub(super) fn new(generation_size: usize, resolution: Duration) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), forgotten: HashMap::new(), generation_size, resolution }
+    pub(super) fn new(generation_size: usize, resolution: Duration, known_for: Duration) -> Self {
+        let (young, old, forgotten) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { young, old, forgotten, generation_size, resolution, known_for }
     }
 
     /// Notes a use; `false` if the key is not known to be stored with this lifetime or a longer one.
     pub(super) fn touch(&mut self, key: PayloadKey, lifetime: Lifetime, now: Time) -> bool {
+        let known_for = self.known_for;
+        let is_known = |of: Use| of.lifetime >= lifetime && now.since(of.written) < known_for;
         if let Some(known) = self.young.get_mut(&key) {
             known.used = known.used.max(now);
-            return known.lifetime >= lifetime;
+            return is_known(*known);
         }
         let Some(known) = self.old.remove(&key) else { return false };
         self.insert_use(key, Use { used: known.used.max(now), ..known });
-        known.lifetime >= lifetime
-    }
-
-    /// As [`Self::touch`], but a key is known only while the use that was written is younger than `within`.
-    pub(super) fn touch_if_written(
-        &mut self,
-        key: PayloadKey,
-        lifetime: Lifetime,
-        now: Time,
-        within: Duration,
-    ) -> bool {
-        let is_known = self.touch(key, lifetime, now);
-        is_known && self.young.get(&key).is_some_and(|known| now.since(known.written) < within)
+        is_known(known)
     }
 
     /// Adds a key. Only the writer knows that a key is stored: its use at `written` is in the file, and it is used now.
@@ -90,7 +83,7 @@ impl KnownKeys {
 
     /// Removes all keys: the file may be different.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.generation_size, self.resolution);
+        *self = Self::new(self.generation_size, self.resolution, self.known_for);
     }
 
     /// When the key was last used, if this process knows.
@@ -141,7 +134,7 @@ mod tests {
 
     #[test]
     fn unused_keys_are_forgotten_but_their_uses_are_written() {
-        let mut known = KnownKeys::new(2, Duration::from_secs(10));
+        let mut known = KnownKeys::new(2, Duration::from_secs(10), Duration::MAX);
         known.insert(key(1), Lifetime::Usual, Time(0), Time(50));
         for n in 2..=6 {
             known.insert(key(n), Lifetime::Usual, Time(50), Time(50));
@@ -155,7 +148,7 @@ mod tests {
 
     #[test]
     fn used_keys_stay_known() {
-        let mut known = KnownKeys::new(2, Duration::ZERO);
+        let mut known = KnownKeys::new(2, Duration::ZERO, Duration::MAX);
         known.insert(key(0), Lifetime::Usual, Time(0), Time(0));
         for n in 1..100 {
             known.insert(key(n), Lifetime::Usual, Time(0), Time(0));
@@ -165,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_use_is_written_once_and_only_if_it_is_newer_by_the_resolution() {
-        let mut known = KnownKeys::new(8, Duration::from_secs(10));
+        let mut known = KnownKeys::new(8, Duration::from_secs(10), Duration::MAX);
         known.insert(key(1), Lifetime::Usual, Time(100), Time(100));
         known.touch(key(1), Lifetime::Usual, Time(109));
         assert_eq!(known.take_unwritten(), []);
@@ -176,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_key_is_known_for_the_lifetimes_that_it_was_stored_with() {
-        let mut known = KnownKeys::new(1, Duration::ZERO);
+        let mut known = KnownKeys::new(1, Duration::ZERO, Duration::MAX);
         known.insert(key(1), Lifetime::Usual, Time(0), Time(0));
         assert!(known.touch(key(1), Lifetime::Usual, Time(1)));
         assert!(!known.touch(key(1), Lifetime::Chained, Time(2)), "the file is to be told");

@@ -96,7 +96,7 @@ impl PageScan<'_> {
             return false;
         }
         self.found.insert(place, entry);
-        if self.found.len() > self.capacity + 1 {
+        if self.found.len() > self.capacity.saturating_add(1) {
             self.found.pop_last();
         }
         true

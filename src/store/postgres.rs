@@ -2,29 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::engine::identity::Identity;
 use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
 use super::engine::{Engine, EngineStore, OpenError, Stale, Terms, count};
-use super::{Cursor, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES, Time};
-use crate::payload::{Lifetime, PayloadKey};
+use super::secret::Identity;
+use super::shared::{Claimant, MAX_SEEN, Seen, SeenState};
+use super::{Cursor, Note, NoteGroup, NoteKind, Op, PayloadInfo, Settings, StoreResult, TOMBSTONES, Time};
+use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
 use crate::tasks::Tasks;
 
 mod calls;
 mod connect;
-mod error;
-mod exchange;
-pub mod init;
-mod sql;
-mod tls;
 
 use calls::Parameter;
 use connect::Connector;
+pub use connect::init;
 
 /// A store in PostgreSQL.
 pub type PostgresStore = EngineStore<Postgres>;
@@ -60,7 +58,7 @@ impl Engine for Postgres {
     }
 
     async fn promise(&self) -> String {
-        let asked = self.links.reads.query(&sql::statement("promise", ""), &[]).await;
+        let asked = self.links.reads.call(|client| calls::query(client, calls::statement("promise", ""), &[])).await;
         let row = asked.as_ref().ok().and_then(|rows| rows.first());
         let said = row.and_then(|row| Some((row.try_get::<_, String>(0).ok()?, row.try_get::<_, i64>(1).ok()?)));
         match said {
@@ -83,7 +81,7 @@ impl Engine for Postgres {
         let (grain, owners) = (int(self.grain()), ints(rows.values().map(|row| row.owner.into()).collect()));
         let parameters = [int(self.now()), blobs(keys), blobs(bodies), ints(lengths), ints(extras), grain, owners];
         let mut new = (0, 0);
-        for row in self.write(Op::Put, "put", &parameters).await? {
+        for row in self.rows(Op::Put, "put", &parameters).await? {
             if self.cell(&row, 1)? {
                 new = (new.0 + 1, new.1 + self.number(&row, 0)?);
             }
@@ -94,7 +92,10 @@ impl Engine for Postgres {
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
         let (keys, extra) = (bytes_of(keys), self.terms.extra(lifetime));
         let parameters = [int(self.now()), blobs(keys), int(self.grain()), int(extra)];
-        let found = self.ask_for_write(Op::Put, "fresh", &parameters).await?;
+        let fresh = calls::statement("fresh", &self.prefix);
+        // That it can be asked for, on the connection for writes, says nothing about writes.
+        let asked = self.links.writes.call(|client| calls::query(client, fresh, &parameters)).await;
+        let found = asked.map_err(|error| self.links.fails(Op::Put, error))?;
         found.iter().map(|row| Ok(PayloadKey::from_bytes(self.key(row, 0)?))).collect()
     }
 
@@ -124,12 +125,8 @@ impl Engine for Postgres {
         found.iter().map(|row| Ok((PayloadKey::from_bytes(self.key(row, 0)?), self.cell(row, 1)?))).collect()
     }
 
-    async fn list(
-        &self,
-        after: Option<Cursor>,
-        [first, last]: [PayloadKey; 2],
-        most: usize,
-    ) -> StoreResult<Vec<PayloadInfo>> {
+    async fn list(&self, after: Option<Cursor>, keys: [PayloadKey; 2], most: usize) -> StoreResult<Vec<PayloadInfo>> {
+        let [first, last] = keys;
         let (used, key) = after.map_or((i64::MAX, first), |Cursor { used, row }| (count(used.0), row));
         let [key, first, last] = [&key, &first, &last].map(|key| blob(key.as_bytes()));
         let found = self.rows(Op::Get, "list", &[int(used), key, first, last, int(count(most as u64))]).await?;
@@ -158,11 +155,11 @@ impl Engine for Postgres {
     async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
         let expired = [int(self.now()), int(self.terms.keep_for()), int(BATCH)];
         let gone = match stale {
-            Stale::Expired => self.write(Op::Sweep, "sweep", &expired).await?,
+            Stale::Expired => self.rows(Op::Sweep, "sweep", &expired).await?,
             Stale::Unused { owner, bytes } => {
                 let (unused, owner) = (int(self.terms.in_use_for()), int(owner.map(i64::from)));
                 let parameters = [int(self.now()), unused, int(BATCH), owner, int(count(bytes))];
-                self.write(Op::Sweep, "sweep_unused", &parameters).await?
+                self.rows(Op::Sweep, "sweep_unused", &parameters).await?
             }
         };
         let row = self.first(&gone)?;
@@ -175,25 +172,20 @@ impl Engine for Postgres {
         found.iter().map(|row| Ok((self.number(row, 0)?, owner(row)?))).collect()
     }
 
-    async fn sweep_summaries(&self) -> StoreResult<u64> {
+    async fn sweep_others(&self) -> StoreResult<u64> {
         let parameters = [int(self.now()), int(self.terms.keep_for())];
-        let gone = self.write(Op::Sweep, "sweep_summaries", &parameters).await?;
+        let gone = self.rows(Op::Sweep, "sweep_summaries", &parameters).await?;
+        self.execute(Op::Sweep, "sweep_notes", &[int(self.now())]).await?;
         gone.iter().map(|row| Ok(u64::from(self.cell::<bool>(row, 0)?))).sum()
     }
 
-    async fn crowd_summaries(&self) -> StoreResult<u64> {
+    async fn crowd_others(&self) -> StoreResult<u64> {
         let (unused, most) = (self.terms.in_use_for(), count(self.terms.settings.max_summary_bytes()));
         let parameters = [int(self.now()), int(unused), int(most)];
-        Ok(self.write(Op::Sweep, "crowd_summaries", &parameters).await?.len() as u64)
-    }
-
-    async fn sweep_notes(&self) -> StoreResult<()> {
-        self.execute(Op::Sweep, "sweep_notes", &[int(self.now())]).await.map(drop)
-    }
-
-    async fn trim_swept(&self) -> StoreResult<()> {
+        let gone = self.rows(Op::Sweep, "crowd_summaries", &parameters).await?;
         let (most, age) = (count(TOMBSTONES.0), count(TOMBSTONES.1.as_secs()));
-        self.execute(Op::Sweep, "trim_swept", &[int(self.now()), int(age), int(most)]).await.map(drop)
+        self.execute(Op::Sweep, "trim_swept", &[int(self.now()), int(age), int(most)]).await?;
+        Ok(gone.len() as u64)
     }
 
     async fn is_full(&self) -> StoreResult<bool> {
@@ -215,9 +207,99 @@ impl Engine for Postgres {
         }
         Ok(totals)
     }
+
+    async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
+        let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
+        loop {
+            if self.execute(Op::Put, "offer", &[int(self.now()), blob(beginning), blob(root), blob(body)]).await? > 0 {
+                return Ok(None);
+            }
+            // It is not there if it was swept meanwhile.
+            if let Some((theirs, _)) = self.summary(place.beginning).await? {
+                return Ok(Some(theirs));
+            }
+        }
+    }
+
+    async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
+        self.body_and_mark("summary", beginning.as_bytes()).await
+    }
+
+    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> StoreResult<()> {
+        self.execute(Op::Put, "remove_summary", &[blob(beginning.as_bytes()), blob(body)]).await.map(drop)
+    }
+
+    async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
+        let found = self.rows(Op::Get, "summaries", &[]).await?;
+        found.iter().map(|row| Ok(ChainKey::from_bytes(self.key(row, 0)?))).collect()
+    }
+
+    async fn touch_summaries(&self, beginnings: &[ChainKey]) -> StoreResult<()> {
+        let keys: Vec<_> = beginnings.iter().map(|beginning| beginning.as_bytes().as_slice()).collect();
+        let parameters = [int(self.now()), blobs(keys), int(self.grain())];
+        self.execute(Op::Put, "touch_summaries", &parameters).await.map(drop)
+    }
+
+    async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
+        let parameters = [int(self.now()), blob(root.as_bytes()), int(count(MAX_SEEN as u64))];
+        let found = self.rows(Op::Get, "look", &parameters).await?;
+        let seen = |row| Ok(Seen { beginning: ChainKey::from_bytes(self.key(row, 0)?), state: self.state(row, 1)? });
+        found.iter().map(seen).collect()
+    }
+
+    async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Option<SeenState>> {
+        let (beginning, root) = (place.beginning.as_bytes(), place.root.as_bytes());
+        let lease = count(lease.as_secs());
+        let parameters = [int(self.now()), blob(beginning), blob(root), int(token), int(lease)];
+        if self.execute(Op::Put, "claim", &parameters).await? > 0 {
+            return Ok(None);
+        }
+        // The claim has failed: is the beginning summarised, or claimed by another process?
+        let found = self.rows(Op::Get, "claimed", &[int(self.now()), blob(beginning)]).await?;
+        // It is gone if it was swept meanwhile.
+        Ok(Some(found.first().map_or(Ok(SeenState::UnderWay(Duration::ZERO)), |row| self.state(row, 0))?))
+    }
+
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
+        let pause = count(not_before.unwrap_or_default().as_secs());
+        let beginning = blob(place.beginning.as_bytes());
+        let parameters = [int(self.now()), beginning, int(claimant.token), int(pause)];
+        self.execute(Op::Put, "release", &parameters).await.map(drop)
+    }
+
+    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
+        let (kind, value, keep) = (kind.label(), &*value, count(keep.as_secs()));
+        let parameters = [int(self.now()), text(kind), blob(key.as_bytes()), blob(value), int(keep)];
+        self.execute(Op::Put, "note", &parameters).await.map(drop)
+    }
+
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
+        let kinds: Vec<_> = NoteKind::of(group).map(NoteKind::label).collect();
+        let parameters = [int(self.now()), int(count(group.most() as u64)), (Box::new(kinds) as _, Type::TEXT_ARRAY)];
+        let found = self.rows(Op::Get, "notes", &parameters).await?;
+        let mut notes = Vec::new();
+        for row in &found {
+            let kind: String = self.cell(row, 0)?;
+            // A later version may know other kinds.
+            let Some(kind) = NoteKind::ALL.into_iter().find(|known| known.label() == kind) else { continue };
+            let value: Vec<u8> = self.cell(row, 2)?;
+            notes.push(Note { kind, key: ChainKey::from_bytes(self.key(row, 1)?), value: value.into() });
+        }
+        Ok(notes)
+    }
 }
 
 impl Postgres {
+    /// What is known of a beginning, in the columns from the `n`th on. A lease or a pause that is past is over.
+    fn state(&self, row: &Row, n: usize) -> StoreResult<SeenState> {
+        let left = Duration::from_secs(self.number(row, n + 2)?);
+        Ok(match (self.cell(row, n)?, self.cell(row, n + 1)?) {
+            (true, _) => SeenState::Stored,
+            (false, true) => SeenState::UnderWay(left),
+            (false, false) => SeenState::NotNow(left),
+        })
+    }
+
     fn info(&self, row: &Row) -> StoreResult<PayloadInfo> {
         Ok(PayloadInfo {
             key: PayloadKey::from_bytes(self.key(row, 0)?),
@@ -229,7 +311,7 @@ impl Postgres {
     }
 
     fn now(&self) -> Option<i64> {
-        self.terms.clock.told()
+        self.terms.now()
     }
 
     fn grain(&self) -> i64 {

@@ -21,28 +21,26 @@ use tokio::sync::{Mutex, RwLock, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::codec::{Encoded, Encoder, LARGE, Name};
-use super::counts::Counts;
+use super::codec::{Encoded, LARGE, Name};
 use super::error::Fault;
 use super::known_keys::{self, KnownKeys};
 use super::{
-    Clock, MAX_SUMMARIES, NamedPayloads, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings, Stats,
-    Store, StoreError, StoreErrorKind, StoreResult, SweepResult, Time, Verified,
+    Clock, Counts, MAX_SUMMARIES, NamedPayloads, Note, NoteGroup, Offered, Op, Page, PageQuery, Settings, Stats, Store,
+    StoreError, StoreErrorKind, StoreResult, SweepResult, Time, Verified,
 };
+use crate::held::Held;
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
 use crate::tasks::{run_blocking, run_blocking_from, yield_thread};
 
-mod aside;
-mod backend;
-mod backup;
 mod file;
 mod holder;
+mod others;
 mod salvage;
 mod tables;
+mod whole;
 mod writer;
 
-pub use aside::aside_of;
-pub use file::OpenError;
+pub use file::{OpenError, aside_of};
 use file::{Opener, Secret, kind_of, unwound};
 pub use salvage::{SalvageError, Salvaged, salvage, secret};
 use tables::NewPayload;
@@ -83,23 +81,23 @@ struct Shared {
     summaries_used: Mutex<HashMap<ChainKey, Time>>,
     counts: Counts,
     // Says that a file was set aside.
-    notice: Mutex<Option<String>>,
+    notice: Held<Option<String>>,
 }
 
 /// How the file is opened, and how failures are retried.
 struct DatabaseOptions {
     opener: Opener,
     retry_pause: Duration,
-    on_damage: OnDamage,
+    // Whether a damaged file is set aside, and a new one is begun; otherwise it is an error.
+    sets_aside: bool,
 }
 
-/// The reaction to a damaged file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum OnDamage {
-    /// It is an error.
-    Fail,
-    /// The file is set aside, and a new one is begun.
-    SetAside,
+// === impl DatabaseOptions ===
+
+impl DatabaseOptions {
+    fn of(path: &Path) -> Self {
+        Self { opener: file::opener(path), retry_pause: RETRY_PAUSE, sets_aside: false }
+    }
 }
 
 // === impl RedbStore ===
@@ -107,35 +105,29 @@ enum OnDamage {
 impl RedbStore {
     /// Opens the file, or creates it. Blocks.
     pub fn open(path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
-        Self::open_for(OnDamage::Fail, path, settings, clock)
-    }
-
-    fn open_for(on_damage: OnDamage, path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
-        let opener = file::opener(path);
-        Self::open_with(path, DatabaseOptions { opener, retry_pause: RETRY_PAUSE, on_damage }, settings, clock)
+        Self::open_with(path, DatabaseOptions::of(path), settings, clock)
     }
 
     /// Opens the file, or creates it. A file that is damaged or is not a store is set aside, unless the settings require the
     /// store. Blocks.
     pub fn open_or_set_aside(path: &Path, settings: Settings, clock: Clock) -> Result<Self, OpenError> {
-        let on_damage = if settings.required { OnDamage::Fail } else { OnDamage::SetAside };
-        let error = match Self::open_for(on_damage, path, settings.clone(), clock.clone()) {
-            Err(error) if error.is_unusable() && on_damage == OnDamage::SetAside => error,
+        let sets_aside = !settings.required;
+        let options = || DatabaseOptions { sets_aside, ..DatabaseOptions::of(path) };
+        let error = match Self::open_with(path, options(), settings.clone(), clock.clone()) {
+            Err(error) if error.is_unusable() && sets_aside => error,
             other => return other,
         };
-        let Ok(aside) = aside::set_aside(path, clock.now(), &error) else { return Err(error) };
-        let opener = file::opener(path);
+        let Ok(aside) = file::set_aside(path, clock.now(), &error) else { return Err(error) };
         // With the same secret, the same texts get the same handles.
-        drop(file::open(path, &opener, secret(&aside.path))?);
-        let store = Self::open_for(on_damage, path, settings, clock)?;
-        store.shared.set_notice(aside.notice);
+        drop(file::open(path, &file::opener(path), secret(&aside.path))?);
+        let store = Self::open_with(path, options(), settings, clock)?;
+        store.shared.notice.with(|notice| *notice = Some(aside.notice));
         Ok(store)
     }
 
     /// Creates a file with this secret. A file that exists must have it.
     pub fn create(path: &Path, settings: Settings, clock: Clock, secret: [u8; 32]) -> Result<Self, OpenError> {
-        let opener = file::opener(path);
-        drop(file::open(path, &opener, Some(secret))?);
+        drop(file::open(path, &file::opener(path), Some(secret))?);
         Self::open(path, settings, clock)
     }
 
@@ -149,10 +141,10 @@ impl RedbStore {
             settings,
             clock,
             database: RwLock::new(Some(db)),
-            known: Mutex::new(KnownKeys::new(known_keys::PER_GENERATION, resolution)),
+            known: Mutex::new(KnownKeys::new(known_keys::PER_GENERATION, resolution, Duration::MAX)),
             summaries_used: Mutex::default(),
             counts: Counts::default(),
-            notice: Mutex::default(),
+            notice: Held::default(),
         });
         let (jobs, queue) = mpsc::channel(QUEUE_LEN);
         let writer = Writer::new(Arc::clone(&shared), queue, options);
@@ -205,7 +197,8 @@ impl RedbStore {
         };
         match try_once().await {
             Err(error) if matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Corrupt) => {
-                self.run(Op::Get, Writer::recover).await?;
+                // This reopens the file if need be.
+                self.run(Op::Get, |writer| writer.attempt(Op::Get, |db, _| tables::count_tombstones(db))).await?;
                 try_once().await
             }
             other => other,
@@ -216,7 +209,9 @@ impl RedbStore {
 #[async_trait]
 impl Store for RedbStore {
     async fn put(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<()> {
-        let missing = self.shared.missing(payloads, lifetime).await;
+        let n = payloads.len();
+        let missing = self.shared.unknown(payloads, lifetime, |(key, _)| *key).await;
+        self.shared.counts.known.fetch_add((n - missing.len()) as u64, Ordering::Relaxed);
         if missing.is_empty() {
             return Ok(());
         }
@@ -246,11 +241,7 @@ impl Store for RedbStore {
     }
 
     async fn touch(&self, keys: Vec<PayloadKey>) -> StoreResult<()> {
-        let unknown: Vec<_> = {
-            let mut known = self.shared.known.lock().await;
-            let now = self.shared.clock.now();
-            keys.into_iter().filter(|key| !known.touch(*key, Lifetime::Usual, now)).collect()
-        };
+        let unknown = self.shared.unknown(keys, Lifetime::Usual, |key| *key).await;
         if unknown.is_empty() {
             return Ok(());
         }
@@ -267,14 +258,14 @@ impl Store for RedbStore {
     }
 
     async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<Bytes>> {
-        let Some(stored) = self.read(move |db| tables::summary(db, beginning)).await? else { return Ok(None) };
+        let Some(stored) = self.read(move |db| others::summary(db, beginning)).await? else { return Ok(None) };
         let summary = self.shared.counts.value(Name::of_summary(beginning), stored)?;
         self.touch_summaries(vec![beginning]).await?;
         Ok(Some(summary))
     }
 
     async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
-        self.read(|db| tables::summaries(db)?.map(|summary| Ok(summary?.0)).collect()).await
+        self.read(|db| others::summaries(db)?.map(|summary| Ok(summary?.0)).collect()).await
     }
 
     async fn touch_summaries(&self, beginnings: Vec<ChainKey>) -> StoreResult<()> {
@@ -295,7 +286,7 @@ impl Store for RedbStore {
     }
 
     async fn inspected(&self, id: String) -> StoreResult<Option<Bytes>> {
-        let found = self.read(move |db| tables::inspected(db, &id)).await?;
+        let found = self.read(move |db| others::inspected(db, &id)).await?;
         found.map(|(name, stored)| self.shared.counts.value(name, stored)).transpose()
     }
 
@@ -309,7 +300,7 @@ impl Store for RedbStore {
 
     async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
         let now = self.shared.clock.now();
-        self.read(move |db| tables::notes::all(db, group, now)).await
+        self.read(move |db| others::notes(db, group, now)).await
     }
 
     async fn sweep(&self) -> StoreResult<SweepResult> {
@@ -322,13 +313,6 @@ impl Store for RedbStore {
 
     async fn compact(&self) -> StoreResult<()> {
         self.run(Op::Compact, Writer::compact).await
-    }
-
-    async fn list(&self, most: usize) -> StoreResult<Vec<PayloadInfo>> {
-        let mut entries = self.read(|db| tables::payloads(db)?.collect::<Result<Vec<_>, _>>()).await?;
-        entries.sort_by_key(|entry| (std::cmp::Reverse(entry.used), entry.key));
-        entries.truncate(most);
-        Ok(entries)
     }
 
     async fn page(&self, query: PageQuery) -> StoreResult<Page> {
@@ -349,7 +333,7 @@ impl Store for RedbStore {
     }
 
     fn notice(&self) -> Option<String> {
-        self.shared.notice.try_lock().ok()?.clone()
+        self.shared.notice.with(|notice| notice.clone())
     }
 
     fn is_failing(&self) -> bool {
@@ -364,17 +348,17 @@ impl Store for RedbStore {
             let _turn = turn;
             let database = shared.database.blocking_read();
             let db = database.as_ref().ok_or_else(|| closed(Op::Backup))?;
-            unwound(|| backup::backup(db, &to)).unwrap_or_else(Err).map_err(|error| failed(Op::Backup, error))
+            unwound(|| file::backup(db, &to)).map_err(|error| failed(Op::Backup, error))
         };
         run_blocking(copy).await.unwrap_or_else(|_| Err(closed(Op::Backup)))
     }
 
     async fn verify(&self) -> StoreResult<Verified> {
-        self.read(tables::check::verify).await
+        self.read(whole::verify).await
     }
 
     async fn stats(&self) -> StoreResult<Stats> {
-        let totals = self.read(tables::totals).await?;
+        let totals = self.read(others::totals).await?;
         Ok(self.shared.counts.stats(Stats { file_bytes: self.shared.file_len(), ..totals }))
     }
 
@@ -393,31 +377,22 @@ impl Store for RedbStore {
 // === impl Shared ===
 
 impl Shared {
-    /// Filters out the payloads that are known to be stored for as long, which count as used now.
-    async fn missing(&self, mut payloads: NamedPayloads, lifetime: Lifetime) -> NamedPayloads {
-        let n = payloads.len();
+    /// Those that are not known to be stored for as long. The others count as used now.
+    async fn unknown<T>(&self, mut all: Vec<T>, lifetime: Lifetime, key: fn(&T) -> PayloadKey) -> Vec<T> {
         let mut known = self.known.lock().await;
         let now = self.clock.now();
-        payloads.retain(|(key, _)| !known.touch(*key, lifetime, now));
-        self.counts.known.fetch_add((n - payloads.len()) as u64, Ordering::Relaxed);
-        payloads
+        all.retain(|one| !known.touch(key(one), lifetime, now));
+        all
     }
 
     /// Reads from the database. Blocks.
     fn read<T>(&self, read: impl Fn(&Database) -> Result<T, Error>) -> StoreResult<T> {
         let database = self.database.blocking_read();
         let db = database.as_ref().ok_or_else(|| closed(Op::Get))?;
-        unwound(|| read(db)).unwrap_or_else(Err).map_err(|error| {
+        unwound(|| read(db)).map_err(|error| {
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
             failed(Op::Get, error)
         })
-    }
-
-    fn set_notice(&self, notice: String) {
-        // It is held for as long as a copy takes.
-        if let Ok(mut place) = self.notice.try_lock() {
-            *place = Some(notice);
-        }
     }
 
     fn file_len(&self) -> u64 {
@@ -429,10 +404,9 @@ impl Shared {
 
 async fn encode_all(payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<Vec<NewPayload>> {
     let n_bytes = payloads.iter().map(|(_, payload)| payload.len()).sum();
-    let mut encoder = Encoder::default();
     let new = move |(key, payload): (_, Payload)| NewPayload {
         key,
-        encoded: encoder.encode(&Name::of_payload(key), &payload),
+        encoded: Encoded::of(&Name::of_payload(key), &payload),
         lifetime,
     };
     let in_turns = payloads.into_iter().map(new).inspect(|_| yield_thread());

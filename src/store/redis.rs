@@ -1,36 +1,33 @@
 //! A store in Redis, or in Valkey.
 //!
 //! What has to be one step is a step of `steps.lua`. All keys that a step needs are in one bucket, and so in one slot of a
-//! cluster: a payload, with what is known of all payloads of its bucket; a conversation's summaries. No key has a lifetime:
+//! cluster: a payload, with what is known of all payloads of its bucket; a conversation's summaries. Where the summary of a
+//! beginning is, is in the bucket of the beginning. No key has a lifetime:
 //! what expires is swept as in the other engines, by the engine's clock, so no eviction of volatile keys loses a text.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use redis::Value;
-
-use super::engine::identity::Identity;
 use super::engine::link::Links;
 use super::engine::tls::Tls;
 use super::engine::writer::NewRow;
-use super::engine::{Engine, EngineError, EngineStore, OpenError, Stale, Terms, count};
-use super::{Cursor, NoteGroup, Op, PayloadInfo, StoreResult, TOMBSTONES, Time};
-use crate::payload::{Lifetime, PayloadKey};
+use super::engine::{Engine, EngineStore, OpenError, Stale, Terms, count};
+use super::secret::Identity;
+use super::shared::{Claimant, MAX_SEEN, Seen, SeenState};
+use super::{Cursor, Note, NoteGroup, Op, PayloadInfo, StoreResult, TOMBSTONES};
+use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
 use crate::tasks::Tasks;
 
-mod answers;
 mod calls;
 mod client;
 mod connect;
-mod error;
-mod exchange;
-mod promise;
 mod url;
 
-use answers::Answer as _;
+use calls::{BodyAndMark, body, bucket, by_bucket, each_bucket, info, note, state};
 use client::{BUCKETS, Confirmation, Step};
-use connect::Connector;
+use connect::{Connector, UNKNOWN, describe_crash};
 use url::Target;
 
 /// A store in Redis.
@@ -75,103 +72,99 @@ impl Engine for Redis {
     }
 
     async fn promise(&self) -> String {
-        self.describe_promise().await
+        if self.links.reads.open().is_err() {
+            return UNKNOWN.to_owned();
+        }
+        let asking = self.links.reads.call(|client| async move { Ok(describe_crash(&client).await) });
+        let crash = asking.await.unwrap_or(UNKNOWN);
+        let failover = match self.terms.settings.replicas_acknowledge {
+            0 => "a replica that is promoted may lack what was confirmed last (store.replicas_acknowledge is 0)"
+                .to_owned(),
+            n => format!(
+                "{n} of its replicas have what was confirmed, which survives the loss of the primary if one of them is promoted"
+            ),
+        };
+        format!("{crash}; {failover}")
     }
 
     // Everything that is stored of a put that fails is named by no one, and swept like what is unused.
     async fn put(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> StoreResult<(u64, u64)> {
-        let mut steps = Steps::new("put", self.terms.half_grain());
-        for (key, row) in rows {
-            let step = steps.of(*key);
+        let steps = by_bucket("put", self.terms.half_grain(), rows, |step, row| {
             step.add(<&str>::from(row.lifetime));
-            step.add(key.as_bytes());
+            step.add(row.row.as_bytes());
             step.add(row.bytes);
             step.add(i64::from(row.owner));
             step.add(row.body.as_slice());
-        }
-        self.pairs(&self.write(Op::Put, &steps.all()).await?)
+        });
+        Ok(sums(self.all(Op::Put, &steps).await?))
     }
 
     async fn fresh(&self, keys: &[PayloadKey], lifetime: Lifetime) -> StoreResult<Vec<PayloadKey>> {
-        let mut steps = Steps::new("fresh", self.terms.half_grain());
-        for key in keys {
-            let step = steps.of(*key);
+        let keys = keys.iter().map(|key| (key, key));
+        let steps = by_bucket("fresh", self.terms.half_grain(), keys, |step, key| {
             step.add(<&str>::from(lifetime));
             step.add(key.as_bytes());
-        }
-        let answers = self.ask_for_write(Op::Put, &steps.all()).await?;
-        self.items(&answers, |key| Ok(PayloadKey::from_bytes(key.key()?)))
+        });
+        let fresh: Vec<Vec<_>> = self.ask_for_write(&steps).await?;
+        Ok(fresh.into_iter().flatten().map(PayloadKey::from_bytes).collect())
     }
 
     async fn get(&self, key: PayloadKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
-        let answer = self.read(Op::Get, self.get_step(key)).await?;
-        self.read_as(body(&answer))
+        Ok(body(self.one(Op::Get, self.get_step(key)).await?))
     }
 
     async fn remove(&self, key: PayloadKey, body: &[u8]) -> StoreResult<()> {
-        let step = Step::new(bucket(key), "remove").with(key.as_bytes()).with(body);
-        self.write_one(Op::Put, step).await.map(drop)
+        self.one(Op::Put, step_of(key.as_bytes(), "remove").with(body)).await
     }
 
     async fn was_swept(&self, key: PayloadKey) -> StoreResult<bool> {
-        let answer = self.read(Op::Get, Step::new(bucket(key), "was_swept").with(key.as_bytes())).await?;
-        Ok(self.read_as(answer.number())? == 1)
+        self.one(Op::Get, step_of(key.as_bytes(), "was_swept")).await
     }
 
     async fn touch(&self, keys: &[PayloadKey]) -> StoreResult<()> {
-        let mut steps = Steps::new("touch", self.terms.half_grain());
-        for key in keys {
-            steps.of(*key).add(key.as_bytes());
-        }
-        self.write(Op::Put, &steps.all()).await.map(drop)
+        let keys = keys.iter().map(|key| (key, key.as_bytes()));
+        let steps = by_bucket("touch", self.terms.half_grain(), keys, Step::add);
+        self.all::<()>(Op::Put, &steps).await.map(drop)
     }
 
     async fn bodies(&self, keys: &[PayloadKey]) -> StoreResult<Vec<(PayloadKey, Vec<u8>)>> {
         let steps: Vec<_> = keys.iter().map(|key| self.get_step(*key)).collect();
-        let mut bodies = Vec::new();
-        for (key, answer) in keys.iter().zip(self.read_all(Op::Get, &steps).await?) {
-            bodies.extend(self.read_as(body(&answer))?.map(|(body, _)| (*key, body)));
-        }
-        Ok(bodies)
+        let found = keys.iter().zip(self.all::<BodyAndMark>(Op::Get, &steps).await?);
+        Ok(found.filter_map(|(key, found)| Some((*key, body(found)?.0))).collect())
     }
 
-    async fn list(
-        &self,
-        after: Option<Cursor>,
-        [first, last]: [PayloadKey; 2],
-        most: usize,
-    ) -> StoreResult<Vec<PayloadInfo>> {
+    async fn list(&self, after: Option<Cursor>, keys: [PayloadKey; 2], most: usize) -> StoreResult<Vec<PayloadInfo>> {
+        let [first, last] = keys;
         let (bound, after) =
             after.map_or(("-inf".to_owned(), first), |Cursor { used, row }| (format!("-{}", used.0), row));
         let step = |bucket| {
             let step = Step::new(bucket, "list").with(count(most as u64)).with(bound.as_str());
             step.with(after.as_bytes()).with(first.as_bytes()).with(last.as_bytes())
         };
-        let steps: Vec<_> = (bucket(first)..=bucket(last)).map(step).collect();
-        let mut found = self.items(&self.read_all(Op::Get, &steps).await?, info)?;
+        let steps: Vec<_> = (bucket(first.as_bytes())..=bucket(last.as_bytes())).map(step).collect();
+        let found: Vec<Vec<_>> = self.all(Op::Get, &steps).await?;
+        let mut found: Vec<_> = self.whole(found.into_iter().flatten().map(info).collect())?;
         found.sort_unstable_by_key(|info| (Reverse(info.used), info.key));
         found.truncate(most);
         Ok(found)
     }
 
     async fn put_inspected(&self, id: &str, body: &[u8]) -> StoreResult<()> {
-        self.write_one(Op::Put, Step::of_fleet("put_inspected").with(id).with(body)).await.map(drop)
+        self.one(Op::Put, Step::of_fleet("put_inspected").with(id).with(body)).await
     }
 
     async fn inspected(&self, id: &str) -> StoreResult<Option<Vec<u8>>> {
-        let answer = self.read(Op::Get, Step::of_fleet("inspected").with(id)).await?;
-        self.read_as(answer.bytes())
+        self.one(Op::Get, Step::of_fleet("inspected").with(id)).await
     }
 
     async fn trim_inspected(&self, most: usize) -> StoreResult<()> {
         let bytes = count(self.terms.settings.max_inspected_bytes());
         let step = Step::of_fleet("trim_inspected").with(count(most as u64)).with(bytes).with(self.terms.keep_for());
-        self.write_one(Op::Sweep, step).await.map(drop)
+        self.one(Op::Sweep, step).await
     }
 
     async fn take_turn(&self, (name, seconds): (&str, i64)) -> StoreResult<bool> {
-        let taken = self.write_one(Op::Sweep, Step::of_fleet("turn").with(name).with(seconds)).await?;
-        Ok(self.read_as(taken.number())? == 1)
+        self.one(Op::Sweep, Step::of_fleet("turn").with(name).with(seconds)).await
     }
 
     async fn sweep(&self, stale: Stale) -> StoreResult<(u64, u64)> {
@@ -191,7 +184,7 @@ impl Engine for Redis {
         steps.rotate_left(usize::from(bytes.to_le_bytes()[0]));
         let mut gone = (0, 0);
         for some in steps.chunks(at_once) {
-            let (n, freed) = self.pairs(&self.write(Op::Sweep, some).await?)?;
+            let (n, freed) = sums(self.all(Op::Sweep, some).await?);
             gone = (gone.0 + n, gone.1 + freed);
             if gone.1 >= bytes {
                 break;
@@ -202,20 +195,24 @@ impl Engine for Redis {
 
     async fn owners(&self) -> StoreResult<Vec<(u64, u16)>> {
         let mut owners = BTreeMap::new();
-        for answer in self.read_all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "owners"))).await? {
-            for pair in self.read_as(answer.items())?.as_chunks::<2>().0 {
-                let (owner, bytes) = (self.read_as(number(&pair[0]))?, self.read_as(number(&pair[1]))?);
-                *owners.entry(u16::try_from(owner).unwrap_or_default()).or_default() += bytes;
-            }
+        let of_buckets: Vec<Vec<(u16, u64)>> =
+            self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "owners"))).await?;
+        for (owner, bytes) in of_buckets.into_iter().flatten() {
+            *owners.entry(owner).or_default() += bytes;
         }
         Ok(owners.into_iter().map(|(owner, bytes)| (bytes, owner)).collect())
     }
 
-    async fn sweep_summaries(&self) -> StoreResult<u64> {
-        Ok(self.remove_summaries(self.terms.keep_for(), i64::from(i32::MAX)).await?.0)
+    async fn sweep_others(&self) -> StoreResult<u64> {
+        let (n_removed, _) = self.remove_summaries(self.terms.keep_for(), i64::from(i32::MAX)).await?;
+        for group in NoteGroup::ALL {
+            let sweep = Step::of_fleet("notes").with(group.label()).with("sweep");
+            self.one::<redis::Value>(Op::Sweep, sweep).await?;
+        }
+        Ok(n_removed)
     }
 
-    async fn crowd_summaries(&self) -> StoreResult<u64> {
+    async fn crowd_others(&self) -> StoreResult<u64> {
         let [.., all, _] = self.totals().await?;
         let mut over = all.saturating_sub(self.terms.settings.max_summary_bytes());
         let mut n_removed = 0;
@@ -227,109 +224,148 @@ impl Engine for Redis {
                 break;
             }
         }
+        let (most, age) = (count(TOMBSTONES.0 / BUCKETS as u64), count(TOMBSTONES.1.as_secs()));
+        let steps = each_bucket(|bucket| Step::new(bucket, "trim_swept").with(age).with(most));
+        self.all::<()>(Op::Sweep, &steps).await?;
         Ok(n_removed)
     }
 
-    async fn sweep_notes(&self) -> StoreResult<()> {
-        for group in NoteGroup::ALL {
-            self.write_one(Op::Sweep, Step::of_fleet("notes").with(group.label()).with("sweep")).await?;
-        }
-        Ok(())
-    }
-
-    async fn trim_swept(&self) -> StoreResult<()> {
-        let (most, age) = TOMBSTONES;
-        let (most, age) = (count(most / BUCKETS as u64), count(age.as_secs()));
-        let steps = each_bucket(|bucket| Step::new(bucket, "trim_swept").with(age).with(most));
-        self.write(Op::Sweep, &steps).await.map(drop)
-    }
-
     async fn is_full(&self) -> StoreResult<bool> {
-        let full = self.read(Op::Get, Step::of_fleet("meta").with("full")).await?;
-        Ok(self.read_as(full.bytes())?.is_some_and(|full| full == b"1"))
+        self.one(Op::Get, Step::of_fleet("meta").with("full")).await
     }
 
     async fn set_full(&self, is_full: bool) -> StoreResult<()> {
-        let step = Step::of_fleet("set_meta").with("full").with(i64::from(is_full));
-        self.write_one(Op::Sweep, step).await.map(drop)
+        self.one(Op::Sweep, Step::of_fleet("set_meta").with("full").with(i64::from(is_full))).await
     }
 
     async fn totals(&self) -> StoreResult<[u64; 8]> {
         let steps = each_bucket(|bucket| Step::new(bucket, "totals"));
         let mut all = [0; 8];
-        for answer in self.read_all(Op::Get, &steps).await? {
-            for (total, n) in all.iter_mut().zip(self.read_as(answer.items())?) {
-                *total += self.read_as(n.number())?;
+        for of_bucket in self.all::<[i64; 8]>(Op::Get, &steps).await? {
+            for (total, n) in all.iter_mut().zip(of_bucket) {
+                *total += u64::try_from(n).unwrap_or_default();
             }
         }
         Ok(all)
     }
+
+    async fn offer(&self, place: Place, body: &[u8]) -> StoreResult<Option<Vec<u8>>> {
+        self.point(place).await?;
+        self.one(Op::Put, at(place, "offer").with(body)).await
+    }
+
+    async fn summary(&self, beginning: ChainKey) -> StoreResult<Option<(Vec<u8>, bool)>> {
+        let Some(root) = self.root_of(beginning).await? else { return Ok(None) };
+        let (body, is_stale): BodyAndMark =
+            self.one(Op::Get, self.with_grain("summary", Place { root, beginning })).await?;
+        Ok(body.map(|body| (body, is_stale)))
+    }
+
+    async fn remove_summary(&self, beginning: ChainKey, body: &[u8]) -> StoreResult<()> {
+        let Some(root) = self.root_of(beginning).await? else { return Ok(()) };
+        self.one(Op::Put, at(Place { root, beginning }, "remove_summary").with(body)).await
+    }
+
+    async fn summaries(&self) -> StoreResult<Vec<ChainKey>> {
+        let found: Vec<Vec<_>> = self.all(Op::Get, &each_bucket(|bucket| Step::new(bucket, "summaries"))).await?;
+        Ok(found.into_iter().flatten().map(ChainKey::from_bytes).collect())
+    }
+
+    async fn touch_summaries(&self, beginnings: &[ChainKey]) -> StoreResult<()> {
+        let mut steps = Vec::new();
+        for beginning in beginnings {
+            let root = self.root_of(*beginning).await?;
+            steps.extend(root.map(|root| self.with_grain("touch_summary", Place { root, beginning: *beginning })));
+        }
+        self.all::<()>(Op::Put, &steps).await.map(drop)
+    }
+
+    async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>> {
+        let look = step_of(root.as_bytes(), "look").with(count(MAX_SEEN as u64));
+        let found: Vec<([u8; 16], String, u64)> = self.one(Op::Get, look).await?;
+        let seen = |(beginning, text, left): (_, String, _)| Seen {
+            beginning: ChainKey::from_bytes(beginning),
+            state: state(&text, left),
+        };
+        Ok(found.into_iter().map(seen).collect())
+    }
+
+    async fn claim(&self, place: Place, Claimant { token, lease }: Claimant) -> StoreResult<Option<SeenState>> {
+        let step = at(place, "claim").with(token).with(count(lease.as_secs()));
+        let (text, left): (String, _) = self.one(Op::Put, step).await?;
+        let claimed = (text != "yours").then(|| state(&text, left));
+        if claimed == Some(SeenState::Stored) {
+            // Whoever looks for it by its beginning is to find it.
+            self.point(place).await?;
+        }
+        Ok(claimed)
+    }
+
+    async fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> StoreResult<()> {
+        let pause = count(not_before.unwrap_or_default().as_secs());
+        self.one(Op::Put, at(place, "release").with(claimant.token).with(pause)).await
+    }
+
+    async fn note(&self, Note { kind, key, value }: Note, keep: Duration) -> StoreResult<()> {
+        let name = [key.as_bytes(), kind.label().as_bytes()].concat();
+        let step = Step::of_fleet("note").with(name.as_slice()).with(&*value).with(count(keep.as_secs()));
+        self.one(Op::Put, step.with(kind.group().label())).await
+    }
+
+    async fn notes(&self, group: NoteGroup) -> StoreResult<Vec<Note>> {
+        let mut notes: Vec<(Vec<u8>, u64, Vec<u8>)> =
+            self.one(Op::Get, Step::of_fleet("notes").with(group.label())).await?;
+        notes.sort_by(|(name, written, _), other| (Reverse(written), name).cmp(&(Reverse(&other.1), &other.0)));
+        let notes = notes.into_iter().filter_map(|(name, _, value)| note(&name, value));
+        Ok(notes.take(group.most()).collect())
+    }
 }
 
 impl Redis {
+    /// Notes where the summary of a beginning is.
+    async fn point(&self, Place { root, beginning }: Place) -> StoreResult<()> {
+        self.one(Op::Put, step_of(beginning.as_bytes(), "point").with(root.as_bytes())).await
+    }
+
+    /// The conversation of a beginning.
+    async fn root_of(&self, beginning: ChainKey) -> StoreResult<Option<ChainKey>> {
+        let root: Option<_> = self.one(Op::Get, step_of(beginning.as_bytes(), "root")).await?;
+        Ok(root.map(ChainKey::from_bytes))
+    }
+
+    fn with_grain(&self, name: &'static str, Place { root, beginning }: Place) -> Step {
+        let step = Step::new(bucket(root.as_bytes()), name).with(self.terms.half_grain());
+        step.with(root.as_bytes()).with(beginning.as_bytes())
+    }
+
+    /// Removes summaries of this age, so many of each bucket at most; how many, and their bytes.
+    async fn remove_summaries(&self, age: i64, most: i64) -> StoreResult<(u64, u64)> {
+        let steps = each_bucket(|bucket| Step::new(bucket, "sweep_summaries").with(age).with(most));
+        let removed: Vec<(u64, u64, Vec<[u8; 16]>)> = self.all(Op::Sweep, &steps).await?;
+        let beginnings = removed.iter().flat_map(|(.., beginnings)| beginnings);
+        let pointers: Vec<_> = beginnings.map(|beginning| step_of(beginning, "unpoint")).collect();
+        self.all::<()>(Op::Sweep, &pointers).await?;
+        Ok(sums(removed.iter().map(|(n, bytes, _)| (*n, *bytes))))
+    }
+
     fn get_step(&self, key: PayloadKey) -> Step {
-        Step::new(bucket(key), "get").with(self.terms.half_grain()).with(key.as_bytes())
-    }
-}
-
-/// A step of each bucket that some keys are in.
-struct Steps {
-    name: &'static str,
-    grain: i64,
-    by_bucket: BTreeMap<u8, Step>,
-}
-
-impl Steps {
-    fn new(name: &'static str, grain: i64) -> Self {
-        Self { name, grain, by_bucket: BTreeMap::new() }
-    }
-
-    /// The step of a key's bucket.
-    fn of(&mut self, key: PayloadKey) -> &mut Step {
-        let (name, grain, bucket) = (self.name, self.grain, bucket(key));
-        self.by_bucket.entry(bucket).or_insert_with(|| Step::new(bucket, name).with(grain))
-    }
-
-    fn all(self) -> Vec<Step> {
-        self.by_bucket.into_values().collect()
+        Step::new(bucket(key.as_bytes()), "get").with(self.terms.half_grain()).with(key.as_bytes())
     }
 }
 
 // === helpers ===
 
-fn bucket(key: PayloadKey) -> u8 {
-    key.as_bytes()[0]
+/// A step of a key, in its bucket.
+fn step_of(key: &[u8; 16], name: &'static str) -> Step {
+    Step::new(bucket(key), name).with(key)
 }
 
-fn each_bucket(step: impl Fn(u8) -> Step) -> Vec<Step> {
-    (0..=u8::MAX).map(step).collect()
+/// A step at a place.
+fn at(Place { root, beginning }: Place, name: &'static str) -> Step {
+    step_of(root.as_bytes(), name).with(beginning.as_bytes())
 }
 
-/// A body without the line before it, and whether its use is to be written.
-fn body(answer: &Value) -> Result<Option<(Vec<u8>, bool)>, EngineError> {
-    let Some((mut stored, is_stale)) = answer.body_and_mark()? else { return Ok(None) };
-    // Without the line, what is there is damaged, as the frame says.
-    let start = memchr::memchr(b'\n', &stored).map_or(0, |end| end + 1);
-    stored.drain(..start);
-    Ok(Some((stored, is_stale)))
-}
-
-/// A number of a hash, which is a text.
-fn number(value: &Value) -> Result<u64, EngineError> {
-    let text = value.bytes()?.unwrap_or_default();
-    str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).ok_or(EngineError::Damaged)
-}
-
-fn info(entry: &Value) -> Result<PayloadInfo, EngineError> {
-    let [key, used, head, stored_bytes] = entry.items()? else { return Err(EngineError::Damaged) };
-    let head = head.bytes()?.unwrap_or_default();
-    let mut numbers = str::from_utf8(&head).unwrap_or_default().split_whitespace().map_while(|n| n.parse().ok());
-    let (Some(created), Some(bytes)) = (numbers.next(), numbers.next()) else { return Err(EngineError::Damaged) };
-    Ok(PayloadInfo {
-        key: PayloadKey::from_bytes(key.key()?),
-        bytes,
-        stored_bytes: stored_bytes.number()?,
-        created: Time(created),
-        used: Time(used.number()?),
-    })
+/// The sums of pairs of numbers.
+fn sums(pairs: impl IntoIterator<Item = (u64, u64)>) -> (u64, u64) {
+    pairs.into_iter().fold((0, 0), |sums, pair| (sums.0 + pair.0, sums.1 + pair.1))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use super::engine_error::EngineResult;
 use super::{NamedPayloads, Store, StoreResult};
 use crate::payload::{ChainKey, Lifetime, Place};
 
@@ -19,8 +20,9 @@ pub trait SharedStore: Store {
     /// The known summaries of one conversation: the last used, [`MAX_SEEN`] at most.
     async fn look(&self, root: ChainKey) -> StoreResult<Vec<Seen>>;
 
-    /// Claims the making of a summary for [`Claimant::lease`]. The same claimant may claim again, to renew its lease.
-    async fn claim(&self, place: Place, claimant: Claimant) -> StoreResult<Claim>;
+    /// Claims the making of a summary for [`Claimant::lease`]. The same claimant may claim again, to renew its lease. Returns why
+    /// the claim is not given; `None` if it is.
+    async fn claim(&self, place: Place, claimant: Claimant) -> StoreResult<Option<SeenState>>;
 
     /// Gives a claim back. With `not_before`, it is not given until that time has passed. A claim that another claimant
     /// has by now is left alone.
@@ -28,6 +30,18 @@ pub trait SharedStore: Store {
 
     /// How often the engine was connected to.
     fn epoch(&self) -> u64;
+
+    /// The name of the engine.
+    fn engine(&self) -> &'static str;
+
+    /// The secret that names are made with.
+    fn secret(&self) -> Option<[u8; 32]>;
+
+    /// What the engine promises of what it has confirmed, in words.
+    async fn promise(&self) -> String;
+
+    /// Why the connection is missing, if there is none.
+    fn state(&self) -> EngineResult<()>;
 }
 
 /// What became of a summary that was offered.
@@ -57,20 +71,6 @@ pub enum SeenState {
     UnderWay(Duration),
     /// A summary could not be made, and is not to be tried again for this time.
     NotNow(Duration),
-}
-
-/// The answer to a claim.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Claim {
-    /// The claimant is to make the summary.
-    #[default]
-    Yours,
-    /// Another claimant makes it.
-    Theirs,
-    /// It could not be made, and is not to be tried again for this time.
-    NotNow(Duration),
-    /// There is a summary.
-    Stored,
 }
 
 /// Who claims, and for how long.

@@ -34,7 +34,7 @@ pub struct OutlinedMessage {
 /// An outline with an index of its messages.
 #[derive(Debug)]
 pub struct IndexedOutline {
-    outline: Outline,
+    pub(crate) outline: Outline,
     known: HashSet<Fingerprint>,
 }
 
@@ -63,11 +63,6 @@ impl IndexedOutline {
     pub fn new(outline: Outline) -> Self {
         let known = outline.messages.iter().map(OutlinedMessage::fingerprint).collect();
         Self { outline, known }
-    }
-
-    /// How many messages that are.
-    pub fn n_messages(&self) -> usize {
-        self.outline.messages.len()
     }
 
     /// The first message that was changed since, if what is `wanted` now is nearly the same: of the messages that no summary

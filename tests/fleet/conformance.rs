@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use abridge_proxy::payload::{Keys, Lifetime};
-use abridge_proxy::store::engine::{EngineClock, OpenError, Options};
+use abridge_proxy::store::engine::{OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::tests::conformance::{PutAll as _, TestClock, damage, dense, fleet, key, suite_of_engines};
-use abridge_proxy::store::{Clock, FleetStore, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind};
+use abridge_proxy::store::{Clock, PostgresStore, RedisStore, Settings, SharedStore, StoreErrorKind};
 use abridge_proxy::units::ByteSize;
 
 use crate::engine::{Engine, Postgres, cluster, on_each_engine};
 
 /// A store that can be opened.
-trait Open: FleetStore + Sized {
+trait Open: SharedStore + Sized {
     const NAME: &'static str;
 
     async fn open(options: Options) -> Result<Self, OpenError>;
@@ -69,7 +69,7 @@ impl<'a> Opener<'a> {
                 url: self.url.clone(),
                 settings: settings.clone(),
                 secrets: Secrets::parse(self.secret.as_deref(), None).unwrap(),
-                clock: EngineClock::Test(clock.clone()),
+                clock: Some(clock.clone()),
                 fresh: None,
             };
             stores.push(S::open(options).await.unwrap());
@@ -101,7 +101,7 @@ impl<'a> Opener<'a> {
         }
     }
 
-    async fn suite_of_two<S: Open + SharedStore>(&self) {
+    async fn suite_of_two<S: Open>(&self) {
         fleet::suite(async |settings, clock| self.open::<S, 2>(settings, clock).await).await;
     }
 }

@@ -1,7 +1,7 @@
 //! TLS to the engine: its certificate is checked.
 
 use abridge_proxy::store::Settings;
-use abridge_proxy::store::engine::{self, EngineClock, EngineError, Options};
+use abridge_proxy::store::engine::{self, EngineError, Options};
 use abridge_proxy::store::secret::Secrets;
 
 use crate::engine::{Engine, on_each_engine};
@@ -19,7 +19,7 @@ async fn a_certificate_that_nobody_has_signed_is_refused_unless_the_settings_nam
             settings: Settings { ca_file, ..engine.settings("") },
             // With a secret, what cannot be reached is not an error at start.
             secrets: Secrets::parse(Some(&"0a".repeat(32)), None).unwrap(),
-            clock: EngineClock::engine(),
+            clock: None,
             fresh: None,
         };
         engine::open(options).await.unwrap().state()

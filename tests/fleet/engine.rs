@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use abridge_proxy::store::engine::{EngineClock, OpenError, Options, open};
+use abridge_proxy::store::engine::{OpenError, Options, open};
 use abridge_proxy::store::secret::Secrets;
-use abridge_proxy::store::{FleetStore, Settings, StoreEngine};
+use abridge_proxy::store::{Settings, SharedStore, StoreEngine};
 
 use crate::it::support::tls::Certificate;
 use crate::it::support::{Setup, Upstream};
@@ -85,8 +85,8 @@ impl Engine {
     }
 
     /// Opens a store here.
-    pub(crate) async fn open(&self, secrets: Secrets) -> Result<Box<dyn FleetStore>, OpenError> {
-        let (url, settings, clock) = (self.url(), self.settings(""), EngineClock::engine());
+    pub(crate) async fn open(&self, secrets: Secrets) -> Result<Box<dyn SharedStore>, OpenError> {
+        let (url, settings, clock) = (self.url(), self.settings(""), None);
         open(Options { url, settings, secrets, clock, fresh: None }).await
     }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use abridge_proxy::store::FleetStore;
+use abridge_proxy::store::SharedStore;
 use abridge_proxy::store::engine::{EngineError, OpenError};
 use abridge_proxy::store::secret::Secrets;
 use tokio::task::JoinSet;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::engine::{Engine, Postgres, on_each_engine};
 use crate::it::support::{Upstream, binary};
 
-type Opened = Result<Box<dyn FleetStore>, OpenError>;
+type Opened = Result<Box<dyn SharedStore>, OpenError>;
 
 async fn open(engine: &Engine, current: Option<&str>, old: Option<&str>) -> Opened {
     engine.open(Secrets::parse(current, old).unwrap()).await

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use abridge_proxy::payload::{ChainKey, Keys, Lifetime, PayloadKey, Place};
-use abridge_proxy::store::engine::{self, EngineClock, EngineError, OpenError, Options};
+use abridge_proxy::store::engine::{self, EngineError, OpenError, Options};
 use abridge_proxy::store::secret::Secrets;
 use abridge_proxy::store::tests::conformance::dense;
-use abridge_proxy::store::{FleetStore, Note, NoteGroup, NoteKind, PageQuery, Settings, StoreErrorKind};
+use abridge_proxy::store::{Note, NoteGroup, NoteKind, PageQuery, Settings, SharedStore, StoreErrorKind};
 use bytes::Bytes;
 
 use crate::engine::{Engine, on_each_engine};
@@ -26,11 +26,11 @@ fn secret(n: u8) -> String {
 }
 
 /// Opens a store with this secret, and those that it has replaced.
-async fn open(engine: &Engine, settings: Settings, secrets: &[u8]) -> Result<Box<dyn FleetStore>, OpenError> {
+async fn open(engine: &Engine, settings: Settings, secrets: &[u8]) -> Result<Box<dyn SharedStore>, OpenError> {
     let (current, old) = secrets.split_first().unwrap();
     let old: Vec<_> = old.iter().map(|n| secret(*n)).collect();
     let secrets = Secrets::parse(Some(&secret(*current)), Some(&old.join(","))).unwrap();
-    let clock = EngineClock::engine();
+    let clock = None;
     engine::open(Options { url: engine.url(), settings, secrets, clock, fresh: None }).await
 }
 
@@ -64,7 +64,7 @@ fn contains(dump: &[u8], needle: &[u8]) -> bool {
 }
 
 /// Stores a text, a summary, messages and a note, all of them short, so that they are not compressed. The text's handle.
-async fn fill(store: &dyn FleetStore) -> PayloadKey {
+async fn fill(store: &dyn SharedStore) -> PayloadKey {
     let keys = Keys::new(store.secret().unwrap());
     let text = Bytes::from_static(b"the text of ann");
     let handle = keys.payload(keys.caller(b"ann"), &text);
@@ -158,8 +158,7 @@ async fn another_secret_or_another_way_to_keep_texts_is_refused(engine: Engine) 
         assert!(matches!(other, Err(EngineError::OtherSecret)), "{other:?}");
     }
     let settings = sealed(&engine, "sealed");
-    let options =
-        Options { url: engine.url(), settings, secrets: Secrets::default(), clock: EngineClock::engine(), fresh: None };
+    let options = Options { url: engine.url(), settings, secrets: Secrets::default(), clock: None, fresh: None };
     assert!(matches!(engine::open(options).await, Err(OpenError::NoSecret)));
     // The process says what to do.
     engine.init("").await;

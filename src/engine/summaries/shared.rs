@@ -15,7 +15,7 @@ use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
 use crate::payload::{ChainKey, Place};
 use crate::store::secret::random;
-use crate::store::shared::{Claim, Claimant, Seen, SeenState};
+use crate::store::shared::{Claimant, Seen, SeenState};
 use crate::store::{SharedStore, StoreError, StoreFuture};
 
 /// The steps that are open to a task that is to make a summary.
@@ -114,15 +114,15 @@ impl Summaries {
         loop {
             let claim = self.ask(move |shared| shared.claim(place, claimant)).await?;
             match claim.map_err(SummaryError::NotStored)? {
-                Claim::Yours => {
+                None => {
                     return Ok(Turn::Make(Some(Lease { summaries: Arc::clone(self), place, claimant })));
                 }
-                Claim::Theirs => tokio::select! {
+                Some(SeenState::UnderWay(_)) => tokio::select! {
                     () = sleep(POLL) => {}
                     () = flight.abandoned() => return Err(SummaryError::Abandoned),
                 },
-                Claim::NotNow(_) => return Err(SummaryError::CoolingDown),
-                Claim::Stored => {
+                Some(SeenState::NotNow(_)) => return Err(SummaryError::CoolingDown),
+                Some(SeenState::Stored) => {
                     self.load(place.beginning).await;
                     return Ok(Turn::Made);
                 }

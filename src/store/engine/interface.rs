@@ -4,21 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::EngineClock;
-use super::error::OpenError;
-use super::identity::Identity;
+use tokio::time::Instant;
+
+use super::OpenError;
 use super::link::{Connect, Links};
 use super::writer::NewRow;
 use crate::payload::{ChainKey, Lifetime, PayloadKey, Place};
-use crate::store::shared::{Claim, Claimant, Note, NoteGroup, Seen};
-use crate::store::{Cursor, PayloadInfo, Settings, StoreResult};
+use crate::store::secret::Identity;
+use crate::store::shared::{Claimant, Note, NoteGroup, Seen, SeenState};
+use crate::store::{Clock, Cursor, PayloadInfo, Settings, StoreResult, Time};
 use crate::tasks::Tasks;
 
 /// Settings, and whose time counts.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Terms {
     pub(in crate::store) settings: Settings,
-    pub(in crate::store) clock: EngineClock,
+    /// A test's clock, in place of the engine's.
+    pub(super) clock: Option<Clock>,
+    pub(super) began: Instant,
 }
 
 /// Which payloads are swept.
@@ -38,7 +41,7 @@ impl<T, F: Future<Output = StoreResult<T>> + Send> Reply<T> for F {}
 
 /// What an engine does. Keys of payloads are the names of rows, and bodies are encoded, as `seal` makes them; times are
 /// those of the engine's clock.
-pub(in crate::store) trait Engine: Exchange {
+pub(in crate::store) trait Engine: Send + Sync + Sized + 'static {
     /// Its name.
     const NAME: &'static str;
 
@@ -90,16 +93,12 @@ pub(in crate::store) trait Engine: Exchange {
     /// How many bytes each owner has stored.
     fn owners(&self) -> impl Reply<Vec<(u64, u16)>>;
 
-    /// Removes summaries that were unused for too long; how many.
-    fn sweep_summaries(&self) -> impl Reply<u64>;
+    /// Removes summaries that were unused for too long, and notes that have expired; how many summaries.
+    fn sweep_others(&self) -> impl Reply<u64>;
 
-    /// Removes summaries beyond their share of the store, those unused for longest first; how many.
-    fn crowd_summaries(&self) -> impl Reply<u64>;
-
-    fn sweep_notes(&self) -> impl Reply<()>;
-
-    /// Forgets swept payloads beyond [`crate::store::TOMBSTONES`].
-    fn trim_swept(&self) -> impl Reply<()>;
+    /// Removes summaries beyond their share of the store, those unused for longest first, and forgets swept payloads beyond
+    /// [`crate::store::TOMBSTONES`]; how many summaries.
+    fn crowd_others(&self) -> impl Reply<u64>;
 
     /// Whether the store is full, as the last sweep has found.
     fn is_full(&self) -> impl Reply<bool>;
@@ -108,10 +107,7 @@ pub(in crate::store) trait Engine: Exchange {
 
     /// Totals of what is stored, as [`Stats::of_totals`](crate::store::Stats) takes them.
     fn totals(&self) -> impl Reply<[u64; 8]>;
-}
 
-/// What processes tell each other through an engine.
-pub(in crate::store) trait Exchange: Send + Sync + Sized + 'static {
     /// Stores a summary unless there is one; the one that is there.
     fn offer(&self, place: Place, body: &[u8]) -> impl Reply<Option<Vec<u8>>>;
 
@@ -127,7 +123,8 @@ pub(in crate::store) trait Exchange: Send + Sync + Sized + 'static {
 
     fn look(&self, root: ChainKey) -> impl Reply<Vec<Seen>>;
 
-    fn claim(&self, place: Place, claimant: Claimant) -> impl Reply<Claim>;
+    /// Why a claim is not given; `None` if it is.
+    fn claim(&self, place: Place, claimant: Claimant) -> impl Reply<Option<SeenState>>;
 
     fn release(&self, place: Place, claimant: Claimant, not_before: Option<Duration>) -> impl Reply<()>;
 
@@ -139,6 +136,16 @@ pub(in crate::store) trait Exchange: Send + Sync + Sized + 'static {
 // === impl Terms ===
 
 impl Terms {
+    /// The time that the engine is told; `None` for its own.
+    pub(in crate::store) fn now(&self) -> Option<i64> {
+        self.clock.as_ref().map(|clock| count(clock.now().0))
+    }
+
+    /// A time for spans of time in this process.
+    pub(super) fn local_time(&self) -> Time {
+        self.clock.as_ref().map_or_else(|| Time(self.began.elapsed().as_secs()), Clock::now)
+    }
+
     /// How long a key counts as known: half a grain.
     pub(super) fn known_for(&self) -> Duration {
         self.settings.keep_for.0 / 16

@@ -8,14 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::error::EngineError;
-use crate::store::counts::Counts;
-use crate::store::{Op, StoreError, StoreResult};
+use crate::store::engine_error::{EngineError, EngineResult};
+use crate::store::{Counts, Op, StoreError, StoreResult};
 use crate::tasks::Tasks;
 
 /// Opens connections to an engine.
@@ -24,7 +22,7 @@ pub(in crate::store) trait Connect: Send + Sync + 'static {
     type Client: Send + Sync + 'static;
 
     /// Connects, and checks that what is there is this fleet's. Returns what drives the connection, too, until it ends.
-    fn connect(&self) -> impl Future<Output = Result<(Self::Client, Driver), EngineError>> + Send;
+    fn connect(&self) -> impl Future<Output = EngineResult<(Self::Client, Driver)>> + Send;
 }
 
 /// Drives a connection until it ends.
@@ -33,14 +31,13 @@ pub(in crate::store) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Returns what the first of the attempts gives that succeeds within this time; otherwise the error of the last one.
 pub(in crate::store) async fn first_of<T>(
     within: Duration,
-    attempts: impl Iterator<Item = impl Future<Output = Result<T, EngineError>>>,
-) -> Result<T, EngineError> {
+    attempts: impl Iterator<Item = impl Future<Output = EngineResult<T>>>,
+) -> EngineResult<T> {
     let mut last = EngineError::Closed;
     for attempt in attempts {
-        match timeout(within, attempt).await {
-            Ok(Ok(done)) => return Ok(done),
-            Ok(Err(error)) => last = error,
-            Err(_) => last = EngineError::TimedOut(within),
+        match timeout(within, attempt).await.unwrap_or(Err(EngineError::TimedOut(within))) {
+            Ok(done) => return Ok(done),
+            Err(error) => last = error,
         }
     }
     Err(last)
@@ -50,18 +47,10 @@ pub(in crate::store) async fn first_of<T>(
 pub(in crate::store) struct Link<C: Connect> {
     connector: C,
     timeout: Duration,
-    open: ArcSwapOption<Open<C::Client>>,
-    // The outcome of the last attempt to connect; `None` before the first.
-    outcome: watch::Sender<Option<Result<(), EngineError>>>,
+    // The connection, or why it is missing; `None` before the first attempt to connect.
+    open: watch::Sender<Option<EngineResult<Arc<C::Client>>>>,
     connected: AtomicU64,
     stop: CancellationToken,
-}
-
-/// An open connection.
-pub(in crate::store) struct Open<T> {
-    pub(in crate::store) client: T,
-    /// Cancelled when a call has given the connection up.
-    given_up: CancellationToken,
 }
 
 /// A connection for writes and one for reads, as an engine answers the calls of one connection in turn; and what became
@@ -80,46 +69,27 @@ const PAUSE: Duration = Duration::from_millis(500);
 impl<C: Connect> Link<C> {
     /// Starts to connect, in a task.
     fn start(connector: C, timeout: Duration, tasks: &Tasks) -> Arc<Self> {
-        let link = Arc::new(Self {
-            connector,
-            timeout,
-            open: ArcSwapOption::empty(),
-            outcome: watch::channel(None).0,
-            connected: AtomicU64::new(0),
-            stop: CancellationToken::new(),
-        });
+        let (open, connected, stop) = (watch::channel(None).0, AtomicU64::new(0), CancellationToken::new());
+        let link = Arc::new(Self { connector, timeout, open, connected, stop });
         let keeper = Arc::clone(&link);
         tasks.spawn(async move {
-            let stop = keeper.stop.clone();
-            stop.run_until_cancelled(keeper.keep()).await;
-            keeper.open.store(None);
+            keeper.stop.run_until_cancelled(keeper.keep()).await;
+            keeper.close();
         });
         link
     }
 
     /// Waits until the first attempt to connect has ended.
-    pub(super) async fn first_attempt(&self) -> Result<(), EngineError> {
-        let mut outcome = self.outcome.subscribe();
-        let first = outcome.wait_for(Option::is_some).await;
-        first.ok().and_then(|first| first.clone()).unwrap_or(Err(EngineError::Closed))
+    pub(super) async fn first_attempt(&self) -> EngineResult<()> {
+        // The sender lives as long as `self`.
+        let _ended = self.open.subscribe().wait_for(Option::is_some).await.map(drop);
+        self.open().map(drop)
     }
 
     /// Waits until there is a connection, for `store.timeout` at the longest.
     pub(super) async fn connected(&self) {
-        let mut outcome = self.outcome.subscribe();
-        // The sender lives as long as `self`.
-        let _connected = timeout(self.timeout, outcome.wait_for(|outcome| matches!(outcome, Some(Ok(()))))).await;
-    }
-
-    /// Why the connection is missing; `Ok` if there is one.
-    pub(super) fn state(&self) -> Result<(), EngineError> {
-        if self.open.load().is_some() {
-            return Ok(());
-        }
-        match &*self.outcome.borrow() {
-            Some(Err(error)) => Err(error.clone()),
-            _ => Err(EngineError::Closed),
-        }
+        let mut open = self.open.subscribe();
+        let _connected = timeout(self.timeout, open.wait_for(|open| matches!(open, Some(Ok(_))))).await;
     }
 
     /// How often it was connected.
@@ -127,42 +97,42 @@ impl<C: Connect> Link<C> {
         self.connected.load(Ordering::Relaxed)
     }
 
-    /// The connection.
-    pub(in crate::store) fn open(&self) -> Result<Arc<Open<C::Client>>, EngineError> {
-        self.open.load_full().ok_or_else(|| self.state().err().unwrap_or(EngineError::Closed))
+    /// The connection, or why it is missing.
+    pub(in crate::store) fn open(&self) -> EngineResult<Arc<C::Client>> {
+        self.open.borrow().clone().unwrap_or(Err(EngineError::Closed))
     }
 
-    /// Waits for a call of this connection for `store.timeout` at the longest.
-    pub(in crate::store) async fn within<T>(
+    /// Calls the engine, and waits for `store.timeout` at the longest.
+    pub(in crate::store) async fn call<T, F: Future<Output = EngineResult<T>>>(
         &self,
-        open: &Arc<Open<C::Client>>,
-        call: impl Future<Output = Result<T, EngineError>>,
-    ) -> Result<T, EngineError> {
-        let done = timeout(self.timeout, call).await.unwrap_or(Err(EngineError::TimedOut(self.timeout)));
-        if let Err(error) = &done
+        call: impl FnOnce(Arc<C::Client>) -> F,
+    ) -> EngineResult<T> {
+        let client = self.open()?;
+        let answer = timeout(self.timeout, call(Arc::clone(&client))).await;
+        let answer = answer.unwrap_or(Err(EngineError::TimedOut(self.timeout)));
+        if let Err(error) = &answer
             && error.ends_connection()
         {
-            self.give_up(open, error);
+            self.give_up(&client, error);
         }
-        done
+        answer
     }
 
     /// Closes the connection, and connects no more.
     pub(super) fn close(&self) {
         self.stop.cancel();
-        self.open.store(None);
-        self.outcome.send_replace(Some(Err(EngineError::Closed)));
+        self.open.send_replace(Some(Err(EngineError::Closed)));
     }
 
-    /// Gives a connection up.
-    fn give_up(&self, open: &Arc<Open<C::Client>>, error: &EngineError) {
-        // Of several calls that fail together, one gives it up.
-        if open.given_up.is_cancelled() || self.stop.is_cancelled() {
-            return;
-        }
-        open.given_up.cancel();
-        self.outcome.send_replace(Some(Err(error.clone())));
-        self.open.store(None);
+    /// Gives a connection up. Of several calls that fail together, one does.
+    fn give_up(&self, client: &Arc<C::Client>, error: &EngineError) {
+        self.open.send_if_modified(|open| {
+            let is_open = matches!(open, Some(Ok(open)) if Arc::ptr_eq(open, client));
+            if is_open {
+                *open = Some(Err(error.clone()));
+            }
+            is_open
+        });
     }
 
     /// Connects, and connects again whenever the connection is lost.
@@ -170,16 +140,16 @@ impl<C: Connect> Link<C> {
         loop {
             match self.connector.connect().await {
                 Ok((client, ended)) => {
-                    let open = Arc::new(Open { client, given_up: CancellationToken::new() });
+                    let client = Arc::new(client);
                     self.connected.fetch_add(1, Ordering::Relaxed);
-                    self.open.store(Some(Arc::clone(&open)));
-                    self.outcome.send_replace(Some(Ok(())));
+                    self.open.send_replace(Some(Ok(Arc::clone(&client))));
+                    let mut open = self.open.subscribe();
                     tokio::select! {
-                        () = ended => self.give_up(&open, &EngineError::Lost),
-                        () = open.given_up.cancelled() => {}
+                        () = ended => self.give_up(&client, &EngineError::Lost),
+                        _given_up = open.wait_for(|open| !matches!(open, Some(Ok(_)))) => {}
                     }
                 }
-                Err(error) => _ = self.outcome.send_replace(Some(Err(error))),
+                Err(error) => _ = self.open.send_replace(Some(Err(error))),
             }
             sleep(PAUSE).await;
         }
@@ -200,38 +170,26 @@ impl<C: Connect> Links<C> {
         self.reads.close();
     }
 
-    /// The connection for reads, or the one for writes while that is being opened again.
-    pub(in crate::store) fn for_reads(&self) -> &Link<C> {
-        if self.reads.state().is_ok() { &self.reads } else { &self.writes }
-    }
-
-    /// The outcome of a read.
-    pub(in crate::store) fn has_read<T>(&self, op: Op, outcome: Result<T, EngineError>) -> StoreResult<T> {
-        outcome.map_err(|error| self.fails(op, error))
-    }
-
-    /// The outcome of a write. The first one that succeeds ends a failure: reads may work while no write does.
-    pub(in crate::store) fn has_written<T>(&self, op: Op, outcome: Result<T, EngineError>) -> StoreResult<T> {
-        let is_failing = &self.counts.is_failing;
-        if outcome.is_ok() && is_failing.load(Ordering::Relaxed) && is_failing.swap(false, Ordering::Relaxed) {
-            tracing::warn!("the store works again");
+    /// Calls the engine: to read, on the connection for reads, or on the one for writes while that is being opened again. The
+    /// first write that succeeds ends a failure: reads may work while no write does.
+    pub(in crate::store) async fn call<T, F: Future<Output = EngineResult<T>>>(
+        &self,
+        op: Op,
+        call: impl FnOnce(Arc<C::Client>) -> F,
+    ) -> StoreResult<T> {
+        let is_read = op == Op::Get;
+        let link = if is_read && self.reads.open().is_ok() { &self.reads } else { &self.writes };
+        let done = link.call(call).await.map_err(|error| self.fails(op, error))?;
+        if !is_read {
+            self.counts.works(None);
         }
-        self.has_read(op, outcome)
+        Ok(done)
     }
 
     /// Counts and logs a failure.
     pub(in crate::store) fn fails(&self, op: Op, error: EngineError) -> StoreError {
-        self.counts.failures.fetch_add(1, Ordering::Relaxed);
         let kind = error.kind();
-        if self.counts.is_failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(kind = kind.label(), %error, "the store failed again");
-        } else {
-            tracing::error!(
-                kind = kind.label(),
-                %error,
-                "the store failed: requests go on without the edits that need it, until it works again"
-            );
-        }
+        self.counts.fails(kind, &error, None);
         StoreError::new(op, kind, error)
     }
 

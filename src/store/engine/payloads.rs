@@ -1,23 +1,25 @@
-//! Payloads in an engine: which are known, which are stored, pages of them, and totals.
+//! Payloads in an engine: how bodies are kept, compressed, and then encrypted if the settings say so; which are known, which
+//! are stored, and pages of them.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::sync::MutexGuard;
-use tokio::time::Instant;
 
-use super::{Engine, Inner, Known, SLOW_TOTALS, TOTALS_PAUSE, Totals};
+use super::writer::NewRow;
+use super::{Engine, EngineResult, Inner, Known, closed, count};
 use crate::payload::{Lifetime, Payload, PayloadKey};
-use crate::store::codec::{Name, Unreadable};
+use crate::store::codec::{Encoded, LARGE, Name, Unreadable, decode};
 use crate::store::page::{MAX_BYTES_READ, PageScan, key_range};
-use crate::store::{
-    Cursor, NamedPayloads, Note, NoteGroup, Page, PageQuery, PayloadInfo, Stats, StoreResult, Verified,
-};
+use crate::store::{NamedPayloads, Op, Page, PageQuery, PayloadInfo, StoreResult};
+use crate::tasks::run_blocking_from;
 
 /// How many payloads of all callers, the last used ones, are looked at for a page of one caller's.
 const MAX_LISTED_OF_ALL: usize = 2_000;
 
 /// How many bodies are read at a time to tell which secret listed payloads were named under.
-const NAMED_AT_ONCE: usize = 32;
+pub(super) const NAMED_AT_ONCE: usize = 32;
 
 /// How many damaged payloads are remembered until they are sent again.
 const MAX_DAMAGED: usize = 4096;
@@ -29,6 +31,56 @@ pub(super) struct Found {
     /// Whether its use is to be written.
     pub(super) is_stale: bool,
 }
+
+// === bodies ===
+
+impl<E: Engine> Inner<E> {
+    /// The rows of payloads.
+    pub(super) async fn encode_all(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<Vec<NewRow>> {
+        let n_bytes = payloads.iter().map(|(_, payload)| payload.len()).sum();
+        let seal = Arc::clone(&self.seal);
+        let new = move |(key, payload): (PayloadKey, Payload)| {
+            let name = Name::of_payload(key);
+            let body = seal.seal(&name, Encoded::of(&name, &payload).to_vec())?;
+            let (row, owner) = (seal.row(key), seal.owner(key));
+            Ok(NewRow { key, row, body, bytes: count(payload.len() as u64), lifetime, owner })
+        };
+        self.encode_sized(n_bytes, move || payloads.into_iter().map(new).collect()).await
+    }
+
+    pub(super) async fn encode(&self, name: Name, bytes: Bytes) -> StoreResult<Vec<u8>> {
+        let seal = Arc::clone(&self.seal);
+        self.encode_sized(bytes.len(), move || seal.seal(&name, Encoded::new(&name, bytes).to_vec())).await
+    }
+
+    /// A payload of the engine; `None` if a later version has stored it in a way that this one does not know.
+    pub(super) fn decode_payload(&self, key: PayloadKey, stored: &[u8]) -> StoreResult<Option<Payload>> {
+        let name = Name::of_payload(key);
+        self.counts().payload(name, self.open(name, stored))
+    }
+
+    /// Anything else of the engine. A summary of a later version cannot be read, and is not made anew.
+    pub(super) fn decode_value(&self, name: Name, stored: &[u8]) -> StoreResult<Bytes> {
+        self.counts().value(name, self.open(name, stored))
+    }
+
+    /// Decrypts and decodes what is stored under a name.
+    pub(super) fn open(&self, name: Name, stored: &[u8]) -> Result<Payload, Unreadable> {
+        decode(&name, &self.seal.open(&name, stored)?)
+    }
+
+    /// Encodes values of so many bytes together.
+    async fn encode_sized<T: Send + 'static>(
+        &self,
+        n_bytes: usize,
+        work: impl FnOnce() -> EngineResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let done = run_blocking_from(LARGE + 1, n_bytes, work).await.map_err(|_| closed(Op::Put))?;
+        done.map_err(|error| self.engine.links().fails(Op::Put, error))
+    }
+}
+
+// === payloads ===
 
 impl<E: Engine> Inner<E> {
     /// The known keys. After a new connection none are known: everything that was written may be lost.
@@ -44,9 +96,9 @@ impl<E: Engine> Inner<E> {
 
     /// Those whose keys are not known to be stored for as long, with a use that need not be written.
     pub(super) async fn unknown<T>(&self, mut all: Vec<T>, lifetime: Lifetime, key: fn(&T) -> PayloadKey) -> Vec<T> {
-        let (now, within) = (self.terms.clock.local(), self.terms.known_for());
+        let now = self.terms.local_time();
         let mut known = self.known().await;
-        all.retain(|one| !known.keys.touch_if_written(key(one), lifetime, now, within));
+        all.retain(|one| !known.keys.touch(key(one), lifetime, now));
         all
     }
 
@@ -85,43 +137,11 @@ impl<E: Engine> Inner<E> {
         Ok(())
     }
 
-    /// Everything that is stored, read and checked.
-    pub(super) async fn verify(&self) -> StoreResult<Verified> {
-        let mut verified = Verified::default();
-        let mut query = PageQuery::default();
-        loop {
-            let listed = self.list(&query, NAMED_AT_ONCE).await?;
-            let Some((row, last)) = listed.last() else { break };
-            query.after = Some(Cursor { used: last.used, row: *row });
-            let rows: Vec<_> = listed.iter().map(|(row, _)| *row).collect();
-            let bodies: HashMap<_, _> = self.engine.bodies(&rows).await?.into_iter().collect();
-            for (row, info) in listed {
-                let name = Name::of_payload(info.key);
-                if let Some(body) = bodies.get(&row) {
-                    verified.count(name, self.open(name, body).err());
-                }
-            }
-        }
-        for beginning in self.engine.summaries().await? {
-            let name = Name::of_summary(beginning);
-            if let Some((body, _)) = self.engine.summary(beginning).await? {
-                verified.count(name, self.open(name, &body).err());
-            }
-        }
-        for group in NoteGroup::ALL {
-            for Note { kind, key, value } in self.engine.notes(group).await? {
-                let name = Name::of_note(kind, key);
-                verified.count(name, self.open(name, &value).err());
-            }
-        }
-        Ok(verified)
-    }
-
     /// Filters out the payloads that the engine has, with a use that need not be written.
     pub(super) async fn not_stored(&self, payloads: NamedPayloads, lifetime: Lifetime) -> StoreResult<NamedPayloads> {
         let rows: Vec<_> = payloads.iter().map(|(key, _)| self.seal.row(*key)).collect();
         let fresh: HashSet<_> = self.engine.fresh(&rows, lifetime).await?.into_iter().collect();
-        let now = self.terms.clock.local();
+        let now = self.terms.local_time();
         let mut known = self.known().await;
         let mut missing = Vec::new();
         for (payload, row) in payloads.into_iter().zip(rows) {
@@ -143,29 +163,24 @@ impl<E: Engine> Inner<E> {
         let listed = self.engine.list(query.after, rows, most).await?;
         let mut named = Vec::new();
         for infos in listed.chunks(NAMED_AT_ONCE) {
-            self.name(infos, &mut named).await?;
+            let rows = infos.iter().map(|info| info.key);
+            let unnamed: Vec<_> = rows.filter(|row| self.seal.handle(*row).is_none()).collect();
+            let bodies: HashMap<_, _> = self.engine.bodies(&unnamed).await?.into_iter().collect();
+            // Those that no secret opens have no handle, and are left out.
+            named.extend(infos.iter().filter_map(|info| {
+                let by_body = || self.seal.handle_by_body(info.key, bodies.get(&info.key)?);
+                let handle = self.seal.handle(info.key).or_else(by_body)?;
+                Some((info.key, PayloadInfo { key: handle, ..*info }))
+            }));
         }
         Ok(named)
-    }
-
-    /// Adds the handles of listed payloads. Those that no secret opens have none, and are left out.
-    async fn name(&self, listed: &[PayloadInfo], named: &mut Vec<(PayloadKey, PayloadInfo)>) -> StoreResult<()> {
-        let unnamed: Vec<_> =
-            listed.iter().map(|info| info.key).filter(|row| self.seal.handle(*row).is_none()).collect();
-        let bodies: HashMap<_, _> = self.engine.bodies(&unnamed).await?.into_iter().collect();
-        named.extend(listed.iter().filter_map(|info| {
-            let by_body = || self.seal.handle_by_body(info.key, bodies.get(&info.key)?);
-            let handle = self.seal.handle(info.key).or_else(by_body)?;
-            Some((info.key, PayloadInfo { key: handle, ..*info }))
-        }));
-        Ok(())
     }
 
     pub(super) async fn page(&self, query: PageQuery) -> StoreResult<Page> {
         let mut scan: PageScan<'_> = query.scan();
         // The engine cannot tell whose a payload is, nor, of an encrypted one, how its handle begins.
         let is_sieved = query.owner.is_some() || (query.prefix.is_some() && self.seal.is_on());
-        let most = if is_sieved { MAX_LISTED_OF_ALL } else { scan.capacity + 1 };
+        let most = if is_sieved { MAX_LISTED_OF_ALL } else { scan.capacity.saturating_add(1) };
         let listed = self.list(&query, most).await?;
         let (mut searched, mut n_bytes) = (HashMap::new(), 0);
         for (row, entry) in listed {
@@ -183,19 +198,5 @@ impl<E: Engine> Inner<E> {
             bodies.extend(payload.map(|payload| (row, payload.bytes())));
         }
         scan.finish(|row| Ok(bodies.get(&row).cloned()))
-    }
-
-    /// Totals of the engine, and counts of this process. Totals that take long to count are not counted each time.
-    pub(super) async fn stats(&self) -> StoreResult<Stats> {
-        let mut last = self.totals.lock().await;
-        let totals = match *last {
-            Some(totals) if totals.at.elapsed() < totals.took * TOTALS_PAUSE && totals.took > SLOW_TOTALS => totals,
-            _ => {
-                let began = Instant::now();
-                let stats = Stats::of_totals(self.engine.totals().await?);
-                *last.insert(Totals { stats, at: began, took: began.elapsed() })
-            }
-        };
-        Ok(self.counts().stats(totals.stats))
     }
 }

@@ -11,9 +11,9 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use ring::error::Unspecified;
 use zeroize::Zeroizing;
 
-use super::error::EngineError;
 use crate::payload::PayloadKey;
-use crate::store::codec::Name;
+use crate::store::codec::{Name, Unreadable};
+use crate::store::engine_error::{EngineError, EngineResult};
 use crate::store::secret::Secrets;
 
 /// Encrypts and names what an engine holds. The default one leaves all as it is.
@@ -93,27 +93,25 @@ impl Seal {
     }
 
     /// Encrypts a body.
-    pub(super) fn seal(&self, name: &Name, body: Vec<u8>) -> Result<Vec<u8>, EngineError> {
+    pub(super) fn seal(&self, name: &Name, body: Vec<u8>) -> EngineResult<Vec<u8>> {
         match self.rings.first() {
             None => Ok(body),
             Some(ring) => ring.seal(name, &body).map_err(|Unspecified| EngineError::TooLong),
         }
     }
 
-    /// Decrypts a body; `None` if it is not what was stored under this name.
-    pub(super) fn open<'t>(&self, name: &Name, stored: &'t [u8]) -> Option<Cow<'t, [u8]>> {
+    /// Decrypts a body, if it is what was stored under this name.
+    pub(super) fn open<'t>(&self, name: &Name, stored: &'t [u8]) -> Result<Cow<'t, [u8]>, Unreadable> {
         if !self.is_on() {
-            return Some(Cow::Borrowed(stored));
+            return Ok(Cow::Borrowed(stored));
         }
-        let (ring, rest) = self.ring_of(stored)?;
-        ring.open(name, rest).map(Cow::Owned)
-    }
-
-    /// Whether a body was encrypted under a secret that is unknown. If a known secret opens it, only its id is damaged.
-    pub(super) fn is_foreign(&self, name: &Name, stored: &[u8]) -> bool {
-        let rest = stored.strip_prefix(&[SEALED]).and_then(|rest| rest.split_first_chunk::<ID_LEN>());
-        let Some((_, rest)) = rest.filter(|_| self.ring_of(stored).is_none()) else { return false };
-        self.is_on() && !self.rings.iter().any(|ring| ring.open(name, rest).is_some())
+        if let Some((ring, rest)) = self.ring_of(stored) {
+            return ring.open(name, rest).map(Cow::Owned).ok_or(Unreadable::Damaged);
+        }
+        let sealed = stored.strip_prefix(&[SEALED]).and_then(|sealed| sealed.split_first_chunk::<ID_LEN>());
+        // If a known secret opens it, only its id is damaged.
+        let is_foreign = sealed.is_some_and(|(_, rest)| !self.rings.iter().any(|ring| ring.open(name, rest).is_some()));
+        Err(if is_foreign { Unreadable::Foreign } else { Unreadable::Damaged })
     }
 
     /// The keys that a body was encrypted with, and what is after their id.
@@ -224,10 +222,9 @@ mod tests {
             for body in [&b""[..], b"text", &[7; 10_000]] {
                 let sealed = own.seal(name, body.to_vec()).unwrap();
                 assert_eq!(sealed.len(), body.len() + 1 + ID_LEN + NONCE_LEN + 16);
-                assert_eq!(own.open(name, &sealed).as_deref(), Some(body));
-                assert_eq!(other.open(name, &sealed), None);
-                assert!(other.is_foreign(name, &sealed) && !own.is_foreign(name, &sealed));
-                let opened_by = names.iter().filter(|name| own.open(name, &sealed).is_some()).count();
+                assert_eq!(own.open(name, &sealed).as_deref(), Ok(body));
+                assert_eq!(other.open(name, &sealed), Err(Unreadable::Foreign));
+                let opened_by = names.iter().filter(|name| own.open(name, &sealed).is_ok()).count();
                 assert_eq!(opened_by, 1, "{n}");
             }
         }
@@ -240,11 +237,10 @@ mod tests {
         for n in 0..sealed.len() {
             let mut wrong = sealed.clone();
             wrong[n] ^= 1;
-            assert_eq!(seal.open(&name, &wrong), None, "{n}");
-            assert!(!seal.is_foreign(&name, &wrong), "{n}");
-            assert_eq!(seal.open(&name, &sealed[..n]), None, "{n}");
+            assert_eq!(seal.open(&name, &wrong), Err(Unreadable::Damaged), "{n}");
+            assert!(seal.open(&name, &sealed[..n]).is_err(), "{n}");
         }
-        assert_eq!(seal.open(&name, b"\0text"), None, "it is not encrypted");
+        assert_eq!(seal.open(&name, b"\0text"), Err(Unreadable::Damaged), "it is not encrypted");
     }
 
     #[test]
@@ -276,18 +272,21 @@ mod tests {
         let (before, after) = (seal(&[FIRST]), seal(&[SECOND, FIRST]));
         let (row, name) = (before.row(key(1)), name());
         let sealed = before.seal(&name, b"text".to_vec()).unwrap();
-        assert_eq!(after.open(&name, &sealed).as_deref(), Some(&b"text"[..]));
+        assert_eq!(after.open(&name, &sealed).as_deref(), Ok(&b"text"[..]));
         assert_eq!(after.rows(key(1)), [seal(&[SECOND]).row(key(1)), row]);
         assert_eq!((after.handle(row), after.handle_by_body(row, &sealed)), (None, Some(key(1))));
         let again = after.seal(&name, b"text".to_vec()).unwrap();
-        assert_eq!((after.handle_by_body(after.row(key(1)), &again), before.open(&name, &again)), (Some(key(1)), None));
+        assert_eq!(
+            (after.handle_by_body(after.row(key(1)), &again), before.open(&name, &again)),
+            (Some(key(1)), Err(Unreadable::Foreign))
+        );
     }
 
     #[test]
     fn without_secrets_all_stays_as_it_is() {
         let (off, name) = (Seal::default(), name());
         assert_eq!(off.seal(&name, b"text".to_vec()).unwrap(), b"text");
-        assert_eq!(off.open(&name, b"text").as_deref(), Some(&b"text"[..]));
+        assert_eq!(off.open(&name, b"text").as_deref(), Ok(&b"text"[..]));
         assert_eq!((off.row(key(1)), off.handle(key(1)), off.rows(key(1))), (key(1), Some(key(1)), vec![key(1)]));
         assert!(!off.is_on() && Seal::new(&Secrets::default()).is_none());
     }

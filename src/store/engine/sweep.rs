@@ -43,16 +43,14 @@ impl<E: Engine> Inner<E> {
                 break;
             }
         }
-        swept.summaries += self.engine.sweep_summaries().await?;
-        self.engine.sweep_notes().await?;
+        swept.summaries += self.engine.sweep_others().await?;
         self.engine.trim_inspected(usize::MAX).await
     }
 
     /// Removes what was unused for two grains, as no process counts it as known, first of the caller who has the most. If that
     /// is not enough the store is full.
     async fn sweep_by_size(&self, swept: &mut SweepResult) -> StoreResult<()> {
-        swept.summaries += self.engine.crowd_summaries().await?;
-        self.engine.trim_swept().await?;
+        swept.summaries += self.engine.crowd_others().await?;
         let all = Stats::of_totals(self.engine.totals().await?).file_bytes;
         let mut over = all.saturating_sub(self.terms.settings.max_bytes.0);
         let mut owners = BinaryHeap::from(if over > 0 { self.engine.owners().await? } else { Vec::new() });

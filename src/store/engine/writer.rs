@@ -16,7 +16,7 @@ use crate::tasks::Tasks;
 pub(in crate::store) struct NewRow {
     pub(super) key: PayloadKey,
     /// What its row is named.
-    pub(super) row: PayloadKey,
+    pub(in crate::store) row: PayloadKey,
     /// As it is stored.
     pub(in crate::store) body: Vec<u8>,
     /// Its length before that.
@@ -45,56 +45,40 @@ pub(super) async fn submit(jobs: &mpsc::Sender<Job>, rows: Vec<NewRow>) -> Store
     outcome.await.map_err(|_| closed(Op::Put))?
 }
 
-/// Writes until the store is dropped.
+/// Writes until the store is dropped: what has come together, with one statement.
 pub(super) async fn run<E: Engine>(inner: Arc<Inner<E>>, mut queue: mpsc::Receiver<Job>, tasks: Tasks) {
     let statements = Arc::new(Semaphore::new(MAX_STATEMENTS));
     while let Some(first) = queue.recv().await {
         // The semaphore is never closed.
         let place = Arc::clone(&statements).acquire_owned().await;
-        let group = gather(first, &mut queue);
-        let inner = Arc::clone(&inner);
-        tasks.spawn(async move {
-            inner.store(group).await;
-            drop(place);
-        });
-    }
-}
-
-/// A job, and those that have come meanwhile.
-fn gather(first: Job, queue: &mut mpsc::Receiver<Job>) -> Vec<Job> {
-    let size = |job: &Job| (job.rows.len(), job.rows.iter().map(|row| row.body.len()).sum::<usize>());
-    let (mut n_rows, mut n_bytes) = size(&first);
-    let mut group = vec![first];
-    while n_rows < MAX_GROUP.0 && n_bytes < MAX_GROUP.1 {
-        let Ok(job) = queue.try_recv() else { break };
-        let (rows, bytes) = size(&job);
-        (n_rows, n_bytes) = (n_rows + rows, n_bytes + bytes);
-        group.push(job);
-    }
-    group
-}
-
-impl<E: Engine> Inner<E> {
-    /// Stores the rows of all jobs with one statement, and tells them the outcome.
-    async fn store(&self, group: Vec<Job>) {
-        let (mut rows, mut replies) = (BTreeMap::new(), Vec::new());
-        for Job { rows: of_job, reply } in group {
+        let (mut rows, mut replies, mut n_bytes) = (BTreeMap::new(), Vec::new(), 0);
+        let mut next = Some(first);
+        while let Some(Job { rows: of_job, reply }) = next {
             replies.push(reply);
             // A statement takes each row once. In the order of the rows, two statements never wait for each other.
             for row in of_job {
+                n_bytes += row.body.len();
                 match rows.entry(row.row) {
                     Entry::Vacant(free) => _ = free.insert(row),
                     Entry::Occupied(mut kept) => kept.get_mut().lifetime = kept.get().lifetime.max(row.lifetime),
                 }
             }
+            let has_room = rows.len() < MAX_GROUP.0 && n_bytes < MAX_GROUP.1;
+            next = if has_room { queue.try_recv().ok() } else { None };
         }
-        let outcome = self.insert(&rows).await;
-        for reply in replies {
-            // A request that was given up waits no more.
-            let _sent = reply.send(outcome.clone());
-        }
+        let inner = Arc::clone(&inner);
+        tasks.spawn(async move {
+            let outcome = inner.insert(&rows).await;
+            for reply in replies {
+                // A request that was given up waits no more.
+                let _sent = reply.send(outcome.clone());
+            }
+            drop(place);
+        });
     }
+}
 
+impl<E: Engine> Inner<E> {
     async fn insert(&self, rows: &BTreeMap<PayloadKey, NewRow>) -> StoreResult<()> {
         let epoch = self.epoch();
         let (n_written, n_bytes) = self.engine.put(rows).await?;
@@ -102,7 +86,7 @@ impl<E: Engine> Inner<E> {
         counts.commits.fetch_add(1, Ordering::Relaxed);
         counts.written.fetch_add(n_written, Ordering::Relaxed);
         counts.written_bytes.fetch_add(n_bytes, Ordering::Relaxed);
-        let now = self.terms.clock.local();
+        let now = self.terms.local_time();
         let mut known = self.known().await;
         // A connection that was opened meanwhile may lead to another engine.
         if known.epoch == epoch {

@@ -1,36 +1,69 @@
-//! Calls of PostgreSQL: statements with the names of this fleet's tables, failures counted and logged, cells read.
+//! Calls of PostgreSQL: statements with the names of this fleet's tables, and cells.
 
-use tokio_postgres::Row;
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::{Arc, LazyLock};
+
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::{Client, Row};
 
-use super::connect::Connector;
-use super::{Postgres, blob, int, sql};
-use crate::store::engine::EngineError;
-use crate::store::engine::link::Link;
+use super::{Postgres, blob, int};
+use crate::store::engine::{EngineError, EngineResult};
+use crate::store::engine_error::Refusal;
 use crate::store::{Op, StoreResult};
 
 /// A parameter of a statement, with its type.
 pub(super) type Parameter<'a> = (Box<dyn ToSql + Send + Sync + 'a>, Type);
 
-impl Link<Connector> {
-    /// Runs a statement that returns rows. Statements are not prepared under a name, so that a pooler may be between.
-    pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, EngineError> {
-        let open = self.open()?;
-        self.within(&open, async { Ok(open.client.query_typed(statement, &borrowed(parameters)).await?) }).await
-    }
+/// The version of the tables.
+pub(super) const VERSION: i64 = 2;
 
-    /// Runs a statement, and returns how many rows it has changed.
-    async fn execute(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<u64, EngineError> {
-        let open = self.open()?;
-        self.within(&open, async { Ok(open.client.execute_typed(statement, &borrowed(parameters)).await?) }).await
-    }
+/// The time of a statement, in seconds since 1970.
+const NOW: &str = "coalesce($1, floor(extract(epoch FROM now()))::bigint)";
+
+/// The texts after each name, without what explains them.
+static STATEMENTS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
+    let named = include_str!("statements.sql").split("-- name: ").skip(1).filter_map(|named| named.split_once('\n'));
+    let said = |text: &str| text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+    named.map(|(name, text)| (name, said(text))).collect()
+});
+
+/// The statements of a name, with the prefix of the tables and the clock.
+pub(super) fn statements(name: &str, prefix: &str) -> Vec<String> {
+    let text = STATEMENTS.get(name).map_or(name, String::as_str);
+    let texts = text.split(';').map(str::trim).filter(|text| !text.is_empty());
+    texts.map(|text| text.replace("abridge_", prefix).replace(":now", NOW)).collect()
+}
+
+/// The statement of a name.
+pub(super) fn statement(name: &str, prefix: &str) -> String {
+    statements(name, prefix).concat()
+}
+
+/// Runs a statement that returns rows. Statements are not prepared under a name, so that a pooler may be between.
+pub(super) async fn query(
+    client: Arc<Client>,
+    statement: String,
+    parameters: &[Parameter<'_>],
+) -> EngineResult<Vec<Row>> {
+    Ok(client.query_typed(&statement, &borrowed(parameters)).await?)
+}
+
+/// Runs a statement, and returns how many rows it has changed.
+async fn execute(client: Arc<Client>, statement: String, parameters: &[Parameter<'_>]) -> EngineResult<u64> {
+    Ok(client.execute_typed(&statement, &borrowed(parameters)).await?)
+}
+
+/// Parameters as the client takes them.
+fn borrowed<'a>(parameters: &'a [Parameter<'_>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    parameters.iter().map(|(value, of)| (&**value as _, of.clone())).collect()
 }
 
 impl Postgres {
-    /// Reads rows.
+    /// Reads, or writes, and returns the rows.
     pub(super) async fn rows(&self, op: Op, name: &str, parameters: &[Parameter<'_>]) -> StoreResult<Vec<Row>> {
-        let read = self.links.for_reads().query(&sql::statement(name, &self.prefix), parameters).await;
-        self.links.has_read(op, read)
+        self.links.call(op, |client| query(client, statement(name, &self.prefix), parameters)).await
     }
 
     /// The first of rows of which there is to be one.
@@ -44,27 +77,9 @@ impl Postgres {
         found.first().map(|row| Ok((self.cell(row, 0)?, self.cell(row, 1)?))).transpose()
     }
 
-    /// Writes, and returns the rows.
-    pub(super) async fn write(&self, op: Op, name: &str, parameters: &[Parameter<'_>]) -> StoreResult<Vec<Row>> {
-        let written = self.links.writes.query(&sql::statement(name, &self.prefix), parameters).await;
-        self.links.has_written(op, written)
-    }
-
-    /// Asks what is to be written, on the connection for writes. That it can be asked for says nothing about writes.
-    pub(super) async fn ask_for_write(
-        &self,
-        op: Op,
-        name: &str,
-        parameters: &[Parameter<'_>],
-    ) -> StoreResult<Vec<Row>> {
-        let asked = self.links.writes.query(&sql::statement(name, &self.prefix), parameters).await;
-        self.links.has_read(op, asked)
-    }
-
     /// Writes, and returns how many rows were changed.
     pub(super) async fn execute(&self, op: Op, name: &str, parameters: &[Parameter<'_>]) -> StoreResult<u64> {
-        let written = self.links.writes.execute(&sql::statement(name, &self.prefix), parameters).await;
-        self.links.has_written(op, written)
+        self.links.call(op, |client| execute(client, statement(name, &self.prefix), parameters)).await
     }
 
     pub(super) fn cell<T: for<'a> FromSql<'a>>(&self, row: &Row, n: usize) -> StoreResult<T> {
@@ -83,7 +98,58 @@ impl Postgres {
     }
 }
 
-/// Parameters as the client takes them.
-fn borrowed<'a>(parameters: &'a [Parameter<'_>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
-    parameters.iter().map(|(value, of)| (&**value as _, of.clone())).collect()
+// === the meaning of errors ===
+
+impl From<tokio_postgres::Error> for EngineError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        if let Some(said) = error.as_db_error() {
+            if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN].contains(said.code()) {
+                return Self::NotInitialised;
+            }
+            return Self::Refused {
+                code: said.code().code().into(),
+                message: said.message().into(),
+                means: meaning(said.code()),
+            };
+        }
+        if error.is_closed() {
+            return Self::Lost;
+        }
+        let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        Self::Unreachable(cause.into())
+    }
+}
+
+fn meaning(code: &SqlState) -> Refusal {
+    // A standby accepts writes once it is promoted.
+    let away = [
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+    ];
+    match code {
+        code if *code == SqlState::DISK_FULL => Refusal::Full,
+        code if away.contains(code) => Refusal::Away,
+        code if code.code().starts_with("53") => Refusal::Busy,
+        _ => Refusal::Wrong,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_but_one_has_one_statement() {
+        for name in STATEMENTS.keys() {
+            let n = statements(name, "mine_").len();
+            assert_eq!(n, if *name == "create" { 14 } else { 1 }, "{name}");
+        }
+        assert_eq!(STATEMENTS.len(), 38);
+        assert_eq!(
+            statement("store_plain", "mine_"),
+            "ALTER TABLE mine_payloads ALTER COLUMN body SET STORAGE EXTERNAL"
+        );
+    }
 }

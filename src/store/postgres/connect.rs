@@ -7,13 +7,14 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, Row};
 
-use super::sql;
+use super::calls::{VERSION, statement, statements};
 use crate::platform::sockets;
-use crate::store::engine::EngineError;
-use crate::store::engine::error::UrlError;
-use crate::store::engine::identity::{Identity, Meta};
+use crate::store::Settings;
 use crate::store::engine::link::{Connect, Driver, first_of};
 use crate::store::engine::tls::Tls;
+use crate::store::engine::{EngineError, EngineResult, OpenError};
+use crate::store::engine_error::UrlError;
+use crate::store::secret::{Identity, Meta};
 
 /// The parameters of a connection.
 #[derive(Clone)]
@@ -37,19 +38,22 @@ const URL: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 /// After this time without traffic, TCP asks whether the engine is still there.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+/// How long the tables may take to be made.
+const CREATE_TIMEOUT: Duration = Duration::from_mins(1);
+
 // === impl Connector ===
 
 impl Connect for Connector {
     type Client = Client;
 
-    async fn connect(&self) -> Result<(Client, Driver), EngineError> {
+    async fn connect(&self) -> EngineResult<(Client, Driver)> {
         first_of(self.timeout, self.hosts.iter().map(|host| self.connect_to(host))).await
     }
 }
 
 impl Connector {
     /// Connects to one host, and checks that its tables are this fleet's.
-    async fn connect_to(&self, host: &Config) -> Result<(Client, Driver), EngineError> {
+    async fn connect_to(&self, host: &Config) -> EngineResult<(Client, Driver)> {
         let (client, connection) = host.connect(self.tls.clone()).await?;
         let mut ended: Driver = Box::pin(async move {
             let _reason = connection.await;
@@ -61,11 +65,11 @@ impl Connector {
         Ok((client, ended))
     }
 
-    async fn check(&self, client: &Client) -> Result<(), EngineError> {
+    async fn check(&self, client: &Client) -> EngineResult<()> {
         let tables = Tables { client, prefix: &self.prefix };
         let version = tables.meta("version").await?.map(|row| row.try_get(1)).transpose()?.flatten();
         let version: i64 = version.ok_or(EngineError::NotInitialised)?;
-        if version != sql::VERSION {
+        if version != VERSION {
             return Err(EngineError::Version(version));
         }
         self.identity.check(&tables).await
@@ -73,25 +77,25 @@ impl Connector {
 }
 
 impl Tables<'_> {
-    async fn meta(&self, name: &str) -> Result<Option<Row>, EngineError> {
-        let meta = sql::statement("meta", self.prefix);
+    async fn meta(&self, name: &str) -> EngineResult<Option<Row>> {
+        let meta = statement("meta", self.prefix);
         Ok(self.client.query_typed_opt(&meta, &[(&name, Type::TEXT)]).await?)
     }
 }
 
 impl Meta for Tables<'_> {
-    async fn value(&self, name: &str) -> Result<Option<Vec<u8>>, EngineError> {
+    async fn value(&self, name: &str) -> EngineResult<Option<Vec<u8>>> {
         Ok(self.meta(name).await?.map(|row| row.try_get(0)).transpose()?.flatten())
     }
 
-    async fn put_if_absent(&self, name: &str, value: &[u8]) -> Result<(), EngineError> {
-        let put = sql::statement("put_meta", self.prefix);
+    async fn put_if_absent(&self, name: &str, value: &[u8]) -> EngineResult<()> {
+        let put = statement("put_meta", self.prefix);
         self.client.execute_typed(&put, &[(&name, Type::TEXT), (&value, Type::BYTEA)]).await?;
         Ok(())
     }
 
-    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        let replace = sql::statement("replace_meta", self.prefix);
+    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> EngineResult<()> {
+        let replace = statement("replace_meta", self.prefix);
         let parameters: &[_] = &[(&name as _, Type::TEXT), (&value as _, Type::BYTEA), (&old as _, Type::BYTEA)];
         self.client.execute_typed(&replace, parameters).await?;
         Ok(())
@@ -138,6 +142,32 @@ pub(super) fn hosts(url: &str, timeout: Duration) -> Result<Vec<Config>, UrlErro
 /// Whether TLS is used for one of them.
 pub(super) fn encrypts(hosts: &[Config]) -> bool {
     hosts.iter().any(|host| host.get_ssl_mode() != SslMode::Disable)
+}
+
+// === init ===
+
+/// Makes the tables that do not exist, for `abridge store init`: the proxy's own role needs no right to do so.
+pub async fn init(url: &str, settings: &Settings) -> Result<(), OpenError> {
+    let hosts = hosts(url, settings.timeout.0)?;
+    let tls = Tls::new(settings.ca_file.as_deref(), encrypts(&hosts))?;
+    let prefix = settings.table_prefix();
+    Ok(first_of(CREATE_TIMEOUT, hosts.iter().map(|host| create(host, tls.clone(), &prefix))).await?)
+}
+
+async fn create(host: &Config, tls: Tls, prefix: &str) -> EngineResult<()> {
+    let (client, connection) = host.connect(tls).await?;
+    let creating = async {
+        for create in statements("create", prefix) {
+            client.batch_execute(&create).await?;
+        }
+        // It saves the engine work, and is not a standard.
+        let _plain = client.batch_execute(&statement("store_plain", prefix)).await;
+        Ok(())
+    };
+    tokio::select! {
+        created = creating => created,
+        _ended = connection => Err(EngineError::Lost),
+    }
 }
 
 #[cfg(test)]

@@ -1,23 +1,26 @@
-//! Opens the file: permissions, format and secret.
+//! The file: it is opened with its permissions, format and secret, set aside if it cannot be, and copied.
 
 use std::cell::Cell;
-use std::io;
+use std::ffi::OsString;
+use std::ops::Bound;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
+use std::{fs, io};
 
 use ::redb::backends::FileBackend;
-use ::redb::{Database, DatabaseError, Error, ReadableDatabase, TableError};
+use ::redb::{BackendError, Database, DatabaseError, Error, ReadableDatabase, StorageBackend};
 use bytes::Bytes;
 
-use super::backend::YieldingFile;
-use super::holder;
-use super::tables::{self, META};
+use super::tables::{self, META, Outcome};
+use super::{holder, whole};
 use crate::platform::files::{make_private, private_file, private_folder, sync};
 use crate::platform::folder_of;
 use crate::store::codec::{Encoded, Name, decode};
 use crate::store::secret::random;
-use crate::store::{Op, StoreError, StoreErrorKind};
+use crate::store::{Op, StoreError, StoreErrorKind, Time};
+use crate::tasks::yield_thread;
+use crate::units::utc_timestamp;
 
 /// The secret of a store, which all its keys are made with.
 pub(super) type Secret = [u8; 32];
@@ -101,11 +104,11 @@ pub(super) fn open(path: &Path, opener: &Opener, secret: Option<Secret>) -> Resu
         let db = opener()?;
         let found = read_meta(&db)?;
         if matches!(found, Some((FORMAT, _))) {
-            tables::check::look(&db)?;
+            whole::look(&db)?;
         }
         Ok::<_, Error>((db, found))
     };
-    let (db, found) = unwound(read).unwrap_or_else(Err).map_err(wrong)?;
+    let (db, found) = unwound(read).map_err(wrong)?;
     match (found, secret) {
         (Some((found, _)), _) if found != FORMAT => {
             close(db);
@@ -121,14 +124,14 @@ pub(super) fn open(path: &Path, opener: &Opener, secret: Option<Secret>) -> Resu
         }
         (None, secret) => {
             let secret = secret.map_or_else(random, Ok).map_err(|error| wrong(error.into()))?;
-            unwound(|| create(&db, secret)).unwrap_or_else(Err).map_err(wrong)?;
+            unwound(|| create(&db, secret)).map_err(wrong)?;
             Ok((db, secret))
         }
     }
 }
 
 /// Runs `run`; a panic of redb, as damaged files lead to, is an error and prints nothing.
-pub(super) fn unwound<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
+pub(super) fn unwound<T>(run: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let hook = panic::take_hook();
@@ -142,16 +145,19 @@ pub(super) fn unwound<T>(run: impl FnOnce() -> T) -> Result<T, Error> {
     // All that `run` could leave half done is the database, which is reopened.
     let done = panic::catch_unwind(AssertUnwindSafe(run));
     IS_QUIET.set(before);
-    done.map_err(|panic| {
+    done.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Error::Corrupted(format!("redb panicked: {}", text.unwrap_or_default()))
+        Err(Error::Corrupted(format!("redb panicked: {}", text.unwrap_or_default())))
     })
 }
 
 /// Closes a file that may be damaged.
 pub(super) fn close(db: impl Sized) {
     // It is closed even if that panics.
-    let _closed = unwound(|| drop(db));
+    let _closed = unwound(|| {
+        drop(db);
+        Ok(())
+    });
 }
 
 thread_local! {
@@ -201,11 +207,8 @@ impl OpenError {
 // === helpers ===
 
 /// The format and the secret, if it can be read. A new file has neither.
-fn read_meta(db: &Database) -> Result<Option<(u32, Option<Secret>)>, Error> {
-    let meta = match db.begin_read()?.open_table(META) {
-        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-        opened => opened?,
-    };
+fn read_meta(db: &Database) -> Outcome<Option<(u32, Option<Secret>)>> {
+    let Some(meta) = tables::existing(&db.begin_read()?, META)? else { return Ok(None) };
     let wrong = |key| Error::Corrupted(format!("{key} in the table meta_v1"));
     let format = meta.get("version")?.ok_or_else(|| wrong("no version"))?;
     let format = format.value().try_into().map(u32::from_le_bytes).map_err(|_| wrong("the version"))?;
@@ -214,13 +217,157 @@ fn read_meta(db: &Database) -> Result<Option<(u32, Option<Secret>)>, Error> {
 }
 
 /// Makes the tables, in one transaction.
-fn create(db: &Database, secret: Secret) -> Result<(), Error> {
+fn create(db: &Database, secret: Secret) -> Outcome<()> {
     tables::write(db, |transaction| {
-        tables::create(transaction)?;
+        whole::create(transaction)?;
         let mut meta = transaction.open_table(META)?;
         meta.insert("version", FORMAT.to_le_bytes().as_slice())?;
         let frame = Encoded::new(&Name::of_secret(), Bytes::copy_from_slice(&secret));
         meta.insert("secret", frame.to_vec().as_slice())?;
         Ok(())
     })
+}
+
+// === set aside ===
+
+/// The suffix of a file that was set aside, before the time.
+const ASIDE: &str = ".aside-";
+
+/// A file that was set aside.
+pub(super) struct Aside {
+    pub(super) path: PathBuf,
+    /// Why and where, and what to do.
+    pub(super) notice: String,
+}
+
+/// Sets a file aside that cannot be opened, as `error` says.
+pub(super) fn set_aside(path: &Path, now: Time, error: &OpenError) -> io::Result<Aside> {
+    if !path.symlink_metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let aside = free_name(path, now)?;
+    fs::rename(path, &aside)?;
+    // After a crash, the file may be at its old place, and is set aside again.
+    let _synced = sync(folder_of(path));
+    let why = match error {
+        OpenError::OtherFormat { found, .. } => format!("has format {found}, which this abridge does not read"),
+        _ => "is damaged, or is not a store of abridge".to_owned(),
+    };
+    let notice = format!(
+        "the store {} {why}: it was set aside, and a new one was begun; copy what is whole with `abridge store salvage --from {} OUT`",
+        path.display(),
+        aside.display()
+    );
+    tracing::error!(cause = ?error, "{notice}");
+    Ok(Aside { path: aside, notice })
+}
+
+/// The files beside a store that were set aside.
+pub fn aside_of(path: &Path) -> Vec<PathBuf> {
+    let Some(name) = path.file_name() else { return Vec::new() };
+    let start = [name.as_encoded_bytes(), ASIDE.as_bytes()].concat();
+    let names = fs::read_dir(folder_of(path)).into_iter().flatten().flatten();
+    let of = names.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(&start));
+    let mut found: Vec<_> = of.map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// A name that says when, and that no file has.
+fn free_name(path: &Path, now: Time) -> io::Result<PathBuf> {
+    let name = |n: u32| {
+        let mut name = OsString::from(path);
+        name.push(format!("{ASIDE}{}", utc_timestamp(now.0)));
+        if n > 0 {
+            name.push(format!("-{n}"));
+        }
+        PathBuf::from(name)
+    };
+    let free = (0..100).map(name).find(|name| name.symlink_metadata().is_err());
+    free.ok_or_else(|| io::Error::other("too many files were set aside"))
+}
+
+// === copied ===
+
+/// Copies the file to a new one. It has its name only once all of it is there; a file of that name stays as it is.
+pub(super) fn backup(from: &Database, to: &Path) -> Outcome<()> {
+    if to.exists() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists", to.display())).into());
+    }
+    let part = PathBuf::from(format!("{}.part", to.display()));
+    // Of a copy that was broken off.
+    match fs::remove_file(&part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let copy = || {
+        let copy = opener(&part)()?;
+        whole::copy(from, &copy)?;
+        close(copy);
+        // In contrast to a renaming, a link does not replace a file.
+        Ok::<_, Error>(fs::hard_link(&part, to)?)
+    };
+    let copied = copy();
+    let removed = fs::remove_file(&part);
+    copied?;
+    Ok(removed?)
+}
+
+// === accessed ===
+
+/// redb's own backend, with a yield before each read and each write of the thread that accesses it: a commit of a megabyte
+/// takes a millisecond or more, and requests may wait for that processor.
+#[derive(Debug)]
+struct YieldingFile(FileBackend);
+
+impl StorageBackend for YieldingFile {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        yield_thread();
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        yield_thread();
+        self.0.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.0.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.query_lock_range(start, end)
+    }
 }

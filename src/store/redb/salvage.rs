@@ -7,9 +7,10 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use ::redb::{Error, ReadOnlyDatabase};
+use memchr::memmem;
 
 use super::file::{Secret, unwound};
-use super::{RedbStore, tables};
+use super::{RedbStore, whole};
 use crate::payload::{Lifetime, Payload, Place};
 use crate::store::codec::{self, HEAD_LEN, Name};
 use crate::store::{Store as _, StoreError};
@@ -100,7 +101,7 @@ pub async fn salvage(from: &Path, to: &RedbStore) -> Result<Salvaged, SalvageErr
 
 /// The names of what is stored; `None` if the file does not say.
 fn stored(path: &Path) -> Result<Option<HashSet<Name>>, SalvageError> {
-    match unwound(|| tables::check::names(&ReadOnlyDatabase::open(path)?)).unwrap_or_else(Err) {
+    match unwound(|| whole::names(&ReadOnlyDatabase::open(path)?)) {
         Ok(names) => Ok(Some(names)),
         Err(Error::DatabaseAlreadyOpen) => Err(SalvageError::InUse),
         Err(_) => Ok(None),
@@ -118,42 +119,37 @@ impl Frames {
 
     /// The next frame that is whole.
     fn next(&mut self) -> io::Result<Option<(Name, Payload)>> {
-        while let Some(at) = self.find()? {
-            self.at = at + 1;
-            let announced = codec::announced(self.bytes(at, HEAD_LEN)?).filter(|len| *len <= self.most);
-            let Some(len) = announced.filter(|len| *len as u64 <= self.len.saturating_sub(at)) else { continue };
-            if let Some(found) = codec::decode_found(self.bytes(at, len)?) {
-                self.at = at + len as u64;
-                return Ok(Some(found));
+        while self.len.saturating_sub(self.at) >= HEAD_LEN as u64 {
+            let bytes = self.bytes(HEAD_LEN)?;
+            let (n_bytes, magic) = (bytes.len(), memmem::find(bytes, &codec::MAGIC));
+            let Some(found) = magic else {
+                // What begins at the end of the window is found in the next one.
+                self.at += (n_bytes + 1).saturating_sub(HEAD_LEN).max(1) as u64;
+                continue;
+            };
+            self.at += found as u64;
+            let announced = codec::announced(self.bytes(HEAD_LEN)?).filter(|len| *len <= self.most);
+            if let Some(len) = announced.filter(|len| *len as u64 <= self.len.saturating_sub(self.at))
+                && let Some(frame) = codec::decode_found(self.bytes(len)?)
+            {
+                self.at += len as u64;
+                return Ok(Some(frame));
             }
+            self.at += 1;
         }
         Ok(None)
     }
 
-    /// Where the next frame may begin.
-    fn find(&mut self) -> io::Result<Option<u64>> {
-        let mut at = self.at;
-        while self.len.saturating_sub(at) >= HEAD_LEN as u64 {
-            let bytes = self.bytes(at, HEAD_LEN)?;
-            if let Some(found) = codec::find_magic(bytes) {
-                return Ok(Some(at + found as u64));
-            }
-            // What begins at the end of the window is found in the next one.
-            at += (bytes.len() + 1).saturating_sub(HEAD_LEN).max(1) as u64;
-        }
-        Ok(None)
-    }
-
-    /// The bytes from a place on: so many or more, or as many as there are.
-    fn bytes(&mut self, at: u64, n: usize) -> io::Result<&[u8]> {
-        let n = n.min(usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX));
-        let start = at.checked_sub(self.window_at).and_then(|start| usize::try_from(start).ok());
+    /// The bytes from here on: so many or more, or as many as there are.
+    fn bytes(&mut self, n: usize) -> io::Result<&[u8]> {
+        let n = n.min(usize::try_from(self.len.saturating_sub(self.at)).unwrap_or(usize::MAX));
+        let start = self.at.checked_sub(self.window_at).and_then(|start| usize::try_from(start).ok());
         let start = start.filter(|start| self.window.len() >= start.saturating_add(n));
         if start.is_none() {
-            self.file.seek(SeekFrom::Start(at))?;
+            self.file.seek(SeekFrom::Start(self.at))?;
             self.window.clear();
             (&self.file).take(n.max(WINDOW) as u64).read_to_end(&mut self.window)?;
-            self.window_at = at;
+            self.window_at = self.at;
         }
         Ok(self.window.get(start.unwrap_or(0)..).unwrap_or_default())
     }

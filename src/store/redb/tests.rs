@@ -201,7 +201,7 @@ impl Disk {
             let file: File = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&disk.path)?;
             Database::builder().create_with_backend(Faulty { disk: Arc::clone(&disk), file: FileBackend::new(file)? })
         });
-        let options = DatabaseOptions { opener, retry_pause: Duration::ZERO, on_damage: OnDamage::Fail };
+        let options = DatabaseOptions { opener, retry_pause: Duration::ZERO, sets_aside: false };
         RedbStore::open_with(&self.path, options, Settings::default(), Clock::system()).unwrap()
     }
 }

@@ -9,11 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::file::{self, OpenError, unwound};
-use super::tables::{NewPayload, Quota, SizeChange};
-use super::{DatabaseOptions, OnDamage, Shared, aside, closed, failed, holder, kind_of, tables};
+use super::others::{self, Quota};
+use super::tables::{self, NewPayload, Outcome};
+use super::{DatabaseOptions, Shared, closed, failed, holder, kind_of};
 use crate::payload::{ChainKey, Lifetime, PayloadKey};
 use crate::store::codec::{Encoded, Name};
-use crate::store::expiry::Expiry;
+use crate::store::time::Expiry;
 use crate::store::{Note, Offered, Op, StoreError, StoreErrorKind, StoreResult, Time};
 use crate::tasks::lower_priority;
 
@@ -42,8 +43,6 @@ pub(super) struct Writer {
     // The bytes of all payloads, summaries and inspected requests; `None` if not known.
     stored_bytes: Option<u64>,
     expiry: Expiry,
-    // Whether the last observation of the clock was read from the file.
-    has_read_clock: bool,
     // The last failure to write or to open the file. No write is tried again until the pause of the options has passed.
     failed: Option<(Instant, StoreError)>,
     last_sweep: Option<Time>,
@@ -68,7 +67,6 @@ impl Writer {
             options,
             stored_bytes: None,
             expiry,
-            has_read_clock: false,
             failed: None,
             last_sweep: None,
             ineffective_sweep: None,
@@ -113,6 +111,7 @@ impl Writer {
             if put.committed {
                 self.note_recovery();
             }
+            self.resize(put.stored_bytes, 0);
             let mut known = self.shared.known.blocking_lock();
             for (key, lifetime, used) in put.kept {
                 known.insert(key, lifetime, used, now);
@@ -120,7 +119,6 @@ impl Writer {
             self.shared.counts.written.fetch_add(put.written, Ordering::Relaxed);
             self.shared.counts.written_bytes.fetch_add(put.bytes, Ordering::Relaxed);
             self.shared.counts.commits.fetch_add(u64::from(put.committed), Ordering::Relaxed);
-            self.stored_bytes = self.stored_bytes.map(|bytes| bytes.saturating_add(put.stored_bytes));
             for handle in put.mended {
                 tracing::warn!(%handle, "a damaged payload was written anew");
                 // Its bytes were counted before.
@@ -134,31 +132,31 @@ impl Writer {
 
     pub(super) fn offer_summary(&mut self, beginning: ChainKey, encoded: &Encoded) -> StoreResult<Offered> {
         self.check()?;
-        let theirs = self.attempt(Op::Put, |db, now| tables::offer_summary(db, beginning, encoded, now))?;
+        let theirs = self.attempt(Op::Put, |db, now| others::offer_summary(db, beginning, encoded, now))?;
         if let Some(theirs) = theirs {
             return self.shared.counts.value(Name::of_summary(beginning), theirs).map(Offered::Theirs);
         }
-        self.note_commit(SizeChange { bytes_added: encoded.len() as u64, ..SizeChange::default() });
+        self.note_commit(encoded.len(), 0);
         Ok(Offered::Stored)
     }
 
     pub(super) fn put_inspected(&mut self, id: &str, encoded: &Encoded, most: usize) -> StoreResult<()> {
         self.check()?;
         let quota = self.inspected_quota(most);
-        let change = self.attempt(Op::Put, |db, now| tables::put_inspected(db, id, encoded, now, quota))?;
-        self.note_commit(change);
+        let removed = self.attempt(Op::Put, |db, now| others::put_inspected(db, id, encoded, now, quota))?;
+        self.note_commit(encoded.len(), removed);
         Ok(())
     }
 
     pub(super) fn note(&mut self, note: &Note, keep: Duration) -> StoreResult<()> {
         self.check()?;
-        self.attempt(Op::Put, |db, now| tables::notes::put(db, note, now.later(keep)))
+        self.attempt(Op::Put, |db, now| others::put_note(db, note, now.later(keep)))
     }
 
     pub(super) fn trim_inspected(&mut self, most: usize) -> StoreResult<()> {
         let quota = self.inspected_quota(most);
-        let change = self.attempt(Op::Sweep, |db, _| tables::trim_inspected(db, quota))?;
-        self.apply_size_change(change);
+        let removed = self.attempt(Op::Sweep, |db, _| others::trim_inspected(db, quota))?;
+        self.resize(0, removed);
         Ok(())
     }
 
@@ -177,11 +175,6 @@ impl Writer {
             known.insert(key, Lifetime::Usual, used, now);
         }
         Ok(())
-    }
-
-    /// Checks the file after a read has failed, and reopens it if necessary.
-    pub(super) fn recover(&mut self) -> StoreResult<()> {
-        self.attempt(Op::Get, |db, _| tables::count_tombstones(db)).map(drop)
     }
 
     /// Writes pending uses and closes the file.
@@ -208,11 +201,10 @@ impl Writer {
 impl Writer {
     /// Runs an operation on the database. If it fails, the file is reopened, and the operation is run again unless the
     /// disk is full.
-    fn attempt<T>(&mut self, op: Op, mut run: impl FnMut(&Database, Time) -> Result<T, Error>) -> StoreResult<T> {
+    pub(super) fn attempt<T>(&mut self, op: Op, mut run: impl FnMut(&Database, Time) -> Outcome<T>) -> StoreResult<T> {
         let now = self.shared.clock.now();
         let shared = Arc::clone(&self.shared);
-        let mut once =
-            || shared.database.blocking_read().as_ref().map(|db| unwound(|| run(db, now)).unwrap_or_else(Err));
+        let mut once = || shared.database.blocking_read().as_ref().map(|db| unwound(|| run(db, now)));
         let first = match once() {
             Some(Ok(done)) => return Ok(done),
             Some(Err(error)) => Some(self.note_failure(failed(op, error))),
@@ -246,16 +238,16 @@ impl Writer {
     /// Sets a file aside whose damage has shown only now, and begins a new one with the same secret.
     fn begin_anew(&mut self, damage: String) -> StoreResult<()> {
         let shared = Arc::clone(&self.shared);
-        if self.options.on_damage == OnDamage::Fail {
+        if !self.options.sets_aside {
             return Err(closed(Op::Open));
         }
         let error = OpenError::Damaged { path: shared.path.clone(), source: Arc::new(Error::Corrupted(damage)) };
         {
             let mut database = shared.database.blocking_write();
             file::close(database.take());
-            let aside = aside::set_aside(&shared.path, shared.clock.now(), &error);
+            let aside = file::set_aside(&shared.path, shared.clock.now(), &error);
             let aside = aside.map_err(|error| failed(Op::Open, error.into()))?;
-            shared.set_notice(aside.notice);
+            shared.notice.with(|notice| *notice = Some(aside.notice));
         }
         self.reopen()
     }
@@ -268,8 +260,8 @@ impl Writer {
         }
     }
 
-    fn note_commit(&mut self, change: SizeChange) {
-        self.apply_size_change(change);
+    fn note_commit(&mut self, added: usize, removed: u64) {
+        self.resize(added as u64, removed);
         self.note_recovery();
         self.shared.counts.commits.fetch_add(1, Ordering::Relaxed);
     }
@@ -277,26 +269,13 @@ impl Writer {
     /// Called after a durable write: ends the failing state, and logs that.
     fn note_recovery(&mut self) {
         self.failed = None;
-        if self.shared.counts.is_failing.swap(false, Ordering::Relaxed) {
-            tracing::warn!(path = %self.shared.path.display(), "the store works again");
-        }
+        self.shared.counts.works(Some(&self.shared.path));
     }
 
     /// Counts and logs a failure: as an error once, until a write succeeds again.
     fn note_failure(&mut self, error: StoreError) -> StoreError {
-        self.shared.counts.failures.fetch_add(1, Ordering::Relaxed);
+        self.shared.counts.fails(error.kind, &error, Some((&self.shared.path, &error.source)));
         self.failed = Some((Instant::now(), error.clone()));
-        if self.shared.counts.is_failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(kind = error.kind.label(), %error, cause = %error.source, "the store failed again");
-        } else {
-            tracing::error!(
-                path = %self.shared.path.display(),
-                kind = error.kind.label(),
-                %error,
-                cause = %error.source,
-                "the store failed: requests go on without the edits that need it, until it works again"
-            );
-        }
         error
     }
 

@@ -1,77 +1,105 @@
-//! Calls of Redis: steps, failures counted and logged, answers read.
+//! Calls of Redis: steps, and what they answer with. An answer that is none of that is damaged.
 
-use redis::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redis::{FromRedisValue, Value};
 
 use super::Redis;
-use super::answers::Answer;
-use super::client::{Confirmation, Step};
-use super::connect::Connector;
-use crate::store::engine::EngineError;
-use crate::store::engine::link::Link;
-use crate::store::{Op, StoreResult};
+use super::client::Step;
+use crate::payload::{ChainKey, PayloadKey};
+use crate::store::shared::SeenState;
+use crate::store::{Note, NoteKind, Op, PayloadInfo, StoreResult, Time};
 
-impl Link<Connector> {
-    async fn run(
-        &self,
-        steps: &[Step],
-        now: Option<i64>,
-        confirmation: Option<Confirmation>,
-    ) -> Result<Vec<Value>, EngineError> {
-        let open = self.open()?;
-        self.within(&open, open.client.run(steps, now, confirmation)).await
-    }
-}
+/// A body, if there is one, and whether its use is to be written.
+pub(super) type BodyAndMark = (Option<Vec<u8>>, bool);
 
 impl Redis {
-    /// Runs a step that writes nothing.
-    pub(super) async fn read(&self, op: Op, step: Step) -> StoreResult<Value> {
-        Ok(self.read_all(op, &[step]).await?.pop().unwrap_or_default())
+    /// Runs a step.
+    pub(super) async fn one<T: FromRedisValue>(&self, op: Op, step: Step) -> StoreResult<T> {
+        self.whole(self.all(op, &[step]).await?.pop())
     }
 
-    /// Runs steps that write nothing.
-    pub(super) async fn read_all(&self, op: Op, steps: &[Step]) -> StoreResult<Vec<Value>> {
-        let read = self.links.for_reads().run(steps, self.terms.clock.told(), None).await;
-        self.links.has_read(op, read)
-    }
-
-    /// Runs a step that writes.
-    pub(super) async fn write_one(&self, op: Op, step: Step) -> StoreResult<Value> {
-        Ok(self.write(op, &[step]).await?.pop().unwrap_or_default())
-    }
-
-    /// Runs steps that write, and waits for the replicas.
-    pub(super) async fn write(&self, op: Op, steps: &[Step]) -> StoreResult<Vec<Value>> {
-        let written = self.links.writes.run(steps, self.terms.clock.told(), self.confirmation).await;
-        self.links.has_written(op, written)
+    /// Runs steps. Those that write wait for the replicas.
+    pub(super) async fn all<T: FromRedisValue>(&self, op: Op, steps: &[Step]) -> StoreResult<Vec<T>> {
+        let (now, confirmation) = (self.terms.now(), self.confirmation.filter(|_| op != Op::Get));
+        let done = self.links.call(op, |client| async move { client.run(steps, now, confirmation).await });
+        self.answers(done.await?)
     }
 
     /// Asks what is to be written, and waits for the replicas. That it can be asked for says nothing about writes.
-    pub(super) async fn ask_for_write(&self, op: Op, steps: &[Step]) -> StoreResult<Vec<Value>> {
-        let asked = self.links.writes.run(steps, self.terms.clock.told(), self.confirmation).await;
-        self.links.has_read(op, asked)
+    pub(super) async fn ask_for_write<T: FromRedisValue>(&self, steps: &[Step]) -> StoreResult<Vec<T>> {
+        let (now, confirmation) = (self.terms.now(), self.confirmation);
+        let asked = self.links.writes.call(|client| async move { client.run(steps, now, confirmation).await });
+        self.answers(asked.await.map_err(|error| self.links.fails(Op::Put, error))?)
     }
 
-    /// Returns what was read from an answer.
-    pub(super) fn read_as<T>(&self, read: Result<T, EngineError>) -> StoreResult<T> {
-        self.links.has_read(Op::Get, read)
+    fn answers<T: FromRedisValue>(&self, answers: Vec<Value>) -> StoreResult<Vec<T>> {
+        self.whole(answers.into_iter().map(|answer| T::from_redis_value(answer).ok()).collect())
     }
 
-    /// The sums of the two numbers that each answer begins with.
-    pub(super) fn pairs(&self, answers: &[Value]) -> StoreResult<(u64, u64)> {
-        let pair = |sums: (u64, u64), answer: &Value| match answer.items()? {
-            [first, second, ..] => Ok((sums.0 + first.number()?, sums.1 + second.number()?)),
-            _ => Err(EngineError::Damaged),
-        };
-        self.read_as(answers.iter().try_fold((0, 0), pair))
+    /// What was read from an answer.
+    pub(super) fn whole<T>(&self, read: Option<T>) -> StoreResult<T> {
+        read.ok_or_else(|| self.links.damaged())
     }
+}
 
-    /// The items of all answers.
-    pub(super) fn items<T>(
-        &self,
-        answers: &[Value],
-        item: impl Fn(&Value) -> Result<T, EngineError>,
-    ) -> StoreResult<Vec<T>> {
-        let lists: Result<Vec<_>, _> = answers.iter().map(Answer::items).collect();
-        self.read_as(lists.and_then(|lists| lists.into_iter().flatten().map(item).collect()))
+// === steps ===
+
+/// A step of each bucket that some keys are in; `add` adds the arguments of a key.
+pub(super) fn by_bucket<'k, T>(
+    name: &'static str,
+    grain: i64,
+    keys: impl IntoIterator<Item = (&'k PayloadKey, T)>,
+    add: impl Fn(&mut Step, T),
+) -> Vec<Step> {
+    let mut steps = BTreeMap::new();
+    for (key, arguments) in keys {
+        let bucket = bucket(key.as_bytes());
+        add(steps.entry(bucket).or_insert_with(|| Step::new(bucket, name).with(grain)), arguments);
     }
+    steps.into_values().collect()
+}
+
+pub(super) fn bucket(key: &[u8; 16]) -> u8 {
+    key[0]
+}
+
+pub(super) fn each_bucket(step: impl Fn(u8) -> Step) -> Vec<Step> {
+    (0..=u8::MAX).map(step).collect()
+}
+
+// === answers ===
+
+/// A body without the line before it, and whether its use is to be written.
+pub(super) fn body((stored, is_stale): BodyAndMark) -> Option<(Vec<u8>, bool)> {
+    let mut stored = stored?;
+    // Without the line, what is there is damaged, as the frame says.
+    let start = memchr::memchr(b'\n', &stored).map_or(0, |end| end + 1);
+    stored.drain(..start);
+    Some((stored, is_stale))
+}
+
+/// A payload of which the key, the last use, the line before its body, and the body's length were read.
+pub(super) fn info((key, used, line, stored_bytes): ([u8; 16], u64, String, u64)) -> Option<PayloadInfo> {
+    let mut numbers = line.split_whitespace().map_while(|n| n.parse().ok());
+    let (created, bytes) = (Time(numbers.next()?), numbers.next()?);
+    Some(PayloadInfo { key: PayloadKey::from_bytes(key), bytes, stored_bytes, created, used: Time(used) })
+}
+
+/// What is known of a beginning, of which the state and for how long it goes on were read.
+pub(super) fn state(state: &str, left: u64) -> SeenState {
+    let left = Duration::from_secs(left);
+    match state {
+        "stored" => SeenState::Stored,
+        "held" => SeenState::UnderWay(left),
+        _ => SeenState::NotNow(left),
+    }
+}
+
+/// A note by its name and value; none if its kind is that of a later version.
+pub(super) fn note(name: &[u8], value: Vec<u8>) -> Option<Note> {
+    let (key, kind) = name.split_first_chunk()?;
+    let kind = NoteKind::ALL.into_iter().find(|known| known.label().as_bytes() == kind)?;
+    Some(Note { kind, key: ChainKey::from_bytes(*key), value: value.into() })
 }

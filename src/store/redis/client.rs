@@ -1,15 +1,15 @@
-//! An open connection: what runs steps, each in the node that has its bucket.
+//! An open connection: what runs steps, each in the node that has its bucket; and the meaning of errors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, RedisError, ToRedisArgs, Value, cmd};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, ToRedisArgs, Value, cmd};
 
-use super::answers::Answer as _;
-use crate::store::engine::EngineError;
-use crate::store::engine::identity::Meta;
+use crate::store::engine::{EngineError, EngineResult};
+use crate::store::engine_error::Refusal;
+use crate::store::secret::Meta;
 
 /// How many buckets there are: a bucket is the part of the data that is named by keys with the same first byte. It lies in
 /// one slot of a cluster.
@@ -80,7 +80,7 @@ impl Client {
         steps: &[Step],
         now: Option<i64>,
         confirmation: Option<Confirmation>,
-    ) -> Result<Vec<Value>, EngineError> {
+    ) -> EngineResult<Vec<Value>> {
         let mut by_node = BTreeMap::<usize, Vec<usize>>::new();
         for (n, step) in steps.iter().enumerate() {
             let node = self.homes.get(usize::from(step.bucket)).copied().unwrap_or_default();
@@ -107,7 +107,7 @@ impl Client {
         steps: &[&Step],
         now: Option<i64>,
         confirmation: Option<Confirmation>,
-    ) -> Result<Vec<Value>, EngineError> {
+    ) -> EngineResult<Vec<Value>> {
         let now = now.map(|now| now.to_string()).unwrap_or_default();
         let mut calls = Pipeline::with_capacity(steps.len() + 2);
         for step in steps {
@@ -122,10 +122,7 @@ impl Client {
         }
         let mut values = self.send(node, &calls).await?;
         if let Some(Confirmation { replicas: wanted, .. }) = confirmation {
-            let confirmed = match values.last() {
-                Some(Value::Int(confirmed)) => *confirmed,
-                _ => return Err(EngineError::Damaged),
-            };
+            let confirmed: i64 = read(values.pop().unwrap_or_default())?;
             if usize::try_from(confirmed).unwrap_or_default() < wanted {
                 return Err(EngineError::TooFewReplicas { confirmed, wanted });
             }
@@ -135,28 +132,17 @@ impl Client {
     }
 
     /// Sends commands to a node. The first error is the outcome.
-    pub(super) async fn send(&self, node: usize, calls: &Pipeline) -> Result<Vec<Value>, EngineError> {
+    pub(super) async fn send(&self, node: usize, calls: &Pipeline) -> EngineResult<Vec<Value>> {
         let mut connection = self.nodes.get(node).cloned().ok_or(EngineError::Closed)?;
         let n_calls = calls.cmd_iter().count();
         let values = connection.send_packed_commands(calls, 0, n_calls).await?;
-        for value in &values {
-            if let Value::ServerError(error) = value {
-                return Err(RedisError::from(error.clone()).into());
-            }
-        }
-        Ok(values)
+        Ok(values.into_iter().map(Value::extract_error).collect::<Result<_, _>>()?)
     }
 
-    /// The text of a command's answer from a node.
-    pub(super) async fn text(&self, node: usize, command: &[&str]) -> Result<String, EngineError> {
-        let mut calls = Pipeline::new();
-        let mut call = cmd(command.first().copied().unwrap_or_default());
-        calls.add_command(call.arg(command.get(1..).unwrap_or_default()).clone());
-        match self.send(node, &calls).await?.pop() {
-            Some(Value::BulkString(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            Some(Value::SimpleString(text) | Value::VerbatimString { text, .. }) => Ok(text),
-            _ => Err(EngineError::Damaged),
-        }
+    /// A command's answer from a node.
+    pub(super) async fn ask<T: FromRedisValue>(&self, node: usize, command: &[&str]) -> EngineResult<T> {
+        let mut connection = self.nodes.get(node).cloned().ok_or(EngineError::Closed)?;
+        read(connection.send_packed_command(Cmd::new().arg(command)).await?.extract_error()?)
     }
 
     /// The name of a key in a bucket. Everything that is in braces decides on its slot.
@@ -165,21 +151,64 @@ impl Client {
     }
 
     /// Runs one step of the fleet's bucket.
-    async fn of_fleet(&self, step: Step) -> Result<Value, EngineError> {
-        Ok(self.run(&[step], None, None).await?.pop().unwrap_or_default())
+    async fn of_fleet<T: FromRedisValue>(&self, step: Step) -> EngineResult<T> {
+        read(self.run(&[step], None, None).await?.pop().unwrap_or_default())
     }
 }
 
 impl Meta for Client {
-    async fn value(&self, name: &str) -> Result<Option<Vec<u8>>, EngineError> {
-        self.of_fleet(Step::of_fleet("meta").with(name)).await?.bytes()
+    async fn value(&self, name: &str) -> EngineResult<Option<Vec<u8>>> {
+        self.of_fleet(Step::of_fleet("meta").with(name)).await
     }
 
-    async fn put_if_absent(&self, name: &str, value: &[u8]) -> Result<(), EngineError> {
-        self.of_fleet(Step::of_fleet("put_meta").with(name).with(value)).await.map(drop)
+    async fn put_if_absent(&self, name: &str, value: &[u8]) -> EngineResult<()> {
+        self.of_fleet(Step::of_fleet("put_meta").with(name).with(value)).await
     }
 
-    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        self.of_fleet(Step::of_fleet("replace").with(name).with(old).with(value)).await.map(drop)
+    async fn replace(&self, name: &str, old: &[u8], value: &[u8]) -> EngineResult<()> {
+        self.of_fleet(Step::of_fleet("replace").with(name).with(old).with(value)).await
     }
+}
+
+/// What is read from an answer.
+pub(super) fn read<T: FromRedisValue>(answer: Value) -> EngineResult<T> {
+    T::from_redis_value(answer).map_err(|_| EngineError::Damaged)
+}
+
+// === the meaning of errors ===
+
+/// Who says so serves no one on this connection: it is a replica, starts, is no part of a cluster that works, has other
+/// slots than before, or has lost the scripts or the data.
+const AWAY: [&str; 7] = ["READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "NOSCRIPT", "ABRIDGELOST"];
+
+/// Who says so has no room, in memory or on its disk.
+const FULL: [&str; 2] = ["OOM", "MISCONF"];
+
+const BUSY: [&str; 4] = ["BUSY", "ASK", "TRYAGAIN", "NOREPLICAS"];
+
+impl From<RedisError> for EngineError {
+    fn from(error: RedisError) -> Self {
+        let Some(code) = error.code() else {
+            return match error.kind() {
+                _ if error.is_connection_dropped() => Self::Lost,
+                ErrorKind::AuthenticationFailed => refused("AUTH", &error.to_string(), Refusal::Wrong),
+                _ => Self::Unreachable(error.to_string().into()),
+            };
+        };
+        let message = error.detail().unwrap_or_default();
+        // Earlier versions name the error of a step in the text.
+        let is = |codes: &[&str]| codes.iter().any(|known| code == *known || message.contains(&format!("-{known} ")));
+        let means = match () {
+            () if is(&FULL) => Refusal::Full,
+            () if is(&AWAY) => Refusal::Away,
+            () if is(&BUSY) => Refusal::Busy,
+            () => Refusal::Wrong,
+        };
+        refused(code, message, means)
+    }
+}
+
+/// A refusal with a code and what it means.
+pub(super) fn refused(code: &str, message: &str, means: Refusal) -> EngineError {
+    EngineError::Refused { code: code.into(), message: message.into(), means }
 }

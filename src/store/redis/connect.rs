@@ -1,5 +1,5 @@
 //! Connects to Redis: to the primary, or to each primary of a cluster, and checks that what is there is this fleet's and
-//! stays.
+//! stays; and the promise of a Redis about confirmed writes, by its settings.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,19 +7,18 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Pipeline, RedisConnectionInfo, Value};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisConnectionInfo, Value, from_redis_value_ref};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use super::client::{BUCKETS, Client, Confirmation, Step};
-use super::error::refused;
-use super::url::{Kind, Target};
-use crate::store::engine::EngineError;
-use crate::store::engine::error::Refusal;
-use crate::store::engine::identity::{Identity, Meta as _};
+use super::calls::each_bucket;
+use super::client::{BUCKETS, Client, Confirmation, Step, read, refused};
+use super::url::{Host, Kind, Target};
 use crate::store::engine::link::{Connect, Driver, first_of};
-use crate::store::engine::tls::Tls;
-use crate::store::secret::random;
+use crate::store::engine::tls::{Io, Tls};
+use crate::store::engine::{EngineError, EngineResult};
+use crate::store::engine_error::Refusal;
+use crate::store::secret::{Identity, Meta as _, random};
 
 /// The parameters of a connection.
 #[derive(Clone)]
@@ -50,16 +49,16 @@ const SLOTS: u16 = 16_384;
 impl Connect for Connector {
     type Client = Client;
 
-    async fn connect(&self) -> Result<(Client, Driver), EngineError> {
+    async fn connect(&self) -> EngineResult<(Client, Driver)> {
         first_of(self.timeout, self.target.hosts.iter().map(|host| self.connect_through(host))).await
     }
 }
 
 impl Connector {
-    async fn connect_through(&self, host: &(String, u16)) -> Result<(Client, Driver), EngineError> {
+    async fn connect_through(&self, host: &Host) -> EngineResult<(Client, Driver)> {
         let (nodes, drivers, homes) = match &self.target.kind {
-            Kind::Servers => self.single(host).await?,
-            Kind::Sentinel(service) => self.single(&self.watched(host, service).await?).await?,
+            Kind::Servers => self.single(host.clone()).await?,
+            Kind::Sentinel(service) => self.single(self.watched(host, service).await?).await?,
             Kind::Cluster => self.cluster(host).await?,
         };
         let mut client = Client { prefix: self.prefix.clone(), nodes, homes, marks: Vec::new(), script: String::new() };
@@ -72,26 +71,32 @@ impl Connector {
         Ok((client, ended))
     }
 
-    async fn single(&self, host: &(String, u16)) -> Result<Nodes, EngineError> {
-        let (connection, driver) = self.open(host, &self.target.login).await?;
-        Ok((vec![connection], vec![driver], vec![0; BUCKETS]))
+    /// Connects to one server, which has all buckets.
+    async fn single(&self, host: Host) -> EngineResult<Nodes> {
+        self.nodes(&[host], vec![0; BUCKETS]).await
+    }
+
+    async fn nodes(&self, hosts: &[Host], homes: Vec<usize>) -> EngineResult<Nodes> {
+        let (mut nodes, mut drivers) = (Vec::new(), Vec::new());
+        for host in hosts {
+            let (connection, driver) = self.open(host, &self.target.login).await?;
+            nodes.push(connection);
+            drivers.push(driver);
+        }
+        Ok((nodes, drivers, homes))
     }
 
     /// Asks a sentinel for the primary.
-    async fn watched(&self, sentinel: &(String, u16), service: &str) -> Result<(String, u16), EngineError> {
+    async fn watched(&self, sentinel: &Host, service: &str) -> EngineResult<Host> {
         let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service];
-        let named = match self.ask(sentinel, &self.target.sentinel_login, &command).await? {
-            Value::Array(parts) => address(&parts),
-            _ => None,
-        };
+        // A sentinel that does not know the name says nil.
+        let named: Option<_> = self.ask(sentinel, &self.target.sentinel_login, &command).await?;
         named.ok_or_else(|| refused("SENTINEL", "no primary is known by the name in the URL", Refusal::Away))
     }
 
     /// Connects to each primary that one node of the cluster names.
-    async fn cluster(&self, seed: &(String, u16)) -> Result<Nodes, EngineError> {
-        let Value::Array(ranges) = self.ask(seed, &self.target.login, &["CLUSTER", "SLOTS"]).await? else {
-            return Err(EngineError::Damaged);
-        };
+    async fn cluster(&self, seed: &Host) -> EngineResult<Nodes> {
+        let ranges: Vec<Value> = self.ask(seed, &self.target.login, &["CLUSTER", "SLOTS"]).await?;
         let ranges: Option<Vec<_>> = ranges.iter().map(|range| slots_of(range, &seed.0)).collect();
         let ranges = ranges.ok_or(EngineError::Damaged)?;
         let mut hosts: Vec<_> = ranges.iter().map(|(_, host)| host.clone()).collect();
@@ -104,72 +109,61 @@ impl Connector {
             let home = home.and_then(|(_, host)| hosts.binary_search(host).ok());
             homes.push(home.ok_or_else(|| refused("CLUSTERDOWN", "a slot has no node", Refusal::Away))?);
         }
-        let (mut nodes, mut drivers) = (Vec::new(), Vec::new());
-        for host in &hosts {
-            let (connection, driver) = self.open(host, &self.target.login).await?;
-            nodes.push(connection);
-            drivers.push(driver);
-        }
-        Ok((nodes, drivers, homes))
+        self.nodes(&hosts, homes).await
     }
 
     /// The answer to one command, on its own connection.
-    async fn ask(
+    async fn ask<T: FromRedisValue>(
         &self,
-        host: &(String, u16),
+        host: &Host,
         login: &RedisConnectionInfo,
         command: &[&str],
-    ) -> Result<Value, EngineError> {
+    ) -> EngineResult<T> {
         let (mut connection, driver) = self.open(host, login).await?;
-        let mut call = Pipeline::new();
-        call.add_command(redis::cmd(command.first().copied().unwrap_or_default()).arg(command.get(1..)).clone());
-        let answer = tokio::select! {
-            answer = connection.send_packed_commands(&call, 0, 1) => answer?.pop(),
-            () = driver => None,
-        };
-        match answer {
-            Some(Value::ServerError(error)) => Err(redis::RedisError::from(error).into()),
-            Some(answer) => Ok(answer),
-            None => Err(EngineError::Lost),
+        let mut call = Cmd::new();
+        call.arg(command);
+        tokio::select! {
+            answer = connection.send_packed_command(&call) => read(answer?.extract_error()?),
+            () = driver => Err(EngineError::Lost),
         }
     }
 
     async fn open(
         &self,
-        (host, port): &(String, u16),
+        (host, port): &Host,
         login: &RedisConnectionInfo,
-    ) -> Result<(MultiplexedConnection, Driver), EngineError> {
+    ) -> EngineResult<(MultiplexedConnection, Driver)> {
         let unreachable = |error: std::io::Error| EngineError::Unreachable(error.to_string().into());
         let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         // The calls have their own time-outs.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        if !self.target.encrypts(host) {
-            let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
-            return Ok((connection, Box::pin(driver)));
-        }
-        let name = ServerName::try_from(host.clone())
-            .map_err(|_| EngineError::Unreachable("the host's name is not valid".into()))?;
-        let stream = self.tls.0.connect(name, stream).await.map_err(unreachable)?;
+        let stream: Box<dyn Io> = if self.target.encrypts(host) {
+            let name = ServerName::try_from(host.clone())
+                .map_err(|_| EngineError::Unreachable("the host's name is not valid".into()))?;
+            self.tls.connect(name, stream).await.map_err(unreachable)?
+        } else {
+            Box::new(stream)
+        };
         let (connection, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
         Ok((connection, Box::pin(driver)))
     }
 
     /// Checks that all nodes are primaries that keep what they are told, and that what they hold is this fleet's. Marks it,
     /// so that a loss is noticed.
-    async fn check(&self, client: &mut Client) -> Result<(), EngineError> {
+    async fn check(&self, client: &mut Client) -> EngineResult<()> {
         for node in 0..client.nodes.len() {
-            let replication = client.text(node, &["INFO", "replication"]).await?;
+            let replication: String = client.ask(node, &["INFO", "replication"]).await?;
             if field(&replication, "role") != Some("master") {
                 return Err(refused("READONLY", "it is a replica", Refusal::Away));
             }
-            let memory = client.text(node, &["INFO", "memory"]).await?;
+            let memory: String = client.ask(node, &["INFO", "memory"]).await?;
             let policy = field(&memory, "maxmemory_policy").unwrap_or_default();
             // No key has a lifetime, so the other policies remove none.
             if policy.starts_with("allkeys") {
                 return Err(EngineError::Evicts(policy.into()));
             }
-            client.script = client.text(node, &["SCRIPT", "LOAD", STEPS]).await?;
+            client.script = client.ask(node, &["SCRIPT", "LOAD", STEPS]).await?;
         }
         client.put_if_absent("version", VERSION.as_bytes()).await?;
         let version = client.value("version").await?.unwrap_or_default();
@@ -178,10 +172,9 @@ impl Connector {
         }
         self.identity.check(client).await?;
         let own: [u8; 16] = random().map_err(|error| EngineError::Unreachable(error.to_string().into()))?;
-        let steps: Vec<_> = (0..=u8::MAX).map(|bucket| Step::new(bucket, "mark").with(&own)).collect();
+        let steps = each_bucket(|bucket| Step::new(bucket, "mark").with(&own));
         for mark in client.run(&steps, None, self.confirmation).await? {
-            let Value::BulkString(mark) = mark else { return Err(EngineError::Damaged) };
-            client.marks.push(mark);
+            client.marks.push(read(mark)?);
         }
         Ok(())
     }
@@ -190,34 +183,19 @@ impl Connector {
 // === helpers ===
 
 /// A field of what `INFO` says.
-pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-fn address(parts: &[Value]) -> Option<(String, u16)> {
-    let host = match parts.first()? {
-        Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
-        _ => return None,
-    };
-    let port = match parts.get(1)? {
-        Value::BulkString(port) => str::from_utf8(port).ok()?.parse().ok()?,
-        Value::Int(port) => u16::try_from(*port).ok()?,
-        _ => return None,
-    };
-    Some((host, port))
-}
-
 /// A range of slots, and its primary. A node that does not know its own address is where it was asked.
-fn slots_of(range: &Value, seed: &str) -> Option<([u16; 2], (String, u16))> {
+fn slots_of(range: &Value, seed: &str) -> Option<([u16; 2], Host)> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else { return None };
-    let (host, port) = address(primary)?;
-    let host = if host.is_empty() || is_unspecified(&host) { seed.to_owned() } else { host };
+    let [host, port, ..] = primary.as_slice() else { return None };
+    let (host, port): (String, _) = (from_redis_value_ref(host).ok()?, from_redis_value_ref(port).ok()?);
+    let is_unknown = host.is_empty() || host.parse().is_ok_and(|address: IpAddr| address.is_unspecified());
+    let host = if is_unknown { seed.to_owned() } else { host };
     Some(([u16::try_from(*first).ok()?, u16::try_from(*last).ok()?], (host, port)))
-}
-
-fn is_unspecified(host: &str) -> bool {
-    host.parse().is_ok_and(|address: IpAddr| address.is_unspecified())
 }
 
 /// The slot of a name, or of what is in its braces: CRC-16 with the polynomial 0x1021.
@@ -226,6 +204,27 @@ fn slot_of(tag: &str) -> u16 {
         (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })
     };
     tag.bytes().fold(0, of_byte) % SLOTS
+}
+
+// === the promise ===
+
+/// What is said where nothing is known.
+pub(super) const UNKNOWN: &str = "it does not say what survives a crash";
+
+/// What a crash loses.
+pub(super) async fn describe_crash(client: &Client) -> &'static str {
+    let Ok(persistence) = client.ask::<String>(0, &["INFO", "persistence"]).await else { return UNKNOWN };
+    if field(&persistence, "aof_enabled") != Some("1") {
+        return "its append-only file is off, so a crash loses what was stored since its last snapshot";
+    }
+    // An operator may forbid the command.
+    let said: Vec<String> = client.ask(0, &["CONFIG", "GET", "appendfsync"]).await.unwrap_or_default();
+    match said.get(1).map(String::as_str) {
+        Some("always") => "what it has confirmed survives a crash",
+        Some("everysec") => "a crash of its machine may lose the last second (appendfsync everysec)",
+        Some("no") => "a crash of its machine may lose the last half minute (appendfsync no)",
+        _ => UNKNOWN,
+    }
 }
 
 #[cfg(test)]

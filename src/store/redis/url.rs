@@ -1,22 +1,27 @@
 //! The URL of a Redis: one server, one that sentinels watch, or a cluster.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
+use percent_encoding::percent_decode_str;
 use redis::RedisConnectionInfo;
 
-use crate::store::engine::error::UrlError;
+use crate::store::engine_error::UrlError;
 
 /// The target of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) kind: Kind,
     /// Of servers, the first primary is used; of sentinels and the nodes of a cluster, the first that answers is asked.
-    pub(super) hosts: Vec<(String, u16)>,
+    pub(super) hosts: Vec<Host>,
     pub(super) login: RedisConnectionInfo,
     /// What sentinels are asked with.
     pub(super) sentinel_login: RedisConnectionInfo,
     tls: Option<bool>,
 }
+
+/// The name and the port of a server.
+pub(super) type Host = (String, u16);
 
 /// How servers are found.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -104,7 +109,7 @@ fn login(user: &str, database: i64) -> Option<RedisConnectionInfo> {
     Some(login)
 }
 
-fn host_and_port(text: &str, port: u16) -> Option<(String, u16)> {
+fn host_and_port(text: &str, port: u16) -> Option<Host> {
     let (host, given) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, behind) = rest.split_once(']')?;
@@ -118,17 +123,10 @@ fn host_and_port(text: &str, port: u16) -> Option<(String, u16)> {
 
 /// A part of a URL without its percent signs.
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut out = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        out.push(if byte == b'%' {
-            let mut digit = || char::from(bytes.next()?).to_digit(16);
-            u8::try_from(digit()? * 16 + digit()?).ok()?
-        } else {
-            byte
-        });
-    }
-    String::from_utf8(out).ok()
+    let is_escape =
+        |after: &str| after.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    let is_valid = text.split('%').skip(1).all(is_escape);
+    is_valid.then(|| percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)).flatten()
 }
 
 #[cfg(test)]

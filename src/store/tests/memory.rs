@@ -10,12 +10,11 @@ use bytes::Bytes;
 use tokio::sync::Mutex;
 
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
-use crate::store::codec::{Encoded, Encoder, Name, Unreadable, check, decode};
-use crate::store::counts::Counts;
-use crate::store::expiry::Expiry;
+use crate::store::codec::{Encoded, Name, Unreadable, check, decode};
+use crate::store::time::Expiry;
 use crate::store::{
-    Clock, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings, SharedStore,
-    Stats, Store, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
+    Clock, Counts, IN_USE, MAX_SUMMARIES, Note, NoteGroup, Offered, Op, Page, PageQuery, PayloadInfo, Settings,
+    SharedStore, Stats, Store, StoreError, StoreErrorKind, StoreFuture, SweepResult, Time, Verified,
 };
 
 mod exchange;
@@ -129,8 +128,7 @@ impl Store for MemoryStore {
                     (row.used, row.lifetime) = (now, row.lifetime.max(lifetime));
                     inner.stats.known += 1;
                 } else {
-                    let (bytes, frame) =
-                        (payload.len() as u64, Encoder::default().encode(&name, &payload).to_vec().into());
+                    let (bytes, frame) = (payload.len() as u64, Encoded::of(&name, &payload).to_vec().into());
                     inner.rows.insert(key, Row { frame, bytes, created: now, used: now, lifetime });
                     inner.stats.written += 1;
                 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use abridge_proxy::store::Settings;
-use abridge_proxy::store::postgres::init::init;
+use abridge_proxy::store::postgres::init;
 use tempfile::TempDir;
 use tokio::time::sleep;
 

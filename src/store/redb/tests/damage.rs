@@ -123,7 +123,7 @@ async fn a_file_that_is_cut_anywhere_or_has_pages_of_zeros_is_no_obstacle() {
 async fn a_damaged_redb_store_conforms() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("store.redb")).unwrap();
-    let flip = async |bit| tables::check::flip(store.shared.database.read().await.as_ref().unwrap(), bit);
+    let flip = async |bit| whole::flip(store.shared.database.read().await.as_ref().unwrap(), bit);
     conformance::damage::suite(&store, flip).await;
 }
 
@@ -133,7 +133,7 @@ async fn a_payload_that_was_damaged_while_no_process_ran_is_written_anew_before_
     let path = folder.path().join("store.redb");
     let store = open(&path).unwrap();
     store.put_all(one(1)).await.unwrap();
-    tables::check::flip(store.shared.database.read().await.as_ref().unwrap(), 400);
+    whole::flip(store.shared.database.read().await.as_ref().unwrap(), 400);
     store.close().await.unwrap();
     let store = open(&path).unwrap();
     store.put_all(one(1)).await.unwrap();

@@ -32,7 +32,7 @@ fn the_least_recently_used_summaries_are_removed_first() {
     let path = folder.path().join("store.redb");
     let (db, _) = file::open(&path, &file::opener(&path), None).unwrap();
     for n in 0..5 {
-        tables::offer_summary(
+        others::offer_summary(
             &db,
             beginning(n),
             &Encoded::new(&Name::of_summary(beginning(n)), dense(n, 100)),
@@ -41,13 +41,13 @@ fn the_least_recently_used_summaries_are_removed_first() {
         .unwrap();
     }
     let uses = HashMap::from([(beginning(0), Time(9))]);
-    let quota = tables::Quota { max_entries: 3, max_bytes: u64::MAX, oldest: Time(0) };
-    assert_eq!(tables::sweep_summaries(&db, &uses, quota).unwrap().n_removed, 2);
+    let quota = others::Quota { max_entries: 3, max_bytes: u64::MAX, oldest: Time(0) };
+    assert_eq!(others::sweep_summaries(&db, &uses, quota).unwrap().0, 2);
     let mut left = Vec::new();
-    for summary in tables::summaries(&db).unwrap() {
+    for summary in others::summaries(&db).unwrap() {
         let summary = summary.unwrap();
         left.push((summary.0, summary.1));
     }
     assert_eq!(left, [(beginning(0), Time(9)), (beginning(3), Time(3)), (beginning(4), Time(4))]);
-    assert_eq!(tables::summary(&db, beginning(1)).unwrap(), None);
+    assert_eq!(others::summary(&db, beginning(1)).unwrap(), None);
 }

@@ -8,9 +8,9 @@ use ::redb::Error;
 
 use super::{Job, Writer};
 use crate::payload::Lifetime;
-use crate::store::expiry::Expiry;
-use crate::store::redb::tables::{Quota, SizeChange};
-use crate::store::redb::{closed, failed, tables};
+use crate::store::redb::others::{self, Quota};
+use crate::store::redb::{closed, failed, tables, whole};
+use crate::store::time::Expiry;
 use crate::store::{IN_USE, MAX_SUMMARIES, Op, PayloadInfo, Stats, StoreResult, SweepResult, Time};
 
 /// How many payloads one transaction of a sweep removes. Between two transactions, queued puts are done.
@@ -67,10 +67,9 @@ impl Writer {
 
     /// Observes the clock. The last use in the file counts as the last observation before this process began.
     fn observe_clock(&mut self) -> StoreResult<()> {
-        if !self.has_read_clock {
-            let seen = self.attempt(Op::Sweep, |db, _| tables::clock::last_use(db))?;
+        if self.expiry.last_seen.is_none() {
+            let seen = self.attempt(Op::Sweep, |db, _| whole::last_use(db))?;
             self.expiry = Expiry::new(self.shared.settings.keep_for.0, seen);
-            self.has_read_clock = true;
         }
         self.expiry.observe(self.shared.clock.now());
         Ok(())
@@ -82,24 +81,22 @@ impl Writer {
             return Ok(bytes);
         }
         let Stats { stored_bytes, summary_bytes, inspected_bytes, .. } =
-            self.attempt(Op::Sweep, |db, _| tables::totals(db))?;
+            self.attempt(Op::Sweep, |db, _| others::totals(db))?;
         Ok(*self.stored_bytes.insert(stored_bytes.saturating_add(summary_bytes).saturating_add(inspected_bytes)))
     }
 
-    /// Applies what a transaction added and removed.
-    pub(super) fn apply_size_change(&mut self, change: SizeChange) {
-        let SizeChange { bytes_added, bytes_removed, .. } = change;
-        self.stored_bytes =
-            self.stored_bytes.map(|bytes| bytes.saturating_add(bytes_added).saturating_sub(bytes_removed));
+    /// Notes that transactions have added and removed so many bytes.
+    pub(super) fn resize(&mut self, added: u64, removed: u64) {
+        self.stored_bytes = self.stored_bytes.map(|bytes| bytes.saturating_add(added).saturating_sub(removed));
     }
 
     /// Writes noted uses of summaries, and removes those beyond the quota.
     pub(super) fn sweep_summaries(&mut self, quota: Quota) -> StoreResult<u64> {
         let uses = self.shared.summaries_used.blocking_lock().clone();
-        let change = self.attempt(Op::Sweep, |db, _| tables::sweep_summaries(db, &uses, quota))?;
+        let (n_removed, bytes) = self.attempt(Op::Sweep, |db, _| others::sweep_summaries(db, &uses, quota))?;
         self.shared.summaries_used.blocking_lock().retain(|beginning, used| uses.get(beginning) != Some(used));
-        self.apply_size_change(change);
-        Ok(change.n_removed)
+        self.resize(0, bytes);
+        Ok(n_removed)
     }
 
     /// Sets times that are later than now to now, after the clock was set back.
@@ -109,13 +106,12 @@ impl Writer {
         for used in self.shared.summaries_used.blocking_lock().values_mut() {
             *used = now.min(*used);
         }
-        self.attempt(Op::Sweep, |db, _| tables::clock::clamp_times(db, now))
+        self.attempt(Op::Sweep, |db, _| whole::clamp_times(db, now))
     }
 
     /// Sweeps on an operator's request, which says that the clock is right.
     pub(in crate::store::redb) fn sweep_now(&mut self) -> StoreResult<SweepResult> {
         self.expiry.trust(self.shared.clock.now());
-        self.has_read_clock = true;
         self.sweep()
     }
 
@@ -127,7 +123,7 @@ impl Writer {
         self.attempt(Op::Sweep, tables::trim_tombstones)?;
         let (oldest, max_bytes) = (self.expiry.cutoff(now), self.shared.settings.max_summary_bytes());
         let summaries = self.sweep_summaries(Quota { max_entries: MAX_SUMMARIES, max_bytes, oldest })?;
-        self.attempt(Op::Sweep, |db, _| tables::notes::sweep(db, oldest))?;
+        self.attempt(Op::Sweep, |db, _| others::sweep_notes(db, oldest))?;
         let mut swept = SweepResult { summaries, ..SweepResult::default() };
         self.trim_inspected(usize::MAX)?;
         for entries in self.eviction_candidates(oldest)?.chunks(SWEEP_GROUP) {
@@ -159,7 +155,7 @@ impl Writer {
             |entry: &Result<PayloadInfo, Error>| entry.as_ref().map_or(true, |entry| crowded || entry.used < oldest);
         let (mut entries, chained) = self.attempt(Op::Sweep, |db, _| {
             let entries = tables::payloads(db)?.filter(may_go).collect::<Result<Vec<_>, _>>()?;
-            Ok((entries, tables::lifetimes::chained(db)?))
+            Ok((entries, tables::chained(db)?))
         })?;
         {
             let known = self.shared.known.blocking_lock();
@@ -203,7 +199,7 @@ impl Writer {
         swept.aged += aged;
         swept.crowded_out += candidates.len() as u64 - aged;
         swept.stored_bytes = swept.stored_bytes.saturating_add(bytes);
-        self.apply_size_change(SizeChange { bytes_removed: bytes, ..SizeChange::default() });
+        self.resize(0, bytes);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{PutAll as _, dense, key, place};
 use crate::payload::Payload;
-use crate::store::codec::{Encoded, Encoder, Name, decode, forged};
+use crate::store::codec::{Encoded, Name, decode, forged};
 use crate::store::{Offered, Store, StoreErrorKind};
 
 /// A frame with each of its fields damaged in turn, then the first and the last bit of its body.
@@ -76,7 +76,7 @@ pub fn later_row(row: &[u8]) -> Vec<u8> {
 
 /// A row as a store writes it for this payload.
 pub fn row(payload: &Payload) -> Vec<u8> {
-    Encoder::default().encode(&Name::of_payload(key(b"")), payload).to_vec()
+    Encoded::of(&Name::of_payload(key(b"")), payload).to_vec()
 }
 
 /// Reads such a row; `None` if it is damaged or of a later version.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{DAY, PutAll as _, TestClock, dense, key, place};
 use crate::payload::{ChainKey, Lifetime};
-use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, NoteGroup, NoteKind, Seen, SeenState};
+use crate::store::shared::{Claimant, MAX_SEEN, Note, NoteGroup, NoteKind, Seen, SeenState};
 use crate::store::{Clock, Offered, Settings, SharedStore};
 
 /// Two stores over one engine, and its clock.
@@ -97,48 +97,55 @@ async fn of_many_claims_one_leads<S: SharedStore>(Pair { one, other, .. }: Pair<
     for n in 0..10 {
         let claims = tokio::try_join!(one.claim(place(n), claimant(1)), other.claim(place(n), claimant(2)));
         let (leader, other_token) = match claims.unwrap() {
-            (Claim::Yours, Claim::Theirs) => (1, 2),
-            (Claim::Theirs, Claim::Yours) => (2, 1),
+            (None, Some(SeenState::UnderWay(_))) => (1, 2),
+            (Some(SeenState::UnderWay(_)), None) => (2, 1),
             wrong => unreachable!("{n}: {wrong:?}"),
         };
-        assert_eq!(one.claim(place(n), claimant(leader)).await.unwrap(), Claim::Yours, "a renewal");
+        assert_eq!(one.claim(place(n), claimant(leader)).await.unwrap(), None, "a renewal");
         one.release(place(n), claimant(other_token), None).await.unwrap();
-        assert_eq!(other.claim(place(n), claimant(other_token)).await.unwrap(), Claim::Theirs);
+        assert_eq!(
+            other.claim(place(n), claimant(other_token)).await.unwrap(),
+            Some(SeenState::UnderWay(claimant(1).lease))
+        );
         let underway = other.look(place(n).root).await.unwrap();
         let of_n = underway.iter().find(|seen| seen.beginning == place(n).beginning).unwrap();
         assert!(matches!(of_n.state, SeenState::UnderWay(left) if left == claimant(1).lease), "{of_n:?}");
         assert_eq!(one.offer_summary(place(n), dense(n, 100)).await.unwrap(), Offered::Stored);
-        assert_eq!(other.claim(place(n), claimant(other_token)).await.unwrap(), Claim::Stored);
+        assert_eq!(other.claim(place(n), claimant(other_token)).await.unwrap(), Some(SeenState::Stored));
         assert!(other.look(place(n).root).await.unwrap().contains(&seen(n, SeenState::Stored)));
     }
 }
 
 async fn a_lease_that_is_not_renewed_ends<S: SharedStore>(Pair { one, other, clock }: Pair<S>) {
-    assert_eq!(one.claim(place(1), claimant(1)).await.unwrap(), Claim::Yours);
+    assert_eq!(one.claim(place(1), claimant(1)).await.unwrap(), None);
     clock.forward(14);
-    assert_eq!(other.claim(place(1), claimant(2)).await.unwrap(), Claim::Theirs);
+    assert_eq!(other.claim(place(1), claimant(2)).await.unwrap(), Some(SeenState::UnderWay(Duration::from_secs(1))));
     clock.forward(1);
     assert_eq!(other.look(place(1).root).await.unwrap(), []);
-    assert_eq!(other.claim(place(1), claimant(2)).await.unwrap(), Claim::Yours);
-    assert_eq!(one.claim(place(1), claimant(1)).await.unwrap(), Claim::Theirs, "it came too late");
+    assert_eq!(other.claim(place(1), claimant(2)).await.unwrap(), None);
+    assert_eq!(
+        one.claim(place(1), claimant(1)).await.unwrap(),
+        Some(SeenState::UnderWay(claimant(1).lease)),
+        "it came too late"
+    );
     // Its summary is offered all the same, and used.
     assert_eq!(one.offer_summary(place(1), dense(1, 100)).await.unwrap(), Offered::Stored);
     assert_eq!(other.offer_summary(place(1), dense(2, 100)).await.unwrap(), Offered::Theirs(dense(1, 100)));
     // Given back, it is free at once.
-    assert_eq!(one.claim(place(2), claimant(1)).await.unwrap(), Claim::Yours);
+    assert_eq!(one.claim(place(2), claimant(1)).await.unwrap(), None);
     one.release(place(2), claimant(1), None).await.unwrap();
-    assert_eq!(other.claim(place(2), claimant(2)).await.unwrap(), Claim::Yours);
+    assert_eq!(other.claim(place(2), claimant(2)).await.unwrap(), None);
 }
 
 async fn what_could_not_be_made_is_not_tried_again_at_once<S: SharedStore>(Pair { one, other, clock }: Pair<S>) {
     let pause = Duration::from_mins(1);
-    assert_eq!(one.claim(place(1), claimant(1)).await.unwrap(), Claim::Yours);
+    assert_eq!(one.claim(place(1), claimant(1)).await.unwrap(), None);
     one.release(place(1), claimant(1), Some(pause)).await.unwrap();
-    assert_eq!(other.claim(place(1), claimant(2)).await.unwrap(), Claim::NotNow(pause));
+    assert_eq!(other.claim(place(1), claimant(2)).await.unwrap(), Some(SeenState::NotNow(pause)));
     assert_eq!(other.look(place(1).root).await.unwrap(), [seen(1, SeenState::NotNow(pause))]);
     clock.forward(60);
     assert_eq!(other.look(place(1).root).await.unwrap(), []);
-    assert_eq!(other.claim(place(1), claimant(2)).await.unwrap(), Claim::Yours);
+    assert_eq!(other.claim(place(1), claimant(2)).await.unwrap(), None);
 }
 
 async fn a_conversation_is_looked_up_apart_from_others<S: SharedStore>(Pair { one, other, clock }: Pair<S>) {
@@ -158,7 +165,7 @@ async fn claims_that_have_ended_hide_no_summary<S: SharedStore>(Pair { one, othe
     one.offer_summary(place(0), dense(0, 100)).await.unwrap();
     clock.forward(1);
     for n in 1..=u8::try_from(MAX_SEEN).unwrap() {
-        assert_eq!(one.claim(place(n), claimant(1)).await.unwrap(), Claim::Yours);
+        assert_eq!(one.claim(place(n), claimant(1)).await.unwrap(), None);
     }
     clock.forward(15);
     assert_eq!(other.look(place(0).root).await.unwrap(), [seen(0, SeenState::Stored)]);

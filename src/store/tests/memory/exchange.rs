@@ -7,7 +7,8 @@ use async_trait::async_trait;
 
 use super::{Inner, MemoryStore};
 use crate::payload::{ChainKey, Lifetime, Payload, PayloadKey, Place};
-use crate::store::shared::{Claim, Claimant, MAX_SEEN, Note, Seen, SeenState, SharedStore};
+use crate::store::engine::EngineError;
+use crate::store::shared::{Claimant, MAX_SEEN, Note, Seen, SeenState, SharedStore};
 use crate::store::{Op, Store as _, StoreError, Time};
 
 /// Claims, and notes.
@@ -62,21 +63,19 @@ impl SharedStore for MemoryStore {
         .await
     }
 
-    async fn claim(&self, place: Place, claimant: Claimant) -> Result<Claim, StoreError> {
+    async fn claim(&self, place: Place, claimant: Claimant) -> Result<Option<SeenState>, StoreError> {
         self.with_lock(Op::Put, move |inner, now| {
             let Place { root, beginning } = place;
-            if inner.summaries.contains_key(&beginning) {
-                return Claim::Stored;
-            }
-            match inner.claimed(beginning, now) {
-                Some(Claimed { token: None, until }) => return Claim::NotNow(until.since(now)),
-                Some(Claimed { token, .. }) if token != Some(claimant.token) => return Claim::Theirs,
-                _ => {}
+            let is_own = |claimed: Claimed| claimed.token == Some(claimant.token);
+            if let Some(seen) = inner.seen(beginning, now)
+                && !inner.claimed(beginning, now).is_some_and(is_own)
+            {
+                return Some(seen.state);
             }
             let claimed = Claimed { token: Some(claimant.token), until: now.later(claimant.lease) };
             inner.exchange.claims.insert(beginning, claimed);
             inner.exchange.roots.insert(beginning, root);
-            Claim::Yours
+            None
         })
         .await
     }
@@ -95,5 +94,21 @@ impl SharedStore for MemoryStore {
 
     fn epoch(&self) -> u64 {
         1
+    }
+
+    fn engine(&self) -> &'static str {
+        "memory"
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        None
+    }
+
+    async fn promise(&self) -> String {
+        "nothing survives a crash".to_owned()
+    }
+
+    fn state(&self) -> Result<(), EngineError> {
+        Ok(())
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::StoreErrorKind;
 use crate::roots::RootsError;
-use crate::store::StoreErrorKind;
 use crate::units::Period;
 
 /// Why an engine could not be used.
@@ -80,6 +80,9 @@ pub enum EngineError {
     Unreachable(Arc<str>),
 }
 
+/// The outcome of a call of an engine.
+pub type EngineResult<T> = Result<T, EngineError>;
+
 /// The meaning of a refusal by an engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
@@ -128,7 +131,7 @@ pub enum UrlError {
 
 impl EngineError {
     /// The kind of the failure.
-    pub(in crate::store) fn kind(&self) -> StoreErrorKind {
+    pub(super) fn kind(&self) -> StoreErrorKind {
         match self {
             Self::Full | Self::Refused { means: Refusal::Full, .. } => StoreErrorKind::Full,
             Self::Damaged
@@ -144,11 +147,8 @@ impl EngineError {
 
     /// Whether waiting may help at start: the engine is not there, or not yet.
     pub(super) fn may_pass(&self) -> bool {
-        match self {
-            Self::TimedOut(_) | Self::Lost | Self::Closed | Self::Unreachable(_) | Self::TooFewReplicas { .. } => true,
-            Self::Refused { means, .. } => *means != Refusal::Wrong,
-            _ => false,
-        }
+        let may_be_served = matches!(self, Self::Refused { means, .. } if *means != Refusal::Wrong);
+        may_be_served || self.ends_connection() || matches!(self, Self::Closed)
     }
 
     /// Whether the engine will answer no other call on this connection either.
