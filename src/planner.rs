@@ -346,11 +346,12 @@ impl Policy {
             names.insert(end, edit);
         }
         let (language, recall, tools) = (settings.language, &settings.recall, Tools::new(&settings.tools));
+        let [cleared, cleared_media] = settings.clear_tool_results.templates(language);
         let own_texts = OwnTexts {
             missing: settings.patch_tool_calls.template(language),
             truncated: settings.truncate_tool_results.template(language),
-            cleared: settings.clear_tool_results.template(language),
-            cleared_media: settings.clear_tool_results.media_template(language),
+            cleared,
+            cleared_media,
         };
         let handlers = &settings.handlers;
         let common = SharedSettings { tools: &tools, own_texts: &own_texts, recall, language, handlers };

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Draft, ParsedRequest};
+use super::Draft;
 use crate::conversation::{BlockKind, CallIndex, Pairing, Role, UnitIndex};
 use crate::dialect::{AnsweredInWords, OpenCalls};
 
@@ -33,20 +33,19 @@ impl Draft<'_> {
 
     /// Which of the open calls of a batch the messages from `next` on answer.
     fn answered_in_words(&self, pairing: &Pairing, open: &[usize], next: UnitIndex) -> Vec<usize> {
-        let ParsedRequest { dialect, body, conversation } = self.request;
-        let units = conversation.unit_range(&(next..conversation.next_unit()));
+        let units = self.conversation.unit_range(&(next..self.conversation.next_unit()));
         let mut messages = units.iter().take_while(|unit| matches!(unit.role, Role::User | Role::Other)).peekable();
         if messages.peek().is_none() {
             return Vec::new();
         }
-        let call = |n: &usize| match &conversation.block(pairing.call(CallIndex::new(*n))?.block)?.kind {
+        let call = |n: &usize| match &self.conversation.block(pairing.call(CallIndex::new(*n))?.block)?.kind {
             BlockKind::ToolCall { id, name, .. } => Some((&*id.text, name.as_deref().unwrap_or_default())),
             BlockKind::ToolResult { .. } => None,
         };
         let mut calls = OpenCalls::new(open.iter().map(|n| call(n).unwrap_or_default()));
         let mut answered = Vec::new();
         for message in messages {
-            match dialect.answered_in_words(body, message.span, &calls) {
+            match self.dialect.answered_in_words(self.body, message.span, &calls) {
                 Some(AnsweredInWords::Calls(named)) => answered.extend(named.iter().filter_map(|n| open.get(*n))),
                 Some(AnsweredInWords::Tool(name)) => answered.extend(calls.take(&name).and_then(|n| open.get(n))),
                 Some(AnsweredInWords::All) => answered.extend(open),

@@ -63,7 +63,7 @@ impl ResultText<'_, '_> {
     /// Returns what a handler has the edit do with the text.
     pub fn decision(&self, question: Question<'_>) -> Decision {
         let (name, source) = (self.source.name, self.source);
-        let raw = || self.draft.request.body.slice(source.source.start..source.source.end);
+        let raw = || self.draft.body.slice(source.source.start..source.source.end);
         let payload = || Payload::of_value(raw(), name.stored_len, name.media);
         let text = || AskedText::of(self.text(), name.key, payload);
         self.draft.decision(question, self.call, name.key.as_bytes(), text, || Subject::Payload(payload()))
@@ -82,7 +82,7 @@ impl Draft<'_> {
         subject: impl FnOnce() -> Subject,
     ) -> Decision {
         let Question { edit, handler, most_bytes } = question;
-        let tool = call.map_or("", |call| self.request.conversation.tool_name(call));
+        let tool = self.tool_of(call);
         let arguments = call.and_then(|call| self.arguments(call)).unwrap_or_default();
         let parts = [VERSION, handler, edit, tool, &arguments];
         let key: Vec<_> = parts.iter().map(|part| part.as_bytes()).chain([name]).collect();

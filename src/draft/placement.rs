@@ -43,10 +43,9 @@ impl Draft<'_> {
         if !self.in_place.contains(&false) {
             return;
         }
-        let conversation = self.request.conversation;
         let (mut before, mut left) = (None, None);
         // The index behind the last unit is the end, which has no role.
-        for unit in UnitIndex::each(&(UnitIndex::default()..conversation.next_unit().next())) {
+        for unit in UnitIndex::each(&(UnitIndex::default()..self.conversation.next_unit().next())) {
             let role = self.unit(unit).map(|unit| unit.role);
             if role.is_some() && !self.is_in_place(unit) {
                 left = left.max(Some(unit).filter(|_| role == Some(Role::Tool)));
@@ -74,14 +73,14 @@ impl Draft<'_> {
             self.is_in_place(*unit) && !self.unit(*unit).is_some_and(instructs)
         };
         let begins = || !UnitIndex::each(&(UnitIndex::default()..result)).any(|unit| speaks(&unit));
-        let begins_with_user = self.request.dialect.begins_with_user() && self.summarised().is_none();
+        let begins_with_user = self.dialect.begins_with_user() && self.summarised().is_none();
         begins_with_user && of_model(result.next()) && self.texts.is_empty() && begins()
     }
 
     /// Inserts a short text of the user after each message of the model whose calls were all removed, if the next message is
     /// the model's too and servers of the dialect may refuse that.
     pub fn part_answers(&mut self, edit: &'static str) {
-        if self.batches.is_empty() || !self.request.dialect.alternates() {
+        if self.batches.is_empty() || !self.dialect.alternates() {
             return;
         }
         let text = match self.language {
@@ -97,7 +96,7 @@ impl Draft<'_> {
                 self.insert_text(edit, unit, text);
             } else {
                 // An earlier request may have had one.
-                self.n_bytes_removed += self.request.dialect.render_user_entry(text).len() + 1;
+                self.n_bytes_removed += self.dialect.render_user_entry(text).len() + 1;
             }
         }
     }
@@ -111,14 +110,13 @@ impl Draft<'_> {
         if self.barriers().is_empty() {
             return false;
         }
-        let conversation = self.request.conversation;
         let leaving: BTreeSet<UnitIndex> = leaving.into_iter().collect();
         let stands = |unit: &UnitIndex| self.is_in_place(*unit) && !leaving.contains(unit);
         // A turn that stays may lose its results.
-        let turns = calls.iter().filter_map(|call| Some(conversation.turn_of(conversation.caller(*call)?)));
+        let turns = calls.iter().filter_map(|call| Some(self.conversation.turn_of(self.conversation.caller(*call)?)));
         let turns: BTreeSet<_> = turns.filter_map(|turn| UnitIndex::each(&turn).next_back()).collect();
         leaving.union(&turns).any(|unit| {
-            let next = UnitIndex::each(&(unit.next()..conversation.next_unit())).find(stands);
+            let next = UnitIndex::each(&(unit.next()..self.conversation.next_unit())).find(stands);
             let next = next.and_then(|next| Some((next, self.unit(next)?)));
             let Some((at, next)) = next.filter(|(_, next)| next.role != Role::Assistant) else { return false };
             let is_of_model = self.unit(*unit).is_some_and(|unit| unit.role == Role::Assistant);
@@ -138,7 +136,7 @@ impl Draft<'_> {
 
     /// Whether the turn of a unit of the model still has a result, or is to get one, once these calls are removed.
     fn gets_result(&self, caller: UnitIndex, leaving: &BTreeSet<BlockIndex>) -> bool {
-        let (conversation, pairing) = (self.request.conversation, self.pairing());
+        let (conversation, pairing) = (self.conversation, self.pairing());
         let mut calls = conversation.block_range(conversation.turn_of(caller));
         calls.any(|call| {
             let gets = pairing.call_of(call).is_some_and(|call| call.answered || call.answerable);
@@ -146,12 +144,8 @@ impl Draft<'_> {
         })
     }
 
-    fn unit(&self, unit: UnitIndex) -> Option<&Unit> {
-        self.request.conversation.unit(unit)
-    }
-
     fn barriers(&self) -> &[UnitIndex] {
-        let units = self.request.conversation.indexed_units();
+        let units = self.conversation.indexed_units();
         self.barriers.get_or_init(|| units.filter(|(_, unit)| unit.flags.barrier).map(|(n, _)| n).collect())
     }
 }

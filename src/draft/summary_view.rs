@@ -2,13 +2,11 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
-
-use super::replacement::Replacement;
-use super::{AppliedSummary, ChangeId, Draft, Inserted, ParsedRequest, PlanContext, PrefixKeys, Row, SummaryTiming};
+use super::{AppliedSummary, ChangeId, Draft, ParsedRequest, PlanContext, PrefixKeys, Replacement, SummaryTiming};
 use crate::conversation::{Conversation, ElementIndex, UnitIndex};
-use crate::payload::{MediaType, PayloadKey};
+use crate::payload::{ChainKey, PayloadKey};
 use crate::plan::{Action, Change, Need, Sizes};
+use crate::span::Span;
 use crate::summary::NoSummaries;
 
 impl<'a> Draft<'a> {
@@ -18,19 +16,14 @@ impl<'a> Draft<'a> {
         self.whole = whole;
         self.need = prefix_keys.load.map(Need::Load);
         if let Some(AppliedSummary { fold, summary }) = prefix_keys.applied() {
-            let dialect = self.request.dialect;
-            let json = dialect.render_user_message(&summary.text);
+            let json = self.dialect.render_user_message(&summary.text);
             let span = whole.span_of(fold.place());
-            let sizes = Sizes { before: span.len(), after: json.len() };
-            let change = self.record_summary(edit, whole.elements_of(fold.place()), sizes, summary.transcript);
+            let change = Some(self.record_summary(edit, fold.place(), json.len(), summary.transcript));
             // The request that it was made for was the first to be sent with it.
             self.prefix_changes(fold.view_unit(whole.first_unit(ElementIndex::new(summary.made_at))));
-            self.replacements.insert(span.start, Replacement::whole(span, json, change));
-            for segment in fold.hidden().filter(|segment| *segment != fold.place()) {
-                let span = whole.span_of(segment.clone());
-                let sizes = Sizes { before: span.len(), after: 0 };
-                self.record_summary(edit, whole.elements_of(segment), sizes, None);
-                self.hidden.push(span);
+            self.replacements.insert(span.start, Replacement { change, ..Replacement::whole(span, json, None) });
+            for units in fold.hidden().filter(|units| *units != fold.place()) {
+                self.record_summary(edit, units, 0, None);
             }
         }
         self.prefix_keys = prefix_keys.into();
@@ -40,19 +33,33 @@ impl<'a> Draft<'a> {
 
     /// The request as it came: the messages that a summary replaces are in it.
     pub fn whole(&self) -> ParsedRequest<'a> {
-        ParsedRequest { conversation: self.whole, ..self.request }
+        ParsedRequest { conversation: self.whole, ..self.request() }
     }
 
     /// What sets names of this kind apart, and those of conversations with one model.
-    pub(super) fn scope(&self, kind: &[u8]) -> Vec<u8> {
+    fn scope(&self, kind: &[u8]) -> Vec<u8> {
         [kind, self.whole.model.as_deref().unwrap_or_default().as_bytes()].concat()
+    }
+
+    /// The name of this kind after the second message; none if there is none.
+    pub(super) fn root_of(&self, kind: &[u8]) -> Option<ChainKey> {
+        PrefixKeys::root_of(self.whole(), &self.context, &self.scope(kind))
+    }
+
+    /// The names of this kind of all beginnings.
+    pub(super) fn names_of(&self, kind: &[u8]) -> PrefixKeys {
+        self.keys_of(&self.scope(kind))
+    }
+
+    fn keys_of(&self, scope: &[u8]) -> PrefixKeys {
+        let context = PlanContext { summaries: &NoSummaries, ..self.context };
+        PrefixKeys::of(self.whole(), &context, scope)
     }
 
     /// The beginnings of the conversation as it came. `scope` is asked for if nothing was remembered of any conversation when
     /// the plan was begun. A summary that was made since is not in use here, so it is not looked for.
     pub fn prefix_keys(&self, scope: impl FnOnce() -> Vec<u8>) -> &PrefixKeys {
-        let context = PlanContext { summaries: &NoSummaries, ..self.context };
-        self.prefix_keys.get_or_init(|| PrefixKeys::of(self.whole(), &context, &scope()))
+        self.prefix_keys.get_or_init(|| self.keys_of(&scope()))
     }
 
     /// The message that a summary is, if there is one.
@@ -75,26 +82,9 @@ impl<'a> Draft<'a> {
         self.applied().map_or(unit, |applied| applied.fold.view_unit(unit))
     }
 
-    /// A message as the edits so far have left it.
-    pub fn json(&self, row: &Row) -> Bytes {
-        match (row.unit, self.insertion_of(row)) {
-            (Some(unit), _) => self.unit_json(unit),
-            (None, Some(Inserted::New { bytes, .. } | Inserted::Text { bytes })) => bytes.clone(),
-            (None, _) => Bytes::new(),
-        }
-    }
-
     /// The tokens that messages had as they came, those that a summary replaces among them.
     pub fn original_tokens(&self, units: Range<UnitIndex>) -> usize {
         self.counts().units.get(UnitIndex::numbers(&units)).unwrap_or_default().iter().sum()
-    }
-
-    /// The words that say how to read what is stored under a name.
-    pub fn retrieval_words(&self, key: PayloadKey, media: MediaType) -> String {
-        if self.lacks_way() {
-            return crate::recall::lost_words(self.language).to_owned();
-        }
-        self.retrieval_method().words(self.language, key, media)
     }
 
     /// Whether that summary is to replace all messages, also for what the model has not read.
@@ -107,8 +97,7 @@ impl<'a> Draft<'a> {
     /// Notes the type of the unit that no summary may replace.
     pub fn note_blocking(&mut self, unit: UnitIndex) {
         const LONGEST: usize = 64;
-        let ParsedRequest { dialect, body, .. } = self.request;
-        let fields = dialect.fields(self.span(unit).of(body));
+        let fields = self.dialect.fields(self.span(unit).of(self.body));
         let said = |name| fields.iter().find(|field| field.name == name).map(|field| field.value.concat());
         let kind = said("type").or_else(|| said("role")).unwrap_or_default();
         let kind = String::from_utf8_lossy(&kind);
@@ -117,17 +106,26 @@ impl<'a> Draft<'a> {
 
     // === helpers ===
 
-    /// Notes that a summary replaces messages, which have not been counted as gone yet.
+    /// Notes that a summary of so many bytes replaces messages, which have not been counted as gone yet.
     fn record_summary(
         &mut self,
         edit: &'static str,
-        elements: Range<ElementIndex>,
-        bytes: Sizes,
+        units: Range<UnitIndex>,
+        after: usize,
         transcript: Option<PayloadKey>,
     ) -> ChangeId {
-        self.n_bytes = (self.n_bytes + bytes.after).saturating_sub(bytes.before);
+        let sizes = Sizes { before: self.whole.span_of(units.clone()).len(), after };
+        let elements = self.whole.elements_of(units);
         let action = Action::Summarize { from: elements.start.get(), to: elements.end.get() };
-        self.journal.make(Change { handles: transcript.into_iter().collect(), ..Change::new(edit, action, bytes) })
+        let handles = transcript.into_iter().collect();
+        self.record(Change { handles, ..Change::new(edit, action, sizes) })
+    }
+
+    /// The messages that the summary has replaced, besides those that it takes the place of.
+    pub(super) fn hidden(&self) -> impl Iterator<Item = Span> {
+        let folds = self.applied().into_iter().map(|applied| &applied.fold);
+        let hidden = folds.flat_map(|fold| fold.hidden().filter(|units| *units != fold.place()));
+        hidden.map(|units| self.whole.span_of(units))
     }
 
     /// The summary that is in the place of messages.

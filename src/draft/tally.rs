@@ -16,10 +16,12 @@ pub struct Tally<'t, 'd> {
     draft: &'t Draft<'d>,
     /// Whether tokens are counted.
     counts: bool,
-    tokens: usize,
-    n_messages: usize,
+    /// The tokens of the request.
+    pub(crate) tokens: usize,
+    /// The length of the message array.
+    pub(crate) n_messages: usize,
     /// How many messages have come, those that are not there any more among them.
-    n_came: usize,
+    pub(crate) n_came: usize,
     rows: Vec<TrackedRow>,
     /// By the first of the units that leave with them.
     callers: HashMap<UnitIndex, DroppedCalls>,
@@ -63,21 +65,6 @@ impl<'t, 'd> Tally<'t, 'd> {
         }
     }
 
-    /// The tokens of the request.
-    pub fn tokens(&self) -> usize {
-        self.tokens
-    }
-
-    /// The length of the message array.
-    pub fn n_messages(&self) -> usize {
-        self.n_messages
-    }
-
-    /// How many messages have come till now.
-    pub fn n_came(&self) -> usize {
-        self.n_came
-    }
-
     /// How many rows have been added.
     pub fn n_rows(&self) -> usize {
         self.rows.len()
@@ -104,13 +91,12 @@ impl<'t, 'd> Tally<'t, 'd> {
             TimelineEvent::Added(row) => self.came(row),
             TimelineEvent::Superseded(number) => {
                 let had_left = !self.is_here(number);
-                let row = self.goes(number);
-                if let Some(call) = row.and_then(|row| row.call).filter(|_| had_left) {
+                if let Some(call) = self.goes(number).filter(|_| had_left) {
                     self.call_is_back(call);
                 }
             }
             TimelineEvent::Removed(number) => {
-                if let Some(call) = self.goes(number).and_then(|row| row.call) {
+                if let Some(call) = self.goes(number) {
                     self.call_leaves(call);
                 }
             }
@@ -137,32 +123,36 @@ impl<'t, 'd> Tally<'t, 'd> {
     fn came(&mut self, row: Row) {
         let tokens = if self.counts { self.draft.tokens_with_all_calls(&row) } else { 0 };
         self.tokens += tokens;
-        self.unit_comes(&row);
+        self.count_element(&row, true);
         self.n_came += usize::from(row.is_there());
         self.rows.push(TrackedRow { row, tokens, freed: 0, is_here: true });
     }
 
-    /// A message is not there any more.
-    fn goes(&mut self, number: RowIndex) -> Option<Row> {
+    /// A message is not there any more. Returns the call that it answers.
+    fn goes(&mut self, number: RowIndex) -> Option<BlockIndex> {
         let tracked = self.rows.get_mut(number.get())?;
         if std::mem::take(&mut tracked.is_here) {
             self.tokens = (self.tokens + tracked.freed).saturating_sub(tracked.tokens);
             let row = tracked.row;
-            self.unit_goes(&row);
+            self.count_element(&row, false);
         }
-        self.row(number).copied()
+        self.row(number)?.call
     }
 
-    fn unit_comes(&mut self, row: &Row) {
-        let n_units = if self.shares_element(row) { self.elements.entry(row.element).or_default() } else { &mut 0 };
-        self.n_messages += usize::from(row.is_there() && *n_units == 0);
-        *n_units += usize::from(row.is_there());
-    }
-
-    fn unit_goes(&mut self, row: &Row) {
-        let n_units = if self.shares_element(row) { self.elements.entry(row.element).or_default() } else { &mut 1 };
-        self.n_messages -= usize::from(row.is_there() && *n_units == 1);
-        *n_units -= usize::from(row.is_there());
+    /// Counts the element of a message that comes or goes: it is there while one of its units is.
+    fn count_element(&mut self, row: &Row, comes: bool) {
+        if !row.is_there() {
+            return;
+        }
+        let alone = &mut usize::from(!comes);
+        let n_units = if self.shares_element(row) { self.elements.entry(row.element).or_default() } else { alone };
+        if comes {
+            *n_units += 1;
+            self.n_messages += usize::from(*n_units == 1);
+        } else {
+            *n_units -= 1;
+            self.n_messages -= usize::from(*n_units == 0);
+        }
     }
 
     /// Whether other units may be in the same element.
@@ -176,7 +166,7 @@ impl<'t, 'd> Tally<'t, 'd> {
         self.tokens = self.tokens.saturating_sub(tokens);
         let units = self.draft.leaves_with(call);
         let left = self.callers.entry(units.start).or_default();
-        *left = DroppedCalls { n_calls: left.n_calls + 1, tokens: left.tokens + tokens };
+        (left.n_calls, left.tokens) = (left.n_calls + 1, left.tokens + tokens);
         if let Some((rest, n_elements)) = self.rest(&units) {
             self.tokens = self.tokens.saturating_sub(rest);
             self.n_messages = self.n_messages.saturating_sub(n_elements);
@@ -192,7 +182,7 @@ impl<'t, 'd> Tally<'t, 'd> {
         let tokens = self.call_tokens(call);
         self.tokens += tokens;
         let left = self.callers.entry(units.start).or_default();
-        *left = DroppedCalls { n_calls: left.n_calls.saturating_sub(1), tokens: left.tokens.saturating_sub(tokens) };
+        (left.n_calls, left.tokens) = (left.n_calls.saturating_sub(1), left.tokens.saturating_sub(tokens));
     }
 
     /// The tokens that units which called have beside their calls, and their elements, if they leave with the last of
@@ -206,10 +196,8 @@ impl<'t, 'd> Tally<'t, 'd> {
         }
         let all = if self.counts { self.draft.original_tokens(units.clone()) } else { 0 };
         let reasoning: usize = UnitIndex::each(units).filter_map(|unit| self.reasoning.get(&unit)).sum();
-        Some((
-            all.saturating_sub(left.tokens + reasoning),
-            ElementIndex::numbers(&conversation.elements_of(units.clone())).len(),
-        ))
+        let elements = ElementIndex::each(&conversation.elements_of(units.clone()));
+        Some((all.saturating_sub(left.tokens + reasoning), elements.len()))
     }
 
     fn call_tokens(&self, call: BlockIndex) -> usize {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Draft, Inserted, InsertionIndex, ParsedRequest, Row, RowElement};
+use super::{Draft, Inserted, InsertionIndex, Row, RowElement};
 use crate::conversation::{BlockIndex, Pairing, Role, Unit, UnitIndex, index::index};
 
 /// How a text begins that Claude Code adds to what the user says, behind tool results too.
@@ -42,9 +42,11 @@ impl Row {
 impl Draft<'_> {
     /// What happened, in order, as the edits so far would have left it at each model call.
     pub fn timeline(&self) -> Vec<TimelineEvent> {
-        let (conversation, pairing) = (self.request.conversation, self.pairing());
+        let (conversation, pairing) = (self.conversation, self.pairing());
         let mut calls = conversation.model_calls();
-        self.add_sent_calls(&mut calls);
+        calls.extend(self.sent_calls());
+        calls.sort_unstable();
+        calls.dedup();
         let insertions = self.insertions_by_row();
         let mut missing = missing(self, &pairing, &calls, &insertions).into_iter().peekable();
         let mut calls = calls.into_iter().peekable();
@@ -57,11 +59,13 @@ impl Draft<'_> {
             }
             if !self.orphans.contains_key(&index) {
                 let call = if unit.role == Role::Tool { pairing.answered_block(index) } else { None };
-                let insertion = insertions.get(&RowKey::Unit(index)).copied();
-                let element = RowElement::Original(unit.element);
+                let moved =
+                    insertions.get(&RowKey::Unit(index)).and_then(|n| Some((*n, self.insertions.get(n.get())?)));
+                let moved = moved.filter(|(_, of)| matches!(of.what, Inserted::Moved(_)));
+                let (element, insertion) = (RowElement::Original(unit.element), moved.map(|(n, _)| n));
                 let row = Row { role: unit.role, unit: Some(index), call, element, insertion };
-                match insertion.and_then(|n| Some((n, self.insertions.get(n.get())?.behind))) {
-                    Some((n, behind)) if behind > index => drop(delayed.entry(behind).or_default().insert(n, row)),
+                match moved {
+                    Some((n, of)) if of.behind > index => drop(delayed.entry(of.behind).or_default().insert(n, row)),
                     _ => timeline.came(row),
                 }
             }
@@ -78,17 +82,16 @@ impl Draft<'_> {
     /// user's own, and neither a tool result nor a reminder that a client puts among the user's words. What the model is to
     /// continue does not count.
     pub fn begins_user_turn(&self, model_call: UnitIndex) -> bool {
-        let before = self.request.conversation.unit_range(&(UnitIndex::default()..model_call)).iter().rev();
+        let before = self.conversation.unit_range(&(UnitIndex::default()..model_call)).iter().rev();
         let mut new = before.skip_while(|unit| unit.role == Role::Assistant);
         new.find_map(|unit| self.speaker(unit)) == Some(Role::User)
     }
 
     /// The role of a unit of the user, the model or a tool; none of reminders and instructions.
     pub fn speaker(&self, unit: &Unit) -> Option<Role> {
-        let ParsedRequest { dialect, body, .. } = self.request;
         let is_reminder = || {
-            let texts = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
-            texts.first().is_some_and(|text| text.of(body).starts_with(REMINDER))
+            let texts = self.request().texts(unit);
+            texts.first().is_some_and(|text| text.of(self.body).starts_with(REMINDER))
         };
         match unit.role {
             Role::Tool | Role::Assistant => Some(unit.role),
@@ -97,12 +100,12 @@ impl Draft<'_> {
         }
     }
 
-    /// The insertions of moved results, and of results for calls.
+    /// The insertions of results.
     fn insertions_by_row(&self) -> HashMap<RowKey, InsertionIndex> {
         let rows = self.insertions.iter().map(|insertion| match insertion.what {
-            Inserted::Moved { unit, .. } => Some(RowKey::Unit(unit)),
-            Inserted::New { call, .. } => Some(RowKey::MissingResultOf(Some(call))),
-            Inserted::Stood { .. } | Inserted::Text { .. } => None,
+            Inserted::Moved(unit) | Inserted::Stood(unit) => Some(RowKey::Unit(unit)),
+            Inserted::New(call) => Some(RowKey::MissingResultOf(Some(call))),
+            Inserted::Text => None,
         });
         rows.enumerate().filter_map(|(n, row)| Some((row?, InsertionIndex::new(n)))).collect()
     }
@@ -130,8 +133,7 @@ fn missing(
         let stood = result.map_or(RowKey::MissingResultOf(Some(call.block)), RowKey::Unit);
         // An unanswered request may have ended inside the run.
         let behind = pairing.run_end_of(call)?.min(UnitIndex::new(next.get().saturating_sub(1)));
-        let unmoved = result.and_then(|result| draft.stood.get(&result));
-        let insertion = insertions.get(&stood).or(unmoved).copied();
+        let insertion = insertions.get(&stood).copied();
         let (call, element) = (Some(call.block), draft.element_behind(behind));
         Some((behind, Row { role: Role::Tool, unit: None, call, element, insertion }))
     });
@@ -172,9 +174,9 @@ impl Timeline {
     }
 
     fn called(&mut self, call: UnitIndex, draft: &Draft<'_>) {
-        let left = draft.dropped_rows.get(&call).into_iter().flatten();
-        self.events
-            .extend(left.filter_map(|row| self.numbers.get(&RowKey::of(row)).copied()).map(TimelineEvent::Removed));
+        let left = draft.dropped_rows.get(&call).into_iter().flatten().map(RowKey::of);
+        let left = left.filter_map(|row| self.numbers.get(&row).copied());
+        self.events.extend(left.map(TimelineEvent::Removed));
         self.events.push(TimelineEvent::ModelCall(call));
     }
 }

@@ -10,11 +10,10 @@ use quick_cache::{Weighter, sync::Cache};
 use smart_default::SmartDefault;
 
 use super::Draft;
-use super::replace::{NotApplicable, ProposedEdit};
-use super::replacement::Replacement;
+use super::replace::{NotApplicable, ProposedEdit, Replacement};
 use crate::conversation::UnitIndex;
 use crate::payload::{Caller, Fingerprint};
-use crate::span::Span;
+use crate::span::{Span, Splice};
 
 /// The most bytes of all entries: those of two requests of 8 MiB with nothing but results of 10 KB.
 const MAX_BYTES: u64 = 1 << 20;
@@ -46,7 +45,7 @@ struct Weight;
 impl Weighter<Key, CachedEdit> for Weight {
     fn weight(&self, _: &Key, proposed: &CachedEdit) -> u64 {
         let replacements = proposed.as_ref().map_or(&[][..], |known| &known.replacements);
-        let words = replacements.iter().map(|replacement| replacement.with.words.len() + size_of::<Replacement>());
+        let words = replacements.iter().map(|replacement| replacement.splice.with.len() + size_of::<Replacement>());
         ENTRY_BYTES + words.sum::<usize>() as u64
     }
 }
@@ -61,13 +60,13 @@ impl Draft<'_> {
         most: impl Hash,
         proposed: impl FnOnce() -> Result<ProposedEdit, NotApplicable>,
     ) -> Result<ProposedEdit, NotApplicable> {
-        let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
+        let content = self.conversation.unit(unit).and_then(|unit| unit.content);
         // Where an earlier edit has written, it is not the content alone that decides.
         let Some(content) = content.filter(|_| !self.has_replacements(unit)) else { return proposed() };
         let rest = truncation_cache.hasher.hash_one((
             tool,
             most,
-            self.request.conversation.model.as_deref(),
+            self.conversation.model.as_deref(),
             self.gauge().factor(),
             self.retrieval_method(),
             self.lacks_way(),
@@ -88,7 +87,10 @@ impl ProposedEdit {
     /// The same for a content that begins elsewhere.
     fn moved(&self, from: usize, to: usize) -> Self {
         let at = |Span { start, end }| Span { start: start - from + to, end: end - from + to };
-        let moved = |of: &Replacement| Replacement { span: at(of.span), source: at(of.source), ..of.clone() };
+        let moved = |of: &Replacement| {
+            let splice = Splice { span: at(of.splice.span), ..of.splice.clone() };
+            Replacement { span: at(of.span), source: at(of.source), splice, ..of.clone() }
+        };
         Self { replacements: self.replacements.iter().map(moved).collect(), ..*self }
     }
 }

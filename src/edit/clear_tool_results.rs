@@ -45,17 +45,15 @@ use std::sync::Arc;
 
 use self::regrets::CallCache;
 use self::rent::Rent;
-use self::replay::{ClearedResults, Replay, controls::has_controls};
+use self::replay::{ClearedResults, MadePass, Replay, controls::has_controls};
 use super::keep::Keep;
 use super::own_texts::OwnTexts;
-use super::template::Template;
 use super::tools::Tools;
 use super::trigger::{Limits, Moment, Part};
 use super::{Edit, Handlers, Language, SharedSettings, names};
 use crate::dialect::marks_an_hour;
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
 use crate::handler::{Decision, MAX_ANSWER};
-use crate::payload::MediaType;
 use crate::plan::{Action, SentFact, SkipReason, Stale};
 use crate::tokens::{models::MediaLimits, prices::PriceList};
 
@@ -89,8 +87,6 @@ const LABEL: &str = "clear";
 pub struct ClearToolResults {
     settings: Settings,
     tools: Tools,
-    placeholder: Template,
-    media_placeholder: Template,
     own_texts: OwnTexts,
     prices: PriceList,
     media_limits: Option<&'static MediaLimits>,
@@ -137,8 +133,6 @@ impl ClearToolResults {
             handlers: Handlers::new(handlers, settings.handler.as_deref()),
             prices,
             calls: CallCache::default(),
-            placeholder: settings.template(language),
-            media_placeholder: settings.media_template(language),
             settings: settings.clone(),
             tools: tools.clone(),
             own_texts: own_texts.clone(),
@@ -193,25 +187,15 @@ impl ClearToolResults {
 
     /// The handler that is asked about a result.
     fn handler(&self, draft: &Draft<'_>, row: &Row) -> Option<&Arc<str>> {
-        self.handlers.of_tool(|| {
-            let tool = row.call.map_or("", |call| draft.conversation().tool_name(call));
-            self.tools.find(tool, |settings| settings.clear_handler.clone())
-        })
+        let tool = draft.tool_of(row.call);
+        self.handlers.of_tool(|| self.tools.find(tool, |settings| settings.clear_handler.clone()))
     }
 
     /// The placeholder of a text, an image or a file of a tool.
     fn words(&self, text: &ResultText<'_, '_>, tool: &str) -> String {
-        let (handle, how) = text.retrieval();
-        let bytes = text.len.to_string();
-        let placeholder = if text.media.is_some() { &self.media_placeholder } else { &self.placeholder };
-        placeholder.fill(|place| match place {
-            "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
-            "tool_name" => tool,
-            "bytes" => &bytes,
-            "media_type" => text.media.unwrap_or(MediaType::Text).name(),
-            "handle" => handle,
-            _ => how,
-        })
+        let OwnTexts { cleared, cleared_media, .. } = &self.own_texts;
+        let placeholder = if text.media.is_some() { cleared_media } else { cleared };
+        placeholder.about(text, tool, "", self.language)
     }
 
     /// What clearing one result would do, with what a handler says where one is asked; none if nothing. A call whose result
@@ -219,48 +203,42 @@ impl ClearToolResults {
     fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool, handler: Option<&Arc<str>>) -> Option<Clearing> {
         let Settings { offload: stored, growth_guard: smaller, clear_media: media, .. } = self.settings;
         let options = ReplaceOptions { stored, smaller, media };
-        let conversation = draft.conversation();
-        let tool = row.call.map_or("", |call| conversation.tool_name(call));
+        let tool = draft.tool_of(row.call);
         let (mut is_missing, mut is_left) = (false, false);
         let result = draft.propose_result(row.unit?, options, |text| {
-            if text.media.is_none() && self.own_texts.may_have(text.len, || text.text()) {
+            let is_text = text.media.is_none();
+            if is_text && self.own_texts.may_have(text.len, || text.text()) {
                 is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
                 return None; // it is quoted, or was edited before us
             }
-            let handler = handler.filter(|_| text.media.is_none());
-            if handler.is_some() && self.own_texts.may_be_answer(text.len, || text.text()) {
-                is_left = true;
-                return None;
-            }
-            let words = self.words(text, tool);
-            let Some(handler) = handler else {
-                return Some(TextCut { from: 0, to: text.len, words });
-            };
+            let mut words = self.words(text, tool);
             let room = if smaller { text.len.saturating_sub(words.len() + 2) } else { MAX_ANSWER };
             let most_bytes = room.min(MAX_ANSWER);
-            let words = match text.decision(Question { edit: NAME, handler, most_bytes }) {
-                Decision::Replace(answer) => answer + "\n" + &words,
-                Decision::Default => words,
+            let decision = match handler.filter(|_| is_text) {
+                Some(_) if self.own_texts.may_be_answer(text.len, || text.text()) => Decision::Leave,
+                Some(handler) => text.decision(Question { edit: NAME, handler, most_bytes }),
+                None => Decision::Default,
+            };
+            match decision {
+                Decision::Replace(answer) => words = answer + "\n" + &words,
+                Decision::Default => {}
                 Decision::Leave => {
                     is_left = true;
                     return None;
                 }
-            };
+            }
             Some(TextCut { from: 0, to: text.len, words })
         });
         if is_missing || (is_left && result.is_err()) {
             return None;
         }
-        let input = row
-            .call
-            .filter(|_| self.clears_input(tool) && !draft.is_further(row))
-            .and_then(|call| draft.propose_input(call, options).ok());
+        let call = row.call.filter(|_| self.clears_input(tool) && !draft.is_further(row));
+        let input = call.and_then(|call| draft.propose_input(call, options).ok());
         let mut clearing = Clearing { result: result.ok(), input, ..Clearing::default() };
         if count {
             clearing.freed = clearing.proposed_edits().map(|proposed| draft.gain(proposed)).sum();
         }
-        let something = clearing.proposed_edits().next().is_some();
-        something.then_some(clearing)
+        (clearing.result.is_some() || clearing.input.is_some()).then_some(clearing)
     }
 }
 
@@ -295,7 +273,7 @@ impl ClearToolResults {
         }
         let limits = self.settings.trigger.limits(draft);
         let lowest = if self.settings.moment() == Moment::Turn { &limits.at(TURN) } else { &limits };
-        let n_messages = draft.conversation().elements.len() + draft.n_added();
+        let n_messages = draft.n_messages_at_most();
         if !lowest.may_hold(n_bytes, n_messages) && !may_act(draft) {
             return;
         }
@@ -306,14 +284,13 @@ impl ClearToolResults {
         let ClearedResults { cleared, reasoning_left, too_little, passes, cold_at, regrets } =
             Replay::new(self, draft, &rules, rent).run();
         draft.leave_reasoning_out(reasoning_left);
-        for pass in passes {
-            let by_settings = self.settings.spares_nothing();
-            let is_all = by_settings || pass.spares_nothing;
-            let fact = if is_all { SentFact::ClearedAll } else { SentFact::Cleared };
-            if by_settings || pass.is_remembered {
-                draft.pass_made(fact, pass.model_call);
+        let by_settings = self.settings.spares_nothing();
+        for MadePass { model_call, is_remembered, spares_nothing } in passes {
+            let fact = if by_settings || spares_nothing { SentFact::ClearedAll } else { SentFact::Cleared };
+            if by_settings || is_remembered {
+                draft.pass_made(fact, model_call);
             } else {
-                draft.prefix_changes(pass.model_call);
+                draft.prefix_changes(model_call);
             }
         }
         draft.report.regrets = regrets;
@@ -322,8 +299,7 @@ impl ClearToolResults {
                 draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed.because(clearing.why));
             }
             if let Some(proposed) = clearing.input {
-                let action = Action::ClearInput { message: proposed.unit().get() };
-                draft.apply(LABEL, action, proposed);
+                draft.apply(LABEL, Action::ClearInput { message: proposed.unit().get() }, proposed);
             }
         }
         if let Some(model_call) = cold_at {

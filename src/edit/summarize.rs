@@ -253,7 +253,7 @@ impl Edit for Summarize {
         let begins_turn =
             self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation().next_unit());
         let early = (is_background || begins_turn).then(|| limits.at(EARLY));
-        let n_messages = draft.conversation().elements.len() + draft.n_added();
+        let n_messages = draft.n_messages_at_most();
         if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {
             return;
         }
@@ -272,8 +272,8 @@ impl Edit for Summarize {
         }
         let own = self.own_frame();
         let is_own = |unit: UnitIndex| {
-            let originals = Originals { request: draft.whole(), units: Range::default() };
-            originals.text_of(draft.original_unit(unit)).is_some_and(|text| own.is(&text))
+            let text = draft.conversation().unit(unit).and_then(|unit| draft.request().text(unit));
+            text.is_some_and(|text| own.is(&text))
         };
         let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, is_own);
         let mut why = SkipReason::NoSummary;

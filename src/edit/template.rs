@@ -1,6 +1,8 @@
 //! Texts with places in them that are filled in.
 
-use crate::payload::{HANDLE_LEN, PayloadKey};
+use crate::draft::ResultText;
+use crate::language::Language;
+use crate::payload::{HANDLE_LEN, MediaType, PayloadKey};
 use crate::recall;
 
 /// A text with places for values, which are written as names in braces.
@@ -22,9 +24,8 @@ impl Template {
         let mut text = String::new();
         let mut rest = template;
         while let Some(next) = rest.chars().next() {
-            let place =
-                |&&name: &&&'static str| Some((name, rest.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}')?));
-            let Some((name, behind)) = names.iter().find_map(|name| place(&name)) else {
+            let behind = |name: &str| rest.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}');
+            let Some((name, behind)) = names.iter().find_map(|name| Some((name, behind(name)?))) else {
                 text.push(next);
                 rest = rest.split_at(next.len_utf8()).1;
                 continue;
@@ -56,19 +57,36 @@ impl Template {
         filled
     }
 
+    /// The same about a text of a result, of which `left_out` bytes are left out.
+    pub(super) fn about(&self, text: &ResultText<'_, '_>, tool: &str, left_out: &str, language: Language) -> String {
+        let (handle, how) = text.retrieval();
+        let bytes = text.len.to_string();
+        self.fill(|place| match place {
+            "tool_name" if tool.is_empty() => language.unnamed_tool(),
+            "tool_name" => tool,
+            "left_out" => left_out,
+            "bytes" => &bytes,
+            "media_type" => text.media.unwrap_or(MediaType::Text).name(),
+            "handle" => handle,
+            _ => how,
+        })
+    }
+
     /// Whether a text may be this one, filled in: it has what stands between the values, and up to the first one that may be
     /// anything, numbers and handles where they must be. A template that has none of them is never recognised.
     pub(super) fn may_have_made(&self, text: &str) -> bool {
         let mut rest = text;
         let mut any = self.pieces.is_empty();
-        let mut open = false; // whether a value, of any length, precedes `rest`
-        let mut was_open = false;
-        let n_pieces = self.pieces.len();
+        // Whether a value of any length precedes `rest`, and whether one has anywhere.
+        let (mut open, mut was_open) = (false, false);
+        let last = self.pieces.len().saturating_sub(1);
         for (n, piece) in self.pieces.iter().enumerate() {
             let literal = match piece {
+                // An empty value has taken a space along.
+                TemplatePart::Text(literal) if n < last => literal.trim_end_matches(' '),
                 TemplatePart::Text(literal) => literal,
                 TemplatePart::Value(name) => {
-                    match Start::of(name, rest) {
+                    match value_at(name, rest) {
                         Start::Known { behind } if !was_open => {
                             any |= behind.len() < rest.len();
                             rest = behind;
@@ -82,21 +100,16 @@ impl Template {
                     continue;
                 }
             };
-            // An empty value has taken a space along.
-            let literal = if n + 1 < n_pieces { literal.trim_end_matches(' ') } else { literal };
             if literal.is_empty() {
                 continue;
             }
-            any = true;
-            let at = if !open {
-                rest.starts_with(literal).then_some(0)
-            } else if n + 1 == n_pieces {
-                rest.ends_with(literal).then(|| rest.len() - literal.len())
-            } else {
-                rest.find(literal)
+            let behind = match (open, n == last) {
+                (false, _) => rest.strip_prefix(literal),
+                (true, true) => rest.ends_with(literal).then_some(""),
+                (true, false) => rest.split_once(literal).map(|(_, behind)| behind),
             };
-            let Some(behind) = at.and_then(|at| rest.get(at + literal.len()..)) else { return false };
-            (rest, open) = (behind, false);
+            let Some(behind) = behind else { return false };
+            (any, rest, open) = (true, behind, false);
         }
         any && (open || rest.is_empty())
     }
@@ -112,24 +125,20 @@ enum Start<'t> {
     Any,
 }
 
-impl<'t> Start<'t> {
-    fn of(name: &str, text: &'t str) -> Self {
-        let value = text.trim_start_matches(' ');
-        match name {
-            "bytes" | "left_out" => match value.trim_start_matches(|c: char| c.is_ascii_digit()) {
-                behind if behind.len() < value.len() => Self::Known { behind },
-                _ => Self::Absent,
-            },
-            // Of what is not stored it is empty.
-            "handle" => Self::Known { behind: behind_handle(value).unwrap_or(text) },
-            _ => Self::Any,
-        }
+fn value_at<'t>(name: &str, text: &'t str) -> Start<'t> {
+    let value = text.trim_start_matches(' ');
+    match name {
+        "bytes" | "left_out" => match value.trim_start_matches(|c: char| c.is_ascii_digit()) {
+            behind if behind.len() < value.len() => Start::Known { behind },
+            _ => Start::Absent,
+        },
+        // Of what is not stored it is empty.
+        "handle" => match value.split_at_checked(HANDLE_LEN) {
+            Some((handle, behind)) if handle.parse::<PayloadKey>().is_ok() => Start::Known { behind },
+            _ => Start::Known { behind: text },
+        },
+        _ => Start::Any,
     }
-}
-
-fn behind_handle(text: &str) -> Option<&str> {
-    let (handle, behind) = text.split_at_checked(HANDLE_LEN)?;
-    handle.parse::<PayloadKey>().is_ok().then_some(behind)
 }
 
 #[cfg(test)]

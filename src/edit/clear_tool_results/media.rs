@@ -39,12 +39,11 @@ struct Images {
 }
 
 /// The images of a conversation as it grows. Each is looked at a few times, however many model calls there are.
-struct Walk<'l> {
-    limits: &'l MediaLimits,
+#[derive(Default)]
+struct Walk {
     images: Vec<Images>,
-    /// How many have come, and how many the model has read.
+    /// How many have come.
     n_came: usize,
-    n_read: usize,
     /// The images that have come and are not cleared.
     n_images: usize,
     n_bytes_cleared: usize,
@@ -66,10 +65,11 @@ impl ClearToolResults {
         let conversation = draft.conversation();
         let start = conversation.elements.first().map_or(0, |element| element.span.start);
         let end = conversation.elements.last().map_or(0, |element| element.span.end);
-        let mut walk = Walk::new(limits, self.images(draft, limits.side));
+        let images = self.images(draft, limits.side);
+        let mut walk = Walk { images, ..Walk::default() };
         for model_call in conversation.model_calls() {
             let n_bytes = conversation.unit(model_call).map_or(end, |unit| unit.span.start).saturating_sub(start);
-            if walk.model_call(model_call, n_bytes) {
+            if walk.model_call(limits, model_call, n_bytes) {
                 draft.prefix_changes(model_call);
             }
         }
@@ -97,8 +97,8 @@ impl ClearToolResults {
             .filter_map(|element| Some(images(element.units.start, media::content(body, element.span)?, false)));
         let results = conversation.indexed_units().filter(|(_, unit)| unit.role == Role::Tool);
         let of_results = results.filter_map(|(index, unit)| {
-            let call = draft.pairing().answered_block(index);
-            Some(images(index, unit.content?, self.clears(call.map_or("", |call| conversation.tool_name(call)))))
+            let tool = draft.tool_of(draft.pairing().answered_block(index));
+            Some(images(index, unit.content?, self.clears(tool)))
         });
         // Where a result is an element, its content is found both ways.
         let found: BTreeMap<_, _> = of_elements.chain(of_results).collect();
@@ -108,8 +108,7 @@ impl ClearToolResults {
     /// Clears the images of a result, and no text.
     fn clear_media(&self, draft: &mut Draft<'_>, unit: UnitIndex) {
         let options = ReplaceOptions { stored: self.settings.offload, smaller: false, media: true };
-        let call = draft.pairing().answered_block(unit);
-        let tool = call.map_or("", |call| draft.conversation().tool_name(call));
+        let tool = draft.tool_of(draft.pairing().answered_block(unit));
         let proposed = draft.propose_result(unit, options, |text| {
             text.media?;
             Some(TextCut { from: 0, to: text.len, words: self.words(text, tool) })
@@ -120,29 +119,25 @@ impl ClearToolResults {
     }
 }
 
-impl<'l> Walk<'l> {
-    fn new(limits: &'l MediaLimits, images: Vec<Images>) -> Self {
-        Self { limits, images, n_came: 0, n_read: 0, n_images: 0, n_bytes_cleared: 0, oldest: 0, oldest_large: 0 }
-    }
-
+impl Walk {
     /// The model is called with the messages before a place, which have `n_bytes`. Returns whether some are cleared for that.
-    fn model_call(&mut self, place: UnitIndex, n_bytes: usize) -> bool {
-        self.n_read = self.n_came;
+    fn model_call(&mut self, limits: &MediaLimits, place: UnitIndex, n_bytes: usize) -> bool {
+        let n_read = self.n_came;
         while let Some(images) = self.images.get(self.n_came).filter(|images| images.unit < place) {
             self.n_images += images.n;
             self.n_came += 1;
         }
-        let MediaLimits { images: most, many, body, .. } = *self.limits;
+        let &MediaLimits { images: most, many, body, .. } = limits;
         let n_bytes_cleared = self.n_bytes_cleared;
         if self.n_images > many {
-            while self.oldest_large < self.n_read {
+            while self.oldest_large < n_read {
                 self.clear(self.oldest_large, |images| images.is_large);
                 self.oldest_large += 1;
             }
         }
         let too_many = self.n_images > most;
         let too_long = n_bytes - self.n_bytes_cleared > body;
-        while self.oldest < self.n_read
+        while self.oldest < n_read
             && ((too_many && self.n_images > LEFT_IMAGES.of(most))
                 || (too_long && n_bytes - self.n_bytes_cleared > LEFT_BYTES.of(body)))
         {

@@ -53,7 +53,10 @@ pub(super) struct RegretWatch<'r> {
 impl CallCache {
     /// Returns what a call asks for; none if it is too long.
     fn known(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<Arc<KnownCall>> {
-        let written = draft.call_json(call).filter(|written| written.len() <= MAX_CALL_BYTES)?;
+        let written = draft.request().call(call)?.of(draft.body());
+        if written.len() > MAX_CALL_BYTES {
+            return None;
+        }
         let written = Fingerprint::of(written);
         if let Some(known) = self.0.get(&written) {
             return Some(known);

@@ -112,7 +112,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
         let keep = rules.keep;
         let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_));
-        let controls = draft.accepts_controls().then(|| Controls::new(rules.limits.least_tokens()));
+        let controls = draft.offers_control.then(|| Controls::new(rules.limits.least_tokens()));
         let count = count || controls.is_some() || rent.is_some() || rules.at_least > 0 || rules.prompt_limit.is_some();
         Self {
             edit,
@@ -149,26 +149,23 @@ impl<'r, 'd> Replay<'r, 'd> {
         let mut calls =
             timeline.iter().enumerate().rev().filter(|(_, event)| matches!(event, TimelineEvent::ModelCall(_)));
         let new_from = calls.nth(1).map_or(0, |(n, _)| n);
-        let mut n_rows = 0;
         for (n, event) in timeline.into_iter().enumerate() {
             self.tally.follow(event);
             match event {
                 TimelineEvent::Added(row) => {
-                    self.came(RowIndex::new(n_rows), &row);
+                    self.came(RowIndex::new(self.tally.n_rows() - 1), &row);
                     if self.regrets.came(self.draft, &row, n > new_from) {
                         // Everything that is too old already stays so.
                         self.newest.keep = self.newest.keep.doubled();
                     }
-                    n_rows += 1;
                 }
                 TimelineEvent::Superseded(number) => {
                     self.newest.goes(number);
-                    self.leaves_rent(number);
+                    self.rent.iter_mut().for_each(|rent| rent.remove(number));
                 }
                 TimelineEvent::Removed(number) => {
-                    let freed = self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
-                    self.ready_frees -= freed;
-                    self.leaves_rent(number);
+                    self.ready_frees -= self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
+                    self.rent.iter_mut().for_each(|rent| rent.remove(number));
                 }
                 TimelineEvent::ModelCall(place) => self.model_call(place, n >= first_call),
             }
@@ -188,9 +185,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             turns.came(self.draft, number, unit);
         }
         let counted = WindowItem { number, tokens: self.tally.tokens_of(number), is_here: true };
-        if let Some(rent) = &mut self.rent {
-            rent.came(counted.tokens);
-        }
+        self.rent.iter_mut().for_each(|rent| rent.came(counted.tokens));
         if self.control_came(row) {
             return;
         }
@@ -199,26 +194,20 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.newest.came(counted);
         }
         if row.role == Role::Tool && row.is_there() && !row.unit.is_some_and(|unit| draft.is_for_program(unit)) {
-            self.result_came(row, number);
+            let tool = draft.tool_of(row.call);
+            if row.unit.is_some() && self.edit.clears(tool) {
+                self.waiting.push_back(number);
+            }
+            self.file_used(row, number, tool);
         }
-    }
-
-    /// A result waits to be cleared, if it may ever be.
-    fn result_came(&mut self, row: &Row, number: RowIndex) {
-        let tool = row.call.map_or("", |call| self.draft.conversation().tool_name(call));
-        if row.unit.is_some() && self.edit.clears(tool) {
-            self.waiting.push_back(number);
-        }
-        self.file_used(row, number);
     }
 
     /// Notes what the call that a result answers does with files. What is too short to be a file is an error, and reads
     /// none.
-    fn file_used(&mut self, row: &Row, number: RowIndex) {
+    fn file_used(&mut self, row: &Row, number: RowIndex, tool: &str) {
         let (Some(reads), Some(call)) = (&mut self.reads, row.call.filter(|_| !self.draft.is_further(row))) else {
             return;
         };
-        let tool = self.draft.conversation().tool_name(call);
         let arguments = || self.draft.arguments(call).map(Cow::into_owned);
         let is_content = || row.unit.is_some_and(|unit| self.draft.content_len(unit) >= LEAST_FILE);
         match file_use::of_call(&self.edit.tools, tool, arguments) {
@@ -234,10 +223,8 @@ impl<'r, 'd> Replay<'r, 'd> {
         let replayed = self.draft.replayed(Pass::Clear, place);
         let compacts = self.apply_controls(place, replayed);
         let is_asked = compacts && replayed == Replayed::ByRule;
-        let replayed = match replayed {
-            Replayed::ByRule if !has_rules => Replayed::NotMade,
-            replayed => replayed,
-        };
+        let has_none = replayed == Replayed::ByRule && !has_rules;
+        let replayed = if has_none { Replayed::NotMade } else { replayed };
         let is_made = matches!(replayed, Replayed::Made(_));
         // The room for a prompt depends on the answer that this request asks for, so it decides here alone where passes are
         // remembered; the same request may come again, and ask for a longer answer.
@@ -298,29 +285,29 @@ impl<'r, 'd> Replay<'r, 'd> {
     fn may_pass(&self, place: UnitIndex) -> bool {
         let in_turn =
             || self.rules.turn.as_ref().is_some_and(|limits| self.hold(limits) && self.draft.begins_user_turn(place));
-        (self.hold(&self.rules.limits) || in_turn()) && self.draft.may_clear(place, self.tally.tokens())
+        (self.hold(&self.rules.limits) || in_turn()) && self.draft.may_clear(place, self.tally.tokens)
     }
 
     /// Whether a pass may be made at this model call if the prompt cache has expired: from as many tokens on as where a user's
     /// turn begins.
     fn may_pass_cold(&self, place: UnitIndex) -> bool {
         let limits = self.rules.turn.as_ref().unwrap_or(&self.rules.limits);
-        self.rules.cold_passes && self.hold(limits) && self.draft.may_clear(place, self.tally.tokens())
+        self.rules.cold_passes && self.hold(limits) && self.draft.may_clear(place, self.tally.tokens)
     }
 
     fn hold(&self, limits: &Limits) -> bool {
-        let n_new = self.tally.n_came() - self.n_came_then;
-        limits.hold_anew(self.tally.tokens(), self.tally.n_messages(), n_new)
+        let n_new = self.tally.n_came - self.n_came_then;
+        limits.hold_anew(self.tally.tokens, self.tally.n_messages, n_new)
     }
 
     /// Whether the request takes most of the window without so many tokens.
     fn is_nearly_full(&self, less: usize) -> bool {
-        self.rules.nearly_full.is_some_and(|least| self.tally.tokens().saturating_sub(less) >= least)
+        self.rules.nearly_full.is_some_and(|least| self.tally.tokens.saturating_sub(less) >= least)
     }
 
     /// Whether the request takes more of the window than there is for it, without so many tokens.
     fn exceeds_prompt_limit(&self, less: usize) -> bool {
-        self.rules.prompt_limit.is_some_and(|limit| self.tally.tokens().saturating_sub(less) > limit)
+        self.rules.prompt_limit.is_some_and(|limit| self.tally.tokens.saturating_sub(less) > limit)
     }
 
     /// Weighs what has come to be old enough.
@@ -359,39 +346,28 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     /// Clears what is ready, and the reasoning of ended turns.
-    fn pass(&mut self, pass: MadePass, settle: impl FnOnce(&mut Rent)) {
+    fn pass(&mut self, pass: MadePass, settle: fn(&mut Rent)) {
         let n_cleared = self.cleared.len();
-        self.n_came_then = self.tally.n_came();
+        self.n_came_then = self.tally.n_came;
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {
             let Some(clearing) = self.handled(number, clearing) else { continue };
             self.tally.shrink(number, clearing.freed);
-            if let Some(rent) = &mut self.rent {
-                rent.clear(number, clearing.freed);
-            }
+            self.rent.iter_mut().for_each(|rent| rent.clear(number, clearing.freed));
             if let Some(row) = self.tally.row(number) {
                 self.regrets.cleared(self.draft, row, &clearing);
             }
             self.cleared.push((number, clearing));
         }
         if self.cleared.len() > n_cleared {
-            self.leave_reasoning_out();
+            let ended = self.ended_turns.as_mut().map(EndedTurns::leave).unwrap_or_default();
+            for Reasoning { number, tokens, .. } in ended {
+                self.tally.leave_reasoning_out(number, tokens);
+                self.rent.iter_mut().for_each(|rent| rent.clear(number, tokens));
+            }
             self.found.passes.push(pass);
         }
-        if let Some(rent) = &mut self.rent {
-            settle(rent);
-        }
-    }
-
-    /// Leaves out the reasoning of the turns that have ended.
-    fn leave_reasoning_out(&mut self) {
-        let ended = self.ended_turns.as_mut().map(EndedTurns::leave).unwrap_or_default();
-        for Reasoning { number, tokens, .. } in ended {
-            self.tally.leave_reasoning_out(number, tokens);
-            if let Some(rent) = &mut self.rent {
-                rent.clear(number, tokens);
-            }
-        }
+        self.rent.iter_mut().for_each(settle);
     }
 
     /// The clearing as a handler has it, if there is one: none if that leaves the result as it is. Whether a pass is made does
@@ -402,12 +378,6 @@ impl<'r, 'd> Replay<'r, 'd> {
         Some(Clearing { why: clearing.why, ..self.edit.clearing(self.draft, row, self.count, Some(handler))? })
     }
 
-    fn leaves_rent(&mut self, number: RowIndex) {
-        if let Some(rent) = &mut self.rent {
-            rent.remove(number);
-        }
-    }
-
     /// Takes out the next result that has been read and that nothing spares.
     fn next_old_enough(&mut self) -> Option<RowIndex> {
         let goes_before = self.read?.min(self.newest.from());
@@ -416,11 +386,11 @@ impl<'r, 'd> Replay<'r, 'd> {
             let is_here = self.tally.is_here(number);
             if is_here && self.is_pinned(number) {
                 at += 1;
-                continue;
-            }
-            self.waiting.remove(at);
-            if is_here {
-                return Some(number);
+            } else {
+                self.waiting.remove(at);
+                if is_here {
+                    return Some(number);
+                }
             }
         }
         None

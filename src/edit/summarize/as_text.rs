@@ -1,12 +1,12 @@
 //! A conversation as one text, for upstreams that refuse its messages.
 
-use std::fmt::Write;
-
-use crate::conversation::{BlockIndex, Conversation, Role, Unit};
-use crate::dialect::{Dialect, strings};
-use crate::summary::{Prompt, PromptMode, SummaryInput};
+use std::{borrow::Cow, fmt::Write};
 
 use super::fit;
+use crate::conversation::{BlockIndex, Role, Unit};
+use crate::dialect::Dialect;
+use crate::draft::ParsedRequest;
+use crate::summary::{Prompt, PromptMode, SummaryInput};
 
 /// Replaces the middle of a conversation that is too long.
 const LEFT_OUT: &str = "\n\n[…]\n\n";
@@ -22,22 +22,21 @@ pub fn prompt(
     let asked = Prompt { input: PromptMode::Fresh, system: "", instruction: "", max_tokens: 0, model: Some("") };
     let body = dialect.summary_request(source, &asked)?;
     let conversation = dialect.parse(&body).ok()?;
+    let request = ParsedRequest { dialect, body: &body, conversation: &conversation };
     let mut text = String::with_capacity(body.len());
     for unit in &conversation.units {
-        push(&mut text, dialect, &body, &conversation, unit);
+        push(&mut text, request, unit);
     }
     cut(&mut text, most_tokens, fit::tokens(&source.messages));
     Some([before, text.trim(), behind].join("\n\n"))
 }
 
 /// Adds who speaks in a unit, what it says, and its calls.
-fn push(text: &mut String, dialect: &dyn Dialect, body: &[u8], conversation: &Conversation<'_>, unit: &Unit) {
-    let spans = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
-    let mut parts: Vec<_> = spans.into_iter().filter_map(|span| strings::text(body, span)).collect();
+fn push(text: &mut String, request: ParsedRequest<'_>, unit: &Unit) {
+    let mut parts: Vec<Cow<'_, str>> = request.text(unit).into_iter().collect();
     for call in BlockIndex::each(&unit.blocks) {
-        let input = conversation.block(call).and_then(|block| dialect.input(body, block.span));
-        if let Some(input) = input.and_then(|input| strings::text_or_json(body, input.span)) {
-            parts.push(format!("[calls {}: {input}]", conversation.tool_name(call)).into());
+        if let Some(input) = request.arguments(call) {
+            parts.push(format!("[calls {}: {input}]", request.conversation.tool_name(call)).into());
         }
     }
     let said = parts.join("\n");

@@ -6,12 +6,10 @@ use bytes::Bytes;
 
 use super::PreserveSkills;
 use super::frame::{OwnFrame, skill_name};
-use crate::conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Role, Unit, UnitIndex};
-use crate::dialect::strings;
+use crate::conversation::{BlockIndex, Conversation, ElementIndex, Pairing, Role, Unit, UnitIndex};
 use crate::draft::{Draft, ParsedRequest};
 use crate::plan::OffloadedPayload;
 use crate::raw::leaves;
-use crate::span::Span;
 use crate::summary::NameSources;
 
 /// The messages that a summary replaces, as they came.
@@ -24,13 +22,8 @@ impl<'a> Originals<'a> {
     /// The user's words, from first to last: of a summary that came back as a message, what the user says in that.
     pub(super) fn user_texts(&self, own: OwnFrame) -> Vec<Cow<'a, str>> {
         let units = self.units().iter().filter(|unit| unit.role == Role::User);
-        let texts = units.filter_map(|unit| self.text(unit));
+        let texts = units.filter_map(|unit| self.request.text(unit));
         texts.flat_map(|text| own.user_texts(&text).unwrap_or_else(|| vec![text])).collect()
-    }
-
-    /// All texts of one unit; none if it has none.
-    pub(super) fn text_of(&self, unit: UnitIndex) -> Option<Cow<'a, str>> {
-        self.text(self.request.conversation.unit(unit)?)
     }
 
     /// The skills that were loaded, from first to last: their names, and what the tool said.
@@ -41,8 +34,8 @@ impl<'a> Originals<'a> {
         let results = pairing.results.iter().filter(|result| self.units.contains(&result.unit));
         let skill = |unit: UnitIndex| {
             let call = pairing.answered_block(unit).filter(|&call| conversation.tool_name(call) == settings.tool)?;
-            let name = skill_name(&self.arguments(call)?)?;
-            Some((name.into(), self.text(conversation.unit(unit)?)?))
+            let name = skill_name(&self.request.arguments(call)?)?;
+            Some((name.into(), self.request.text(conversation.unit(unit)?)?))
         };
         results.filter_map(|result| skill(result.unit)).collect()
     }
@@ -67,10 +60,8 @@ impl<'a> Originals<'a> {
     /// All messages as JSON, one a line, and their name in the store.
     pub(super) fn transcript(&self, draft: &Draft<'_>) -> OffloadedPayload {
         let conversation = self.request.conversation;
-        let elements = conversation
-            .elements
-            .get(ElementIndex::numbers(&conversation.elements_of(self.units.clone())))
-            .unwrap_or_default();
+        let covered = ElementIndex::numbers(&conversation.elements_of(self.units.clone()));
+        let elements = conversation.elements.get(covered).unwrap_or_default();
         let mut lines = Vec::with_capacity(elements.iter().map(|element| element.span.len() + 1).sum());
         for element in elements {
             // Inside of strings no line ends.
@@ -94,23 +85,8 @@ impl<'a> Originals<'a> {
         if unit.flags.for_program {
             return Vec::new();
         }
-        let calls = BlockIndex::each(&unit.blocks).filter_map(|call| self.arguments(call));
+        let calls = BlockIndex::each(&unit.blocks).filter_map(|call| self.request.arguments(call));
         let arguments = calls.flat_map(|json| leaves(&json)).map(|leaf| leaf.text.into());
-        self.text(unit).into_iter().chain(arguments).collect()
-    }
-
-    /// All texts of a message; none if it has none.
-    fn text(&self, unit: &Unit) -> Option<Cow<'a, str>> {
-        let ParsedRequest { dialect, body, .. } = self.request;
-        let spans = unit.content.map(|content| dialect.texts(body, content)).unwrap_or_default();
-        let read = |span: Span| strings::text(body.as_ref(), span);
-        let mut texts: Vec<_> = spans.into_iter().filter_map(read).collect();
-        if texts.len() > 1 { Some(texts.join("\n").into()) } else { texts.pop() }
-    }
-
-    fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
-        let ParsedRequest { dialect, body, conversation } = self.request;
-        let block = conversation.block(call).filter(|block| matches!(block.kind, BlockKind::ToolCall { .. }))?;
-        strings::text_or_json(body, dialect.input(body, block.span)?.span)
+        self.request.text(unit).into_iter().chain(arguments).collect()
     }
 }

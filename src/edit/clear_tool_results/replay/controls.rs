@@ -71,14 +71,14 @@ impl Controls {
 pub(in crate::edit::clear_tool_results) fn has_controls(draft: &Draft<'_>) -> bool {
     let conversation = draft.conversation();
     let blocks = conversation.block_range(UnitIndex::default()..conversation.next_unit());
-    draft.accepts_controls() && blocks.into_iter().any(|block| is_control_tool(conversation.tool_name(block)))
+    draft.offers_control && blocks.into_iter().any(|block| is_control_tool(conversation.tool_name(block)))
 }
 
 impl Replay<'_, '_> {
     /// Notes what the call asks for that a message answers, if it controls clearing. Says whether it does.
     pub(super) fn control_came(&mut self, row: &Row) -> bool {
         let (Some(controls), Some(call)) = (&mut self.controls, row.call) else { return false };
-        if !is_control_tool(self.draft.conversation().tool_name(call)) {
+        if !is_control_tool(self.draft.tool_of(row.call)) {
             return false;
         }
         if row.unit.is_some() && !self.draft.is_further(row) {
@@ -103,7 +103,7 @@ impl Replay<'_, '_> {
                 self.wait(number);
             }
         }
-        let may_pass = matches!(replayed, Replayed::Made(_)) || self.draft.may_clear(place, self.tally.tokens());
+        let may_pass = matches!(replayed, Replayed::Made(_)) || self.draft.may_clear(place, self.tally.tokens);
         self.controls.as_mut().is_some_and(|controls| may_pass && mem::take(&mut controls.compacts))
     }
 
