@@ -32,7 +32,6 @@ use crate::span::Span;
 use crate::tokens::Gauge;
 
 mod added_tool;
-mod answered_in_words;
 mod asks;
 mod context;
 mod finish;
@@ -48,8 +47,6 @@ mod round_trip;
 mod rows;
 pub mod sent;
 mod source_text;
-mod summary_view;
-mod tally;
 mod timeline;
 mod truncation_cache;
 
@@ -66,8 +63,7 @@ pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
 pub use rows::{Row, RowElement};
 pub use sent::{Replayed, Sent, SentIndex};
 pub use source_text::{ResultText, TextCut};
-pub use tally::Tally;
-pub use timeline::{RowIndex, TimelineEvent};
+pub use timeline::{RowIndex, Tally, TimelineEvent};
 pub use truncation_cache::TruncationCache;
 
 /// An edit that changes what earlier requests had. Not every conversation may be given one.
@@ -80,6 +76,9 @@ pub enum Pass {
     /// A summary is made.
     Summarize,
 }
+
+/// The label of an edit, as reports name it.
+pub type Label = &'static str;
 
 /// A request body with what a dialect has parsed from it.
 #[derive(Clone, Copy, Debug)]
@@ -121,12 +120,6 @@ pub struct Draft<'a> {
     dropped_calls: BTreeSet<BlockIndex>,
     /// For units that a call has left: how many of their calls have not.
     batches: BTreeMap<UnitIndex, usize>,
-    /// The arrays inside of elements that were asked for, by element.
-    entries: RefCell<BTreeMap<ElementIndex, Option<Rc<Entries>>>>,
-    /// The turns that leave as a whole or not at all.
-    bound_turns: OnceCell<BTreeSet<usize>>,
-    /// The units that no result is moved across.
-    barriers: OnceCell<Vec<UnitIndex>>,
     /// What becomes of reasoning that is bound to its prefix, and what has the upstream drop it.
     reasoning: ReasoningMode,
     drops: Option<Switch>,
@@ -140,8 +133,6 @@ pub struct Draft<'a> {
     cache_request: Option<BytesAt>,
     /// Whether calls of the model control clearing.
     pub(crate) offers_control: bool,
-    /// The units of the model, for those that ask.
-    of_model: OnceCell<Vec<UnitIndex>>,
     /// The units that entries with reasoning have left.
     stripped: BTreeSet<UnitIndex>,
     /// The texts of the reasoning of ended turns that was left out.
@@ -173,6 +164,20 @@ pub struct Draft<'a> {
 
     /// The conversation as it came, where a summary replaces messages of it.
     whole: &'a Conversation<'a>,
+    known: Known<'a>,
+}
+
+/// What has been looked up or counted.
+#[derive(Debug, Default)]
+struct Known<'a> {
+    /// The arrays inside of elements that were asked for, by element.
+    entries: RefCell<BTreeMap<ElementIndex, Option<Rc<Entries>>>>,
+    /// The turns that leave as a whole or not at all.
+    bound_turns: OnceCell<BTreeSet<usize>>,
+    /// The units that no result is moved across.
+    barriers: OnceCell<Vec<UnitIndex>>,
+    /// The units of the model, for those that ask.
+    of_model: OnceCell<Vec<UnitIndex>>,
     prefix_keys: OnceCell<PrefixKeys>,
     pairing: OnceCell<Rc<Pairing>>,
     gauge: OnceCell<Gauge>,
@@ -250,9 +255,6 @@ impl<'a> Draft<'a> {
             moved: BTreeSet::new(),
             dropped_calls: BTreeSet::new(),
             batches: BTreeMap::new(),
-            entries: RefCell::default(),
-            bound_turns: OnceCell::new(),
-            barriers: OnceCell::new(),
             reasoning: ReasoningMode::Keep,
             drops: None,
             ended_turns: EndedTurns::Keep,
@@ -260,7 +262,6 @@ impl<'a> Draft<'a> {
             prefix_changed: UnitIndex::default(),
             cache_request: None,
             offers_control: false,
-            of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
             ended_reasoning: Vec::new(),
             dropped_rows: BTreeMap::new(),
@@ -276,13 +277,7 @@ impl<'a> Draft<'a> {
             sent: sent::SentFound::default(),
             asks: RefCell::default(),
             whole: conversation,
-            prefix_keys: OnceCell::new(),
-            pairing: OnceCell::new(),
-            gauge: OnceCell::new(),
-            window: OnceCell::new(),
-            counts: OnceCell::new(),
-            tokens_now: RefCell::default(),
-            retrieval_method: OnceCell::new(),
+            known: Known::default(),
         }
     }
 
@@ -316,7 +311,7 @@ impl<'a> Draft<'a> {
 
     /// Which result answers which call, as it came.
     pub fn pairing(&self) -> Rc<Pairing> {
-        Rc::clone(self.pairing.get_or_init(|| {
+        Rc::clone(self.known.pairing.get_or_init(|| {
             let mut pairing = Pairing::of(self.conversation);
             self.note_answers_in_words(&mut pairing);
             Rc::new(pairing)
@@ -331,12 +326,6 @@ impl<'a> Draft<'a> {
     /// Whether the model has not read a unit yet: it follows the last turn of the model.
     pub fn is_unread(&self, unit: UnitIndex) -> bool {
         self.last_answer.as_ref().is_none_or(|last| unit >= last.end)
-    }
-
-    /// The offset in the body from which on the model has read nothing.
-    fn unread_start(&self) -> usize {
-        let first = self.last_answer.as_ref().map_or(UnitIndex::new(0), |last| last.end);
-        self.conversation.unit(first).map_or(self.body.len(), |unit| unit.span.start)
     }
 
     /// Whether a unit is in the last turn of the model.
@@ -356,7 +345,7 @@ impl<'a> Draft<'a> {
 
     /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form. Its
     /// payloads are stored if there is a store. False if the message is not to be touched.
-    pub fn drop_result(&mut self, edit: &'static str, unit: UnitIndex) -> bool {
+    pub fn drop_result(&mut self, edit: Label, unit: UnitIndex) -> bool {
         if self.leaving == Leaving::Forbidden || !self.take_out_of_place(edit, unit) {
             return false;
         }
@@ -412,7 +401,7 @@ impl<'a> Draft<'a> {
     /// The array inside an element, if it can be edited.
     fn entries(&self, element: ElementIndex) -> Option<Rc<Entries>> {
         let read = || self.dialect.entries(self.body, self.conversation.element(element)?.span).map(Rc::new);
-        self.entries.borrow_mut().entry(element).or_insert_with(read).clone()
+        self.known.entries.borrow_mut().entry(element).or_insert_with(read).clone()
     }
 
     /// The call that a unit is, and not just has.

@@ -91,7 +91,7 @@ impl<'a> Draft<'a> {
 
     pub(super) fn retrieval_method(&self) -> &RetrievalMethod<'a> {
         // Tools that come later would change what was said before, so they count only where there is no way without them.
-        self.retrieval_method.get_or_init(|| match self.method_with(&mut self.leading_tools()) {
+        self.known.retrieval_method.get_or_init(|| match self.method_with(&mut self.leading_tools()) {
             RetrievalMethod::Unavailable => self.method_with(&mut self.all_tools()),
             found => found,
         })

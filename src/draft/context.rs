@@ -125,7 +125,7 @@ const COLD_PASS: &[u8] = b"cold pass of ";
 impl Draft<'_> {
     /// What counts tokens for the model of this request.
     pub fn gauge(&self) -> &Gauge {
-        self.gauge.get_or_init(|| {
+        self.known.gauge.get_or_init(|| {
             let gauge = self.context.meter.for_model(self.conversation.model.as_deref());
             let known = match self.context.calibration {
                 Calibration::Table => None,
@@ -138,7 +138,7 @@ impl Draft<'_> {
 
     /// What tokens were counted with, if any were.
     pub(super) fn counted_with(&self) -> Option<CountedWith> {
-        let factor = self.gauge.get()?.factor();
+        let factor = self.known.gauge.get()?.factor();
         let traits = &self.conversation.traits;
         let is_whole = !traits.history_elsewhere && traits.n_compacted == 0;
         let unfrozen = match self.context.calibration {

@@ -33,7 +33,7 @@ impl Draft<'_> {
         let bytes_after =
             splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
         let segments = self.prompt_segments();
-        let counts = self.counts.get();
+        let counts = self.known.counts.get();
         let tokens_before = counts.map(|counts| counts.base + counts.units.iter().sum::<usize>());
         let tokens_after = counts.map(|_| segments.iter().map(|segment| segment.tokens).sum());
         let (mut changes, mut left_out) = std::mem::take(&mut self.journal).outcome();
@@ -44,7 +44,7 @@ impl Draft<'_> {
         for skipped in &mut left_out {
             skipped.message = skipped.message.map(|unit| self.original_element(UnitIndex::new(unit)));
         }
-        let window = self.window.get().copied().flatten();
+        let window = self.known.window.get().copied().flatten();
         let report = Report {
             model: self.conversation.model.clone().map(Into::into),
             messages_before: self.whole.elements.len(),
@@ -90,27 +90,18 @@ impl Draft<'_> {
         self.whole.unit(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element.get())
     }
 
-    /// A unit as the edits have left it.
-    pub(super) fn unit_json(&self, unit: UnitIndex) -> Bytes {
-        self.json_with(unit, &[])
-    }
-
-    /// A message with more values replaced than are yet.
+    /// A unit as the edits have left it, with more values replaced than are yet.
     pub(super) fn json_with(&self, unit: UnitIndex, replacements: &[Replacement]) -> Bytes {
         self.spliced(self.span(unit), &self.splices_in(unit, replacements))
     }
 
     /// A part of the body with some of it replaced.
-    pub(super) fn spliced(&self, span: Span, splices: &[Splice]) -> Bytes {
-        let at_zero = |at: usize| at.saturating_sub(span.start);
-        let splices: Vec<_> = splices
-            .iter()
-            .map(|Splice { span, with }| Splice {
-                span: Span { start: at_zero(span.start), end: at_zero(span.end) },
-                with: with.clone(),
-            })
-            .collect();
-        joined(splice(&self.body.slice(span.start..span.end), &splices))
+    pub(super) fn spliced(&self, Span { start, end }: Span, splices: &[Splice]) -> Bytes {
+        let moved = |of: &Splice| {
+            let span = Span { start: of.span.start.saturating_sub(start), end: of.span.end.saturating_sub(start) };
+            Splice { span, with: of.with.clone() }
+        };
+        joined(splice(&self.body.slice(start..end), &splices.iter().map(moved).collect::<Vec<_>>()))
     }
 
     /// What changes inside a message; `more` goes before what has been decided.
@@ -132,13 +123,12 @@ impl Draft<'_> {
     /// The splices that leave of the array inside an element what stays, and put results in.
     fn entries_changed(&self, element: ElementIndex, inserted: &[InsertedElement]) -> Vec<Splice> {
         let units = self.conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
-        let units_gone = UnitIndex::each(&units).filter(|unit| !self.is_in_place(*unit));
-        let units_gone = units_gone.filter_map(|unit| self.conversation.unit(unit)).map(|unit| unit.span.start);
         let stripped = UnitIndex::each(&units).any(|unit| self.stripped.contains(&unit));
-        let calls = self.conversation.block_range(units);
-        let calls_gone = calls.filter(|call| self.dropped_calls.contains(call));
-        let calls_gone = calls_gone.filter_map(|call| self.conversation.block(call)).map(|block| block.span.start);
-        let mut gone: BTreeSet<usize> = units_gone.chain(calls_gone).collect();
+        let units_gone = UnitIndex::each(&units).filter(|unit| !self.is_in_place(*unit));
+        let calls_gone = self.conversation.block_range(units).filter(|call| self.dropped_calls.contains(call));
+        let calls_gone = calls_gone.filter_map(|call| self.conversation.block(call)).map(|block| block.span);
+        let gone = units_gone.map(|unit| self.span(unit)).chain(calls_gone);
+        let mut gone: BTreeSet<usize> = gone.map(|span| span.start).collect();
         if gone.is_empty() && !stripped && inserted.is_empty() {
             return Vec::new();
         }
@@ -247,29 +237,23 @@ impl Draft<'_> {
     }
 
     fn added_bytes(&self, added: &Insertion) -> Bytes {
-        if let Inserted::Moved(unit) = added.what { self.unit_json(unit) } else { added.bytes.clone() }
+        if let Inserted::Moved(unit) = added.what { self.json_with(unit, &[]) } else { added.bytes.clone() }
     }
 
     /// The elements with something inside them that is different.
     fn touched(&self, inside: &BTreeMap<ElementIndex, Vec<InsertedElement>>) -> BTreeSet<ElementIndex> {
-        let entries_gone = self.conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| !**in_place);
-        let entries_gone =
-            entries_gone.filter(|(unit, _)| !self.conversation.is_element(unit)).map(|(unit, _)| unit.element);
-        let written = self.changed_units().into_iter().map(|unit| self.element_of(unit));
-        written.chain(entries_gone).chain(inside.keys().copied()).collect()
-    }
-
-    /// The units with something in them that is different.
-    fn changed_units(&self) -> BTreeSet<UnitIndex> {
-        let units = &self.conversation.units;
-        let in_unit = |at: &usize| UnitIndex::new(units.partition_point(|unit| unit.span.end <= *at));
+        let units = self.conversation.units.iter().zip(&self.in_place);
+        let entries_gone = units.filter(|(unit, in_place)| !**in_place && !self.conversation.is_element(unit));
+        let entries_gone = entries_gone.map(|(unit, _)| unit.element);
+        let in_unit = |at: &usize| UnitIndex::new(self.conversation.units.partition_point(|unit| unit.span.end <= *at));
         let lost = self.batches.keys().chain(&self.stripped).copied();
-        self.replacements.keys().map(in_unit).chain(lost).collect()
+        let written = self.replacements.keys().map(in_unit).chain(lost).map(|unit| self.element_of(unit));
+        written.chain(entries_gone).chain(inside.keys().copied()).collect()
     }
 
     /// The tokens before and after a change that made a text smaller, if anyone has asked for tokens.
     fn measured(&self, action: Action) -> Option<Sizes> {
-        let counts = self.counts.get()?;
+        let counts = self.known.counts.get()?;
         let unit = match action {
             Action::Truncate { message } | Action::Clear { message } | Action::Drop { message } => {
                 UnitIndex::new(message)
@@ -287,7 +271,9 @@ impl Draft<'_> {
     /// Returns what must be stored, each payload once.
     fn offloads(self) -> Vec<OffloadedPayload> {
         let mut seen = BTreeSet::new();
-        let unread_start = self.unread_start();
+        // The offset in the body from which on the model has read nothing.
+        let unread = self.last_answer.as_ref().map(|last| last.end).unwrap_or_default();
+        let unread_start = self.unit(unread).map_or(self.body.len(), |unit| unit.span.start);
         let replaced =
             self.replacements.into_values().filter_map(|replacement| Some((replacement.source, replacement.stored?)));
         let stored = replaced.chain(self.orphans.into_values().flatten()).chain(self.ended_reasoning);

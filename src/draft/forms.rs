@@ -6,7 +6,7 @@ use bytes::Bytes;
 use memchr::memmem;
 
 use super::{Draft, Inserted, Insertion, ProposedEdit, ReplaceOptions, Replacement, TextCut};
-use crate::conversation::{Block, BlockIndex, BlockKind, CallId, CallIndex, Element, Role, Unit, UnitIndex};
+use crate::conversation::{Block, BlockIndex, BlockKind, CallId, CallIndex, Role, Unit, UnitIndex};
 use crate::dialect::{self, Form, media, strings};
 use crate::language::Language;
 use crate::payload::{Fingerprint, MediaType};
@@ -39,14 +39,14 @@ impl Draft<'_> {
         for form in forms {
             match form {
                 Form::Arguments => self.mend_arguments(),
+                Form::NoReasoningFields if forms.contains(&Form::ReasoningContent) => {}
                 Form::Filled
                 | Form::TextsBesideCalls
                 | Form::ReasoningContent
                 | Form::SignedCalls
                 | Form::NewSignatures
-                | Form::LeadingSystem => self.mend_elements(*form),
-                Form::NoReasoningFields if forms.contains(&Form::ReasoningContent) => {}
-                Form::NoReasoningFields => self.mend_elements(*form),
+                | Form::LeadingSystem
+                | Form::NoReasoningFields => self.mend_elements(*form),
                 Form::Bridge if forms.contains(&Form::Alternating) => {}
                 Form::Bridge | Form::Alternating => self.bridge(forms),
                 Form::UniqueIds => {
@@ -75,32 +75,31 @@ impl Draft<'_> {
         }
     }
 
-    /// The contents in which a form replaces images: of messages of the user that the model has answered, of results that
-    /// report an error, or of all messages and results.
-    fn contents(&self, form: Form) -> BTreeSet<Span> {
-        let is_of_user = |element: &&Element| {
-            let units = self.conversation.unit_range(&element.units);
-            !self.is_unread(element.units.start) && units.iter().any(|unit| unit.role == Role::User)
-        };
-        let is_element =
-            |element: &&Element| form != Form::TextOnlyErrors && (form != Form::NewImages || is_of_user(element));
-        let is_result = |unit: &&Unit| {
-            let is_error = || dialect::is_error_result(self.body, unit.span);
-            unit.role == Role::Tool && form != Form::NewImages && (form != Form::TextOnlyErrors || is_error())
-        };
-        let elements = self.conversation.elements.iter().filter(is_element);
-        let of_elements = elements.filter_map(|element| media::content(self.body, element.span));
-        let results = self.conversation.units.iter().filter(is_result);
-        of_elements.chain(results.filter_map(|unit| unit.content)).collect()
+    /// The contents of all messages and results, each with the first unit that has it, and whether it is that of a result.
+    pub fn contents(&self) -> BTreeMap<Span, (UnitIndex, bool)> {
+        let elements = self.conversation.elements.iter();
+        let of_elements =
+            elements.filter_map(|element| Some((element.units.start, false, media::content(self.body, element.span)?)));
+        let results = self.conversation.indexed_units().filter(|(_, unit)| unit.role == Role::Tool);
+        let of_results = results.filter_map(|(index, unit)| Some((index, true, unit.content?)));
+        // Where a result is an element, its content is found both ways.
+        of_elements.chain(of_results).map(|(unit, is_result, content)| (content, (unit, is_result))).collect()
     }
 
-    /// Replaces images, files and sound for a form.
+    /// Replaces images, files and sound for a form: of messages of the user that the model has answered, of results that
+    /// report an error, or of all messages and results.
     fn clear_media(&mut self, form: Form) {
         let (en, zh) = match form {
             Form::SmallImages => (", larger than the API accepts", "，超过接口上限"),
             _ => ("", ""),
         };
-        for part in self.contents(form).into_iter().flat_map(|content| media::parts(self.body, content)) {
+        let mut contents = self.contents();
+        contents.retain(|_, (unit, is_result)| match form {
+            Form::TextOnlyErrors => *is_result && dialect::is_error_result(self.body, self.span(*unit)),
+            Form::NewImages => !*is_result && !self.is_unread(*unit) && self.is_of_user(*unit),
+            _ => true,
+        });
+        for part in contents.into_keys().flat_map(|content| media::parts(self.body, content)) {
             let accepts = || form == Form::SmallImages && !is_too_large(part.data.of(self.body));
             if self.replacements.contains_key(&part.span.start) || accepts() {
                 continue; // an edit has replaced it, or it may stay
@@ -118,6 +117,13 @@ impl Draft<'_> {
             self.add(&mut proposed, &source, &cut, true);
             self.apply_to_any(LABEL, Action::Clear { message: unit.get() }, proposed);
         }
+    }
+
+    /// Whether the user says something in the element of a unit.
+    fn is_of_user(&self, unit: UnitIndex) -> bool {
+        let units = self.conversation.element(self.element_of(unit)).map(|element| &element.units);
+        let mut units = units.into_iter().flat_map(|units| self.conversation.unit_range(units));
+        units.any(|unit| unit.role == Role::User)
     }
 
     /// The unit that has this range, or the first one of its element.
@@ -382,7 +388,7 @@ impl Draft<'_> {
 
     /// Replaces a JSON value. False if an edit has replaced it already, or if the message is removed.
     fn mend(&mut self, unit: UnitIndex, span: Span, with: Bytes) -> bool {
-        self.replace_value(LABEL, Action::Mend { message: unit.get() }, unit, span, with)
+        self.overwrite(LABEL, Action::Mend { message: unit.get() }, unit, span, with)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use super::Draft;
 use super::journal::ChangeId;
+use super::{Draft, Label};
 use crate::conversation::{BlockIndex, BlockKind, UnitIndex};
-use crate::plan::{Action, Sizes};
+use crate::plan::Action;
 
 /// A result or a text that is inserted after a unit.
 #[derive(Debug)]
@@ -35,28 +35,21 @@ pub(super) enum Inserted {
 
 impl Draft<'_> {
     /// Inserts a text of the user after the place of a message.
-    pub(super) fn insert_text(&mut self, edit: &'static str, behind: UnitIndex, text: &str) {
+    pub(super) fn insert_text(&mut self, edit: Label, behind: UnitIndex, text: &str) {
         self.insert_message(edit, behind, self.dialect.render_user_entry(text));
         self.texts.insert(behind);
     }
 
     /// Inserts a message that is not a result after the place of a message.
-    pub(super) fn insert_message(&mut self, edit: &'static str, behind: UnitIndex, bytes: Bytes) {
-        let action = Action::InsertText { behind: behind.get() };
-        let sizes = Sizes { before: 0, after: bytes.len() };
-        let change = Some(self.record(self.about(edit, action, behind, None, sizes)));
+    pub(super) fn insert_message(&mut self, edit: Label, behind: UnitIndex, bytes: Bytes) {
+        let change = self.about(edit, Action::InsertText { behind: behind.get() }, behind, None);
+        let change = Some(self.record(change, 0, bytes.len()));
         self.insertions.push(Insertion { behind, what: Inserted::Text, bytes, change, gone: false });
     }
 
     /// Moves a result after the place of another message, and behind what has been put there before. If it is late, a result
     /// that says `placeholder` was there in earlier requests. False if the message is not to be touched.
-    pub fn move_result(
-        &mut self,
-        edit: &'static str,
-        unit: UnitIndex,
-        behind: UnitIndex,
-        placeholder: Option<&str>,
-    ) -> bool {
+    pub fn move_result(&mut self, edit: Label, unit: UnitIndex, behind: UnitIndex, placeholder: Option<&str>) -> bool {
         if behind.get() >= self.in_place.len()
             || self.is_across_barrier(behind, unit)
             || !self.take_out_of_place(edit, unit)
@@ -68,8 +61,7 @@ impl Draft<'_> {
         }
         let n_bytes = self.span(unit).len();
         let action = Action::Move { message: unit.get(), behind: behind.get() };
-        let sizes = Sizes { before: n_bytes, after: n_bytes };
-        let change = Some(self.record(self.about(edit, action, unit, None, sizes)));
+        let change = Some(self.record(self.about(edit, action, unit, None), n_bytes, n_bytes));
         let rendered = |text| self.rendered(self.pairing().answered_block(unit), text);
         let bytes = placeholder.and_then(rendered).unwrap_or_default();
         self.n_bytes_removed += bytes.len() + 1;
@@ -88,15 +80,14 @@ impl Draft<'_> {
 
     /// Puts a result that says `text` in answer to the call that is block `call` after the place of a message, and
     /// behind what has been put there before. False if the block is not a call, or has left.
-    pub fn insert_result(&mut self, edit: &'static str, call: BlockIndex, behind: UnitIndex, text: &str) -> bool {
+    pub fn insert_result(&mut self, edit: Label, call: BlockIndex, behind: UnitIndex, text: &str) -> bool {
         let caller = self.conversation.caller(call).unwrap_or_default();
         if behind.get() >= self.in_place.len() || caller < self.first_editable || self.dropped_calls.contains(&call) {
             return false;
         }
         let Some(bytes) = self.rendered(Some(call), text) else { return false };
-        let action = Action::Insert { behind: behind.get() };
-        let sizes = Sizes { before: 0, after: bytes.len() };
-        let change = Some(self.record(self.about(edit, action, caller, Some(call), sizes)));
+        let change = self.about(edit, Action::Insert { behind: behind.get() }, caller, Some(call));
+        let change = Some(self.record(change, 0, bytes.len()));
         self.insertions.push(Insertion { behind, what: Inserted::New(call), bytes, change, gone: false });
         true
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::Draft;
+use super::{Draft, Label};
 use crate::conversation::{BlockIndex, BlockKind, UnitIndex};
 use crate::plan::{Action, Change, Sizes, SkipReason, SkippedChange};
 
@@ -48,40 +48,32 @@ impl Journal {
 
 impl Draft<'_> {
     /// Notes that a change was not made: of a result, or of more than one.
-    pub fn skip_change(&mut self, edit: &'static str, unit: Option<UnitIndex>, why: SkipReason) {
+    pub fn skip_change(&mut self, edit: Label, unit: Option<UnitIndex>, why: SkipReason) {
         let call = unit.and_then(|unit| self.pairing().answered_block(unit));
         let of = unit.unwrap_or(UnitIndex::new(usize::MAX));
-        let about = self.about(edit, Action::Drop { message: 0 }, of, call, Sizes::default());
+        let about = self.about(edit, Action::Drop { message: 0 }, of, call);
         self.journal.skip(about, unit, why);
     }
 
-    /// Notes a change by which the body has so many bytes more or fewer.
-    pub(super) fn record(&mut self, change: Change) -> ChangeId {
-        let Sizes { before, after } = change.bytes;
+    /// Notes a change by which so many bytes of the body become so many others.
+    pub(super) fn record(&mut self, change: Change, before: usize, after: usize) -> ChangeId {
         let comma = usize::from(before == 0 && after > 0);
         self.n_bytes = (self.n_bytes + after + comma).saturating_sub(before);
-        self.journal.make(change)
+        self.journal.make(Change { bytes: Sizes { before, after }, ..change })
     }
 
     /// Notes that a unit is left out.
-    pub(super) fn record_drop(&mut self, edit: &'static str, unit: UnitIndex) {
+    pub(super) fn record_drop(&mut self, edit: Label, unit: UnitIndex) {
         let (message, call) = (unit.get(), self.call_that_is(unit));
         let action = if call.is_some() { Action::DropCall { message } } else { Action::Drop { message } };
         let stored = self.orphans.get(&unit).into_iter().flatten();
         let handles = stored.map(|(_, name)| name.key).collect();
-        let bytes = Sizes { before: self.span(unit).len(), after: 0 };
-        self.record(Change { handles, ..self.about(edit, action, unit, call, bytes) });
+        let change = Change { handles, ..self.about(edit, action, unit, call) };
+        self.record(change, self.span(unit).len(), 0);
     }
 
     /// A change about a call, or about a unit that perhaps is a result.
-    pub(super) fn about(
-        &self,
-        edit: &'static str,
-        action: Action,
-        unit: UnitIndex,
-        call: Option<BlockIndex>,
-        bytes: Sizes,
-    ) -> Change {
+    pub(super) fn about(&self, edit: Label, action: Action, unit: UnitIndex, call: Option<BlockIndex>) -> Change {
         let of_unit = || self.conversation.blocks_of(self.unit(unit)?).first();
         let block = call.map_or_else(of_unit, |call| self.conversation.block(call));
         let (call_id, tool_name) = match block.map(|block| &block.kind) {
@@ -90,7 +82,7 @@ impl Draft<'_> {
             _ => ("", None),
         };
         let tool_name = tool_name.map(Cow::into_owned);
-        Change { call_id: call_id.to_owned(), tool_name, ..Change::new(edit, action, bytes) }
+        Change { call_id: call_id.to_owned(), tool_name, ..Change::new(edit, action, Sizes::default()) }
     }
 }
 

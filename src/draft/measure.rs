@@ -37,7 +37,7 @@ impl Draft<'_> {
     /// How many tokens the model of this request takes, if that is known.
     pub fn window(&self) -> Option<usize> {
         let window = || self.context.meter.window(self.conversation.model.as_deref());
-        *self.window.get_or_init(window)
+        *self.known.window.get_or_init(window)
     }
 
     /// The tokens of the window that are free for the prompt, unless the prompt certainly fits. The answer's limit is
@@ -74,14 +74,6 @@ impl Draft<'_> {
         }
     }
 
-    /// The same of a message when all of its calls were there.
-    pub(super) fn tokens_with_all_calls(&self, row: &Row) -> usize {
-        match row.unit {
-            Some(unit) if self.batches.contains_key(&unit) => self.tokens_as_received(unit),
-            _ => self.tokens_of(row),
-        }
-    }
-
     /// Returns what the call that is a block adds to the tokens of its message, with some of its values replaced.
     pub(super) fn call_tokens(&self, call: BlockIndex, with: &[Replacement]) -> usize {
         let Some(span) = self.conversation.block(call).map(|block| block.span) else { return 0 };
@@ -95,7 +87,7 @@ impl Draft<'_> {
 
     /// The tokens of one message as the edits so far have left it, wherever it stands.
     pub(super) fn message_tokens(&self, unit: UnitIndex) -> usize {
-        let known = self.tokens_now.borrow().get(&unit).copied();
+        let known = self.known.tokens_now.borrow().get(&unit).copied();
         if let Some(tokens) = known {
             return tokens;
         }
@@ -103,7 +95,7 @@ impl Draft<'_> {
             return self.tokens_as_received(unit);
         }
         let tokens = self.tokens_with(unit, &[]);
-        self.tokens_now.borrow_mut().insert(unit, tokens);
+        self.known.tokens_now.borrow_mut().insert(unit, tokens);
         tokens
     }
 
@@ -116,7 +108,7 @@ impl Draft<'_> {
 
     /// The text that the model reads, in order, if tokens were asked for: beside the messages, then each message.
     pub(super) fn prompt_segments(&self) -> Vec<PromptSegment> {
-        let Some(counts) = self.counts.get() else { return Vec::new() };
+        let Some(counts) = self.known.counts.get() else { return Vec::new() };
         let tools = self.conversation.tools.map_or(&[][..], |tools| tools.of(self.body));
         let added = self.added_tools().map(|tools| [b"[", tools.bytes.get(1..).unwrap_or_default(), b"]"].concat());
         let fingerprint = Fingerprint::of(tools);
@@ -133,7 +125,7 @@ impl Draft<'_> {
 
     /// Returns what the client sent, if anyone has asked for tokens.
     pub(super) fn received(&self) -> Option<Box<Received>> {
-        let counts = self.counts.get()?;
+        let counts = self.known.counts.get()?;
         let message = |unit: &Unit| self.message_fingerprint(unit);
         let tools = self.conversation.tools.map_or(&[][..], |tools| tools.of(self.body));
         let messages = iter::once(Fingerprint::of(tools)).chain(self.whole.units.iter().map(message)).collect();
@@ -222,7 +214,7 @@ impl Draft<'_> {
 
     /// The tokens of the request as it came.
     pub(super) fn counts(&self) -> &Counts {
-        self.counts.get_or_init(|| {
+        self.known.counts.get_or_init(|| {
             let (gauge, &Self { dialect, body, conversation, .. }) = (self.gauge(), self);
             let tools = conversation.tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(body)));
             let format = conversation.format.map_or(0, |format| dialect.format_tokens(gauge, format.of(body)));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Draft;
+use super::{Draft, Label};
 use crate::conversation::{BlockIndex, Role, Unit, UnitIndex};
 use crate::language::Language;
 
@@ -19,8 +19,8 @@ impl Draft<'_> {
 
     /// Takes a result out of its place. If a unit that has to follow the user would then follow the model, a short text of
     /// the user is put there. False if the result may not leave.
-    pub(super) fn take_out_of_place(&mut self, edit: &'static str, result: UnitIndex) -> bool {
-        let breaks = self.breaks_placement([result], &BTreeSet::new()) || self.begins_conversation(result);
+    pub(super) fn take_out_of_place(&mut self, edit: Label, result: UnitIndex) -> bool {
+        let breaks = self.breaks_order([result].into_iter(), &BTreeSet::new()) || self.begins_conversation(result);
         if !self.take(result) {
             return false;
         }
@@ -39,7 +39,7 @@ impl Draft<'_> {
 
     /// Inserts a short text of the user where results have left that alone were between an answer of the model and its next
     /// one or the end. Servers refuse a request that ends with the model, or have the model go on with that message.
-    pub fn insert_texts_for_removed_results(&mut self, edit: &'static str) {
+    pub fn insert_texts_for_removed_results(&mut self, edit: Label) {
         if !self.in_place.contains(&false) {
             return;
         }
@@ -79,7 +79,7 @@ impl Draft<'_> {
 
     /// Inserts a short text of the user after each message of the model whose calls were all removed, if the next message is
     /// the model's too and servers of the dialect may refuse that.
-    pub fn part_answers(&mut self, edit: &'static str) {
+    pub fn part_answers(&mut self, edit: Label) {
         if self.batches.is_empty() || !self.dialect.alternates() {
             return;
         }
@@ -102,15 +102,11 @@ impl Draft<'_> {
     }
 
     /// Whether a unit that has to stand between the user and the model would not, if these units and calls left.
-    pub(super) fn breaks_placement(
-        &self,
-        leaving: impl IntoIterator<Item = UnitIndex>,
-        calls: &BTreeSet<BlockIndex>,
-    ) -> bool {
+    pub(super) fn breaks_order(&self, gone: impl Iterator<Item = UnitIndex>, calls: &BTreeSet<BlockIndex>) -> bool {
         if self.barriers().is_empty() {
             return false;
         }
-        let leaving: BTreeSet<UnitIndex> = leaving.into_iter().collect();
+        let leaving: BTreeSet<UnitIndex> = gone.collect();
         let stands = |unit: &UnitIndex| self.is_in_place(*unit) && !leaving.contains(unit);
         // A turn that stays may lose its results.
         let turns = calls.iter().filter_map(|call| Some(self.conversation.turn_of(self.conversation.caller(*call)?)));
@@ -146,6 +142,6 @@ impl Draft<'_> {
 
     fn barriers(&self) -> &[UnitIndex] {
         let units = self.conversation.indexed_units();
-        self.barriers.get_or_init(|| units.filter(|(_, unit)| unit.flags.barrier).map(|(n, _)| n).collect())
+        self.known.barriers.get_or_init(|| units.filter(|(_, unit)| unit.flags.barrier).map(|(n, _)| n).collect())
     }
 }

@@ -162,7 +162,7 @@ impl Draft<'_> {
         }
         let units = self.conversation.indexed_units();
         let of_model = units.filter(|(_, unit)| unit.role == Role::Assistant).map(|(index, _)| index);
-        let of_model = self.of_model.get_or_init(|| of_model.collect());
+        let of_model = self.known.of_model.get_or_init(|| of_model.collect());
         let next = of_model.get(of_model.partition_point(|unit| *unit <= behind));
         if next.is_some_and(|unit| *unit < result) {
             self.prefix_changes(result);
@@ -188,7 +188,7 @@ impl Draft<'_> {
         for unit in UnitIndex::each(&rest) {
             let name = self.dialect.name_beside_reasoning(self.body, self.span(unit));
             if let Some(name) = name.filter(|_| self.is_in_place(unit)) {
-                self.replace_value(LABEL, Action::Strip { message: unit.get() }, unit, name, Bytes::new());
+                self.overwrite(LABEL, Action::Strip { message: unit.get() }, unit, name, Bytes::new());
             }
         }
     }
@@ -214,9 +214,9 @@ impl Draft<'_> {
         } else {
             self.stripped.insert(unit);
         }
-        self.tokens_now.borrow_mut().remove(&unit);
-        let (action, bytes) = (Action::Strip { message: unit.get() }, Sizes { before, after: 0 });
-        self.record(Change { handles, ..Change::new(LABEL, action, bytes) });
+        self.known.tokens_now.borrow_mut().remove(&unit);
+        let change = Change::new(LABEL, Action::Strip { message: unit.get() }, Sizes::default());
+        self.record(Change { handles, ..change }, before, 0);
         true
     }
 }

@@ -8,7 +8,7 @@ use std::cell::{LazyCell, OnceCell};
 use bytes::Bytes;
 
 use super::source_text::{ResultText, SourceText, TextCut};
-use super::{ChangeId, Draft, Offload};
+use super::{ChangeId, Draft, Label, Offload};
 use crate::conversation::{BlockIndex, Role, UnitIndex};
 use crate::dialect::{self, strings};
 use crate::payload::{Fingerprint, MediaType, PayloadKey, PayloadName};
@@ -60,6 +60,9 @@ pub enum NotApplicable {
     /// The replacement would not be smaller.
     NotSmaller,
 }
+
+/// What an edit would do to a text, or why nothing.
+pub type Proposed = Result<ProposedEdit, NotApplicable>;
 
 /// Of a longer text, only so many bytes are counted to see that it has more tokens than what comes there.
 const COUNTED_PREFIX: usize = 1024;
@@ -144,7 +147,7 @@ impl Draft<'_> {
         unit: UnitIndex,
         options: ReplaceOptions,
         mut cut: impl FnMut(&ResultText<'_, '_>) -> Option<TextCut>,
-    ) -> Result<ProposedEdit, NotApplicable> {
+    ) -> Proposed {
         if self.is_for_program(unit) {
             return Err(NotApplicable::Nothing);
         }
@@ -205,7 +208,12 @@ impl Draft<'_> {
     /// Whether a cut changes the present text, and makes that smaller if it has to.
     fn check(&self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) -> Result<(), NotApplicable> {
         if let Some(known_by) = source.part {
-            return self.check_part(source, known_by, &cut.words, options);
+            let is_taken = self.replacements.contains_key(&source.span.start);
+            return match options.smaller {
+                _ if is_taken => Err(NotApplicable::Nothing),
+                true if !self.is_smaller_part(source.span, known_by, &cut.words) => Err(NotApplicable::NotSmaller),
+                _ => Ok(()),
+            };
         }
         let earlier = self.replacements.get(&source.span.start);
         let current: LazyCell<Cow<'_, str>, _> = LazyCell::new(|| match earlier {
@@ -235,23 +243,11 @@ impl Draft<'_> {
         if options.smaller && !is_smaller() { Err(NotApplicable::NotSmaller) } else { Ok(()) }
     }
 
-    /// The same of a part that is not text.
-    fn check_part(
-        &self,
-        source: &SourceText<'_>,
-        known_by: Fingerprint,
-        words: &str,
-        options: ReplaceOptions,
-    ) -> Result<(), NotApplicable> {
-        if self.replacements.contains_key(&source.span.start) {
-            return Err(NotApplicable::Nothing);
-        }
-        let has_fewer = || {
-            let tokens = self.dialect.part_tokens(self.gauge(), known_by, source.span.of(self.body));
-            let json = self.dialect.render_text_part(self.body, source.span, words);
-            json.len() < source.span.len() && self.gauge().words(words) < tokens
-        };
-        if options.smaller && !has_fewer() { Err(NotApplicable::NotSmaller) } else { Ok(()) }
+    /// Whether words are smaller than a part that is not text.
+    fn is_smaller_part(&self, part: Span, known_by: Fingerprint, words: &str) -> bool {
+        let tokens = self.dialect.part_tokens(self.gauge(), known_by, part.of(self.body));
+        let json = self.dialect.render_text_part(self.body, part, words);
+        json.len() < part.len() && self.gauge().words(words) < tokens
     }
 
     /// Whether `with`, which is `text` with `words` in place of `taken`, has fewer tokens. Of a long text only a piece of
@@ -264,7 +260,7 @@ impl Draft<'_> {
     }
 
     /// Proposes to empty the arguments of the call that is block `call`.
-    pub fn propose_input(&self, call: BlockIndex, options: ReplaceOptions) -> Result<ProposedEdit, NotApplicable> {
+    pub fn propose_input(&self, call: BlockIndex, options: ReplaceOptions) -> Proposed {
         let block = self.conversation.block(call).ok_or(NotApplicable::Nothing)?;
         let input = self.dialect.input(self.body, block.span);
         let input = input.filter(|_| self.dialect.may_empty_input(self.body, block.span));
@@ -298,7 +294,7 @@ impl Draft<'_> {
 
     /// Applies a proposed edit. What it replaces is the client's text, also where an earlier edit has truncated that. False
     /// if the message is not to be touched, has not been read, or cannot be stored; of that the report tells.
-    pub fn apply(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
+    pub fn apply(&mut self, edit: Label, action: Action, proposed: ProposedEdit) -> bool {
         let unit = proposed.unit;
         let reads = matches!(action, Action::Truncate { .. } | Action::Deduplicate { .. });
         let unread = match self.unit(unit).map(|unit| unit.role) {
@@ -316,18 +312,18 @@ impl Draft<'_> {
     }
 
     /// The same, whether the model has read the message or not.
-    pub(super) fn apply_to_any(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
+    pub(super) fn apply_to_any(&mut self, edit: Label, action: Action, proposed: ProposedEdit) -> bool {
         let handles: Vec<_> = proposed.stored().collect();
         let ProposedEdit { unit, call, replacements, bytes, why } = proposed;
         if !self.stands(unit) || call.is_some_and(|call| self.dropped_calls.contains(&call)) {
             return false;
         }
-        let change = self.about(edit, action, unit, call, bytes);
+        let change = Change { why, bytes, ..self.about(edit, action, unit, call) };
         if !handles.is_empty() && self.context.offload == Offload::Impossible {
             self.journal.skip(change, Some(unit), SkipReason::NoStore);
             return false;
         }
-        let change = Some(self.journal.make(Change { why, handles, ..change }));
+        let change = Some(self.journal.make(Change { handles, ..change }));
         for replacement in replacements {
             let (span, len) = (replacement.span, replacement.len());
             let moot = self.replacements.insert(span.start, Replacement { change, ..replacement });
@@ -337,7 +333,7 @@ impl Draft<'_> {
                 self.revoke_if_gone(moot.change, unit);
             }
         }
-        self.tokens_now.borrow_mut().remove(&unit);
+        self.known.tokens_now.borrow_mut().remove(&unit);
         true
     }
 
@@ -348,27 +344,20 @@ impl Draft<'_> {
         for replacement in replacements.into_iter().filter(|replacement| can_store || replacement.stored.is_none()) {
             self.replacements.insert(replacement.span.start, Replacement { stored: None, ..replacement });
         }
-        self.tokens_now.borrow_mut().remove(&unit);
+        self.known.tokens_now.borrow_mut().remove(&unit);
     }
 
     /// Replaces a JSON value. False if an edit has replaced it already, or if the message is removed.
-    pub(super) fn replace_value(
-        &mut self,
-        edit: &'static str,
-        action: Action,
-        unit: UnitIndex,
-        span: Span,
-        with: Bytes,
-    ) -> bool {
-        let before = self.replacements.range(..=span.end).next_back();
-        let is_taken = before.is_some_and(|(_, of)| of.span.end > span.start || of.span.start == span.start);
+    pub(super) fn overwrite(&mut self, edit: Label, action: Action, unit: UnitIndex, at: Span, with: Bytes) -> bool {
+        let before = self.replacements.range(..=at.end).next_back();
+        let is_taken = before.is_some_and(|(_, of)| of.span.end > at.start || of.span.start == at.start);
         if is_taken || !self.stands(unit) {
             return false;
         }
-        let bytes = Sizes { before: span.len(), after: with.len() };
-        let change = Some(self.record(self.about(edit, action, unit, None, bytes)));
-        self.replacements.insert(span.start, Replacement { change, ..Replacement::whole(span, with, None) });
-        self.tokens_now.borrow_mut().remove(&unit);
+        let change = self.about(edit, action, unit, None);
+        let change = Some(self.record(change, at.len(), with.len()));
+        self.replacements.insert(at.start, Replacement { change, ..Replacement::whole(at, with, None) });
+        self.known.tokens_now.borrow_mut().remove(&unit);
         true
     }
 
@@ -435,8 +424,8 @@ mod tests {
         for (head, tail) in [(0, 0), (1, 0), (0, 1), (63, 65), (5000, 4999), (18_000, 900), (18_900, 0)] {
             for words in [&b""[..], b"[cut]"] {
                 let part = Span { start: 100 + head, end: 19_000 - tail };
-                let splice = Splice { span: part, with: Bytes::from_static(words) };
-                let replacement = Replacement::new(&body, span, splice, None);
+                let cut = Splice { span: part, with: Bytes::from_static(words) };
+                let replacement = Replacement::new(&body, span, cut, None);
                 let whole = [&body[100..100 + head], words, &body[19_000 - tail..19_000]].concat();
                 assert_eq!((replacement.len(), &replacement.value(&body)[..]), (whole.len(), &whole[..]));
                 assert_eq!(replacement.fingerprint, Fingerprint::of(&whole));

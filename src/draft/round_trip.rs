@@ -1,17 +1,19 @@
-//! Calls that are left out with their results.
+//! Calls that are left out with their results, and calls that are answered in another form.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 
-use super::{Draft, Inserted, Leaving, Row};
-use crate::conversation::{BlockIndex, Unit, UnitIndex};
-use crate::plan::{Action, Sizes};
+use super::{Draft, Inserted, Label, Leaving, Row};
+use crate::conversation::{BlockIndex, BlockKind, CallIndex, Pairing, Role, Unit, UnitIndex};
+use crate::dialect::{AnsweredInWords, OpenCalls};
+use crate::plan::Action;
 
 impl Draft<'_> {
     /// The units that leave when all of their calls have: the one that calls, or its whole turn, where that has reasoning
     /// which is bound to it. Then the calls of the turn are removed together or not at all.
     pub fn leaves_with(&self, call: BlockIndex) -> Range<UnitIndex> {
         let Some(caller) = self.conversation.caller(call) else { return Range::default() };
-        let bound = self.bound_turns.get_or_init(|| {
+        let bound = self.known.bound_turns.get_or_init(|| {
             let bound = self.conversation.units.iter().filter(|unit| unit.flags.bound);
             bound.map(|unit| unit.turn).collect()
         });
@@ -23,7 +25,7 @@ impl Draft<'_> {
     /// those; `since` is the model call that they were not there for any more. False if one of them is not to be
     /// touched, or has not been read; then none leaves. Where a result has come since, in the place of a row or as a
     /// further one of the same call, the call stays with all of its results.
-    pub fn drop_round_trips(&mut self, edit: &'static str, rows: &[Row], since: UnitIndex) -> bool {
+    pub fn drop_round_trips(&mut self, edit: Label, rows: &[Row], since: UnitIndex) -> bool {
         let n_bytes = self.n_bytes;
         let left = match rows {
             [row @ Row { call: None, .. }] => self.drop_uncalled(edit, row),
@@ -52,6 +54,55 @@ impl Draft<'_> {
         self.unit(unit).is_some_and(|unit| unit.flags.speaks)
     }
 
+    // === calls that are answered in another form than a result ===
+
+    /// Marks calls as not answerable if messages directly after their batch answer them in another form. The upstream of such
+    /// a client accepts that form, and a placeholder beside it would be false.
+    pub(super) fn note_answers_in_words(&self, pairing: &mut Pairing) {
+        // The calls without an answer, by the end of the run of their batch.
+        let mut open: BTreeMap<UnitIndex, Vec<usize>> = BTreeMap::new();
+        for (n, call) in pairing.calls.iter().enumerate().filter(|(_, call)| !call.answered && call.answerable) {
+            if let Some(run_end) = pairing.run_end_of(call) {
+                open.entry(run_end).or_default().push(n);
+            }
+        }
+        for (run_end, open) in open {
+            for call in self.answered_in_words(pairing, &open, run_end.next()) {
+                if let Some(call) = pairing.calls.get_mut(call) {
+                    call.answerable = false;
+                }
+            }
+        }
+    }
+
+    /// Which of the open calls of a batch the messages from `next` on answer.
+    fn answered_in_words(&self, pairing: &Pairing, open: &[usize], next: UnitIndex) -> Vec<usize> {
+        let units = self.conversation.unit_range(&(next..self.conversation.next_unit()));
+        let mut messages = units.iter().take_while(|unit| matches!(unit.role, Role::User | Role::Other)).peekable();
+        if messages.peek().is_none() {
+            return Vec::new();
+        }
+        let call = |n: &usize| match &self.conversation.block(pairing.call(CallIndex::new(*n))?.block)?.kind {
+            BlockKind::ToolCall { id, name, .. } => Some((&*id.text, name.as_deref().unwrap_or_default())),
+            BlockKind::ToolResult { .. } => None,
+        };
+        let mut calls = OpenCalls::new(open.iter().map(|n| call(n).unwrap_or_default()));
+        let mut answered = Vec::new();
+        for message in messages {
+            match self.dialect.answered_in_words(self.body, message.span, &calls) {
+                Some(AnsweredInWords::Calls(named)) => answered.extend(named.iter().filter_map(|n| open.get(*n))),
+                Some(AnsweredInWords::Tool(name)) => answered.extend(calls.take(&name).and_then(|n| open.get(n))),
+                Some(AnsweredInWords::All) => answered.extend(open),
+                None => {}
+            }
+        }
+        // Calls of one id in one turn cannot be told apart.
+        let id = |n: &usize| call(n).map(|(id, _)| id).filter(|id| !id.is_empty());
+        let ids: HashSet<&str> = answered.iter().filter_map(id).collect();
+        answered.extend(open.iter().filter(|n| id(n).is_some_and(|id| ids.contains(id))));
+        answered
+    }
+
     // === helpers ===
 
     /// Whether a call of some rows has received a result since: the one that a row was a placeholder for, or a further one.
@@ -70,14 +121,14 @@ impl Draft<'_> {
     }
 
     /// Leaves a result out that answers no call.
-    fn drop_uncalled(&mut self, edit: &'static str, row: &Row) -> bool {
+    fn drop_uncalled(&mut self, edit: Label, row: &Row) -> bool {
         let Some(unit) = row.unit else { return false };
         let gone = self.pairing().result(unit).is_some_and(|result| result.may_leave)
             && !self.is_unread(unit)
             && !self.has_replacements(unit)
             && row.insertion.is_none()
             && self.leaving != Leaving::Forbidden
-            && !self.breaks_placement([unit], &BTreeSet::new())
+            && !self.breaks_order([unit].into_iter(), &BTreeSet::new())
             && self.take(unit);
         if gone {
             self.record_drop(edit, unit);
@@ -85,7 +136,7 @@ impl Draft<'_> {
         gone
     }
 
-    fn drop_calls(&mut self, edit: &'static str, rows: &[Row]) -> bool {
+    fn drop_calls(&mut self, edit: Label, rows: &[Row]) -> bool {
         let Some(first) = rows.first().and_then(|row| row.call) else { return false };
         let units = self.leaves_with(first);
         let is_whole_turn = self.leave_whole(&units);
@@ -102,7 +153,7 @@ impl Draft<'_> {
             return false;
         }
         let callers = UnitIndex::each(&units).filter(|unit| is_whole_turn || !self.speaks(*unit));
-        if self.breaks_placement(results().chain(callers), &calls) {
+        if self.breaks_order(results().chain(callers), &calls) {
             return false;
         }
         for row in rows {
@@ -118,18 +169,17 @@ impl Draft<'_> {
     }
 
     /// Leaves a call and its result out. There is no result where nothing replaces one that is missing.
-    fn drop_call(&mut self, edit: &'static str, row: &Row) {
+    fn drop_call(&mut self, edit: Label, row: &Row) {
         let Some((call, block)) = row.call.and_then(|call| Some((call, self.conversation.block(call)?))) else {
             return;
         };
         let n_calls = self.unit(block.unit).map_or(0, |unit| self.conversation.blocks_of(unit).len());
         let is_new = self.dropped_calls.insert(call);
         *self.batches.entry(block.unit).or_insert(n_calls) -= usize::from(is_new);
-        self.tokens_now.borrow_mut().remove(&block.unit);
+        self.known.tokens_now.borrow_mut().remove(&block.unit);
         if is_new && self.call_that_is(block.unit).is_none() {
             let action = Action::DropCall { message: block.unit.get() };
-            let sizes = Sizes { before: block.span.len(), after: 0 };
-            self.record(self.about(edit, action, block.unit, Some(call), sizes));
+            self.record(self.about(edit, action, block.unit, Some(call)), block.span.len(), 0);
         }
         if let Some(insertion) = row.insertion.and_then(|n| self.insertions.get_mut(n.get())) {
             insertion.gone = true;

@@ -31,6 +31,13 @@ pub enum RowElement {
     Inserted(ElementIndex),
 }
 
+impl Row {
+    /// Whether the next row is in the same element. Each that is put in has its own.
+    fn shares_element(&self, next: &Self) -> bool {
+        self.element == next.element && matches!(self.element, RowElement::Original(_))
+    }
+}
+
 impl Draft<'_> {
     /// The messages as the edits so far have left them.
     pub fn rows(&self) -> Vec<Row> {
@@ -92,21 +99,19 @@ impl Draft<'_> {
     /// The elements that rows are in, as the edits so far have left them, each with the rows that it has.
     pub fn elements(&self, rows: &[Row]) -> Vec<(Bytes, Range<usize>)> {
         let inside = self.insertions_inside();
-        let mut elements = Vec::new();
-        let mut start = 0;
-        while let Some(row) = rows.get(start) {
-            let RowElement::Original(element) = row.element else {
+        let (mut elements, mut end) = (Vec::new(), 0);
+        for rows in rows.chunk_by(Row::shares_element) {
+            let start = end;
+            end += rows.len();
+            let Some(row) = rows.first() else { continue };
+            if let RowElement::Original(element) = row.element {
+                let span = self.conversation.element(element).map(|element| element.span).unwrap_or_default();
+                let changed = self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice));
+                elements.push((self.spliced(span, &changed), start..end));
+            } else {
                 let json = self.dialect.result_elements(vec![self.json(row)]);
-                elements.extend(json.into_iter().map(|json| (json, start..start + 1)));
-                start += 1;
-                continue;
-            };
-            let rest = rows.get(start..).unwrap_or_default();
-            let end = start + rest.iter().take_while(|other| other.element == row.element).count();
-            let span = self.conversation.element(element).map(|element| element.span).unwrap_or_default();
-            let changed = self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice));
-            elements.push((self.spliced(span, &changed), start..end));
-            start = end;
+                elements.extend(json.into_iter().map(|json| (json, start..end)));
+            }
         }
         elements
     }
@@ -114,14 +119,12 @@ impl Draft<'_> {
     /// A message as the edits so far have left it.
     fn json(&self, row: &Row) -> Bytes {
         let inserted = || self.insertion_of(row).map(|inserted| inserted.bytes.clone());
-        row.unit.map(|unit| self.unit_json(unit)).or_else(inserted).unwrap_or_default()
+        row.unit.map(|unit| self.json_with(unit, &[])).or_else(inserted).unwrap_or_default()
     }
 
     /// How many elements rows are in. Each that is put in counts as one.
     pub fn n_elements(&self, rows: &[Row]) -> usize {
-        let is_one =
-            |row: &Row, next: &Row| row.element == next.element && matches!(row.element, RowElement::Original(_));
-        rows.chunk_by(is_one).count()
+        rows.chunk_by(Row::shares_element).count()
     }
 
     // === helpers ===

@@ -314,8 +314,11 @@ impl Draft<'_> {
         }
         // Where something was edited, the reasoning that stays tells this conversation from one that only says the same.
         if form.is_some() {
-            for reasoning in self.reasoning_before(end) {
-                form = Some(self.form_and(form, &[b"reasoning", reasoning.of(self.body)]));
+            for (_, unit) in self.bound_units().filter(|(_, unit)| unit.span.start < end) {
+                let reasoning = self.entries(unit.element).map_or(vec![unit.span], |of| of.reasoning.clone());
+                for reasoning in reasoning {
+                    form = Some(self.form_and(form, &[b"reasoning", reasoning.of(self.body)]));
+                }
             }
         }
         form
@@ -324,14 +327,6 @@ impl Draft<'_> {
     fn form_and(&self, form: Option<ChainKey>, parts: &[&[u8]]) -> ChainKey {
         let before = form.map(|form| *form.as_bytes()).unwrap_or_default();
         self.sent_key(&[&[before.as_slice()], parts].concat())
-    }
-
-    /// The reasoning that stays before a place in the body.
-    fn reasoning_before(&self, end: usize) -> Vec<Span> {
-        let units = self.bound_units().filter(|(_, unit)| unit.span.start < end);
-        let spans =
-            units.map(|(_, unit)| self.entries(unit.element).map_or(vec![unit.span], |of| of.reasoning.clone()));
-        spans.flatten().collect()
     }
 
     fn sent_key(&self, parts: &[&[u8]]) -> ChainKey {

@@ -144,10 +144,12 @@ impl<'a> Draft<'a> {
             None if span == content => self.fingerprints(unit).content,
             None => Fingerprint::of(span.of(self.body)),
         };
-        let text = |span| {
-            let encoded = if media { self.encoded_text(span, || fingerprint(span)) } else { None };
-            encoded.or_else(|| self.source_text(span, || fingerprint(span)))
+        let encoded = |span: Span| {
+            let base64 = if media { Base64::of_text(span.of(self.body))? } else { return None };
+            let (name, source) = self.encoded_name(span, &base64, fingerprint(span))?;
+            Some(SourceText { body: self.body, span, source, name, part: None, text: OnceCell::new() })
         };
+        let text = |span| encoded(span).or_else(|| self.source_text(span, || fingerprint(span)));
         let mut texts: Vec<_> = self.dialect.texts(self.body, content).into_iter().filter_map(text).collect();
         if media {
             texts.extend(media::parts(self.body, content).iter().filter_map(|part| self.source_part(part)));
@@ -169,13 +171,6 @@ impl<'a> Draft<'a> {
             payloads.extend(name.map(|name| (content, name)));
         }
         payloads
-    }
-
-    /// The text at a span whose bytes are base64.
-    fn encoded_text(&self, span: Span, fingerprint: impl FnOnce() -> Fingerprint) -> Option<SourceText<'a>> {
-        let base64 = Base64::of_text(span.of(self.body))?;
-        let (name, source) = self.encoded_name(span, &base64, fingerprint())?;
-        Some(SourceText { body: self.body, span, source, name, part: None, text: OnceCell::new() })
     }
 
     /// A part of a content that is not text: what its base64 encodes, or else its data as a text.

@@ -10,7 +10,7 @@ use quick_cache::{Weighter, sync::Cache};
 use smart_default::SmartDefault;
 
 use super::Draft;
-use super::replace::{NotApplicable, ProposedEdit, Replacement};
+use super::replace::{NotApplicable, Proposed, ProposedEdit, Replacement};
 use crate::conversation::UnitIndex;
 use crate::payload::{Caller, Fingerprint};
 use crate::span::{Span, Splice};
@@ -51,19 +51,21 @@ impl Weighter<Key, CachedEdit> for Weight {
 }
 
 impl Draft<'_> {
-    /// The edit that `proposed` returns for a result of `tool` that follows from `most` too, which says what may stay of it, from the cache if it is there.
+    /// The edit that `propose` returns for a result of `tool` that follows from `most` too, which says what may stay of it,
+    /// from the cache if it is there.
     pub fn cached(
         &self,
-        truncation_cache: &TruncationCache,
+        cache: &TruncationCache,
         unit: UnitIndex,
         tool: &str,
         most: impl Hash,
-        proposed: impl FnOnce() -> Result<ProposedEdit, NotApplicable>,
-    ) -> Result<ProposedEdit, NotApplicable> {
-        let content = self.conversation.unit(unit).and_then(|unit| unit.content);
+        propose: impl FnOnce() -> Proposed,
+    ) -> Proposed {
+        let content = self.unit(unit).and_then(|unit| unit.content);
         // Where an earlier edit has written, it is not the content alone that decides.
-        let Some(content) = content.filter(|_| !self.has_replacements(unit)) else { return proposed() };
-        let rest = truncation_cache.hasher.hash_one((
+        let Some(content) = content.filter(|_| !self.has_replacements(unit)) else { return propose() };
+        let call = self.pairing().answered_block(unit);
+        let rest = cache.hasher.hash_one((
             tool,
             most,
             self.conversation.model.as_deref(),
@@ -72,13 +74,12 @@ impl Draft<'_> {
             self.lacks_way(),
         ));
         let key = (self.context.caller, self.fingerprints(unit).content, rest);
-        if let Some(known) = truncation_cache.known.get(&key) {
-            let call = self.pairing().answered_block(unit);
+        if let Some(known) = cache.known.get(&key) {
             return known.map(|known| ProposedEdit { unit, call, ..known.moved(0, content.start) });
         }
-        let proposed = proposed();
+        let proposed = propose();
         let cached = proposed.as_ref().map(|proposed| Arc::new(proposed.moved(content.start, 0)));
-        truncation_cache.known.insert(key, cached.map_err(|why| *why));
+        cache.known.insert(key, cached.map_err(|why| *why));
         proposed
     }
 }

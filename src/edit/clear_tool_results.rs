@@ -45,16 +45,15 @@ use std::sync::Arc;
 
 use self::regrets::CallCache;
 use self::rent::Rent;
-use self::replay::{ClearedResults, MadePass, Replay, controls::has_controls};
-use super::keep::Keep;
+use self::replay::{ClearedResults, Replay, controls::has_controls};
 use super::own_texts::OwnTexts;
 use super::tools::Tools;
-use super::trigger::{Limits, Moment, Part};
+use super::trigger::{Keep, Limits, Moment, Part};
 use super::{Edit, Handlers, Language, SharedSettings, names};
 use crate::dialect::marks_an_hour;
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
 use crate::handler::{Decision, MAX_ANSWER};
-use crate::plan::{Action, SentFact, SkipReason, Stale};
+use crate::plan::{Action, SkipReason, Stale};
 use crate::tokens::{models::MediaLimits, prices::PriceList};
 
 pub use self::settings::{AtLeast, Frontier, Inputs, Settings};
@@ -107,8 +106,6 @@ struct Rules {
     nearly_full: Option<usize>,
     /// If a request has more tokens than this, all results that the model has read are cleared, whatever `keep` says.
     prompt_limit: Option<usize>,
-    /// Whether a pass is made where the prompt cache has expired, whatever its price.
-    cold_passes: bool,
     keep: Keep,
 }
 
@@ -140,11 +137,6 @@ impl ClearToolResults {
         }
     }
 
-    /// A shorter body never has anything to clear.
-    fn least_bytes(&self) -> usize {
-        self.early(self.settings.trigger.least_bytes())
-    }
-
     /// The size from which the edit may act, in bytes or tokens, where its trigger holds from `least` on.
     fn early(&self, least: usize) -> usize {
         if self.settings.moment() == Moment::Turn { TURN.of(least) } else { least }
@@ -166,9 +158,7 @@ impl ClearToolResults {
         let asks_for_window = rent.is_some() || self.settings.keep_reads > 0;
         let nearly_full = asks_for_window.then(|| draft.window()).flatten().map(|window| NEARLY_FULL.of(window));
         let keep = self.settings.keep.resolved(draft);
-        let is_sticky = self.settings.frontier == Frontier::Sticky;
-        let cold_passes = is_sticky && rent.is_some();
-        (Rules { limits, turn, at_least, nearly_full, prompt_limit: draft.prompt_limit(), cold_passes, keep }, rent)
+        (Rules { limits, turn, at_least, nearly_full, prompt_limit: draft.prompt_limit(), keep }, rent)
     }
 
     /// Whether results of a tool may be cleared.
@@ -240,6 +230,52 @@ impl ClearToolResults {
         }
         (clearing.result.is_some() || clearing.input.is_some()).then_some(clearing)
     }
+
+    fn clear_old_results(&self, draft: &mut Draft<'_>) {
+        // What the trigger held for once stays cleared, also where less is sent now.
+        let n_bytes = draft.n_bytes_at_most();
+        let may_act = |draft: &Draft<'_>| {
+            draft.has_sent_pass(Pass::Clear) || draft.prompt_limit().is_some() || has_controls(draft)
+        };
+        // A shorter body never has anything to clear.
+        if n_bytes < self.early(self.settings.trigger.least_bytes()) && !may_act(draft) {
+            return;
+        }
+        let limits = self.settings.trigger.limits(draft);
+        let lowest = if self.settings.moment() == Moment::Turn { &limits.at(TURN) } else { &limits };
+        let n_messages = draft.n_messages_at_most();
+        if !lowest.hold(n_bytes, n_messages) && !may_act(draft) {
+            return;
+        }
+        if let Some(why) = draft.skip_reason(Pass::Clear) {
+            return draft.skip_change(LABEL, None, why);
+        }
+        let (rules, rent) = self.rules(draft, limits);
+        let ClearedResults { cleared, reasoning_left, too_little, passes, cold_at, regrets } =
+            Replay::new(self, draft, &rules, rent).run();
+        draft.leave_reasoning_out(reasoning_left);
+        for (model_call, fact) in passes {
+            match fact {
+                Some(fact) => draft.pass_made(fact, model_call),
+                None => draft.prefix_changes(model_call),
+            }
+        }
+        draft.report.regrets = regrets;
+        for (unit, clearing) in cleared {
+            if let Some(proposed) = clearing.result {
+                draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed.because(clearing.why));
+            }
+            if let Some(proposed) = clearing.input {
+                draft.apply(LABEL, Action::ClearInput { message: proposed.unit().get() }, proposed);
+            }
+        }
+        if let Some(model_call) = cold_at {
+            draft.offer_cold_pass(model_call);
+        }
+        if too_little {
+            draft.skip_change(LABEL, None, SkipReason::TooLittle);
+        }
+    }
 }
 
 impl Clearing {
@@ -258,56 +294,6 @@ impl Edit for ClearToolResults {
         draft.offer_control();
         self.clear_old_results(draft);
         self.fit_media(draft);
-    }
-}
-
-impl ClearToolResults {
-    fn clear_old_results(&self, draft: &mut Draft<'_>) {
-        // What the trigger held for once stays cleared, also where less is sent now.
-        let n_bytes = draft.n_bytes_at_most();
-        let may_act = |draft: &Draft<'_>| {
-            draft.has_sent_pass(Pass::Clear) || draft.prompt_limit().is_some() || has_controls(draft)
-        };
-        if n_bytes < self.least_bytes() && !may_act(draft) {
-            return;
-        }
-        let limits = self.settings.trigger.limits(draft);
-        let lowest = if self.settings.moment() == Moment::Turn { &limits.at(TURN) } else { &limits };
-        let n_messages = draft.n_messages_at_most();
-        if !lowest.may_hold(n_bytes, n_messages) && !may_act(draft) {
-            return;
-        }
-        if let Some(why) = draft.skip_reason(Pass::Clear) {
-            return draft.skip_change(LABEL, None, why);
-        }
-        let (rules, rent) = self.rules(draft, limits);
-        let ClearedResults { cleared, reasoning_left, too_little, passes, cold_at, regrets } =
-            Replay::new(self, draft, &rules, rent).run();
-        draft.leave_reasoning_out(reasoning_left);
-        let by_settings = self.settings.spares_nothing();
-        for MadePass { model_call, is_remembered, spares_nothing } in passes {
-            let fact = if by_settings || spares_nothing { SentFact::ClearedAll } else { SentFact::Cleared };
-            if by_settings || is_remembered {
-                draft.pass_made(fact, model_call);
-            } else {
-                draft.prefix_changes(model_call);
-            }
-        }
-        draft.report.regrets = regrets;
-        for (unit, clearing) in cleared {
-            if let Some(proposed) = clearing.result {
-                draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed.because(clearing.why));
-            }
-            if let Some(proposed) = clearing.input {
-                draft.apply(LABEL, Action::ClearInput { message: proposed.unit().get() }, proposed);
-            }
-        }
-        if let Some(model_call) = cold_at {
-            draft.offer_cold_pass(model_call);
-        }
-        if too_little {
-            draft.skip_change(LABEL, None, SkipReason::TooLittle);
-        }
     }
 }
 

@@ -30,7 +30,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Edit, Handlers, Language, SharedSettings, template::Template};
+use super::{Edit, Handlers, Language, SharedSettings, own_texts::Template};
 use crate::conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, Pairing, UnitIndex};
 use crate::dialect::Form;
 use crate::draft::{Draft, Question};
@@ -186,9 +186,11 @@ impl PatchToolCalls {
         let BlockKind::ToolCall { id, name, .. } = &draft.conversation().block(call)?.kind else { return None };
         let text = self.template.fill(|place| {
             let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
-            if value.is_empty() { self.unnamed } else { shown(value) }
+            // Some servers write a signature of thousands of bytes into the id of a call.
+            let shown = value.get(..value.floor_char_boundary(MAX_SHOWN)).unwrap_or(value);
+            if value.is_empty() { self.unnamed } else { shown }
         });
-        let Some(handler) = self.handlers.of_edit() else { return Some(text) };
+        let Some(handler) = &self.handlers.of_edit else { return Some(text) };
         let question = Question { edit: NAME, handler, most_bytes: MAX_ANSWER };
         let asked = || AskedText::Whole(text.clone());
         let subject = || Subject::Name(id.text.clone().into_owned());
@@ -197,12 +199,6 @@ impl PatchToolCalls {
             Decision::Leave | Decision::Default => Some(text),
         }
     }
-}
-
-/// A name or an id as a text shows it: its beginning, if it is longer than the ids of any API. Some servers write a signature
-/// of thousands of bytes into the id of a call.
-fn shown(value: &str) -> &str {
-    value.get(..value.floor_char_boundary(MAX_SHOWN)).unwrap_or(value)
 }
 
 #[cfg(test)]

@@ -27,8 +27,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use self::batch::CutRule;
-use super::own_texts::OwnTexts;
-use super::template::Template;
+use super::own_texts::{OwnTexts, Template};
 use super::tools::{Limits, Tool, Tools, Truncate};
 use super::{Edit, Handlers, Language, SharedSettings, names};
 use crate::conversation::{BlockKind, UnitIndex};
@@ -145,6 +144,11 @@ impl TruncateToolResults {
         }
     }
 
+    /// The handler that is asked about a result.
+    fn handler(&self, tool: &str) -> Option<&Arc<str>> {
+        self.handlers.of_tool(|| self.tools.find(tool, |tool| tool.truncate_handler.clone()))
+    }
+
     /// What a tool says of the length of its results.
     fn limits(&self, tool: &str) -> Limits {
         let own = |key: fn(Limits) -> Option<usize>| self.tools.find(tool, |tool| limits(tool).and_then(key));
@@ -152,17 +156,10 @@ impl TruncateToolResults {
     }
 
     /// Returns what is cut out of a text that may have `share` bytes, or what a handler says replaces it.
-    fn cut(
-        &self,
-        text: &ResultText<'_, '_>,
-        tool: &str,
-        limits: Limits,
-        share: usize,
-        handler: Option<&Arc<str>>,
-    ) -> Option<TextCut> {
+    fn cut(&self, text: &ResultText<'_, '_>, tool: &str, limits: Limits, share: usize) -> Option<TextCut> {
         // No notice is longer than the one that says that all of it is left out.
         let left = share.saturating_sub(self.notice(text, tool, text.len).len());
-        if let Some(handler) = handler {
+        if let Some(handler) = self.handler(tool) {
             match text.decision(Question { edit: NAME, handler, most_bytes: left.min(MAX_ANSWER) }) {
                 Decision::Replace(answer) => {
                     let notice = self.notice(text, tool, text.len - answer.len());
@@ -217,12 +214,11 @@ impl TruncateToolResults {
         }
         let max_bytes = most.filter(|_| draft.lacks_way()).unwrap_or(max_bytes);
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
-        let handler = self.handlers.of_tool(|| self.tools.find(tool, |tool| tool.truncate_handler.clone()));
         let propose = || {
             let (mut longer, counted) = (false, OnceCell::new());
             let proposed = draft.propose_result(unit, options, |text| {
                 let share = self.share(text, max_bytes, &counted)?;
-                let cut = self.cut(text, tool, limits, share, handler)?;
+                let cut = self.cut(text, tool, limits, share)?;
                 // The draft compares tokens, of which rare characters have more than bytes of a notice; the limit is one of bytes.
                 let is_longer = cut.words.len() >= cut.to - cut.from;
                 longer |= is_longer;
@@ -233,7 +229,7 @@ impl TruncateToolResults {
                 proposed => proposed,
             }
         };
-        let proposed = match handler {
+        let proposed = match self.handler(tool) {
             // Answers become known.
             Some(_) => propose(),
             None => draft.cached(&self.truncation_cache, unit, tool, max_bytes, propose),

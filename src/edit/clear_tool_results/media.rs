@@ -4,12 +4,10 @@
 //! each model call at which there are too many, down to a part of the limit, so that the next images change nothing. That is
 //! decided by replay of the messages alone. Images of the user count and stay, and so do images that the model has not read.
 
-use std::collections::BTreeMap;
-
 use memchr::memmem;
 
 use super::{ClearToolResults, LABEL, Part};
-use crate::conversation::{Role, UnitIndex};
+use crate::conversation::UnitIndex;
 use crate::dialect::Form;
 use crate::dialect::media::{self, MediaPart};
 use crate::draft::{Draft, ReplaceOptions, TextCut};
@@ -80,29 +78,19 @@ impl ClearToolResults {
 
     /// The images of all messages, in their order.
     fn images(&self, draft: &Draft<'_>, side: usize) -> Vec<Images> {
-        let (body, conversation) = (draft.body(), draft.conversation());
+        let body = draft.body();
         let is_large = |part: &MediaPart<'_>| {
             let data = str::from_utf8(part.data.of(body)).ok();
             data.and_then(Dimensions::in_string).is_some_and(|of| of.width.max(of.height) > side)
         };
-        let images = |unit, content: Span, may_clear| {
+        let images = |(content, (unit, is_result)): (Span, (UnitIndex, bool))| {
             let parts = media::parts(body, content);
             let n_bytes = parts.iter().map(|part| part.span.len()).sum();
             let is_large = parts.iter().any(is_large);
-            (content.start, Images { unit, n: parts.len(), n_bytes, is_large, may_clear, is_cleared: false })
+            let may_clear = is_result && self.clears(draft.tool_of(draft.pairing().answered_block(unit)));
+            Images { unit, n: parts.len(), n_bytes, is_large, may_clear, is_cleared: false }
         };
-        let of_elements = conversation
-            .elements
-            .iter()
-            .filter_map(|element| Some(images(element.units.start, media::content(body, element.span)?, false)));
-        let results = conversation.indexed_units().filter(|(_, unit)| unit.role == Role::Tool);
-        let of_results = results.filter_map(|(index, unit)| {
-            let tool = draft.tool_of(draft.pairing().answered_block(index));
-            Some(images(index, unit.content?, self.clears(tool)))
-        });
-        // Where a result is an element, its content is found both ways.
-        let found: BTreeMap<_, _> = of_elements.chain(of_results).collect();
-        found.into_values().filter(|images| images.n > 0).collect()
+        draft.contents().into_iter().map(images).filter(|images| images.n > 0).collect()
     }
 
     /// Clears the images of a result, and no text.

@@ -88,7 +88,7 @@ impl Rent {
     /// whether that pays. If not, they pay their rent.
     pub(super) fn is_due(&mut self, first: Option<RowIndex>, freed: usize) -> bool {
         let Prices { read, write, .. } = self.prices;
-        let n_sent = std::mem::replace(&mut self.n_sent, self.tokens.len());
+        let n_sent = std::mem::replace(&mut self.n_sent, self.tokens.0.len());
         let sent = self.tokens.before(n_sent);
         let (base_sent, new) = if n_sent > 0 { (self.base, 0) } else { (0, self.base) };
         let new = new + self.tokens.before(self.n_sent) - sent;
@@ -119,10 +119,6 @@ impl Rent {
 }
 
 impl Sums {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
     fn push(&mut self, number: usize) {
         let at = self.0.len() + 1;
         let first = at - (at & at.wrapping_neg());

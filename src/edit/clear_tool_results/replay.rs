@@ -18,8 +18,7 @@ use super::{ClearToolResults, Clearing, Frontier, Rules};
 use crate::conversation::{Role, UnitIndex};
 use crate::draft::{Draft, Pass, Replayed, Row, RowIndex, Tally, TimelineEvent};
 use crate::edit::file_use::{self, FileUse};
-use crate::edit::keep::Keep;
-use crate::edit::trigger::Limits;
+use crate::edit::trigger::{Keep, Limits};
 use crate::plan::{Regrets, SentFact};
 
 pub(super) mod controls;
@@ -46,8 +45,8 @@ pub(super) struct Replay<'r, 'd> {
     waiting: VecDeque<RowIndex>,
     /// File reads, where some of them are kept.
     reads: Option<Reads>,
-    /// The calls by which the model controls clearing, if it may.
-    controls: Option<Controls>,
+    /// The calls by which the model controls clearing.
+    controls: Controls,
     /// The reasoning of ended turns, if it leaves with a pass.
     ended_turns: Option<EndedTurns>,
     /// The results that may be cleared now and were not, because they free too little.
@@ -56,7 +55,7 @@ pub(super) struct Replay<'r, 'd> {
     ready_frees: usize,
     cleared: Vec<(RowIndex, Clearing)>,
     /// The calls that ask for something cleared.
-    regrets: RegretWatch<'r>,
+    regrets: RegretWatch,
     /// How many messages had come when something was cleared last.
     n_came_then: usize,
     found: ClearedResults,
@@ -71,22 +70,12 @@ pub(super) struct ClearedResults {
     pub(super) reasoning_left: UnitIndex,
     /// Whether the last pass was not made because it would have freed too little.
     pub(super) too_little: bool,
-    /// The passes that have cleared something.
-    pub(super) passes: Vec<MadePass>,
+    /// The model calls of the passes that have cleared something, each with what is to be remembered of it.
+    pub(super) passes: Vec<(UnitIndex, Option<SentFact>)>,
     /// The last model call, if a pass would be made there if the prompt cache had expired.
     pub(super) cold_at: Option<UnitIndex>,
     /// The calls that ask for something cleared.
     pub(super) regrets: Regrets,
-}
-
-/// A pass that has cleared something.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MadePass {
-    pub(super) model_call: UnitIndex,
-    /// Whether it is found again because it is remembered, and not in each request anew.
-    pub(super) is_remembered: bool,
-    /// Whether it has cleared all that the model had read.
-    pub(super) spares_nothing: bool,
 }
 
 /// What `keep` spares at the present place.
@@ -112,8 +101,8 @@ impl<'r, 'd> Replay<'r, 'd> {
     pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
         let keep = rules.keep;
         let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_));
-        let controls = draft.offers_control.then(|| Controls::new(rules.limits.least_tokens()));
-        let count = count || controls.is_some() || rent.is_some() || rules.at_least > 0 || rules.prompt_limit.is_some();
+        let count =
+            count || draft.offers_control || rent.is_some() || rules.at_least > 0 || rules.prompt_limit.is_some();
         Self {
             edit,
             draft,
@@ -125,12 +114,12 @@ impl<'r, 'd> Replay<'r, 'd> {
             newest: KeepWindow::new(keep),
             waiting: VecDeque::new(),
             reads: Some(edit.settings.keep_reads).filter(|most| *most > 0).map(Reads::new),
-            controls,
+            controls: Controls::new(rules.limits.least_tokens()),
             ended_turns: draft.clears_ended_reasoning().then(EndedTurns::default),
             ready: BTreeMap::new(),
             ready_frees: 0,
             cleared: Vec::new(),
-            regrets: RegretWatch::new(&edit.calls),
+            regrets: RegretWatch::default(),
             n_came_then: 0,
             found: ClearedResults::default(),
         }
@@ -139,22 +128,19 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Walks to the end.
     pub(super) fn run(mut self) -> ClearedResults {
         let timeline = self.draft.timeline();
-        let first_call = match self.edit.settings.frontier {
-            Frontier::Sticky => 0,
-            Frontier::Sliding => {
-                timeline.iter().rposition(|event| matches!(event, TimelineEvent::ModelCall(_))).unwrap_or(0)
-            }
-        };
+        let calls = timeline.iter().enumerate().rev().filter(|(_, event)| matches!(event, TimelineEvent::ModelCall(_)));
+        let mut calls = calls.map(|(n, _)| n);
+        let last_call = calls.next().unwrap_or_default();
         // The calls of the model's last answer are new to this request.
-        let mut calls =
-            timeline.iter().enumerate().rev().filter(|(_, event)| matches!(event, TimelineEvent::ModelCall(_)));
-        let new_from = calls.nth(1).map_or(0, |(n, _)| n);
+        let new_from = calls.next().unwrap_or_default();
+        let is_sticky = self.edit.settings.frontier == Frontier::Sticky;
+        let first_call = if is_sticky { 0 } else { last_call };
         for (n, event) in timeline.into_iter().enumerate() {
             self.tally.follow(event);
             match event {
                 TimelineEvent::Added(row) => {
                     self.came(RowIndex::new(self.tally.n_rows() - 1), &row);
-                    if self.regrets.came(self.draft, &row, n > new_from) {
+                    if self.regrets.came(&self.edit.calls, self.draft, &row, n > new_from) {
                         // Everything that is too old already stays so.
                         self.newest.keep = self.newest.keep.doubled();
                     }
@@ -258,16 +244,18 @@ impl<'r, 'd> Replay<'r, 'd> {
         let found_again = self.edit.settings.frontier == Frontier::Sliding
             || (!exceeds_prompt_limit && (self.hold(&self.rules.limits) || is_asked));
         let is_bound = self.draft.is_bound();
-        let pass = MadePass { model_call: place, is_remembered: is_bound || !found_again, spares_nothing };
+        let by_settings = self.edit.settings.spares_nothing();
+        let fact = if by_settings || spares_nothing { SentFact::ClearedAll } else { SentFact::Cleared };
+        let pass = |is_remembered: bool| (place, (by_settings || is_remembered).then_some(fact));
         if may_pass && is_due {
-            return self.pass(pass, Rent::settle);
+            return self.pass(pass(is_bound || !found_again), Rent::settle);
         }
         let may_pass_cold = replayed != Replayed::NotMade && self.may_pass_cold(place);
         if may_pass_cold && self.draft.was_cold(place) {
-            return self.pass(MadePass { is_remembered: is_bound, ..pass }, Rent::settle_cold);
+            return self.pass(pass(is_bound), Rent::settle_cold);
         }
         if is_made {
-            return self.pass(pass, Rent::settle);
+            return self.pass(pass(is_bound || !found_again), Rent::settle);
         }
         self.found.too_little = may_pass;
         self.found.cold_at = may_pass_cold.then_some(place);
@@ -292,7 +280,8 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// turn begins.
     fn may_pass_cold(&self, place: UnitIndex) -> bool {
         let limits = self.rules.turn.as_ref().unwrap_or(&self.rules.limits);
-        self.rules.cold_passes && self.hold(limits) && self.draft.may_clear(place, self.tally.tokens)
+        let is_sticky = self.edit.settings.frontier == Frontier::Sticky;
+        self.rent.is_some() && is_sticky && self.hold(limits) && self.draft.may_clear(place, self.tally.tokens)
     }
 
     fn hold(&self, limits: &Limits) -> bool {
@@ -312,7 +301,7 @@ impl<'r, 'd> Replay<'r, 'd> {
 
     /// Weighs what has come to be old enough.
     fn ripen(&mut self) {
-        while let Some(number) = self.reads.as_mut().and_then(Reads::released) {
+        while let Some(number) = self.reads.as_mut().and_then(|reads| reads.released.pop()) {
             self.weigh(number);
         }
         while let Some(number) = self.next_old_enough() {
@@ -325,7 +314,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Weighs all that the model has read.
     fn ripen_all(&mut self) {
         let Some(read) = self.read else { return };
-        self.controls.iter_mut().for_each(Controls::let_go);
+        self.controls.let_go();
         self.reads.iter_mut().for_each(Reads::let_go);
         self.ripen();
         while let Some(number) = self.waiting.pop_front_if(|number| *number < read) {
@@ -334,19 +323,19 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     fn weigh(&mut self, number: RowIndex) {
-        if self.is_pinned(number) {
+        if self.controls.has_pinned(number) {
             return self.wait(number);
         }
         let row = self.tally.row(number).filter(|_| self.tally.is_here(number));
         if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count, None)) {
-            let why = self.reads.as_ref().and_then(|reads| reads.stale(number));
+            let why = self.reads.as_ref().and_then(|reads| reads.stale.get(&number).copied());
             self.ready_frees += clearing.freed;
             self.ready.insert(number, Clearing { why, ..clearing });
         }
     }
 
     /// Clears what is ready, and the reasoning of ended turns.
-    fn pass(&mut self, pass: MadePass, settle: fn(&mut Rent)) {
+    fn pass(&mut self, pass: (UnitIndex, Option<SentFact>), settle: fn(&mut Rent)) {
         let n_cleared = self.cleared.len();
         self.n_came_then = self.tally.n_came;
         self.ready_frees = 0;
@@ -355,7 +344,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.tally.shrink(number, clearing.freed);
             self.rent.iter_mut().for_each(|rent| rent.clear(number, clearing.freed));
             if let Some(row) = self.tally.row(number) {
-                self.regrets.cleared(self.draft, row, &clearing);
+                self.regrets.cleared(&self.edit.calls, self.draft, row, &clearing);
             }
             self.cleared.push((number, clearing));
         }
@@ -384,7 +373,7 @@ impl<'r, 'd> Replay<'r, 'd> {
         let mut at = 0;
         while let Some(number) = self.waiting.get(at).copied().filter(|number| *number < goes_before) {
             let is_here = self.tally.is_here(number);
-            if is_here && self.is_pinned(number) {
+            if is_here && self.controls.has_pinned(number) {
                 at += 1;
             } else {
                 self.waiting.remove(at);

@@ -8,9 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smart_default::SmartDefault;
 
 use crate::edit::Language;
-use crate::edit::keep::Keep;
-use crate::edit::template::Template;
-use crate::edit::trigger::{Condition, Moment, Trigger};
+use crate::edit::own_texts::Template;
+use crate::edit::trigger::{Condition, Keep, Moment, Trigger};
 
 /// `[clear_tool_results]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]

@@ -2,13 +2,13 @@
 
 use crate::conversation::{Role, TurnUnit, UnitIndex, unread_from};
 use crate::draft::{Draft, Row};
-use crate::edit::keep::Keep;
+use crate::edit::trigger::Keep;
 
 /// The places where a conversation may be parted. A place is the row after it.
 pub(super) struct CutPoints<'c> {
-    rows: &'c [Row],
+    pub(super) rows: &'c [Row],
     /// The tokens of each row.
-    tokens: &'c [usize],
+    pub(super) tokens: &'c [usize],
     /// Whether a row opens a turn of the model that calls.
     rounds: Vec<bool>,
     /// Whether the conversation may be parted before a row.

@@ -12,7 +12,7 @@ use super::{Summarizer, SummaryOrigin, millis};
 use crate::body::Lease;
 use crate::dialect::{Answer, Dialect, Stop, Usage};
 use crate::edit::Language;
-use crate::edit::summarize::{PromptMode, answer, as_text, fit, instruction};
+use crate::edit::summarize::{PromptMode, answer, fit, instruction};
 use crate::engine::EngineConfig;
 use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
@@ -313,7 +313,7 @@ impl RequestSpec {
         }
         let system = &*instruction::words(language).system;
         if is_plain {
-            instruction = as_text::prompt(source, dialect, &[system, &instruction], most_tokens)?.into();
+            instruction = fit::prompt(source, dialect, &[system, &instruction], most_tokens)?.into();
         }
         dialect.summary_request(source, &Prompt { input, system, instruction: &instruction, max_tokens, model })
     }
