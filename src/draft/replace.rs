@@ -62,7 +62,7 @@ pub enum NotApplicable {
 }
 
 /// What an edit would do to a text, or why nothing.
-pub type Proposed = Result<ProposedEdit, NotApplicable>;
+pub(super) type Proposed = Result<ProposedEdit, NotApplicable>;
 
 /// Of a longer text, only so many bytes are counted to see that it has more tokens than what comes there.
 const COUNTED_PREFIX: usize = 1024;
@@ -209,11 +209,11 @@ impl Draft<'_> {
     fn check(&self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) -> Result<(), NotApplicable> {
         if let Some(known_by) = source.part {
             let is_taken = self.replacements.contains_key(&source.span.start);
-            return match options.smaller {
-                _ if is_taken => Err(NotApplicable::Nothing),
-                true if !self.is_smaller_part(source.span, known_by, &cut.words) => Err(NotApplicable::NotSmaller),
-                _ => Ok(()),
-            };
+            if is_taken {
+                return Err(NotApplicable::Nothing);
+            }
+            let is_smaller = || self.is_smaller_part(source.span, known_by, &cut.words);
+            return if options.smaller && !is_smaller() { Err(NotApplicable::NotSmaller) } else { Ok(()) };
         }
         let earlier = self.replacements.get(&source.span.start);
         let current: LazyCell<Cow<'_, str>, _> = LazyCell::new(|| match earlier {
