@@ -23,19 +23,16 @@ use bytes::Bytes;
 
 use crate::conversation::index::index;
 use crate::conversation::{BlockIndex, BlockKind, Conversation, ElementIndex, Pairing, Unit, UnitIndex};
-use crate::dialect::{BytesAt, Dialect, Entries, Form, Switch};
+use crate::dialect::{BytesAt, Dialect, Entries, Form, Switch, strings};
 use crate::language::Language;
 use crate::payload::{ChainKey, PayloadName};
-use crate::plan::{Action, Change, Need, Report, Sizes, SkipReason};
+use crate::plan::{Need, Report, SkipReason};
 use crate::recall::{self, RetrievalMethod};
 use crate::span::Span;
 use crate::tokens::Gauge;
 
 mod added_tool;
-mod answered_in_words;
 mod asks;
-mod calibration;
-mod cold_passes;
 mod context;
 mod finish;
 mod forms;
@@ -46,34 +43,27 @@ mod placement;
 mod prefix_keys;
 pub mod reasoning;
 mod replace;
-mod replacement;
 mod round_trip;
 mod rows;
 pub mod sent;
 mod source_text;
-mod splice_array;
-mod summary_view;
-mod tally;
 mod timeline;
 mod truncation_cache;
 
-use cold_passes::ColdPassesFound;
+use context::ColdPassesFound;
 use insertion::{Inserted, Insertion};
 use journal::{ChangeId, Journal};
-use replacement::Replacement;
+use replace::Replacement;
 
 pub use asks::Question;
-pub use calibration::{Calibration, FactorIndex};
-pub use cold_passes::{ColdPassIndex, ColdPasses};
-pub use context::{LookUp, Offload, PlanContext, SummaryTiming};
+pub use context::{Calibration, ColdPassIndex, ColdPasses, FactorIndex, LookUp, Offload, PlanContext, SummaryTiming};
 pub use prefix_keys::{AppliedSummary, CONVERSATIONS, PrefixKeys, conversation_name};
 pub use reasoning::{EndedTurns, ReasoningMode};
 pub use replace::{NotApplicable, ProposedEdit, ReplaceOptions};
 pub use rows::{Row, RowElement};
 pub use sent::{Replayed, Sent, SentIndex};
 pub use source_text::{ResultText, TextCut};
-pub use tally::Tally;
-pub use timeline::{RowIndex, TimelineEvent};
+pub use timeline::{RowIndex, Tally, TimelineEvent};
 pub use truncation_cache::TruncationCache;
 
 /// An edit that changes what earlier requests had. Not every conversation may be given one.
@@ -86,6 +76,9 @@ pub enum Pass {
     /// A summary is made.
     Summarize,
 }
+
+/// The label of an edit, as reports name it.
+pub type Label = &'static str;
 
 /// A request body with what a dialect has parsed from it.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +94,10 @@ pub struct ParsedRequest<'a> {
 /// One request while edits write on it.
 #[derive(Debug)]
 pub struct Draft<'a> {
-    request: ParsedRequest<'a>,
+    dialect: &'a dyn Dialect,
+    body: &'a Bytes,
+    /// The input of the edits, as it came.
+    conversation: &'a Conversation<'a>,
     pub(crate) context: PlanContext<'a>,
     recall: &'a recall::Settings,
     language: Language,
@@ -116,8 +112,6 @@ pub struct Draft<'a> {
     pub(crate) leaving: Leaving,
     /// The results that have been put behind units, in the order of the decisions.
     insertions: Vec<Insertion>,
-    /// The placeholders of late results that are not moved.
-    stood: BTreeMap<UnitIndex, InsertionIndex>,
     /// The units after which texts of the user are inserted.
     texts: BTreeSet<UnitIndex>,
     /// The units that are among what was added.
@@ -126,12 +120,6 @@ pub struct Draft<'a> {
     dropped_calls: BTreeSet<BlockIndex>,
     /// For units that a call has left: how many of their calls have not.
     batches: BTreeMap<UnitIndex, usize>,
-    /// The arrays inside of elements that were asked for, by element.
-    entries: RefCell<BTreeMap<ElementIndex, Option<Rc<Entries>>>>,
-    /// The turns that leave as a whole or not at all.
-    bound_turns: OnceCell<BTreeSet<usize>>,
-    /// The units that no result is moved across.
-    barriers: OnceCell<Vec<UnitIndex>>,
     /// What becomes of reasoning that is bound to its prefix, and what has the upstream drop it.
     reasoning: ReasoningMode,
     drops: Option<Switch>,
@@ -143,10 +131,8 @@ pub struct Draft<'a> {
     prefix_changed: UnitIndex,
     /// The mark that is added to ask for the prompt cache.
     cache_request: Option<BytesAt>,
-    /// Whether the model controls clearing.
-    offers_control: bool,
-    /// The units of the model, for those that ask.
-    of_model: OnceCell<Vec<UnitIndex>>,
+    /// Whether calls of the model control clearing.
+    pub(crate) offers_control: bool,
     /// The units that entries with reasoning have left.
     stripped: BTreeSet<UnitIndex>,
     /// The texts of the reasoning of ended turns that was left out.
@@ -178,8 +164,20 @@ pub struct Draft<'a> {
 
     /// The conversation as it came, where a summary replaces messages of it.
     whole: &'a Conversation<'a>,
-    /// The messages that a summary has replaced already, besides those that it replaces now.
-    hidden: Vec<Span>,
+    known: Known<'a>,
+}
+
+/// What has been looked up or counted.
+#[derive(Debug, Default)]
+struct Known<'a> {
+    /// The arrays inside of elements that were asked for, by element.
+    entries: RefCell<BTreeMap<ElementIndex, Option<Rc<Entries>>>>,
+    /// The turns that leave as a whole or not at all.
+    bound_turns: OnceCell<BTreeSet<usize>>,
+    /// The units that no result is moved across.
+    barriers: OnceCell<Vec<UnitIndex>>,
+    /// The units of the model, for those that ask.
+    of_model: OnceCell<Vec<UnitIndex>>,
     prefix_keys: OnceCell<PrefixKeys>,
     pairing: OnceCell<Rc<Pairing>>,
     gauge: OnceCell<Gauge>,
@@ -207,6 +205,31 @@ pub enum Leaving {
     Forbidden,
 }
 
+impl<'a> ParsedRequest<'a> {
+    /// The JSON of the call that is a block; none if it is not a call.
+    pub fn call(&self, call: BlockIndex) -> Option<Span> {
+        let block = self.conversation.block(call)?;
+        matches!(block.kind, BlockKind::ToolCall { .. }).then_some(block.span)
+    }
+
+    /// The arguments of the call that is a block, as the model has written them; none if it is not a call, or has none.
+    pub fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
+        strings::text_or_json(self.body, self.dialect.input(self.body, self.call(call)?)?.span)
+    }
+
+    /// The places of the texts of a unit.
+    pub fn texts(&self, unit: &Unit) -> Vec<Span> {
+        unit.content.map(|content| self.dialect.texts(self.body, content)).unwrap_or_default()
+    }
+
+    /// All texts of a unit; none if it has none.
+    pub fn text(&self, unit: &Unit) -> Option<Cow<'a, str>> {
+        let texts = self.texts(unit).into_iter().filter_map(|span| strings::text(self.body, span));
+        let mut texts: Vec<_> = texts.collect();
+        if texts.len() > 1 { Some(texts.join("\n").into()) } else { texts.pop() }
+    }
+}
+
 impl<'a> Draft<'a> {
     /// The draft of one request. `recall` and `language` decide how texts say where the rest is.
     pub fn new(
@@ -215,9 +238,11 @@ impl<'a> Draft<'a> {
         recall: &'a recall::Settings,
         language: Language,
     ) -> Self {
-        let conversation = request.conversation;
+        let ParsedRequest { dialect, body, conversation } = request;
         Self {
-            request,
+            dialect,
+            body,
+            conversation,
             context: *context,
             recall,
             language,
@@ -226,14 +251,10 @@ impl<'a> Draft<'a> {
             in_place: vec![true; conversation.units.len()],
             insertions: Vec::new(),
             leaving: Leaving::Allowed,
-            stood: BTreeMap::new(),
             texts: BTreeSet::new(),
             moved: BTreeSet::new(),
             dropped_calls: BTreeSet::new(),
             batches: BTreeMap::new(),
-            entries: RefCell::default(),
-            bound_turns: OnceCell::new(),
-            barriers: OnceCell::new(),
             reasoning: ReasoningMode::Keep,
             drops: None,
             ended_turns: EndedTurns::Keep,
@@ -241,7 +262,6 @@ impl<'a> Draft<'a> {
             prefix_changed: UnitIndex::default(),
             cache_request: None,
             offers_control: false,
-            of_model: OnceCell::new(),
             stripped: BTreeSet::new(),
             ended_reasoning: Vec::new(),
             dropped_rows: BTreeMap::new(),
@@ -249,7 +269,7 @@ impl<'a> Draft<'a> {
             replacements: BTreeMap::new(),
             journal: Journal::default(),
             report: Report::default(),
-            n_bytes: request.body.len(),
+            n_bytes: body.len(),
             n_bytes_removed: 0,
             need: None,
             root: None,
@@ -257,52 +277,55 @@ impl<'a> Draft<'a> {
             sent: sent::SentFound::default(),
             asks: RefCell::default(),
             whole: conversation,
-            hidden: Vec::new(),
-            prefix_keys: OnceCell::new(),
-            pairing: OnceCell::new(),
-            gauge: OnceCell::new(),
-            window: OnceCell::new(),
-            counts: OnceCell::new(),
-            tokens_now: RefCell::default(),
-            retrieval_method: OnceCell::new(),
+            known: Known::default(),
         }
     }
 
     // === what edits read ===
 
+    /// The request as the edits see it: a summary may be in the place of messages.
+    pub fn request(&self) -> ParsedRequest<'a> {
+        let &Self { dialect, body, conversation, .. } = self;
+        ParsedRequest { dialect, body, conversation }
+    }
+
+    /// The arguments of the call that is a block, as the model has written them; none if it is not a call, or has none.
+    pub fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
+        self.request().arguments(call)
+    }
+
+    /// The tool that a call is of; empty if it names none, or there is no call.
+    pub fn tool_of(&self, call: Option<BlockIndex>) -> &'a str {
+        call.map_or("", |call| self.conversation.tool_name(call))
+    }
+
     /// The body, as it came.
     pub fn body(&self) -> &'a [u8] {
-        self.request.body
+        self.body
     }
 
     /// The input of the edits, as it came.
     pub fn conversation(&self) -> &'a Conversation<'a> {
-        self.request.conversation
+        self.conversation
     }
 
     /// Which result answers which call, as it came.
     pub fn pairing(&self) -> Rc<Pairing> {
-        Rc::clone(self.pairing.get_or_init(|| {
-            let mut pairing = Pairing::of(self.request.conversation);
+        Rc::clone(self.known.pairing.get_or_init(|| {
+            let mut pairing = Pairing::of(self.conversation);
             self.note_answers_in_words(&mut pairing);
             Rc::new(pairing)
         }))
     }
 
-    /// How many messages have been put somewhere.
-    pub fn n_added(&self) -> usize {
-        self.insertions.len()
+    /// How many messages there are at most, as the edits so far have left them.
+    pub fn n_messages_at_most(&self) -> usize {
+        self.conversation.elements.len() + self.insertions.len()
     }
 
     /// Whether the model has not read a unit yet: it follows the last turn of the model.
     pub fn is_unread(&self, unit: UnitIndex) -> bool {
         self.last_answer.as_ref().is_none_or(|last| unit >= last.end)
-    }
-
-    /// The offset in the body from which on the model has read nothing.
-    fn unread_start(&self) -> usize {
-        let first = self.last_answer.as_ref().map_or(UnitIndex::new(0), |last| last.end);
-        self.request.conversation.unit(first).map_or(self.request.body.len(), |unit| unit.span.start)
     }
 
     /// Whether a unit is in the last turn of the model.
@@ -312,7 +335,7 @@ impl<'a> Draft<'a> {
 
     /// Has edits change texts alone, and none of the first `n_frozen` messages: nothing leaves its place.
     pub fn edit_in_place(&mut self, n_frozen: usize) {
-        let units = self.request.conversation.indexed_units();
+        let units = self.conversation.indexed_units();
         let frozen = units.filter(|(_, unit)| unit.element.get() < n_frozen).last().map(|(index, _)| index.next());
         self.first_editable = self.first_editable.max(frozen.unwrap_or_default());
         self.leaving = Leaving::Forbidden;
@@ -322,13 +345,13 @@ impl<'a> Draft<'a> {
 
     /// Leaves a result out that answers no call, and with it what was written on it: no upstream takes it in any form. Its
     /// payloads are stored if there is a store. False if the message is not to be touched.
-    pub fn drop_result(&mut self, edit: &'static str, unit: UnitIndex) -> bool {
+    pub fn drop_result(&mut self, edit: Label, unit: UnitIndex) -> bool {
         if self.leaving == Leaving::Forbidden || !self.take_out_of_place(edit, unit) {
             return false;
         }
         self.undo_replacements(unit);
-        let said = self.context.offload == Offload::Possible;
-        let said = if said { self.payloads_of(unit) } else { Vec::new() };
+        let is_stored = self.context.offload == Offload::Possible;
+        let said = if is_stored { self.payloads_of(unit) } else { Vec::new() };
         self.orphans.insert(unit, said);
         self.record_drop(edit, unit);
         true
@@ -336,7 +359,7 @@ impl<'a> Draft<'a> {
 
     /// Why an edit is not to be made, if it is not.
     pub fn skip_reason(&self, pass: Pass) -> Option<SkipReason> {
-        let traits = self.request.conversation.traits;
+        let traits = self.conversation.traits;
         match pass {
             _ if self.reasoning == ReasoningMode::Withhold && !self.summarises_all() && !self.has_sent_pass(pass) => {
                 Some(SkipReason::PrefixBound)
@@ -348,20 +371,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Notes that a change was not made: of a result, or of more than one.
-    pub fn skip_change(&mut self, edit: &'static str, unit: Option<UnitIndex>, why: SkipReason) {
-        let (drop, none) = (Action::Drop { message: 0 }, Sizes::default());
-        let about = match unit.and_then(|unit| self.pairing().answered_block(unit)) {
-            Some(call) => self.about_call(edit, drop, call, none),
-            None => self.about_result(edit, drop, unit.unwrap_or(UnitIndex::new(usize::MAX)), none),
-        };
-        self.journal.skip(about, unit.map(UnitIndex::get), why);
-    }
-
     // === helpers ===
 
+    fn unit(&self, unit: UnitIndex) -> Option<&'a Unit> {
+        self.conversation.unit(unit)
+    }
+
     fn span(&self, unit: UnitIndex) -> Span {
-        self.request.conversation.unit(unit).map_or(Span::default(), |unit| unit.span)
+        self.unit(unit).map(|unit| unit.span).unwrap_or_default()
     }
 
     /// Takes a unit out of its place, if it is still there and may leave.
@@ -377,106 +394,20 @@ impl<'a> Draft<'a> {
     /// Whether a unit can be taken out: it is not an instruction at the beginning, and an element, or an entry of an array that
     /// can be edited.
     fn may_leave(&self, unit: UnitIndex) -> bool {
-        let conversation = self.request.conversation;
-        let is_element = |unit: &Unit| conversation.is_element(unit) || self.entries(unit.element).is_some();
-        unit >= self.first_editable && conversation.unit(unit).is_some_and(is_element)
-    }
-
-    /// The values in a message that are replaced.
-    fn replacements_in(&self, unit: UnitIndex) -> impl Iterator<Item = &Replacement> {
-        let Span { start, end } = self.span(unit);
-        self.replacements.range(start..end.max(start)).map(|(_, replacement)| replacement)
-    }
-
-    /// The same with more of them, which go first.
-    fn replacements_with<'s>(
-        &'s self,
-        unit: UnitIndex,
-        more: &'s [Replacement],
-    ) -> impl Iterator<Item = &'s Replacement> {
-        let is_other = |decided: &&Replacement| more.iter().all(|more| more.span != decided.span);
-        more.iter().chain(self.replacements_in(unit).filter(is_other))
-    }
-
-    /// Whether a value in a message has been replaced.
-    fn has_replacements(&self, unit: UnitIndex) -> bool {
-        self.replacements_in(unit).next().is_some()
-    }
-
-    /// Takes back what was written on a message, and that it was.
-    fn undo_replacements(&mut self, unit: UnitIndex) {
-        let Span { start, end } = self.span(unit);
-        while let Some((&at, _)) = self.replacements.range(start..end.max(start)).next() {
-            let Some(replacement) = self.replacements.remove(&at) else { return };
-            self.n_bytes = (self.n_bytes + replacement.span.len()).saturating_sub(replacement.with.len());
-            self.revoke_if_gone(replacement.change, unit);
-        }
-    }
-
-    /// A result that says `text` in answer to the call that is block `call`; none if the block is not a call.
-    fn rendered(&self, call: Option<BlockIndex>, text: &str) -> Option<Bytes> {
-        match &self.request.conversation.block(call?)?.kind {
-            BlockKind::ToolCall { id, name, .. } => {
-                Some(self.request.dialect.render_tool_result(self.request.body, id, name.as_deref(), text))
-            }
-            BlockKind::ToolResult { .. } => None,
-        }
+        let is_element = |unit: &Unit| self.conversation.is_element(unit) || self.entries(unit.element).is_some();
+        unit >= self.first_editable && self.unit(unit).is_some_and(is_element)
     }
 
     /// The array inside an element, if it can be edited.
     fn entries(&self, element: ElementIndex) -> Option<Rc<Entries>> {
-        let ParsedRequest { dialect, body, conversation } = self.request;
-        let read = || {
-            let span = conversation.element(element)?.span;
-            dialect.entries(body, span).map(Rc::new)
-        };
-        self.entries.borrow_mut().entry(element).or_insert_with(read).clone()
-    }
-
-    fn record_drop(&mut self, edit: &'static str, unit: UnitIndex) {
-        let before = self.span(unit).len();
-        self.n_bytes = self.n_bytes.saturating_sub(before);
-        let sizes = Sizes { before, after: 0 };
-        let change = if let Some(call) = self.call_that_is(unit) {
-            self.about_call(edit, Action::DropCall { message: unit.get() }, call, sizes)
-        } else {
-            let stored = self.orphans.get(&unit).into_iter().flatten();
-            let handles = stored.map(|(_, name)| name.key).collect();
-            Change { handles, ..self.about_result(edit, Action::Drop { message: unit.get() }, unit, sizes) }
-        };
-        self.journal.make(change);
+        let read = || self.dialect.entries(self.body, self.conversation.element(element)?.span).map(Rc::new);
+        self.known.entries.borrow_mut().entry(element).or_insert_with(read).clone()
     }
 
     /// The call that a unit is, and not just has.
     fn call_that_is(&self, unit: UnitIndex) -> Option<BlockIndex> {
-        let conversation = self.request.conversation;
-        let of = conversation.unit(unit)?;
-        let call = conversation.block_range(unit..unit.next()).next()?;
-        let block = conversation.block(call)?;
-        let is_call = matches!(block.kind, BlockKind::ToolCall { .. }) && block.span == of.span;
-        is_call.then_some(call)
-    }
-
-    /// A change about a unit that perhaps is a result.
-    fn about_result(&self, edit: &'static str, action: Action, unit: UnitIndex, bytes: Sizes) -> Change {
-        let conversation = self.request.conversation;
-        let block = conversation.unit(unit).and_then(|unit| conversation.blocks_of(unit).first());
-        let call_id = match block.map(|block| &block.kind) {
-            Some(BlockKind::ToolResult { call_id, .. }) => call_id.text.clone().into_owned(),
-            _ => String::new(),
-        };
-        Change { call_id, ..Change::new(edit, action, bytes) }
-    }
-
-    /// A change about a call, or about the result of one.
-    fn about_call(&self, edit: &'static str, action: Action, call: BlockIndex, bytes: Sizes) -> Change {
-        let (call_id, tool_name) = match self.request.conversation.block(call).map(|block| &block.kind) {
-            Some(BlockKind::ToolCall { id, name, .. }) => {
-                (id.text.clone().into_owned(), name.clone().map(Cow::into_owned))
-            }
-            _ => (String::new(), None),
-        };
-        Change { call_id, tool_name, ..Change::new(edit, action, bytes) }
+        let call = self.conversation.block_range(unit..unit.next()).next()?;
+        (self.request().call(call)? == self.span(unit)).then_some(call)
     }
 }
 

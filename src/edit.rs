@@ -11,13 +11,11 @@ pub mod clear_tool_results;
 pub mod deduplicate_tool_results;
 mod file_use;
 pub mod filter_tool_calls;
-pub mod keep;
 mod names;
 pub mod own_texts;
 pub mod patch_tool_calls;
 pub mod request_prompt_cache;
 pub mod summarize;
-mod template;
 pub mod tools;
 pub mod trigger;
 pub mod truncate_tool_results;
@@ -56,7 +54,8 @@ mod tests;
 /// The handlers that an edit may ask: its own, and those that tables of `[tools]` name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Handlers {
-    of_edit: Option<Arc<str>>,
+    /// The handler of the edit.
+    pub(super) of_edit: Option<Arc<str>>,
     names: BTreeSet<Arc<str>>,
 }
 
@@ -76,10 +75,5 @@ impl Handlers {
             Some(name) => self.names.get(name.as_str()),
             None => self.of_edit.as_ref(),
         }
-    }
-
-    /// The handler of the edit.
-    pub(super) fn of_edit(&self) -> Option<&Arc<str>> {
-        self.of_edit.as_ref()
     }
 }

@@ -17,13 +17,12 @@ use crate::draft::{Draft, Leaving, ParsedRequest, PrefixKeys};
 use crate::edit::clear_tool_results::{self, AtLeast, ClearToolResults, Frontier, Inputs};
 use crate::edit::deduplicate_tool_results::{self, DeduplicateToolResults};
 use crate::edit::filter_tool_calls::{self, FilterToolCalls};
-use crate::edit::keep::Keep;
 use crate::edit::own_texts::OwnTexts;
 use crate::edit::patch_tool_calls::{self, PatchToolCalls};
 use crate::edit::request_prompt_cache::{self, RequestPromptCache};
 use crate::edit::summarize::{self, Summarize};
 use crate::edit::tools::{self, Tools};
-use crate::edit::trigger::{Condition, MIN_WINDOW, Moment, Trigger};
+use crate::edit::trigger::{Condition, Keep, MIN_WINDOW, Moment, Trigger};
 use crate::edit::truncate_tool_results::{self, TruncateToolResults};
 use crate::edit::{Edit, Language, SharedSettings};
 use crate::handler::{self, AnswerFault, HandlerAsk, NoAnswers};
@@ -346,11 +345,12 @@ impl Policy {
             names.insert(end, edit);
         }
         let (language, recall, tools) = (settings.language, &settings.recall, Tools::new(&settings.tools));
+        let [cleared, cleared_media] = settings.clear_tool_results.templates(language);
         let own_texts = OwnTexts {
             missing: settings.patch_tool_calls.template(language),
             truncated: settings.truncate_tool_results.template(language),
-            cleared: settings.clear_tool_results.template(language),
-            cleared_media: settings.clear_tool_results.media_template(language),
+            cleared,
+            cleared_media,
         };
         let handlers = &settings.handlers;
         let common = SharedSettings { tools: &tools, own_texts: &own_texts, recall, language, handlers };

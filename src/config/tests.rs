@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::edit::{clear_tool_results::Frontier, keep::Keep};
+use crate::edit::{clear_tool_results::Frontier, trigger::Keep};
 use crate::planner::{EditName, Goal};
 use crate::units::ByteSize;
 use crate::upstream::HttpVersion;

@@ -8,8 +8,11 @@
 use bytes::Bytes;
 use memchr::{memchr, memmem};
 
-use super::{Draft, ParsedRequest, replacement::Replacement};
+use super::Draft;
+use super::replace::Replacement;
+use crate::conversation::{BlockIndex, UnitIndex};
 use crate::dialect::{BytesAt, CACHE_MARK, has_value};
+use crate::payload::{MediaType, PayloadKey};
 use crate::recall::own_tools::{CONTROL, RECALL};
 use crate::recall::{RetrievalMethod, Via};
 use crate::span::Span;
@@ -17,27 +20,21 @@ use crate::span::Span;
 /// What asks Anthropic's API for its automatic prompt cache.
 const AUTOMATIC_CACHE: &[u8] = br#""cache_control":{"type":"ephemeral"},"#;
 
-impl Draft<'_> {
+impl<'a> Draft<'a> {
     /// Has the request ask for the prompt cache, if an agent sends it and its API has an automatic one that it does not mark.
     pub fn request_prompt_cache(&mut self) {
-        let ParsedRequest { dialect, body, conversation } = self.request;
         let is_of_agent =
-            self.last_answer.is_some() || conversation.tools.is_some_and(|tools| tools.len() > "[]".len());
-        let model = conversation.model.as_deref().unwrap_or_default();
-        let is_unmarked = || memmem::find(body, CACHE_MARK).is_none();
-        let asks = is_of_agent && is_unmarked() && dialect.has_automatic_cache(body, model);
-        let at = memchr(b'{', body).filter(|_| asks);
+            self.last_answer.is_some() || self.conversation.tools.is_some_and(|tools| tools.len() > "[]".len());
+        let model = self.conversation.model.as_deref().unwrap_or_default();
+        let is_unmarked = || memmem::find(self.body, CACHE_MARK).is_none();
+        let asks = is_of_agent && is_unmarked() && self.dialect.has_automatic_cache(self.body, model);
+        let at = memchr(b'{', self.body).filter(|_| asks);
         self.cache_request = at.map(|at| BytesAt { at: at + 1, bytes: Bytes::from_static(AUTOMATIC_CACHE) });
     }
 
     /// Lets the model control clearing, if the settings allow it.
     pub fn offer_control(&mut self) {
         self.offers_control = self.recall.controls;
-    }
-
-    /// Whether calls of the model control clearing.
-    pub fn accepts_controls(&self) -> bool {
-        self.offers_control
     }
 
     /// The tools and their place: one that controls clearing, and one if something that was taken out is read with it, or may be.
@@ -52,8 +49,7 @@ impl Draft<'_> {
         }
         let (at, strict) = self.end_of_tools()?;
         let tools = [(CONTROL, self.offers_control), (RECALL, reads)].into_iter().filter(|(_, is_added)| *is_added);
-        let tools =
-            tools.filter_map(|(tool, _)| Some([b",", &*self.request.dialect.own_tool(&tool, strict)?].concat()));
+        let tools = tools.filter_map(|(tool, _)| Some([b",", &*self.dialect.own_tool(&tool, strict)?].concat()));
         Some(BytesAt { at, bytes: tools.collect::<Vec<_>>().concat().into() })
     }
 
@@ -62,41 +58,87 @@ impl Draft<'_> {
         matches!(self.retrieval_method(), RetrievalMethod::Tool { is_added: true, .. })
     }
 
-    /// Whether the request offers tools, none of which could read a text back, although the settings ask for a way. A request
-    /// that offers none says nothing of what its agent has.
-    pub fn lacks_way(&self) -> bool {
-        let conversation = self.request.conversation;
-        let offers_tools =
-            conversation.tools.iter().chain(&conversation.more_tools).any(|tools| tools.len() > "[]".len());
-        self.recall.via != Via::None && offers_tools && *self.retrieval_method() == RetrievalMethod::Unavailable
+    /// Whether nothing that the request offers could read a text back, although the settings ask for a way.
+    fn is_without_way(&self) -> bool {
+        self.recall.via != Via::None && *self.retrieval_method() == RetrievalMethod::Unavailable
     }
 
-    /// Whether texts were taken out and nothing that the request offers could read them back, where something should.
+    /// The same of a request that offers tools: one that offers none says nothing of what its agent has.
+    pub fn lacks_way(&self) -> bool {
+        let offers = |tools: &Span| tools.len() > "[]".len();
+        self.all_tools().any(offers) && self.is_without_way()
+    }
+
+    /// The same where texts were taken out.
     pub(super) fn lacks_recall(&self) -> bool {
-        let is_stored = || self.replacements.values().any(|replacement| replacement.stored.is_some());
-        self.recall.via != Via::None && is_stored() && *self.retrieval_method() == RetrievalMethod::Unavailable
+        self.replacements.values().any(|replacement| replacement.stored.is_some()) && self.is_without_way()
+    }
+
+    /// The words that say how to read what is stored under a name.
+    pub fn retrieval_words(&self, key: PayloadKey, media: MediaType) -> String {
+        if self.lacks_way() {
+            return crate::recall::lost_words(self.language).to_owned();
+        }
+        self.retrieval_method().words(self.language, key, media)
+    }
+
+    /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
+    pub fn is_recall(&self, unit: UnitIndex) -> bool {
+        let call = self.pairing().answered_block(unit);
+        let arguments = call.and_then(|call| Some((call, self.arguments(call)?)));
+        arguments.is_some_and(|(call, arguments)| self.recall.is_recall_call(self.whole.tool_name(call), &arguments))
+    }
+
+    pub(super) fn retrieval_method(&self) -> &RetrievalMethod<'a> {
+        // Tools that come later would change what was said before, so they count only where there is no way without them.
+        self.known.retrieval_method.get_or_init(|| match self.method_with(&mut self.leading_tools()) {
+            RetrievalMethod::Unavailable => self.method_with(&mut self.all_tools()),
+            found => found,
+        })
+    }
+
+    fn method_with(&self, offered: &mut dyn Iterator<Item = &Span>) -> RetrievalMethod<'a> {
+        let mut offered = offered.peekable();
+        let names = match offered.peek() {
+            _ if !self.recall.depends_on_tools() => Vec::new(),
+            // A request for a compaction offers no tools; those are known that have been called.
+            None if self.summarises_all() => {
+                let blocks = (0..self.whole.blocks.len()).map(BlockIndex::new);
+                blocks.map(|block| self.whole.tool_name(block).into()).collect()
+            }
+            _ => offered.flat_map(|tools| self.dialect.tool_names(self.body, *tools)).collect(),
+        };
+        match self.recall.retrieval_method(&names) {
+            RetrievalMethod::Tool { is_added: true, .. } if self.end_of_tools().is_none() => {
+                RetrievalMethod::Unavailable
+            }
+            found => found,
+        }
     }
 
     /// Where a tool can be added: after the last one of the client; and whether those are marked `strict`, with the value
     /// `true` (a parameter of that name has a schema). None if it has none, or if the server has more of the conversation than
     /// abridge could continue, or keeps it: a later request would continue from a call that its client has not seen; or if the
     /// answer comes in frames.
-    pub(super) fn end_of_tools(&self) -> Option<(usize, bool)> {
-        let traits = self.request.conversation.traits;
+    fn end_of_tools(&self) -> Option<(usize, bool)> {
+        let traits = self.conversation.traits;
         let is_out_of_reach = traits.history_elsewhere || traits.is_kept || traits.is_answer_framed;
         let mut tools = self.leading_tools().filter(|_| !is_out_of_reach);
         let end = |tools: &Span| {
-            let inside = tools.of(self.request.body).strip_prefix(b"[")?.strip_suffix(b"]")?.trim_ascii_end();
+            let inside = tools.of(self.body).strip_prefix(b"[")?.strip_suffix(b"]")?.trim_ascii_end();
             (!inside.is_empty()).then_some((tools.start + 1 + inside.len(), has_value(inside, b"\"strict\"", b't')))
         };
         tools.find_map(end)
     }
 
     /// The tools before the conversation. Only there an element that offers tools keeps its place.
-    pub(super) fn leading_tools(&self) -> impl Iterator<Item = &Span> {
-        let conversation = self.request.conversation;
-        let first = conversation.unit(self.first_editable).map(|first| first.span.start);
-        let is_leading = move |tools: &&Span| first.is_none_or(|first| tools.start < first);
-        conversation.tools.iter().chain(conversation.more_tools.iter().take_while(is_leading))
+    fn leading_tools(&self) -> impl Iterator<Item = &Span> {
+        let first = self.unit(self.first_editable).map_or(usize::MAX, |first| first.span.start);
+        let of_elements = self.conversation.more_tools.iter().take_while(move |tools| tools.start < first);
+        self.conversation.tools.iter().chain(of_elements)
+    }
+
+    fn all_tools(&self) -> impl Iterator<Item = &Span> {
+        self.conversation.tools.iter().chain(&self.conversation.more_tools)
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{Draft, PrefixKeys, ResultText};
 use crate::conversation::BlockIndex;
 use crate::handler::{AskedText, Decision, HandlerAsk, MAX_END, Subject, UsedAnswer};
-use crate::payload::{ChainKey, Payload};
+use crate::payload::Payload;
+use crate::span::Span;
 
 /// The questions of one plan.
 #[derive(Debug, Default)]
@@ -39,32 +40,11 @@ const SCOPE: &[u8] = b"handlers";
 /// The version of the questions. Answers to those of another version are not used.
 const VERSION: &str = "1";
 
-impl Asks {
-    /// Whether a question is not there yet, and there is room for it.
-    fn takes(&self, key: ChainKey) -> bool {
-        self.list.len() < MAX_ASKS && self.n_bytes < MAX_BYTES && self.list.iter().all(|asked| asked.key != key)
-    }
-
-    /// Notes an answer that was used, if there is room for it.
-    fn uses(&mut self, n_bytes: usize, used: impl FnOnce() -> UsedAnswer) {
-        self.n_used_bytes += n_bytes;
-        if self.n_used_bytes < MAX_BYTES {
-            self.used.push(used());
-        }
-    }
-
-    fn add(&mut self, ask: HandlerAsk) {
-        self.n_bytes += ask.text.weight() + ask.arguments.len();
-        self.list.push(ask);
-    }
-}
-
 impl ResultText<'_, '_> {
     /// Returns what a handler has the edit do with the text.
     pub fn decision(&self, question: Question<'_>) -> Decision {
-        let (name, source) = (self.source.name, self.source);
-        let raw = || self.draft.request.body.slice(source.source.start..source.source.end);
-        let payload = || Payload::of_value(raw(), name.stored_len, name.media);
+        let (name, Span { start, end }) = (self.source.name, self.source.source);
+        let payload = || Payload::of_value(self.draft.body.slice(start..end), name.stored_len, name.media);
         let text = || AskedText::of(self.text(), name.key, payload);
         self.draft.decision(question, self.call, name.key.as_bytes(), text, || Subject::Payload(payload()))
     }
@@ -82,29 +62,28 @@ impl Draft<'_> {
         subject: impl FnOnce() -> Subject,
     ) -> Decision {
         let Question { edit, handler, most_bytes } = question;
-        let tool = call.map_or("", |call| self.request.conversation.tool_name(call));
+        let tool = self.tool_of(call);
         let arguments = call.and_then(|call| self.arguments(call)).unwrap_or_default();
         let parts = [VERSION, handler, edit, tool, &arguments];
         let key: Vec<_> = parts.iter().map(|part| part.as_bytes()).chain([name]).collect();
         let key = self.context.keys.answer(self.context.caller, &key);
+        let asks = &mut *self.asks.borrow_mut();
         if let Some(answer) = self.context.answers.answer(key) {
             let decision = answer.decision(most_bytes);
-            let used = || UsedAnswer { parts: parts.map(str::to_owned).to_vec(), subject: subject(), answer };
-            self.asks.borrow_mut().uses(arguments.len(), used);
+            asks.n_used_bytes += arguments.len();
+            if asks.n_used_bytes < MAX_BYTES {
+                asks.used.push(UsedAnswer { parts: parts.map(str::to_owned).to_vec(), subject: subject(), answer });
+            }
             return decision;
         }
-        if self.context.answers.can_ask() && self.asks.borrow().takes(key) {
+        let is_full = asks.list.len() >= MAX_ASKS || asks.n_bytes >= MAX_BYTES;
+        if self.context.answers.can_ask() && !is_full && asks.list.iter().all(|asked| asked.key != key) {
+            let (text, tool) = (text(), tool.to_owned());
             let arguments = arguments.get(..arguments.floor_char_boundary(MAX_END)).unwrap_or_default().to_owned();
-            self.asks.borrow_mut().add(HandlerAsk {
-                key,
-                handler: handler.clone(),
-                edit,
-                conversation: PrefixKeys::root_of(self.whole(), &self.context, SCOPE),
-                tool: tool.to_owned(),
-                arguments,
-                text: text(),
-                most_bytes,
-            });
+            let conversation = PrefixKeys::root_of(self.whole(), &self.context, SCOPE);
+            asks.n_bytes += text.weight() + arguments.len();
+            let handler = handler.clone();
+            asks.list.push(HandlerAsk { key, handler, edit, conversation, tool, arguments, text, most_bytes });
         }
         Decision::Default
     }

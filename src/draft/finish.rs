@@ -3,17 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 
 use super::asks;
 use super::prefix_keys::display_name;
-use super::replacement::Replacement;
-use super::splice_array::{InsertedElement, splice_array};
+use super::replace::Replacement;
 use super::{AppliedSummary, Draft, Inserted, Insertion};
 use crate::conversation::{ElementIndex, UnitIndex};
 use crate::dialect::{BytesAt, Emptied};
 use crate::payload::{Lifetime, Payload, PayloadName};
-use crate::plan::{Action, Basis, Layout, OffloadedPayload, Plan, PromptSegment, Report, Sizes};
+use crate::plan::{Action, Basis, Layout, OffloadedPayload, Plan, Report, Sizes};
 use crate::span::{Span, Splice, joined, splice};
 use crate::summary::UsedSummary;
 
@@ -30,23 +29,24 @@ impl Draft<'_> {
             let behind = splices.partition_point(|splice| splice.span.start < *at);
             splices.insert(behind, Splice { span: Span::empty(*at), with: bytes.clone() });
         }
-        let body_len = self.request.body.len();
+        let body_len = self.body.len();
         let bytes_after =
             splices.iter().fold(body_len, |length, splice| length + splice.with.len() - splice.span.len());
-        let rewritten = self.rewritten_tokens();
         let segments = self.prompt_segments();
-        let (tokens_before, tokens_after) = self.total_tokens(&segments);
+        let counts = self.known.counts.get();
+        let tokens_before = counts.map(|counts| counts.base + counts.units.iter().sum::<usize>());
+        let tokens_after = counts.map(|_| segments.iter().map(|segment| segment.tokens).sum());
         let (mut changes, mut left_out) = std::mem::take(&mut self.journal).outcome();
         for change in &mut changes {
-            change.tokens = self.measured(change.action, &rewritten);
+            change.tokens = self.measured(change.action);
             change.action = change.action.renumbered(|unit| self.original_element(UnitIndex::new(unit)));
         }
         for skipped in &mut left_out {
             skipped.message = skipped.message.map(|unit| self.original_element(UnitIndex::new(unit)));
         }
-        let window = self.window.get().copied().flatten();
+        let window = self.known.window.get().copied().flatten();
         let report = Report {
-            model: self.request.conversation.model.clone().map(Into::into),
+            model: self.conversation.model.clone().map(Into::into),
             messages_before: self.whole.elements.len(),
             messages_after,
             bytes_before: body_len,
@@ -79,10 +79,9 @@ impl Draft<'_> {
             cold_pass_place: self.cold.place,
             ..noted
         };
-        let lifetime =
-            if self.request.conversation.traits.history_elsewhere { Lifetime::Chained } else { Lifetime::Usual };
-        let beta = drops.map(|drops| drops.beta);
-        let needs = self.need.take();
+        let is_chained = self.conversation.traits.history_elsewhere;
+        let lifetime = if is_chained { Lifetime::Chained } else { Lifetime::Usual };
+        let (beta, needs) = (drops.map(|drops| drops.beta), self.need.take());
         Plan { splices, beta, lifetime, needs, asks, offloads: self.offloads(), segments, basis, report }
     }
 
@@ -91,33 +90,24 @@ impl Draft<'_> {
         self.whole.unit(self.original_unit(unit)).map_or(self.whole.elements.len(), |unit| unit.element.get())
     }
 
-    /// A unit as the edits have left it.
-    pub(super) fn unit_json(&self, unit: UnitIndex) -> Bytes {
-        self.json_with(unit, &[])
-    }
-
-    /// A message with more values replaced than are yet.
+    /// A unit as the edits have left it, with more values replaced than are yet.
     pub(super) fn json_with(&self, unit: UnitIndex, replacements: &[Replacement]) -> Bytes {
         self.spliced(self.span(unit), &self.splices_in(unit, replacements))
     }
 
     /// A part of the body with some of it replaced.
-    pub(super) fn spliced(&self, span: Span, splices: &[Splice]) -> Bytes {
-        let at_zero = |at: usize| at.saturating_sub(span.start);
-        let splices: Vec<_> = splices
-            .iter()
-            .map(|Splice { span, with }| Splice {
-                span: Span { start: at_zero(span.start), end: at_zero(span.end) },
-                with: with.clone(),
-            })
-            .collect();
-        joined(splice(&self.request.body.slice(span.start..span.end), &splices))
+    pub(super) fn spliced(&self, Span { start, end }: Span, splices: &[Splice]) -> Bytes {
+        let moved = |of: &Splice| {
+            let span = Span { start: of.span.start.saturating_sub(start), end: of.span.end.saturating_sub(start) };
+            Splice { span, with: of.with.clone() }
+        };
+        joined(splice(&self.body.slice(start..end), &splices.iter().map(moved).collect::<Vec<_>>()))
     }
 
     /// What changes inside a message; `more` goes before what has been decided.
     fn splices_in(&self, unit: UnitIndex, more: &[Replacement]) -> Vec<Splice> {
         let replacements = self.replacements_with(unit, more);
-        let mut splices: Vec<_> = replacements.map(Replacement::splice).collect();
+        let mut splices: Vec<_> = replacements.map(|replacement| replacement.splice.clone()).collect();
         if self.has_lost_entries(unit) {
             splices.extend(self.entries_changed(self.element_of(unit), &[]));
         }
@@ -132,15 +122,13 @@ impl Draft<'_> {
 
     /// The splices that leave of the array inside an element what stays, and put results in.
     fn entries_changed(&self, element: ElementIndex, inserted: &[InsertedElement]) -> Vec<Splice> {
-        let conversation = self.request.conversation;
-        let units = conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
-        let units_gone = UnitIndex::each(&units).filter(|unit| !self.is_in_place(*unit));
-        let units_gone = units_gone.filter_map(|unit| conversation.unit(unit)).map(|unit| unit.span.start);
+        let units = self.conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
         let stripped = UnitIndex::each(&units).any(|unit| self.stripped.contains(&unit));
-        let calls = conversation.block_range(units);
-        let calls_gone = calls.filter(|call| self.dropped_calls.contains(call));
-        let calls_gone = calls_gone.filter_map(|call| conversation.block(call)).map(|block| block.span.start);
-        let mut gone: BTreeSet<usize> = units_gone.chain(calls_gone).collect();
+        let units_gone = UnitIndex::each(&units).filter(|unit| !self.is_in_place(*unit));
+        let calls_gone = self.conversation.block_range(units).filter(|call| self.dropped_calls.contains(call));
+        let calls_gone = calls_gone.filter_map(|call| self.conversation.block(call)).map(|block| block.span);
+        let gone = units_gone.map(|unit| self.span(unit)).chain(calls_gone);
+        let mut gone: BTreeSet<usize> = gone.map(|span| span.start).collect();
         if gone.is_empty() && !stripped && inserted.is_empty() {
             return Vec::new();
         }
@@ -157,22 +145,19 @@ impl Draft<'_> {
 
     /// What changes in the array, how many elements it has then, and where they are.
     fn splices(&self) -> (Vec<Splice>, usize, Layout) {
-        let conversation = self.request.conversation;
         let inside = self.insertions_inside();
         let (inserted, placed) = self.inserted_elements();
-        let mut stands: Vec<bool> = vec![false; conversation.elements.len()];
-        let standing = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| **in_place);
-        for element in standing.map(|(unit, _)| unit.element).chain(inside.keys().copied()) {
-            if let Some(stands) = stands.get_mut(element.get()) {
-                *stands = true;
-            }
-        }
+        let elements = self.conversation.elements.iter().enumerate().map(|(n, of)| (ElementIndex::new(n), of));
+        let stands = elements.clone().map(|(element, of)| {
+            inside.contains_key(&element) || UnitIndex::each(&of.units).any(|unit| self.is_in_place(unit))
+        });
+        let stands: Vec<bool> = stands.collect();
         let n_elements = inserted.len() + stands.iter().filter(|stands| **stands).count();
-        let changed_order = !inserted.is_empty() || !self.hidden.is_empty() || stands.contains(&false);
+        let mut hidden = self.hidden().peekable();
+        let changed_order = !inserted.is_empty() || hidden.peek().is_some() || stands.contains(&false);
         let mut splices = if changed_order {
-            let elements = conversation.elements.iter().map(|element| element.span);
-            let mut elements: Vec<_> = elements.zip(stands.iter().copied()).collect();
-            elements.extend(self.hidden.iter().map(|hidden| (*hidden, false)));
+            let mut elements: Vec<_> = elements.map(|(_, of)| of.span).zip(stands.iter().copied()).collect();
+            elements.extend(hidden.map(|hidden| (hidden, false)));
             elements.sort_by_key(|(span, _)| span.start);
             splice_array(&elements, &inserted)
         } else {
@@ -193,7 +178,7 @@ impl Draft<'_> {
     /// Where the elements are, by the indices that they had as they came.
     fn layout(&self, stands: &[bool], placed: Vec<(ElementIndex, Option<ElementIndex>)>) -> Layout {
         let moved: BTreeSet<_> = placed.iter().filter_map(|(_, moved)| *moved).collect();
-        let came = |element: ElementIndex| self.original_element(self.request.conversation.first_unit(element));
+        let came = |element: ElementIndex| self.original_element(self.conversation.first_unit(element));
         let stands = stands.iter().enumerate().map(|(element, stands)| (ElementIndex::new(element), *stands));
         let gone = stands.filter(|(element, stands)| !*stands && !moved.contains(element));
         Layout {
@@ -204,9 +189,8 @@ impl Draft<'_> {
 
     /// What changes inside an element.
     pub(super) fn inside(&self, element: ElementIndex, inserted: &[InsertedElement]) -> Vec<Splice> {
-        let conversation = self.request.conversation;
-        let units = conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
-        let is_array = conversation.unit(units.start).is_some_and(|unit| !conversation.is_element(unit));
+        let units = self.conversation.element(element).map(|element| element.units.clone()).unwrap_or_default();
+        let is_array = self.conversation.unit(units.start).is_some_and(|unit| !self.conversation.is_element(unit));
         if !is_array {
             return self.splices_in(units.start, &[]);
         }
@@ -232,91 +216,69 @@ impl Draft<'_> {
 
     /// The elements that are put in: what they are, and after which element they come, with the one that each was.
     fn inserted_elements(&self) -> (Vec<InsertedElement>, Vec<(ElementIndex, Option<ElementIndex>)>) {
-        let conversation = self.request.conversation;
         let mut results: BTreeMap<ElementIndex, Vec<&Insertion>> = BTreeMap::new();
         for added in self.insertions.iter().filter(|added| !added.gone && !self.inserts_into_element(added.behind)) {
             results.entry(self.element_of(added.behind)).or_default().push(added);
         }
         let (mut inserted, mut placed) = (Vec::new(), Vec::new());
         for (behind, results) in results {
-            let elements =
-                self.request.dialect.result_elements(results.iter().map(|added| self.added_bytes(added)).collect());
-            let moved = |added: &Insertion| match added.what {
-                Inserted::Moved { unit, .. } => conversation.unit(unit).filter(|unit| conversation.is_element(unit)),
-                Inserted::New { .. } | Inserted::Stood { .. } | Inserted::Text { .. } => None,
-            };
-            let moved =
-                results.into_iter().map(|added| moved(added).map(|unit| unit.element)).chain(std::iter::repeat(None));
+            let bytes = results.iter().map(|added| self.added_bytes(added));
+            let elements = self.dialect.result_elements(bytes.collect());
+            let moved = results.into_iter().map(|added| match added.what {
+                Inserted::Moved(unit) => self.unit(unit).filter(|unit| self.conversation.is_element(unit)),
+                _ => None,
+            });
+            let moved = moved.map(|unit| Some(unit?.element)).chain(std::iter::repeat(None));
             placed.extend(elements.iter().zip(moved).map(|(_, moved)| (behind, moved)));
-            let start = conversation.element(behind).map_or(0, |element| element.span.start);
+            let start = self.conversation.element(behind).map_or(0, |element| element.span.start);
             inserted.extend(elements.into_iter().map(|bytes| InsertedElement { behind: start, bytes }));
         }
         (inserted, placed)
     }
 
     fn added_bytes(&self, added: &Insertion) -> Bytes {
-        match &added.what {
-            Inserted::Moved { unit, .. } => self.unit_json(*unit),
-            inserted => inserted.until_then().clone(),
-        }
+        if let Inserted::Moved(unit) = added.what { self.json_with(unit, &[]) } else { added.bytes.clone() }
     }
 
     /// The elements with something inside them that is different.
     fn touched(&self, inside: &BTreeMap<ElementIndex, Vec<InsertedElement>>) -> BTreeSet<ElementIndex> {
-        let conversation = self.request.conversation;
-        let entries_gone = conversation.units.iter().zip(&self.in_place).filter(|(_, in_place)| !**in_place);
-        let entries_gone =
-            entries_gone.filter(|(unit, _)| !conversation.is_element(unit)).map(|(unit, _)| unit.element);
-        let written = self.changed_units().into_iter().map(|unit| self.element_of(unit));
+        let units = self.conversation.units.iter().zip(&self.in_place);
+        let entries_gone = units.filter(|(unit, in_place)| !**in_place && !self.conversation.is_element(unit));
+        let entries_gone = entries_gone.map(|(unit, _)| unit.element);
+        let in_unit = |at: &usize| UnitIndex::new(self.conversation.units.partition_point(|unit| unit.span.end <= *at));
+        let lost = self.batches.keys().chain(&self.stripped).copied();
+        let written = self.replacements.keys().map(in_unit).chain(lost).map(|unit| self.element_of(unit));
         written.chain(entries_gone).chain(inside.keys().copied()).collect()
     }
 
-    /// The units with something in them that is different.
-    fn changed_units(&self) -> BTreeSet<UnitIndex> {
-        let units = &self.request.conversation.units;
-        let in_unit = |at: &usize| UnitIndex::new(units.partition_point(|unit| unit.span.end <= *at));
-        let lost = self.batches.keys().chain(&self.stripped).copied();
-        self.replacements.keys().map(in_unit).chain(lost).collect()
-    }
-
-    /// The tokens of the messages with something in them that is different, if anyone has asked for tokens.
-    fn rewritten_tokens(&self) -> BTreeMap<UnitIndex, usize> {
-        let asked = self.counts.get().map(|_| self.changed_units());
-        asked.into_iter().flatten().map(|unit| (unit, self.message_tokens(unit))).collect()
-    }
-
-    /// The tokens of the whole request before and after, if anyone has asked for tokens.
-    fn total_tokens(&self, segments: &[PromptSegment]) -> (Option<usize>, Option<usize>) {
-        let Some(counts) = self.counts.get() else { return (None, None) };
-        let before = counts.base + counts.units.iter().sum::<usize>();
-        (Some(before), Some(segments.iter().map(|segment| segment.tokens).sum()))
-    }
-
     /// The tokens before and after a change that made a text smaller, if anyone has asked for tokens.
-    fn measured(&self, action: Action, rewritten: &BTreeMap<UnitIndex, usize>) -> Option<Sizes> {
-        let counts = self.counts.get()?;
-        let (unit, is_dropped) = match action {
-            Action::Truncate { message } | Action::Clear { message } => (UnitIndex::new(message), false),
-            Action::Drop { message } => (UnitIndex::new(message), true),
+    fn measured(&self, action: Action) -> Option<Sizes> {
+        let counts = self.known.counts.get()?;
+        let unit = match action {
+            Action::Truncate { message } | Action::Clear { message } | Action::Drop { message } => {
+                UnitIndex::new(message)
+            }
             Action::Summarize { from, .. } => {
-                (self.summarised().filter(|summary| self.original_element(*summary) == from)?, false)
+                self.summarised().filter(|summary| self.original_element(*summary) == from)?
             }
             _ => return None,
         };
-        let before = counts.of(unit)?;
-        let after = if is_dropped { 0 } else { rewritten.get(&unit).copied().unwrap_or(before) };
-        Some(Sizes { before, after })
+        let is_dropped = matches!(action, Action::Drop { .. });
+        let after = if is_dropped { 0 } else { self.message_tokens(unit) };
+        Some(Sizes { before: counts.of(unit)?, after })
     }
 
     /// Returns what must be stored, each payload once.
     fn offloads(self) -> Vec<OffloadedPayload> {
         let mut seen = BTreeSet::new();
-        let unread_start = self.unread_start();
+        // The offset in the body from which on the model has read nothing.
+        let unread = self.last_answer.as_ref().map(|last| last.end).unwrap_or_default();
+        let unread_start = self.unit(unread).map_or(self.body.len(), |unit| unit.span.start);
         let replaced =
             self.replacements.into_values().filter_map(|replacement| Some((replacement.source, replacement.stored?)));
         let stored = replaced.chain(self.orphans.into_values().flatten()).chain(self.ended_reasoning);
         let new = stored.filter(|(_, name)| seen.insert(name.key));
-        let raw = |Span { start, end }| self.request.body.slice(start..end);
+        let raw = |Span { start, end }| self.body.slice(start..end);
         new.map(|(source, PayloadName { key, stored_len, media, .. })| OffloadedPayload {
             key,
             payload: Payload::of_value(raw(source), stored_len, media),
@@ -324,4 +286,82 @@ impl Draft<'_> {
         })
         .collect()
     }
+}
+
+/// An element that is put into the array.
+pub(super) struct InsertedElement {
+    /// Where the element begins, in the body, that it is put behind.
+    pub(super) behind: usize,
+    /// The element.
+    pub(super) bytes: Bytes,
+}
+
+/// The splices that keep the elements of an array whose flag is true, and put others in. Both lists are in order. Commas and
+/// white space of the client stay where an element stays: a dropped element takes along what is between it and the element
+/// before it, the first ones of the array what follows them.
+fn splice_array(elements: &[(Span, bool)], inserted: &[InsertedElement]) -> Vec<Splice> {
+    let first = elements.first().map_or(0, |(first, _)| first.start);
+    let (mut splices, mut rest) = (Vec::new(), inserted.iter().peekable());
+    // The gap that is open: the last kept element, the last dropped one after it, and what is put there.
+    let (mut kept_before, mut dropped_to, mut inserted) = (None, None, Vec::new());
+    for &(element, in_place) in elements {
+        if in_place {
+            splices.extend(filled_gap(first, kept_before, dropped_to.take(), Some(element), &inserted));
+            inserted.clear();
+            kept_before = Some(element);
+        } else {
+            dropped_to = Some(element);
+        }
+        while let Some(item) = rest.next_if(|item| item.behind == element.start) {
+            inserted.push(&item.bytes);
+        }
+    }
+    splices.extend(filled_gap(first, kept_before, dropped_to, None, &inserted));
+    splices
+}
+
+/// Replaces what lies between two kept elements, or a kept element and the edge of the array, which begins at `first`:
+/// `dropped_to` is the last element that is dropped there, `inserted` what is put there.
+fn filled_gap(
+    first: usize,
+    before: Option<Span>,
+    dropped_to: Option<Span>,
+    behind: Option<Span>,
+    inserted: &[&Bytes],
+) -> Vec<Splice> {
+    if dropped_to.is_none() && inserted.is_empty() {
+        return Vec::new();
+    }
+    let start = before.map_or(first, |before| before.end);
+    let end = match (before, behind) {
+        (None, Some(behind)) => behind.start,
+        _ => dropped_to.map_or(start, |dropped| dropped.end),
+    };
+    pieces(Span { start, end }, before.is_some(), inserted, before.is_none() && behind.is_some())
+}
+
+/// The splices that replace `cut` by array elements. Small elements are copied together; a large one, which is a moved
+/// result, stays a slice of the body.
+fn pieces(cut: Span, comma_before: bool, elements: &[&Bytes], comma_behind: bool) -> Vec<Splice> {
+    const LARGE: usize = 4096;
+    let mut pieces = Vec::new();
+    let mut text = BytesMut::new();
+    for (n, &element) in elements.iter().enumerate() {
+        if n > 0 || comma_before {
+            text.put_u8(b',');
+        }
+        if element.len() < LARGE {
+            text.put_slice(element);
+        } else {
+            pieces.push(text.split().freeze());
+            pieces.push(element.clone());
+        }
+    }
+    if comma_behind && !elements.is_empty() {
+        text.put_u8(b',');
+    }
+    pieces.push(text.freeze());
+    let behind = Span::empty(cut.end);
+    let spans = std::iter::once(cut).chain(std::iter::repeat(behind));
+    spans.zip(pieces).map(|(span, with)| Splice { span, with }).filter(Splice::does_something).collect()
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Draft;
+use super::{Draft, Label};
 use crate::conversation::{BlockIndex, Role, Unit, UnitIndex};
 use crate::language::Language;
 
@@ -19,8 +19,8 @@ impl Draft<'_> {
 
     /// Takes a result out of its place. If a unit that has to follow the user would then follow the model, a short text of
     /// the user is put there. False if the result may not leave.
-    pub(super) fn take_out_of_place(&mut self, edit: &'static str, result: UnitIndex) -> bool {
-        let breaks = self.breaks_placement([result], &BTreeSet::new()) || self.begins_conversation(result);
+    pub(super) fn take_out_of_place(&mut self, edit: Label, result: UnitIndex) -> bool {
+        let breaks = self.breaks_order([result].into_iter(), &BTreeSet::new()) || self.begins_conversation(result);
         if !self.take(result) {
             return false;
         }
@@ -39,14 +39,13 @@ impl Draft<'_> {
 
     /// Inserts a short text of the user where results have left that alone were between an answer of the model and its next
     /// one or the end. Servers refuse a request that ends with the model, or have the model go on with that message.
-    pub fn insert_texts_for_removed_results(&mut self, edit: &'static str) {
+    pub fn insert_texts_for_removed_results(&mut self, edit: Label) {
         if !self.in_place.contains(&false) {
             return;
         }
-        let conversation = self.request.conversation;
         let (mut before, mut left) = (None, None);
         // The index behind the last unit is the end, which has no role.
-        for unit in UnitIndex::each(&(UnitIndex::default()..conversation.next_unit().next())) {
+        for unit in UnitIndex::each(&(UnitIndex::default()..self.conversation.next_unit().next())) {
             let role = self.unit(unit).map(|unit| unit.role);
             if role.is_some() && !self.is_in_place(unit) {
                 left = left.max(Some(unit).filter(|_| role == Some(Role::Tool)));
@@ -74,14 +73,14 @@ impl Draft<'_> {
             self.is_in_place(*unit) && !self.unit(*unit).is_some_and(instructs)
         };
         let begins = || !UnitIndex::each(&(UnitIndex::default()..result)).any(|unit| speaks(&unit));
-        let begins_with_user = self.request.dialect.begins_with_user() && self.summarised().is_none();
+        let begins_with_user = self.dialect.begins_with_user() && self.summarised().is_none();
         begins_with_user && of_model(result.next()) && self.texts.is_empty() && begins()
     }
 
     /// Inserts a short text of the user after each message of the model whose calls were all removed, if the next message is
     /// the model's too and servers of the dialect may refuse that.
-    pub fn part_answers(&mut self, edit: &'static str) {
-        if self.batches.is_empty() || !self.request.dialect.alternates() {
+    pub fn part_answers(&mut self, edit: Label) {
+        if self.batches.is_empty() || !self.dialect.alternates() {
             return;
         }
         let text = match self.language {
@@ -97,28 +96,23 @@ impl Draft<'_> {
                 self.insert_text(edit, unit, text);
             } else {
                 // An earlier request may have had one.
-                self.n_bytes_removed += self.request.dialect.render_user_entry(text).len() + 1;
+                self.n_bytes_removed += self.dialect.render_user_entry(text).len() + 1;
             }
         }
     }
 
     /// Whether a unit that has to stand between the user and the model would not, if these units and calls left.
-    pub(super) fn breaks_placement(
-        &self,
-        leaving: impl IntoIterator<Item = UnitIndex>,
-        calls: &BTreeSet<BlockIndex>,
-    ) -> bool {
+    pub(super) fn breaks_order(&self, gone: impl Iterator<Item = UnitIndex>, calls: &BTreeSet<BlockIndex>) -> bool {
         if self.barriers().is_empty() {
             return false;
         }
-        let conversation = self.request.conversation;
-        let leaving: BTreeSet<UnitIndex> = leaving.into_iter().collect();
+        let leaving: BTreeSet<UnitIndex> = gone.collect();
         let stands = |unit: &UnitIndex| self.is_in_place(*unit) && !leaving.contains(unit);
         // A turn that stays may lose its results.
-        let turns = calls.iter().filter_map(|call| Some(conversation.turn_of(conversation.caller(*call)?)));
+        let turns = calls.iter().filter_map(|call| Some(self.conversation.turn_of(self.conversation.caller(*call)?)));
         let turns: BTreeSet<_> = turns.filter_map(|turn| UnitIndex::each(&turn).next_back()).collect();
         leaving.union(&turns).any(|unit| {
-            let next = UnitIndex::each(&(unit.next()..conversation.next_unit())).find(stands);
+            let next = UnitIndex::each(&(unit.next()..self.conversation.next_unit())).find(stands);
             let next = next.and_then(|next| Some((next, self.unit(next)?)));
             let Some((at, next)) = next.filter(|(_, next)| next.role != Role::Assistant) else { return false };
             let is_of_model = self.unit(*unit).is_some_and(|unit| unit.role == Role::Assistant);
@@ -138,7 +132,7 @@ impl Draft<'_> {
 
     /// Whether the turn of a unit of the model still has a result, or is to get one, once these calls are removed.
     fn gets_result(&self, caller: UnitIndex, leaving: &BTreeSet<BlockIndex>) -> bool {
-        let (conversation, pairing) = (self.request.conversation, self.pairing());
+        let (conversation, pairing) = (self.conversation, self.pairing());
         let mut calls = conversation.block_range(conversation.turn_of(caller));
         calls.any(|call| {
             let gets = pairing.call_of(call).is_some_and(|call| call.answered || call.answerable);
@@ -146,12 +140,8 @@ impl Draft<'_> {
         })
     }
 
-    fn unit(&self, unit: UnitIndex) -> Option<&Unit> {
-        self.request.conversation.unit(unit)
-    }
-
     fn barriers(&self) -> &[UnitIndex] {
-        let units = self.request.conversation.indexed_units();
-        self.barriers.get_or_init(|| units.filter(|(_, unit)| unit.flags.barrier).map(|(n, _)| n).collect())
+        let units = self.conversation.indexed_units();
+        self.known.barriers.get_or_init(|| units.filter(|(_, unit)| unit.flags.barrier).map(|(n, _)| n).collect())
     }
 }

@@ -8,8 +8,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::replacement::Replacement;
-use super::{Draft, Leaving, Offload, ParsedRequest};
+use super::{Draft, Leaving, Offload};
 use crate::conversation::{Conversation, Role, UnitIndex};
 use crate::dialect::Switch;
 use crate::payload::{Fingerprint, PayloadKey};
@@ -72,14 +71,13 @@ const MIN_FREE: usize = 10;
 impl Draft<'_> {
     /// Sets what becomes of the reasoning in a conversation. With `strips_now`, all that is bound leaves.
     pub fn bind_reasoning(&mut self, settings: &Settings, conversation: &Conversation<'_>, strips_now: bool) {
-        let ParsedRequest { dialect, body, .. } = self.request;
         let name = conversation.model.as_deref().unwrap_or_default();
         let model = self.context.meter.unaliased(name);
-        let is_bound = !conversation.traits.drops_reasoning && dialect.binds_reasoning(model)
+        let is_bound = !conversation.traits.drops_reasoning && self.dialect.binds_reasoning(model)
             || settings.models.iter().any(|pattern| pattern.fits(name) || pattern.fits(model));
         let reasoning = if is_bound { settings.bound } else { ReasoningMode::Keep };
         self.ended_turns = settings.ended_turns;
-        self.drops = if reasoning == ReasoningMode::DropBlock { dialect.drop_reasoning(body) } else { None };
+        self.drops = if reasoning == ReasoningMode::DropBlock { self.dialect.drop_reasoning(self.body) } else { None };
         let is_left = reasoning == ReasoningMode::DropBlock && self.drops.is_none();
         self.reasoning = if is_left { ReasoningMode::Strip } else { reasoning };
         self.bind_to_sent(strips_now);
@@ -87,7 +85,7 @@ impl Draft<'_> {
 
     /// Returns what has the upstream drop the reasoning that precedes the last pass, if there is some.
     pub(super) fn drops_reasoning(&self) -> Option<&Switch> {
-        let before = self.request.conversation.units.iter().zip(&self.in_place).take(self.prefix_changed.get());
+        let before = self.conversation.units.iter().zip(&self.in_place).take(self.prefix_changed.get());
         let mut thinking = before.filter(|(unit, in_place)| unit.flags.thinks && **in_place);
         self.drops.as_ref().filter(|_| thinking.next().is_some())
     }
@@ -100,10 +98,10 @@ impl Draft<'_> {
     /// Whether a pass may be made at a model call with a request of so many tokens. Within a round of tool calls it would
     /// take away what the model is thinking just now.
     pub fn may_pass(&self, model_call: UnitIndex, tokens: usize) -> bool {
-        if !self.strips_reasoning() || self.strips_now() {
+        if !self.strips_reasoning() || self.sent.strips_now {
             return true;
         }
-        let before = self.request.conversation.unit_range(&(UnitIndex::default()..model_call));
+        let before = self.conversation.unit_range(&(UnitIndex::default()..model_call));
         let new = || before.iter().rev().take_while(|unit| unit.role != Role::Assistant);
         let begins_turn = new().all(|unit| unit.role != Role::Tool);
         begins_turn || self.window().is_some_and(|window| tokens >= window - window / MIN_FREE)
@@ -112,7 +110,7 @@ impl Draft<'_> {
     /// Whether results may be cleared at a model call with a request of so many tokens. A clearing is rare and has its price in
     /// tokens, so it does not wait for the end of a round of tool calls, unless the server refuses calls without reasoning.
     pub fn may_clear(&self, model_call: UnitIndex, tokens: usize) -> bool {
-        !self.request.conversation.traits.thinks_by_budget || self.may_pass(model_call, tokens)
+        !self.conversation.traits.thinks_by_budget || self.may_pass(model_call, tokens)
     }
 
     /// Whether reasoning of ended turns leaves when results are cleared.
@@ -123,22 +121,20 @@ impl Draft<'_> {
 
     /// The tokens of the reasoning of a unit; none if it has none that can leave.
     pub fn reasoning_tokens(&self, unit: UnitIndex) -> Option<usize> {
-        let (gauge, ParsedRequest { dialect, body, .. }) = (self.gauge(), self.request);
         let reasoning = self.reasoning_of(unit)?;
         let tokens = |span: &Span| {
-            let json = span.of(body);
-            dialect.known_element_tokens(gauge, Fingerprint::of(json), || json)
+            let json = span.of(self.body);
+            self.dialect.known_element_tokens(self.gauge(), Fingerprint::of(json), || json)
         };
         Some(reasoning.iter().map(tokens).sum())
     }
 
     /// Leaves out the reasoning of all units before one, and stores its texts.
     pub fn leave_reasoning_out(&mut self, end: UnitIndex) {
-        let ParsedRequest { dialect, body, .. } = self.request;
         for unit in UnitIndex::each(&(self.first_editable..end)) {
             let Some(reasoning) = self.reasoning_of(unit) else { continue };
-            let texts = reasoning.iter().filter_map(|entry| dialect.reasoning_text(body, *entry));
-            let texts = texts.filter_map(|text| self.source_text(text, || Fingerprint::of(text.of(body))));
+            let texts = reasoning.iter().filter_map(|entry| self.dialect.reasoning_text(self.body, *entry));
+            let texts = texts.filter_map(|text| self.source_text(text, || Fingerprint::of(text.of(self.body))));
             let texts: Vec<_> = texts.filter(|text| text.name.len > 0).map(|text| (text.source, text.name)).collect();
             let handles = texts.iter().map(|(_, name)| name.key).collect();
             if self.strip(unit, handles) {
@@ -149,7 +145,7 @@ impl Draft<'_> {
 
     /// The entries of a unit that are reasoning and can leave.
     fn reasoning_of(&self, unit: UnitIndex) -> Option<Vec<Span>> {
-        let of = self.request.conversation.unit(unit).filter(|of| of.flags.thinks && self.is_in_place(unit))?;
+        let of = self.unit(unit).filter(|of| of.flags.thinks && self.is_in_place(unit))?;
         let reasoning = self.entries(of.element)?.reasoning.clone();
         (unit >= self.first_editable && !reasoning.is_empty()).then_some(reasoning)
     }
@@ -164,9 +160,9 @@ impl Draft<'_> {
         if !self.strips_reasoning() || self.repeats_passes() {
             return; // the stored facts decide
         }
-        let units = self.request.conversation.indexed_units();
+        let units = self.conversation.indexed_units();
         let of_model = units.filter(|(_, unit)| unit.role == Role::Assistant).map(|(index, _)| index);
-        let of_model = self.of_model.get_or_init(|| of_model.collect());
+        let of_model = self.known.of_model.get_or_init(|| of_model.collect());
         let next = of_model.get(of_model.partition_point(|unit| *unit <= behind));
         if next.is_some_and(|unit| *unit < result) {
             self.prefix_changes(result);
@@ -175,14 +171,12 @@ impl Draft<'_> {
 
     /// Leaves out the reasoning that precedes the last pass.
     pub(super) fn strip_reasoning(&mut self) {
-        if !self.strips_changed() {
+        let withholds = self.sent_index_is_used() && self.reasoning == ReasoningMode::Withhold;
+        if !self.strips_reasoning() && !withholds {
             return;
         }
-        let editable = self.first_editable..self.prefix_changed;
-        let units = self.request.conversation.indexed_units().filter(|(index, _)| editable.contains(index));
-        let thinking: Vec<_> = units.filter(|(_, unit)| unit.flags.thinks).map(|(index, _)| index).collect();
-        for unit in thinking {
-            if self.is_in_place(unit) {
+        for unit in UnitIndex::each(&(self.first_editable..self.prefix_changed)) {
+            if self.unit(unit).is_some_and(|unit| unit.flags.thinks) && self.is_in_place(unit) {
                 self.strip(unit, Vec::new());
             }
         }
@@ -190,32 +184,25 @@ impl Draft<'_> {
 
     /// Removes the ids of the items after reasoning in its turn, because the server would look for the reasoning.
     fn unname_rest_of_turn(&mut self, reasoning: UnitIndex) {
-        let conversation = self.request.conversation;
-        let rest = reasoning.next()..conversation.turn_of(reasoning).end;
+        let rest = reasoning.next()..self.conversation.turn_of(reasoning).end;
         for unit in UnitIndex::each(&rest) {
-            if !self.is_in_place(unit) {
-                continue;
-            }
-            let name = self.request.dialect.name_beside_reasoning(self.request.body, self.span(unit));
-            if let Some(name) = name.filter(|name| !self.replacements.contains_key(&name.start)) {
-                let bytes = Sizes { before: name.len(), after: 0 };
-                let action = Action::Strip { message: unit.get() };
-                let change = self.journal.make(self.about_result(LABEL, action, unit, bytes));
-                self.replacements.insert(name.start, Replacement::whole(name, Bytes::new(), change));
+            let name = self.dialect.name_beside_reasoning(self.body, self.span(unit));
+            if let Some(name) = name.filter(|_| self.is_in_place(unit)) {
+                self.overwrite(LABEL, Action::Strip { message: unit.get() }, unit, name, Bytes::new());
             }
         }
     }
 
     /// Leaves the reasoning of a unit out, whose texts have these handles. False if it stays.
     fn strip(&mut self, unit: UnitIndex, handles: Vec<PayloadKey>) -> bool {
-        let conversation = self.request.conversation;
-        let Some(of) = conversation.unit(unit) else { return false };
-        let entries = self.entries(of.element);
-        let reasoning: usize = match &entries {
-            Some(entries) => entries.reasoning.iter().map(|span| span.len()).sum(),
-            None => of.span.len(),
+        let Some(of) = self.unit(unit) else { return false };
+        let (before, is_all) = match self.entries(of.element) {
+            Some(entries) => {
+                let reasoning = entries.reasoning.iter().map(|span| span.len());
+                (reasoning.sum(), entries.reasoning.len() == entries.spans.len())
+            }
+            None => (of.span.len(), true),
         };
-        let is_all = entries.is_none_or(|entries| entries.reasoning.len() == entries.spans.len());
         let is_whole_unit = is_all && of.blocks.is_empty() && !of.flags.speaks;
         if is_whole_unit && self.leaving == Leaving::Allowed {
             if !self.take(unit) {
@@ -227,11 +214,9 @@ impl Draft<'_> {
         } else {
             self.stripped.insert(unit);
         }
-        self.tokens_now.borrow_mut().remove(&unit);
-        self.n_bytes = self.n_bytes.saturating_sub(reasoning);
-        let action = Action::Strip { message: unit.get() };
-        let bytes = Sizes { before: reasoning, after: 0 };
-        self.journal.make(Change { handles, ..Change::new(LABEL, action, bytes) });
+        self.known.tokens_now.borrow_mut().remove(&unit);
+        let change = Change::new(LABEL, Action::Strip { message: unit.get() }, Sizes::default());
+        self.record(Change { handles, ..change }, before, 0);
         true
     }
 }

@@ -2,19 +2,34 @@
 //!
 //! An edit asks for a [`ProposedEdit`] first, which says what would change, and then [`Draft::apply`]s it or not.
 
-use std::{borrow::Cow, cell::OnceCell};
+use std::borrow::Cow;
+use std::cell::{LazyCell, OnceCell};
 
 use bytes::Bytes;
 
-use super::replacement::{NewValue, Replacement};
-use super::source_text::{CurrentText, ResultText, SourceText, TextCut};
-use super::{ChangeId, Draft, Offload, ParsedRequest};
-use crate::conversation::{BlockIndex, BlockKind, Role, UnitIndex};
+use super::source_text::{ResultText, SourceText, TextCut};
+use super::{ChangeId, Draft, Label, Offload};
+use crate::conversation::{BlockIndex, Role, UnitIndex};
 use crate::dialect::{self, strings};
-use crate::payload::{Fingerprint, MediaType, PayloadKey};
-use crate::plan::{Action, Sizes, SkipReason, Stale};
-use crate::recall::RetrievalMethod;
-use crate::span::Span;
+use crate::payload::{Fingerprint, MediaType, PayloadKey, PayloadName};
+use crate::plan::{Action, Change, Sizes, SkipReason, Stale};
+use crate::span::{Span, Splice};
+
+/// A JSON value of the body that is replaced by another one.
+#[derive(Clone, Debug)]
+pub(super) struct Replacement {
+    pub(super) span: Span,
+    /// What is different: all of it, or a part between two ends that stay where they are.
+    pub(super) splice: Splice,
+    /// The fingerprint of the value that is there now.
+    pub(super) fingerprint: Fingerprint,
+    /// The name of what was there, if that is stored.
+    pub(super) stored: Option<PayloadName>,
+    /// The stored bytes, as written: the value that is replaced, or base64 in it.
+    pub(super) source: Span,
+    /// The change that says so; none for one that is proposed only.
+    pub(super) change: Option<ChangeId>,
+}
 
 /// The requirements of an edit on the texts that it replaces.
 #[derive(Clone, Copy, Debug)]
@@ -46,18 +61,60 @@ pub enum NotApplicable {
     NotSmaller,
 }
 
+/// What an edit would do to a text, or why nothing.
+pub(super) type Proposed = Result<ProposedEdit, NotApplicable>;
+
 /// Of a longer text, only so many bytes are counted to see that it has more tokens than what comes there.
 const COUNTED_PREFIX: usize = 1024;
 
 /// Tokens that may merge or split where two texts meet.
 const MARGIN: usize = 16;
 
-/// The piece of a text that is counted.
-fn beginning(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(COUNTED_PREFIX)).unwrap_or_default()
+impl Replacement {
+    pub(super) fn new(body: &[u8], span: Span, splice: Splice, stored: Option<PayloadName>) -> Self {
+        let fingerprint = Fingerprint::default();
+        let replacement = Self { span, splice, fingerprint, stored, source: span, change: None };
+        Self { fingerprint: Fingerprint::of(&replacement.value(body)), ..replacement }
+    }
+
+    pub(super) fn whole(span: Span, with: Bytes, stored: Option<PayloadName>) -> Self {
+        Self::new(&[], span, Splice { span, with }, stored)
+    }
+
+    /// The length of the value that is there now.
+    pub(super) fn len(&self) -> usize {
+        self.span.len() - self.splice.span.len() + self.splice.with.len()
+    }
+
+    /// The value that is there now.
+    fn value(&self, body: &[u8]) -> Bytes {
+        let (Span { start, end }, Splice { span, with }) = (self.span, &self.splice);
+        if *span == self.span {
+            return with.clone();
+        }
+        let head = Span { start, end: span.start }.of(body);
+        [head, with, Span { start: span.end, end }.of(body)].concat().into()
+    }
+
+    /// Returns what the value says that is there now, if that is a string.
+    pub(super) fn text(&self, body: &[u8]) -> String {
+        let json = self.value(body);
+        strings::text(&json, Span { start: 0, end: json.len() }).unwrap_or_default().into_owned()
+    }
+
+    /// Whether the model can read what was there by the handle that is there now.
+    pub(super) fn names_stored(&self) -> bool {
+        let words = std::str::from_utf8(&self.splice.with).unwrap_or_default();
+        self.stored.is_some_and(|name| words.contains(&name.key.to_string()))
+    }
 }
 
 impl ProposedEdit {
+    /// Nothing yet, in a unit that is a result of a call, or has it.
+    pub(super) fn new(unit: UnitIndex, call: Option<BlockIndex>) -> Self {
+        Self { unit, call, replacements: Vec::new(), bytes: Sizes::default(), why: None }
+    }
+
     /// The message that it is about.
     pub fn unit(&self) -> UnitIndex {
         self.unit
@@ -73,44 +130,14 @@ impl ProposedEdit {
     pub fn because(self, why: Option<Stale>) -> Self {
         Self { why, ..self }
     }
-
-    /// Adds a cut of one of its texts.
-    pub(super) fn add(&mut self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) {
-        let (TextCut { from, to, words }, len) = (cut, source.name.len);
-        let ParsedRequest { dialect, body, .. } = source.request;
-        let with = match source.part {
-            Some(_) => NewValue::whole(dialect.render_text_part(body, source.span, words)),
-            None if source.span.of(body).starts_with(b"{") => {
-                let said = cut.applied(source.text()).unwrap_or_default();
-                NewValue::whole(dialect.render_text_part(body, source.span, &said))
-            }
-            None if cut.is_whole(len) => NewValue::whole(strings::render(words)),
-            None => {
-                let (cut, words) = strings::render_cut(body, source.span, &(*from..*to), words);
-                NewValue { head: cut.start, words, tail: source.span.len().saturating_sub(cut.end) }
-            }
-        };
-        let is_text = source.part.is_none() && source.name.media.is_none();
-        let (before, after) = if is_text {
-            (len, len - (to - from) + words.len())
-        } else {
-            (source.span.len(), with.len()) // as they are written
-        };
-        self.bytes.before += before;
-        self.bytes.after += after;
-        let stored = options.stored.then_some(source.name);
-        let replacement = Replacement::new(source.span, with, body, stored);
-        self.replacements.push(Replacement { source: source.source, ..replacement });
-    }
 }
 
-impl<'a> Draft<'a> {
+impl Draft<'_> {
     /// The bytes of the content of a message as it is written; its texts have no more.
     pub fn content_len(&self, unit: UnitIndex) -> usize {
-        let (body, unit) = (self.request.body, self.request.conversation.unit(unit));
-        let content = unit.and_then(|unit| unit.content).unwrap_or_default();
-        let is_list = content.of(body).starts_with(b"["); // a string has no marks
-        let marks = if is_list { dialect::cache_marks(body, content) } else { Vec::new() };
+        let content = self.unit(unit).and_then(|unit| unit.content).unwrap_or_default();
+        let is_list = content.of(self.body).starts_with(b"["); // a string has no marks
+        let marks = if is_list { dialect::cache_marks(self.body, content) } else { Vec::new() };
         content.len() - marks.iter().map(|mark| mark.len()).sum::<usize>()
     }
 
@@ -120,33 +147,31 @@ impl<'a> Draft<'a> {
         unit: UnitIndex,
         options: ReplaceOptions,
         mut cut: impl FnMut(&ResultText<'_, '_>) -> Option<TextCut>,
-    ) -> Result<ProposedEdit, NotApplicable> {
+    ) -> Proposed {
         if self.is_for_program(unit) {
             return Err(NotApplicable::Nothing);
         }
         let texts = self.source_texts(unit, options.media);
-        let (n_texts, n_bytes) = (texts.len(), texts.iter().map(|text| text.name.len).sum());
+        let n_bytes = texts.iter().map(|text| text.name.len).sum();
         let call = self.pairing().answered_block(unit);
-        let mut proposed = ProposedEdit { unit, call, replacements: Vec::new(), bytes: Sizes::default(), why: None };
+        let mut proposed = ProposedEdit::new(unit, call);
         let mut not_applicable = NotApplicable::Nothing;
         for source in &texts {
-            let (len, is_stored, retrieval) = (source.name.len, options.stored, OnceCell::new());
-            let media = source.name.media.or(source.part.map(|_| MediaType::Text));
-            let shown = ResultText {
-                len,
-                media,
-                n_texts,
+            let text = ResultText {
+                len: source.name.len,
+                media: source.name.media.or(source.part.map(|_| MediaType::Text)),
+                n_texts: texts.len(),
                 n_bytes,
                 call,
                 draft: self,
                 source,
                 sources: &texts,
-                is_stored,
-                retrieval,
+                is_stored: options.stored,
+                retrieval: OnceCell::new(),
             };
-            let Some(cut) = cut(&shown) else { continue };
+            let Some(cut) = cut(&text) else { continue };
             match self.check(source, &cut, options) {
-                Ok(()) => proposed.add(source, &cut, options),
+                Ok(()) => self.add(&mut proposed, source, &cut, options.stored),
                 Err(why) => not_applicable = why,
             }
         }
@@ -156,82 +181,103 @@ impl<'a> Draft<'a> {
         if proposed.replacements.is_empty() { Err(not_applicable) } else { Ok(proposed) }
     }
 
+    /// Adds a cut of one of its texts to a proposed edit.
+    pub(super) fn add(&self, proposed: &mut ProposedEdit, source: &SourceText<'_>, cut: &TextCut, is_stored: bool) {
+        let (TextCut { from, to, words }, span, len) = (cut, source.span, source.name.len);
+        let part = |text: &str| self.dialect.render_text_part(self.body, span, text);
+        let splice = if source.part.is_some() {
+            Splice { span, with: part(words) }
+        } else if span.of(self.body).starts_with(b"{") {
+            Splice { span, with: part(&cut.applied(source.text()).unwrap_or_default()) }
+        } else if cut.is_whole(len) {
+            Splice { span, with: strings::render(words) }
+        } else {
+            let (cut, with) = strings::render_cut(self.body, span, &(*from..*to), words);
+            Splice { span: Span { start: span.start + cut.start, end: span.start + cut.end }, with }
+        };
+        let stored = is_stored.then_some(source.name);
+        let new = Replacement { source: source.source, ..Replacement::new(self.body, span, splice, stored) };
+        let is_text = source.part.is_none() && source.name.media.is_none();
+        let as_written = (span.len(), new.len());
+        let (before, after) = if is_text { (len, len - (to - from) + words.len()) } else { as_written };
+        proposed.bytes.before += before;
+        proposed.bytes.after += after;
+        proposed.replacements.push(new);
+    }
+
     /// Whether a cut changes the present text, and makes that smaller if it has to.
     fn check(&self, source: &SourceText<'_>, cut: &TextCut, options: ReplaceOptions) -> Result<(), NotApplicable> {
-        let current = CurrentText::new(source, self.replacements.get(&source.span.start));
         if let Some(known_by) = source.part {
-            return self.check_part(source, known_by, &cut.words, options);
+            let is_taken = self.replacements.contains_key(&source.span.start);
+            if is_taken {
+                return Err(NotApplicable::Nothing);
+            }
+            let is_smaller = || self.is_smaller_part(source.span, known_by, &cut.words);
+            return if options.smaller && !is_smaller() { Err(NotApplicable::NotSmaller) } else { Ok(()) };
         }
+        let earlier = self.replacements.get(&source.span.start);
+        let current: LazyCell<Cow<'_, str>, _> = LazyCell::new(|| match earlier {
+            Some(earlier) => earlier.text(self.body).into(),
+            None => source.text().into(),
+        });
         let is_whole = cut.is_whole(source.name.len);
-        if is_whole && options.smaller && self.is_clearly_smaller(&cut.words, &current) {
-            return Ok(());
+        if is_whole && options.smaller {
+            // The beginning of a text that was counted before is enough, without reading it.
+            let of_earlier = earlier.map(|earlier| (earlier.fingerprint, earlier.len()));
+            let (known_by, len) = of_earlier.unwrap_or_else(|| source.identity());
+            let tokens = || self.gauge().at_least(known_by, COUNTED_PREFIX, || &current);
+            if len > COUNTED_PREFIX && tokens() > self.gauge().words(&cut.words) + MARGIN {
+                return Ok(());
+            }
         }
         let new: Cow<'_, str> = if is_whole {
             cut.words.as_str().into()
         } else {
             cut.applied(source.text()).ok_or(NotApplicable::Nothing)?.into()
         };
-        if new == current.text() {
+        if new == *current {
             return Err(NotApplicable::Nothing);
         }
-        let is_smaller = || {
-            if current.earlier.is_some() {
-                return self.is_fewer(current.text(), &new);
-            }
-            let taken = cut.taken(source.text()).unwrap_or_default();
-            self.is_smaller(source.text(), taken, &cut.words, &new)
-        };
+        let taken = if earlier.is_some() { "" } else { cut.taken(source.text()).unwrap_or_default() };
+        let is_smaller = || self.is_smaller(&current, taken, &cut.words, &new);
         if options.smaller && !is_smaller() { Err(NotApplicable::NotSmaller) } else { Ok(()) }
     }
 
-    /// The same of a part that is not text.
-    fn check_part(
-        &self,
-        source: &SourceText<'_>,
-        known_by: Fingerprint,
-        words: &str,
-        options: ReplaceOptions,
-    ) -> Result<(), NotApplicable> {
-        let ParsedRequest { dialect, body, .. } = self.request;
-        if self.replacements.contains_key(&source.span.start) {
-            return Err(NotApplicable::Nothing);
-        }
-        let has_fewer = || {
-            let tokens = dialect.part_tokens(self.gauge(), known_by, source.span.of(body));
-            let json = dialect.render_text_part(body, source.span, words);
-            json.len() < source.span.len() && self.gauge().words(words) < tokens
-        };
-        if options.smaller && !has_fewer() { Err(NotApplicable::NotSmaller) } else { Ok(()) }
+    /// Whether words are smaller than a part that is not text.
+    fn is_smaller_part(&self, part: Span, known_by: Fingerprint, words: &str) -> bool {
+        let tokens = self.dialect.part_tokens(self.gauge(), known_by, part.of(self.body));
+        let json = self.dialect.render_text_part(self.body, part, words);
+        json.len() < part.len() && self.gauge().words(words) < tokens
     }
 
-    /// Whether the beginning alone of a present text has more tokens than words. The text is not read if its
-    /// beginning was counted before.
-    fn is_clearly_smaller(&self, words: &str, current: &CurrentText<'_, '_>) -> bool {
-        let (fingerprint, len) = current.identity();
-        let tokens = || self.gauge().at_least(fingerprint, COUNTED_PREFIX, || current.text());
-        len > COUNTED_PREFIX && tokens() > self.gauge().words(words) + MARGIN
+    /// Whether `with`, which is `text` with `words` in place of `taken`, has fewer tokens. Of a long text only a piece of
+    /// what is taken out is counted: if that alone is more than the words, the whole is.
+    fn is_smaller(&self, text: &str, taken: &str, words: &str, with: &str) -> bool {
+        let gauge = self.gauge();
+        let piece = taken.get(..taken.floor_char_boundary(COUNTED_PREFIX)).unwrap_or_default();
+        (piece.len() < taken.len() && gauge.text(piece) > gauge.words(words) + MARGIN)
+            || gauge.words(with) < gauge.text(text)
     }
 
     /// Proposes to empty the arguments of the call that is block `call`.
-    pub fn propose_input(&self, call: BlockIndex, options: ReplaceOptions) -> Result<ProposedEdit, NotApplicable> {
-        let block = self.request.conversation.block(call).ok_or(NotApplicable::Nothing)?;
-        let ParsedRequest { dialect, body, .. } = self.request;
-        let input = dialect.input(body, block.span).filter(|_| dialect.may_empty_input(body, block.span));
+    pub fn propose_input(&self, call: BlockIndex, options: ReplaceOptions) -> Proposed {
+        let block = self.conversation.block(call).ok_or(NotApplicable::Nothing)?;
+        let input = self.dialect.input(self.body, block.span);
+        let input = input.filter(|_| self.dialect.may_empty_input(self.body, block.span));
         let input = input.ok_or(NotApplicable::Nothing)?;
-        let (text, with) =
-            (strings::text_or_json(self.request.body, input.span).ok_or(NotApplicable::Nothing)?, input.emptied_text());
+        let text = strings::text_or_json(self.body, input.span).ok_or(NotApplicable::Nothing)?;
+        let with = input.emptied_text();
         if text == with {
             return Err(NotApplicable::Nothing);
         }
         if options.smaller && !self.is_smaller(&text, &text, with, with) {
             return Err(NotApplicable::NotSmaller);
         }
-        let fingerprint = || Fingerprint::of(input.span.of(self.request.body));
+        let fingerprint = || Fingerprint::of(input.span.of(self.body));
         let stored = if options.stored { self.payload_name(input.span, fingerprint(), || Some(&text)) } else { None };
         let bytes = Sizes { before: text.len(), after: with.len() };
-        let with = NewValue::whole(Bytes::from_static(input.emptied.as_bytes()));
-        let replacement = Replacement::new(input.span, with, self.request.body, stored);
-        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![replacement], bytes, why: None })
+        let emptied = Replacement::whole(input.span, Bytes::from_static(input.emptied.as_bytes()), stored);
+        Ok(ProposedEdit { unit: block.unit, call: Some(call), replacements: vec![emptied], bytes, why: None })
     }
 
     /// How many tokens the message loses if the edit is applied.
@@ -248,10 +294,10 @@ impl<'a> Draft<'a> {
 
     /// Applies a proposed edit. What it replaces is the client's text, also where an earlier edit has truncated that. False
     /// if the message is not to be touched, has not been read, or cannot be stored; of that the report tells.
-    pub fn apply(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
+    pub fn apply(&mut self, edit: Label, action: Action, proposed: ProposedEdit) -> bool {
         let unit = proposed.unit;
         let reads = matches!(action, Action::Truncate { .. } | Action::Deduplicate { .. });
-        let unread = match self.request.conversation.unit(unit).map(|unit| unit.role) {
+        let unread = match self.unit(unit).map(|unit| unit.role) {
             Some(Role::Assistant) => self.is_in_last_answer(unit),
             _ => self.is_unread(unit),
         };
@@ -266,39 +312,28 @@ impl<'a> Draft<'a> {
     }
 
     /// The same, whether the model has read the message or not.
-    pub(super) fn apply_to_any(&mut self, edit: &'static str, action: Action, proposed: ProposedEdit) -> bool {
-        let ProposedEdit { unit, call, mut replacements, bytes, why } = proposed;
-        if !self.stands(unit) {
+    pub(super) fn apply_to_any(&mut self, edit: Label, action: Action, proposed: ProposedEdit) -> bool {
+        let handles: Vec<_> = proposed.stored().collect();
+        let ProposedEdit { unit, call, replacements, bytes, why } = proposed;
+        if !self.stands(unit) || call.is_some_and(|call| self.dropped_calls.contains(&call)) {
             return false;
         }
-        if call.is_some_and(|call| self.dropped_calls.contains(&call)) {
+        let change = Change { why, bytes, ..self.about(edit, action, unit, call) };
+        if !handles.is_empty() && self.context.offload == Offload::Impossible {
+            self.journal.skip(change, Some(unit), SkipReason::NoStore);
             return false;
         }
-        let needs_store = replacements.iter().any(|replacement| replacement.stored.is_some());
-        let mut change = match call {
-            Some(call) => self.about_call(edit, action, call, bytes),
-            None => self.about_result(edit, action, unit, bytes),
-        };
-        if needs_store && self.context.offload == Offload::Impossible {
-            self.journal.skip(change, Some(unit.get()), SkipReason::NoStore);
-            return false;
-        }
-        change.why = why;
-        change.handles =
-            replacements.iter().filter_map(|replacement| replacement.stored.map(|name| name.key)).collect();
-        let change = self.journal.make(change);
-        self.tokens_now.borrow_mut().remove(&unit);
-        for replacement in &mut replacements {
-            replacement.change = Some(change);
-            let before = self
-                .replacements
-                .get(&replacement.span.start)
-                .map_or(replacement.span.len(), |replacement| replacement.with.len());
-            self.n_bytes = (self.n_bytes + replacement.with.len()).saturating_sub(before);
-            if let Some(moot) = self.replacements.insert(replacement.span.start, replacement.clone()) {
+        let change = Some(self.journal.make(Change { handles, ..change }));
+        for replacement in replacements {
+            let (span, len) = (replacement.span, replacement.len());
+            let moot = self.replacements.insert(span.start, Replacement { change, ..replacement });
+            let before = moot.as_ref().map_or(span.len(), Replacement::len);
+            self.n_bytes = (self.n_bytes + len).saturating_sub(before);
+            if let Some(moot) = moot {
                 self.revoke_if_gone(moot.change, unit);
             }
         }
+        self.known.tokens_now.borrow_mut().remove(&unit);
         true
     }
 
@@ -307,19 +342,63 @@ impl<'a> Draft<'a> {
     fn replace_in_dropped(&mut self, unit: UnitIndex, replacements: Vec<Replacement>) {
         let can_store = self.context.offload == Offload::Possible;
         for replacement in replacements.into_iter().filter(|replacement| can_store || replacement.stored.is_none()) {
-            self.replacements.insert(replacement.span.start, Replacement { stored: None, change: None, ..replacement });
+            self.replacements.insert(replacement.span.start, Replacement { stored: None, ..replacement });
         }
-        self.tokens_now.borrow_mut().remove(&unit);
+        self.known.tokens_now.borrow_mut().remove(&unit);
+    }
+
+    /// Replaces a JSON value. False if an edit has replaced it already, or if the message is removed.
+    pub(super) fn overwrite(&mut self, edit: Label, action: Action, unit: UnitIndex, at: Span, with: Bytes) -> bool {
+        let before = self.replacements.range(..=at.end).next_back();
+        let is_taken = before.is_some_and(|(_, of)| of.span.end > at.start || of.span.start == at.start);
+        if is_taken || !self.stands(unit) {
+            return false;
+        }
+        let change = self.about(edit, action, unit, None);
+        let change = Some(self.record(change, at.len(), with.len()));
+        self.replacements.insert(at.start, Replacement { change, ..Replacement::whole(at, with, None) });
+        self.known.tokens_now.borrow_mut().remove(&unit);
+        true
+    }
+
+    /// Takes back what was written on a message, and that it was.
+    pub(super) fn undo_replacements(&mut self, unit: UnitIndex) {
+        let Span { start, end } = self.span(unit);
+        while let Some((&at, _)) = self.replacements.range(start..end.max(start)).next() {
+            let Some(replacement) = self.replacements.remove(&at) else { return };
+            self.n_bytes = (self.n_bytes + replacement.span.len()).saturating_sub(replacement.len());
+            self.revoke_if_gone(replacement.change, unit);
+        }
     }
 
     /// Revokes the change that a replacement was part of, if none of its replacements is left.
-    pub(super) fn revoke_if_gone(&mut self, change: Option<ChangeId>, unit: UnitIndex) {
-        let Span { start, end } = self.span(unit);
+    fn revoke_if_gone(&mut self, change: Option<ChangeId>, unit: UnitIndex) {
         if let Some(id) = change
-            && self.replacements.range(start..end).all(|(_, replacement)| replacement.change != change)
+            && self.replacements_in(unit).all(|replacement| replacement.change != change)
         {
             self.journal.revoke(id);
         }
+    }
+
+    /// The values in a message that are replaced.
+    pub(super) fn replacements_in(&self, unit: UnitIndex) -> impl Iterator<Item = &Replacement> {
+        let Span { start, end } = self.span(unit);
+        self.replacements.range(start..end.max(start)).map(|(_, replacement)| replacement)
+    }
+
+    /// The same with more of them, which go first.
+    pub(super) fn replacements_with<'s>(
+        &'s self,
+        unit: UnitIndex,
+        more: &'s [Replacement],
+    ) -> impl Iterator<Item = &'s Replacement> {
+        let is_other = |decided: &&Replacement| more.iter().all(|more| more.span != decided.span);
+        more.iter().chain(self.replacements_in(unit).filter(is_other))
+    }
+
+    /// Whether a value in a message has been replaced.
+    pub(super) fn has_replacements(&self, unit: UnitIndex) -> bool {
+        self.replacements_in(unit).next().is_some()
     }
 
     /// Whether a message is there, in its place or moved.
@@ -327,77 +406,33 @@ impl<'a> Draft<'a> {
         self.is_in_place(unit) || self.moved.contains(&unit)
     }
 
-    pub(super) fn retrieval_method(&self) -> &RetrievalMethod<'a> {
-        // Tools that come later would change what was said before, so they count only where there is no way without them.
-        self.retrieval_method.get_or_init(|| match self.method_with(&mut self.leading_tools()) {
-            RetrievalMethod::Unavailable => {
-                let conversation = self.request.conversation;
-                self.method_with(&mut conversation.tools.iter().chain(&conversation.more_tools))
-            }
-            found => found,
-        })
-    }
-
-    fn method_with(&self, offered: &mut dyn Iterator<Item = &Span>) -> RetrievalMethod<'a> {
-        let ParsedRequest { dialect, body, .. } = self.request;
-        let mut offered = offered.peekable();
-        let names = match offered.peek() {
-            _ if !self.recall.depends_on_tools() => Vec::new(),
-            // A request for a compaction offers no tools; those are known that have been called.
-            None if self.summarises_all() => {
-                let blocks = (0..self.whole.blocks.len()).map(BlockIndex::new);
-                blocks.map(|block| self.whole.tool_name(block).into()).collect()
-            }
-            _ => offered.flat_map(|tools| dialect.tool_names(body, *tools)).collect(),
-        };
-        match self.recall.retrieval_method(&names) {
-            RetrievalMethod::Tool { is_added: true, .. } if self.end_of_tools().is_none() => {
-                RetrievalMethod::Unavailable
-            }
-            found => found,
-        }
-    }
-
-    /// Whether `with`, which is `text` with `words` in place of `taken`, has fewer tokens. Of a long text only a piece of
-    /// what is taken out is counted: if that alone is more than the words, the whole is.
-    fn is_smaller(&self, text: &str, taken: &str, words: &str, with: &str) -> bool {
-        let piece = beginning(taken);
-        let gauge = self.gauge();
-        (piece.len() < taken.len() && gauge.text(piece) > gauge.words(words) + MARGIN) || self.is_fewer(text, with)
-    }
-
-    fn is_fewer(&self, text: &str, with: &str) -> bool {
-        self.gauge().words(with) < self.gauge().text(text)
-    }
-
     /// Whether a program gets a unit that is a result, or calls in it, and the model does not read it.
     pub fn is_for_program(&self, unit: UnitIndex) -> bool {
-        self.request.conversation.unit(unit).is_some_and(|unit| unit.flags.for_program)
+        self.unit(unit).is_some_and(|unit| unit.flags.for_program)
     }
+}
 
-    /// Whether a result answers a call that asked for a payload of ours. What the result says is not read.
-    pub fn is_recall(&self, unit: UnitIndex) -> bool {
-        let call = self.pairing().answered_block(unit);
-        let is_recall = |call| {
-            let arguments = self.arguments(call)?;
-            Some(self.recall.is_recall_call(self.whole.tool_name(call), &arguments))
-        };
-        call.and_then(is_recall).unwrap_or(false)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::splice;
 
-    /// The arguments of the call that is a block, as the model has written them; none if it is not a call, or has none.
-    pub fn arguments(&self, call: BlockIndex) -> Option<Cow<'a, str>> {
-        let ParsedRequest { dialect, body, .. } = self.request;
-        strings::text_or_json(body, dialect.input(body, self.call_span(call)?)?.span)
-    }
-
-    /// The JSON of the call that is a block; none if it is not a call.
-    pub fn call_json(&self, call: BlockIndex) -> Option<&'a [u8]> {
-        Some(self.call_span(call)?.of(self.request.body))
-    }
-
-    pub(super) fn call_span(&self, call: BlockIndex) -> Option<Span> {
-        let block = self.request.conversation.block(call)?;
-        matches!(block.kind, BlockKind::ToolCall { .. }).then_some(block.span)
+    #[test]
+    fn a_splice_between_the_ends_makes_the_whole_value() {
+        let body: Vec<u8> = (0..20_000_u32).map(|n| b'a' + (n * n % 23) as u8).collect();
+        let span = Span { start: 100, end: 19_000 };
+        for (head, tail) in [(0, 0), (1, 0), (0, 1), (63, 65), (5000, 4999), (18_000, 900), (18_900, 0)] {
+            for words in [&b""[..], b"[cut]"] {
+                let part = Span { start: 100 + head, end: 19_000 - tail };
+                let cut = Splice { span: part, with: Bytes::from_static(words) };
+                let replacement = Replacement::new(&body, span, cut, None);
+                let whole = [&body[100..100 + head], words, &body[19_000 - tail..19_000]].concat();
+                assert_eq!((replacement.len(), &replacement.value(&body)[..]), (whole.len(), &whole[..]));
+                assert_eq!(replacement.fingerprint, Fingerprint::of(&whole));
+                let edited = [&body[..100], &whole[..], &body[19_000..]].concat();
+                let spliced = splice(&Bytes::from(body.clone()), &[replacement.splice]).concat();
+                assert!(spliced == edited, "{head} and {tail}");
+            }
+        }
     }
 }

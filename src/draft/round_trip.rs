@@ -1,34 +1,31 @@
-//! Calls that are left out with their results.
+//! Calls that are left out with their results, and calls that are answered in another form.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 
-use super::{Draft, Inserted, Leaving, Row};
-use crate::conversation::{BlockIndex, Unit, UnitIndex};
-use crate::plan::{Action, Sizes};
+use super::{Draft, Inserted, Label, Leaving, Row};
+use crate::conversation::{BlockIndex, BlockKind, CallIndex, Pairing, Role, Unit, UnitIndex};
+use crate::dialect::{AnsweredInWords, OpenCalls};
+use crate::plan::Action;
 
 impl Draft<'_> {
     /// The units that leave when all of their calls have: the one that calls, or its whole turn, where that has reasoning
     /// which is bound to it. Then the calls of the turn are removed together or not at all.
     pub fn leaves_with(&self, call: BlockIndex) -> Range<UnitIndex> {
-        let conversation = self.request.conversation;
-        let Some(caller) = conversation.caller(call) else { return Range::default() };
-        let turn = conversation.unit(caller).map(|unit| unit.turn);
-        let bound = self.bound_turns.get_or_init(|| {
-            let bound = conversation.units.iter().filter(|unit| unit.flags.bound);
+        let Some(caller) = self.conversation.caller(call) else { return Range::default() };
+        let bound = self.known.bound_turns.get_or_init(|| {
+            let bound = self.conversation.units.iter().filter(|unit| unit.flags.bound);
             bound.map(|unit| unit.turn).collect()
         });
-        if turn.is_some_and(|turn| bound.contains(&turn)) {
-            conversation.turn_of(caller)
-        } else {
-            caller..caller.next()
-        }
+        let is_bound = self.unit(caller).is_some_and(|unit| bound.contains(&unit.turn));
+        if is_bound { self.conversation.turn_of(caller) } else { caller..caller.next() }
     }
 
     /// Leaves results out together with the calls that they answer, and with the units that called, if nothing is left of
     /// those; `since` is the model call that they were not there for any more. False if one of them is not to be
     /// touched, or has not been read; then none leaves. Where a result has come since, in the place of a row or as a
     /// further one of the same call, the call stays with all of its results.
-    pub fn drop_round_trips(&mut self, edit: &'static str, rows: &[Row], since: UnitIndex) -> bool {
+    pub fn drop_round_trips(&mut self, edit: Label, rows: &[Row], since: UnitIndex) -> bool {
         let n_bytes = self.n_bytes;
         let left = match rows {
             [row @ Row { call: None, .. }] => self.drop_uncalled(edit, row),
@@ -45,27 +42,74 @@ impl Draft<'_> {
     /// Whether units leave as a whole, with all results of their calls: they are a turn with reasoning that is bound to it,
     /// or a call with several results.
     pub fn leave_whole(&self, units: &Range<UnitIndex>) -> bool {
-        let conversation = self.request.conversation;
-        let several = || conversation.block_range(units.clone()).any(|call| self.n_further(call) > 0);
-        let found = conversation.unit_range(units);
+        let several = || self.conversation.block_range(units.clone()).any(|call| self.n_further(call) > 0);
+        let found = self.conversation.unit_range(units);
         found.len() > 1
             || found.first().is_some_and(|unit| unit.flags.bound)
-            || (conversation.traits.repeats_results && several())
+            || (self.conversation.traits.repeats_results && several())
     }
 
     /// Whether a unit says something beside its calls.
     pub(super) fn speaks(&self, unit: UnitIndex) -> bool {
-        self.request.conversation.unit(unit).is_some_and(|unit| unit.flags.speaks)
+        self.unit(unit).is_some_and(|unit| unit.flags.speaks)
+    }
+
+    // === calls that are answered in another form than a result ===
+
+    /// Marks calls as not answerable if messages directly after their batch answer them in another form. The upstream of such
+    /// a client accepts that form, and a placeholder beside it would be false.
+    pub(super) fn note_answers_in_words(&self, pairing: &mut Pairing) {
+        // The calls without an answer, by the end of the run of their batch.
+        let mut open: BTreeMap<UnitIndex, Vec<usize>> = BTreeMap::new();
+        for (n, call) in pairing.calls.iter().enumerate().filter(|(_, call)| !call.answered && call.answerable) {
+            if let Some(run_end) = pairing.run_end_of(call) {
+                open.entry(run_end).or_default().push(n);
+            }
+        }
+        for (run_end, open) in open {
+            for call in self.answered_in_words(pairing, &open, run_end.next()) {
+                if let Some(call) = pairing.calls.get_mut(call) {
+                    call.answerable = false;
+                }
+            }
+        }
+    }
+
+    /// Which of the open calls of a batch the messages from `next` on answer.
+    fn answered_in_words(&self, pairing: &Pairing, open: &[usize], next: UnitIndex) -> Vec<usize> {
+        let units = self.conversation.unit_range(&(next..self.conversation.next_unit()));
+        let mut messages = units.iter().take_while(|unit| matches!(unit.role, Role::User | Role::Other)).peekable();
+        if messages.peek().is_none() {
+            return Vec::new();
+        }
+        let call = |n: &usize| match &self.conversation.block(pairing.call(CallIndex::new(*n))?.block)?.kind {
+            BlockKind::ToolCall { id, name, .. } => Some((&*id.text, name.as_deref().unwrap_or_default())),
+            BlockKind::ToolResult { .. } => None,
+        };
+        let mut calls = OpenCalls::new(open.iter().map(|n| call(n).unwrap_or_default()));
+        let mut answered = Vec::new();
+        for message in messages {
+            match self.dialect.answered_in_words(self.body, message.span, &calls) {
+                Some(AnsweredInWords::Calls(named)) => answered.extend(named.iter().filter_map(|n| open.get(*n))),
+                Some(AnsweredInWords::Tool(name)) => answered.extend(calls.take(&name).and_then(|n| open.get(n))),
+                Some(AnsweredInWords::All) => answered.extend(open),
+                None => {}
+            }
+        }
+        // Calls of one id in one turn cannot be told apart.
+        let id = |n: &usize| call(n).map(|(id, _)| id).filter(|id| !id.is_empty());
+        let ids: HashSet<&str> = answered.iter().filter_map(id).collect();
+        answered.extend(open.iter().filter(|n| id(n).is_some_and(|id| ids.contains(id))));
+        answered
     }
 
     // === helpers ===
 
     /// Whether a call of some rows has received a result since: the one that a row was a placeholder for, or a further one.
     fn comes_back(&self, rows: &[Row]) -> bool {
-        let superseded = |row: &Row| {
-            row.unit.is_none()
-                && row.call.is_some_and(|call| self.pairing().call_of(call).is_some_and(|call| call.answered))
-        };
+        let pairing = self.pairing();
+        let is_answered = |call| pairing.call_of(call).is_some_and(|call| call.answered);
+        let superseded = |row: &Row| row.unit.is_none() && row.call.is_some_and(is_answered);
         let calls: BTreeSet<_> = rows.iter().filter_map(|row| row.call).collect();
         let n_results: usize = calls.into_iter().map(|call| 1 + self.n_further(call)).sum();
         rows.iter().any(superseded) || rows.len() < n_results
@@ -77,13 +121,14 @@ impl Draft<'_> {
     }
 
     /// Leaves a result out that answers no call.
-    fn drop_uncalled(&mut self, edit: &'static str, row: &Row) -> bool {
-        let may_leave = |unit| self.pairing().result(unit).is_some_and(|result| result.may_leave);
-        let may_go = |unit: &UnitIndex| may_leave(*unit) && !self.is_unread(*unit) && !self.has_replacements(*unit);
-        let Some(unit) = row.unit.filter(may_go) else { return false };
-        let gone = row.insertion.is_none()
+    fn drop_uncalled(&mut self, edit: Label, row: &Row) -> bool {
+        let Some(unit) = row.unit else { return false };
+        let gone = self.pairing().result(unit).is_some_and(|result| result.may_leave)
+            && !self.is_unread(unit)
+            && !self.has_replacements(unit)
+            && row.insertion.is_none()
             && self.leaving != Leaving::Forbidden
-            && !self.breaks_placement([unit], &BTreeSet::new())
+            && !self.breaks_order([unit].into_iter(), &BTreeSet::new())
             && self.take(unit);
         if gone {
             self.record_drop(edit, unit);
@@ -91,33 +136,31 @@ impl Draft<'_> {
         gone
     }
 
-    fn drop_calls(&mut self, edit: &'static str, rows: &[Row]) -> bool {
+    fn drop_calls(&mut self, edit: Label, rows: &[Row]) -> bool {
         let Some(first) = rows.first().and_then(|row| row.call) else { return false };
         let units = self.leaves_with(first);
-        let conversation = self.request.conversation;
         let is_whole_turn = self.leave_whole(&units);
         let calls: BTreeSet<_> = rows.iter().filter_map(|row| row.call).collect();
-        let complete = !is_whole_turn || calls.iter().copied().eq(conversation.block_range(units.clone()));
+        let complete = !is_whole_turn || calls.iter().copied().eq(self.conversation.block_range(units.clone()));
         let stays = |unit: &Unit| unit.flags.stays || unit.flags.loads || unit.flags.runs_program;
-        let results = rows.iter().filter_map(|row| conversation.unit(row.unit?));
-        let stays = conversation.unit_range(&units).iter().chain(results).any(stays);
+        let results = || rows.iter().filter_map(|row| row.unit);
+        let of_rows = results().filter_map(|unit| self.unit(unit));
         if self.leaving != Leaving::Allowed
-            || stays
+            || self.conversation.unit_range(&units).iter().chain(of_rows).any(stays)
             || !complete
             || !rows.iter().all(|row| self.may_lose_call(row) && self.may_lose_result(row))
         {
             return false;
         }
-        let results = rows.iter().filter_map(|row| row.unit);
         let callers = UnitIndex::each(&units).filter(|unit| is_whole_turn || !self.speaks(*unit));
-        if self.breaks_placement(results.chain(callers), &calls) {
+        if self.breaks_order(results().chain(callers), &calls) {
             return false;
         }
         for row in rows {
             self.drop_call(edit, row);
         }
         for unit in UnitIndex::each(&units) {
-            let is_empty = self.batches.get(&unit).is_some_and(|n_left| *n_left == 0) && !self.speaks(unit);
+            let is_empty = self.batches.get(&unit) == Some(&0) && !self.speaks(unit);
             if (is_whole_turn || is_empty) && self.take(unit) {
                 self.record_drop(edit, unit);
             }
@@ -125,77 +168,61 @@ impl Draft<'_> {
         true
     }
 
-    /// Leaves a call and its result out.
-    fn drop_call(&mut self, edit: &'static str, row: &Row) {
-        let conversation = self.request.conversation;
-        let Some((call, block)) = row.call.and_then(|call| Some((call, conversation.block(call)?))) else {
+    /// Leaves a call and its result out. There is no result where nothing replaces one that is missing.
+    fn drop_call(&mut self, edit: Label, row: &Row) {
+        let Some((call, block)) = row.call.and_then(|call| Some((call, self.conversation.block(call)?))) else {
             return;
         };
-        let n_calls = conversation.unit(block.unit).map_or(0, |unit| conversation.blocks_of(unit).len());
+        let n_calls = self.unit(block.unit).map_or(0, |unit| self.conversation.blocks_of(unit).len());
         let is_new = self.dropped_calls.insert(call);
         *self.batches.entry(block.unit).or_insert(n_calls) -= usize::from(is_new);
-        self.tokens_now.borrow_mut().remove(&block.unit);
+        self.known.tokens_now.borrow_mut().remove(&block.unit);
         if is_new && self.call_that_is(block.unit).is_none() {
-            let sizes = Sizes { before: block.span.len(), after: 0 };
-            self.journal.make(self.about_call(edit, Action::DropCall { message: block.unit.get() }, call, sizes));
-            self.n_bytes = self.n_bytes.saturating_sub(block.span.len());
+            let action = Action::DropCall { message: block.unit.get() };
+            self.record(self.about(edit, action, block.unit, Some(call)), block.span.len(), 0);
         }
-        self.take_result(row);
-        if let Some(insertion) = row.insertion.and_then(|n| self.insertions.get(n.get())) {
-            self.journal.revoke(insertion.change);
-        }
-        match row.unit {
-            Some(unit) => {
-                self.moved.remove(&unit);
-                self.record_drop(edit, unit);
+        if let Some(insertion) = row.insertion.and_then(|n| self.insertions.get_mut(n.get())) {
+            insertion.gone = true;
+            if let Some(change) = insertion.change {
+                self.journal.revoke(change);
             }
-            None => self.n_bytes = self.n_bytes.saturating_sub(self.added_len(row)),
+            if let (None, Inserted::New(_)) = (row.unit, insertion.what) {
+                self.n_bytes = self.n_bytes.saturating_sub(insertion.bytes.len());
+            }
+        } else if let Some(unit) = row.unit {
+            self.take(unit);
         }
-    }
-
-    /// Takes a result out of where it is. There is none where nothing replaces one that is missing.
-    fn take_result(&mut self, row: &Row) {
-        match (row.insertion.and_then(|n| self.insertions.get_mut(n.get())), row.unit) {
-            (Some(insertion), _) => insertion.gone = true,
-            (None, Some(unit)) => drop(self.take(unit)),
-            (None, None) => {}
+        if let Some(unit) = row.unit {
+            self.moved.remove(&unit);
+            self.record_drop(edit, unit);
         }
     }
 
     /// Whether the call of a row can be taken out of its unit.
     fn may_lose_call(&self, row: &Row) -> bool {
-        let conversation = self.request.conversation;
-        let block =
-            row.call.filter(|call| !self.dropped_calls.contains(call)).and_then(|call| conversation.block(call));
-        let Some((block, unit)) = block.and_then(|block| Some((block, conversation.unit(block.unit)?))) else {
-            return false;
-        };
-        let caller = block.unit;
-        let is_there = self.is_in_place(caller);
-        let may_change = self.batches.contains_key(&caller) || !self.has_replacements(caller);
-        is_there && may_change && (block.span == unit.span || self.entries(unit.element).is_some())
+        let call = row.call.filter(|call| !self.dropped_calls.contains(call));
+        let block = call.and_then(|call| self.conversation.block(call));
+        block.is_some_and(|block| {
+            let may_change = self.batches.contains_key(&block.unit) || !self.has_replacements(block.unit);
+            let is_element = block.span == self.span(block.unit);
+            self.is_in_place(block.unit)
+                && may_change
+                && (is_element || self.entries(self.element_of(block.unit)).is_some())
+        })
     }
 
     /// Whether the result of a row can be taken out, and what called for it can with it.
     fn may_lose_result(&self, row: &Row) -> bool {
-        let caller = row.call.and_then(|call| self.request.conversation.caller(call));
-        if caller.is_some_and(|caller| caller < self.first_editable || self.is_in_last_answer(caller)) {
+        let caller = row.call.and_then(|call| self.conversation.caller(call));
+        if caller.is_some_and(|caller| caller < self.first_editable || self.is_in_last_answer(caller))
+            || row.unit.is_some_and(|unit| self.is_unread(unit) || self.has_replacements(unit))
+        {
             return false;
         }
-        if row.unit.is_some_and(|unit| self.is_unread(unit) || self.has_replacements(unit)) {
-            return false;
-        }
-        match (row.insertion.and_then(|n| self.insertions.get(n.get())), row.unit) {
+        match (self.insertion_of(row), row.unit) {
             (Some(insertion), _) => !insertion.gone,
             (None, Some(unit)) => self.may_leave(unit) && self.is_in_place(unit),
             (None, None) => true,
-        }
-    }
-
-    fn added_len(&self, row: &Row) -> usize {
-        match self.insertion_of(row) {
-            Some(Inserted::New { bytes, .. }) => bytes.len(),
-            _ => 0,
         }
     }
 }

@@ -31,6 +31,13 @@ pub enum RowElement {
     Inserted(ElementIndex),
 }
 
+impl Row {
+    /// Whether the next row is in the same element. Each that is put in has its own.
+    fn shares_element(&self, next: &Self) -> bool {
+        self.element == next.element && matches!(self.element, RowElement::Original(_))
+    }
+}
+
 impl Draft<'_> {
     /// The messages as the edits so far have left them.
     pub fn rows(&self) -> Vec<Row> {
@@ -40,32 +47,23 @@ impl Draft<'_> {
         insertions.sort_by_key(|(_, item)| item.behind); // stable: what was put first stays first
         let mut insertions = insertions.into_iter().peekable();
         let mut rows = Vec::with_capacity(self.in_place.len());
-        let sent = |index: UnitIndex, role| {
-            let call = if role == Role::Tool { pairing.answered_block(index) } else { None };
-            let element = RowElement::Original(self.element_of(index));
-            Row { role, unit: Some(index), call, element, insertion: None }
-        };
-        for (index, unit) in self.request.conversation.indexed_units() {
+        let call_of = |unit, role| if role == Role::Tool { pairing.answered_block(unit) } else { None };
+        for (index, of) in self.conversation.indexed_units() {
             if self.is_in_place(index) {
-                rows.push(sent(index, unit.role));
+                let (unit, call) = (Some(index), call_of(index, of.role));
+                let element = RowElement::Original(of.element);
+                rows.push(Row { role: of.role, unit, call, element, insertion: None });
             }
             while let Some((n, item)) = insertions.next_if(|(_, item)| item.behind == index) {
-                match item.what {
-                    _ if item.gone => {}
-                    Inserted::Stood { .. } => {} // always gone
-                    Inserted::Moved { unit, .. } => {
-                        let element = self.element_behind(index);
-                        rows.push(Row { insertion: Some(n), element, ..sent(unit, Role::Tool) });
+                let (role, unit, call) = match item.what {
+                    _ if item.gone => continue,
+                    Inserted::Moved(unit) | Inserted::Stood(unit) => {
+                        (Role::Tool, Some(unit), call_of(unit, Role::Tool))
                     }
-                    Inserted::New { call, .. } => {
-                        let (call, element) = (Some(call), self.element_behind(index));
-                        rows.push(Row { role: Role::Tool, unit: None, call, element, insertion: Some(n) });
-                    }
-                    Inserted::Text { .. } => {
-                        let element = self.element_behind(index);
-                        rows.push(Row { role: Role::User, unit: None, call: None, element, insertion: Some(n) });
-                    }
-                }
+                    Inserted::New(call) => (Role::Tool, None, Some(call)),
+                    Inserted::Text => (Role::User, None, None),
+                };
+                rows.push(Row { role, unit, call, element: self.element_behind(index), insertion: Some(n) });
             }
         }
         rows
@@ -79,18 +77,18 @@ impl Draft<'_> {
 
     /// Whether a message calls, and not all of its calls have left.
     pub fn has_calls(&self, row: &Row) -> bool {
-        let Some(unit) = row.unit else { return false };
-        let n_calls =
-            self.request.conversation.unit(unit).map_or(0, |unit| self.request.conversation.blocks_of(unit).len());
-        self.batches.get(&unit).copied().unwrap_or(n_calls) > 0
+        let n_calls = |unit: UnitIndex| match self.batches.get(&unit) {
+            Some(n_left) => *n_left,
+            None => self.unit(unit).map_or(0, |unit| self.conversation.blocks_of(unit).len()),
+        };
+        row.unit.is_some_and(|unit| n_calls(unit) > 0)
     }
 
     /// Rows as [`unread_from`](crate::conversation::unread_from) is told of them.
     pub fn turn_units(&self, rows: &[Row]) -> Vec<TurnUnit> {
-        let turn = |row: &Row| row.unit.and_then(|unit| self.request.conversation.unit(unit)).map(|unit| unit.turn);
         let mut before = None;
         let turn_units = rows.iter().map(|row| {
-            let now = turn(row);
+            let now = row.unit.and_then(|unit| self.unit(unit)).map(|unit| unit.turn);
             let continues = now.is_some() && before == now && row.insertion.is_none();
             before = now;
             TurnUnit { role: row.role, calls: self.has_calls(row), continues }
@@ -101,47 +99,44 @@ impl Draft<'_> {
     /// The elements that rows are in, as the edits so far have left them, each with the rows that it has.
     pub fn elements(&self, rows: &[Row]) -> Vec<(Bytes, Range<usize>)> {
         let inside = self.insertions_inside();
-        let mut elements = Vec::new();
-        let mut start = 0;
-        while let Some(row) = rows.get(start) {
-            let RowElement::Original(element) = row.element else {
-                let json = self.request.dialect.result_elements(vec![self.json(row)]);
-                elements.extend(json.into_iter().map(|json| (json, start..start + 1)));
-                start += 1;
-                continue;
-            };
-            let rest = rows.get(start..).unwrap_or_default();
-            let end = start + rest.iter().take_while(|other| other.element == row.element).count();
-            let span = self.request.conversation.element(element).map(|element| element.span).unwrap_or_default();
-            let changed = self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice));
-            elements.push((self.spliced(span, &changed), start..end));
-            start = end;
+        let (mut elements, mut end) = (Vec::new(), 0);
+        for rows in rows.chunk_by(Row::shares_element) {
+            let start = end;
+            end += rows.len();
+            let Some(row) = rows.first() else { continue };
+            if let RowElement::Original(element) = row.element {
+                let span = self.conversation.element(element).map(|element| element.span).unwrap_or_default();
+                let changed = self.inside(element, inside.get(&element).map_or(&[][..], Vec::as_slice));
+                elements.push((self.spliced(span, &changed), start..end));
+            } else {
+                let json = self.dialect.result_elements(vec![self.json(row)]);
+                elements.extend(json.into_iter().map(|json| (json, start..end)));
+            }
         }
         elements
     }
 
+    /// A message as the edits so far have left it.
+    fn json(&self, row: &Row) -> Bytes {
+        let inserted = || self.insertion_of(row).map(|inserted| inserted.bytes.clone());
+        row.unit.map(|unit| self.json_with(unit, &[])).or_else(inserted).unwrap_or_default()
+    }
+
     /// How many elements rows are in. Each that is put in counts as one.
     pub fn n_elements(&self, rows: &[Row]) -> usize {
-        let mut before = None;
-        let begins = |row: &&Row| {
-            let is_other = before.replace(row.element) != Some(row.element);
-            is_other || matches!(row.element, RowElement::Inserted(_))
-        };
-        rows.iter().filter(begins).count()
+        rows.chunk_by(Row::shares_element).count()
     }
 
     // === helpers ===
 
     pub(super) fn element_of(&self, unit: UnitIndex) -> ElementIndex {
-        self.request.conversation.unit(unit).map(|unit| unit.element).unwrap_or_default()
+        self.unit(unit).map(|unit| unit.element).unwrap_or_default()
     }
 
     /// Whether what is put after a unit goes into its element: it is a result that is an entry of that.
     pub(super) fn inserts_into_element(&self, behind: UnitIndex) -> bool {
-        let conversation = self.request.conversation;
-        let unit = conversation.unit(behind);
-        let is_entry = |unit: &&Unit| unit.role == Role::Tool && !conversation.is_element(unit);
-        unit.filter(is_entry).is_some_and(|unit| self.entries(unit.element).is_some())
+        let is_entry = |unit: &Unit| unit.role == Role::Tool && !self.conversation.is_element(unit);
+        self.unit(behind).is_some_and(|unit| is_entry(unit) && self.entries(unit.element).is_some())
     }
 
     /// The element that a result is in which is put after a unit.

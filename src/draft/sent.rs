@@ -13,13 +13,12 @@
 use std::cell::OnceCell;
 use std::fmt::Debug;
 
-use super::{Draft, LookUp, Pass, PlanContext, PrefixKeys, ReasoningMode};
-use crate::conversation::{BlockIndex, ElementIndex, Role, UnitIndex};
+use super::{Draft, LookUp, Pass, PrefixKeys, ReasoningMode};
+use crate::conversation::{ElementIndex, Unit, UnitIndex};
 use crate::payload::ChainKey;
 use crate::plan::{Basis, SentFact, SentFacts, SentNames};
 use crate::recall::own_tools::is_added;
 use crate::span::{Span, Splice};
-use crate::summary::NoSummaries;
 
 /// The facts about earlier requests.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +63,8 @@ pub(super) struct SentFound {
     new: Vec<(UnitIndex, SentFact)>,
     /// Whether there is any reasoning.
     thinks: bool,
-    strips_now: bool,
+    /// Whether all reasoning so far leaves.
+    pub(super) strips_now: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -138,34 +138,19 @@ impl Draft<'_> {
 
     /// Sets what is known of the reasoning in earlier requests, once it is known what becomes of bound reasoning.
     pub(super) fn bind_to_sent(&mut self, strips_now: bool) {
-        self.sent.thinks = self.is_bound() && self.request.conversation.units.iter().any(|unit| unit.flags.thinks);
+        self.sent.thinks = self.is_bound() && self.conversation.units.iter().any(|unit| unit.flags.thinks);
         self.sent.strips_now = strips_now && self.is_bound() && self.sent_index_is_used();
         if self.sent.strips_now {
-            self.prefix_changes(self.request.conversation.next_unit());
+            self.prefix_changes(self.conversation.next_unit());
         } else if self.repeats_passes() {
             let stripped = self.sent_facts().iter().filter(|found| found.fact == SentFact::Stripped);
             self.prefix_changed = stripped.map(|found| found.model_call).max().unwrap_or_default();
         }
     }
 
-    /// Whether all reasoning so far leaves.
-    pub(super) fn strips_now(&self) -> bool {
-        self.sent.strips_now
-    }
-
-    /// Whether reasoning before the last change is left out.
-    pub(super) fn strips_changed(&self) -> bool {
-        self.strips_reasoning() || (self.sent_index_is_used() && self.reasoning == ReasoningMode::Withhold)
-    }
-
-    /// Adds the model calls whose requests were not answered, but are known to have been sent.
-    pub(super) fn add_sent_calls(&self, calls: &mut Vec<UnitIndex>) {
-        let facts = self.sent_facts();
-        if !facts.is_empty() {
-            calls.extend(facts.iter().map(|found| found.model_call));
-            calls.sort_unstable();
-            calls.dedup();
-        }
+    /// The model calls that are known to have been sent, answered or not.
+    pub(super) fn sent_calls(&self) -> impl Iterator<Item = UnitIndex> {
+        self.sent_facts().iter().map(|found| found.model_call)
     }
 
     /// The facts about earlier requests that the plan depends on, and those to remember of this one, whose array these splices
@@ -179,29 +164,32 @@ impl Draft<'_> {
         let is_known = self.is_bound() || !self.sent_facts().is_empty();
         noted.sent = SentFacts { facts, is_known, strips_now: self.sent.strips_now };
         let Sent::Remembered(index) = self.context.sent else { return noted };
-        if self.keeps_bound() && self.prefix_changed == self.request.conversation.next_unit() {
+        if self.keeps_bound() && self.prefix_changed == self.conversation.next_unit() {
             self.sent.new.push((self.prefix_changed, SentFact::Stripped));
         }
         noted.asks_what_was_sent = self.sent.thinks || !self.sent.new.is_empty();
         let looks_up = noted.asks_what_was_sent && self.context.look_up == LookUp::Pending;
-        noted.sent_root = if looks_up { self.sent_root() } else { None };
+        noted.sent_root = if looks_up { self.root_of(SCOPE) } else { None };
         let passes = self.sent.new.iter().filter_map(|(model_call, fact)| self.fact_names(*model_call, *fact));
-        noted.sent_passes = self.names_of(passes.flatten().filter(|name| !index.has(*name)).collect());
+        noted.sent_passes = self.new_names(index, passes.flatten());
         if !self.is_bound() {
             return noted;
         }
         let end = self.whole.elements.len();
         if let Some(form) = self.form(splices, adds_tool, end) {
             let names = self.beginning(end).map(|beginning| self.form_names(beginning, form));
-            noted.sent_form = self.names_of(names.into_iter().flatten().filter(|name| !index.has(*name)).collect());
+            noted.sent_form = self.new_names(index, names.into_iter().flatten());
         }
-        let call = self.last_bound_call().filter(|_| !self.sent.strips_now);
+        let call = self.bound_call().filter(|_| !self.sent.strips_now);
         noted.is_unknown_form = call.is_some_and(|call| {
             let n_elements = self.original_element(call);
-            match self.form(splices, adds_tool, n_elements) {
-                None if index.is_empty() => false,
-                form => !self.was_sent(index, n_elements, form),
+            let form = self.form(splices, adds_tool, n_elements);
+            if form.is_none() && index.is_empty() {
+                return false;
             }
+            let Some(beginning) = self.beginning(n_elements) else { return form.is_some() };
+            let [edited, exactly] = self.form_names(beginning, form.unwrap_or(beginning));
+            if form.is_some() { !index.has(exactly) } else { index.has(edited) }
         });
         noted
     }
@@ -224,7 +212,7 @@ impl Draft<'_> {
     }
 
     fn is_now(&self, model_call: UnitIndex) -> bool {
-        model_call == self.request.conversation.next_unit()
+        model_call == self.conversation.next_unit()
     }
 
     fn sent_facts(&self) -> &[FoundFact] {
@@ -244,29 +232,29 @@ impl Draft<'_> {
     }
 
     fn remembered_facts(&self, index: &dyn SentIndex) -> Vec<(usize, SentFact)> {
-        if index.is_empty() || !self.sent_root().is_some_and(|root| index.has(self.fact_name(root, ANY, None))) {
+        if index.is_empty() || !self.root_of(SCOPE).is_some_and(|root| index.has(self.fact_name(root, ANY))) {
             return Vec::new();
         }
         let places = (0..=self.whole.elements.len()).filter_map(|end| Some((end, self.beginning(end)?)));
-        let places = places.filter(|(_, beginning)| index.has(self.fact_name(*beginning, ANY, None)));
+        let places = places.filter(|(_, beginning)| index.has(self.fact_name(*beginning, ANY)));
         let facts = places.flat_map(|(end, beginning)| {
-            let is_here = move |tag: &[u8]| index.has(self.fact_name(beginning, tag, None));
+            let is_here = move |tag: &[u8]| index.has(self.fact_name(beginning, tag));
             FACTS.iter().filter(move |(_, tag)| is_here(tag)).map(move |(fact, _)| (end, *fact))
         });
         facts.collect()
     }
 
+    /// The units whose reasoning stays.
+    fn bound_units(&self) -> impl DoubleEndedIterator<Item = (UnitIndex, &Unit)> {
+        let units = UnitIndex::each(&(self.prefix_changed..self.conversation.next_unit()));
+        let units = units.filter_map(|index| Some((index, self.unit(index)?)));
+        units.filter(|(index, unit)| unit.flags.thinks && self.is_in_place(*index) && !self.stripped.contains(index))
+    }
+
     /// The place of the last model call whose reasoning stays.
-    fn last_bound_call(&self) -> Option<UnitIndex> {
-        let conversation = self.request.conversation;
-        let thinking = conversation.indexed_units().filter(|(index, unit)| {
-            unit.flags.thinks
-                && *index >= self.prefix_changed
-                && self.is_in_place(*index)
-                && !self.stripped.contains(index)
-        });
-        let (last, _) = thinking.last()?;
-        let calls = conversation.model_calls();
+    fn bound_call(&self) -> Option<UnitIndex> {
+        let (last, _) = self.bound_units().next_back()?;
+        let calls = self.conversation.model_calls();
         let mut at = calls.partition_point(|call| *call <= last).checked_sub(1)?;
         // Where abridge itself has answered a call, it has sent the rest of the request as it was.
         while let Some((before, call)) = at.checked_sub(1).and_then(|n| Some((*calls.get(n)?, *calls.get(at)?)))
@@ -278,22 +266,9 @@ impl Draft<'_> {
     }
 
     fn calls_own_tool(&self, from: UnitIndex, to: UnitIndex) -> bool {
-        let calls = |call: &BlockIndex| {
-            let caller = self.request.conversation.caller(*call).and_then(|unit| self.request.conversation.unit(unit));
-            caller.is_some_and(|caller| caller.role == Role::Assistant)
-        };
-        let mut calls = self.request.conversation.block_range(from..to).filter(calls).peekable();
-        calls.peek().is_some() && calls.all(|call| is_added(self.request.conversation.tool_name(call)))
-    }
-
-    /// Whether a request of so many elements was sent in this form; none is the form that it came in.
-    fn was_sent(&self, index: &dyn SentIndex, n_elements: usize, form: Option<ChainKey>) -> bool {
-        let Some(beginning) = self.beginning(n_elements) else { return form.is_none() };
-        let [edited, exactly] = self.form_names(beginning, form.unwrap_or(beginning));
-        match form {
-            Some(_) => index.has(exactly),
-            None => !index.has(edited),
-        }
+        let blocks = self.conversation.block_range(from..to);
+        let mut calls = blocks.filter(|block| self.request().call(*block).is_some()).peekable();
+        calls.peek().is_some() && calls.all(|call| is_added(self.conversation.tool_name(call)))
     }
 
     /// The form in which the first elements are sent, `None` if they are sent as they came. It leaves out members that a model
@@ -312,8 +287,8 @@ impl Draft<'_> {
             if let Some(of) = element {
                 let mut changes = vec![splice.clone()];
                 changes.extend(std::iter::from_fn(|| rest.next_if(|next| inside(next, of)).cloned()));
-                let (dialect, edited) = (self.request.dialect, self.spliced(of, &changes));
-                let (edited, came) = (dialect.canonical(&edited).concat(), dialect.canonical(of.of(self.request.body)));
+                let (dialect, edited) = (self.dialect, self.spliced(of, &changes));
+                let (edited, came) = (dialect.canonical(&edited).concat(), dialect.canonical(of.of(self.body)));
                 if edited != came.concat() {
                     add(&[b"edited", &number, &edited]);
                 }
@@ -339,8 +314,11 @@ impl Draft<'_> {
         }
         // Where something was edited, the reasoning that stays tells this conversation from one that only says the same.
         if form.is_some() {
-            for reasoning in self.reasoning_before(end) {
-                form = Some(self.form_and(form, &[b"reasoning", reasoning.of(self.request.body)]));
+            for (_, unit) in self.bound_units().filter(|(_, unit)| unit.span.start < end) {
+                let reasoning = self.entries(unit.element).map_or(vec![unit.span], |of| of.reasoning.clone());
+                for reasoning in reasoning {
+                    form = Some(self.form_and(form, &[b"reasoning", reasoning.of(self.body)]));
+                }
             }
         }
         form
@@ -351,55 +329,37 @@ impl Draft<'_> {
         self.sent_key(&[&[before.as_slice()], parts].concat())
     }
 
-    /// The reasoning that stays before a place in the body.
-    fn reasoning_before(&self, end: usize) -> Vec<Span> {
-        let units = self.request.conversation.indexed_units().filter(|(index, unit)| {
-            let stays = self.is_in_place(*index) && !self.stripped.contains(index);
-            unit.flags.thinks && stays && *index >= self.prefix_changed && unit.span.start < end
-        });
-        let spans =
-            units.map(|(_, unit)| self.entries(unit.element).map_or(vec![unit.span], |of| of.reasoning.clone()));
-        spans.flatten().collect()
-    }
-
     fn sent_key(&self, parts: &[&[u8]]) -> ChainKey {
         self.context.keys.answer(self.context.caller, &[&[b"sent".as_slice()], parts].concat())
     }
 
-    fn fact_name(&self, beginning: ChainKey, tag: &[u8], form: Option<ChainKey>) -> ChainKey {
-        let form = form.map(|form| *form.as_bytes());
-        self.sent_key(&[beginning.as_bytes(), tag, form.as_ref().map_or(&[], |form| form.as_slice())])
+    fn fact_name(&self, beginning: ChainKey, tag: &[u8]) -> ChainKey {
+        self.sent_key(&[beginning.as_bytes(), tag, &[]])
     }
 
     fn form_names(&self, beginning: ChainKey, form: ChainKey) -> [ChainKey; 2] {
-        [self.fact_name(beginning, EDITED, None), self.fact_name(beginning, EDITED, Some(form))]
+        let exactly = self.sent_key(&[beginning.as_bytes(), EDITED, form.as_bytes()]);
+        [self.fact_name(beginning, EDITED), exactly]
     }
 
     /// The names of what was done at a model call.
     fn fact_names(&self, model_call: UnitIndex, fact: SentFact) -> Option<[ChainKey; 2]> {
         let beginning = self.beginning(self.original_element(model_call))?;
         let (_, tag) = FACTS.iter().find(|(known, _)| *known == fact)?;
-        Some([self.fact_name(beginning, ANY, None), self.fact_name(beginning, tag, None)])
+        Some([ANY, tag].map(|tag| self.fact_name(beginning, tag)))
     }
 
-    /// The names to be stored, with the one that says that something is known of the conversation.
-    fn names_of(&self, names: Vec<ChainKey>) -> SentNames {
+    /// Those of some names that are to be stored, with the one that says that something is known of the conversation.
+    fn new_names(&self, index: &dyn SentIndex, names: impl Iterator<Item = ChainKey>) -> SentNames {
+        let mut names: Vec<_> = names.filter(|name| !index.has(*name)).collect();
         // The first request of a conversation has no root yet.
-        let root = || self.sent_root().or_else(|| self.beginning(self.whole.elements.len()));
-        let root = if names.is_empty() { None } else { root() };
-        let Some(root) = root else { return SentNames::default() };
-        let marker = self.fact_name(root, ANY, None);
-        SentNames { root: Some(root), names: names.into_iter().chain([marker]).collect() }
-    }
-
-    fn sent_root(&self) -> Option<ChainKey> {
-        let context = PlanContext { summaries: &NoSummaries, ..self.context };
-        PrefixKeys::root_of(self.whole(), &context, &self.scope(SCOPE))
+        let root = || self.root_of(SCOPE).or_else(|| self.beginning(self.whole.elements.len()));
+        let Some(root) = (if names.is_empty() { None } else { root() }) else { return SentNames::default() };
+        names.push(self.fact_name(root, ANY));
+        SentNames { root: Some(root), names }
     }
 
     fn beginning(&self, n_elements: usize) -> Option<ChainKey> {
-        let context = PlanContext { summaries: &NoSummaries, ..self.context };
-        let names = self.sent.names.get_or_init(|| PrefixKeys::of(self.whole(), &context, &self.scope(SCOPE)));
-        names.name(ElementIndex::new(n_elements))
+        self.sent.names.get_or_init(|| self.names_of(SCOPE)).name(ElementIndex::new(n_elements))
     }
 }

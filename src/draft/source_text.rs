@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, cell::OnceCell};
 
-use super::{Draft, ParsedRequest, replacement::Replacement};
+use super::Draft;
 use crate::conversation::{BlockIndex, UnitIndex};
 use crate::dialect::media::{self, MediaForm, MediaPart};
 use crate::dialect::strings;
@@ -14,7 +14,7 @@ use crate::span::Span;
 /// One text of a result in the body, or a part of it that is none. A text is unescaped when it is read for the first time.
 #[derive(Debug)]
 pub(super) struct SourceText<'a> {
-    pub(super) request: ParsedRequest<'a>,
+    body: &'a [u8],
     /// The bytes that are replaced.
     pub(super) span: Span,
     /// The stored bytes, as written: all of that, or the encoded part of it.
@@ -47,13 +47,6 @@ pub struct ResultText<'t, 'd> {
     pub(super) retrieval: OnceCell<(String, String)>,
 }
 
-/// The text that is at a place now: the client's, or what an earlier edit has put there.
-pub(super) struct CurrentText<'t, 'd> {
-    pub(super) source: &'t SourceText<'d>,
-    pub(super) earlier: Option<&'t Replacement>,
-    text: OnceCell<Cow<'t, str>>,
-}
-
 /// The part that is cut out of a text, and the words that take its place.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TextCut {
@@ -72,9 +65,15 @@ impl SourceText<'_> {
     }
 
     pub(super) fn text(&self) -> &str {
-        let ParsedRequest { body, .. } = self.request;
         // It has been read before, so it can be read; a part that is not text has none.
-        self.text.get_or_init(|| strings::text(body, self.span).unwrap_or_default())
+        self.text.get_or_init(|| strings::text(self.body, self.span).unwrap_or_default())
+    }
+
+    /// The fingerprint under which its count is cached, and its length; it is not read for these.
+    pub(super) fn identity(&self) -> (Fingerprint, usize) {
+        let PayloadName { key, len, media, .. } = self.name;
+        let is_encoded = Fingerprint::of_numbers(usize::from(media.is_some()), 0);
+        (Fingerprint::of(key.as_bytes()).then(is_encoded), len)
     }
 }
 
@@ -87,43 +86,20 @@ impl<'t> ResultText<'t, '_> {
     /// How many texts of the result there are that `is_counted` holds for, and how many bytes these have. It gets the length
     /// of each, and what reads it.
     pub fn count_texts(&self, is_counted: impl Fn(usize, &dyn Fn() -> &'t str) -> bool) -> (usize, usize) {
-        let lens = self.sources.iter().map(|source| (source.name.len, source));
-        let counted = lens.filter(|(len, source)| is_counted(*len, &|| source.text()));
-        counted.fold((0, 0), |(n, bytes), (len, _)| (n + 1, bytes + len))
+        let counted = self.sources.iter().filter(|source| is_counted(source.name.len, &|| source.text()));
+        counted.fold((0, 0), |(n, bytes), source| (n + 1, bytes + source.name.len))
     }
 
     /// The handle and the words that say how to read what it names; both empty for a text that is not stored.
     pub fn retrieval(&self) -> (&str, &str) {
         let PayloadName { key, media, .. } = self.source.name;
-        let how = || self.draft.retrieval_words(key, media.unwrap_or(MediaType::Text));
-        let by_hash = self.draft.recall.via == Via::Retrieve;
-        let name = || if by_hash { key.hash() } else { key.to_string() };
-        let words = || self.is_stored.then(|| (name(), how()));
-        let (handle, how) = self.retrieval.get_or_init(|| words().unwrap_or_default());
+        let words = || {
+            let by_hash = self.draft.recall.via == Via::Retrieve;
+            let handle = if by_hash { key.hash() } else { key.to_string() };
+            (handle, self.draft.retrieval_words(key, media.unwrap_or(MediaType::Text)))
+        };
+        let (handle, how) = self.retrieval.get_or_init(|| self.is_stored.then(words).unwrap_or_default());
         (handle, how)
-    }
-}
-
-impl<'t, 'd> CurrentText<'t, 'd> {
-    pub(super) fn new(source: &'t SourceText<'d>, earlier: Option<&'t Replacement>) -> Self {
-        Self { source, earlier, text: OnceCell::new() }
-    }
-
-    pub(super) fn text(&self) -> &str {
-        match self.earlier {
-            Some(replacement) => self.text.get_or_init(|| replacement.text(self.source.request.body).into()),
-            None => self.source.text(),
-        }
-    }
-
-    /// The fingerprint under which its count is cached, and its length; it is not read for these.
-    pub(super) fn identity(&self) -> (Fingerprint, usize) {
-        if let Some(replacement) = self.earlier {
-            return (replacement.fingerprint, replacement.with.len());
-        }
-        let PayloadName { key, len, media, .. } = self.source.name;
-        let is_encoded = Fingerprint::of_numbers(usize::from(media.is_some()), 0);
-        (Fingerprint::of(key.as_bytes()).then(is_encoded), len)
     }
 }
 
@@ -148,7 +124,7 @@ impl TextCut {
 impl<'a> Draft<'a> {
     /// The texts of a result as the client sent them.
     pub fn result_texts(&self, unit: UnitIndex) -> Vec<Cow<'a, str>> {
-        self.text_spans(unit).into_iter().filter_map(|text| strings::text(self.request.body, text)).collect()
+        self.text_spans(unit).into_iter().filter_map(|text| strings::text(self.body, text)).collect()
     }
 
     /// The bytes of the texts of a result as the client wrote them, without the marks for the cache, which move.
@@ -157,82 +133,68 @@ impl<'a> Draft<'a> {
     }
 
     fn text_spans(&self, unit: UnitIndex) -> Vec<Span> {
-        let ParsedRequest { dialect, body, conversation } = self.request;
-        let content = conversation.unit(unit).and_then(|unit| unit.content);
-        content.map(|content| dialect.texts(body, content)).unwrap_or_default()
+        self.unit(unit).map(|unit| self.request().texts(unit)).unwrap_or_default()
     }
 
     /// The texts of a result as the client sent them, and its parts that are none if `media` says so, in order.
     pub(super) fn source_texts(&self, unit: UnitIndex, media: bool) -> Vec<SourceText<'a>> {
-        let ParsedRequest { dialect, body, conversation } = self.request;
-        let Some(content) = conversation.unit(unit).and_then(|unit| unit.content) else { return Vec::new() };
+        let Some(content) = self.unit(unit).and_then(|unit| unit.content) else { return Vec::new() };
         let fingerprint = |span: Span| match self.context.strings.fingerprint(span) {
             Some(known) => known,
             None if span == content => self.fingerprints(unit).content,
-            None => Fingerprint::of(span.of(body)),
+            None => Fingerprint::of(span.of(self.body)),
         };
-        let spans = dialect.texts(body, content).into_iter();
-        if !media {
-            return spans.filter_map(|span| self.source_text(span, || fingerprint(span))).collect();
+        let encoded = |span: Span| {
+            let base64 = if media { Base64::of_text(span.of(self.body))? } else { return None };
+            let (name, source) = self.encoded_name(span, &base64, fingerprint(span))?;
+            Some(SourceText { body: self.body, span, source, name, part: None, text: OnceCell::new() })
+        };
+        let text = |span| encoded(span).or_else(|| self.source_text(span, || fingerprint(span)));
+        let mut texts: Vec<_> = self.dialect.texts(self.body, content).into_iter().filter_map(text).collect();
+        if media {
+            texts.extend(media::parts(self.body, content).iter().filter_map(|part| self.source_part(part)));
+            texts.sort_by_key(|text| text.span.start);
         }
-        let text = |span| {
-            self.encoded_text(span, || fingerprint(span)).or_else(|| self.source_text(span, || fingerprint(span)))
-        };
-        let mut texts: Vec<_> = spans.filter_map(text).collect();
-        texts.extend(media::parts(body, content).iter().filter_map(|part| self.source_part(part)));
-        texts.sort_by_key(|text| text.span.start);
         texts
     }
 
     /// The payloads of a result and their names in the store: its texts and media; the JSON of its content if it has neither.
     pub(super) fn payloads_of(&self, unit: UnitIndex) -> Vec<(Span, PayloadName)> {
-        let texts = self.source_texts(unit, true).into_iter();
-        let mut payloads: Vec<_> =
-            texts.filter(|text| text.name.len > 0).map(|text| (text.source, text.name)).collect();
-        let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
-        let is_array = |content: &Span| matches!(content.of(self.request.body), [b'[' | b'{', ..]);
-        if let Some(content) = content.filter(|content| payloads.is_empty() && is_array(content)) {
-            let read = || strings::text_or_json(self.request.body, content);
-            let text = read();
-            payloads.extend(
-                self.payload_name(content, self.fingerprints(unit).content, || text.as_deref())
-                    .map(|name| (content, name)),
-            );
+        let texts = self.source_texts(unit, true).into_iter().filter(|text| text.name.len > 0);
+        let mut payloads: Vec<_> = texts.map(|text| (text.source, text.name)).collect();
+        if payloads.is_empty()
+            && let Some(content) = self.unit(unit).and_then(|unit| unit.content)
+            && let [b'[' | b'{', ..] = content.of(self.body)
+        {
+            let text = strings::text_or_json(self.body, content);
+            let name = self.payload_name(content, self.fingerprints(unit).content, || text.as_deref());
+            payloads.extend(name.map(|name| (content, name)));
         }
         payloads
-    }
-
-    /// The text at a span whose bytes are base64.
-    fn encoded_text(&self, span: Span, fingerprint: impl FnOnce() -> Fingerprint) -> Option<SourceText<'a>> {
-        let base64 = Base64::of_text(span.of(self.request.body))?;
-        let (name, source) = self.encoded_name(span, &base64, fingerprint())?;
-        Some(SourceText { request: self.request, span, source, name, part: None, text: OnceCell::new() })
     }
 
     /// A part of a content that is not text: what its base64 encodes, or else its data as a text.
     pub(super) fn source_part(&self, part: &MediaPart<'a>) -> Option<SourceText<'a>> {
         let MediaPart { span, data, form } = part;
-        let ParsedRequest { body, .. } = self.request;
-        let fingerprint = Fingerprint::of(span.of(body));
+        let fingerprint = Fingerprint::of(span.of(self.body));
         let base64 = match form {
-            MediaForm::Url => Base64::of_url(data.of(body)),
-            MediaForm::Base64(declared) => Base64::whole(data.of(body), declared.as_deref()),
+            MediaForm::Url => Base64::of_url(data.of(self.body)),
+            MediaForm::Base64(declared) => Base64::whole(data.of(self.body), declared.as_deref()),
             MediaForm::Text => None,
         };
         let encoded = base64.and_then(|base64| self.encoded_name(*data, &base64, fingerprint));
-        let as_text = || Some((self.source_text(*data, || Fingerprint::of(data.of(body)))?.name, *data));
+        let as_text = || Some((self.source_text(*data, || Fingerprint::of(data.of(self.body)))?.name, *data));
         let (name, source) = encoded.or_else(as_text)?;
         let part = Some(fingerprint);
-        Some(SourceText { request: self.request, span: *span, source, name, part, text: OnceCell::new() })
+        Some(SourceText { body: self.body, span: *span, source, name, part, text: OnceCell::new() })
     }
 
     /// The name of what base64 in a string encodes, and where that is; none if it is not exact.
     fn encoded_name(&self, string: Span, base64: &Base64, known_by: Fingerprint) -> Option<(PayloadName, Span)> {
         const DECODED: usize = 1; // the same bytes have another name as a text
-        let ParsedRequest { body, .. } = self.request;
         let decoded = OnceCell::new();
         let read = || {
-            let media = base64.decode(string.of(body))?;
+            let media = base64.decode(string.of(self.body))?;
             let Media { media, bytes } = decoded.get_or_init(|| media);
             Some(DecodedValue { len: bytes.len(), stored: bytes, media: Some(*media) })
         };
@@ -244,17 +206,16 @@ impl<'a> Draft<'a> {
 
     /// The text at a span, known by `fingerprint`; none if the string encodes none.
     pub(super) fn source_text(&self, span: Span, fingerprint: impl FnOnce() -> Fingerprint) -> Option<SourceText<'a>> {
-        let ParsedRequest { body, .. } = self.request;
         let text = OnceCell::new();
         let read = || {
-            let read = strings::text(body, span)?;
+            let read = strings::text(self.body, span)?;
             Some(text.get_or_init(|| read).as_ref())
         };
         let name = match self.replacements.get(&span.start).and_then(|replacement| replacement.stored) {
             Some(name) => name,
             None => self.payload_name(span, fingerprint(), read)?,
         };
-        Some(SourceText { request: self.request, span, source: span, name, part: None, text })
+        Some(SourceText { body: self.body, span, source: span, name, part: None, text })
     }
 
     /// The name of what a value says, known by `fingerprint`; none if it does not say anything.
@@ -264,9 +225,12 @@ impl<'a> Draft<'a> {
         fingerprint: Fingerprint,
         read: impl FnOnce() -> Option<&'t str>,
     ) -> Option<PayloadName> {
-        let ParsedRequest { body, .. } = self.request;
         let decoded = || {
-            read().map(|text| DecodedValue { len: text.len(), stored: strings::stored(body, value, text), media: None })
+            read().map(|text| DecodedValue {
+                len: text.len(),
+                stored: strings::stored(self.body, value, text),
+                media: None,
+            })
         };
         self.context.keys.name(self.context.caller, fingerprint, decoded)
     }

@@ -7,7 +7,7 @@ use crate::{
     dialect,
     handler::NoAnswers,
     payload::Keys,
-    plan::{Plan, SentFact, SentFacts},
+    plan::{Action, Plan, SentFact, SentFacts},
     span::splice,
     string_index::StringIndex,
     summary::NoSummaries,
@@ -201,7 +201,7 @@ fn a_result_that_was_put_in_leaves_with_its_call() {
             UnitIndex::new(2),
             "a result of some length that was put in"
         ));
-        assert_eq!(draft.n_added(), 1);
+        assert_eq!(draft.insertions.len(), 1);
         let standing = [(Some(0), None), (Some(1), None), (Some(2), Some(1))];
         let behind = [(Some(3), None), (Some(4), None), (Some(5), None)];
         assert_eq!(places(draft), [&standing[..], &[(None, Some(0))], &behind].concat());

@@ -10,11 +10,10 @@ use quick_cache::{Weighter, sync::Cache};
 use smart_default::SmartDefault;
 
 use super::Draft;
-use super::replace::{NotApplicable, ProposedEdit};
-use super::replacement::Replacement;
+use super::replace::{NotApplicable, Proposed, ProposedEdit, Replacement};
 use crate::conversation::UnitIndex;
 use crate::payload::{Caller, Fingerprint};
-use crate::span::Span;
+use crate::span::{Span, Splice};
 
 /// The most bytes of all entries: those of two requests of 8 MiB with nothing but results of 10 KB.
 const MAX_BYTES: u64 = 1 << 20;
@@ -46,40 +45,41 @@ struct Weight;
 impl Weighter<Key, CachedEdit> for Weight {
     fn weight(&self, _: &Key, proposed: &CachedEdit) -> u64 {
         let replacements = proposed.as_ref().map_or(&[][..], |known| &known.replacements);
-        let words = replacements.iter().map(|replacement| replacement.with.words.len() + size_of::<Replacement>());
+        let words = replacements.iter().map(|replacement| replacement.splice.with.len() + size_of::<Replacement>());
         ENTRY_BYTES + words.sum::<usize>() as u64
     }
 }
 
 impl Draft<'_> {
-    /// The edit that `proposed` returns for a result of `tool` that follows from `most` too, which says what may stay of it, from the cache if it is there.
+    /// The edit that `propose` returns for a result of `tool` that follows from `most` too, which says what may stay of it,
+    /// from the cache if it is there.
     pub fn cached(
         &self,
-        truncation_cache: &TruncationCache,
+        cache: &TruncationCache,
         unit: UnitIndex,
         tool: &str,
         most: impl Hash,
-        proposed: impl FnOnce() -> Result<ProposedEdit, NotApplicable>,
-    ) -> Result<ProposedEdit, NotApplicable> {
-        let content = self.request.conversation.unit(unit).and_then(|unit| unit.content);
+        propose: impl FnOnce() -> Proposed,
+    ) -> Proposed {
+        let content = self.unit(unit).and_then(|unit| unit.content);
         // Where an earlier edit has written, it is not the content alone that decides.
-        let Some(content) = content.filter(|_| !self.has_replacements(unit)) else { return proposed() };
-        let rest = truncation_cache.hasher.hash_one((
+        let Some(content) = content.filter(|_| !self.has_replacements(unit)) else { return propose() };
+        let call = self.pairing().answered_block(unit);
+        let rest = cache.hasher.hash_one((
             tool,
             most,
-            self.request.conversation.model.as_deref(),
+            self.conversation.model.as_deref(),
             self.gauge().factor(),
             self.retrieval_method(),
             self.lacks_way(),
         ));
         let key = (self.context.caller, self.fingerprints(unit).content, rest);
-        if let Some(known) = truncation_cache.known.get(&key) {
-            let call = self.pairing().answered_block(unit);
+        if let Some(known) = cache.known.get(&key) {
             return known.map(|known| ProposedEdit { unit, call, ..known.moved(0, content.start) });
         }
-        let proposed = proposed();
+        let proposed = propose();
         let cached = proposed.as_ref().map(|proposed| Arc::new(proposed.moved(content.start, 0)));
-        truncation_cache.known.insert(key, cached.map_err(|why| *why));
+        cache.known.insert(key, cached.map_err(|why| *why));
         proposed
     }
 }
@@ -88,7 +88,10 @@ impl ProposedEdit {
     /// The same for a content that begins elsewhere.
     fn moved(&self, from: usize, to: usize) -> Self {
         let at = |Span { start, end }| Span { start: start - from + to, end: end - from + to };
-        let moved = |of: &Replacement| Replacement { span: at(of.span), source: at(of.source), ..of.clone() };
+        let moved = |of: &Replacement| {
+            let splice = Splice { span: at(of.splice.span), ..of.splice.clone() };
+            Replacement { span: at(of.span), source: at(of.source), splice, ..of.clone() }
+        };
         Self { replacements: self.replacements.iter().map(moved).collect(), ..*self }
     }
 }

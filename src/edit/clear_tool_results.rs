@@ -46,17 +46,14 @@ use std::sync::Arc;
 use self::regrets::CallCache;
 use self::rent::Rent;
 use self::replay::{ClearedResults, Replay, controls::has_controls};
-use super::keep::Keep;
 use super::own_texts::OwnTexts;
-use super::template::Template;
 use super::tools::Tools;
-use super::trigger::{Limits, Moment, Part};
+use super::trigger::{Keep, Limits, Moment, Part};
 use super::{Edit, Handlers, Language, SharedSettings, names};
 use crate::dialect::marks_an_hour;
 use crate::draft::{Draft, Pass, ProposedEdit, Question, ReplaceOptions, ResultText, Row, TextCut};
 use crate::handler::{Decision, MAX_ANSWER};
-use crate::payload::MediaType;
-use crate::plan::{Action, SentFact, SkipReason, Stale};
+use crate::plan::{Action, SkipReason, Stale};
 use crate::tokens::{models::MediaLimits, prices::PriceList};
 
 pub use self::settings::{AtLeast, Frontier, Inputs, Settings};
@@ -89,8 +86,6 @@ const LABEL: &str = "clear";
 pub struct ClearToolResults {
     settings: Settings,
     tools: Tools,
-    placeholder: Template,
-    media_placeholder: Template,
     own_texts: OwnTexts,
     prices: PriceList,
     media_limits: Option<&'static MediaLimits>,
@@ -111,8 +106,6 @@ struct Rules {
     nearly_full: Option<usize>,
     /// If a request has more tokens than this, all results that the model has read are cleared, whatever `keep` says.
     prompt_limit: Option<usize>,
-    /// Whether a pass is made where the prompt cache has expired, whatever its price.
-    cold_passes: bool,
     keep: Keep,
 }
 
@@ -137,18 +130,11 @@ impl ClearToolResults {
             handlers: Handlers::new(handlers, settings.handler.as_deref()),
             prices,
             calls: CallCache::default(),
-            placeholder: settings.template(language),
-            media_placeholder: settings.media_template(language),
             settings: settings.clone(),
             tools: tools.clone(),
             own_texts: own_texts.clone(),
             language,
         }
-    }
-
-    /// A shorter body never has anything to clear.
-    fn least_bytes(&self) -> usize {
-        self.early(self.settings.trigger.least_bytes())
     }
 
     /// The size from which the edit may act, in bytes or tokens, where its trigger holds from `least` on.
@@ -172,9 +158,7 @@ impl ClearToolResults {
         let asks_for_window = rent.is_some() || self.settings.keep_reads > 0;
         let nearly_full = asks_for_window.then(|| draft.window()).flatten().map(|window| NEARLY_FULL.of(window));
         let keep = self.settings.keep.resolved(draft);
-        let is_sticky = self.settings.frontier == Frontier::Sticky;
-        let cold_passes = is_sticky && rent.is_some();
-        (Rules { limits, turn, at_least, nearly_full, prompt_limit: draft.prompt_limit(), cold_passes, keep }, rent)
+        (Rules { limits, turn, at_least, nearly_full, prompt_limit: draft.prompt_limit(), keep }, rent)
     }
 
     /// Whether results of a tool may be cleared.
@@ -193,25 +177,15 @@ impl ClearToolResults {
 
     /// The handler that is asked about a result.
     fn handler(&self, draft: &Draft<'_>, row: &Row) -> Option<&Arc<str>> {
-        self.handlers.of_tool(|| {
-            let tool = row.call.map_or("", |call| draft.conversation().tool_name(call));
-            self.tools.find(tool, |settings| settings.clear_handler.clone())
-        })
+        let tool = draft.tool_of(row.call);
+        self.handlers.of_tool(|| self.tools.find(tool, |settings| settings.clear_handler.clone()))
     }
 
     /// The placeholder of a text, an image or a file of a tool.
     fn words(&self, text: &ResultText<'_, '_>, tool: &str) -> String {
-        let (handle, how) = text.retrieval();
-        let bytes = text.len.to_string();
-        let placeholder = if text.media.is_some() { &self.media_placeholder } else { &self.placeholder };
-        placeholder.fill(|place| match place {
-            "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
-            "tool_name" => tool,
-            "bytes" => &bytes,
-            "media_type" => text.media.unwrap_or(MediaType::Text).name(),
-            "handle" => handle,
-            _ => how,
-        })
+        let OwnTexts { cleared, cleared_media, .. } = &self.own_texts;
+        let placeholder = if text.media.is_some() { cleared_media } else { cleared };
+        placeholder.about(text, tool, "", self.language)
     }
 
     /// What clearing one result would do, with what a handler says where one is asked; none if nothing. A call whose result
@@ -219,48 +193,88 @@ impl ClearToolResults {
     fn clearing(&self, draft: &Draft<'_>, row: &Row, count: bool, handler: Option<&Arc<str>>) -> Option<Clearing> {
         let Settings { offload: stored, growth_guard: smaller, clear_media: media, .. } = self.settings;
         let options = ReplaceOptions { stored, smaller, media };
-        let conversation = draft.conversation();
-        let tool = row.call.map_or("", |call| conversation.tool_name(call));
+        let tool = draft.tool_of(row.call);
         let (mut is_missing, mut is_left) = (false, false);
         let result = draft.propose_result(row.unit?, options, |text| {
-            if text.media.is_none() && self.own_texts.may_have(text.len, || text.text()) {
+            let is_text = text.media.is_none();
+            if is_text && self.own_texts.may_have(text.len, || text.text()) {
                 is_missing = text.n_texts == 1 && self.own_texts.may_be_missing(text.text());
                 return None; // it is quoted, or was edited before us
             }
-            let handler = handler.filter(|_| text.media.is_none());
-            if handler.is_some() && self.own_texts.may_be_answer(text.len, || text.text()) {
-                is_left = true;
-                return None;
-            }
-            let words = self.words(text, tool);
-            let Some(handler) = handler else {
-                return Some(TextCut { from: 0, to: text.len, words });
-            };
+            let mut words = self.words(text, tool);
             let room = if smaller { text.len.saturating_sub(words.len() + 2) } else { MAX_ANSWER };
             let most_bytes = room.min(MAX_ANSWER);
-            let words = match text.decision(Question { edit: NAME, handler, most_bytes }) {
-                Decision::Replace(answer) => answer + "\n" + &words,
-                Decision::Default => words,
+            let decision = match handler.filter(|_| is_text) {
+                Some(_) if self.own_texts.may_be_answer(text.len, || text.text()) => Decision::Leave,
+                Some(handler) => text.decision(Question { edit: NAME, handler, most_bytes }),
+                None => Decision::Default,
+            };
+            match decision {
+                Decision::Replace(answer) => words = answer + "\n" + &words,
+                Decision::Default => {}
                 Decision::Leave => {
                     is_left = true;
                     return None;
                 }
-            };
+            }
             Some(TextCut { from: 0, to: text.len, words })
         });
         if is_missing || (is_left && result.is_err()) {
             return None;
         }
-        let input = row
-            .call
-            .filter(|_| self.clears_input(tool) && !draft.is_further(row))
-            .and_then(|call| draft.propose_input(call, options).ok());
+        let call = row.call.filter(|_| self.clears_input(tool) && !draft.is_further(row));
+        let input = call.and_then(|call| draft.propose_input(call, options).ok());
         let mut clearing = Clearing { result: result.ok(), input, ..Clearing::default() };
         if count {
             clearing.freed = clearing.proposed_edits().map(|proposed| draft.gain(proposed)).sum();
         }
-        let something = clearing.proposed_edits().next().is_some();
-        something.then_some(clearing)
+        (clearing.result.is_some() || clearing.input.is_some()).then_some(clearing)
+    }
+
+    fn clear_old_results(&self, draft: &mut Draft<'_>) {
+        // What the trigger held for once stays cleared, also where less is sent now.
+        let n_bytes = draft.n_bytes_at_most();
+        let may_act = |draft: &Draft<'_>| {
+            draft.has_sent_pass(Pass::Clear) || draft.prompt_limit().is_some() || has_controls(draft)
+        };
+        // A shorter body never has anything to clear.
+        if n_bytes < self.early(self.settings.trigger.least_bytes()) && !may_act(draft) {
+            return;
+        }
+        let limits = self.settings.trigger.limits(draft);
+        let lowest = if self.settings.moment() == Moment::Turn { &limits.at(TURN) } else { &limits };
+        let n_messages = draft.n_messages_at_most();
+        if !lowest.hold(n_bytes, n_messages) && !may_act(draft) {
+            return;
+        }
+        if let Some(why) = draft.skip_reason(Pass::Clear) {
+            return draft.skip_change(LABEL, None, why);
+        }
+        let (rules, rent) = self.rules(draft, limits);
+        let ClearedResults { cleared, reasoning_left, too_little, passes, cold_at, regrets } =
+            Replay::new(self, draft, &rules, rent).run();
+        draft.leave_reasoning_out(reasoning_left);
+        for (model_call, fact) in passes {
+            match fact {
+                Some(fact) => draft.pass_made(fact, model_call),
+                None => draft.prefix_changes(model_call),
+            }
+        }
+        draft.report.regrets = regrets;
+        for (unit, clearing) in cleared {
+            if let Some(proposed) = clearing.result {
+                draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed.because(clearing.why));
+            }
+            if let Some(proposed) = clearing.input {
+                draft.apply(LABEL, Action::ClearInput { message: proposed.unit().get() }, proposed);
+            }
+        }
+        if let Some(model_call) = cold_at {
+            draft.offer_cold_pass(model_call);
+        }
+        if too_little {
+            draft.skip_change(LABEL, None, SkipReason::TooLittle);
+        }
     }
 }
 
@@ -280,58 +294,6 @@ impl Edit for ClearToolResults {
         draft.offer_control();
         self.clear_old_results(draft);
         self.fit_media(draft);
-    }
-}
-
-impl ClearToolResults {
-    fn clear_old_results(&self, draft: &mut Draft<'_>) {
-        // What the trigger held for once stays cleared, also where less is sent now.
-        let n_bytes = draft.n_bytes_at_most();
-        let may_act = |draft: &Draft<'_>| {
-            draft.has_sent_pass(Pass::Clear) || draft.prompt_limit().is_some() || has_controls(draft)
-        };
-        if n_bytes < self.least_bytes() && !may_act(draft) {
-            return;
-        }
-        let limits = self.settings.trigger.limits(draft);
-        let lowest = if self.settings.moment() == Moment::Turn { &limits.at(TURN) } else { &limits };
-        let n_messages = draft.conversation().elements.len() + draft.n_added();
-        if !lowest.may_hold(n_bytes, n_messages) && !may_act(draft) {
-            return;
-        }
-        if let Some(why) = draft.skip_reason(Pass::Clear) {
-            return draft.skip_change(LABEL, None, why);
-        }
-        let (rules, rent) = self.rules(draft, limits);
-        let ClearedResults { cleared, reasoning_left, too_little, passes, cold_at, regrets } =
-            Replay::new(self, draft, &rules, rent).run();
-        draft.leave_reasoning_out(reasoning_left);
-        for pass in passes {
-            let by_settings = self.settings.spares_nothing();
-            let is_all = by_settings || pass.spares_nothing;
-            let fact = if is_all { SentFact::ClearedAll } else { SentFact::Cleared };
-            if by_settings || pass.is_remembered {
-                draft.pass_made(fact, pass.model_call);
-            } else {
-                draft.prefix_changes(pass.model_call);
-            }
-        }
-        draft.report.regrets = regrets;
-        for (unit, clearing) in cleared {
-            if let Some(proposed) = clearing.result {
-                draft.apply(LABEL, Action::Clear { message: unit.get() }, proposed.because(clearing.why));
-            }
-            if let Some(proposed) = clearing.input {
-                let action = Action::ClearInput { message: proposed.unit().get() };
-                draft.apply(LABEL, action, proposed);
-            }
-        }
-        if let Some(model_call) = cold_at {
-            draft.offer_cold_pass(model_call);
-        }
-        if too_little {
-            draft.skip_change(LABEL, None, SkipReason::TooLittle);
-        }
     }
 }
 

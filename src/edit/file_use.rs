@@ -139,25 +139,22 @@ fn run(command: &str) -> Option<FileUse> {
     if !is_plain(command) || !filter.is_none_or(|filter| is_plain(filter) && is_filter(&filter)) {
         return None;
     }
-    let words: Option<Vec<&str>> = command.split_whitespace().map(unquoted).collect();
-    let words = words?;
+    let words = command.split_whitespace().map(unquoted).collect::<Option<Vec<&str>>>()?;
     let (program, words) = words.split_first()?;
-    let flags = words.iter().filter(|word| word.starts_with('-')).copied().collect::<Vec<_>>();
-    let others: Vec<_> = words.iter().filter(|word| !word.starts_with('-')).copied().collect();
+    let (flags, others): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
     let file = |path: &str| normal(Path::new(folder).join(path).to_str().unwrap_or(path));
-    let part = |own: &str| {
+    let reads = |path: &str, own: &str| {
         let parts: Vec<_> = [own, filter.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect();
-        (!parts.is_empty()).then(|| parts.join(" | "))
+        let part = (!parts.is_empty()).then(|| parts.join(" | "));
+        Some(FileUse::Read { path: file(path), part })
     };
     match (*program, others.as_slice()) {
-        ("cat" | "bat" | "nl", [path]) | ("nl", ["a", path]) => {
-            Some(FileUse::Read { path: file(path), part: part("") })
-        }
+        ("cat" | "bat" | "nl", [path]) | ("nl", ["a", path]) => reads(path, ""),
         ("sed", [_, path]) if flags.iter().any(|flag| flag.starts_with("-i")) => Some(FileUse::Edit(vec![file(path)])),
-        ("sed", [range, path]) if flags == ["-n"] => Some(FileUse::Read { path: file(path), part: part(range) }),
+        ("sed", [range, path]) if flags == ["-n"] => reads(path, range),
         ("head" | "tail", [.., path]) => {
             let own = words.iter().filter(|word| *word != path).copied().collect::<Vec<_>>().join(" ");
-            Some(FileUse::Read { path: file(path), part: part(&format!("{program} {own}")) })
+            reads(path, &format!("{program} {own}"))
         }
         _ => None,
     }

@@ -68,7 +68,9 @@ impl Edit for FilterToolCalls {
         if let Some(why) = draft.skip_reason(Pass::Filter) {
             return draft.skip_change(LABEL, None, why);
         }
-        for Leaving { rows, since } in Replay::new(draft, max).run() {
+        let mut replay = Replay { max, ..Replay::default() };
+        draft.timeline().into_iter().for_each(|event| replay.follow(draft, event));
+        for (rows, since) in replay.leaving {
             if draft.drop_round_trips(LABEL, &rows, since) {
                 draft.pass_made(SentFact::Filtered, since);
             }
@@ -78,8 +80,8 @@ impl Edit for FilterToolCalls {
 }
 
 /// The walk over the conversation as it grew. Units have the numbers that they have in the timeline.
-struct Replay<'r, 'd> {
-    draft: &'r Draft<'d>,
+#[derive(Default)]
+struct Replay {
     /// How many results are kept.
     max: usize,
     /// The rows that came, and whether they are still there.
@@ -91,85 +93,53 @@ struct Replay<'r, 'd> {
     history_ends: RowIndex,
     n_history: usize,
     /// The last unit of the model.
-    read: Option<RowIndex>,
+    read: RowIndex,
     /// The results of turns that are removed whole, by the first unit of the turn.
     whole_turns: HashMap<UnitIndex, Vec<RowIndex>>,
-    leaving: Vec<Leaving>,
+    /// Results that are removed with their calls, and the model call that they are not there for any more.
+    leaving: Vec<(Vec<Row>, UnitIndex)>,
 }
 
-/// Results that are removed with their calls.
-struct Leaving {
-    rows: Vec<Row>,
-    /// The model call that they are not there for any more.
-    since: UnitIndex,
-}
-
-impl<'r, 'd> Replay<'r, 'd> {
-    fn new(draft: &'r Draft<'d>, max: usize) -> Self {
-        Self {
-            draft,
-            max,
-            rows: Vec::new(),
-            results: VecDeque::new(),
-            n_results: 0,
-            history_ends: RowIndex::default(),
-            n_history: 0,
-            read: None,
-            whole_turns: HashMap::new(),
-            leaving: Vec::new(),
-        }
-    }
-
-    fn run(mut self) -> Vec<Leaving> {
-        self.draft.timeline().into_iter().for_each(|event| self.follow(event));
-        self.leaving
-    }
-
-    fn follow(&mut self, event: TimelineEvent) {
+impl Replay {
+    fn follow(&mut self, draft: &Draft<'_>, event: TimelineEvent) {
         match event {
-            TimelineEvent::Added(row) => self.came(row),
+            TimelineEvent::Added(row) => self.came(draft, row),
             TimelineEvent::Superseded(number) => drop(self.goes(number)),
-            TimelineEvent::ModelCall(place) => self.model_call(place),
+            TimelineEvent::ModelCall(place) => self.model_call(draft, place),
             TimelineEvent::Removed(_) => {}
         }
     }
 
-    fn came(&mut self, row: Row) {
+    fn came(&mut self, draft: &Draft<'_>, row: Row) {
         let number = RowIndex::new(self.rows.len());
         self.rows.push((row, true));
         match row.role {
             Role::Tool => {
                 self.results.push_back(number);
                 self.n_results += 1;
-                if let Some(turn) = self.whole_turn(&row) {
+                if let Some(turn) = whole_turn(draft, &row) {
                     self.whole_turns.entry(turn).or_default().push(number);
                 }
             }
             Role::User => (self.history_ends, self.n_history) = (number, self.n_results),
-            Role::Assistant => self.read = Some(number),
+            Role::Assistant => self.read = number,
             _ => {}
         }
     }
 
-    /// The first unit of the turn that called for a result, if that is removed whole.
-    fn whole_turn(&self, row: &Row) -> Option<UnitIndex> {
-        let units = self.draft.leaves_with(row.call?);
-        self.draft.leave_whole(&units).then_some(units.start)
-    }
-
     /// Here a model was called.
-    fn model_call(&mut self, since: UnitIndex) {
-        match self.draft.replayed(Pass::Filter, since) {
+    fn model_call(&mut self, draft: &Draft<'_>, since: UnitIndex) {
+        match draft.replayed(Pass::Filter, since) {
             Replayed::NotMade => return,
             Replayed::ByRule if self.n_history <= self.max => return,
-            Replayed::ByRule if self.draft.repeats_passes() && !self.draft.may_pass(since, 0) => return,
+            Replayed::ByRule if draft.repeats_passes() && !draft.may_pass(since, 0) => return,
             Replayed::ByRule | Replayed::Made(_) => {}
         }
-        let goes_before = self.read.unwrap_or_default().min(self.history_ends);
+        let goes_before = self.read.min(self.history_ends);
         while self.n_history > self.max
             && let Some(number) = self.results.pop_front_if(|number| *number < goes_before)
         {
-            let turn = self.rows.get(number.get()).and_then(|(row, _)| self.whole_turn(row));
+            let turn = self.rows.get(number.get()).and_then(|(row, _)| whole_turn(draft, row));
             let together = turn.and_then(|turn| self.whole_turns.get(&turn));
             if together.is_some_and(|together| together.last() != Some(&number)) {
                 continue; // it leaves when the last one does
@@ -182,7 +152,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             }
             let rows: Vec<_> = together.into_iter().filter_map(|number| self.goes(number)).collect();
             if !rows.is_empty() {
-                self.leaving.push(Leaving { rows, since });
+                self.leaving.push((rows, since));
             }
         }
     }
@@ -197,6 +167,12 @@ impl<'r, 'd> Replay<'r, 'd> {
         self.n_history -= usize::from(number < self.history_ends);
         Some(*row)
     }
+}
+
+/// The first unit of the turn that called for a result, if that is removed whole.
+fn whole_turn(draft: &Draft<'_>, row: &Row) -> Option<UnitIndex> {
+    let units = draft.leaves_with(row.call?);
+    draft.leave_whole(&units).then_some(units.start)
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Edit, Handlers, Language, SharedSettings, template::Template};
+use super::{Edit, Handlers, Language, SharedSettings, own_texts::Template};
 use crate::conversation::{BlockIndex, BlockKind, PairedCall, PairedResult, Pairing, UnitIndex};
 use crate::dialect::Form;
 use crate::draft::{Draft, Question};
@@ -100,13 +100,13 @@ pub struct PatchToolCalls {
 
 impl PatchToolCalls {
     /// The edit with its settings.
-    pub fn new(settings: &Settings, SharedSettings { language, handlers, .. }: SharedSettings<'_>) -> Self {
-        let unnamed = match language {
+    pub fn new(settings: &Settings, common: SharedSettings<'_>) -> Self {
+        let unnamed = match common.language {
             Language::En => "unknown",
             Language::Zh => "未知",
         };
-        let handlers = Handlers::new(handlers, settings.handler.as_deref());
-        Self { template: settings.template(language), unnamed, handlers, orphans: settings.orphans }
+        let handlers = Handlers::new(common.handlers, settings.handler.as_deref());
+        Self { template: common.own_texts.missing.clone(), unnamed, handlers, orphans: settings.orphans }
     }
 }
 
@@ -134,7 +134,8 @@ impl Edit for PatchToolCalls {
                 let mut of_batch = of_batch.take_while(|(other, _)| pairing.run_end_of(other) == Some(end));
                 let gathers = draft.conversation().traits.gathers_results;
                 place = gathers.then(|| gathering_place(draft, &pairing, call)).flatten();
-                let has_order = draft.is_element(start.next())
+                let first = draft.conversation().unit(start.next());
+                let has_order = first.is_some_and(|first| draft.conversation().is_element(first))
                     && of_batch.all(|(call, result)| call.named && result.is_none_or(|result| result.named));
                 (batch, behind) = (Some(end), if has_order { start } else { place.unwrap_or(end) });
                 reorders = has_order
@@ -144,12 +145,15 @@ impl Edit for PatchToolCalls {
                     });
             }
             match answer.map(|result| result.unit) {
-                Some(late) if late > end => self.place(draft, call.block, late, behind),
-                Some(result) if place.is_some_and(|place| result > place) => {
-                    draft.move_result(LABEL, result, behind, None);
+                Some(late) if late > end => {
+                    // What was there until now depends on the call alone.
+                    let placeholder = self.text(draft, call.block).unwrap_or_default();
+                    if !draft.move_result(LABEL, late, behind, Some(&placeholder)) {
+                        draft.note_late_result(late, behind, &placeholder);
+                    }
                 }
-                Some(result) if result > behind => behind = result,
-                Some(result) if reorders => {
+                Some(result) if result > behind && place.is_none_or(|place| result <= place) => behind = result,
+                Some(result) if reorders || place.is_some_and(|place| result > place) => {
                     draft.move_result(LABEL, result, behind, None);
                 }
                 None if call.answerable || renames && call.named => {
@@ -178,21 +182,15 @@ impl PatchToolCalls {
         self.orphans == Orphans::Drop && (result.may_leave || renames && result.named)
     }
 
-    /// Moves a late result to its place, or notes that it stays.
-    fn place(&self, draft: &mut Draft<'_>, call: BlockIndex, late: UnitIndex, behind: UnitIndex) {
-        let until_then = self.text(draft, call).unwrap_or_default();
-        if !draft.move_result(LABEL, late, behind, Some(&until_then)) {
-            draft.note_late_result(LABEL, late, behind, &until_then);
-        }
-    }
-
     fn text(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<String> {
         let BlockKind::ToolCall { id, name, .. } = &draft.conversation().block(call)?.kind else { return None };
         let text = self.template.fill(|place| {
             let value = if place == "tool_name" { name.as_deref().unwrap_or_default() } else { &id.text };
-            if value.is_empty() { self.unnamed } else { shown(value) }
+            // Some servers write a signature of thousands of bytes into the id of a call.
+            let shown = value.get(..value.floor_char_boundary(MAX_SHOWN)).unwrap_or(value);
+            if value.is_empty() { self.unnamed } else { shown }
         });
-        let Some(handler) = self.handlers.of_edit() else { return Some(text) };
+        let Some(handler) = &self.handlers.of_edit else { return Some(text) };
         let question = Question { edit: NAME, handler, most_bytes: MAX_ANSWER };
         let asked = || AskedText::Whole(text.clone());
         let subject = || Subject::Name(id.text.clone().into_owned());
@@ -201,12 +199,6 @@ impl PatchToolCalls {
             Decision::Leave | Decision::Default => Some(text),
         }
     }
-}
-
-/// A name or an id as a text shows it: its beginning, if it is longer than the ids of any API. Some servers write a signature
-/// of thousands of bytes into the id of a call.
-fn shown(value: &str) -> &str {
-    value.get(..value.floor_char_boundary(MAX_SHOWN)).unwrap_or(value)
 }
 
 #[cfg(test)]

@@ -22,12 +22,11 @@
 use std::ops::Range;
 
 use self::cut::CutPoints;
-use self::frame::OwnFrame;
-use self::originals::Originals;
+use self::frame::Originals;
 use super::trigger::{Limits, Moment, Part};
 use super::{Edit, Language, SharedSettings};
 use crate::conversation::{ElementIndex, UnitIndex};
-use crate::draft::{Draft, Offload, ParsedRequest, Pass, Row, SummaryTiming};
+use crate::draft::{Draft, Offload, ParsedRequest, Pass, SummaryTiming};
 use crate::payload::{ChainKey, Fingerprint, MediaType};
 use crate::plan::{Need, SkipReason, SummaryJob};
 use crate::recall;
@@ -37,12 +36,10 @@ pub use self::settings::{Endpoint, ErrorPattern, Mode, PreserveSkills, PreserveU
 pub use crate::summary::PromptMode;
 
 pub mod answer;
-pub mod as_text;
 mod cut;
 pub mod fit;
 pub mod frame;
 pub mod instruction;
-mod originals;
 mod settings;
 
 /// The part of the trigger from which a summary is made in the background, and at the beginning of a user's turn.
@@ -65,7 +62,8 @@ const MAX_NAME: usize = 64;
 pub struct Summarize {
     settings: Settings,
     language: Language,
-    scope: Scope,
+    /// What sets its summaries apart.
+    pub(crate) scope: Scope,
 }
 
 /// What sets the summaries of one policy apart from those of another.
@@ -77,14 +75,6 @@ pub struct Scope(String);
 /// that a release leaves the summaries of the one before in use.
 const SCOPE_VERSION: u32 = 1;
 
-/// The rows of a conversation, and what they weigh.
-struct MeasuredRows {
-    rows: Vec<Row>,
-    tokens: Vec<usize>,
-    /// All tokens of the request.
-    size: usize,
-}
-
 impl Summarize {
     /// The short name of the edit.
     pub const LABEL: &'static str = "summary";
@@ -94,12 +84,7 @@ impl Summarize {
         Self { settings: settings.clone(), language, scope: Scope::of(settings, language, recall) }
     }
 
-    /// A shorter body is never summarised, unless it is asked for.
-    fn least_bytes(&self) -> usize {
-        self.early(self.settings.trigger.least_bytes())
-    }
-
-    /// The same for a model whose window has so many tokens, or is not known.
+    /// A shorter body is never summarised, unless it is asked for, if the model's window has so many tokens, or is not known.
     pub fn least_bytes_within(&self, window: Option<usize>) -> usize {
         self.early(self.settings.trigger.least_bytes_within(window))
     }
@@ -112,19 +97,8 @@ impl Summarize {
         }
     }
 
-    /// What sets its summaries apart.
-    pub fn scope(&self) -> &Scope {
-        &self.scope
-    }
-
     /// Up to where is to be summarised, and whether that is being done already; or why nothing is.
-    fn cut(
-        &self,
-        draft: &mut Draft<'_>,
-        cuts: &CutPoints<'_>,
-        measured: &MeasuredRows,
-        now: bool,
-    ) -> Result<(usize, bool), SkipReason> {
+    fn cut(&self, draft: &mut Draft<'_>, cuts: &CutPoints<'_>, now: bool) -> Result<(usize, bool), SkipReason> {
         let keep = self.settings.keep.resolved(draft);
         let prefix_keys = draft.prefix_keys(|| self.scope.of_model(draft.conversation().model.as_deref()));
         let longer: Vec<_> = prefix_keys.longer().map(|(end, known)| (end, known.clone())).collect();
@@ -137,8 +111,9 @@ impl Summarize {
         }
         let place = if draft.summarises_all() { cuts.last() } else { cuts.place(keep) };
         let place = place.ok_or(SkipReason::TooLittle)?;
-        let new: usize = measured.tokens.get(cuts.first_new..place).unwrap_or_default().iter().sum();
-        if !now && new < measured.size / MIN_NEW {
+        let new: usize = cuts.tokens.get(cuts.first_new..place).unwrap_or_default().iter().sum();
+        let all = draft.base_tokens() + cuts.tokens.iter().sum::<usize>();
+        if !now && new < all / MIN_NEW {
             return Err(SkipReason::TooLittle);
         }
         if self.settings.transcript && draft.context.offload == Offload::Impossible {
@@ -148,15 +123,8 @@ impl Summarize {
     }
 
     /// The job for a summary of all before a place.
-    fn job(
-        &self,
-        draft: &Draft<'_>,
-        cuts: &CutPoints<'_>,
-        measured: &MeasuredRows,
-        place: usize,
-        budget_tokens: usize,
-    ) -> Option<SummaryJob> {
-        let end = match measured.rows.get(place) {
+    fn job(&self, draft: &Draft<'_>, cuts: &CutPoints<'_>, place: usize, budget_tokens: usize) -> Option<SummaryJob> {
+        let end = match cuts.rows.get(place) {
             Some(row) => row.unit?,
             None => draft.conversation().next_unit(),
         };
@@ -165,20 +133,28 @@ impl Summarize {
         let covers = ElementIndex::numbers(&whole.conversation.elements_of(units.clone()));
         let prefix_keys = draft.prefix_keys(|| self.scope.of_model(whole.conversation.model.as_deref()));
         let pieces = |rows: Range<usize>| {
-            let tokens = measured.tokens.get(rows.clone()).unwrap_or_default();
-            draft.elements(measured.rows.get(rows.clone()).unwrap_or_default()).into_iter().map(move |(json, own)| {
-                InputElement {
-                    json,
-                    tokens: tokens.get(own.clone()).unwrap_or_default().iter().sum(),
-                    opens: cuts.may_open(rows.start + own.start),
-                }
+            let tokens = cuts.tokens.get(rows.clone()).unwrap_or_default();
+            let elements = draft.elements(cuts.rows.get(rows.clone()).unwrap_or_default()).into_iter();
+            elements.map(move |(json, own)| {
+                let opens = cuts.may_open(rows.start + own.start);
+                InputElement { json, tokens: tokens.get(own).unwrap_or_default().iter().sum(), opens }
             })
         };
         let leading: Vec<_> = pieces(0..cuts.first).collect();
         let n_leading = leading.len();
         let originals = Originals { request: whole, units: units.clone() };
-        let tokens = measured.tokens.get(cuts.first..place)?.iter().sum();
+        let tokens = cuts.tokens.get(cuts.first..place)?.iter().sum();
         let transcript = self.settings.transcript.then(|| originals.transcript(draft));
+        let read_by = |key| (key, draft.retrieval_words(key, MediaType::Text).into());
+        let said = frame::FrameInput {
+            user_texts: originals.user_texts(self.language),
+            skills: originals.skills(self.settings.preserve_skills.as_ref()),
+            transcript: transcript.as_ref().map(|transcript| read_by(transcript.key)),
+            gauge: draft.gauge(),
+            budget_tokens,
+        };
+        // What a summary of so many tokens must not lose.
+        let heading = &instruction::words(self.language).names;
         Some(SummaryJob {
             key: prefix_keys.name(ElementIndex::new(covers.end))?,
             root: prefix_keys.root()?,
@@ -195,36 +171,13 @@ impl Summarize {
                 base_tokens: draft.base_tokens(),
             },
             frame: summary::Frame {
-                names: self.used_names(&originals, tokens),
-                ..frame::frame(
-                    &self.settings,
-                    self.language,
-                    &frame::FrameInput {
-                        user_texts: originals.user_texts(self.own_frame()),
-                        skills: originals.skills(self.settings.preserve_skills.as_ref()),
-                        transcript: transcript
-                            .as_ref()
-                            .map(|job| (job.key, draft.retrieval_words(job.key, MediaType::Text).into())),
-                        gauge: draft.gauge(),
-                        budget_tokens,
-                    },
-                )
+                names: UsedNames::find(heading, MAX_NAMES_BYTES.min(tokens / 2), &originals.name_sources()),
+                ..frame::frame(&self.settings, self.language, &said)
             },
             transcript,
             outline: outline(draft, prefix_keys.scope(), covers.clone()),
             covers,
         })
-    }
-
-    /// The names that a summary of so many tokens must not lose.
-    fn used_names(&self, originals: &Originals<'_>, tokens: usize) -> UsedNames {
-        let heading = &instruction::words(self.language).names;
-        UsedNames::find(heading, MAX_NAMES_BYTES.min(tokens / 2), &originals.name_sources())
-    }
-
-    /// Recognises a message that holds a summary.
-    fn own_frame(&self) -> OwnFrame {
-        OwnFrame::new(self.language)
     }
 
     /// How many tokens of the user's own messages are kept.
@@ -244,7 +197,7 @@ impl Edit for Summarize {
 
     fn apply(&self, draft: &mut Draft<'_>) {
         let now = draft.context.summarize != SummaryTiming::Triggered;
-        if !now && draft.n_bytes() < self.least_bytes() {
+        if !now && draft.n_bytes() < self.early(self.settings.trigger.least_bytes()) {
             return;
         }
         let limits = self.settings.trigger.limits(draft);
@@ -253,16 +206,18 @@ impl Edit for Summarize {
         let begins_turn =
             self.settings.when == Moment::Turn && draft.begins_user_turn(draft.conversation().next_unit());
         let early = (is_background || begins_turn).then(|| limits.at(EARLY));
-        let n_messages = draft.conversation().elements.len() + draft.n_added();
-        if !now && !early.as_ref().unwrap_or(&limits).may_hold(draft.n_bytes(), n_messages) {
+        let n_messages = draft.n_messages_at_most();
+        if !now && !early.as_ref().unwrap_or(&limits).hold(draft.n_bytes(), n_messages) {
             return;
         }
         if let Some(why) = draft.skip_reason(Pass::Summarize) {
             return draft.skip_change(Self::LABEL, None, why);
         }
-        let measured = MeasuredRows::of(draft);
-        let holds = |limits: &Limits| limits.hold(measured.size, draft.n_elements(&measured.rows));
-        if !now && !draft.may_pass(draft.conversation().next_unit(), measured.size) {
+        let rows = draft.rows();
+        let tokens: Vec<_> = rows.iter().map(|row| draft.tokens_of(row)).collect();
+        let size = draft.base_tokens() + tokens.iter().sum::<usize>();
+        let holds = |limits: &Limits| limits.hold(size, draft.n_elements(&rows));
+        if !now && !draft.may_pass(draft.conversation().next_unit(), size) {
             return;
         }
         let nearly = early.as_ref().is_some_and(holds);
@@ -270,15 +225,14 @@ impl Edit for Summarize {
         if !due && !nearly {
             return;
         }
-        let own = self.own_frame();
         let is_own = |unit: UnitIndex| {
-            let originals = Originals { request: draft.whole(), units: Range::default() };
-            originals.text_of(draft.original_unit(unit)).is_some_and(|text| own.is(&text))
+            let text = draft.conversation().unit(unit).and_then(|unit| draft.request().text(unit));
+            text.is_some_and(|text| frame::is_own(&text, self.language))
         };
-        let cuts = CutPoints::new(draft, &measured.rows, &measured.tokens, is_own);
+        let cuts = CutPoints::new(draft, &rows, &tokens, is_own);
         let mut why = SkipReason::NoSummary;
         if draft.need.is_none() {
-            match self.cut(draft, &cuts, &measured, now) {
+            match self.cut(draft, &cuts, now) {
                 Err(other) => {
                     why = other;
                     if let Some(unit) = cuts.blocking.filter(|_| due && why == SkipReason::TooLittle) {
@@ -288,10 +242,8 @@ impl Edit for Summarize {
                 Ok((_, true)) if !due => {}
                 Ok(_) if draft.root.is_some() => draft.need = Some(Need::LookUp),
                 Ok((place, _)) => {
-                    let job = self.job(draft, &cuts, &measured, place, self.budget(&limits));
-                    if let Some(job) = job {
-                        draft.need = Some(Need::Make(Box::new(SummaryJob { waits: due, ..job })));
-                    }
+                    let job = self.job(draft, &cuts, place, self.budget(&limits));
+                    draft.need = job.map(|job| Need::Make(Box::new(SummaryJob { waits: due, ..job })));
                 }
             }
         }
@@ -353,15 +305,6 @@ impl Scope {
     /// The same for the conversations of one model.
     pub fn of_model(&self, model: Option<&str>) -> Vec<u8> {
         [self.0.as_bytes(), b"\0", model.unwrap_or_default().as_bytes()].concat()
-    }
-}
-
-impl MeasuredRows {
-    fn of(draft: &Draft<'_>) -> Self {
-        let rows = draft.rows();
-        let tokens: Vec<_> = rows.iter().map(|row| draft.tokens_of(row)).collect();
-        let size = draft.base_tokens() + tokens.iter().sum::<usize>();
-        Self { rows, tokens, size }
     }
 }
 

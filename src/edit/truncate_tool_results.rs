@@ -21,15 +21,14 @@
 //! requires it and cutting the others is not enough. The text of a result is not searched for handles, else any output that
 //! names a handle would stay whole, at any size.
 
-use std::{cell::OnceCell, collections::BTreeMap, sync::Arc};
+use std::{cell::OnceCell, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use self::batch::CutRule;
-use super::own_texts::OwnTexts;
-use super::template::Template;
-use super::tools::{self, Tools, Truncate};
+use super::own_texts::{OwnTexts, Template};
+use super::tools::{Limits, Tool, Tools, Truncate};
 use super::{Edit, Handlers, Language, SharedSettings, names};
 use crate::conversation::{BlockKind, UnitIndex};
 use crate::draft::{Draft, NotApplicable, Question, ReplaceOptions, ResultText, TextCut, TruncationCache};
@@ -101,19 +100,10 @@ pub struct TruncateToolResults {
     exclude_tools: Vec<String>,
     reader_tools: Vec<String>,
     tools: Tools,
-    notice: Template,
     own_texts: OwnTexts,
     language: Language,
     handlers: Handlers,
     truncation_cache: TruncationCache,
-}
-
-/// The rest of a result.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    max_bytes: usize,
-    head: Option<usize>,
-    tail: Option<usize>,
 }
 
 impl TruncateToolResults {
@@ -125,7 +115,6 @@ impl TruncateToolResults {
             exclude_tools: settings.exclude_tools.clone(),
             reader_tools: recall.reader_tools.clone(),
             tools: tools.clone(),
-            notice: settings.template(language),
             own_texts: own_texts.clone(),
             language,
             handlers: Handlers::new(handlers, settings.handler.as_deref()),
@@ -135,12 +124,13 @@ impl TruncateToolResults {
 
     /// A shorter result is never truncated.
     fn least_bytes(&self) -> usize {
-        let of_tools = self.tools.all(|tool| limits(tool).and_then(|limits| limits.max_bytes));
+        let of_tools = self.tools.all(|tool| limits(tool)?.max_bytes);
         of_tools.chain([self.max_bytes]).min().unwrap_or_default()
     }
 
     /// When a result of a tool may be cut.
-    fn cut_rule(&self, draft: &Draft<'_>, unit: UnitIndex, tool: &str) -> CutRule {
+    fn cut_rule(&self, draft: &Draft<'_>, unit: UnitIndex) -> CutRule {
+        let tool = draft.tool_of(draft.pairing().answered_block(unit));
         let own = self.tools.find(tool, |tool| tool.truncate);
         let (is_excluded, reads) = match own {
             Some(Truncate::Whether(whether)) => (!whether, false),
@@ -154,53 +144,39 @@ impl TruncateToolResults {
         }
     }
 
-    fn budget(&self, tool: &str) -> Budget {
-        let own = |key: fn(&tools::Limits) -> Option<usize>| {
-            self.tools.find(tool, |tool| limits(tool).as_ref().and_then(key))
-        };
-        Budget {
-            max_bytes: own(|limits| limits.max_bytes).unwrap_or(self.max_bytes),
-            head: own(|limits| limits.head),
-            tail: own(|limits| limits.tail),
-        }
+    /// The handler that is asked about a result.
+    fn handler(&self, tool: &str) -> Option<&Arc<str>> {
+        self.handlers.of_tool(|| self.tools.find(tool, |tool| tool.truncate_handler.clone()))
     }
 
-    /// Returns what is cut out of a text that may have `share` bytes.
-    fn cut(&self, text: &ResultText<'_, '_>, tool: &str, budget: Budget, share: usize) -> Option<TextCut> {
-        let notice = |left_out: usize| self.notice(text, tool, left_out);
+    /// What a tool says of the length of its results.
+    fn limits(&self, tool: &str) -> Limits {
+        let own = |key: fn(Limits) -> Option<usize>| self.tools.find(tool, |tool| limits(tool).and_then(key));
+        Limits { max_bytes: own(|of| of.max_bytes), head: own(|of| of.head), tail: own(|of| of.tail) }
+    }
+
+    /// Returns what is cut out of a text that may have `share` bytes, or what a handler says replaces it.
+    fn cut(&self, text: &ResultText<'_, '_>, tool: &str, limits: Limits, share: usize) -> Option<TextCut> {
         // No notice is longer than the one that says that all of it is left out.
-        let left = share.saturating_sub(notice(text.len).len());
-        let (head, tail) = match (budget.head, budget.tail) {
+        let left = share.saturating_sub(self.notice(text, tool, text.len).len());
+        if let Some(handler) = self.handler(tool) {
+            match text.decision(Question { edit: NAME, handler, most_bytes: left.min(MAX_ANSWER) }) {
+                Decision::Replace(answer) => {
+                    let notice = self.notice(text, tool, text.len - answer.len());
+                    return Some(TextCut { from: 0, to: text.len, words: answer + &notice });
+                }
+                Decision::Leave => return None,
+                Decision::Default => {}
+            }
+        }
+        let (head, tail) = match (limits.head, limits.tail) {
             (None, None) => (left / 2, left - left / 2),
             (Some(head), None) => (head.min(left), left.saturating_sub(head)),
             (None, Some(tail)) => (left.saturating_sub(tail), tail.min(left)),
             (Some(head), Some(tail)) => (head.min(left), tail.min(left.saturating_sub(head))),
         };
         let (from, to) = (head_end(text.text(), head), tail_start(text.text(), tail));
-        if from >= to {
-            return None;
-        }
-        Some(TextCut { from, to, words: notice(to - from) })
-    }
-
-    /// Returns what a handler says replaces a text that is too long.
-    fn handled(
-        &self,
-        text: &ResultText<'_, '_>,
-        tool: &str,
-        budget: Budget,
-        share: usize,
-        handler: &Arc<str>,
-    ) -> Option<TextCut> {
-        let most_bytes = share.saturating_sub(self.notice(text, tool, text.len).len()).min(MAX_ANSWER);
-        match text.decision(Question { edit: NAME, handler, most_bytes }) {
-            Decision::Replace(answer) => {
-                let words = answer.clone() + &self.notice(text, tool, text.len - answer.len());
-                Some(TextCut { from: 0, to: text.len, words })
-            }
-            Decision::Leave => None,
-            Decision::Default => self.cut(text, tool, budget, share),
-        }
+        (from < to).then(|| TextCut { from, to, words: self.notice(text, tool, to - from) })
     }
 
     /// How many bytes of a text may stay, if it is too long. `counted` remembers, for all texts of one result, how many
@@ -218,25 +194,16 @@ impl TruncateToolResults {
     }
 
     fn notice(&self, text: &ResultText<'_, '_>, tool: &str, left_out: usize) -> String {
-        let (handle, how) = text.retrieval();
-        let (left_out, bytes) = (left_out.to_string(), text.len.to_string());
-        self.notice.fill(|place| match place {
-            "tool_name" if tool.is_empty() => self.language.unnamed_tool(),
-            "tool_name" => tool,
-            "left_out" => &left_out,
-            "bytes" => &bytes,
-            "handle" => handle,
-            _ => how,
-        })
+        self.own_texts.truncated.about(text, tool, &left_out.to_string(), self.language)
     }
 
     /// Truncates a result to what the settings say, and to `most` bytes.
     fn truncate(&self, draft: &mut Draft<'_>, unit: UnitIndex, most: Option<usize>) {
-        let tool = tool_of(draft, unit);
-        let usual = self.budget(tool);
-        let max_bytes = match self.cut_rule(draft, unit, tool) {
+        let tool = draft.tool_of(draft.pairing().answered_block(unit));
+        let limits = self.limits(tool);
+        let max_bytes = match self.cut_rule(draft, unit) {
             CutRule::Never => return,
-            CutRule::Usual => most.map_or(usual.max_bytes, |most| most.min(usual.max_bytes)),
+            CutRule::Usual => limits.max_bytes.unwrap_or(self.max_bytes).min(most.unwrap_or(usize::MAX)),
             CutRule::LastResort => most.unwrap_or(usize::MAX),
         };
         let length = draft.content_len(unit);
@@ -246,17 +213,12 @@ impl TruncateToolResults {
             return;
         }
         let max_bytes = most.filter(|_| draft.lacks_way()).unwrap_or(max_bytes);
-        let budget = Budget { max_bytes, ..usual };
         let options = ReplaceOptions { stored: true, smaller: true, media: false };
-        let handler = self.handlers.of_tool(|| self.tools.find(tool, |tool| tool.truncate_handler.clone()));
         let propose = || {
             let (mut longer, counted) = (false, OnceCell::new());
             let proposed = draft.propose_result(unit, options, |text| {
-                let share = self.share(text, budget.max_bytes, &counted)?;
-                let cut = match handler {
-                    Some(handler) => self.handled(text, tool, budget, share, handler),
-                    None => self.cut(text, tool, budget, share),
-                }?;
+                let share = self.share(text, max_bytes, &counted)?;
+                let cut = self.cut(text, tool, limits, share)?;
                 // The draft compares tokens, of which rare characters have more than bytes of a notice; the limit is one of bytes.
                 let is_longer = cut.words.len() >= cut.to - cut.from;
                 longer |= is_longer;
@@ -267,7 +229,7 @@ impl TruncateToolResults {
                 proposed => proposed,
             }
         };
-        let proposed = match handler {
+        let proposed = match self.handler(tool) {
             // Answers become known.
             Some(_) => propose(),
             None => draft.cached(&self.truncation_cache, unit, tool, max_bytes, propose),
@@ -280,19 +242,13 @@ impl TruncateToolResults {
     }
 }
 
-/// The tool whose call a result answers; empty if it has no name.
-fn tool_of<'a>(draft: &Draft<'a>, unit: UnitIndex) -> &'a str {
-    let call = draft.pairing().answered_block(unit);
-    call.map_or("", |call| draft.conversation().tool_name(call))
-}
-
 /// Values of the most bytes: no body is longer than 2 GiB.
 const LONGEST_NAME: &str = "----------------------------------------------------------------";
 const LONGEST_NUMBER: &str = "2147483648";
 const LONGEST_HANDLE: &str = "00000000000000000000000000";
 
 /// The table in which a tool says what is left of its results.
-fn limits(tool: &tools::Tool) -> Option<tools::Limits> {
+fn limits(tool: &Tool) -> Option<Limits> {
     match tool.truncate {
         Some(Truncate::To(limits)) => Some(limits),
         _ => None,
@@ -325,11 +281,8 @@ impl Edit for TruncateToolResults {
     fn apply(&self, draft: &mut Draft<'_>) {
         let least = self.least_bytes();
         // What came together is not known where calls are missing.
-        let shares: BTreeMap<_, _> = if draft.context.in_place.is_some() {
-            BTreeMap::new()
-        } else {
-            batch::shares(draft, |unit| self.cut_rule(draft, unit, tool_of(draft, unit)))
-        };
+        let has_calls = draft.context.in_place.is_none();
+        let shares = has_calls.then(|| batch::shares(draft, |unit| self.cut_rule(draft, unit))).unwrap_or_default();
         let conversation = draft.conversation();
         for block in &conversation.blocks {
             let share = shares.get(&block.unit).copied();

@@ -61,7 +61,7 @@ impl Policy {
     ) -> Option<ChainKey> {
         let conversation = parse(dialect, body, context).ok()?;
         let request = ParsedRequest { dialect, body, conversation: &conversation };
-        let scope = self.summarize.as_ref()?.scope().of_model(conversation.model.as_deref());
+        let scope = self.summarize.as_ref()?.scope.of_model(conversation.model.as_deref());
         PrefixKeys::of(request, context, &scope).name(ElementIndex::new(end))
     }
 
@@ -72,13 +72,13 @@ impl Policy {
         if n_bytes < LOOK_UP_FROM && n_bytes < summarize.least_bytes_within(context.meter.window(model)) {
             return None;
         }
-        PrefixKeys::root_of(request, context, &summarize.scope().of_model(model))
+        PrefixKeys::root_of(request, context, &summarize.scope.of_model(model))
     }
 
     /// The summaries of the beginnings of a conversation. Without any summary, nothing is hashed.
     pub(super) fn prefix_keys(&self, request: ParsedRequest<'_>, context: &PlanContext<'_>) -> Option<PrefixKeys> {
         let summarize = self.summarize.as_ref().filter(|_| !context.summaries.is_empty())?;
-        Some(PrefixKeys::of(request, context, &summarize.scope().of_model(request.conversation.model.as_deref())))
+        Some(PrefixKeys::of(request, context, &summarize.scope.of_model(request.conversation.model.as_deref())))
     }
 }
 

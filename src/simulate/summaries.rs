@@ -90,8 +90,8 @@ fn measure_call(
     let (settings, language) = (&planner.settings.summarize, planner.settings.language);
     let instruction = instruction::instruction(settings, language);
     let max_tokens = settings.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
-    let (input, system) = (settings.input, instruction::system(language));
-    let prompt = Prompt { input, system, instruction: &instruction, max_tokens, model: None };
+    let (input, system) = (settings.input, &*instruction::words(language).system);
+    let prompt = Prompt { input, system, instruction, max_tokens, model: None };
     let dialect = dialect::of_body(&job.source.body);
     let Some(body) = dialect.summary_request(&job.source, &prompt) else { return Ok(Counted::default()) };
     Ok(SentRequest::new(body, gauge, before)?.counted(before))

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Checker, MAX_PERIOD, MIN_PERIOD};
 use crate::config::error::ConfigError;
-use crate::edit::keep::Keep;
 use crate::edit::summarize::{Endpoint, Settings};
+use crate::edit::trigger::Keep;
 use crate::units::Period;
 use crate::upstream::target::{BaseUrl, BaseUrlError};
 

@@ -4,8 +4,7 @@ use super::{check, file};
 use crate::config::Config;
 use crate::draft::EndedTurns;
 use crate::edit::clear_tool_results::{AtLeast, Settings};
-use crate::edit::keep::Keep;
-use crate::edit::trigger::Moment;
+use crate::edit::trigger::{Keep, Moment};
 use crate::planner::{EditName, Goal};
 use crate::tokens::prices::Price;
 

@@ -4,12 +4,10 @@
 //! each model call at which there are too many, down to a part of the limit, so that the next images change nothing. That is
 //! decided by replay of the messages alone. Images of the user count and stay, and so do images that the model has not read.
 
-use std::collections::BTreeMap;
-
 use memchr::memmem;
 
 use super::{ClearToolResults, LABEL, Part};
-use crate::conversation::{Role, UnitIndex};
+use crate::conversation::UnitIndex;
 use crate::dialect::Form;
 use crate::dialect::media::{self, MediaPart};
 use crate::draft::{Draft, ReplaceOptions, TextCut};
@@ -39,12 +37,11 @@ struct Images {
 }
 
 /// The images of a conversation as it grows. Each is looked at a few times, however many model calls there are.
-struct Walk<'l> {
-    limits: &'l MediaLimits,
+#[derive(Default)]
+struct Walk {
     images: Vec<Images>,
-    /// How many have come, and how many the model has read.
+    /// How many have come.
     n_came: usize,
-    n_read: usize,
     /// The images that have come and are not cleared.
     n_images: usize,
     n_bytes_cleared: usize,
@@ -66,10 +63,11 @@ impl ClearToolResults {
         let conversation = draft.conversation();
         let start = conversation.elements.first().map_or(0, |element| element.span.start);
         let end = conversation.elements.last().map_or(0, |element| element.span.end);
-        let mut walk = Walk::new(limits, self.images(draft, limits.side));
+        let images = self.images(draft, limits.side);
+        let mut walk = Walk { images, ..Walk::default() };
         for model_call in conversation.model_calls() {
             let n_bytes = conversation.unit(model_call).map_or(end, |unit| unit.span.start).saturating_sub(start);
-            if walk.model_call(model_call, n_bytes) {
+            if walk.model_call(limits, model_call, n_bytes) {
                 draft.prefix_changes(model_call);
             }
         }
@@ -80,36 +78,25 @@ impl ClearToolResults {
 
     /// The images of all messages, in their order.
     fn images(&self, draft: &Draft<'_>, side: usize) -> Vec<Images> {
-        let (body, conversation) = (draft.body(), draft.conversation());
+        let body = draft.body();
         let is_large = |part: &MediaPart<'_>| {
             let data = str::from_utf8(part.data.of(body)).ok();
             data.and_then(Dimensions::in_string).is_some_and(|of| of.width.max(of.height) > side)
         };
-        let images = |unit, content: Span, may_clear| {
+        let images = |(content, (unit, is_result)): (Span, (UnitIndex, bool))| {
             let parts = media::parts(body, content);
             let n_bytes = parts.iter().map(|part| part.span.len()).sum();
             let is_large = parts.iter().any(is_large);
-            (content.start, Images { unit, n: parts.len(), n_bytes, is_large, may_clear, is_cleared: false })
+            let may_clear = is_result && self.clears(draft.tool_of(draft.pairing().answered_block(unit)));
+            Images { unit, n: parts.len(), n_bytes, is_large, may_clear, is_cleared: false }
         };
-        let of_elements = conversation
-            .elements
-            .iter()
-            .filter_map(|element| Some(images(element.units.start, media::content(body, element.span)?, false)));
-        let results = conversation.indexed_units().filter(|(_, unit)| unit.role == Role::Tool);
-        let of_results = results.filter_map(|(index, unit)| {
-            let call = draft.pairing().answered_block(index);
-            Some(images(index, unit.content?, self.clears(call.map_or("", |call| conversation.tool_name(call)))))
-        });
-        // Where a result is an element, its content is found both ways.
-        let found: BTreeMap<_, _> = of_elements.chain(of_results).collect();
-        found.into_values().filter(|images| images.n > 0).collect()
+        draft.contents().into_iter().map(images).filter(|images| images.n > 0).collect()
     }
 
     /// Clears the images of a result, and no text.
     fn clear_media(&self, draft: &mut Draft<'_>, unit: UnitIndex) {
         let options = ReplaceOptions { stored: self.settings.offload, smaller: false, media: true };
-        let call = draft.pairing().answered_block(unit);
-        let tool = call.map_or("", |call| draft.conversation().tool_name(call));
+        let tool = draft.tool_of(draft.pairing().answered_block(unit));
         let proposed = draft.propose_result(unit, options, |text| {
             text.media?;
             Some(TextCut { from: 0, to: text.len, words: self.words(text, tool) })
@@ -120,29 +107,25 @@ impl ClearToolResults {
     }
 }
 
-impl<'l> Walk<'l> {
-    fn new(limits: &'l MediaLimits, images: Vec<Images>) -> Self {
-        Self { limits, images, n_came: 0, n_read: 0, n_images: 0, n_bytes_cleared: 0, oldest: 0, oldest_large: 0 }
-    }
-
+impl Walk {
     /// The model is called with the messages before a place, which have `n_bytes`. Returns whether some are cleared for that.
-    fn model_call(&mut self, place: UnitIndex, n_bytes: usize) -> bool {
-        self.n_read = self.n_came;
+    fn model_call(&mut self, limits: &MediaLimits, place: UnitIndex, n_bytes: usize) -> bool {
+        let n_read = self.n_came;
         while let Some(images) = self.images.get(self.n_came).filter(|images| images.unit < place) {
             self.n_images += images.n;
             self.n_came += 1;
         }
-        let MediaLimits { images: most, many, body, .. } = *self.limits;
+        let &MediaLimits { images: most, many, body, .. } = limits;
         let n_bytes_cleared = self.n_bytes_cleared;
         if self.n_images > many {
-            while self.oldest_large < self.n_read {
+            while self.oldest_large < n_read {
                 self.clear(self.oldest_large, |images| images.is_large);
                 self.oldest_large += 1;
             }
         }
         let too_many = self.n_images > most;
         let too_long = n_bytes - self.n_bytes_cleared > body;
-        while self.oldest < self.n_read
+        while self.oldest < n_read
             && ((too_many && self.n_images > LEFT_IMAGES.of(most))
                 || (too_long && n_bytes - self.n_bytes_cleared > LEFT_BYTES.of(body)))
         {

@@ -15,11 +15,11 @@ pub(super) struct Reads {
     /// The reads whose files nothing has happened to, by file and by the part that was read.
     live: HashMap<String, HashMap<Option<String>, Vec<RowIndex>>>,
     /// The changes of the files of the others.
-    stale: BTreeMap<RowIndex, Stale>,
+    pub(super) stale: BTreeMap<RowIndex, Stale>,
     /// Those that would be cleared if they were not kept.
     held: BTreeSet<RowIndex>,
     /// Those that were held, and are not kept any more.
-    released: Vec<RowIndex>,
+    pub(super) released: Vec<RowIndex>,
 }
 
 impl Reads {
@@ -67,16 +67,6 @@ impl Reads {
     /// Keeps no more reads that would be cleared.
     pub(super) fn let_go(&mut self) {
         self.released.extend(mem::take(&mut self.held));
-    }
-
-    /// Takes a result that was held, and is not kept any more.
-    pub(super) fn released(&mut self) -> Option<RowIndex> {
-        self.released.pop()
-    }
-
-    /// Returns what has happened to the file that a result was read from.
-    pub(super) fn stale(&self, number: RowIndex) -> Option<Stale> {
-        self.stale.get(&number).copied()
     }
 
     fn go_stale(&mut self, numbers: Vec<RowIndex>, why: Stale) {

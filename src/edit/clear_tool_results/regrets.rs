@@ -38,8 +38,8 @@ struct KnownCall {
 }
 
 /// The calls of cleared results as the conversation grows.
-pub(super) struct RegretWatch<'r> {
-    calls: &'r CallCache,
+#[derive(Default)]
+pub(super) struct RegretWatch {
     /// The tools and arguments of calls whose results are cleared.
     cleared: HashSet<Fingerprint>,
     /// The handles of the stored ones.
@@ -53,7 +53,10 @@ pub(super) struct RegretWatch<'r> {
 impl CallCache {
     /// Returns what a call asks for; none if it is too long.
     fn known(&self, draft: &Draft<'_>, call: BlockIndex) -> Option<Arc<KnownCall>> {
-        let written = draft.call_json(call).filter(|written| written.len() <= MAX_CALL_BYTES)?;
+        let written = draft.request().call(call)?.of(draft.body());
+        if written.len() > MAX_CALL_BYTES {
+            return None;
+        }
         let written = Fingerprint::of(written);
         if let Some(known) = self.0.get(&written) {
             return Some(known);
@@ -68,28 +71,20 @@ impl CallCache {
     }
 }
 
-impl<'r> RegretWatch<'r> {
-    /// Before any message has come.
-    pub(super) fn new(calls: &'r CallCache) -> Self {
-        let (cleared, handles, seen) = (HashSet::new(), HashSet::new(), HashSet::new());
-        Self { calls, cleared, handles, seen, found: Regrets::default() }
-    }
-
+impl RegretWatch {
     /// A result was cleared.
-    pub(super) fn cleared(&mut self, draft: &Draft<'_>, row: &Row, clearing: &Clearing) {
-        let call = row.call.and_then(|call| self.calls.known(draft, call));
+    pub(super) fn cleared(&mut self, calls: &CallCache, draft: &Draft<'_>, row: &Row, clearing: &Clearing) {
+        let call = row.call.and_then(|call| calls.known(draft, call));
         self.cleared.extend(call.map(|call| call.identity));
         self.handles.extend(clearing.proposed_edits().flat_map(ProposedEdit::stored));
     }
 
     /// A result came, or what replaces one. Returns whether `keep` doubles with its call. `is_new` says that no earlier
     /// request had it.
-    pub(super) fn came(&mut self, draft: &Draft<'_>, row: &Row, is_new: bool) -> bool {
-        let Some(call) = row.call.filter(|call| self.seen.insert(*call)) else { return false };
-        if self.cleared.is_empty() && self.handles.is_empty() {
-            return false;
-        }
-        let Some(call) = self.calls.known(draft, call) else { return false };
+    pub(super) fn came(&mut self, calls: &CallCache, draft: &Draft<'_>, row: &Row, is_new: bool) -> bool {
+        let call = row.call.filter(|call| self.seen.insert(*call));
+        let call = call.filter(|_| !self.cleared.is_empty() || !self.handles.is_empty());
+        let Some(call) = call.and_then(|call| calls.known(draft, call)) else { return false };
         let is_recall = call.handles.iter().any(|handle| self.handles.contains(handle));
         if !is_recall && !self.cleared.contains(&call.identity) {
             return false;

@@ -31,8 +31,6 @@ pub(super) struct Rent {
     tokens: Sums,
     /// How many messages the last request had.
     n_sent: usize,
-    /// How many messages the request before it had.
-    n_before: usize,
     /// The tokens beside the messages.
     base: usize,
     /// The cost of the requests so far without passes, and the additions and savings of passes.
@@ -58,7 +56,6 @@ impl Rent {
             paid: 0,
             tokens: Sums::default(),
             n_sent: 0,
-            n_before: 0,
             base,
             unedited: 0,
             added: 0,
@@ -91,30 +88,22 @@ impl Rent {
     /// whether that pays. If not, they pay their rent.
     pub(super) fn is_due(&mut self, first: Option<RowIndex>, freed: usize) -> bool {
         let Prices { read, write, .. } = self.prices;
-        let n_sent = std::mem::replace(&mut self.n_sent, self.tokens.len());
+        let n_sent = std::mem::replace(&mut self.n_sent, self.tokens.0.len());
         let sent = self.tokens.before(n_sent);
         let (base_sent, new) = if n_sent > 0 { (self.base, 0) } else { (0, self.base) };
         let new = new + self.tokens.before(self.n_sent) - sent;
         let unedited = read.of(base_sent + sent + self.n_cleared).saturating_add(write.of(new));
         self.unedited = self.unedited.saturating_add(unedited);
         self.saved = self.saved.saturating_add(read.of(self.n_cleared));
-        self.n_before = n_sent;
         let Some(first) = first else { return false };
-        self.price = self.price_at(first, freed);
-        self.paid = self.paid.saturating_add(read.of(freed));
-        let added = self.added.saturating_add(self.price).saturating_sub(self.saved);
-        self.paid >= self.price && added <= self.unedited / MOST_ADDED
-    }
-
-    /// The price of a pass that frees so many tokens, from the message of a number on.
-    fn price_at(&self, first: RowIndex, freed: usize) -> u64 {
-        let Prices { read, write, .. } = self.prices;
-        let sent = self.tokens.before(self.n_before);
         let broken = match self.prices.on_break {
             Break::Suffix => sent.saturating_sub(self.tokens.before(first.get())),
             Break::All => self.base + sent,
         };
-        write.above(read).of(broken.saturating_sub(freed))
+        self.price = write.above(read).of(broken.saturating_sub(freed));
+        self.paid = self.paid.saturating_add(read.of(freed));
+        let added = self.added.saturating_add(self.price).saturating_sub(self.saved);
+        self.paid >= self.price && added <= self.unedited / MOST_ADDED
     }
 
     /// The pass was made.
@@ -130,10 +119,6 @@ impl Rent {
 }
 
 impl Sums {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
     fn push(&mut self, number: usize) {
         let at = self.0.len() + 1;
         let first = at - (at & at.wrapping_neg());

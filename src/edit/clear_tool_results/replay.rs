@@ -18,8 +18,7 @@ use super::{ClearToolResults, Clearing, Frontier, Rules};
 use crate::conversation::{Role, UnitIndex};
 use crate::draft::{Draft, Pass, Replayed, Row, RowIndex, Tally, TimelineEvent};
 use crate::edit::file_use::{self, FileUse};
-use crate::edit::keep::Keep;
-use crate::edit::trigger::Limits;
+use crate::edit::trigger::{Keep, Limits};
 use crate::plan::{Regrets, SentFact};
 
 pub(super) mod controls;
@@ -46,8 +45,8 @@ pub(super) struct Replay<'r, 'd> {
     waiting: VecDeque<RowIndex>,
     /// File reads, where some of them are kept.
     reads: Option<Reads>,
-    /// The calls by which the model controls clearing, if it may.
-    controls: Option<Controls>,
+    /// The calls by which the model controls clearing.
+    controls: Controls,
     /// The reasoning of ended turns, if it leaves with a pass.
     ended_turns: Option<EndedTurns>,
     /// The results that may be cleared now and were not, because they free too little.
@@ -56,7 +55,7 @@ pub(super) struct Replay<'r, 'd> {
     ready_frees: usize,
     cleared: Vec<(RowIndex, Clearing)>,
     /// The calls that ask for something cleared.
-    regrets: RegretWatch<'r>,
+    regrets: RegretWatch,
     /// How many messages had come when something was cleared last.
     n_came_then: usize,
     found: ClearedResults,
@@ -71,22 +70,12 @@ pub(super) struct ClearedResults {
     pub(super) reasoning_left: UnitIndex,
     /// Whether the last pass was not made because it would have freed too little.
     pub(super) too_little: bool,
-    /// The passes that have cleared something.
-    pub(super) passes: Vec<MadePass>,
+    /// The model calls of the passes that have cleared something, each with what is to be remembered of it.
+    pub(super) passes: Vec<(UnitIndex, Option<SentFact>)>,
     /// The last model call, if a pass would be made there if the prompt cache had expired.
     pub(super) cold_at: Option<UnitIndex>,
     /// The calls that ask for something cleared.
     pub(super) regrets: Regrets,
-}
-
-/// A pass that has cleared something.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MadePass {
-    pub(super) model_call: UnitIndex,
-    /// Whether it is found again because it is remembered, and not in each request anew.
-    pub(super) is_remembered: bool,
-    /// Whether it has cleared all that the model had read.
-    pub(super) spares_nothing: bool,
 }
 
 /// What `keep` spares at the present place.
@@ -112,8 +101,8 @@ impl<'r, 'd> Replay<'r, 'd> {
     pub(super) fn new(edit: &'r ClearToolResults, draft: &'r Draft<'d>, rules: &'r Rules, rent: Option<Rent>) -> Self {
         let keep = rules.keep;
         let count = rules.limits.ask_for_tokens() || matches!(keep, Keep::Tokens(_));
-        let controls = draft.accepts_controls().then(|| Controls::new(rules.limits.least_tokens()));
-        let count = count || controls.is_some() || rent.is_some() || rules.at_least > 0 || rules.prompt_limit.is_some();
+        let count =
+            count || draft.offers_control || rent.is_some() || rules.at_least > 0 || rules.prompt_limit.is_some();
         Self {
             edit,
             draft,
@@ -125,12 +114,12 @@ impl<'r, 'd> Replay<'r, 'd> {
             newest: KeepWindow::new(keep),
             waiting: VecDeque::new(),
             reads: Some(edit.settings.keep_reads).filter(|most| *most > 0).map(Reads::new),
-            controls,
+            controls: Controls::new(rules.limits.least_tokens()),
             ended_turns: draft.clears_ended_reasoning().then(EndedTurns::default),
             ready: BTreeMap::new(),
             ready_frees: 0,
             cleared: Vec::new(),
-            regrets: RegretWatch::new(&edit.calls),
+            regrets: RegretWatch::default(),
             n_came_then: 0,
             found: ClearedResults::default(),
         }
@@ -139,36 +128,30 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Walks to the end.
     pub(super) fn run(mut self) -> ClearedResults {
         let timeline = self.draft.timeline();
-        let first_call = match self.edit.settings.frontier {
-            Frontier::Sticky => 0,
-            Frontier::Sliding => {
-                timeline.iter().rposition(|event| matches!(event, TimelineEvent::ModelCall(_))).unwrap_or(0)
-            }
-        };
+        let calls = timeline.iter().enumerate().rev().filter(|(_, event)| matches!(event, TimelineEvent::ModelCall(_)));
+        let mut calls = calls.map(|(n, _)| n);
+        let last_call = calls.next().unwrap_or_default();
         // The calls of the model's last answer are new to this request.
-        let mut calls =
-            timeline.iter().enumerate().rev().filter(|(_, event)| matches!(event, TimelineEvent::ModelCall(_)));
-        let new_from = calls.nth(1).map_or(0, |(n, _)| n);
-        let mut n_rows = 0;
+        let new_from = calls.next().unwrap_or_default();
+        let is_sticky = self.edit.settings.frontier == Frontier::Sticky;
+        let first_call = if is_sticky { 0 } else { last_call };
         for (n, event) in timeline.into_iter().enumerate() {
             self.tally.follow(event);
             match event {
                 TimelineEvent::Added(row) => {
-                    self.came(RowIndex::new(n_rows), &row);
-                    if self.regrets.came(self.draft, &row, n > new_from) {
+                    self.came(RowIndex::new(self.tally.n_rows() - 1), &row);
+                    if self.regrets.came(&self.edit.calls, self.draft, &row, n > new_from) {
                         // Everything that is too old already stays so.
                         self.newest.keep = self.newest.keep.doubled();
                     }
-                    n_rows += 1;
                 }
                 TimelineEvent::Superseded(number) => {
                     self.newest.goes(number);
-                    self.leaves_rent(number);
+                    self.rent.iter_mut().for_each(|rent| rent.remove(number));
                 }
                 TimelineEvent::Removed(number) => {
-                    let freed = self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
-                    self.ready_frees -= freed;
-                    self.leaves_rent(number);
+                    self.ready_frees -= self.ready.remove(&number).map_or(0, |clearing| clearing.freed);
+                    self.rent.iter_mut().for_each(|rent| rent.remove(number));
                 }
                 TimelineEvent::ModelCall(place) => self.model_call(place, n >= first_call),
             }
@@ -188,9 +171,7 @@ impl<'r, 'd> Replay<'r, 'd> {
             turns.came(self.draft, number, unit);
         }
         let counted = WindowItem { number, tokens: self.tally.tokens_of(number), is_here: true };
-        if let Some(rent) = &mut self.rent {
-            rent.came(counted.tokens);
-        }
+        self.rent.iter_mut().for_each(|rent| rent.came(counted.tokens));
         if self.control_came(row) {
             return;
         }
@@ -199,26 +180,20 @@ impl<'r, 'd> Replay<'r, 'd> {
             self.newest.came(counted);
         }
         if row.role == Role::Tool && row.is_there() && !row.unit.is_some_and(|unit| draft.is_for_program(unit)) {
-            self.result_came(row, number);
+            let tool = draft.tool_of(row.call);
+            if row.unit.is_some() && self.edit.clears(tool) {
+                self.waiting.push_back(number);
+            }
+            self.file_used(row, number, tool);
         }
-    }
-
-    /// A result waits to be cleared, if it may ever be.
-    fn result_came(&mut self, row: &Row, number: RowIndex) {
-        let tool = row.call.map_or("", |call| self.draft.conversation().tool_name(call));
-        if row.unit.is_some() && self.edit.clears(tool) {
-            self.waiting.push_back(number);
-        }
-        self.file_used(row, number);
     }
 
     /// Notes what the call that a result answers does with files. What is too short to be a file is an error, and reads
     /// none.
-    fn file_used(&mut self, row: &Row, number: RowIndex) {
+    fn file_used(&mut self, row: &Row, number: RowIndex, tool: &str) {
         let (Some(reads), Some(call)) = (&mut self.reads, row.call.filter(|_| !self.draft.is_further(row))) else {
             return;
         };
-        let tool = self.draft.conversation().tool_name(call);
         let arguments = || self.draft.arguments(call).map(Cow::into_owned);
         let is_content = || row.unit.is_some_and(|unit| self.draft.content_len(unit) >= LEAST_FILE);
         match file_use::of_call(&self.edit.tools, tool, arguments) {
@@ -234,10 +209,8 @@ impl<'r, 'd> Replay<'r, 'd> {
         let replayed = self.draft.replayed(Pass::Clear, place);
         let compacts = self.apply_controls(place, replayed);
         let is_asked = compacts && replayed == Replayed::ByRule;
-        let replayed = match replayed {
-            Replayed::ByRule if !has_rules => Replayed::NotMade,
-            replayed => replayed,
-        };
+        let has_none = replayed == Replayed::ByRule && !has_rules;
+        let replayed = if has_none { Replayed::NotMade } else { replayed };
         let is_made = matches!(replayed, Replayed::Made(_));
         // The room for a prompt depends on the answer that this request asks for, so it decides here alone where passes are
         // remembered; the same request may come again, and ask for a longer answer.
@@ -271,16 +244,18 @@ impl<'r, 'd> Replay<'r, 'd> {
         let found_again = self.edit.settings.frontier == Frontier::Sliding
             || (!exceeds_prompt_limit && (self.hold(&self.rules.limits) || is_asked));
         let is_bound = self.draft.is_bound();
-        let pass = MadePass { model_call: place, is_remembered: is_bound || !found_again, spares_nothing };
+        let by_settings = self.edit.settings.spares_nothing();
+        let fact = if by_settings || spares_nothing { SentFact::ClearedAll } else { SentFact::Cleared };
+        let pass = |is_remembered: bool| (place, (by_settings || is_remembered).then_some(fact));
         if may_pass && is_due {
-            return self.pass(pass, Rent::settle);
+            return self.pass(pass(is_bound || !found_again), Rent::settle);
         }
         let may_pass_cold = replayed != Replayed::NotMade && self.may_pass_cold(place);
         if may_pass_cold && self.draft.was_cold(place) {
-            return self.pass(MadePass { is_remembered: is_bound, ..pass }, Rent::settle_cold);
+            return self.pass(pass(is_bound), Rent::settle_cold);
         }
         if is_made {
-            return self.pass(pass, Rent::settle);
+            return self.pass(pass(is_bound || !found_again), Rent::settle);
         }
         self.found.too_little = may_pass;
         self.found.cold_at = may_pass_cold.then_some(place);
@@ -298,34 +273,35 @@ impl<'r, 'd> Replay<'r, 'd> {
     fn may_pass(&self, place: UnitIndex) -> bool {
         let in_turn =
             || self.rules.turn.as_ref().is_some_and(|limits| self.hold(limits) && self.draft.begins_user_turn(place));
-        (self.hold(&self.rules.limits) || in_turn()) && self.draft.may_clear(place, self.tally.tokens())
+        (self.hold(&self.rules.limits) || in_turn()) && self.draft.may_clear(place, self.tally.tokens)
     }
 
     /// Whether a pass may be made at this model call if the prompt cache has expired: from as many tokens on as where a user's
     /// turn begins.
     fn may_pass_cold(&self, place: UnitIndex) -> bool {
         let limits = self.rules.turn.as_ref().unwrap_or(&self.rules.limits);
-        self.rules.cold_passes && self.hold(limits) && self.draft.may_clear(place, self.tally.tokens())
+        let is_sticky = self.edit.settings.frontier == Frontier::Sticky;
+        self.rent.is_some() && is_sticky && self.hold(limits) && self.draft.may_clear(place, self.tally.tokens)
     }
 
     fn hold(&self, limits: &Limits) -> bool {
-        let n_new = self.tally.n_came() - self.n_came_then;
-        limits.hold_anew(self.tally.tokens(), self.tally.n_messages(), n_new)
+        let n_new = self.tally.n_came - self.n_came_then;
+        limits.hold_anew(self.tally.tokens, self.tally.n_messages, n_new)
     }
 
     /// Whether the request takes most of the window without so many tokens.
     fn is_nearly_full(&self, less: usize) -> bool {
-        self.rules.nearly_full.is_some_and(|least| self.tally.tokens().saturating_sub(less) >= least)
+        self.rules.nearly_full.is_some_and(|least| self.tally.tokens.saturating_sub(less) >= least)
     }
 
     /// Whether the request takes more of the window than there is for it, without so many tokens.
     fn exceeds_prompt_limit(&self, less: usize) -> bool {
-        self.rules.prompt_limit.is_some_and(|limit| self.tally.tokens().saturating_sub(less) > limit)
+        self.rules.prompt_limit.is_some_and(|limit| self.tally.tokens.saturating_sub(less) > limit)
     }
 
     /// Weighs what has come to be old enough.
     fn ripen(&mut self) {
-        while let Some(number) = self.reads.as_mut().and_then(Reads::released) {
+        while let Some(number) = self.reads.as_mut().and_then(|reads| reads.released.pop()) {
             self.weigh(number);
         }
         while let Some(number) = self.next_old_enough() {
@@ -338,7 +314,7 @@ impl<'r, 'd> Replay<'r, 'd> {
     /// Weighs all that the model has read.
     fn ripen_all(&mut self) {
         let Some(read) = self.read else { return };
-        self.controls.iter_mut().for_each(Controls::let_go);
+        self.controls.let_go();
         self.reads.iter_mut().for_each(Reads::let_go);
         self.ripen();
         while let Some(number) = self.waiting.pop_front_if(|number| *number < read) {
@@ -347,51 +323,40 @@ impl<'r, 'd> Replay<'r, 'd> {
     }
 
     fn weigh(&mut self, number: RowIndex) {
-        if self.is_pinned(number) {
+        if self.controls.has_pinned(number) {
             return self.wait(number);
         }
         let row = self.tally.row(number).filter(|_| self.tally.is_here(number));
         if let Some(clearing) = row.and_then(|row| self.edit.clearing(self.draft, row, self.count, None)) {
-            let why = self.reads.as_ref().and_then(|reads| reads.stale(number));
+            let why = self.reads.as_ref().and_then(|reads| reads.stale.get(&number).copied());
             self.ready_frees += clearing.freed;
             self.ready.insert(number, Clearing { why, ..clearing });
         }
     }
 
     /// Clears what is ready, and the reasoning of ended turns.
-    fn pass(&mut self, pass: MadePass, settle: impl FnOnce(&mut Rent)) {
+    fn pass(&mut self, pass: (UnitIndex, Option<SentFact>), settle: fn(&mut Rent)) {
         let n_cleared = self.cleared.len();
-        self.n_came_then = self.tally.n_came();
+        self.n_came_then = self.tally.n_came;
         self.ready_frees = 0;
         for (number, clearing) in std::mem::take(&mut self.ready) {
             let Some(clearing) = self.handled(number, clearing) else { continue };
             self.tally.shrink(number, clearing.freed);
-            if let Some(rent) = &mut self.rent {
-                rent.clear(number, clearing.freed);
-            }
+            self.rent.iter_mut().for_each(|rent| rent.clear(number, clearing.freed));
             if let Some(row) = self.tally.row(number) {
-                self.regrets.cleared(self.draft, row, &clearing);
+                self.regrets.cleared(&self.edit.calls, self.draft, row, &clearing);
             }
             self.cleared.push((number, clearing));
         }
         if self.cleared.len() > n_cleared {
-            self.leave_reasoning_out();
+            let ended = self.ended_turns.as_mut().map(EndedTurns::leave).unwrap_or_default();
+            for Reasoning { number, tokens, .. } in ended {
+                self.tally.leave_reasoning_out(number, tokens);
+                self.rent.iter_mut().for_each(|rent| rent.clear(number, tokens));
+            }
             self.found.passes.push(pass);
         }
-        if let Some(rent) = &mut self.rent {
-            settle(rent);
-        }
-    }
-
-    /// Leaves out the reasoning of the turns that have ended.
-    fn leave_reasoning_out(&mut self) {
-        let ended = self.ended_turns.as_mut().map(EndedTurns::leave).unwrap_or_default();
-        for Reasoning { number, tokens, .. } in ended {
-            self.tally.leave_reasoning_out(number, tokens);
-            if let Some(rent) = &mut self.rent {
-                rent.clear(number, tokens);
-            }
-        }
+        self.rent.iter_mut().for_each(settle);
     }
 
     /// The clearing as a handler has it, if there is one: none if that leaves the result as it is. Whether a pass is made does
@@ -402,25 +367,19 @@ impl<'r, 'd> Replay<'r, 'd> {
         Some(Clearing { why: clearing.why, ..self.edit.clearing(self.draft, row, self.count, Some(handler))? })
     }
 
-    fn leaves_rent(&mut self, number: RowIndex) {
-        if let Some(rent) = &mut self.rent {
-            rent.remove(number);
-        }
-    }
-
     /// Takes out the next result that has been read and that nothing spares.
     fn next_old_enough(&mut self) -> Option<RowIndex> {
         let goes_before = self.read?.min(self.newest.from());
         let mut at = 0;
         while let Some(number) = self.waiting.get(at).copied().filter(|number| *number < goes_before) {
             let is_here = self.tally.is_here(number);
-            if is_here && self.is_pinned(number) {
+            if is_here && self.controls.has_pinned(number) {
                 at += 1;
-                continue;
-            }
-            self.waiting.remove(at);
-            if is_here {
-                return Some(number);
+            } else {
+                self.waiting.remove(at);
+                if is_here {
+                    return Some(number);
+                }
             }
         }
         None

@@ -8,9 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smart_default::SmartDefault;
 
 use crate::edit::Language;
-use crate::edit::keep::Keep;
-use crate::edit::template::Template;
-use crate::edit::trigger::{Condition, Moment, Trigger};
+use crate::edit::own_texts::Template;
+use crate::edit::trigger::{Condition, Keep, Moment, Trigger};
 
 /// `[clear_tool_results]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
@@ -122,9 +121,6 @@ pub enum Frontier {
 /// How [`AtLeast::Auto`] is written.
 const AUTO: &str = "auto";
 
-/// The values of a placeholder.
-const PLACES: [&str; 5] = ["tool_name", "bytes", "media_type", "handle", "how"];
-
 impl Settings {
     /// Where passes are made.
     pub fn moment(&self) -> Moment {
@@ -155,27 +151,26 @@ impl Settings {
         Self { when: Some(self.moment()), clear_at_least: self.at_least(), ..self.clone() }
     }
 
-    /// The text that replaces a result.
-    pub(crate) fn template(&self, language: Language) -> Template {
-        let placeholder = self.placeholder.as_deref().unwrap_or(match language {
-            Language::En => "[Cleared: {bytes} bytes of output of {tool_name}. {how}]",
-            Language::Zh => "[已清除：{tool_name} 的输出，共 {bytes} 字节。{how}]",
-        });
-        Template::new(placeholder, &PLACES)
-    }
-
-    /// The text that replaces an image, a file or sound in a result.
-    pub(crate) fn media_template(&self, language: Language) -> Template {
-        let placeholder = self.placeholder.as_deref().unwrap_or(match language {
-            Language::En => "[Cleared: {media_type} of {bytes} bytes from {tool_name}. {how}]",
-            Language::Zh => "[已清除：{tool_name} 输出的 {media_type}，共 {bytes} 字节。{how}]",
-        });
-        Template::new(placeholder, &PLACES)
+    /// The text that replaces a result, and the one that replaces an image, a file or sound in a result.
+    pub(crate) fn templates(&self, language: Language) -> [Template; 2] {
+        let usual = match language {
+            Language::En => [
+                "[Cleared: {bytes} bytes of output of {tool_name}. {how}]",
+                "[Cleared: {media_type} of {bytes} bytes from {tool_name}. {how}]",
+            ],
+            Language::Zh => [
+                "[已清除：{tool_name} 的输出，共 {bytes} 字节。{how}]",
+                "[已清除：{tool_name} 输出的 {media_type}，共 {bytes} 字节。{how}]",
+            ],
+        };
+        let places = ["tool_name", "bytes", "media_type", "handle", "how"];
+        usual.map(|usual| Template::new(self.placeholder.as_deref().unwrap_or(usual), &places))
     }
 
     /// Whether a result may be cleared to a text of nothing but blanks, which some upstreams refuse.
     pub fn may_clear_to_blank(&self, language: Language) -> bool {
-        let filled = self.template(language).fill(|place| match place {
+        let [template, _] = self.templates(language);
+        let filled = template.fill(|place| match place {
             "handle" if self.offload => "handle",
             "handle" | "how" => "", // not every request has a way to read what was stored
             _ => "value",

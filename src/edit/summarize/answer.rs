@@ -97,10 +97,7 @@ pub fn checked(text: &str, stop: Stop) -> Result<String, Fault> {
         Stop::Done => {}
     }
     let summary = summary_of(text).ok_or(Fault::Empty)?;
-    match disguised(&summary, text) {
-        Some(fault) => Err(fault),
-        None => Ok(summary),
-    }
+    disguised(&summary, text).map_or(Ok(summary), Err)
 }
 
 /// Whether a summary of so many tokens may say what it is to replace.
@@ -116,111 +113,97 @@ pub fn smaller(tokens: usize, replaced: usize) -> Result<(), Fault> {
 
 /// The rest of an answer without the model's thoughts and without the tags around the summary; none if that is nothing.
 fn summary_of(text: &str) -> Option<String> {
-    let lower = text.to_ascii_lowercase();
-    let part = Part { text, lower: &lower };
-    let summary = part.behind_stray_thoughts().without_thoughts().unwrapped().without_thoughts().text.trim();
+    let summary = without_thoughts(unwrapped(without_thoughts(behind_stray_thoughts(text))));
     (!summary.is_empty()).then(|| summary.to_owned())
 }
 
-// === impl Part ===
-
-/// A part of an answer, and the same in small letters.
-#[derive(Clone, Copy)]
-struct Part<'a> {
-    text: &'a str,
-    lower: &'a str,
-}
+// === tags, in letters of any case ===
 
 const OPEN: &str = "<summary>";
 const CLOSE: &str = "</summary>";
 
-impl<'a> Part<'a> {
-    fn from(self, at: usize) -> Self {
-        let of = |text: &'a str| text.get(at..).unwrap_or_default();
-        Self { text: of(self.text), lower: of(self.lower) }
-    }
+/// Where a tag is in a text.
+fn places(text: &str, tag: &str) -> impl DoubleEndedIterator<Item = usize> {
+    let parts = text.as_bytes().windows(tag.len()).enumerate();
+    parts.filter(move |(_, part)| part.eq_ignore_ascii_case(tag.as_bytes())).map(|(at, _)| at)
+}
 
-    fn up_to(self, at: usize) -> Self {
-        let of = |text: &'a str| text.get(..at).unwrap_or_default();
-        Self { text: of(self.text), lower: of(self.lower) }
-    }
+fn from(text: &str, at: usize) -> &str {
+    text.get(at..).unwrap_or_default()
+}
 
-    fn trimmed(self) -> Self {
-        Self { text: self.text.trim(), lower: self.lower.trim() }
-    }
+fn up_to(text: &str, at: usize) -> &str {
+    text.get(..at).unwrap_or_default()
+}
 
-    /// The first place of a tag that begins its line, if no more than a remark precedes it.
-    fn beginning(self, tag: &str) -> Option<usize> {
-        self.up_to(self.text.floor_char_boundary(MAX_REMARK + tag.len())).on_its_line(tag)
-    }
+fn begins_with(text: &str, tag: &str) -> bool {
+    up_to(text, tag.len()).eq_ignore_ascii_case(tag)
+}
 
-    /// The first place of a tag that begins its line.
-    fn on_its_line(self, tag: &str) -> Option<usize> {
-        let before = |at: usize| self.up_to(at).lower.trim_end_matches([' ', '\t']);
-        let begins_line = |at: &usize| before(*at).is_empty() || before(*at).ends_with('\n');
-        self.lower.match_indices(tag).map(|(at, _)| at).find(begins_line)
-    }
+/// The first place of a tag that begins its line.
+fn on_its_line(text: &str, tag: &str) -> Option<usize> {
+    let before = |at: usize| up_to(text, at).trim_end_matches([' ', '\t']);
+    places(text, tag).find(|at| before(*at).is_empty() || before(*at).ends_with('\n'))
+}
 
-    /// Whether a tag that we asked for comes next.
-    fn goes_on_as_asked(self) -> bool {
-        let next = self.lower.trim_start();
-        next.starts_with(OPEN) || next.starts_with("<analysis>")
-    }
+/// The same, if no more than a remark precedes it.
+fn beginning(text: &str, tag: &str) -> Option<usize> {
+    on_its_line(up_to(text, text.floor_char_boundary(MAX_REMARK + tag.len())), tag)
+}
 
-    /// Some servers leave out where the thoughts begin, but not where they end.
-    fn behind_stray_thoughts(self) -> Self {
-        let tag = "</think>";
-        let Some(at) = self.lower.find(tag).filter(|at| !self.up_to(*at).lower.contains("<think>")) else {
-            return self;
-        };
-        let behind = self.from(at + tag.len());
-        if behind.goes_on_as_asked() { behind } else { self }
-    }
+/// Whether a tag that we asked for comes next.
+fn goes_on_as_asked(text: &str) -> bool {
+    [OPEN, "<analysis>"].iter().any(|tag| begins_with(text.trim_start(), tag))
+}
 
-    /// Without thoughts at the beginning.
-    fn without_thoughts(self) -> Self {
-        let mut rest = self.trimmed();
-        for _ in 0..MAX_THOUGHTS {
-            let Some(behind) = THOUGHTS.iter().find_map(|name| rest.behind_thoughts(name)) else { break };
-            rest = behind.trimmed();
-        }
-        rest
-    }
+/// Some servers leave out where the thoughts begin, but not where they end.
+fn behind_stray_thoughts(text: &str) -> &str {
+    let tag = "</think>";
+    let end = places(text, tag).next().filter(|at| places(up_to(text, *at), "<think>").next().is_none());
+    let behind = end.map(|at| from(text, at + tag.len()));
+    behind.filter(|behind| goes_on_as_asked(behind)).unwrap_or(text)
+}
 
-    /// Returns what is behind thoughts, if it begins with them, perhaps after a remark; nothing, if they have no end.
-    fn behind_thoughts(self, name: &str) -> Option<Self> {
-        let (open, close) = (format!("<{name}>"), format!("</{name}>"));
-        let at = self.beginning(&open)?;
-        let behind = self.from(at + open.len()).behind(&close);
-        if at == 0 {
-            return Some(behind.unwrap_or_else(|| self.from(self.text.len())));
-        }
-        behind.filter(|behind| behind.goes_on_as_asked())
+/// Without thoughts at the beginning.
+fn without_thoughts(text: &str) -> &str {
+    let mut rest = text.trim();
+    for _ in 0..MAX_THOUGHTS {
+        let Some(behind) = THOUGHTS.iter().find_map(|name| behind_thoughts(rest, name)) else { break };
+        rest = behind.trim();
     }
+    rest
+}
 
-    /// The rest after the end of thoughts: the end before a tag that we asked for, or else the first. Without an end, the
-    /// summary ends them.
-    fn behind(self, close: &str) -> Option<Self> {
-        let ends = || self.lower.match_indices(close).map(|(at, _)| self.from(at + close.len()));
-        let summary = || self.on_its_line(OPEN).map(|at| self.from(at));
-        ends().find(|behind| behind.goes_on_as_asked()).or_else(|| ends().next()).or_else(summary)
-    }
+/// Returns what is behind thoughts, if it begins with them, perhaps after a remark; nothing, if they have no end.
+fn behind_thoughts<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let at = beginning(text, &open)?;
+    let behind = behind(from(text, at + open.len()), &close);
+    if at == 0 { Some(behind.unwrap_or_default()) } else { behind.filter(|behind| goes_on_as_asked(behind)) }
+}
 
-    /// What is in the tags of the summary, if all of it is. A tag may be spoken of inside, so the last one ends it, unless
-    /// each has its beginning inside.
-    fn unwrapped(self) -> Self {
-        let part = self.trimmed();
-        let is_all = part.lower.starts_with(OPEN) || part.lower.ends_with(CLOSE);
-        let Some(at) = part.beginning(OPEN).filter(|_| is_all) else { return part };
-        let inside = part.from(at + OPEN.len());
-        if let Some(without) = inside.lower.strip_suffix(CLOSE) {
-            return inside.up_to(without.len());
-        }
-        match inside.lower.rfind(CLOSE) {
-            Some(at) if inside.lower.matches(CLOSE).count() > inside.lower.matches(OPEN).count() => inside.up_to(at),
-            _ => inside,
-        }
-    }
+/// The rest after the end of thoughts: the end before a tag that we asked for, or else the first. Without an end, the
+/// summary ends them.
+fn behind<'t>(text: &'t str, close: &str) -> Option<&'t str> {
+    let ends = || places(text, close).map(|at| from(text, at + close.len()));
+    let summary = || on_its_line(text, OPEN).map(|at| from(text, at));
+    ends().find(|behind| goes_on_as_asked(behind)).or_else(|| ends().next()).or_else(summary)
+}
+
+/// What is in the tags of the summary, if all of it is. A tag may be spoken of inside, so the last one ends it, unless
+/// each has its beginning inside.
+fn unwrapped(text: &str) -> &str {
+    let is_all = begins_with(text, OPEN) || is_end(text, places(text, CLOSE).next_back());
+    let Some(at) = beginning(text, OPEN).filter(|_| is_all) else { return text };
+    let inside = from(text, at + OPEN.len());
+    let last = places(inside, CLOSE).next_back();
+    let has_own = places(inside, CLOSE).count() <= places(inside, OPEN).count();
+    last.filter(|_| is_end(inside, last) || !has_own).map_or(inside, |last| up_to(inside, last))
+}
+
+/// Whether the end of the summary is that of a text.
+fn is_end(text: &str, close: Option<usize>) -> bool {
+    close.is_some_and(|at| at + CLOSE.len() == text.len())
 }
 
 // === what is not a summary ===
@@ -236,7 +219,7 @@ fn disguised(summary: &str, answer: &str) -> Option<Fault> {
         return Some(Fault::ToolCall);
     }
     // Who keeps to the form that was asked for means what it says.
-    if answer.to_ascii_lowercase().contains(OPEN) {
+    if places(answer, OPEN).next().is_some() {
         return None;
     }
     // A model may say what it is about to do first.
@@ -250,11 +233,8 @@ fn disguised(summary: &str, answer: &str) -> Option<Fault> {
         return None;
     }
     let of_provider = || SIGNS.of_providers.iter().any(|words| lower.contains(words));
-    match () {
-        () if begins(&SIGNS.errors) || begins(&SIGNS.error_like) && of_provider() => Some(Fault::ErrorText),
-        () if begins(&SIGNS.refusals) => Some(Fault::Refusal),
-        () => None,
-    }
+    let is_error = begins(&SIGNS.errors) || begins(&SIGNS.error_like) && of_provider();
+    if is_error { Some(Fault::ErrorText) } else { begins(&SIGNS.refusals).then_some(Fault::Refusal) }
 }
 
 /// Returns what a text is that is nothing but JSON.
@@ -266,11 +246,7 @@ fn json(text: &str) -> Option<Fault> {
     let says = |key| fields.get(key).is_some_and(|value| !matches!(value, "null" | "false"));
     let is_error = says("error") || fields.string("object").as_deref() == Some("error");
     let is_call = says("tool_calls") || says("name") && (says("arguments") || says("parameters"));
-    match (is_error, is_call) {
-        (true, _) => Some(Fault::ErrorText),
-        (_, true) => Some(Fault::ToolCall),
-        _ => None,
-    }
+    if is_error { Some(Fault::ErrorText) } else { is_call.then_some(Fault::ToolCall) }
 }
 
 #[cfg(test)]

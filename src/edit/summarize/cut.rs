@@ -2,13 +2,15 @@
 
 use crate::conversation::{Role, TurnUnit, UnitIndex, unread_from};
 use crate::draft::{Draft, Row};
-use crate::edit::keep::Keep;
+use crate::edit::trigger::Keep;
 
 /// The places where a conversation may be parted. A place is the row after it.
 pub(super) struct CutPoints<'c> {
-    rows: &'c [Row],
-    /// The size of each row in the kept part.
-    sizes: Vec<Size>,
+    pub(super) rows: &'c [Row],
+    /// The tokens of each row.
+    pub(super) tokens: &'c [usize],
+    /// Whether a row opens a turn of the model that calls.
+    rounds: Vec<bool>,
     /// Whether the conversation may be parted before a row.
     allowed: Vec<bool>,
     /// The first row that could be summarised.
@@ -25,71 +27,54 @@ pub(super) struct CutPoints<'c> {
     pub(super) blocking: Option<UnitIndex>,
 }
 
-/// A size that may be kept.
-#[derive(Clone, Copy, Debug, Default)]
-struct Size {
-    results: usize,
-    rounds: usize,
-    tokens: usize,
-}
-
 impl<'c> CutPoints<'c> {
     /// `is_own` says of a unit of the user whether it holds a summary that came back as a message.
     pub(super) fn new(
         draft: &Draft<'_>,
         rows: &'c [Row],
-        tokens: &[usize],
+        tokens: &'c [usize],
         is_own: impl Fn(UnitIndex) -> bool,
     ) -> Self {
         let turn_units = draft.turn_units(rows);
-        let rounds = rounds(&turn_units);
-        let size = |((row, tokens), opens_round): ((&Row, &usize), bool)| Size {
-            results: usize::from(row.role == Role::Tool),
-            rounds: usize::from(opens_round),
-            tokens: *tokens,
-        };
-        let is_summary = |row: &Row| match row.unit {
-            Some(unit) => Some(unit) == draft.summarised() || row.role == Role::User && is_own(unit),
-            None => false,
+        let is_summary = |row: &Row| {
+            row.unit.is_some_and(|unit| Some(unit) == draft.summarised() || row.role == Role::User && is_own(unit))
         };
         let summary = rows.iter().rposition(is_summary);
+        let folded = rows.iter().rposition(|row| row.unit.is_some_and(|unit| draft.is_folded(unit)));
         let (unread, read_end) = if draft.summarises_all() {
             (rows.len(), usize::MAX)
         } else {
-            let came = draft.whole().conversation.turn_units();
-            (unread_from(turn_units.iter().copied()), unread_from(came))
+            (unread_from(turn_units.iter().copied()), unread_from(draft.whole().conversation.turn_units()))
         };
         let first = rows.iter().take_while(|row| row.unit.is_some_and(|unit| unit < draft.first_editable)).count();
-        let stays = first_that_stays(draft, rows, first);
-        let mut cuts = Self {
-            rows,
-            sizes: rows.iter().zip(tokens).zip(rounds).map(size).collect(),
-            allowed: allowed(draft, rows, &turn_units),
-            first,
-            first_new: rows
-                .iter()
-                .rposition(|row| row.unit.is_some_and(|unit| draft.is_folded(unit)))
-                .max(summary)
-                .map_or(first, |last| last + 1),
-            last: unread.min(stays),
-            blocking: rows.get(stays).filter(|_| stays < unread).and_then(|row| row.unit),
-            summary,
-            following: (first..rows.len())
-                .filter(|row| rows.get(*row).is_some_and(|row| follows(draft, row)))
-                .collect(),
-        };
+        let flags = |row: &Row| row.unit.and_then(|unit| draft.conversation().unit(unit)).map(|unit| unit.flags);
+        let follows = |row: &Row| flags(row).is_some_and(|flags| flags.follows_user);
+        let stays = |row: &Row| flags(row).is_some_and(|flags| flags.stays && !flags.follows_user);
+        let stays = rows.iter().skip(first).position(stays).map_or(rows.len(), |n| first + n);
+        let allowed = allowed(draft, rows, &turn_units);
         // A result that came late is unread where it came, wherever it has been moved to.
         let was_read = |place: usize| {
             let next = rows.get(place).map_or(Some(draft.conversation().next_unit()), |row| row.unit);
             next.is_none_or(|next| draft.original_unit(next).get() <= read_end)
         };
-        cuts.last = (0..=cuts.last).rev().find(|&place| cuts.may_part(place) && was_read(place)).unwrap_or_default();
-        cuts
+        let may_be_last = |place: &usize| allowed.get(*place) == Some(&true) && was_read(*place);
+        Self {
+            rows,
+            tokens,
+            rounds: rounds(&turn_units),
+            first,
+            last: (0..=unread.min(stays)).rev().find(may_be_last).unwrap_or_default(),
+            first_new: folded.max(summary).map_or(first, |last| last + 1),
+            summary,
+            following: (first..rows.len()).filter(|row| rows.get(*row).is_some_and(follows)).collect(),
+            blocking: rows.get(stays).filter(|_| stays < unread).and_then(|row| row.unit),
+            allowed,
+        }
     }
 
     /// Whether the conversation may be parted here.
     pub(super) fn may_part(&self, place: usize) -> bool {
-        self.allowed.get(place).copied().unwrap_or_default()
+        self.allowed.get(place) == Some(&true)
     }
 
     /// The place before a message, if there is one and what is after it may be kept.
@@ -125,17 +110,17 @@ impl<'c> CutPoints<'c> {
     /// Whether what follows the user is between a summary and the model, if the conversation is parted here.
     fn leaves_following(&self, place: usize) -> bool {
         let has_none = self.following.first().is_none_or(|first| place <= *first);
-        has_none || (self.may_open(place) && self.is_of_model(place)) || self.opens_following(place)
+        has_none || (self.ends_following(place) && (self.follows(place) || self.is_of_model(place)))
     }
 
     /// Whether what is before a row may be left out alone: the row does not follow the user, nor one that does.
     pub(super) fn may_open(&self, row: usize) -> bool {
-        self.may_part(row) && !self.follows(row) && !row.checked_sub(1).is_some_and(|before| self.follows(before))
+        self.ends_following(row) && !self.follows(row)
     }
 
-    /// Whether a row is the first of those that follow the user together.
-    fn opens_following(&self, row: usize) -> bool {
-        self.may_part(row) && self.follows(row) && !row.checked_sub(1).is_some_and(|before| self.follows(before))
+    /// Whether the conversation may be parted here, and no row before the place has to be with one after it.
+    fn ends_following(&self, row: usize) -> bool {
+        self.may_part(row) && !row.checked_sub(1).is_some_and(|before| self.follows(before))
     }
 
     fn follows(&self, row: usize) -> bool {
@@ -144,33 +129,33 @@ impl<'c> CutPoints<'c> {
 
     /// The first row of what may be kept: what the model has read after it is no more than that.
     fn kept_from(&self, keep: Keep) -> usize {
-        let mut sum = Size::default();
-        let read = self.sizes.iter().enumerate().take(self.last).rev();
-        let fits = read.map(|(row, size)| {
-            sum.results += size.results;
-            sum.rounds += size.rounds;
-            sum.tokens += size.tokens;
-            let fits = match keep {
-                Keep::Results(most) => sum.results <= most,
-                Keep::Rounds(most) => sum.rounds <= most,
-                Keep::Tokens(most) => sum.tokens <= most,
-                Keep::Fraction(_) => false, // resolved before
-            };
-            (row, fits)
+        let (Keep::Results(mut left) | Keep::Rounds(mut left) | Keep::Tokens(mut left)) = keep else {
+            return self.last; // resolved before
+        };
+        let size = |row: usize| match keep {
+            Keep::Results(_) => self.rows.get(row).map(|row| usize::from(row.role == Role::Tool)),
+            Keep::Rounds(_) => Some(usize::from(self.opens_round(row))),
+            _ => self.tokens.get(row).copied(),
+        };
+        let kept = (0..self.last).rev().map_while(|row| {
+            left = left.checked_sub(size(row)?)?;
+            Some(row)
         });
-        fits.take_while(|(_, fits)| *fits).last().map_or(self.last, |(row, _)| row)
+        kept.last().unwrap_or(self.last)
+    }
+
+    fn opens_round(&self, row: usize) -> bool {
+        self.rounds.get(row) == Some(&true)
     }
 
     /// The first place from a row on that has a round after it.
     fn round_from(&self, row: usize) -> usize {
-        let is_round = |place: &usize| self.sizes.get(*place).is_some_and(|size| size.rounds > 0);
-        (row..self.last).find(|place| is_round(place) && self.may_part(*place)).unwrap_or(self.last)
+        (row..self.last).find(|place| self.opens_round(*place) && self.may_part(*place)).unwrap_or(self.last)
     }
 
     /// Whether a row is a message of the model without calls, which the conversation may be parted before.
     fn is_answer(&self, row: usize) -> bool {
-        let has_calls = self.sizes.get(row).is_some_and(|size| size.rounds > 0);
-        self.is_of_model(row) && !has_calls && self.may_part(row)
+        self.is_of_model(row) && !self.opens_round(row) && self.may_part(row)
     }
 
     fn is_of_model(&self, row: usize) -> bool {
@@ -198,21 +183,6 @@ fn rounds(turn_units: &[TurnUnit]) -> Vec<bool> {
         }
     }
     rounds
-}
-
-/// The first row from `first` on that no summary replaces.
-fn first_that_stays(draft: &Draft<'_>, rows: &[Row], first: usize) -> usize {
-    let conversation = draft.conversation();
-    let stays = |row: &Row| row.unit.and_then(|unit| conversation.unit(unit)).is_some_and(|unit| unit.flags.stays);
-    let stays = |row: &Row| stays(row) && !follows(draft, row);
-    let stays = rows.iter().skip(first).position(stays);
-    stays.map_or(rows.len(), |n| first + n)
-}
-
-/// Whether a row has to stand between the user and the model.
-fn follows(draft: &Draft<'_>, row: &Row) -> bool {
-    let unit = row.unit.and_then(|unit| draft.conversation().unit(unit));
-    unit.is_some_and(|unit| unit.flags.follows_user)
 }
 
 /// Whether the conversation may be parted before each row: no element, no turn of the model, no program and no result from

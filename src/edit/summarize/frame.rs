@@ -2,14 +2,19 @@
 //!
 //! It is made of the original messages, so that nothing of it fades from one summary to the next.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::{borrow::Cow, collections::HashSet, ops::Range};
+
+use bytes::Bytes;
 
 use super::instruction::{Words, characters_left_out, messages_left_out, words};
 use super::{PreserveSkills, Settings};
+use crate::conversation::{BlockIndex, Conversation, ElementIndex, Pairing, Role, Unit, UnitIndex};
+use crate::draft::{Draft, ParsedRequest};
 use crate::language::Language;
 use crate::payload::PayloadKey;
-use crate::raw::{Fields, string};
-use crate::summary::{Frame, USER_MESSAGES, UsedNames};
+use crate::plan::OffloadedPayload;
+use crate::raw::{Fields, leaves, string};
+use crate::summary::{Frame, NameSources, USER_MESSAGES, UsedNames};
 use crate::tokens::Gauge;
 
 /// The parts of a frame: texts of the messages that the summary replaces.
@@ -57,30 +62,21 @@ pub fn frame(settings: &Settings, language: Language, said: &FrameInput<'_>) -> 
     }
 }
 
-/// The message that holds a summary, recognised when it is sent back: a client may send what it was given, as it does after
-/// it has asked for a compaction.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OwnFrame(&'static Words);
+/// Whether a text of the user is a message that holds a summary: a client may send what it was given, as it does after it has
+/// asked for a compaction.
+pub(super) fn is_own(text: &str, language: Language) -> bool {
+    let Words { lead_in, continuation, .. } = words(language);
+    text.strip_prefix(&**lead_in).is_some_and(|rest| rest.ends_with(&**continuation))
+}
 
-impl OwnFrame {
-    pub(super) fn new(language: Language) -> Self {
-        Self(words(language))
-    }
-
-    /// Whether a text of the user is such a message.
-    pub(super) fn is(self, text: &str) -> bool {
-        text.strip_prefix(&*self.0.lead_in).is_some_and(|rest| rest.ends_with(&*self.0.continuation))
-    }
-
-    /// The user's words in such a message; none if a text is none.
-    pub(super) fn user_texts<'t>(self, text: &str) -> Option<Vec<Cow<'t, str>>> {
-        let ((open, close), (first, last)) = (USER_MESSAGES, ENTRY);
-        let (between, section) =
-            (format!("{last}\n{first}"), text.split_once(open).and_then(|(_, rest)| rest.rsplit_once(close)));
-        let entries = section.and_then(|(section, _)| section.split_once(first)?.1.rsplit_once(last));
-        let texts = entries.into_iter().flat_map(|(entries, _)| entries.split(&between));
-        self.is(text).then(|| texts.map(|text| text.to_owned().into()).collect())
-    }
+/// The user's words in such a message; none if a text is none.
+pub(super) fn own_user_texts<'t>(text: &str, language: Language) -> Option<Vec<Cow<'t, str>>> {
+    let ((open, close), (first, last)) = (USER_MESSAGES, ENTRY);
+    let between = format!("{last}\n{first}");
+    let section = text.split_once(open).and_then(|(_, rest)| rest.rsplit_once(close));
+    let entries = section.and_then(|(section, _)| section.split_once(first)?.1.rsplit_once(last));
+    let texts = entries.into_iter().flat_map(|(entries, _)| entries.split(&between));
+    is_own(text, language).then(|| texts.map(|text| text.to_owned().into()).collect())
 }
 
 /// The name of the skill that a call loads, by its arguments: an object, or the text of one.
@@ -190,6 +186,87 @@ fn beginning<'t>(text: &'t str, most: usize, language: Language, gauge: &Gauge) 
         end = text.floor_char_boundary((fits - fits / 32).min(end - 1));
     }
     None
+}
+
+// === the original messages ===
+
+/// The messages that a summary replaces, as they came.
+pub(super) struct Originals<'a> {
+    pub(super) request: ParsedRequest<'a>,
+    pub(super) units: Range<UnitIndex>,
+}
+
+impl<'a> Originals<'a> {
+    /// The user's words, from first to last: of a summary that came back as a message, what the user says in that.
+    pub(super) fn user_texts(&self, language: Language) -> Vec<Cow<'a, str>> {
+        let units = self.units().iter().filter(|unit| unit.role == Role::User);
+        let texts = units.filter_map(|unit| self.request.text(unit));
+        texts.flat_map(|text| own_user_texts(&text, language).unwrap_or_else(|| vec![text])).collect()
+    }
+
+    /// The skills that were loaded, from first to last: their names, and what the tool said.
+    pub(super) fn skills(&self, settings: Option<&PreserveSkills>) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
+        let Some(settings) = settings else { return Vec::new() };
+        let conversation = self.request.conversation;
+        let pairing = Pairing::of(conversation);
+        let results = pairing.results.iter().filter(|result| self.units.contains(&result.unit));
+        let skill = |unit: UnitIndex| {
+            let call = pairing.answered_block(unit).filter(|&call| conversation.tool_name(call) == settings.tool)?;
+            let name = skill_name(&self.request.arguments(call)?)?;
+            Some((name.into(), self.request.text(conversation.unit(unit)?)?))
+        };
+        results.filter_map(|result| skill(result.unit)).collect()
+    }
+
+    /// The texts among which names are looked for.
+    pub(super) fn name_sources(&self) -> NameSources<Cow<'a, str>> {
+        let ParsedRequest { body, conversation, .. } = self.request;
+        let &Conversation { tools, instructions, format, .. } = conversation;
+        let outside = [tools, instructions, format].into_iter().flatten();
+        let outside = outside.filter_map(|value| str::from_utf8(value.of(body)).ok()).flat_map(leaves);
+        let leading = conversation.unit_range(&(UnitIndex::default()..self.units.start));
+        let tail = conversation.unit_range(&(self.units.end..conversation.next_unit()));
+        let (beside, replaced): (Vec<_>, Vec<_>) = self.units().iter().partition(|unit| unit.flags.follows_user);
+        let before = leading.iter().chain(beside).flat_map(|unit| self.says(unit));
+        NameSources {
+            in_sight: outside.map(|leaf| leaf.text.into()).chain(before).collect(),
+            replaced: replaced.into_iter().flat_map(|unit| self.says(unit)).collect(),
+            tail: tail.iter().flat_map(|unit| self.says(unit)).collect(),
+        }
+    }
+
+    /// All messages as JSON, one a line, and their name in the store.
+    pub(super) fn transcript(&self, draft: &Draft<'_>) -> OffloadedPayload {
+        let conversation = self.request.conversation;
+        let covered = ElementIndex::numbers(&conversation.elements_of(self.units.clone()));
+        let elements = conversation.elements.get(covered).unwrap_or_default();
+        let mut lines = Vec::with_capacity(elements.iter().map(|element| element.span.len() + 1).sum());
+        for element in elements {
+            // Inside of strings no line ends.
+            let one_line = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+            lines.extend(element.span.of(self.request.body).iter().map(one_line));
+            lines.push(b'\n');
+        }
+        OffloadedPayload {
+            key: draft.context.keys.payload(draft.context.caller, &lines),
+            payload: Bytes::from(lines).into(),
+            likely_stored: false,
+        }
+    }
+
+    fn units(&self) -> &'a [Unit] {
+        self.request.conversation.unit_range(&self.units)
+    }
+
+    /// The texts of a unit and of the arguments of its calls.
+    fn says(&self, unit: &Unit) -> Vec<Cow<'a, str>> {
+        if unit.flags.for_program {
+            return Vec::new();
+        }
+        let calls = BlockIndex::each(&unit.blocks).filter_map(|call| self.request.arguments(call));
+        let arguments = calls.flat_map(|json| leaves(&json)).map(|leaf| leaf.text.into());
+        self.request.text(unit).into_iter().chain(arguments).collect()
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The instruction of the model that summarises, and the words around its summary, in each language.
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::sync::LazyLock;
 
 use serde::Deserialize;
 
@@ -8,27 +8,19 @@ use super::Settings;
 use crate::language::Language;
 
 /// Returns what a model is told to do after the messages that it is to summarise.
-pub fn instruction(settings: &Settings, language: Language) -> Cow<'_, str> {
-    settings.instruction.as_deref().unwrap_or(&words(language).instruction).into()
-}
-
-/// Returns what a model is told before the messages, if it is not given the client's own instructions.
-pub fn system(language: Language) -> &'static str {
-    &words(language).system
-}
-
-/// Returns what is said after the instruction where the middle of the messages was too much for the model.
-pub fn middle_left_out(language: Language) -> &'static str {
-    &words(language).middle_left_out
+pub fn instruction(settings: &Settings, language: Language) -> &str {
+    settings.instruction.as_deref().unwrap_or(&words(language).instruction)
 }
 
 /// All words of one language.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Words {
+pub struct Words {
     instruction: String,
-    system: String,
-    middle_left_out: String,
+    /// What a model is told before the messages, if it is not given the client's own instructions.
+    pub system: String,
+    /// What is said after the instruction where the middle of the messages was too much for the model.
+    pub middle_left_out: String,
     /// The first sentence of the message that replaces what was summarised.
     pub(super) lead_in: String,
     /// The last one.
@@ -45,16 +37,12 @@ pub(super) struct Words {
     pub(super) rest_of_skill: String,
 }
 
-static EN: LazyLock<Words> = LazyLock::new(|| read(include_str!("instruction/en.toml")));
-static ZH: LazyLock<Words> = LazyLock::new(|| read(include_str!("instruction/zh.toml")));
-
-/// A test reads the files.
-fn read(file: &str) -> Words {
-    toml::from_str(file).unwrap_or_default()
-}
+// A test reads the files.
+static EN: LazyLock<Words> = LazyLock::new(|| toml::from_str(include_str!("instruction/en.toml")).unwrap_or_default());
+static ZH: LazyLock<Words> = LazyLock::new(|| toml::from_str(include_str!("instruction/zh.toml")).unwrap_or_default());
 
 /// The words of a language.
-pub(super) fn words(language: Language) -> &'static Words {
+pub fn words(language: Language) -> &'static Words {
     match language {
         Language::En => &EN,
         Language::Zh => &ZH,
@@ -119,7 +107,7 @@ mod tests {
 
     #[test]
     fn each_language_has_its_own_words() {
-        let [en, zh] = LANGUAGES.map(|language| [system(language), middle_left_out(language)]);
+        let [en, zh] = LANGUAGES.map(|language| [&words(language).system, &words(language).middle_left_out]);
         assert!(en.iter().all(|text| text.is_ascii() && text.len() > 20), "{en:?}");
         assert!(zh.iter().all(|text| !text.is_ascii() && text.len() > 20), "{zh:?}");
     }

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 use super::PromptMode;
-use crate::edit::keep::Keep;
-use crate::edit::trigger::{Condition, Moment, Trigger};
+use crate::edit::trigger::{Condition, Keep, Moment, Trigger};
 use crate::units::Period;
 
 /// `[summarize]` of `proxy.toml`.

@@ -48,30 +48,17 @@ pub(super) fn least_bytes(window: usize) -> usize {
 
 /// The most bytes of each result, for the batches that exceed their part.
 pub(super) fn shares(draft: &Draft<'_>, rule: impl Fn(UnitIndex) -> CutRule) -> BTreeMap<UnitIndex, usize> {
-    let mut shares = BTreeMap::new();
-    let Some(window) = draft.window().filter(|window| draft.n_bytes() > least_bytes(*window)) else { return shares };
-    let (mut batch, mut n_bytes) = (Vec::new(), 0);
-    let mut close = |batch: &mut Vec<UnitIndex>, n_bytes: usize| {
-        if n_bytes > least_bytes(window) {
-            shares.extend(shares_of(draft, window, batch, &rule));
-        }
-        batch.clear();
-    };
-    for (index, unit) in draft.conversation().indexed_units() {
-        match unit.role {
-            Role::Tool => {
-                batch.push(index);
-                n_bytes += draft.content_len(index);
-            }
-            Role::Assistant => {
-                close(&mut batch, n_bytes);
-                n_bytes = 0;
-            }
-            _ => {}
-        }
-    }
-    close(&mut batch, n_bytes);
-    shares
+    let is_long = |window: &usize| draft.n_bytes() > least_bytes(*window);
+    let Some(window) = draft.window().filter(is_long) else { return BTreeMap::new() };
+    let units = draft.conversation().indexed_units();
+    let units: Vec<_> = units.filter(|(_, unit)| matches!(unit.role, Role::Tool | Role::Assistant)).collect();
+    let batches = units.chunk_by(|(_, one), (_, next)| one.role == next.role).map(|batch| {
+        let results = batch.iter().filter(|(_, unit)| unit.role == Role::Tool);
+        results.map(|(index, _)| *index).collect::<Vec<_>>()
+    });
+    let n_bytes = |batch: &[UnitIndex]| batch.iter().map(|unit| draft.content_len(*unit)).sum::<usize>();
+    let long = batches.filter(|batch| n_bytes(batch) > least_bytes(window));
+    long.flat_map(|batch| shares_of(draft, window, &batch, &rule)).collect()
 }
 
 /// The most bytes of each result of one batch.

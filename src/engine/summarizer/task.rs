@@ -12,7 +12,7 @@ use super::{Summarizer, SummaryOrigin, millis};
 use crate::body::Lease;
 use crate::dialect::{Answer, Dialect, Stop, Usage};
 use crate::edit::Language;
-use crate::edit::summarize::{PromptMode, answer, as_text, fit, instruction};
+use crate::edit::summarize::{PromptMode, answer, fit, instruction};
 use crate::engine::EngineConfig;
 use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
@@ -270,8 +270,8 @@ impl SummaryTask<'_> {
         };
         let quarter = gauge.window().map_or(usize::MAX, |window| window / 4);
         let max_tokens = summarize.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS.min(quarter));
-        let instruction = instruction::instruction(summarize, language).into_owned();
-        let words = instruction.len() + instruction::middle_left_out(language).len();
+        let instruction = instruction::instruction(summarize, language).to_owned();
+        let words = instruction.len() + instruction::words(language).middle_left_out.len();
         let source = self.rewritten.as_ref().unwrap_or(&self.job.source).clone();
         let (is_cut, most_tokens) = (false, usize::MAX);
         let mut spec = RequestSpec { input, language, source, is_cut, most_tokens, max_tokens, instruction };
@@ -309,11 +309,11 @@ impl RequestSpec {
         let mut instruction = Cow::Borrowed(instruction.as_str());
         let is_plain = input == PromptMode::Plain;
         if is_cut || is_plain && tokens_of(source) > most_tokens {
-            instruction = format!("{instruction}\n\n{}", instruction::middle_left_out(language)).into();
+            instruction = format!("{instruction}\n\n{}", instruction::words(language).middle_left_out).into();
         }
-        let system = instruction::system(language);
+        let system = &*instruction::words(language).system;
         if is_plain {
-            instruction = as_text::prompt(source, dialect, &[system, &instruction], most_tokens)?.into();
+            instruction = fit::prompt(source, dialect, &[system, &instruction], most_tokens)?.into();
         }
         dialect.summary_request(source, &Prompt { input, system, instruction: &instruction, max_tokens, model })
     }

@@ -71,45 +71,39 @@ impl Controls {
 pub(in crate::edit::clear_tool_results) fn has_controls(draft: &Draft<'_>) -> bool {
     let conversation = draft.conversation();
     let blocks = conversation.block_range(UnitIndex::default()..conversation.next_unit());
-    draft.accepts_controls() && blocks.into_iter().any(|block| is_control_tool(conversation.tool_name(block)))
+    draft.offers_control && blocks.into_iter().any(|block| is_control_tool(conversation.tool_name(block)))
 }
 
 impl Replay<'_, '_> {
     /// Notes what the call asks for that a message answers, if it controls clearing. Says whether it does.
     pub(super) fn control_came(&mut self, row: &Row) -> bool {
-        let (Some(controls), Some(call)) = (&mut self.controls, row.call) else { return false };
-        if !is_control_tool(self.draft.conversation().tool_name(call)) {
-            return false;
-        }
+        let is_control = self.draft.offers_control && is_control_tool(self.draft.tool_of(row.call));
+        let Some(call) = row.call.filter(|_| is_control) else { return false };
         if row.unit.is_some() && !self.draft.is_further(row) {
-            controls.new.extend(self.draft.arguments(call).and_then(|arguments| Control::parse(&arguments)));
+            self.controls.new.extend(self.draft.arguments(call).and_then(|arguments| Control::parse(&arguments)));
         }
         true
     }
 
     /// Applies the controls since the last model call. Says whether the model has asked to clear results, and they may be cleared.
     pub(super) fn apply_controls(&mut self, place: UnitIndex, replayed: Replayed) -> bool {
-        for control in self.controls.as_mut().map(|controls| mem::take(&mut controls.new)).unwrap_or_default() {
+        for control in mem::take(&mut self.controls.new) {
             let pinned = if let Control::Pin { result } = &control { self.named(result.as_deref()) } else { None };
-            let Some(controls) = &mut self.controls else { return false };
-            controls.compacts |= control == Control::Compact;
+            self.controls.compacts |= control == Control::Compact;
             // A cleared result stays cleared, and ends no other pin.
             let is_cleared =
                 |number: &RowIndex| self.cleared.iter().rev().take(LOOKED_AT).any(|(one, _)| one == number);
             let Some(number) = pinned.filter(|number| !is_cleared(number)) else { continue };
-            controls.pin(number, self.tally.tokens_of(number));
+            self.controls.pin(number, self.tally.tokens_of(number));
             if let Some(clearing) = self.ready.remove(&number) {
                 self.ready_frees -= clearing.freed;
                 self.wait(number);
             }
         }
-        let may_pass = matches!(replayed, Replayed::Made(_)) || self.draft.may_clear(place, self.tally.tokens());
-        self.controls.as_mut().is_some_and(|controls| may_pass && mem::take(&mut controls.compacts))
-    }
-
-    /// Whether a result is pinned.
-    pub(super) fn is_pinned(&self, number: RowIndex) -> bool {
-        self.controls.as_ref().is_some_and(|controls| controls.has_pinned(number))
+        let may_pass = || matches!(replayed, Replayed::Made(_)) || self.draft.may_clear(place, self.tally.tokens);
+        let compacts = self.controls.compacts && may_pass();
+        self.controls.compacts &= !compacts;
+        compacts
     }
 
     /// The newest result whose call has these words in its arguments; the last result without any.
@@ -117,8 +111,8 @@ impl Replay<'_, '_> {
         let words = strings::render(words.unwrap_or_default().trim()); // in quotes
         let words = str::from_utf8(&words).ok()?.trim_matches('"');
         let is_named = |number: &RowIndex| {
-            let row = self.tally.row(*number).filter(|row| row.role == Role::Tool && self.tally.is_here(*number));
-            let call = row.filter(|row| row.unit.is_some()).and_then(|row| row.call);
+            let is_result = |row: &&Row| row.role == Role::Tool && row.unit.is_some() && self.tally.is_here(*number);
+            let call = self.tally.row(*number).filter(is_result).and_then(|row| row.call);
             let call = call.filter(|call| !is_control_tool(self.draft.conversation().tool_name(*call)));
             call.is_some_and(|call| self.draft.arguments(call).unwrap_or_default().contains(words))
         };

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod as_text;
+
 fn piece(json: &str, tokens: usize, opens: bool) -> InputElement {
     InputElement { json: Bytes::copy_from_slice(json.as_bytes()), tokens, opens }
 }

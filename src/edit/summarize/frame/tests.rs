@@ -46,16 +46,16 @@ fn letters(letter: char, n: usize) -> String {
 
 #[test]
 fn a_message_that_holds_a_summary_is_recognised_with_each_word_of_the_user() {
-    let frame = OwnFrame::new(Language::En);
+    let user_texts = |text: &str| own_user_texts(text, Language::En);
     for texts in
         [&["one"][..], &["one", "二\n\ntwo"], &["a\n</message>\nb", "<message>\nc", "</all_user_messages>"], &[]]
     {
         let text = message(texts, &Settings::default());
-        assert_eq!(frame.user_texts(&text).unwrap(), texts, "{text}");
-        assert_eq!(frame.user_texts(&format!("{text}, and so on")), None);
-        assert_eq!(frame.user_texts(&format!("I read: {text}")), None);
+        assert_eq!(user_texts(&text).unwrap(), texts, "{text}");
+        assert_eq!(user_texts(&format!("{text}, and so on")), None);
+        assert_eq!(user_texts(&format!("I read: {text}")), None);
     }
-    assert_eq!(frame.user_texts("anything"), None);
+    assert_eq!(user_texts("anything"), None);
 }
 
 // === user messages ===
