@@ -4,6 +4,7 @@ use std::{borrow::Cow, fmt::Debug};
 
 use bytes::Bytes;
 
+use self::json::{ReadResult, Unsupported};
 use crate::conversation::{CallId, Conversation};
 use crate::recall::own_tools::OwnTool;
 use crate::span::Span;
@@ -28,7 +29,6 @@ mod answer;
 mod canonical;
 mod chat_completions;
 mod error;
-mod error_body;
 mod forms;
 mod gemini;
 mod history_keys;
@@ -78,19 +78,18 @@ mod types;
 pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     // === which requests ===
 
-    /// Its name, for reports.
-    fn name(&self) -> &'static str;
+    /// What is fixed.
+    fn facts(&self) -> &'static Facts;
 
-    /// The maker of the format, as the conventions of OpenTelemetry name it.
-    fn provider(&self) -> &'static str {
-        "openai"
+    /// Its name, for reports.
+    fn name(&self) -> &'static str {
+        self.facts().name
     }
 
-    /// A number that no other dialect has. It keeps remembered token counts of dialects apart.
-    fn tag(&self) -> u8;
-
     /// The path that requests are posted to below a base URL, with its version: `/v1/chat/completions`.
-    fn path(&self) -> &'static str;
+    fn path(&self) -> &'static str {
+        self.facts().path
+    }
 
     /// The target of a request to another model than the client's; it differs where the path names the model.
     fn path_of(&self, _model: &str) -> Cow<'static, str> {
@@ -101,12 +100,6 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// versions, deployments.
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str>;
 
-    /// How the paths of requests end that only ask how many tokens a request has: `/messages/count_tokens`. Their bodies
-    /// are read and edited as those of requests are.
-    fn counting_paths(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// Returns what a path of this dialect says of a request besides.
     fn path_facts(&self, _path: &str) -> PathFacts {
         PathFacts::default()
@@ -114,22 +107,6 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// The path at which an answer comes as a whole that comes in frames of AWS's event stream at this one; none if it does not.
     fn unframed<'p>(&self, _path: &'p str) -> Option<&'p str> {
-        None
-    }
-
-    /// The header field that a key is sent in.
-    fn key_field(&self) -> &'static str {
-        "authorization"
-    }
-
-    /// The header field without which servers refuse a request, and its value where the client says none.
-    fn version_field(&self) -> Option<(&'static str, &'static str)> {
-        None
-    }
-
-    /// How the paths of requests end that ask for the whole conversation in fewer items: `/responses/compact`. Their bodies
-    /// are read as those of requests are. None if there are no such requests.
-    fn compacting_path(&self) -> Option<&'static str> {
         None
     }
 
@@ -142,7 +119,9 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     }
 
     /// The same of a body whose long strings are known.
-    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError>;
+    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+        (self.facts().read)(body, strings)
+    }
 
     /// The places of the texts in a content: JSON strings, each of which may be replaced by another one, or an object that
     /// is the whole result. Other parts have none.
@@ -163,7 +142,9 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// The array inside an element that holds calls or results, for elements that have units or calls inside. None if it
     /// cannot be edited.
-    fn entries(&self, body: &[u8], element: Span) -> Option<Entries>;
+    fn entries(&self, _body: &[u8], _element: Span) -> Option<Entries> {
+        None
+    }
 
     /// The names of the tools that a request offers.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>>;
@@ -171,7 +152,10 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// What the model reads of a message, by field, in a fixed order. A message that comes again in another spelling has
     /// the same fields: marks for prompt caches, reasoning, and whether a text is alone or in an array make no
     /// difference. Escapes in strings do, and so does white space inside values that are not read.
-    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>>;
+    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
+        let whole = |Unsupported| vec![Field { name: "", value: vec![message] }];
+        (self.facts().canonical)(message).unwrap_or_else(whole)
+    }
 
     /// The fields of a message as one sequence of bytes, in pieces.
     fn canonical<'a>(&self, message: &'a [u8]) -> Vec<&'a [u8]> {
@@ -196,37 +180,16 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         let texts = |content| self.texts(body, content);
         match form {
             Form::Filled => forms::filled(body, element, b"", texts).unwrap_or_default(),
-            Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
+            Form::LeadingSystem => forms::as_user(body, element).into_iter().collect(),
             _ => Vec::new(),
         }
     }
 
     // === writing requests ===
 
-    /// Whether servers may refuse a conversation that begins with the model.
-    fn begins_with_user(&self) -> bool {
-        false
-    }
-
-    /// Whether servers may refuse two messages of the model in a row.
-    fn alternates(&self) -> bool {
-        false
-    }
-
-    /// Whether a result may have the name of its tool.
-    fn names_results(&self) -> bool {
-        false
-    }
-
     /// The calls in an element that the server answers itself, and the results of such calls.
     fn server_blocks<'a>(&self, _body: &'a [u8], _element: Span) -> Vec<ServerBlock<'a>> {
         Vec::new()
-    }
-
-    /// A short answer of the model, for upstreams that refuse a message of the user directly after results. None if the
-    /// dialect has no such upstreams.
-    fn bridge(&self) -> Option<Bytes> {
-        None
     }
 
     /// A message in which the user says `text`.
@@ -240,15 +203,10 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// A result that says `text` in answer to the call `id` of a tool, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, tool: Option<&str>, text: &str) -> Bytes;
 
-    /// Returns what a part of a content is called that is a text.
-    fn text_part_names(&self) -> TextPartNames {
-        TextPartNames { kind: "text", mark: "cache_control" }
-    }
-
     /// A part that says `text` in place of another one, with its mark for the prompt cache, or an object in place of one
     /// that is a whole result.
     fn render_text_part(&self, body: &[u8], part: Span, text: &str) -> Bytes {
-        media::text_part(self.text_part_names(), body, part, text)
+        media::text_part(self.facts().text_part, body, part, text)
     }
 
     /// The elements that hold results which follow one another, without an element to put them into.
@@ -282,7 +240,7 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// A tool that abridge adds to a request. `strict` is whether the client's tools are marked so: servers refuse a mixture.
     /// The bytes are always the same.
-    /// None if the dialect has no [`joiner`](Self::joiner).
+    /// None if the dialect has no [`joiner`](Facts::joiner).
     fn own_tool(&self, _tool: &OwnTool, _strict: bool) -> Option<Bytes> {
         None
     }
@@ -299,7 +257,9 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     }
 
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
-    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
+    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
+        (self.facts().summary)(source, prompt)
+    }
 
     /// The same request with one token of answer and no stream, which keeps its prompt in the cache. None if that cannot be
     /// asked for.
@@ -308,17 +268,6 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     }
 
     // === answers ===
-
-    /// What joins the rounds of an answer in which the model calls an [`own_tool`](Self::own_tool). None if answers of the
-    /// dialect are not joined.
-    fn joiner(&self) -> Option<Box<dyn Joiner>> {
-        None
-    }
-
-    /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
-    fn opening(&self) -> Option<&'static OpeningEvents> {
-        None
-    }
 
     /// What asks for a compaction in a turn, if the body is one that does.
     fn compaction_trigger(&self, _body: &Bytes) -> Option<CompactionTrigger> {
@@ -330,14 +279,60 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         None
     }
 
-    /// The answer to a request at `compacting_path`, or to one with a `compaction_trigger`; none if it cannot be made of
+    /// The answer to a request at the [`compacting_path`](Facts::compacting_path), or to one with a `compaction_trigger`; none if it cannot be made of
     /// `compaction`.
     fn compacted(&self, _compaction: &Compaction<'_>) -> Option<Bytes> {
         None
     }
 
     /// The body of an answer that reports abridge's own error.
-    fn error_body(&self, error: &ErrorFields<'_>) -> Bytes;
+    fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
+        let kind = if error.is_client_error { "invalid_request_error" } else { "server_error" };
+        let [message, code] = [error.message, error.code].map(|text| serde_json::to_string(text).unwrap_or_default());
+        format!(r#"{{"error":{{"message":{message},"type":"{kind}","param":null,"code":{code}}}}}"#).into()
+    }
+}
+
+/// What is fixed of a dialect, and what reads and writes in it.
+#[derive(Debug)]
+pub struct Facts {
+    /// Its name, for reports.
+    pub name: &'static str,
+    /// The maker of the format, as the conventions of OpenTelemetry name it.
+    pub provider: &'static str,
+    /// A number that no other dialect has. It keeps remembered token counts of dialects apart.
+    pub tag: u8,
+    /// See [`Dialect::path`].
+    pub path: &'static str,
+    /// How the paths of requests end that only ask how many tokens a request has: `/messages/count_tokens`. Their bodies
+    /// are read and edited as those of requests are.
+    pub counting_paths: &'static [&'static str],
+    /// How the paths of requests end that ask for the whole conversation in fewer items: `/responses/compact`. Their bodies
+    /// are read as those of requests are. None if there are no such requests.
+    pub compacting_path: Option<&'static str>,
+    /// The header field that a key is sent in.
+    pub key_field: &'static str,
+    /// The header field without which servers refuse a request, and its value where the client says none.
+    pub version_field: Option<(&'static str, &'static str)>,
+    /// Whether servers may refuse a conversation that begins with the model.
+    pub begins_with_user: bool,
+    /// Whether servers may refuse two messages of the model in a row.
+    pub alternates: bool,
+    /// Whether a result may have the name of its tool.
+    pub names_results: bool,
+    /// A short answer of the model, for upstreams that refuse a message of the user directly after results. None if the
+    /// dialect has no such upstreams.
+    pub bridge: Option<Bytes>,
+    /// What a part of a content is called that is a text.
+    pub text_part: TextPartNames,
+    /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
+    pub opening: Option<OpeningEvents>,
+    /// What joins the rounds of an answer in which the model calls an [`own_tool`](Dialect::own_tool). None if answers of the
+    /// dialect are not joined.
+    pub joiner: Option<fn() -> Box<dyn Joiner>>,
+    read: for<'a> fn(&'a [u8], &'a StringIndex) -> Result<Conversation<'a>, ParseError>,
+    canonical: for<'a> fn(&'a [u8]) -> ReadResult<Vec<Field<'a>>>,
+    summary: fn(&SummaryInput, &Prompt<'_>) -> Option<Bytes>,
 }
 
 #[cfg(test)]

@@ -12,17 +12,15 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
-use super::{CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, ParseError, json::Unsupported, strings};
-use crate::{
-    conversation::{CallId, Conversation},
-    span::Span,
-    string_index::{PathFacts, StringIndex},
-    summary::{Prompt, SummaryInput},
+use super::forms::{EMPTY, FormReplacement};
+use super::json::{
+    Cursor, ReadResult, Unsupported, beginning, each_element, field, fields_of, member, objects, text_of,
 };
+use super::{CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, Form, TextPartNames, strings};
+use crate::{conversation::CallId, span::Span, string_index::PathFacts};
 
 mod answer;
 mod canonical;
-mod parts;
 mod reader;
 mod summary;
 mod tokens;
@@ -46,33 +44,40 @@ fn base_and_model(path: &str) -> Option<(&str, &str)> {
     place.rsplit_once("/models/").filter(|(_, model)| !model.is_empty() && !model.contains('/'))
 }
 
+/// The most texts that most of a response may be in.
+const MOST_TEXTS: usize = 16;
+
+/// How deep the response of a function is looked into.
+const DEPTH: usize = 16;
+
+static FACTS: Facts = Facts {
+    name: NAME,
+    provider: "gcp.gemini",
+    tag: 3,
+    path: "/v1beta/models/-:generateContent",
+    counting_paths: &[COUNTING],
+    compacting_path: None,
+    key_field: "x-goog-api-key",
+    version_field: None,
+    begins_with_user: true,
+    alternates: true,
+    names_results: false,
+    bridge: None,
+    text_part: TextPartNames { kind: "text", mark: "cache_control" },
+    opening: None,
+    joiner: None,
+    read: reader::read,
+    canonical: canonical::fields,
+    summary: summary::request,
+};
+
 impl Dialect for Gemini {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn provider(&self) -> &'static str {
-        "gcp.gemini"
-    }
-
-    fn tag(&self) -> u8 {
-        3
-    }
-
-    fn path(&self) -> &'static str {
-        "/v1beta/models/-:generateContent"
+    fn facts(&self) -> &'static Facts {
+        &FACTS
     }
 
     fn path_of(&self, model: &str) -> Cow<'static, str> {
         format!("/v1beta/models/{}:streamGenerateContent?alt=sse", model.trim_start_matches("models/")).into()
-    }
-
-    fn counting_paths(&self) -> &'static [&'static str] {
-        &[COUNTING]
-    }
-
-    fn key_field(&self) -> &'static str {
-        "x-goog-api-key"
     }
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
@@ -85,46 +90,58 @@ impl Dialect for Gemini {
         PathFacts { model, is_framed: false }
     }
 
-    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-        reader::read(body, strings)
-    }
-
+    /// A string as the whole content, the texts of an array of parts, or all strings in the response of a function; that itself
+    /// if most of it is something else, or in many small strings, which could not be cut. The API reads such a response as the
+    /// value of its `output`.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
-        parts::texts(body, content).unwrap_or_default()
+        if !content.of(body).starts_with(b"[") {
+            let mut found = Vec::new();
+            let read = strings(&mut Cursor::starting(body, content.start), body, DEPTH, &mut found);
+            let long = found.iter().map(|text| text.len()).filter(|len| len * MOST_TEXTS >= content.len());
+            let is_text = read.is_ok() && long.sum::<usize>() > content.len() / 2;
+            return if is_text { found } else { vec![content] };
+        }
+        let texts = objects(body, content, [b"text", b"thought"], |_, [text, thought]| {
+            Some(beginning(body, text, b'"').filter(|_| !is_true(body, thought)))
+        });
+        texts.unwrap_or_default()
     }
 
     fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
-        parts::input(body, call).ok().flatten()
+        let [call, call_] = fields_of(body, call, [b"functionCall", b"function_call"])?;
+        let args = field(body, call.or(call_)?, b"args");
+        beginning(body, args, b'{').map(|span| CallInput { span, emptied: "{}" })
     }
 
-    fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {
-        parts::entries(body, element).ok().flatten()
+    /// The parts of a content.
+    fn entries(&self, body: &[u8], content: Span) -> Option<Entries> {
+        let parts = beginning(body, field(body, content, b"parts"), b'[')?;
+        let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
+        let each = each_element(body, parts, |cursor| {
+            let span = cursor.value()?;
+            spans.push(span);
+            reasoning.extend(thought(body, span).ok_or(Unsupported)?.map(|_| span));
+            Ok(())
+        });
+        each.is_ok().then_some(Entries { spans, reasoning, emptied: Emptied::Leaves })
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
-        parts::tool_names(body, tools).unwrap_or_default()
-    }
-
-    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
-        canonical::fields(message).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![message] }])
+        let keys: [&[u8]; 2] = [b"functionDeclarations", b"function_declarations"];
+        let lists = objects(body, tools, keys, |_, [functions, functions_]| Some(functions.or(functions_)));
+        let names = |functions| objects(body, functions, [b"name"], |_, [name]| Some(text_of(body, name)));
+        let names: Option<Vec<_>> = lists.into_iter().flatten().map(names).collect();
+        names.into_iter().flatten().flatten().collect()
     }
 
     fn form_replacements(&self, body: &[u8], content: Span, form: Form) -> Vec<(Span, &'static str)> {
         let found = match form {
-            Form::Filled => parts::filled(body, content),
-            Form::SignedCalls => parts::signed(body, content),
-            Form::NewSignatures => parts::resigned(body, content),
-            _ => Ok(Vec::new()),
+            Form::Filled => filled(body, content),
+            Form::SignedCalls => signed(body, content).map(|signature| vec![signature]),
+            Form::NewSignatures => resigned(body, content),
+            _ => None,
         };
         found.unwrap_or_default()
-    }
-
-    fn begins_with_user(&self) -> bool {
-        true
-    }
-
-    fn alternates(&self) -> bool {
-        true
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
@@ -148,7 +165,7 @@ impl Dialect for Gemini {
     }
 
     fn reasoning_text(&self, body: &[u8], entry: Span) -> Option<Span> {
-        parts::thought(body, entry).ok().flatten()
+        thought(body, entry).flatten()
     }
 
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
@@ -159,10 +176,6 @@ impl Dialect for Gemini {
             [br#"{"role":"model","parts":["#, &*call, exchange.arguments.as_bytes(), b"}}]}"].concat().into(),
             [br#"{"role":"user","parts":["#, &*result, b"]}"].concat().into(),
         ]
-    }
-
-    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-        summary::request(source, prompt)
     }
 
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
@@ -178,6 +191,85 @@ fn response(id: Option<&[u8]>, name: &str, key: &str, text: &str) -> Vec<u8> {
     let id = id.map(|id| [br#""id":"#, id, b","].concat()).unwrap_or_default();
     let said = [br#","response":{""#, key.as_bytes(), br#"":"#, &*strings::render(text)].concat();
     [br#"{"functionResponse":{"#, &*id, br#""name":"#, &strings::render(name), &said, b"}}}"].concat()
+}
+
+/// Adds the strings in a value to those that were found.
+fn strings(cursor: &mut Cursor<'_>, body: &[u8], depth: usize, found: &mut Vec<Span>) -> ReadResult {
+    let deeper = depth.checked_sub(1).ok_or(Unsupported);
+    match cursor.peek() {
+        Some(b'{') => {
+            let depth = deeper?;
+            cursor.members(|cursor, _| strings(cursor, body, depth, found)).map(drop)
+        }
+        Some(b'[') => {
+            let depth = deeper?;
+            cursor.elements(|cursor| strings(cursor, body, depth, found)).map(drop)
+        }
+        _ => {
+            let value = cursor.value()?;
+            found.extend(Some(value).filter(|value| value.of(body).starts_with(b"\"")));
+            Ok(())
+        }
+    }
+}
+
+/// The text of a part that is a thought; none if the part is odd.
+fn thought(body: &[u8], part: Span) -> Option<Option<Span>> {
+    let [text, thought] = fields_of(body, part, [b"text", b"thought"])?;
+    Some(beginning(body, text, b'"').filter(|_| is_true(body, thought)))
+}
+
+fn is_true(body: &[u8], value: Option<Span>) -> bool {
+    value.is_some_and(|value| value.of(body) == b"true")
+}
+
+/// Replaces empty parts and empty texts. A text beside a signature may be empty.
+fn filled(body: &[u8], content: Span) -> Option<Vec<FormReplacement>> {
+    let [role, parts] = fields_of(body, content, [b"role", b"parts"])?;
+    let Some(parts) = parts else {
+        let missing = (Span::empty(content.start + 1), r#""parts":[{"text":"(empty)"}],"#);
+        return role.map(|_| vec![missing]);
+    };
+    let is_empty = |part: Span| part.of(body).iter().all(|byte| b"[]{} \t\r\n".contains(byte));
+    if parts.of(body) == b"null" || parts.of(body).starts_with(b"[") && !parts.of(body).contains(&b'{') {
+        return Some(vec![(parts, r#"[{"text":"(empty)"}]"#)]);
+    }
+    objects(body, parts, [b"text", b"thoughtSignature", b"thought_signature"], |part, [text, signature, signature_]| {
+        let blank = text.filter(|text| strings::is_blank(text.of(body)) && signature.or(signature_).is_none());
+        let nothing = is_empty(part).then_some((part, r#"{"text":"(empty)"}"#));
+        Some(blank.map(|text| (text, EMPTY)).or(nothing))
+    })
+}
+
+/// Gives the first call of a content a signature by which its check is left out, if it has none
+/// (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+fn signed(body: &[u8], content: Span) -> Option<FormReplacement> {
+    const SIGNATURE: &str = r#""thoughtSignature":"skip_thought_signature_validator","#;
+    let [role, parts] = fields_of(body, content, [b"role", b"parts"])?;
+    role.filter(|role| role.of(body) == br#""model""#)?;
+    let keys: [&[u8]; 4] = [b"functionCall", b"function_call", b"thoughtSignature", b"thought_signature"];
+    let calls = objects(body, parts?, keys, |part, [call, call_, signature, signature_]| {
+        Some(call.or(call_).map(|_| (part, signature.or(signature_))))
+    })?;
+    let (first, _) = calls.first().filter(|(_, signature)| signature.is_none())?;
+    Some((Span::empty(first.start + 1), SIGNATURE))
+}
+
+/// Takes the signatures out of a content. A call gets the one by which its check is left out.
+fn resigned(body: &[u8], content: Span) -> Option<Vec<FormReplacement>> {
+    const SIGNATURE: &str = r#""skip_thought_signature_validator""#;
+    let keys: [&[u8]; 5] = [b"functionCall", b"function_call", b"thoughtSignature", b"thought_signature", b"text"];
+    objects(body, field(body, content, b"parts")?, keys, |part, [call, call_, signature, signature_, text]| {
+        let Some(value) = signature.or(signature_) else { return Some(None) };
+        if call.or(call_).is_some() {
+            return Some((value.of(body) != SIGNATURE.as_bytes()).then_some((value, SIGNATURE)));
+        }
+        if text.is_some_and(|text| strings::is_blank(text.of(body))) {
+            return Some(Some((part, r#"{"text":"(empty)"}"#)));
+        }
+        let key: &[u8] = if signature.is_some() { br#""thoughtSignature""# } else { br#""thought_signature""# };
+        Some(member(body, part, key, value).map(|member| (member, "")))
+    })
 }
 
 #[cfg(test)]

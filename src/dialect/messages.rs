@@ -12,22 +12,20 @@ use bytes::Bytes;
 use hosts::HostedPath;
 use memchr::memmem;
 
-use super::json::{Unsupported, decode, fields_of, objects};
+use super::json::{beginning, each_element, field, fields, fields_of, objects, text_of};
 use super::{
-    CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, ParseError, ServerBlock, Switch, strings,
+    CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames, strings,
 };
-use crate::conversation::{CallId, Conversation};
+use crate::conversation::CallId;
 use crate::recall::own_tools::OwnTool;
 use crate::span::Span;
-use crate::string_index::{PathFacts, StringIndex};
-use crate::summary::{Prompt, SummaryInput};
+use crate::string_index::PathFacts;
 
 mod answer;
 mod canonical;
 mod hosts;
 mod in_band;
 mod loading;
-mod parts;
 mod reader;
 mod summary;
 mod thinking;
@@ -43,33 +41,30 @@ const NAME: &str = "messages";
 /// The parents of messages in other APIs: the id of one is before `/messages`.
 const OTHER_PLACES: [&str; 6] = ["threads", "conversations", "sessions", "completions", "channels", "rooms"];
 
+static FACTS: Facts = Facts {
+    name: NAME,
+    provider: "anthropic",
+    tag: 2,
+    path: "/v1/messages",
+    counting_paths: &["/messages/count_tokens", hosts::COUNTING],
+    compacting_path: None,
+    key_field: "x-api-key",
+    version_field: Some(("anthropic-version", "2023-06-01")),
+    begins_with_user: true,
+    alternates: false,
+    names_results: false,
+    bridge: None,
+    text_part: TextPartNames { kind: "text", mark: "cache_control" },
+    opening: None,
+    joiner: Some(|| Box::<in_band::MessagesJoiner>::default()),
+    read: reader::read,
+    canonical: canonical::fields,
+    summary: summary::request,
+};
+
 impl Dialect for Messages {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn provider(&self) -> &'static str {
-        "anthropic"
-    }
-
-    fn tag(&self) -> u8 {
-        2
-    }
-
-    fn path(&self) -> &'static str {
-        "/v1/messages"
-    }
-
-    fn counting_paths(&self) -> &'static [&'static str] {
-        &["/messages/count_tokens", hosts::COUNTING]
-    }
-
-    fn key_field(&self) -> &'static str {
-        "x-api-key"
-    }
-
-    fn version_field(&self) -> Option<(&'static str, &'static str)> {
-        Some(("anthropic-version", "2023-06-01"))
+    fn facts(&self) -> &'static Facts {
+        &FACTS
     }
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
@@ -87,30 +82,52 @@ impl Dialect for Messages {
         hosts::unframed(path)
     }
 
-    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-        reader::read(body, strings)
-    }
-
+    /// A string as the whole content, or the texts of its text blocks, of its search results and of its documents.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
-        parts::texts(body, content).unwrap_or_default()
+        let mut inside = Vec::new();
+        let Some(mut found) = texts_in(body, content, Some(&mut inside)) else { return Vec::new() };
+        for content in inside {
+            let Some(deeper) = texts_in(body, content, None) else { return Vec::new() };
+            found.extend(deeper);
+        }
+        found.sort_by_key(|text| text.start);
+        found
     }
 
     fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
-        parts::input(body, call).ok().flatten()
+        let input = field(body, call, b"input").filter(|input| input.of(body) != b"null");
+        input.map(|span| CallInput { span, emptied: "{}" })
     }
 
     fn may_empty_input(&self, body: &[u8], call: Span) -> bool {
         fields_of(body, call, [b"caller"])
-            .is_ok_and(|[caller]| caller.is_none_or(|caller| view::is_direct(body, caller)))
+            .is_some_and(|[caller]| caller.is_none_or(|caller| view::is_direct(body, caller)))
     }
 
-    fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {
-        parts::entries(body, element).ok().flatten()
+    /// The entries of a content that is an array.
+    fn entries(&self, body: &[u8], message: Span) -> Option<Entries> {
+        let content = beginning(body, field(body, message, b"content"), b'[')?;
+        let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
+        let each = each_element(body, content, |cursor| {
+            let start = cursor.at();
+            let kind = if cursor.peek() == Some(b'{') {
+                let [kind] = fields(cursor, [b"type"])?;
+                text_of(body, kind)
+            } else {
+                cursor.value()?;
+                None
+            };
+            let span = Span { start, end: cursor.at() };
+            spans.push(span);
+            let is_reasoning = matches!(kind.as_deref(), Some("thinking" | "redacted_thinking"));
+            reasoning.extend(is_reasoning.then_some(span));
+            Ok(())
+        });
+        each.is_ok().then_some(Entries { spans, reasoning, emptied: Emptied::Leaves })
     }
 
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
-        let [input] = fields_of(body, call, [b"input"]).ok()?;
-        let input = input?;
+        let input = field(body, call, b"input")?;
         match input.of(body) {
             b"null" => Some((input, Bytes::from_static(b"{}"))),
             [b'"', ..] => {
@@ -122,32 +139,20 @@ impl Dialect for Messages {
     }
 
     fn server_blocks<'a>(&self, body: &'a [u8], element: Span) -> Vec<ServerBlock<'a>> {
-        let read = || {
-            let [content] = fields_of(body, element, [b"content"])?;
-            let content = content.filter(|content| content.of(body).starts_with(b"[")).ok_or(Unsupported)?;
-            objects(body, content, [b"type", b"id", b"tool_use_id"], |span, [kind, id, of]| {
-                let kind = kind.and_then(|kind| decode(kind.of(body)));
-                let (id, is_result) = match kind.as_deref() {
-                    Some("server_tool_use") => (id, false),
-                    Some(kind) if kind.ends_with("_tool_result") && kind != "mcp_tool_result" => (of, true),
-                    _ => (None, false),
-                };
-                Ok(id.and_then(|id| Some(ServerBlock { span, id: decode(id.of(body))?, is_result })))
-            })
-        };
-        read().unwrap_or_default()
+        let Some(content) = beginning(body, field(body, element, b"content"), b'[') else { return Vec::new() };
+        let blocks = objects(body, content, [b"type", b"id", b"tool_use_id"], |span, [kind, id, of]| {
+            let (id, is_result) = match text_of(body, kind).as_deref() {
+                Some("server_tool_use") => (id, false),
+                Some(kind) if kind.ends_with("_tool_result") && kind != "mcp_tool_result" => (of, true),
+                _ => (None, false),
+            };
+            Some(text_of(body, id).map(|id| ServerBlock { span, id, is_result }))
+        });
+        blocks.unwrap_or_default()
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
-        parts::tool_names(body, tools).unwrap_or_default()
-    }
-
-    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
-        canonical::fields(message).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![message] }])
-    }
-
-    fn begins_with_user(&self) -> bool {
-        true
+        objects(body, tools, [b"name"], |_, [name]| Some(text_of(body, name))).unwrap_or_default()
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
@@ -170,8 +175,7 @@ impl Dialect for Messages {
     }
 
     fn reasoning_text(&self, body: &[u8], entry: Span) -> Option<Span> {
-        let [text] = fields_of(body, entry, [b"thinking"]).ok()?;
-        text.filter(|text| text.of(body).starts_with(b"\""))
+        beginning(body, field(body, entry, b"thinking"), b'"')
     }
 
     fn binds_reasoning(&self, model: &str) -> bool {
@@ -212,21 +216,41 @@ impl Dialect for Messages {
         [String::new(), said]
     }
 
-    fn joiner(&self) -> Option<Box<dyn Joiner>> {
-        Some(Box::<in_band::MessagesJoiner>::default())
-    }
-
-    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-        summary::request(source, prompt)
-    }
-
     fn keep_alive_request(&self, body: &[u8]) -> Option<Bytes> {
         summary::with_one_token(body)
     }
 
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
-        super::error_body::anthropic(error)
+        let kind = match error.code {
+            "body_too_large" => "request_too_large",
+            "overloaded" => "overloaded_error",
+            "upstream_timeout" => "timeout_error",
+            _ if error.is_client_error => "invalid_request_error",
+            _ => "api_error",
+        };
+        let message = serde_json::to_string(error.message).unwrap_or_default();
+        format!(r#"{{"type":"error","error":{{"type":"{kind}","message":{message}}}}}"#).into()
     }
+}
+
+/// The texts of a content, without those that are deeper. The contents of search results and documents go to `inside`.
+fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> Option<Vec<Span>> {
+    if content.of(body).starts_with(b"\"") {
+        return Some(vec![content]);
+    }
+    objects(body, content, [b"type", b"text", b"content", b"source"], |_, [kind, text, content, source]| {
+        let kind = text_of(body, kind);
+        let deeper = match kind.as_deref() {
+            Some("search_result") => content,
+            Some("document") => source.and_then(|source| field(body, source, b"content")),
+            _ => None,
+        };
+        let deeper = deeper.filter(|content| matches!(content.of(body), [b'[' | b'"', ..]));
+        if let Some(inside) = &mut inside {
+            inside.extend(deeper);
+        }
+        Some(beginning(body, text, b'"').filter(|_| kind.as_deref() == Some("text")))
+    })
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@ pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
 
 /// The dialect of requests at `path` (without the query) that only count tokens, if there is one.
 pub fn for_counting_path(path: &str) -> Option<&'static dyn Dialect> {
-    ALL.into_iter().find(|dialect| dialect.counting_paths().iter().any(|end| path.ends_with(end)))
+    ALL.into_iter().find(|dialect| dialect.facts().counting_paths.iter().any(|end| path.ends_with(end)))
 }
 
 /// The dialect of requests at `path` (without the query) that ask for a compaction, if there is one.
 pub fn for_compacting_path(path: &str) -> Option<&'static dyn Dialect> {
-    ALL.into_iter().find(|dialect| dialect.compacting_path().is_some_and(|end| path.ends_with(end)))
+    ALL.into_iter().find(|dialect| dialect.facts().compacting_path.is_some_and(|end| path.ends_with(end)))
 }
 
 /// The dialect of a request that comes without a path, by the keys at its top and the types of blocks: in a file, for

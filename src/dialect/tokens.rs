@@ -45,7 +45,7 @@ impl dyn Dialect + '_ {
         fingerprint: Fingerprint,
         raw: impl FnOnce() -> B,
     ) -> usize {
-        gauge.remembered(Subject::Element(self.tag()), fingerprint, || {
+        gauge.remembered(Subject::Element(self.facts().tag), fingerprint, || {
             let raw = raw();
             let raw = raw.as_ref();
             self.count_element(gauge, raw).min(raw.len())
@@ -54,24 +54,24 @@ impl dyn Dialect + '_ {
 
     /// The tokens of one part of a content that is known by `fingerprint`, remembered.
     pub fn part_tokens(&self, gauge: &Gauge, fingerprint: Fingerprint, raw: &[u8]) -> usize {
-        gauge.remembered(Subject::Part(self.tag()), fingerprint, || self.count_part(gauge, raw).min(raw.len()))
+        gauge.remembered(Subject::Part(self.facts().tag), fingerprint, || self.count_part(gauge, raw).min(raw.len()))
     }
 
     /// The tokens of the tools that a request offers, remembered.
     pub fn tools_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         let count = || self.count_tools(gauge, raw).min(raw.len());
-        gauge.remembered(Subject::Tools(self.tag()), Fingerprint::of(raw), count)
+        gauge.remembered(Subject::Tools(self.facts().tag), Fingerprint::of(raw), count)
     }
 
     /// The tokens of the instructions that a request has outside the array, remembered.
     pub fn instructions_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         let count = || self.count_instructions(gauge, raw).min(raw.len());
-        gauge.remembered(Subject::Instructions(self.tag()), Fingerprint::of(raw), count)
+        gauge.remembered(Subject::Instructions(self.facts().tag), Fingerprint::of(raw), count)
     }
 
     /// The tokens of the format that a request asks the answer to have, remembered.
     pub fn format_tokens(&self, gauge: &Gauge, raw: &[u8]) -> usize {
         let count = || self.count_format(gauge, raw).min(raw.len());
-        gauge.remembered(Subject::Format(self.tag()), Fingerprint::of(raw), count)
+        gauge.remembered(Subject::Format(self.facts().tag), Fingerprint::of(raw), count)
     }
 }

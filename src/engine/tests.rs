@@ -11,7 +11,7 @@ use super::breaker::BreakerError;
 use super::planning::BLOCKING_FROM;
 use super::*;
 use crate::conversation::{CallId, Conversation};
-use crate::dialect::{self, Answer, CallInput, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Stop};
+use crate::dialect::{self, Answer, CallInput, Exchange, Facts, InvalidAnswer, Stop};
 use crate::payload::{ChainKey, PayloadKey};
 use crate::planner::{Offload, PlanSettings};
 use crate::recall::Via;
@@ -19,7 +19,6 @@ use crate::span::Span;
 use crate::store::tests::memory::MemoryStore;
 use crate::store::{self, Clock, RedbStore};
 use crate::string_index::StringIndex;
-use crate::summary::{Prompt, SummaryInput};
 use crate::tokens::{Gauge, Meter};
 
 mod kept_recalls;
@@ -326,16 +325,8 @@ impl dialect::AnswerFormat for Panicking {
 }
 
 impl Dialect for Panicking {
-    fn name(&self) -> &'static str {
-        "panicking"
-    }
-
-    fn tag(&self) -> u8 {
-        u8::MAX
-    }
-
-    fn path(&self) -> &'static str {
-        "/"
+    fn facts(&self) -> &'static Facts {
+        chat().facts()
     }
 
     fn base_path<'p>(&self, _: &'p str) -> Option<&'p str> {
@@ -354,15 +345,7 @@ impl Dialect for Panicking {
         None
     }
 
-    fn entries(&self, _: &[u8], _: Span) -> Option<Entries> {
-        None
-    }
-
     fn tool_names<'a>(&self, _: &'a [u8], _: Span) -> Vec<Cow<'a, str>> {
-        Vec::new()
-    }
-
-    fn fields<'a>(&self, _: &'a [u8]) -> Vec<Field<'a>> {
         Vec::new()
     }
 
@@ -376,14 +359,6 @@ impl Dialect for Panicking {
 
     fn render_exchange(&self, _: &Exchange<'_>) -> [Bytes; 2] {
         Default::default()
-    }
-
-    fn summary_request(&self, _: &SummaryInput, _: &Prompt<'_>) -> Option<Bytes> {
-        None
-    }
-
-    fn error_body(&self, _: &ErrorFields<'_>) -> Bytes {
-        Bytes::new()
     }
 }
 

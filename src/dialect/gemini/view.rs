@@ -145,7 +145,7 @@ impl<'a> View<'a> {
             conversation.keep_results();
         }
         let keys: [&[u8]; 4] = [b"maxOutputTokens", b"max_output_tokens", b"responseSchema", b"responseJsonSchema"];
-        let config = config.or(config_).and_then(|config| fields_of(self.body, config, keys).ok());
+        let config = config.or(config_).and_then(|config| fields_of(self.body, config, keys));
         let [most, most_, schema, json_schema] = config.unwrap_or_default();
         let number = |most: Span| str::from_utf8(most.of(self.body)).ok()?.parse().ok();
         conversation.traits.max_answer_tokens = most.or(most_).and_then(number);

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use memchr::memmem;
 
 use crate::conversation::Conversation;
-use crate::dialect::json::{ReadResult, objects};
+use crate::dialect::json::objects;
 use crate::span::Span;
 
 /// Marks the units that make deferred tools of the request known.
@@ -21,12 +21,12 @@ pub(super) fn mark(conversation: &mut Conversation<'_>, body: &[u8]) {
 }
 
 /// The names of the tools with `defer_loading`, as they are written.
-fn deferred(body: &[u8], tools: Span) -> ReadResult<HashSet<&[u8]>> {
+fn deferred(body: &[u8], tools: Span) -> Option<HashSet<&[u8]>> {
     let names = objects(body, tools, [b"name", b"defer_loading"], |_, [name, deferred]| {
         let is_deferred = deferred.is_some_and(|deferred| deferred.of(body) == b"true");
-        Ok(name.filter(|_| is_deferred).map(|name| name.of(body)))
+        Some(name.filter(|_| is_deferred).map(|name| name.of(body)))
     })?;
-    Ok(names.into_iter().collect())
+    Some(names.into_iter().collect())
 }
 
 /// The names in the references of a content, as they are written. Inside of a string, quotes have a backslash before them.

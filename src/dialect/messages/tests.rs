@@ -10,6 +10,7 @@ use crate::{
 };
 
 mod by_serde;
+mod parts;
 
 /// Reads a body with and without an index of its strings.
 fn read_body(body: &[u8]) -> Result<Conversation<'_>, ParseError> {

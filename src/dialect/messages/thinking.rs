@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::dialect::json::{Cursor, decode, fields, fields_of};
+use crate::dialect::json::{Cursor, beginning, field, fields, fields_of, text_of};
 use crate::dialect::{BytesAt, Switch};
 use crate::span::Span;
 
@@ -20,27 +20,22 @@ pub(super) fn is_bound(model: &str) -> bool {
 
 /// Whether a request asks the API to drop thinking that does not fit, so that none has to be left out before it is sent.
 pub(super) fn drops_blocks(body: &[u8], thinking: Span) -> bool {
-    let binding = member(body, thinking, b"block_binding");
-    let behavior = binding.and_then(|binding| member(body, binding, b"prefix_mismatch_behavior"));
-    behavior.and_then(|behavior| decode(behavior.of(body))).is_some_and(|behavior| behavior == "drop_block")
+    let binding = field(body, thinking, b"block_binding");
+    let behavior = binding.and_then(|binding| field(body, binding, b"prefix_mismatch_behavior"));
+    text_of(body, behavior).is_some_and(|behavior| behavior == "drop_block")
 }
 
 /// Whether a request has the model think within a budget: then the API refuses calls of the running turn without thinking.
 pub(super) fn has_budget(body: &[u8], thinking: Span) -> bool {
-    member(body, thinking, b"type").is_some_and(|kind| kind.of(body) == br#""enabled""#)
-}
-
-/// The value of a key, in an object.
-fn member(body: &[u8], object: Span, key: &[u8]) -> Option<Span> {
-    fields_of(body, object, [key]).ok()?[0]
+    field(body, thinking, b"type").is_some_and(|kind| kind.of(body) == br#""enabled""#)
 }
 
 /// What has the API drop thinking that does not fit. None for a request that says itself what becomes of it, or that has no
 /// settings of thinking to add that to.
 pub(super) fn drop_mismatches(request: &[u8]) -> Option<Switch> {
     let [thinking] = fields(&mut Cursor::new(request), [b"thinking"]).ok()?;
-    let thinking = thinking.filter(|thinking| thinking.of(request).starts_with(b"{"))?;
-    let [binding, kind] = fields_of(request, thinking, [b"block_binding", b"type"]).ok()?;
+    let thinking = beginning(request, thinking, b'{')?;
+    let [binding, kind] = fields_of(request, thinking, [b"block_binding", b"type"])?;
     let at = thinking.end.checked_sub(1).filter(|_| binding.is_none() && kind.is_some())?;
     Some(Switch {
         insertion: BytesAt { at, bytes: Bytes::from_static(DROP) },

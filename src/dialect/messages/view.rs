@@ -7,7 +7,7 @@ use memchr::memmem;
 
 use super::{loading, thinking};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits};
-use crate::dialect::json::{Fault, ReadResult, Unsupported, decode, each_element, fields, fields_of};
+use crate::dialect::json::{Fault, ReadResult, Unsupported, each_element, field, fields, fields_of, text_of};
 use crate::dialect::reading::{self, RequestFields, call_id, next_unit, push_block, text};
 use crate::span::Span;
 
@@ -166,10 +166,8 @@ impl<'a> View<'a> {
     pub(super) fn finish(mut self, (values, history): RequestFields<9>) -> Result<Conversation<'a>, Fault> {
         let [_, model, tools, system, config, format, edits, compaction, thinking] = values;
         let body = self.body;
-        let of_config = config.and_then(|config| {
-            let [format] = fields_of(body, config, [b"format"]).ok()?;
-            format.filter(|format| format.of(body) != b"null")
-        });
+        let of_config = config.and_then(|config| field(body, config, b"format"));
+        let of_config = of_config.filter(|format| format.of(body) != b"null");
         let (clears, compacts) = edits.map_or((false, false), |edits| own_edits(body, edits));
         let conversation = &mut self.conversation;
         conversation.model = text(body, model)?;
@@ -258,8 +256,7 @@ impl<'a> View<'a> {
         for entry in entries {
             match (entry.kind, entry.program) {
                 (Kind::Call, Some(caller)) => {
-                    let [program] = fields_of(self.body, caller, [b"tool_id"]).unwrap_or_default();
-                    self.programs.extend(text(self.body, program)?);
+                    self.programs.extend(text(self.body, field(self.body, caller, b"tool_id"))?);
                     self.by_program.extend(text(self.body, entry.id)?);
                     calls = true;
                 }
@@ -278,19 +275,19 @@ impl<'a> View<'a> {
 
 /// Whether the server clears results, and whether it summarises. Where that cannot be read, it may do both.
 fn own_edits(body: &[u8], context_management: Span) -> (bool, bool) {
-    edit_types(body, context_management).map_or((true, true), |types| {
+    let types = fields_of(body, context_management, [b"edits"]).and_then(|[edits]| edit_types(body, edits).ok());
+    types.map_or((true, true), |types| {
         let any = |beginning| types.iter().any(|name| name.starts_with(beginning));
         (any("clear_tool_uses"), any("compact"))
     })
 }
 
-fn edit_types(body: &[u8], context_management: Span) -> ReadResult<Vec<Cow<'_, str>>> {
-    let [edits] = fields_of(body, context_management, [b"edits"])?;
+fn edit_types(body: &[u8], edits: Option<Span>) -> ReadResult<Vec<Cow<'_, str>>> {
     let Some(edits) = edits.filter(|edits| edits.of(body) != b"null") else { return Ok(Vec::new()) };
     let mut types = Vec::new();
     each_element(body, edits, |cursor| {
         let [kind] = fields(cursor, [b"type"])?;
-        types.push(kind.and_then(|kind| decode(kind.of(body))).ok_or(Unsupported)?);
+        types.push(text_of(body, kind).ok_or(Unsupported)?);
         Ok(())
     })?;
     Ok(types)

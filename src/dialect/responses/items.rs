@@ -19,11 +19,11 @@ use std::{borrow::Cow, collections::HashSet};
 
 use memchr::memmem;
 
-use super::parts::tool_names;
+use super::Responses;
 use crate::conversation::{Block, BlockIndex, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
-use crate::dialect::ParseErrorKind;
 use crate::dialect::json::Fault;
 use crate::dialect::reading::{RequestFields, call_id, text};
+use crate::dialect::{Dialect, ParseErrorKind};
 use crate::span::Span;
 
 /// The fields of an item that decide what it is. None of them may be there twice.
@@ -233,7 +233,7 @@ impl<'a> ViewBuilder<'a> {
         let offered = conversation.tools.iter().chain(&conversation.more_tools);
         let offered: Vec<_> = offered.filter(|tools| !found.contains(&tools.start)).collect();
         let searches = offered.iter().any(|tools| memmem::find(tools.of(body), br#""tool_search""#).is_some());
-        let names = |tools: Span| tool_names(body, tools).unwrap_or_default();
+        let names = |tools: Span| Responses.tool_names(body, tools);
         let known: HashSet<_> = offered.into_iter().flat_map(|tools| names(*tools)).collect();
         for found in &self.found_tools {
             let loads = (searches && !found.by_server) || names(found.tools).iter().any(|name| known.contains(name));
