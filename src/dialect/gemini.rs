@@ -21,7 +21,6 @@ use crate::{conversation::CallId, span::Span, string_index::PathFacts};
 
 mod answer;
 mod canonical;
-mod reader;
 mod summary;
 mod tokens;
 mod view;
@@ -66,7 +65,7 @@ static FACTS: Facts = Facts {
     text_part: TextPartNames { kind: "text", mark: "cache_control" },
     opening: None,
     joiner: None,
-    read: reader::read,
+    read: view::read,
     canonical: canonical::fields,
     summary: summary::request,
 };

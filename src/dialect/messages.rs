@@ -4,7 +4,7 @@
 //! So an assistant message is one unit with a block for each call, and each entry of a user message is its own unit.
 //! Consecutive messages of one role are one turn.
 //!
-//! `reader` only finds where values are; `view` makes the conversation of them.
+//! `view` finds where values are, and makes the conversation of them.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,6 @@ mod canonical;
 mod hosts;
 mod in_band;
 mod loading;
-mod reader;
 mod summary;
 mod thinking;
 mod tokens;
@@ -57,7 +56,7 @@ static FACTS: Facts = Facts {
     text_part: TextPartNames { kind: "text", mark: "cache_control" },
     opening: None,
     joiner: Some(|| Box::<in_band::MessagesJoiner>::default()),
-    read: reader::read,
+    read: view::read,
     canonical: canonical::fields,
     summary: summary::request,
 };

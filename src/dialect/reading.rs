@@ -1,16 +1,42 @@
-//! Reading of requests, ids, texts and blocks, shared by the dialects.
+//! Reading of requests, messages, ids, texts and blocks, shared by the dialects.
 
 use std::borrow::Cow;
 
-use super::ParseErrorKind;
 use super::history_keys::HistoryKeys;
 use super::json::{Cursor, Fault, ReadResult, decode, id_text};
-use crate::conversation::{Block, BlockIndex, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
+use super::{ParseError, ParseErrorKind};
+use crate::conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
 use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The members of a request: the values of some keys, by their order and without `null`, and what the others tell of a
 /// history.
 pub(super) type RequestFields<const N: usize> = ([Option<Span>; N], HistoryKeys);
+
+/// One message of a list: where its role and its content are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    pub(super) span: Span,
+    pub(super) role: Option<Span>,
+    pub(super) content: Option<Span>,
+}
+
+/// Reads a whole body in a dialect, whose long strings may be known, as [`request`] does. It has to have a list, of which
+/// `element` reads each element.
+pub(super) fn body<'a, const N: usize>(
+    dialect: &'static str,
+    (body, strings): (&'a [u8], &'a StringIndex),
+    keys: [&[u8]; N],
+    mut element: impl FnMut(&mut Cursor<'a>) -> ReadResult,
+) -> Result<RequestFields<N>, ParseError> {
+    let mut cursor = Cursor::indexed(body, strings);
+    let read =
+        request(&mut cursor, keys, |cursor| cursor.elements(&mut element)).and_then(|read| match read.0.first() {
+            Some(Some(_)) => Ok(read),
+            _ => Err(cursor.refuse((0, ParseErrorKind::NoMessages))),
+        });
+    cursor.finish(dialect, read)
+}
 
 /// Reads a request. None of `keys` may be there twice; `list` reads the value of the first one, unless that is `null`.
 pub(super) fn request<'a, const N: usize>(
@@ -30,6 +56,41 @@ pub(super) fn request<'a, const N: usize>(
         Ok(())
     })?;
     Ok((found.map(|value| value.filter(|value| cursor.bytes(*value) != b"null")), history))
+}
+
+/// Reads a message whose content is the value of `key`, which `content` reads.
+pub(super) fn message<'a>(
+    cursor: &mut Cursor<'a>,
+    key: &[u8],
+    mut content: impl FnMut(&mut Cursor<'a>) -> ReadResult<Span>,
+) -> ReadResult<Message> {
+    let (start, mut role, mut found) = (cursor.at(), None, None);
+    let span = cursor.members(|cursor, name| {
+        let is_content = &*name == key;
+        let value = if is_content { content(cursor)? } else { cursor.value()? };
+        match &*name {
+            b"role" => cursor.once(start, &mut role, value),
+            _ if is_content => cursor.once(start, &mut found, value),
+            _ => Ok(()),
+        }
+    })?;
+    Ok(Message { span, role, content: found })
+}
+
+/// Reads the entries of a content, each with `read`, and adds them to `entries`.
+pub(super) fn entries<'a, E>(
+    cursor: &mut Cursor<'a>,
+    entries: &mut Vec<E>,
+    mut read: impl FnMut(&mut Cursor<'a>) -> ReadResult<E>,
+) -> ReadResult<Span> {
+    let start = cursor.at();
+    cursor.elements(|cursor| {
+        if entries.len() == MAX_ELEMENTS {
+            return Err(cursor.refuse((start, ParseErrorKind::TooMany)));
+        }
+        entries.push(read(cursor)?);
+        Ok(())
+    })
 }
 
 /// The text of a value that may be a string, and then must be one that can be decoded.
@@ -74,4 +135,35 @@ pub(super) fn next_unit(
     }
     let continues = units.last().is_some_and(|last| last.role == role);
     Ok(Unit { span, role, content, flags, ..conversation.following(first_block, continues) })
+}
+
+/// Adds a message that is one unit.
+pub(super) fn push_whole(
+    conversation: &mut Conversation<'_>,
+    message: Message,
+    role: Role,
+    flags: Flags,
+) -> Result<(), Fault> {
+    let first_block = conversation.next_block();
+    let unit = next_unit(conversation, message.span, role, message.content, first_block, flags)?;
+    conversation.push_element(unit);
+    Ok(())
+}
+
+/// Adds an entry of the user's, which is a unit: the result of a call, or something else.
+pub(super) fn push_entry<'a>(
+    conversation: &mut Conversation<'a>,
+    span: Span,
+    call: Option<CallId<'a>>,
+    content: Option<Span>,
+    flags: Flags,
+) -> Result<(), Fault> {
+    let (unit, first_block) = (conversation.next_unit(), conversation.next_block());
+    let role = if call.is_some() { Role::Tool } else { Role::User };
+    if let Some(call_id) = call {
+        push_block(conversation, Block { unit, span, kind: BlockKind::ToolResult { call_id, may_leave: true } })?;
+    }
+    let unit = next_unit(conversation, span, role, content, first_block, flags)?;
+    conversation.units.push(unit);
+    Ok(())
 }

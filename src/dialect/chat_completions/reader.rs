@@ -14,11 +14,16 @@ use crate::string_index::StringIndex;
 
 /// The conversation in `body`, whose long strings may be known.
 pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-    let mut cursor = Cursor::indexed(body, strings);
     let mut reader = Reader { body, conversation: conversation() };
-    let read = reader.request(&mut cursor);
-    cursor.finish(NAME, read)?;
-    Ok(reader.conversation)
+    let keys: [&[u8]; 4] = [b"messages", b"model", b"tools", b"response_format"];
+    let ([_, model, tools, format], history) =
+        reading::body(NAME, (body, strings), keys, |cursor| reader.message(cursor))?;
+    let mut conversation = reader.conversation;
+    conversation.model = text(body, model).map_err(|fault| ParseError::new(NAME, fault))?;
+    conversation.format = format;
+    conversation.tools = tools;
+    history.apply(&mut conversation);
+    Ok(conversation)
 }
 
 /// A conversation of which nothing has been read.
@@ -48,17 +53,6 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn request(&mut self, cursor: &mut Cursor<'a>) -> ReadResult {
-        let keys: [&[u8]; 4] = [b"messages", b"model", b"tools", b"response_format"];
-        let ([messages, model, tools, format], history) =
-            reading::request(cursor, keys, |cursor| cursor.elements(|cursor| self.message(cursor)))?;
-        self.conversation.model = cursor.accept(text(self.body, model))?;
-        self.conversation.format = format;
-        self.conversation.tools = tools;
-        history.apply(&mut self.conversation);
-        messages.map(drop).ok_or_else(|| cursor.refuse((0, ParseErrorKind::NoMessages)))
-    }
-
     fn message(&mut self, cursor: &mut Cursor<'a>) -> ReadResult {
         let start = cursor.at();
         if self.conversation.units.len() == MAX_ELEMENTS {

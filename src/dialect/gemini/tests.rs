@@ -15,8 +15,8 @@ mod by_serde;
 
 /// Reads a body with and without an index of its strings.
 fn read_body(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
-    let read = reader::read(body, StringIndex::EMPTY);
-    assert_eq!(reader::read(body, &StringIndex::of_all(body, 7)), read);
+    let read = view::read(body, StringIndex::EMPTY);
+    assert_eq!(view::read(body, &StringIndex::of_all(body, 7)), read);
     read
 }
 

@@ -1,25 +1,20 @@
-//! The conversation in contents of parts, made of what the reader has found in a body. That only says where values are.
+//! Reads the contents of a whole body in one pass with a [`Cursor`], and makes the conversation of their parts.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::NAME;
 use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits, Unit};
-use crate::dialect::json::{Fault, fields_of};
-use crate::dialect::reading::{RequestFields, call_id, next_unit, push_block, text};
+use crate::dialect::json::{Cursor, Fault, ReadResult, fields, fields_of};
+use crate::dialect::reading::{self, Message, RequestFields, call_id, next_unit, push_block, push_whole, text};
+use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The keys of a request that are read, in the order in which [`View::finish`] takes their values. Google's JSON has each
 /// name in two spellings.
 pub(super) const REQUEST_KEYS: [&[u8]; 6] =
     [b"contents", b"tools", b"systemInstruction", b"system_instruction", b"generationConfig", b"generation_config"];
-
-/// One content.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Content {
-    pub(super) span: Span,
-    pub(super) role: Option<Span>,
-    pub(super) parts: Option<Span>,
-}
 
 /// One part of a content.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +94,44 @@ impl Part {
     }
 }
 
+/// The conversation in `body`, whose long strings may be known.
+pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+    let (mut view, mut parts) = (View::new(body), Vec::new());
+    let content = |cursor: &mut Cursor<'a>| {
+        parts.clear();
+        let content = reading::message(cursor, b"parts", |cursor| match cursor.peek() {
+            Some(b'[') => reading::entries(cursor, &mut parts, |cursor| part(body, cursor)),
+            Some(b'{') => only_part(body, cursor),
+            _ => cursor.value(),
+        })?;
+        cursor.accept(view.content(content, &parts))
+    };
+    let beside = reading::body(NAME, (body, strings), REQUEST_KEYS, content)?;
+    Ok(view.finish(beside))
+}
+
+/// One part, as Google's JSON allows. A call or a result in it could not be edited.
+fn only_part<'a>(body: &'a [u8], cursor: &mut Cursor<'a>) -> ReadResult<Span> {
+    let start = cursor.at();
+    if part(body, cursor)?.is_function() {
+        return Err(cursor.refuse((start, ParseErrorKind::NotAnArray)));
+    }
+    Ok(Span { start, end: cursor.at() })
+}
+
+fn part<'a>(body: &'a [u8], cursor: &mut Cursor<'a>) -> ReadResult<Part> {
+    let start = cursor.at();
+    let values = fields(cursor, PART_KEYS)?;
+    let span = Span { start, end: cursor.at() };
+    let mut function = [None; 3];
+    if let Some(of) = Part::function(body, values) {
+        cursor.go_to(of.start);
+        function = fields(cursor, FUNCTION_KEYS)?;
+        cursor.go_to(span.end);
+    }
+    Ok(Part::of(body, span, values, function))
+}
+
 /// A conversation while it is made.
 pub(super) struct View<'a> {
     body: &'a [u8],
@@ -120,16 +153,21 @@ impl<'a> View<'a> {
     }
 
     /// Adds a content with these parts.
-    pub(super) fn content(&mut self, content: Content, parts: &[Part]) -> Result<(), Fault> {
+    pub(super) fn content(&mut self, content: Message, parts: &[Part]) -> Result<(), Fault> {
         let speaks = Flags { speaks: true, ..Flags::default() };
-        let content = Content { parts: content.parts.filter(|parts| parts.of(self.body) != b"null"), ..content };
+        let content = Message { content: content.content.filter(|parts| parts.of(self.body) != b"null"), ..content };
         let role = text(self.body, content.role)?;
         self.has_other_calls |= role.as_deref() != Some("model") && parts.iter().any(|part| part.kind == Kind::Call);
         match role.as_deref() {
             Some("model") => self.model(content, parts),
-            None | Some("user" | "function" | "tool") if parts.is_empty() => self.whole(content, Role::User, speaks),
+            None | Some("user" | "function" | "tool") if parts.is_empty() => {
+                push_whole(&mut self.conversation, content, Role::User, speaks)
+            }
             None | Some("user" | "function" | "tool") => self.user(content, parts),
-            _ => self.whole(content, Role::Other, Flags { barrier: true, stays: true, ..speaks }),
+            _ => {
+                let flags = Flags { barrier: true, stays: true, ..speaks };
+                push_whole(&mut self.conversation, content, Role::Other, flags)
+            }
         }
     }
 
@@ -153,15 +191,7 @@ impl<'a> View<'a> {
         self.conversation
     }
 
-    /// A content that is one unit.
-    fn whole(&mut self, content: Content, role: Role, flags: Flags) -> Result<(), Fault> {
-        let unit =
-            next_unit(&self.conversation, content.span, role, content.parts, self.conversation.next_block(), flags)?;
-        self.conversation.push_element(unit);
-        Ok(())
-    }
-
-    fn model(&mut self, content: Content, parts: &[Part]) -> Result<(), Fault> {
+    fn model(&mut self, content: Message, parts: &[Part]) -> Result<(), Fault> {
         let (first, unit) = (self.conversation.next_block(), self.conversation.next_unit());
         // The API takes the results of a content with calls right after it, before another one of the model.
         let last = self.conversation.units.last();
@@ -188,27 +218,19 @@ impl<'a> View<'a> {
             thinks: parts.iter().any(|part| part.kind == Kind::Thought),
             ..Flags::default()
         };
-        let unit = next_unit(&self.conversation, content.span, Role::Assistant, content.parts, first, flags)?;
+        let unit = next_unit(&self.conversation, content.span, Role::Assistant, content.content, first, flags)?;
         self.conversation.push_element(Unit { turn, ..unit });
         Ok(())
     }
 
     /// A content of the user, each part of which is a unit.
-    fn user(&mut self, content: Content, parts: &[Part]) -> Result<(), Fault> {
+    fn user(&mut self, content: Message, parts: &[Part]) -> Result<(), Fault> {
         let start = self.conversation.next_unit();
         for part in parts {
-            let first = self.conversation.next_block();
+            let call = if part.kind == Kind::Result { Some(self.answered(part)?) } else { None };
+            let content = part.value.filter(|_| matches!(part.kind, Kind::Result | Kind::Text));
             let flags = Flags { speaks: true, ..Flags::default() };
-            let unit = if part.kind == Kind::Result {
-                let kind = BlockKind::ToolResult { call_id: self.answered(part)?, may_leave: true };
-                let unit = self.conversation.next_unit();
-                push_block(&mut self.conversation, Block { unit, span: part.span, kind })?;
-                next_unit(&self.conversation, part.span, Role::Tool, part.value, first, flags)?
-            } else {
-                let text = part.value.filter(|_| part.kind == Kind::Text);
-                next_unit(&self.conversation, part.span, Role::User, text, first, flags)?
-            };
-            self.conversation.units.push(unit);
+            reading::push_entry(&mut self.conversation, part.span, call, content, flags)?;
         }
         self.conversation.elements.push(Element { span: content.span, units: start..self.conversation.next_unit() });
         Ok(())

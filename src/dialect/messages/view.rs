@@ -1,15 +1,17 @@
-//! The conversation, made of what the reader has found in a body. That only says where values are.
+//! Reads the messages of a whole body in one pass with a [`Cursor`], and makes the conversation of them.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use memchr::memmem;
 
-use super::{loading, thinking};
+use super::{NAME, loading, thinking};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits};
-use crate::dialect::json::{Fault, ReadResult, Unsupported, each_element, field, fields, fields_of, text_of};
-use crate::dialect::reading::{self, RequestFields, call_id, next_unit, push_block, text};
+use crate::dialect::ParseError;
+use crate::dialect::json::{Cursor, Fault, ReadResult, Unsupported, each_element, field, fields, fields_of, text_of};
+use crate::dialect::reading::{self, Message, RequestFields, call_id, next_unit, push_block, push_whole, text};
 use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The keys of a request that are read, in the order in which [`View::finish`] takes their values.
 pub(super) const REQUEST_KEYS: [&[u8]; 9] = [
@@ -23,14 +25,6 @@ pub(super) const REQUEST_KEYS: [&[u8]; 9] = [
     b"compaction",
     b"thinking",
 ];
-
-/// One message.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Message {
-    pub(super) span: Span,
-    pub(super) role: Option<Span>,
-    pub(super) content: Option<Span>,
-}
 
 /// One entry of a content.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +118,30 @@ pub(super) fn is_direct(body: &[u8], caller: Span) -> bool {
     caller.of(body) == b"null" || memmem::find(caller.of(body), br#""direct""#).is_some()
 }
 
+/// The conversation in `body`, whose long strings may be known.
+pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+    let (mut view, mut entries) = (View::new(body), Vec::new());
+    let message = |cursor: &mut Cursor<'a>| {
+        entries.clear();
+        let message = reading::message(cursor, b"content", |cursor| match cursor.peek() {
+            Some(b'[') => reading::entries(cursor, &mut entries, |cursor| entry(body, cursor)),
+            _ => cursor.value(),
+        })?;
+        cursor.accept(view.message(message, &entries))
+    };
+    let beside = reading::body(NAME, (body, strings), REQUEST_KEYS, message)?;
+    view.finish(beside).map_err(|fault| ParseError::new(NAME, fault))
+}
+
+fn entry<'a>(body: &'a [u8], cursor: &mut Cursor<'a>) -> ReadResult<Entry> {
+    if cursor.peek() != Some(b'{') {
+        return cursor.value().map(Entry::opaque);
+    }
+    let start = cursor.at();
+    let values = fields(cursor, ENTRY_KEYS)?;
+    cursor.accept(Entry::of(body, Span { start, end: cursor.at() }, values))
+}
+
 /// A conversation while it is made.
 pub(super) struct View<'a> {
     body: &'a [u8],
@@ -149,16 +167,22 @@ impl<'a> View<'a> {
             Some("user") if !entries.iter().any(|entry| entry.kind == Kind::Result) => {
                 self.programs.clear(); // the user has interrupted them
                 match entries {
-                    [] => self.whole(message, Role::User, Flags { speaks: true, ..Flags::default() }),
+                    [] => {
+                        let flags = Flags { speaks: true, ..Flags::default() };
+                        push_whole(&mut self.conversation, message, Role::User, flags)
+                    }
                     _ => self.user(message, entries),
                 }
             }
             Some("user") => self.user(message, entries),
             Some("system") => {
                 let flags = Flags { barrier: true, stays: true, follows_user: true, ..Flags::default() };
-                self.whole(message, Role::System, flags)
+                push_whole(&mut self.conversation, message, Role::System, flags)
             }
-            _ => self.whole(message, Role::Other, Flags { barrier: true, stays: true, ..Flags::default() }),
+            _ => {
+                let flags = Flags { barrier: true, stays: true, ..Flags::default() };
+                push_whole(&mut self.conversation, message, Role::Other, flags)
+            }
         }
     }
 
@@ -183,14 +207,6 @@ impl<'a> View<'a> {
         leave_duplicates(conversation);
         follow_system(conversation);
         Ok(self.conversation)
-    }
-
-    /// A message that is one unit.
-    fn whole(&mut self, message: Message, role: Role, flags: Flags) -> Result<(), Fault> {
-        let unit =
-            next_unit(&self.conversation, message.span, role, message.content, self.conversation.next_block(), flags)?;
-        self.conversation.push_element(unit);
-        Ok(())
     }
 
     fn assistant(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
@@ -224,27 +240,14 @@ impl<'a> View<'a> {
     fn user(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
         let start = self.conversation.next_unit();
         for entry in entries {
-            let first = self.conversation.next_block();
-            let flags = Flags { speaks: true, in_program: !self.programs.is_empty(), ..Flags::default() };
-            let unit = if entry.kind == Kind::Result {
-                let call_id = call_id(self.body, "", entry.id)?;
-                let for_program = !self.by_program.is_empty() && self.by_program.contains(&call_id.text);
-                let kind = BlockKind::ToolResult { call_id, may_leave: true };
-                let block = Block { unit: self.conversation.next_unit(), span: entry.span, kind };
-                push_block(&mut self.conversation, block)?;
-                next_unit(
-                    &self.conversation,
-                    entry.span,
-                    Role::Tool,
-                    entry.value,
-                    first,
-                    Flags { for_program, ..flags },
-                )?
-            } else {
-                let text = entry.value.filter(|_| entry.kind == Kind::Text);
-                next_unit(&self.conversation, entry.span, Role::User, text, first, flags)?
-            };
-            self.conversation.units.push(unit);
+            let is_result = entry.kind == Kind::Result;
+            let call = is_result.then(|| call_id(self.body, "", entry.id)).transpose()?;
+            let for_program =
+                !self.by_program.is_empty() && call.as_ref().is_some_and(|call| self.by_program.contains(&call.text));
+            let in_program = !self.programs.is_empty();
+            let flags = Flags { speaks: true, in_program, for_program, ..Flags::default() };
+            let content = entry.value.filter(|_| is_result || entry.kind == Kind::Text);
+            reading::push_entry(&mut self.conversation, entry.span, call, content, flags)?;
         }
         self.conversation.elements.push(Element { span: message.span, units: start..self.conversation.next_unit() });
         Ok(())

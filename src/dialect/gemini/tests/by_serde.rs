@@ -2,10 +2,10 @@
 
 use super::{
     NAME, ParseError,
-    view::{Content, FUNCTION_KEYS, PART_KEYS, Part, REQUEST_KEYS, View},
+    view::{FUNCTION_KEYS, PART_KEYS, Part, REQUEST_KEYS, View},
 };
 use crate::dialect::ParseErrorKind;
-use crate::{conversation::Conversation, dialect::tests::by_serde::Json, span::Span};
+use crate::{conversation::Conversation, dialect::reading::Message, dialect::tests::by_serde::Json, span::Span};
 
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
@@ -32,7 +32,7 @@ fn content<'a>(json: Json<'a>, span: Span, view: &mut View<'a>) -> Result<(), Pa
         }
         Vec::new()
     };
-    view.content(Content { span, role, parts }, &entries).map_err(|fault| ParseError::new(NAME, fault))
+    view.content(Message { span, role, content: parts }, &entries).map_err(|fault| ParseError::new(NAME, fault))
 }
 
 fn part(json: Json<'_>, span: Span) -> Result<Part, ParseError> {

@@ -2,10 +2,14 @@
 
 use super::{
     NAME, ParseError, error,
-    view::{ENTRY_KEYS, Entry, Message, REQUEST_KEYS, View},
+    view::{ENTRY_KEYS, Entry, REQUEST_KEYS, View},
 };
+use crate::conversation::Conversation;
 use crate::dialect::ParseErrorKind;
-use crate::{conversation::Conversation, dialect::json::Fault, dialect::tests::by_serde::Json, span::Span};
+use crate::dialect::json::Fault;
+use crate::dialect::reading::Message;
+use crate::dialect::tests::by_serde::Json;
+use crate::span::Span;
 
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
