@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use self::tokens::is_text_part;
 use super::json::{Cursor, ReadResult, beginning, decode, each_element, field, fields, fields_of, objects, text_of};
+use super::object::summary_request;
 use super::{
     AnsweredInWords, CallInput, Dialect, Emptied, Entries, Exchange, Facts, Form, OpenCalls, TextPartNames, forms,
     strings,
@@ -49,7 +50,7 @@ static FACTS: Facts = Facts {
     joiner: Some(|| Box::<in_band::ChatJoiner>::default()),
     read: reader::read,
     canonical: canonical::fields,
-    summary: summary::request,
+    summary: |source, prompt| summary_request(&ChatCompletions, source, prompt),
 };
 
 impl Dialect for ChatCompletions {

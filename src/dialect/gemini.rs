@@ -16,6 +16,7 @@ use super::forms::{EMPTY, FormReplacement};
 use super::json::{
     Cursor, ReadResult, Unsupported, beginning, each_element, field, fields_of, member, objects, text_of,
 };
+use super::object::summary_request;
 use super::{CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, Form, TextPartNames, strings};
 use crate::{conversation::CallId, span::Span, string_index::PathFacts};
 
@@ -67,7 +68,7 @@ static FACTS: Facts = Facts {
     joiner: None,
     read: view::read,
     canonical: canonical::fields,
-    summary: summary::request,
+    summary: |source, prompt| summary_request(&Gemini, source, prompt),
 };
 
 impl Dialect for Gemini {

@@ -13,6 +13,7 @@ use hosts::HostedPath;
 use memchr::memmem;
 
 use super::json::{beginning, each_element, field, fields, fields_of, objects, text_of};
+use super::object::summary_request;
 use super::{
     CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames, strings,
 };
@@ -58,7 +59,7 @@ static FACTS: Facts = Facts {
     joiner: Some(|| Box::<in_band::MessagesJoiner>::default()),
     read: view::read,
     canonical: canonical::fields,
-    summary: summary::request,
+    summary: |source, prompt| summary_request(&Messages, source, prompt),
 };
 
 impl Dialect for Messages {

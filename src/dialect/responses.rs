@@ -13,6 +13,7 @@ use memchr::memmem;
 
 use self::items::kind;
 use super::json::{beginning, decode, field, fields_of, member, objects, text_of};
+use super::object::summary_request;
 use super::{
     CallInput, Compaction, CompactionTrigger, Dialect, Exchange, Facts, OpeningEvents, TextPartNames, strings,
 };
@@ -58,7 +59,7 @@ static FACTS: Facts = Facts {
     joiner: Some(|| Box::<in_band::ResponsesJoiner>::default()),
     read: reader::read,
     canonical: canonical::fields,
-    summary: summary::request,
+    summary: |source, prompt| summary_request(&Responses, source, prompt),
 };
 
 impl Dialect for Responses {

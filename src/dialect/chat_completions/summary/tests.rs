@@ -8,7 +8,8 @@ use super::*;
 
 /// In the shape of the client's request.
 fn cached(source: &SummaryInput, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
-    request(source, &Prompt { input: PromptMode::Cached, system: "", instruction, max_tokens, model })
+    ChatCompletions
+        .summary_request(source, &Prompt { input: PromptMode::Cached, system: "", instruction, max_tokens, model })
 }
 
 /// In the plain shape.
@@ -19,7 +20,8 @@ fn fresh(
     max_tokens: usize,
     model: Option<&str>,
 ) -> Option<Bytes> {
-    request(source, &Prompt { input: PromptMode::Fresh, system, instruction, max_tokens, model })
+    ChatCompletions
+        .summary_request(source, &Prompt { input: PromptMode::Fresh, system, instruction, max_tokens, model })
 }
 
 type Json = serde_json::Value;
@@ -150,7 +152,7 @@ fn the_limit_has_the_key_that_is_understood() {
 fn plain_has_one_message_and_keys_that_the_client_sends() {
     let plain = |body: &str, model| {
         let prompt = Prompt { input: PromptMode::Plain, system: "S", instruction: "I", max_tokens: 9000, model };
-        text(request(&source(body), &prompt))
+        text(ChatCompletions.summary_request(&source(body), &prompt))
     };
     let message = r#""messages":[{"role":"user","content":"I"}]"#;
     let own =

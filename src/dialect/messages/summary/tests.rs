@@ -17,7 +17,7 @@ fn prompt(input: PromptMode, model: Option<&str>) -> Prompt<'_> {
 }
 
 fn written(body: &str, prompt: &Prompt<'_>) -> String {
-    String::from_utf8(request(&source(body), prompt).unwrap().to_vec()).unwrap()
+    String::from_utf8(Messages.summary_request(&source(body), prompt).unwrap().to_vec()).unwrap()
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn what_is_only_thinking_leaves() {
 #[test]
 fn no_request_is_made_of_what_is_none() {
     for body in ["[]", r#"{"model":"m"}"#, r#"{"messages":[],"messages":[]}"#] {
-        assert_eq!(request(&source(body), &prompt(PromptMode::Cached, None)), None, "{body}");
+        assert_eq!(Messages.summary_request(&source(body), &prompt(PromptMode::Cached, None)), None, "{body}");
     }
     let empty = SummaryInput { messages: Vec::new(), ..source(BODY) };
-    assert_eq!(request(&empty, &prompt(PromptMode::Cached, None)), None);
+    assert_eq!(Messages.summary_request(&empty, &prompt(PromptMode::Cached, None)), None);
 }

@@ -24,7 +24,7 @@ fn source(body: &str) -> SummaryInput {
 
 fn ask(body: &str, input: PromptMode, model: Option<&str>) -> Option<String> {
     let prompt = Prompt { input, system: "S", instruction: "Sum \"it\"\n总结", max_tokens: 900, model };
-    request(&source(body), &prompt).map(|request| String::from_utf8(request.to_vec()).unwrap())
+    Responses.summary_request(&source(body), &prompt).map(|request| String::from_utf8(request.to_vec()).unwrap())
 }
 
 const INSTRUCTION: &str = r#"{"type":"message","role":"user","content":"Sum \"it\"\n总结"}"#;
@@ -83,7 +83,7 @@ fn there_is_no_request_behind_a_trigger_or_without_items() {
     }
     let nothing = SummaryInput { n_leading: 6, ..source(r#"{"input":[]}"#) };
     let prompt = Prompt { input: PromptMode::Cached, system: "S", instruction: "I", max_tokens: 900, model: None };
-    assert_eq!(request(&nothing, &prompt), None);
+    assert_eq!(Responses.summary_request(&nothing, &prompt), None);
 }
 
 #[test]
