@@ -21,7 +21,7 @@ use self::models::{Models, Reasoning};
 use self::tiktoken::Encoding;
 use crate::payload::Fingerprint;
 
-pub use self::memo::Subject;
+pub use self::memo::{Countable, Subject};
 pub use self::usage::Usage;
 
 pub mod factor;
@@ -229,7 +229,7 @@ impl Gauge {
         let counted = match self.shared.counter {
             Counter::Exact => {
                 let fingerprint = Fingerprint::of(text.as_bytes());
-                self.shared.memo.get_or_count(Subject::Text, self.encoding, fingerprint, || self.count(text))
+                self.shared.memo.get_or_count(Subject::TEXT, self.encoding, fingerprint, || self.count(text))
             }
             Counter::Estimate => self.count(text),
         };
@@ -239,9 +239,9 @@ impl Gauge {
     /// As many tokens as a text that is known by `fingerprint` has at least, except those that merge at an end: those of
     /// its first `most` bytes, or of all of it if that was counted before. It is asked for once.
     pub fn at_least<'t>(&self, fingerprint: Fingerprint, most: usize, text: impl FnOnce() -> &'t str) -> usize {
-        self.remembered(Subject::Beginning, fingerprint, || {
+        self.remembered(Subject(Countable::Beginning, 0), fingerprint, || {
             let text = text();
-            let known = self.shared.memo.get(Subject::Text, self.encoding, Fingerprint::of(text.as_bytes()));
+            let known = self.shared.memo.get(Subject::TEXT, self.encoding, Fingerprint::of(text.as_bytes()));
             let (counted, len) = known.map_or_else(
                 || {
                     let beginning = text.get(..text.floor_char_boundary(most)).unwrap_or_default();
@@ -274,7 +274,7 @@ impl Gauge {
             if piece.len() == text.len() {
                 return count();
             }
-            self.shared.memo.get_or_count(Subject::Text, self.encoding, Fingerprint::of(piece.as_bytes()), count)
+            self.shared.memo.get_or_count(Subject::TEXT, self.encoding, Fingerprint::of(piece.as_bytes()), count)
         })
     }
 

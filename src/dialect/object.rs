@@ -59,6 +59,11 @@ pub(super) trait SummaryRequest: Dialect {
         Some(json.into())
     }
 
+    /// The task of the model, as the last message.
+    fn instruction(&self, text: &str) -> Bytes {
+        self.render_user_message(text)
+    }
+
     /// Writes a member of the client's into a cached request. None if that cannot be done.
     fn member(&self, request: &mut ObjectWriter, key: &str, value: &str) -> Option<()> {
         request.json(key, value);
@@ -169,7 +174,7 @@ impl ObjectWriter {
             self.raw(&element);
             self.raw(b",");
         }
-        self.raw(&of.render_user_message(prompt.instruction));
+        self.raw(&of.instruction(prompt.instruction));
         self.raw(b"]");
     }
 

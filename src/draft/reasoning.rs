@@ -125,11 +125,7 @@ impl Draft<'_> {
     pub fn reasoning_tokens(&self, unit: UnitIndex) -> Option<usize> {
         let (gauge, ParsedRequest { dialect, body, .. }) = (self.gauge(), self.request);
         let reasoning = self.reasoning_of(unit)?;
-        let tokens = |span: &Span| {
-            let json = span.of(body);
-            dialect.known_element_tokens(gauge, Fingerprint::of(json), || json)
-        };
-        Some(reasoning.iter().map(tokens).sum())
+        Some(reasoning.iter().map(|span| dialect.element_tokens(gauge, span.of(body))).sum())
     }
 
     /// Leaves out the reasoning of all units before one, and stores its texts.

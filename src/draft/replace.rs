@@ -15,6 +15,7 @@ use crate::payload::{Fingerprint, MediaType, PayloadKey};
 use crate::plan::{Action, Sizes, SkipReason, Stale};
 use crate::recall::RetrievalMethod;
 use crate::span::Span;
+use crate::tokens::Countable;
 
 /// The requirements of an edit on the texts that it replaces.
 #[derive(Clone, Copy, Debug)]
@@ -197,7 +198,7 @@ impl<'a> Draft<'a> {
             return Err(NotApplicable::Nothing);
         }
         let has_fewer = || {
-            let tokens = dialect.part_tokens(self.gauge(), known_by, source.span.of(body));
+            let tokens = dialect.known_tokens(self.gauge(), Countable::Part, known_by, || source.span.of(body));
             let json = dialect.render_text_part(body, source.span, words);
             json.len() < source.span.len() && self.gauge().words(words) < tokens
         };

@@ -19,7 +19,7 @@ use crate::span::Span;
 use crate::store::tests::memory::MemoryStore;
 use crate::store::{self, Clock, RedbStore};
 use crate::string_index::StringIndex;
-use crate::tokens::{Gauge, Meter};
+use crate::tokens::{Countable, Gauge, Meter};
 
 mod kept_recalls;
 mod known;
@@ -293,19 +293,7 @@ async fn a_store_that_hangs_delays_one_request_for_a_summary_and_not_each() {
 struct Panicking;
 
 impl dialect::TokenRules for Panicking {
-    fn count_element(&self, _: &Gauge, _: &[u8]) -> usize {
-        0
-    }
-
-    fn count_call(&self, _: &Gauge, _: &[u8]) -> usize {
-        0
-    }
-
-    fn count_tools(&self, _: &Gauge, _: &[u8]) -> usize {
-        0
-    }
-
-    fn count_format(&self, _: &Gauge, _: &[u8]) -> usize {
+    fn count(&self, _: &Gauge, _: Countable, _: &str) -> usize {
         0
     }
 }

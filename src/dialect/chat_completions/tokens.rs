@@ -17,11 +17,11 @@
 use memchr::memmem;
 
 use super::ChatCompletions;
-use crate::dialect::TokenRules;
 use crate::dialect::json::element_fields;
-use crate::raw::{Fields, elements, lossy, string};
-use crate::tokens::Gauge;
+use crate::dialect::tokens::{TokenRules, usual};
+use crate::raw::{Fields, elements, string};
 use crate::tokens::image::{Dimensions, LOW_DETAIL, USUAL_IN_TILES};
+use crate::tokens::{Countable, Gauge};
 
 pub(in crate::dialect) mod tools;
 
@@ -38,25 +38,21 @@ const BYTES_PER_TOKEN_OF_SOUND: usize = 1600;
 const BYTES_PER_TOKEN_OF_FILE: usize = 64;
 
 impl TokenRules for ChatCompletions {
-    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        let json = lossy(raw);
-        let fields = element_fields(&json);
-        MESSAGE
-            + fields
-                .map_or_else(|| gauge.text(&json), |fields| sum(fields.iter(), |(key, value)| field(gauge, key, value)))
+    fn count(&self, gauge: &Gauge, what: Countable, json: &str) -> usize {
+        match what {
+            Countable::Element => {
+                MESSAGE + element_fields(json).map_or_else(|| gauge.text(json), |fields| message(gauge, &fields))
+            }
+            Countable::Part => part(gauge, json),
+            Countable::Call => count_call(gauge, json),
+            Countable::Tools => count_tools(gauge, json, tools::count_tool),
+            _ => usual(gauge, what, json),
+        }
     }
+}
 
-    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        part(gauge, &lossy(raw))
-    }
-
-    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        count_call(gauge, &lossy(raw))
-    }
-
-    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        count_tools(gauge, raw, tools::count_tool)
-    }
+fn message(gauge: &Gauge, fields: &Fields<'_>) -> usize {
+    sum(fields.iter(), |(key, value)| field(gauge, key, value))
 }
 
 fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
@@ -85,7 +81,7 @@ fn each(gauge: &Gauge, json: &str, count: fn(&Gauge, &str) -> usize) -> usize {
 }
 
 /// One part of a content that is an array.
-fn part(gauge: &Gauge, json: &str) -> usize {
+pub(in crate::dialect) fn part(gauge: &Gauge, json: &str) -> usize {
     let Some(fields) = Fields::of(json) else { return any(gauge, json) };
     let text = |key| fields.get(key).filter(|text| text.starts_with('"')).map(|text| any(gauge, text));
     let kind = fields.get("type").filter(|kind| *kind != "null").map(|kind| string(kind).unwrap_or_default());

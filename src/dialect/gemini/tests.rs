@@ -3,9 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::conversation::Conversation;
 use crate::dialect::answer::{Answer, AnswerFormat, Stop};
-use crate::dialect::{ParseErrorKind, tests::agrees};
-use crate::summary::{InputElement, PromptMode};
+use crate::dialect::{ParseError, ParseErrorKind, tests::agrees};
+use crate::string_index::StringIndex;
+use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
 use crate::{
     conversation::{BlockKind, Pairing, Unit},
     tokens::Usage,

@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::Messages;
 use crate::dialect::Dialect;
+use crate::dialect::chat_completions::ChatCompletions;
 use crate::dialect::object::{ObjectWriter, SummaryRequest, fields, limit_within};
 use crate::dialect::strings;
 use crate::raw::{Fields, elements, string};
@@ -57,6 +58,10 @@ impl SummaryRequest for Messages {
             Some(rest) => (!rest.is_empty()).then(|| Vec::from(rest).into()),
             None => Some(json.into()),
         }
+    }
+
+    fn instruction(&self, text: &str) -> Bytes {
+        ChatCompletions.render_user_message(text)
     }
 
     /// Of the settings of the answer, its format is left out.

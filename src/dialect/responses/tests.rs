@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dialect::ParseErrorKind;
+use crate::conversation::Conversation;
+use crate::dialect::{ParseError, ParseErrorKind};
+use crate::string_index::StringIndex;
 use crate::{
     conversation::{BlockKind, CallIndex, Flags, MAX_ELEMENTS, Pairing},
     dialect::tests::agrees,

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use serde_json::{from_slice, json};
 
 use super::*;
+use crate::dialect::Dialect;
+use crate::summary::SummaryInput;
 
 /// In the shape of the client's request.
 fn cached(source: &SummaryInput, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
@@ -56,7 +58,7 @@ fn cached_is_the_clients_request_and_the_instruction() {
 
 #[test]
 fn what_shapes_the_answer_does_not_stay() {
-    let shaping: Vec<_> = SHAPING.iter().map(|key| format!(r#""{key}":1"#)).collect();
+    let shaping: Vec<_> = ChatCompletions::SHAPING.lines().map(|key| format!(r#""{key}":1"#)).collect();
     let body = format!(r#"{{"messages":[],{}}}"#, shaping.join(","));
     let request = text(cached(&source(&body), "I", 900, None));
     let request: Json = serde_json::from_str(&request).unwrap();

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use super::reader::{conversation, push_message};
-use super::{NAME, ParseError, error};
+use super::{NAME, error};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex};
-use crate::dialect::ParseErrorKind;
 use crate::dialect::json::id_text;
 use crate::dialect::tests::by_serde::Json;
+use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;
 
 /// The conversation in `body`.

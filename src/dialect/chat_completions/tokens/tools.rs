@@ -4,7 +4,7 @@
 //! parameters, `anyOf`, tools that are not functions) is counted as its JSON without white space.
 
 use super::{any, sum};
-use crate::raw::{Fields, compact, elements, lossy, string};
+use crate::raw::{Fields, compact, elements, string};
 use crate::tokens::Gauge;
 use crate::tokens::tiktoken::Encoding;
 
@@ -21,10 +21,9 @@ const CHOICES_LESS: usize = 3;
 const CHOICE: usize = 3;
 
 /// The tokens of an array of tools, each of which `count` counts.
-pub(in crate::dialect) fn count_tools(gauge: &Gauge, raw: &[u8], count: fn(&Gauge, &str) -> usize) -> usize {
-    let json = lossy(raw);
-    match elements(&json) {
-        None => any(gauge, &json),
+pub(in crate::dialect) fn count_tools(gauge: &Gauge, json: &str, count: fn(&Gauge, &str) -> usize) -> usize {
+    match elements(json) {
+        None => any(gauge, json),
         Some(tools) if tools.is_empty() => 0,
         Some(tools) => TOOLS + sum(tools, |tool| count(gauge, tool)),
     }

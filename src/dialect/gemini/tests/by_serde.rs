@@ -1,10 +1,10 @@
 //! Reads the contents of a body with `serde_json`, for comparison.
 
 use super::{
-    NAME, ParseError,
+    NAME,
     view::{FUNCTION_KEYS, PART_KEYS, Part, REQUEST_KEYS, View},
 };
-use crate::dialect::ParseErrorKind;
+use crate::dialect::{ParseError, ParseErrorKind};
 use crate::{conversation::Conversation, dialect::reading::Message, dialect::tests::by_serde::Json, span::Span};
 
 /// The conversation in `body`.

@@ -1,14 +1,14 @@
 //! Reads the messages of a body with `serde_json`, for comparison.
 
 use super::{
-    NAME, ParseError, error,
+    NAME, error,
     view::{ENTRY_KEYS, Entry, REQUEST_KEYS, View},
 };
 use crate::conversation::Conversation;
-use crate::dialect::ParseErrorKind;
 use crate::dialect::json::Fault;
 use crate::dialect::reading::Message;
 use crate::dialect::tests::by_serde::Json;
+use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;
 
 /// The conversation in `body`.

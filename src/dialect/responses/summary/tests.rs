@@ -1,7 +1,11 @@
 //! The request to the model that summarises.
 #![expect(clippy::disallowed_types, reason = "items are looked at here by eyes of our own")]
 
+use bytes::Bytes;
+
 use super::*;
+use crate::dialect::Dialect;
+use crate::summary::{InputElement, SummaryInput};
 
 type Json = serde_json::Value;
 
@@ -40,7 +44,7 @@ fn cached_is_the_clients_request_and_the_instruction() {
 
 #[test]
 fn what_shapes_the_answer_does_not_stay() {
-    let shaping: Vec<_> = SHAPING.iter().map(|key| format!(r#""{key}":1"#)).collect();
+    let shaping: Vec<_> = Responses::SHAPING.lines().map(|key| format!(r#""{key}":1"#)).collect();
     let body = format!(r#"{{"input":[],{}}}"#, shaping.join(","));
     for input in [PromptMode::Cached, PromptMode::Fresh] {
         let request: Json = serde_json::from_str(&ask(&body, input, None).unwrap()).unwrap();
