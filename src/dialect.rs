@@ -16,7 +16,7 @@ pub use self::error::{ParseError, ParseErrorKind};
 pub use self::forms::{
     CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, marks_an_hour, result_name,
 };
-pub use self::in_band::{Joiner, OwnCall, Passage, RoundCalls};
+pub use self::in_band::{Joiner, OwnCall, RoundCalls};
 pub use self::media::TextPartNames;
 pub use self::registry::{ALL, default, for_compacting_path, for_counting_path, for_path, named, of_body};
 pub use self::tokens::TokenRules;
