@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt::Debug};
 
 use bytes::Bytes;
+use memchr::memmem;
 
 use self::json::{ReadResult, Unsupported};
 use crate::conversation::{CallId, Conversation};
@@ -12,33 +13,28 @@ use crate::string_index::{PathFacts, StringIndex};
 use crate::summary::{Prompt, SummaryInput};
 
 pub use self::answer::{Answer, AnswerEnd, AnswerFormat, InvalidAnswer, Stop, Usage, has_value};
-pub use self::error::{ParseError, ParseErrorKind};
 pub use self::forms::{
     CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, marks_an_hour, result_name,
 };
 pub use self::in_band::{Joiner, OwnCall, RoundCalls};
 pub use self::media::TextPartNames;
-pub use self::registry::{ALL, default, for_compacting_path, for_counting_path, for_path, named, of_body};
 pub use self::tokens::TokenRules;
 pub use self::types::{
     AnsweredInWords, BytesAt, CallInput, Compaction, CompactionTrigger, Emptied, Entries, ErrorFields, Exchange, Field,
-    OpenCalls, OpeningEvents, Switch,
+    OpenCalls, OpeningEvents, ParseError, ParseErrorKind, Switch,
 };
 
 mod answer;
 mod canonical;
 mod chat_completions;
-mod error;
 mod forms;
 mod gemini;
-mod history_keys;
 mod in_band;
 mod json;
 pub mod media;
 mod messages;
 mod object;
 mod reading;
-mod registry;
 mod responses;
 pub mod strings;
 mod tokens;
@@ -333,6 +329,53 @@ pub struct Facts {
     read: for<'a> fn(&'a [u8], &'a StringIndex) -> Result<Conversation<'a>, ParseError>,
     canonical: for<'a> fn(&'a [u8]) -> ReadResult<Vec<Field<'a>>>,
     summary: fn(&SummaryInput, &Prompt<'_>) -> Option<Bytes>,
+}
+
+/// All dialects. The first one is spoken where nothing says which.
+pub const ALL: [&dyn Dialect; 4] =
+    [&chat_completions::ChatCompletions, &responses::Responses, &messages::Messages, &gemini::Gemini];
+
+/// The dialect of a name.
+pub fn named(name: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.name() == name)
+}
+
+/// The dialect spoken at `path` (without the query), if it is one that edits know.
+pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.base_path(path).is_some())
+}
+
+/// The dialect of requests at `path` (without the query) that only count tokens, if there is one.
+pub fn for_counting_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.facts().counting_paths.iter().any(|end| path.ends_with(end)))
+}
+
+/// The dialect of requests at `path` (without the query) that ask for a compaction, if there is one.
+pub fn for_compacting_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.facts().compacting_path.is_some_and(|end| path.ends_with(end)))
+}
+
+/// The dialect of a request that comes without a path, by the keys at its top and the types of blocks: in a file, for
+/// instance. [`default`] if they do not say.
+pub fn of_body(body: &[u8]) -> &'static dyn Dialect {
+    let keys: [&[u8]; 3] = [b"messages", b"input", b"system"];
+    match json::fields(&mut json::Cursor::new(body), keys) {
+        Ok([None, Some(_), _]) => &responses::Responses,
+        Ok([Some(_), _, Some(_)]) => &messages::Messages,
+        // A quote inside of a string has a backslash before it.
+        Ok([Some(_), ..]) if BLOCKS.iter().any(|block| memmem::find(body, block).is_some()) => &messages::Messages,
+        Ok([None, None, _]) if memmem::find(body, b"\"contents\"").is_some() => &gemini::Gemini,
+        _ => default(),
+    }
+}
+
+/// What only bodies in Anthropic Messages have among their strings.
+const BLOCKS: [&[u8]; 3] = [b"\"tool_use\"", b"\"tool_result\"", b"\"input_schema\""];
+
+/// The dialect of what has neither a path nor a body: errors of requests that no dialect knows.
+pub fn default() -> &'static dyn Dialect {
+    let [first, ..] = ALL;
+    first
 }
 
 #[cfg(test)]

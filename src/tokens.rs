@@ -20,9 +20,9 @@ use self::memo::Memo;
 use self::models::{Models, Reasoning};
 use self::tiktoken::Encoding;
 use crate::payload::Fingerprint;
+use crate::units::prorated;
 
 pub use self::memo::{Countable, Subject};
-pub use self::usage::Usage;
 
 pub mod factor;
 pub mod image;
@@ -32,7 +32,6 @@ pub mod models;
 mod pretokens;
 pub mod prices;
 pub mod tiktoken;
-mod usage;
 mod vocabulary;
 
 /// What a request costs beyond its messages and tools: the beginning of the answer. A body has more bytes than that
@@ -114,6 +113,22 @@ pub struct Gauge {
     factor: Factor,
     window: Option<usize>,
     reasoning: Reasoning,
+}
+
+/// Tokens as billed.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Tokens of the request.
+    pub input: u64,
+    /// Those of them that the upstream's prompt cache served.
+    pub cached: u64,
+    /// Those of them that were written to the cache, where the upstream says so.
+    pub written: u64,
+    /// Those of the written ones that the cache keeps for an hour.
+    pub written_hour: u64,
+    /// Tokens of the answer.
+    pub output: u64,
 }
 
 // === impl Meter ===
@@ -298,6 +313,40 @@ impl Gauge {
             Factor::ONE if sealed == Reasoning::default().sealed => fingerprint,
             factor => fingerprint.then(Fingerprint::of_numbers(factor.per_hundred(), sealed)),
         }
+    }
+}
+
+// === impl Usage ===
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        *self = Self {
+            input: self.input.saturating_add(other.input),
+            cached: self.cached.saturating_add(other.cached),
+            written: self.written.saturating_add(other.written),
+            written_hour: self.written_hour.saturating_add(other.written_hour),
+            output: self.output.saturating_add(other.output),
+        };
+    }
+}
+
+impl Usage {
+    /// The same answer to a request of so many tokens, of which a cache serves so many. Of the others, those are written to it that
+    /// were: all but as many as were not, or none.
+    #[must_use]
+    pub fn with_input(self, input: u64, cached: u64) -> Self {
+        let cached = cached.min(input);
+        let new = input - cached;
+        let not_written = self.input.saturating_sub(self.cached).saturating_sub(self.written);
+        let written = if self.written == 0 { 0 } else { new.saturating_sub(not_written) };
+        let written_hour = prorated(written, self.written_hour, self.written);
+        Self { input, cached, written, written_hour, output: self.output }
+    }
+
+    /// The same answer to a request of so many tokens, of which the cache serves the same share.
+    #[must_use]
+    pub fn of_input(self, input: u64) -> Self {
+        self.with_input(input, prorated(self.cached, input, self.input))
     }
 }
 

@@ -26,7 +26,6 @@ mod answer;
 mod canonical;
 mod hosts;
 mod in_band;
-mod loading;
 mod summary;
 mod thinking;
 mod tokens;

@@ -1,6 +1,7 @@
 //! Helpers for the tests of all dialects.
 
 pub(super) mod by_serde;
+mod registry;
 
 use proptest::test_runner::TestCaseError;
 use proptest::{prop_assert, prop_assert_eq};

@@ -12,6 +12,7 @@ use crate::{
 };
 
 mod by_serde;
+mod loading;
 mod parts;
 
 /// Reads a body with and without an index of its strings.

@@ -5,10 +5,12 @@ use std::collections::{HashMap, HashSet};
 
 use memchr::memmem;
 
-use super::{NAME, loading, thinking};
-use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits};
+use super::{NAME, thinking};
+use crate::conversation::{Block, BlockKind, Conversation, Element, Flags, Role, Traits};
 use crate::dialect::ParseError;
-use crate::dialect::json::{Cursor, Fault, ReadResult, Unsupported, each_element, field, fields, fields_of, text_of};
+use crate::dialect::json::{
+    Cursor, Fault, ReadResult, Unsupported, each_element, field, fields, fields_of, objects, text_of,
+};
 use crate::dialect::reading::{self, Message, RequestFields, call_id, next_unit, push_block, push_whole, text};
 use crate::span::Span;
 use crate::string_index::StringIndex;
@@ -203,7 +205,7 @@ impl<'a> View<'a> {
         conversation.traits.drops_reasoning = thinking.is_some_and(|thinking| thinking::drops_blocks(body, thinking));
         conversation.traits.thinks_by_budget = thinking.is_some_and(|thinking| thinking::has_budget(body, thinking));
         history.apply(conversation);
-        loading::mark(conversation, body);
+        mark_loading(conversation, body);
         leave_duplicates(conversation);
         follow_system(conversation);
         Ok(self.conversation)
@@ -313,18 +315,12 @@ fn leave_duplicates(conversation: &mut Conversation<'_>) {
     if doubled.is_empty() {
         return;
     }
-    let is_double = |id: &CallId<'_>| doubled.contains(&*id.text);
-    let repeated = conversation.blocks.iter().enumerate().filter(|(_, block)| match &block.kind {
-        BlockKind::ToolCall { id, .. } => is_double(id),
-        BlockKind::ToolResult { call_id, .. } => is_double(call_id),
-    });
-    let found: Vec<usize> = repeated.map(|(n, _)| n).collect();
+    let doubled: HashSet<String> = doubled.into_iter().map(str::to_owned).collect();
     conversation.traits.repeats_ids = true;
-    for n in found {
-        match conversation.blocks.get_mut(n).map(|block| &mut block.kind) {
-            Some(BlockKind::ToolCall { answerable, .. }) => *answerable = false,
-            Some(BlockKind::ToolResult { may_leave, .. }) => *may_leave = false,
-            None => {}
+    for block in &mut conversation.blocks {
+        match &mut block.kind {
+            BlockKind::ToolCall { id, answerable, .. } => *answerable &= !doubled.contains(&*id.text),
+            BlockKind::ToolResult { call_id, may_leave } => *may_leave &= !doubled.contains(&*call_id.text),
         }
     }
 }
@@ -347,4 +343,36 @@ fn follow_system(conversation: &mut Conversation<'_>) {
             unit.flags.bound = true;
         }
     }
+}
+
+/// Marks the units that make deferred tools of the request known: a tool with `defer_loading` is known to the model only by
+/// `tool_reference` blocks, in the results of the client's searches for tools and of the server's.
+fn mark_loading(conversation: &mut Conversation<'_>, body: &[u8]) {
+    let has = |value: Span, word: &[u8]| memmem::find(value.of(body), word).is_some();
+    let Some(tools) = conversation.tools.filter(|tools| has(*tools, b"\"defer_loading\"")) else { return };
+    let deferred = deferred(body, tools).unwrap_or_default();
+    for unit in conversation.units.iter_mut().filter(|_| !deferred.is_empty()) {
+        let content = unit.content.map(|content| content.of(body)).filter(|content| content.starts_with(b"["));
+        unit.flags.loads = content.is_some_and(|content| references(content).any(|name| deferred.contains(name)));
+    }
+}
+
+/// The names of the tools with `defer_loading`, as they are written.
+fn deferred(body: &[u8], tools: Span) -> Option<HashSet<&[u8]>> {
+    let names = objects(body, tools, [b"name", b"defer_loading"], |_, [name, deferred]| {
+        let is_deferred = deferred.is_some_and(|deferred| deferred.of(body) == b"true");
+        Some(name.filter(|_| is_deferred).map(|name| name.of(body)))
+    })?;
+    Some(names.into_iter().collect())
+}
+
+/// The names in the references of a content, as they are written. Inside of a string, quotes have a backslash before them.
+fn references(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const KEY: &[u8] = b"\"tool_name\"";
+    let is_reference = memmem::find(content, b"\"tool_reference\"").is_some();
+    memmem::find_iter(if is_reference { content } else { b"" }, KEY).filter_map(|at| {
+        let value = content.get(at + KEY.len()..)?.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+        let end = memchr::memchr(b'"', value.get(1..)?)?;
+        value.get(..end + 2)
+    })
 }
