@@ -9,8 +9,8 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use hosts::HostedPath;
 use memchr::memmem;
+use percent_encoding::percent_decode_str;
 
 use super::json::{beginning, each_element, field, fields, fields_of, objects, text_of};
 use super::object::summary_request;
@@ -24,7 +24,6 @@ use crate::string_index::PathFacts;
 
 mod answer;
 mod canonical;
-mod hosts;
 mod in_band;
 mod summary;
 mod thinking;
@@ -45,7 +44,7 @@ static FACTS: Facts = Facts {
     provider: "anthropic",
     tag: 2,
     path: "/v1/messages",
-    counting_paths: &["/messages/count_tokens", hosts::COUNTING],
+    counting_paths: &["/messages/count_tokens", COUNTING],
     compacting_path: None,
     key_field: "x-api-key",
     version_field: Some(("anthropic-version", "2023-06-01")),
@@ -78,7 +77,7 @@ impl Dialect for Messages {
     }
 
     fn unframed<'p>(&self, path: &'p str) -> Option<&'p str> {
-        hosts::unframed(path)
+        unframed(path)
     }
 
     /// A string as the whole content, or the texts of its text blocks, of its search results and of its documents.
@@ -250,6 +249,53 @@ fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> O
         }
         Some(beginning(body, text, b'"').filter(|_| kind.as_deref() == Some("text")))
     })
+}
+
+/// A path of Messages at Vertex AI or Amazon Bedrock, which names the model, as the bodies there do not. The bodies are those
+/// of Messages with `anthropic_version` (Anthropic's documentation of both, and its SDKs for Python, 2.14.0).
+struct HostedPath<'p> {
+    /// The path before the part that the host knows.
+    base: &'p str,
+    /// The model, as the path writes it.
+    model: &'p str,
+    is_framed: bool,
+}
+
+/// How a path of Vertex AI ends that only counts tokens. Its body names the model.
+const COUNTING: &str = "/publishers/anthropic/models/count-tokens:rawPredict";
+
+/// The suffix of Bedrock's paths whose answers come in frames of AWS's event stream.
+const FRAMED: &str = "-with-response-stream";
+
+impl<'p> HostedPath<'p> {
+    fn of(path: &'p str) -> Option<Self> {
+        Self::vertex(path).or_else(|| Self::bedrock(path))
+    }
+
+    fn vertex(path: &'p str) -> Option<Self> {
+        let whole = path.strip_suffix(":rawPredict").or_else(|| path.strip_suffix(":streamRawPredict"))?;
+        let (base, model) = whole.split_once("/publishers/anthropic/models/")?;
+        let is_it = !model.contains(':') && !path.ends_with(COUNTING);
+        is_it.then_some(Self { base, model, is_framed: false })
+    }
+
+    fn bedrock(path: &'p str) -> Option<Self> {
+        let whole = unframed(path).unwrap_or(path);
+        let (base, model) = whole.strip_suffix("/invoke")?.rsplit_once("/model/")?;
+        // Models of other makers have other bodies; the resource name of a profile does not say whose model it is.
+        let is_claude = ["anthropic.", "claude", "arn:", "arn%3A"].iter().any(|part| model.contains(part));
+        is_claude.then_some(Self { base, model, is_framed: whole.len() < path.len() })
+    }
+
+    fn facts(&self) -> PathFacts {
+        let model = percent_decode_str(self.model).decode_utf8_lossy();
+        PathFacts { model: Some(model.into()), is_framed: self.is_framed }
+    }
+}
+
+/// The path at which the same answer comes as a whole; none if it does not come in frames.
+fn unframed(path: &str) -> Option<&str> {
+    path.strip_suffix(FRAMED).filter(|whole| whole.ends_with("/invoke"))
 }
 
 #[cfg(test)]

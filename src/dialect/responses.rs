@@ -4,7 +4,7 @@
 //! model's; a turn of the model is a run of them. Results of the client are units of tools. An `input` that is a string
 //! is one unit of the user.
 //!
-//! `reader` finds where values are; `items` says what they mean.
+//! `items` finds where values are, and says what they mean.
 
 use std::borrow::Cow;
 
@@ -23,11 +23,9 @@ use crate::span::Span;
 
 mod answer;
 mod canonical;
-mod compact;
+mod compaction;
 mod in_band;
 mod items;
-mod own_compaction;
-mod reader;
 mod summary;
 mod tokens;
 
@@ -57,7 +55,7 @@ static FACTS: Facts = Facts {
         failed: &["error", "response.failed"],
     }),
     joiner: Some(|| Box::<in_band::ResponsesJoiner>::default()),
-    read: reader::read,
+    read: items::read,
     canonical: canonical::fields,
     summary: |source, prompt| summary_request(&Responses, source, prompt),
 };
@@ -182,17 +180,17 @@ impl Dialect for Responses {
 
     fn compacted(&self, compaction: &Compaction<'_>) -> Option<Bytes> {
         match compaction.trigger {
-            Some(trigger) => own_compaction::response(compaction, trigger),
-            None => compact::answer(compaction),
+            Some(trigger) => compaction::response(compaction, trigger),
+            None => compaction::answer(compaction),
         }
     }
 
     fn compaction_trigger(&self, body: &Bytes) -> Option<CompactionTrigger> {
-        own_compaction::trigger(body)
+        compaction::trigger(body)
     }
 
     fn restored(&self, body: &Bytes) -> Option<Bytes> {
-        own_compaction::restored(body)
+        compaction::restored(body)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The meaning of the items of `input`, and the fields beside it. The reader finds the values; this is told where they are.
+//! The meaning of the items of `input`, and the fields beside it. The body is read in one pass with a [`Cursor`].
 //!
 //! | item | unit |
 //! |---|---|
@@ -19,12 +19,13 @@ use std::{borrow::Cow, collections::HashSet};
 
 use memchr::memmem;
 
-use super::Responses;
+use super::{NAME, Responses};
 use crate::conversation::{Block, BlockIndex, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
-use crate::dialect::json::Fault;
-use crate::dialect::reading::{RequestFields, call_id, text};
-use crate::dialect::{Dialect, ParseErrorKind};
+use crate::dialect::json::{Cursor, Fault, ReadResult, beginning, fields};
+use crate::dialect::reading::{self, RequestFields, call_id, text};
+use crate::dialect::{Dialect, ParseError, ParseErrorKind};
 use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The fields of an item that decide what it is. None of them may be there twice.
 pub(super) const ITEM: [&[u8]; 13] = [
@@ -119,6 +120,46 @@ struct FoundTools {
     unit: usize,
     tools: Span,
     by_server: bool,
+}
+
+/// The conversation in `body`, whose long strings may be known.
+pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+    let (mut cursor, mut items) = (Cursor::indexed(body, strings), ViewBuilder::new(body));
+    let request = reading::request(&mut cursor, REQUEST_KEYS, |cursor| input(cursor, body, &mut items));
+    let read = request.and_then(|(mut values, history)| {
+        let [_, text, ..] = &mut values;
+        *text = format(&mut cursor, body, *text)?;
+        Ok((values, history))
+    });
+    items.finish(cursor.finish(NAME, read)?).map_err(|fault| ParseError::new(NAME, fault))
+}
+
+/// The format in the `text` of a request.
+fn format(cursor: &mut Cursor<'_>, body: &[u8], text: Option<Span>) -> ReadResult<Option<Span>> {
+    let Some(config) = beginning(body, text, b'{') else { return Ok(None) };
+    let end = cursor.at();
+    cursor.go_to(config.start);
+    let [format] = fields(cursor, [b"format"])?;
+    cursor.go_to(end);
+    Ok(format.filter(|format| format.of(body) != b"null"))
+}
+
+fn input<'a>(cursor: &mut Cursor<'a>, body: &'a [u8], items: &mut ViewBuilder<'a>) -> ReadResult<Span> {
+    if cursor.peek() == Some(b'[') {
+        return cursor.elements(|cursor| {
+            let start = cursor.at();
+            let found = fields(cursor, ITEM)?;
+            let span = Span { start, end: cursor.at() };
+            let said = found.map(|value| value.filter(|value| value.of(body) != b"null"));
+            cursor.accept(items.item(span, &Item::of(&said)))
+        });
+    }
+    let value = cursor.value()?;
+    if !value.of(body).starts_with(b"\"") {
+        return Err(cursor.refuse((value.start, ParseErrorKind::NotAnArray)));
+    }
+    items.text_input(value);
+    Ok(value)
 }
 
 /// Gathers the view of a request.

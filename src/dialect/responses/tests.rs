@@ -16,8 +16,8 @@ mod parts;
 
 /// Reads a body with and without an index of its strings.
 fn read_body(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
-    let read = reader::read(body, StringIndex::EMPTY);
-    assert_eq!(reader::read(body, &StringIndex::of_all(body, 7)), read);
+    let read = items::read(body, StringIndex::EMPTY);
+    assert_eq!(items::read(body, &StringIndex::of_all(body, 7)), read);
     read
 }
 
