@@ -1,6 +1,6 @@
 //! Which dialect a path and a body are in.
 
-use super::*;
+use crate::dialect::*;
 use crate::string_index::PathFacts;
 
 #[test]
