@@ -237,8 +237,12 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// A tool that abridge adds to a request. `strict` is whether the client's tools are marked so: servers refuse a mixture.
     /// The bytes are always the same.
     /// None if the dialect has no [`joiner`](Facts::joiner).
-    fn own_tool(&self, _tool: &OwnTool, _strict: bool) -> Option<Bytes> {
-        None
+    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
+        let [begin, key, end, strict_end] = self.facts().own_tool?;
+        let (parameters, end) = if strict { (tool.strict_parameters, strict_end) } else { (tool.parameters, end) };
+        let [name, description] = [tool.name, tool.description].map(strings::render);
+        let named = [begin.as_bytes(), &*name, br#","description":"#, &description].concat();
+        Some([&*named, b",\"", key.as_bytes(), b"\":", parameters.as_bytes(), end.as_bytes()].concat().into())
     }
 
     /// Calls of abridge and their results, for the end of a turn without calls: the bytes to insert before the last byte of the
@@ -323,6 +327,9 @@ pub struct Facts {
     pub text_part: TextPartNames,
     /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
     pub opening: Option<OpeningEvents>,
+    /// A tool that abridge adds: what precedes its name, the key of its parameters, and what follows these where the client's
+    /// tools are not strict, and where they are. None if the dialect has no `joiner`.
+    pub own_tool: Option<[&'static str; 4]>,
     /// What joins the rounds of an answer in which the model calls an [`own_tool`](Dialect::own_tool). None if answers of the
     /// dialect are not joined.
     pub joiner: Option<fn() -> Box<dyn Joiner>>,

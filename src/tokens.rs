@@ -108,11 +108,14 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub struct Gauge {
     shared: Arc<Shared>,
-    encoding: Encoding,
+    /// The encoding that texts are counted in.
+    pub encoding: Encoding,
     /// How many tokens are billed for each one that is counted.
-    factor: Factor,
-    window: Option<usize>,
-    reasoning: Reasoning,
+    pub factor: Factor,
+    /// How many tokens the model takes, prompt and answer together, if that is known. It is never guessed.
+    pub window: Option<usize>,
+    /// The properties of the model's reasoning.
+    pub reasoning: Reasoning,
 }
 
 /// Tokens as billed.
@@ -211,21 +214,6 @@ impl Gauge {
         Self { factor, ..self }
     }
 
-    /// How many tokens are billed for each one that is counted.
-    pub fn factor(&self) -> Factor {
-        self.factor
-    }
-
-    /// How many tokens the model takes, prompt and answer together, if that is known. It is never guessed.
-    pub fn window(&self) -> Option<usize> {
-        self.window
-    }
-
-    /// The properties of the model's reasoning.
-    pub fn reasoning(&self) -> Reasoning {
-        self.reasoning
-    }
-
     /// The tokens of so many bytes that only their maker can read.
     pub fn sealed(&self, n_bytes: usize) -> usize {
         (n_bytes * 10).div_ceil(self.reasoning.sealed.max(1))
@@ -266,11 +254,6 @@ impl Gauge {
             );
             self.billed(counted, len)
         })
-    }
-
-    /// The encoding that texts are counted in.
-    pub fn encoding(&self) -> Encoding {
-        self.encoding
     }
 
     /// Counts a text, whatever its tokens are billed as, so that nothing is counted again with another factor. Of a long

@@ -14,7 +14,6 @@ use super::{
     strings,
 };
 use crate::conversation::CallId;
-use crate::recall::own_tools::OwnTool;
 use crate::span::Span;
 use crate::string_index::PathFacts;
 
@@ -47,6 +46,7 @@ static FACTS: Facts = Facts {
     bridge: Some(Bytes::from_static(br#"{"role":"assistant","content":"OK."}"#)),
     text_part: TextPartNames { kind: "text", mark: "cache_control" },
     opening: None,
+    own_tool: Some([r#"{"type":"function","function":{"name":"#, "parameters", "}}", r#","strict":true}}"#]),
     joiner: Some(|| Box::<in_band::ChatJoiner>::default()),
     read: reader::read,
     canonical: canonical::fields,
@@ -151,14 +151,6 @@ impl Dialect for ChatCompletions {
             [br#"{"role":"assistant","content":null,"tool_calls":["#, &*call, b"]}"].concat().into(),
             [br#"{"role":"tool","tool_call_id":"#, &*id, br#","content":"#, &result, b"}"].concat().into(),
         ]
-    }
-
-    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
-        let (description, name) = (strings::render(tool.description), strings::render(tool.name));
-        let function = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","parameters":"#].concat();
-        let [parameters, end] =
-            if strict { [tool.strict_parameters, r#","strict":true}}"#] } else { [tool.parameters, "}}"] };
-        Some([br#"{"type":"function","function":"#, &*function, parameters.as_bytes(), end.as_bytes()].concat().into())
     }
 
     fn own_exchange(&self, element: &[u8], calls: &str, results: &str) -> [String; 2] {

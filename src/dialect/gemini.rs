@@ -65,6 +65,7 @@ static FACTS: Facts = Facts {
     bridge: None,
     text_part: TextPartNames { kind: "text", mark: "cache_control" },
     opening: None,
+    own_tool: None,
     joiner: None,
     read: view::read,
     canonical: canonical::fields,

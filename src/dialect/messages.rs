@@ -18,7 +18,6 @@ use super::{
     CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames, strings,
 };
 use crate::conversation::CallId;
-use crate::recall::own_tools::OwnTool;
 use crate::span::Span;
 use crate::string_index::PathFacts;
 
@@ -54,6 +53,7 @@ static FACTS: Facts = Facts {
     bridge: None,
     text_part: TextPartNames { kind: "text", mark: "cache_control" },
     opening: None,
+    own_tool: Some([r#"{"name":"#, "input_schema", "}", r#","strict":true}"#]),
     joiner: Some(|| Box::<in_band::MessagesJoiner>::default()),
     read: view::read,
     canonical: canonical::fields,
@@ -198,14 +198,6 @@ impl Dialect for Messages {
     fn has_automatic_cache(&self, body: &[u8], _model: &str) -> bool {
         // Bedrock's `invoke` knows marks at blocks alone (Anthropic's documentation of prompt caching, November 2026).
         memmem::find(body, b"\"bedrock-2023").is_none()
-    }
-
-    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
-        let (name, description) = (strings::render(tool.name), strings::render(tool.description));
-        let named = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","input_schema":"#].concat();
-        let [parameters, end] =
-            if strict { [tool.strict_parameters, r#","strict":true}"#] } else { [tool.parameters, "}"] };
-        Some([&*named, parameters.as_bytes(), end.as_bytes()].concat().into())
     }
 
     fn own_exchange(&self, _: &[u8], calls: &str, results: &str) -> [String; 2] {

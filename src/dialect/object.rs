@@ -15,6 +15,9 @@ use super::strings::push_string;
 use crate::raw::{Fields, elements};
 use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
 
+/// A message as a model that summarises may read it; none if it may not.
+pub(super) type Shown<'p> = Option<Cow<'p, [u8]>>;
+
 /// What is special in a dialect's request for a summary.
 pub(super) trait SummaryRequest: Dialect {
     /// The key of the messages.
@@ -50,12 +53,7 @@ pub(super) trait SummaryRequest: Dialect {
     }
 
     /// A message as the model may read it; none if it may not. The calls of programs are noted in `by_program`.
-    fn message<'p>(
-        &self,
-        json: &'p [u8],
-        _prompt: &Prompt<'_>,
-        _by_program: &mut HashSet<String>,
-    ) -> Option<Cow<'p, [u8]>> {
+    fn message<'p>(&self, json: &'p [u8], _: &Prompt<'_>, _by_program: &mut HashSet<String>) -> Shown<'p> {
         Some(json.into())
     }
 
@@ -161,7 +159,7 @@ impl ObjectWriter {
     fn list<D: SummaryRequest>(
         &mut self,
         of: &D,
-        before: Option<Bytes>,
+        first: Option<Bytes>,
         messages: &[InputElement],
         prompt: &Prompt<'_>,
     ) {
@@ -170,7 +168,7 @@ impl ObjectWriter {
         self.raw(b"[");
         let mut by_program = HashSet::new();
         let messages = messages.iter().filter_map(|message| of.message(&message.json, prompt, &mut by_program));
-        for element in before.as_deref().map(Cow::Borrowed).into_iter().chain(messages) {
+        for element in first.as_deref().map(Cow::Borrowed).into_iter().chain(messages) {
             self.raw(&element);
             self.raw(b",");
         }

@@ -6,7 +6,7 @@ use memchr::memmem;
 
 use super::json::{Cursor, Fault, ReadResult, decode, id_text};
 use super::{ParseError, ParseErrorKind};
-use crate::conversation::{Block, BlockIndex, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
+use crate::conversation::{Block, BlockKind, CallId, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
 use crate::span::Span;
 use crate::string_index::StringIndex;
 
@@ -20,6 +20,46 @@ pub(super) struct Message {
     pub(super) span: Span,
     pub(super) role: Option<Span>,
     pub(super) content: Option<Span>,
+}
+
+/// One entry of a content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) span: Span,
+    pub(super) kind: EntryKind,
+    /// Of a call, or of the call that a result answers.
+    pub(super) id: Option<Span>,
+    pub(super) name: Option<Span>,
+    /// Its content or its text, or the response of a function.
+    pub(super) value: Option<Span>,
+    /// Of a call, the program that makes it.
+    pub(super) program: Option<Span>,
+    pub(super) is_signed: bool,
+}
+
+/// The kind of an entry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum EntryKind {
+    Text,
+    Call,
+    Result,
+    Thinking,
+    /// Half of a call that the server makes.
+    Server,
+    /// Replaces everything before it.
+    Compaction,
+    Other,
+}
+
+impl Entry {
+    /// Whether it says something, so that a message with it is not empty without its calls.
+    pub(super) fn speaks(&self, body: &[u8]) -> bool {
+        match self.kind {
+            EntryKind::Call | EntryKind::Thinking => false,
+            EntryKind::Text => self.value.is_some_and(|text| text.of(body) != b"\"\""),
+            _ => true,
+        }
+    }
 }
 
 /// Reads a whole body in a dialect, whose long strings may be known, as [`request`] does. It has to have a list, of which
@@ -121,50 +161,37 @@ pub(super) fn push_block<'a>(conversation: &mut Conversation<'a>, block: Block<'
     Ok(())
 }
 
-/// The next unit, whose blocks are those from `first_block` on. Units of one speaker are one turn.
-pub(super) fn next_unit(
-    conversation: &Conversation<'_>,
-    span: Span,
-    role: Role,
-    content: Option<Span>,
-    first_block: BlockIndex,
-    flags: Flags,
-) -> Result<Unit, Fault> {
-    let Conversation { units, .. } = conversation;
-    if units.len() == MAX_ELEMENTS {
+/// The next unit, with the blocks that were added since the one before it. Units of one speaker are one turn.
+pub(super) fn next_unit(of: &Conversation<'_>, message: Message, role: Role, flags: Flags) -> Result<Unit, Fault> {
+    let Message { span, content, .. } = message;
+    if of.units.len() == MAX_ELEMENTS {
         return Err((span.start, ParseErrorKind::TooMany));
     }
-    let continues = units.last().is_some_and(|last| last.role == role);
-    Ok(Unit { span, role, content, flags, ..conversation.following(first_block, continues) })
+    let continues = of.units.last().is_some_and(|last| last.role == role);
+    Ok(Unit { span, role, content, flags, ..of.following(continues) })
 }
 
 /// Adds a message that is one unit.
-pub(super) fn push_whole(
-    conversation: &mut Conversation<'_>,
-    message: Message,
-    role: Role,
-    flags: Flags,
-) -> Result<(), Fault> {
-    let first_block = conversation.next_block();
-    let unit = next_unit(conversation, message.span, role, message.content, first_block, flags)?;
-    conversation.push_element(unit);
+pub(super) fn push_whole(to: &mut Conversation<'_>, message: Message, role: Role, flags: Flags) -> Result<(), Fault> {
+    let unit = next_unit(to, message, role, flags)?;
+    to.push_element(unit);
     Ok(())
 }
 
 /// Adds an entry of the user's, which is a unit: the result of a call, or something else.
 pub(super) fn push_entry<'a>(
     conversation: &mut Conversation<'a>,
-    span: Span,
+    entry: &Entry,
     call: Option<CallId<'a>>,
-    content: Option<Span>,
     flags: Flags,
 ) -> Result<(), Fault> {
-    let (unit, first_block) = (conversation.next_unit(), conversation.next_block());
+    let (unit, span) = (conversation.next_unit(), entry.span);
+    let content = entry.value.filter(|_| matches!(entry.kind, EntryKind::Result | EntryKind::Text));
     let role = if call.is_some() { Role::Tool } else { Role::User };
     if let Some(call_id) = call {
         push_block(conversation, Block { unit, span, kind: BlockKind::ToolResult { call_id, may_leave: true } })?;
     }
-    let unit = next_unit(conversation, span, role, content, first_block, flags)?;
+    let unit = next_unit(conversation, Message { span, role: None, content }, role, flags)?;
     conversation.units.push(unit);
     Ok(())
 }

@@ -18,7 +18,6 @@ use super::{
     CallInput, Compaction, CompactionTrigger, Dialect, Exchange, Facts, OpeningEvents, TextPartNames, strings,
 };
 use crate::conversation::CallId;
-use crate::recall::own_tools::OwnTool;
 use crate::span::Span;
 
 mod answer;
@@ -54,6 +53,7 @@ static FACTS: Facts = Facts {
         silent: &["response.created", "response.in_progress", "response.queued"],
         failed: &["error", "response.failed"],
     }),
+    own_tool: Some([r#"{"type":"function","name":"#, "parameters", r#","strict":false}"#, r#","strict":true}"#]),
     joiner: Some(|| Box::<in_band::ResponsesJoiner>::default()),
     read: items::read,
     canonical: canonical::fields,
@@ -165,17 +165,6 @@ impl Dialect for Responses {
             [br#"{"type":"function_call","call_id":"#, &*id, br#","name":"#, &name, br#","arguments":"#, &arguments];
         let result = [br#"{"type":"function_call_output","call_id":"#, &*id, br#","output":"#, &result, b"}"];
         [[&*call.concat(), b"}"].concat().into(), result.concat().into()]
-    }
-
-    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
-        let (name, description) = (strings::render(tool.name), strings::render(tool.description));
-        let named = [br#"{"type":"function","name":"#, &*name, br#","description":"#, &description].concat();
-        let [parameters, end] = if strict {
-            [tool.strict_parameters, r#","strict":true}"#]
-        } else {
-            [tool.parameters, r#","strict":false}"#]
-        };
-        Some([&*named, br#","parameters":"#, parameters.as_bytes(), end.as_bytes()].concat().into())
     }
 
     fn compacted(&self, compaction: &Compaction<'_>) -> Option<Bytes> {

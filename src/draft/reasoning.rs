@@ -118,7 +118,7 @@ impl Draft<'_> {
     /// Whether reasoning of ended turns leaves when results are cleared.
     pub fn clears_ended_reasoning(&self) -> bool {
         let is_wanted = self.ended_turns == EndedTurns::Clear && !self.is_bound();
-        is_wanted && self.context.offload == Offload::Possible && self.gauge().reasoning().ended_turns
+        is_wanted && self.context.offload == Offload::Possible && self.gauge().reasoning.ended_turns
     }
 
     /// The tokens of the reasoning of a unit; none if it has none that can leave.

@@ -68,7 +68,7 @@ impl Draft<'_> {
             tool,
             most,
             self.request.conversation.model.as_deref(),
-            self.gauge().factor(),
+            self.gauge().factor,
             self.retrieval_method(),
             self.lacks_way(),
         ));

@@ -352,7 +352,7 @@ impl InBandRecalls {
 
 /// How many bytes a request has room for.
 fn room(planner: &Planner, report: &Report) -> Option<usize> {
-    let window = planner.meter.for_model(report.model.as_deref()).window()?;
+    let window = planner.meter.for_model(report.model.as_deref()).window?;
     let sent = report.tokens_after.unwrap_or(report.bytes_after / TOKEN_BYTES);
     Some(window.saturating_sub(sent + window / ANSWER_PART) * TOKEN_BYTES)
 }

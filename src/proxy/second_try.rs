@@ -231,7 +231,7 @@ impl Proxy {
         if let (Some(model), Some(window)) = (&report.model, counts.window) {
             rules.planner.meter.learn_window(model, window);
         }
-        let window = rules.planner.meter.for_model(report.model.as_deref()).window();
+        let window = rules.planner.meter.for_model(report.model.as_deref()).window;
         if retry.is_shorter(&cleared) && fits(report, retry.n_tokens_sent, counts, window) {
             return Some(cleared);
         }

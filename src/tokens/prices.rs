@@ -101,7 +101,8 @@ pub struct PriceList {
     tables: Vec<Settings>,
     /// The `[[models]]` of the settings, for their aliases.
     models: Vec<models::Settings>,
-    upstream: String,
+    /// The host of the upstream.
+    pub upstream: String,
 }
 
 /// The prices of the tokens of some models.
@@ -180,11 +181,6 @@ impl PriceList {
         let is_here = |table: &&Settings| table.upstream.as_ref().is_none_or(|pattern| pattern.fits(upstream));
         let tables = settings.iter().filter(is_here).cloned().collect();
         Self { tables, models: models.to_vec(), upstream: upstream.to_owned() }
-    }
-
-    /// The host of the upstream.
-    pub fn upstream(&self) -> &str {
-        &self.upstream
     }
 
     /// The prices of a model.

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 
 use super::NAME;
-use crate::conversation::{
-    Block, BlockIndex, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Traits, Unit, UnitIndex,
-};
+use crate::conversation::{Block, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Traits, Unit, UnitIndex};
 use crate::dialect::json::{Cursor, ReadResult, fields};
 use crate::dialect::reading::{self, call_id, push_block, text};
 use crate::dialect::{ParseError, ParseErrorKind};
@@ -32,18 +30,17 @@ pub(super) fn conversation<'a>() -> Conversation<'a> {
     Conversation { traits, ..Conversation::default() }
 }
 
-/// Adds a message whose blocks are those from `first_block` on. Each message is its own turn.
+/// Adds a message. Each is its own turn.
 pub(super) fn push_message(
     conversation: &mut Conversation<'_>,
     body: &[u8],
     span: Span,
     role: Role,
     content: Option<Span>,
-    first_block: BlockIndex,
 ) {
     let speaks = content.is_some_and(|content| !matches!(content.of(body), b"\"\"" | b"[]"));
     let flags = Flags { speaks, ..Flags::default() };
-    let unit = conversation.following(first_block, false);
+    let unit = conversation.following(false);
     conversation.push_element(Unit { span, role, content, flags, ..unit });
 }
 
@@ -59,7 +56,6 @@ impl<'a> Reader<'a> {
             return Err(cursor.refuse((start, ParseErrorKind::TooMany)));
         }
         let index = self.conversation.next_unit();
-        let first_block = self.conversation.next_block();
         let (mut role, mut content, mut id, mut calls) = (None, None, None, None);
         // Calls before the role are read when that is known.
         let mut has_read_calls = false;
@@ -91,7 +87,7 @@ impl<'a> Reader<'a> {
             cursor.accept(push_block(&mut self.conversation, Block { unit: index, span, kind }))?;
         }
         let content = content.filter(|content| content.of(self.body) != b"null");
-        push_message(&mut self.conversation, self.body, span, role, content, first_block);
+        push_message(&mut self.conversation, self.body, span, role, content);
         Ok(())
     }
 

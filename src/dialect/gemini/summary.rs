@@ -3,12 +3,11 @@
 //! A request in the form [`PromptMode::Fresh`] has no thoughts. The instruction begins a turn, so that no signature of the turns
 //! before it is asked for. The model and whether the answer is a stream are in the path.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::Gemini;
 use crate::dialect::Dialect;
-use crate::dialect::object::{ObjectWriter, SummaryRequest, limit_within, offers};
+use crate::dialect::object::{ObjectWriter, Shown, SummaryRequest, limit_within, offers};
 use crate::raw::{Fields, elements};
 use crate::summary::{Prompt, PromptMode};
 
@@ -31,7 +30,7 @@ impl SummaryRequest for Gemini {
         }
     }
 
-    fn message<'p>(&self, json: &'p [u8], prompt: &Prompt<'_>, _: &mut HashSet<String>) -> Option<Cow<'p, [u8]>> {
+    fn message<'p>(&self, json: &'p [u8], prompt: &Prompt<'_>, _: &mut HashSet<String>) -> Shown<'p> {
         let fresh = Some(json).filter(|_| prompt.input == PromptMode::Fresh);
         match fresh.and_then(unthinking) {
             Some(rest) => (!rest.is_empty()).then(|| rest.into()),

@@ -3,7 +3,6 @@
 //! A request in the form [`PromptMode::Fresh`] has no thinking, which would be bound to the instructions and tools that are missing
 //! there.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
 use bytes::Bytes;
@@ -11,7 +10,7 @@ use bytes::Bytes;
 use super::Messages;
 use crate::dialect::Dialect;
 use crate::dialect::chat_completions::ChatCompletions;
-use crate::dialect::object::{ObjectWriter, SummaryRequest, fields, limit_within};
+use crate::dialect::object::{ObjectWriter, Shown, SummaryRequest, fields, limit_within};
 use crate::dialect::strings;
 use crate::raw::{Fields, elements, string};
 use crate::summary::{Prompt, PromptMode};
@@ -47,12 +46,7 @@ impl SummaryRequest for Messages {
         }
     }
 
-    fn message<'p>(
-        &self,
-        json: &'p [u8],
-        prompt: &Prompt<'_>,
-        by_program: &mut HashSet<String>,
-    ) -> Option<Cow<'p, [u8]>> {
+    fn message<'p>(&self, json: &'p [u8], prompt: &Prompt<'_>, by_program: &mut HashSet<String>) -> Shown<'p> {
         let text = str::from_utf8(json).ok().filter(|_| prompt.input != PromptMode::Cached);
         match text.and_then(|text| plain(text, by_program)) {
             Some(rest) => (!rest.is_empty()).then(|| Vec::from(rest).into()),

@@ -11,7 +11,9 @@ use crate::dialect::ParseError;
 use crate::dialect::json::{
     Cursor, Fault, ReadResult, Unsupported, each_element, field, fields, fields_of, objects, text_of,
 };
-use crate::dialect::reading::{self, Message, RequestFields, call_id, next_unit, push_block, push_whole, text};
+use crate::dialect::reading::{
+    self, Entry, EntryKind as Kind, Message, RequestFields, call_id, next_unit, push_block, push_whole, text,
+};
 use crate::span::Span;
 use crate::string_index::StringIndex;
 
@@ -28,60 +30,25 @@ pub(super) const REQUEST_KEYS: [&[u8]; 9] = [
     b"thinking",
 ];
 
-/// One entry of a content.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    span: Span,
-    kind: Kind,
-    /// Of a call, or of the call that a result answers.
-    id: Option<Span>,
-    name: Option<Span>,
-    /// Its content or its text.
-    value: Option<Span>,
-    /// Of a call, the program that makes it.
-    program: Option<Span>,
-}
-
-/// The kind of an entry.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
-    Text,
-    Call,
-    Result,
-    Thinking,
-    /// Half of a call that the server makes.
-    Server,
-    /// Replaces everything before it.
-    Compaction,
-    Other,
-}
-
 /// The keys of an entry that are read, in the order in which [`Entry::of`] takes their values.
 pub(super) const ENTRY_KEYS: [&[u8]; 8] =
     [b"type", b"id", b"tool_use_id", b"name", b"content", b"text", b"encrypted_content", b"caller"];
-
-impl Kind {
-    /// The kind of entries of this `type`.
-    pub(super) fn named(name: &str) -> Self {
-        match name {
-            "text" => Self::Text,
-            "tool_use" => Self::Call,
-            "tool_result" => Self::Result,
-            "thinking" | "redacted_thinking" => Self::Thinking,
-            "compaction" => Self::Compaction,
-            "server_tool_use" => Self::Server,
-            name if name.starts_with("mcp_") || name.ends_with("_tool_result") => Self::Server,
-            _ => Self::Other,
-        }
-    }
-}
 
 impl Entry {
     /// An entry with these values of [`ENTRY_KEYS`].
     pub(super) fn of(body: &[u8], span: Span, values: [Option<Span>; 8]) -> Result<Self, Fault> {
         let [kind, id, tool_use_id, name, content, text, encrypted, caller] =
             values.map(|value| value.filter(|value| value.of(body) != b"null"));
-        let kind = Kind::named(&reading::text(body, kind)?.unwrap_or_default());
+        let kind = match &*reading::text(body, kind)?.unwrap_or_default() {
+            "text" => Kind::Text,
+            "tool_use" => Kind::Call,
+            "tool_result" => Kind::Result,
+            "thinking" | "redacted_thinking" => Kind::Thinking,
+            "compaction" => Kind::Compaction,
+            "server_tool_use" => Kind::Server,
+            name if name.starts_with("mcp_") || name.ends_with("_tool_result") => Kind::Server,
+            _ => Kind::Other,
+        };
         Ok(Self {
             span,
             kind,
@@ -97,21 +64,13 @@ impl Entry {
                 _ => content,
             },
             program: caller.filter(|caller| kind == Kind::Call && !is_direct(body, *caller)),
+            is_signed: false,
         })
     }
 
     /// An entry that is not an object.
     pub(super) fn opaque(span: Span) -> Self {
-        Self { span, kind: Kind::Other, id: None, name: None, value: None, program: None }
-    }
-
-    /// Whether it says something, so that a message with it is not empty without its calls.
-    fn speaks(&self, body: &[u8]) -> bool {
-        match self.kind {
-            Kind::Call | Kind::Thinking => false,
-            Kind::Text => self.value.is_some_and(|text| text.of(body) != b"\"\""),
-            _ => true,
-        }
+        Self { span, kind: Kind::Other, id: None, name: None, value: None, program: None, is_signed: false }
     }
 }
 
@@ -212,7 +171,7 @@ impl<'a> View<'a> {
     }
 
     fn assistant(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
-        let (first, unit) = (self.conversation.next_block(), self.conversation.next_unit());
+        let unit = self.conversation.next_unit();
         let in_program = !self.programs.is_empty();
         let runs_program = self.follow_programs(entries)?;
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Call) {
@@ -230,7 +189,7 @@ impl<'a> View<'a> {
             in_program,
             ..Flags::default()
         };
-        let unit = next_unit(&self.conversation, message.span, Role::Assistant, message.content, first, flags)?;
+        let unit = next_unit(&self.conversation, message, Role::Assistant, flags)?;
         self.conversation.push_element(unit);
         if entries.iter().any(|entry| entry.kind == Kind::Compaction && entry.value.is_some()) {
             self.conversation.traits.n_compacted = self.conversation.units.len();
@@ -242,14 +201,12 @@ impl<'a> View<'a> {
     fn user(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
         let start = self.conversation.next_unit();
         for entry in entries {
-            let is_result = entry.kind == Kind::Result;
-            let call = is_result.then(|| call_id(self.body, "", entry.id)).transpose()?;
+            let call = (entry.kind == Kind::Result).then(|| call_id(self.body, "", entry.id)).transpose()?;
             let for_program =
                 !self.by_program.is_empty() && call.as_ref().is_some_and(|call| self.by_program.contains(&call.text));
             let in_program = !self.programs.is_empty();
             let flags = Flags { speaks: true, in_program, for_program, ..Flags::default() };
-            let content = entry.value.filter(|_| is_result || entry.kind == Kind::Text);
-            reading::push_entry(&mut self.conversation, entry.span, call, content, flags)?;
+            reading::push_entry(&mut self.conversation, entry, call, flags)?;
         }
         self.conversation.elements.push(Element { span: message.span, units: start..self.conversation.next_unit() });
         Ok(())

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::Responses;
-use crate::dialect::object::{ObjectWriter, SummaryRequest, limit_within, offers, sends};
+use crate::dialect::object::{ObjectWriter, Shown, SummaryRequest, limit_within, offers, sends};
 use crate::raw::{Fields, elements};
 use crate::summary::{Prompt, PromptMode};
 
@@ -36,12 +36,7 @@ impl SummaryRequest for Responses {
 
     /// Of a stranger's request, an item without what only the server knows that made it; none of reasoning, of tools, and of what
     /// a program calls for and gets. What another agent says becomes a message of the user.
-    fn message<'p>(
-        &self,
-        json: &'p [u8],
-        prompt: &Prompt<'_>,
-        by_program: &mut HashSet<String>,
-    ) -> Option<Cow<'p, [u8]>> {
+    fn message<'p>(&self, json: &'p [u8], prompt: &Prompt<'_>, by_program: &mut HashSet<String>) -> Shown<'p> {
         let is_own = prompt.input == PromptMode::Cached && prompt.model.is_none();
         let fields = str::from_utf8(json).ok().filter(|_| !is_own).and_then(Fields::of);
         let Some(fields) = fields else { return Some(json.into()) };

@@ -37,7 +37,7 @@ pub(super) fn count_tool(gauge: &Gauge, json: &str) -> usize {
 /// A function; none if it has no name.
 pub(in crate::dialect) fn count_function(gauge: &Gauge, function: &Fields<'_>) -> Option<usize> {
     let name = function.string("name")?;
-    let begins = match gauge.encoding() {
+    let begins = match gauge.encoding {
         Encoding::O200kBase | Encoding::O200kHarmony => FUNCTION,
         Encoding::Cl100kBase | Encoding::P50kBase | Encoding::R50kBase => FUNCTION_BEFORE_O200K,
     };

@@ -2,11 +2,11 @@
 
 use super::{
     NAME, error,
-    view::{ENTRY_KEYS, Entry, REQUEST_KEYS, View},
+    view::{ENTRY_KEYS, REQUEST_KEYS, View},
 };
 use crate::conversation::Conversation;
 use crate::dialect::json::Fault;
-use crate::dialect::reading::Message;
+use crate::dialect::reading::{Entry, Message};
 use crate::dialect::tests::by_serde::Json;
 use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;
