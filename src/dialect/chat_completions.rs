@@ -7,6 +7,7 @@ use memchr::memmem;
 use percent_encoding::percent_decode_str;
 
 use self::tokens::is_text_part;
+use super::canonical;
 use super::json::{Cursor, ReadResult, beginning, decode, each_element, field, fields, fields_of, objects, text_of};
 use super::object::summary_request;
 use super::{
@@ -18,7 +19,6 @@ use crate::span::Span;
 use crate::string_index::PathFacts;
 
 mod answer;
-mod canonical;
 mod in_band;
 mod reader;
 mod summary;
@@ -49,7 +49,7 @@ static FACTS: Facts = Facts {
     own_tool: Some([r#"{"type":"function","function":{"name":"#, "parameters", "}}", r#","strict":true}}"#]),
     joiner: Some(|| Box::<in_band::ChatJoiner>::default()),
     read: reader::read,
-    canonical: canonical::fields,
+    canonical: canonical::chat,
     summary: |source, prompt| summary_request(&ChatCompletions, source, prompt),
 };
 

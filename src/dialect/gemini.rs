@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
+use super::canonical;
 use super::forms::{EMPTY, FormReplacement};
 use super::json::{
     Cursor, ReadResult, Unsupported, beginning, each_element, field, fields_of, member, objects, text_of,
@@ -21,7 +22,6 @@ use super::{CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, 
 use crate::{conversation::CallId, span::Span, string_index::PathFacts};
 
 mod answer;
-mod canonical;
 mod summary;
 mod tokens;
 mod view;
@@ -68,7 +68,7 @@ static FACTS: Facts = Facts {
     own_tool: None,
     joiner: None,
     read: view::read,
-    canonical: canonical::fields,
+    canonical: canonical::gemini,
     summary: |source, prompt| summary_request(&Gemini, source, prompt),
 };
 

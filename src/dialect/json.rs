@@ -425,7 +425,7 @@ pub(super) fn fields_at<'a>(cursor: &mut Cursor<'a>, json: &'a str) -> ReadResul
 
 /// Checks what the cursor leaves out, given a body whose structure is valid: UTF-8, escapes, and control characters in
 /// strings. The error is the offset of a fault, or near it.
-pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
+pub fn check_strings(body: &[u8]) -> Result<(), usize> {
     if utf8(body).is_none() {
         str::from_utf8(body).map_err(|error| error.valid_up_to())?; // says where
     }

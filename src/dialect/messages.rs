@@ -12,20 +12,20 @@ use bytes::Bytes;
 use memchr::memmem;
 use percent_encoding::percent_decode_str;
 
-use super::json::{beginning, each_element, field, fields, fields_of, objects, text_of};
+use super::canonical;
+use super::json::{Cursor, beginning, each_element, field, fields, fields_of, objects, text_of};
 use super::object::summary_request;
 use super::{
-    CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames, strings,
+    BytesAt, CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames,
+    strings,
 };
 use crate::conversation::CallId;
 use crate::span::Span;
 use crate::string_index::PathFacts;
 
 mod answer;
-mod canonical;
 mod in_band;
 mod summary;
-mod thinking;
 mod tokens;
 mod view;
 
@@ -37,6 +37,10 @@ const NAME: &str = "messages";
 
 /// The parents of messages in other APIs: the id of one is before `/messages`.
 const OTHER_PLACES: [&str; 6] = ["threads", "conversations", "sessions", "completions", "channels", "rooms"];
+
+/// The models whose API refuses thinking, or drops it, where what precedes it has changed, as the maker's
+/// documentation of October 2026 lists them. Later releases of a model are different, and have their own lines.
+const BINDING: [&str; 6] = ["fable-5-1", "fable-5-2", "haiku-5-5", "mythos-5-2", "opus-5-5", "sonnet-5-5"];
 
 static FACTS: Facts = Facts {
     name: NAME,
@@ -56,7 +60,7 @@ static FACTS: Facts = Facts {
     own_tool: Some([r#"{"name":"#, "input_schema", "}", r#","strict":true}"#]),
     joiner: Some(|| Box::<in_band::MessagesJoiner>::default()),
     read: view::read,
-    canonical: canonical::fields,
+    canonical: canonical::message,
     summary: |source, prompt| summary_request(&Messages, source, prompt),
 };
 
@@ -176,12 +180,23 @@ impl Dialect for Messages {
         beginning(body, field(body, entry, b"thinking"), b'"')
     }
 
+    /// Whichever way a gateway spells the name.
     fn binds_reasoning(&self, model: &str) -> bool {
-        thinking::is_bound(model)
+        let name = model.to_ascii_lowercase().replace(['.', '_'], "-");
+        let ends_there = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
+        let known = BINDING.iter().filter_map(|known| name.split_once("claude-")?.1.strip_prefix(known));
+        known.into_iter().any(|rest| ends_there(rest) || rest.starts_with('-'))
     }
 
+    /// None for a request that says itself what becomes of such reasoning, or that has no settings of thinking to add it to.
     fn drop_reasoning(&self, request: &[u8]) -> Option<Switch> {
-        thinking::drop_mismatches(request)
+        const DROP: &[u8] = br#","block_binding":{"prefix_mismatch_behavior":"drop_block"}"#;
+        let [thinking] = fields(&mut Cursor::new(request), [b"thinking"]).ok()?;
+        let thinking = beginning(request, thinking, b'{')?;
+        let [binding, kind] = fields_of(request, thinking, [b"block_binding", b"type"])?;
+        let at = thinking.end.checked_sub(1).filter(|_| binding.is_none() && kind.is_some())?;
+        let insertion = BytesAt { at, bytes: Bytes::from_static(DROP) };
+        Some(Switch { insertion, beta: "thinking-binding-controls-2026-08-01" })
     }
 
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {

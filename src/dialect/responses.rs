@@ -12,6 +12,7 @@ use bytes::Bytes;
 use memchr::memmem;
 
 use self::items::kind;
+use super::canonical;
 use super::json::{beginning, decode, field, fields_of, member, objects, text_of};
 use super::object::summary_request;
 use super::{
@@ -21,7 +22,6 @@ use crate::conversation::CallId;
 use crate::span::Span;
 
 mod answer;
-mod canonical;
 mod compaction;
 mod in_band;
 mod items;
@@ -56,7 +56,7 @@ static FACTS: Facts = Facts {
     own_tool: Some([r#"{"type":"function","name":"#, "parameters", r#","strict":false}"#, r#","strict":true}"#]),
     joiner: Some(|| Box::<in_band::ResponsesJoiner>::default()),
     read: items::read,
-    canonical: canonical::fields,
+    canonical: canonical::item,
     summary: |source, prompt| summary_request(&Responses, source, prompt),
 };
 

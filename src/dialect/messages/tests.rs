@@ -14,6 +14,7 @@ use crate::{
 mod by_serde;
 mod loading;
 mod parts;
+mod thinking;
 
 /// Reads a body with and without an index of its strings.
 fn read_body(body: &[u8]) -> Result<Conversation<'_>, ParseError> {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use memchr::memmem;
 
-use super::{NAME, thinking};
+use super::NAME;
 use crate::conversation::{Block, BlockKind, Conversation, Element, Flags, Role, Traits};
 use crate::dialect::ParseError;
 use crate::dialect::json::{
@@ -161,8 +161,8 @@ impl<'a> View<'a> {
         conversation.format = of_config.or(format);
         conversation.traits.clears_itself = clears;
         conversation.traits.compacts_itself = compacts || compaction.is_some();
-        conversation.traits.drops_reasoning = thinking.is_some_and(|thinking| thinking::drops_blocks(body, thinking));
-        conversation.traits.thinks_by_budget = thinking.is_some_and(|thinking| thinking::has_budget(body, thinking));
+        conversation.traits.drops_reasoning = thinking.is_some_and(|thinking| drops_blocks(body, thinking));
+        conversation.traits.thinks_by_budget = thinking.is_some_and(|thinking| has_budget(body, thinking));
         history.apply(conversation);
         mark_loading(conversation, body);
         leave_duplicates(conversation);
@@ -233,6 +233,18 @@ impl<'a> View<'a> {
         }
         Ok(calls)
     }
+}
+
+/// Whether a request asks the API to drop thinking that does not fit, so that none has to be left out before it is sent.
+pub(super) fn drops_blocks(body: &[u8], thinking: Span) -> bool {
+    let binding = field(body, thinking, b"block_binding");
+    let behavior = binding.and_then(|binding| field(body, binding, b"prefix_mismatch_behavior"));
+    text_of(body, behavior).is_some_and(|behavior| behavior == "drop_block")
+}
+
+/// Whether a request has the model think within a budget: then the API refuses calls of the running turn without thinking.
+pub(super) fn has_budget(body: &[u8], thinking: Span) -> bool {
+    field(body, thinking, b"type").is_some_and(|kind| kind.of(body) == br#""enabled""#)
 }
 
 /// Whether the server clears results, and whether it summarises. Where that cannot be read, it may do both.
