@@ -123,7 +123,7 @@ fn opaque(len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::chat_completions::tokens::tools::TOOLS;
+    use crate::dialect::chat_completions::tokens::TOOLS;
     use crate::tokens::{Meter, Settings};
 
     fn gauge() -> Gauge {
