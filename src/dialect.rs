@@ -40,7 +40,7 @@ pub mod strings;
 mod tokens;
 mod types;
 
-/// A wire format: everything that is known of it alone.
+/// A wire format: everything that is known of it alone. What is fixed is in its [`Facts`].
 ///
 /// JSON strings are the same in all of them and are read and written by [`strings`]. The words of upstreams' refusals come
 /// from servers, not from wire formats, and are in `upstream/refusal.rs`.
@@ -48,28 +48,24 @@ mod types;
 /// | methods | Chat Completions | Responses | Messages | Gemini |
 /// |---|---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` | `/models/MODEL:generateContent` |
-/// | `compacting_path`, `compacted` | none | `/responses/compact` | none | none |
-/// | `counting_paths` | none | `/responses/input_tokens` | `/messages/count_tokens` | `:countTokens` |
+/// | `compacted` | none | `/responses/compact` | none | none |
 /// | `path_facts`, `unframed` | Azure's deployments | none | Vertex AI, Bedrock | the model |
-/// | `key_field`, `version_field` | `authorization` | `authorization` | `x-api-key`, `anthropic-version` | `x-goog-api-key` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks | `contents`; calls and results are parts |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` | `response`, `args` |
 /// | `answered_in_words` | `function`, texts of the user | none | none | none |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` | of `parts` |
-/// | `bridge` | a message | none | none | none |
 /// | `retyped_input` | `function.arguments` | `arguments` | `input` | none |
 /// | `form_replacements` | `role`, `content`, `tool_calls`, reasoning | `role`, `content` | `role`, `content` | `parts` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` | `name` in `functionDeclarations` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` | without signatures, thoughts |
-/// | `text_part_names` | `text` | `input_text` | `text` | none |
 /// | `render_user_message`, `render_tool_result`, `render_exchange`, `result_elements` | a message | an item by the kind of call | a block in a user message | a part in a content of the user |
-/// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length | signatures by their length |
+/// | `count` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length | signatures by their length |
 /// | `binds_reasoning`, `drop_reasoning` | none | none | by the model, `thinking.block_binding` | none |
 /// | `compaction_…` | none | none | `compaction` | none |
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is | `mode: "NONE"` |
 /// | `keep_alive_request` | none | none | `max_tokens` | none |
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` | `finishReason`, `usageMetadata` |
-/// | `own_tool`, `joiner` | `tools`, `tool_calls` | `function_call` | `tool_use` | never added |
+/// | `own_tool`, `own_exchange` | `tools`, `tool_calls` | `function_call` | `tool_use` | never added |
 /// | `error_body` | `{"error": {…}}` | the same | `{"type": "error", …}` | `{"error": {…}}` with `status` |
 pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     // === which requests ===
