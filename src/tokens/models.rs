@@ -19,7 +19,8 @@ mod listing;
 mod names;
 mod pattern;
 
-pub(super) use known::TABLES;
+use known::TABLES;
+pub(super) use known::TABLES_FILE;
 pub use known::{MediaLimits, Reasoning};
 pub use listing::{LocalServer, next_page_after, num_ctx, windows_in};
 pub use pattern::Pattern;

@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::models::{self, Pattern, TABLES, is_family};
+use super::models::{self, Pattern, TABLES_FILE, is_family};
 
-pub(super) mod dollars;
+mod dollars;
 
 pub use dollars::{KnownRates, Nanodollars, Rates};
 
@@ -108,13 +108,23 @@ pub struct PriceList {
 /// The prices of the tokens of some models.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Known {
+struct Known {
     name: String,
     read: Price,
     write: Price,
     /// The host of the only upstream that it is about.
     host: Option<String>,
 }
+
+/// The prices in the file of models.
+#[derive(Default, Deserialize)]
+struct Tables {
+    prices: Vec<Known>,
+    dollars: Vec<dollars::Known>,
+}
+
+/// A test reads the file.
+static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 /// Where nothing else is known.
 const USUAL: (Price, Price) = (Millionths(ONE / 10), Price::INPUT);

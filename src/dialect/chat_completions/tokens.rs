@@ -150,7 +150,7 @@ pub(in crate::dialect) fn sum<T>(all: impl IntoIterator<Item = T>, count: impl F
 // === tools ===
 
 /// Once, if there is a tool at all.
-const TOOLS: usize = 12;
+pub(in crate::dialect) const TOOLS: usize = 12;
 /// What begins a function, and what did with GPT-4 and before.
 const FUNCTION: usize = 7;
 const FUNCTION_BEFORE_O200K: usize = 10;

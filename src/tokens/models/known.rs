@@ -8,18 +8,15 @@ use smart_default::SmartDefault;
 
 use super::{Pattern, names};
 use crate::tokens::factor::Factor;
-use crate::tokens::prices::{self, dollars};
 use crate::tokens::tiktoken::Encoding;
 
 /// The file, which is compiled in. In each table the first line that fits counts.
 #[derive(Default, Deserialize)]
-pub(in crate::tokens) struct Tables {
+pub(super) struct Tables {
     pub(super) models: Vec<Known>,
     billed: Vec<Billed>,
     reasoning: Vec<ReasoningOf>,
     hosts: Vec<MediaLimits>,
-    pub(in crate::tokens) prices: Vec<prices::Known>,
-    pub(in crate::tokens) dollars: Vec<dollars::Known>,
 }
 
 /// The table of some models.
@@ -73,9 +70,11 @@ struct ReasoningOf {
     reasoning: Reasoning,
 }
 
+/// The file of models and prices.
+pub(in crate::tokens) const TABLES_FILE: &str = include_str!("../../../assets/models.toml");
+
 /// A test reads the file.
-pub(in crate::tokens) static TABLES: LazyLock<Tables> =
-    LazyLock::new(|| toml::from_str(include_str!("../../../assets/models.toml")).unwrap_or_default());
+pub(super) static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
 
 impl MediaLimits {
     /// Those of a host, if they are known.

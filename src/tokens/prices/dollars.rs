@@ -46,7 +46,7 @@ pub struct KnownRates {
 
 /// What some models cost, in the file of models.
 #[derive(Deserialize)]
-pub(in crate::tokens) struct Known {
+pub(super) struct Known {
     name: String,
     input: f64,
     output: f64,
