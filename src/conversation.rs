@@ -220,11 +220,11 @@ impl<'a> Conversation<'a> {
         self.units.push(unit);
     }
 
-    /// The next unit, of which nothing is known but its place: it is, or is in, the next element, has the blocks from
-    /// `first_block` on, and is in the turn of the unit before it if it `continues` that.
-    pub fn following(&self, first_block: BlockIndex, continues: bool) -> Unit {
+    /// The next unit, of which nothing is known but its place: it is, or is in, the next element, has the blocks that were added
+    /// since the unit before it, and is in the turn of that if it `continues` it.
+    pub fn following(&self, continues: bool) -> Unit {
         let turn = self.units.last().map_or(0, |last| last.turn + usize::from(!continues));
-        let blocks = first_block..self.next_block();
+        let blocks = self.units.last().map_or(BlockIndex::default(), |last| last.blocks.end)..self.next_block();
         Unit { element: self.next_element(), turn, blocks, ..Unit::default() }
     }
 

@@ -3,7 +3,9 @@
 use std::{borrow::Cow, fmt::Debug};
 
 use bytes::Bytes;
+use memchr::memmem;
 
+use self::json::{ReadResult, Unsupported};
 use crate::conversation::{CallId, Conversation};
 use crate::recall::own_tools::OwnTool;
 use crate::span::Span;
@@ -11,40 +13,34 @@ use crate::string_index::{PathFacts, StringIndex};
 use crate::summary::{Prompt, SummaryInput};
 
 pub use self::answer::{Answer, AnswerEnd, AnswerFormat, InvalidAnswer, Stop, Usage, has_value};
-pub use self::error::{ParseError, ParseErrorKind};
 pub use self::forms::{
     CACHE_MARK, Form, MAX_CACHE_MARKS, ServerBlock, cache_marks, is_error_result, marks_an_hour, result_name,
 };
-pub use self::in_band::{Joiner, OwnCall, Passage, RoundCalls};
+pub use self::in_band::{Joiner, OwnCall, RoundCalls};
 pub use self::media::TextPartNames;
-pub use self::registry::{ALL, default, for_compacting_path, for_counting_path, for_path, named, of_body};
 pub use self::tokens::TokenRules;
 pub use self::types::{
     AnsweredInWords, BytesAt, CallInput, Compaction, CompactionTrigger, Emptied, Entries, ErrorFields, Exchange, Field,
-    OpenCalls, OpeningEvents, Switch,
+    OpenCalls, OpeningEvents, ParseError, ParseErrorKind, Switch,
 };
 
 mod answer;
 mod canonical;
 mod chat_completions;
-mod error;
-mod error_body;
 mod forms;
 mod gemini;
-mod history_keys;
 mod in_band;
 mod json;
 pub mod media;
 mod messages;
 mod object;
 mod reading;
-mod registry;
 mod responses;
 pub mod strings;
 mod tokens;
 mod types;
 
-/// A wire format: everything that is known of it alone.
+/// A wire format: everything that is known of it alone. What is fixed is in its [`Facts`].
 ///
 /// JSON strings are the same in all of them and are read and written by [`strings`]. The words of upstreams' refusals come
 /// from servers, not from wire formats, and are in `upstream/refusal.rs`.
@@ -52,45 +48,40 @@ mod types;
 /// | methods | Chat Completions | Responses | Messages | Gemini |
 /// |---|---|---|---|---|
 /// | `path`, `base_path` | `/v1/chat/completions` | `/v1/responses` | `/v1/messages` | `/models/MODEL:generateContent` |
-/// | `compacting_path`, `compacted` | none | `/responses/compact` | none | none |
-/// | `counting_paths` | none | `/responses/input_tokens` | `/messages/count_tokens` | `:countTokens` |
+/// | `compacted` | none | `/responses/compact` | none | none |
 /// | `path_facts`, `unframed` | Azure's deployments | none | Vertex AI, Bedrock | the model |
-/// | `key_field`, `version_field` | `authorization` | `authorization` | `x-api-key`, `anthropic-version` | `x-goog-api-key` |
 /// | `parse` | `messages`; a call is an entry of `tool_calls`, a result a message | `input`; calls and results are items | `messages`; calls and results are blocks | `contents`; calls and results are parts |
 /// | `texts`, `input` | `content`, `function.arguments` | `output`, `arguments` | `content`, `input` | `response`, `args` |
 /// | `answered_in_words` | `function`, texts of the user | none | none | none |
 /// | `entries` | of `tool_calls` | none: a call is an item | of `content` | of `parts` |
-/// | `bridge` | a message | none | none | none |
 /// | `retyped_input` | `function.arguments` | `arguments` | `input` | none |
 /// | `form_replacements` | `role`, `content`, `tool_calls`, reasoning | `role`, `content` | `role`, `content` | `parts` |
 /// | `tool_names` | `function.name`, `custom.name` | `name`, in `namespace` too | `name` | `name` in `functionDeclarations` |
 /// | `fields`, `canonical` | without `cache_control`, reasoning | without ids, reasoning | without `cache_control` | without signatures, thoughts |
-/// | `text_part_names` | `text` | `input_text` | `text` | none |
 /// | `render_user_message`, `render_tool_result`, `render_exchange`, `result_elements` | a message | an item by the kind of call | a block in a user message | a part in a content of the user |
-/// | `count_…` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length | signatures by their length |
+/// | `count` | the cookbook's rules | items, encrypted reasoning by its length | signatures by their length | signatures by their length |
 /// | `binds_reasoning`, `drop_reasoning` | none | none | by the model, `thinking.block_binding` | none |
 /// | `compaction_…` | none | none | `compaction` | none |
 /// | `summary_request` | `tool_choice: "none"` | and `store: false` | `tool_choice` as it is | `mode: "NONE"` |
 /// | `keep_alive_request` | none | none | `max_tokens` | none |
 /// | `reports`, `read_answer`, `stop` | `finish_reason`, `usage`, `[DONE]` | `response.completed` | `message_delta` | `finishReason`, `usageMetadata` |
-/// | `own_tool`, `joiner` | `tools`, `tool_calls` | `function_call` | `tool_use` | never added |
+/// | `own_tool`, `own_exchange` | `tools`, `tool_calls` | `function_call` | `tool_use` | never added |
 /// | `error_body` | `{"error": {…}}` | the same | `{"type": "error", …}` | `{"error": {…}}` with `status` |
 pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     // === which requests ===
 
-    /// Its name, for reports.
-    fn name(&self) -> &'static str;
+    /// What is fixed.
+    fn facts(&self) -> &'static Facts;
 
-    /// The maker of the format, as the conventions of OpenTelemetry name it.
-    fn provider(&self) -> &'static str {
-        "openai"
+    /// Its name, for reports.
+    fn name(&self) -> &'static str {
+        self.facts().name
     }
 
-    /// A number that no other dialect has. It keeps remembered token counts of dialects apart.
-    fn tag(&self) -> u8;
-
     /// The path that requests are posted to below a base URL, with its version: `/v1/chat/completions`.
-    fn path(&self) -> &'static str;
+    fn path(&self) -> &'static str {
+        self.facts().path
+    }
 
     /// The target of a request to another model than the client's; it differs where the path names the model.
     fn path_of(&self, _model: &str) -> Cow<'static, str> {
@@ -101,12 +92,6 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// versions, deployments.
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str>;
 
-    /// How the paths of requests end that only ask how many tokens a request has: `/messages/count_tokens`. Their bodies
-    /// are read and edited as those of requests are.
-    fn counting_paths(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// Returns what a path of this dialect says of a request besides.
     fn path_facts(&self, _path: &str) -> PathFacts {
         PathFacts::default()
@@ -114,22 +99,6 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// The path at which an answer comes as a whole that comes in frames of AWS's event stream at this one; none if it does not.
     fn unframed<'p>(&self, _path: &'p str) -> Option<&'p str> {
-        None
-    }
-
-    /// The header field that a key is sent in.
-    fn key_field(&self) -> &'static str {
-        "authorization"
-    }
-
-    /// The header field without which servers refuse a request, and its value where the client says none.
-    fn version_field(&self) -> Option<(&'static str, &'static str)> {
-        None
-    }
-
-    /// How the paths of requests end that ask for the whole conversation in fewer items: `/responses/compact`. Their bodies
-    /// are read as those of requests are. None if there are no such requests.
-    fn compacting_path(&self) -> Option<&'static str> {
         None
     }
 
@@ -142,7 +111,9 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     }
 
     /// The same of a body whose long strings are known.
-    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError>;
+    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+        (self.facts().read)(body, strings)
+    }
 
     /// The places of the texts in a content: JSON strings, each of which may be replaced by another one, or an object that
     /// is the whole result. Other parts have none.
@@ -163,7 +134,9 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// The array inside an element that holds calls or results, for elements that have units or calls inside. None if it
     /// cannot be edited.
-    fn entries(&self, body: &[u8], element: Span) -> Option<Entries>;
+    fn entries(&self, _body: &[u8], _element: Span) -> Option<Entries> {
+        None
+    }
 
     /// The names of the tools that a request offers.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>>;
@@ -171,7 +144,10 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// What the model reads of a message, by field, in a fixed order. A message that comes again in another spelling has
     /// the same fields: marks for prompt caches, reasoning, and whether a text is alone or in an array make no
     /// difference. Escapes in strings do, and so does white space inside values that are not read.
-    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>>;
+    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
+        let whole = |Unsupported| vec![Field { name: "", value: vec![message] }];
+        (self.facts().canonical)(message).unwrap_or_else(whole)
+    }
 
     /// The fields of a message as one sequence of bytes, in pieces.
     fn canonical<'a>(&self, message: &'a [u8]) -> Vec<&'a [u8]> {
@@ -196,37 +172,16 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         let texts = |content| self.texts(body, content);
         match form {
             Form::Filled => forms::filled(body, element, b"", texts).unwrap_or_default(),
-            Form::LeadingSystem => forms::as_user(body, element).ok().flatten().into_iter().collect(),
+            Form::LeadingSystem => forms::as_user(body, element).into_iter().collect(),
             _ => Vec::new(),
         }
     }
 
     // === writing requests ===
 
-    /// Whether servers may refuse a conversation that begins with the model.
-    fn begins_with_user(&self) -> bool {
-        false
-    }
-
-    /// Whether servers may refuse two messages of the model in a row.
-    fn alternates(&self) -> bool {
-        false
-    }
-
-    /// Whether a result may have the name of its tool.
-    fn names_results(&self) -> bool {
-        false
-    }
-
     /// The calls in an element that the server answers itself, and the results of such calls.
     fn server_blocks<'a>(&self, _body: &'a [u8], _element: Span) -> Vec<ServerBlock<'a>> {
         Vec::new()
-    }
-
-    /// A short answer of the model, for upstreams that refuse a message of the user directly after results. None if the
-    /// dialect has no such upstreams.
-    fn bridge(&self) -> Option<Bytes> {
-        None
     }
 
     /// A message in which the user says `text`.
@@ -240,15 +195,10 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     /// A result that says `text` in answer to the call `id` of a tool, the id being written as `body` writes it.
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, tool: Option<&str>, text: &str) -> Bytes;
 
-    /// Returns what a part of a content is called that is a text.
-    fn text_part_names(&self) -> TextPartNames {
-        TextPartNames { kind: "text", mark: "cache_control" }
-    }
-
     /// A part that says `text` in place of another one, with its mark for the prompt cache, or an object in place of one
     /// that is a whole result.
     fn render_text_part(&self, body: &[u8], part: Span, text: &str) -> Bytes {
-        media::text_part(self.text_part_names(), body, part, text)
+        media::text_part(self.facts().text_part, body, part, text)
     }
 
     /// The elements that hold results which follow one another, without an element to put them into.
@@ -282,9 +232,13 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
 
     /// A tool that abridge adds to a request. `strict` is whether the client's tools are marked so: servers refuse a mixture.
     /// The bytes are always the same.
-    /// None if the dialect has no [`joiner`](Self::joiner).
-    fn own_tool(&self, _tool: &OwnTool, _strict: bool) -> Option<Bytes> {
-        None
+    /// None if the dialect has no [`joiner`](Facts::joiner).
+    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
+        let [begin, key, end, strict_end] = self.facts().own_tool?;
+        let (parameters, end) = if strict { (tool.strict_parameters, strict_end) } else { (tool.parameters, end) };
+        let [name, description] = [tool.name, tool.description].map(strings::render);
+        let named = [begin.as_bytes(), &*name, br#","description":"#, &description].concat();
+        Some([&*named, b",\"", key.as_bytes(), b"\":", parameters.as_bytes(), end.as_bytes()].concat().into())
     }
 
     /// Calls of abridge and their results, for the end of a turn without calls: the bytes to insert before the last byte of the
@@ -299,7 +253,9 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     }
 
     /// The request that asks a model for a summary of `source`. None if it cannot be made of what the client sent.
-    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes>;
+    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
+        (self.facts().summary)(source, prompt)
+    }
 
     /// The same request with one token of answer and no stream, which keeps its prompt in the cache. None if that cannot be
     /// asked for.
@@ -308,17 +264,6 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
     }
 
     // === answers ===
-
-    /// What joins the rounds of an answer in which the model calls an [`own_tool`](Self::own_tool). None if answers of the
-    /// dialect are not joined.
-    fn joiner(&self) -> Option<Box<dyn Joiner>> {
-        None
-    }
-
-    /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
-    fn opening(&self) -> Option<&'static OpeningEvents> {
-        None
-    }
 
     /// What asks for a compaction in a turn, if the body is one that does.
     fn compaction_trigger(&self, _body: &Bytes) -> Option<CompactionTrigger> {
@@ -330,14 +275,110 @@ pub trait Dialect: AnswerFormat + TokenRules + Debug + Send + Sync {
         None
     }
 
-    /// The answer to a request at `compacting_path`, or to one with a `compaction_trigger`; none if it cannot be made of
+    /// The answer to a request at the [`compacting_path`](Facts::compacting_path), or to one with a `compaction_trigger`; none if it cannot be made of
     /// `compaction`.
     fn compacted(&self, _compaction: &Compaction<'_>) -> Option<Bytes> {
         None
     }
 
     /// The body of an answer that reports abridge's own error.
-    fn error_body(&self, error: &ErrorFields<'_>) -> Bytes;
+    fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
+        let kind = if error.is_client_error { "invalid_request_error" } else { "server_error" };
+        let [message, code] = [error.message, error.code].map(|text| serde_json::to_string(text).unwrap_or_default());
+        format!(r#"{{"error":{{"message":{message},"type":"{kind}","param":null,"code":{code}}}}}"#).into()
+    }
+}
+
+/// What is fixed of a dialect, and what reads and writes in it.
+#[derive(Debug)]
+pub struct Facts {
+    /// Its name, for reports.
+    pub name: &'static str,
+    /// The maker of the format, as the conventions of OpenTelemetry name it.
+    pub provider: &'static str,
+    /// A number that no other dialect has. It keeps remembered token counts of dialects apart.
+    pub tag: u8,
+    /// See [`Dialect::path`].
+    pub path: &'static str,
+    /// How the paths of requests end that only ask how many tokens a request has: `/messages/count_tokens`. Their bodies
+    /// are read and edited as those of requests are.
+    pub counting_paths: &'static [&'static str],
+    /// How the paths of requests end that ask for the whole conversation in fewer items: `/responses/compact`. Their bodies
+    /// are read as those of requests are. None if there are no such requests.
+    pub compacting_path: Option<&'static str>,
+    /// The header field that a key is sent in.
+    pub key_field: &'static str,
+    /// The header field without which servers refuse a request, and its value where the client says none.
+    pub version_field: Option<(&'static str, &'static str)>,
+    /// Whether servers may refuse a conversation that begins with the model.
+    pub begins_with_user: bool,
+    /// Whether servers may refuse two messages of the model in a row.
+    pub alternates: bool,
+    /// Whether a result may have the name of its tool.
+    pub names_results: bool,
+    /// A short answer of the model, for upstreams that refuse a message of the user directly after results. None if the
+    /// dialect has no such upstreams.
+    pub bridge: Option<Bytes>,
+    /// What a part of a content is called that is a text.
+    pub text_part: TextPartNames,
+    /// How a streamed answer begins, where a request may be refused in one: with status 200, by an event.
+    pub opening: Option<OpeningEvents>,
+    /// A tool that abridge adds: what precedes its name, the key of its parameters, and what follows these where the client's
+    /// tools are not strict, and where they are. None if the dialect has no `joiner`.
+    pub own_tool: Option<[&'static str; 4]>,
+    /// What joins the rounds of an answer in which the model calls an [`own_tool`](Dialect::own_tool). None if answers of the
+    /// dialect are not joined.
+    pub joiner: Option<fn() -> Box<dyn Joiner>>,
+    read: for<'a> fn(&'a [u8], &'a StringIndex) -> Result<Conversation<'a>, ParseError>,
+    canonical: for<'a> fn(&'a [u8]) -> ReadResult<Vec<Field<'a>>>,
+    summary: fn(&SummaryInput, &Prompt<'_>) -> Option<Bytes>,
+}
+
+/// All dialects. The first one is spoken where nothing says which.
+pub const ALL: [&dyn Dialect; 4] =
+    [&chat_completions::ChatCompletions, &responses::Responses, &messages::Messages, &gemini::Gemini];
+
+/// The dialect of a name.
+pub fn named(name: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.name() == name)
+}
+
+/// The dialect spoken at `path` (without the query), if it is one that edits know.
+pub fn for_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.base_path(path).is_some())
+}
+
+/// The dialect of requests at `path` (without the query) that only count tokens, if there is one.
+pub fn for_counting_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.facts().counting_paths.iter().any(|end| path.ends_with(end)))
+}
+
+/// The dialect of requests at `path` (without the query) that ask for a compaction, if there is one.
+pub fn for_compacting_path(path: &str) -> Option<&'static dyn Dialect> {
+    ALL.into_iter().find(|dialect| dialect.facts().compacting_path.is_some_and(|end| path.ends_with(end)))
+}
+
+/// The dialect of a request that comes without a path, by the keys at its top and the types of blocks: in a file, for
+/// instance. [`default`] if they do not say.
+pub fn of_body(body: &[u8]) -> &'static dyn Dialect {
+    let keys: [&[u8]; 3] = [b"messages", b"input", b"system"];
+    match json::fields(&mut json::Cursor::new(body), keys) {
+        Ok([None, Some(_), _]) => &responses::Responses,
+        Ok([Some(_), _, Some(_)]) => &messages::Messages,
+        // A quote inside of a string has a backslash before it.
+        Ok([Some(_), ..]) if BLOCKS.iter().any(|block| memmem::find(body, block).is_some()) => &messages::Messages,
+        Ok([None, None, _]) if memmem::find(body, b"\"contents\"").is_some() => &gemini::Gemini,
+        _ => default(),
+    }
+}
+
+/// What only bodies in Anthropic Messages have among their strings.
+const BLOCKS: [&[u8]; 3] = [b"\"tool_use\"", b"\"tool_result\"", b"\"input_schema\""];
+
+/// The dialect of what has neither a path nor a body: errors of requests that no dialect knows.
+pub fn default() -> &'static dyn Dialect {
+    let [first, ..] = ALL;
+    first
 }
 
 #[cfg(test)]

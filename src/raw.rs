@@ -1,19 +1,19 @@
 //! Raw JSON, read one level at a time: a value stays the text that it is until someone asks what is in it.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::de::{MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 pub(crate) use self::{
     blocks::{closing_quote, control, find_escaped, find_quote, near_closing_quote, plain_closing_quote},
-    leaves::leaves,
     strings::{halved, has_half, next_byte, string, unescaped, without_halves, written_at},
 };
 
 mod blocks;
-mod leaves;
 mod strings;
 
 /// The keys and values of an object, in their order; a key may be there twice.
@@ -113,6 +113,42 @@ pub(crate) fn compact(json: &str) -> String {
     json.chars().filter(keep).collect()
 }
 
+/// A JSON value, of which only the texts count.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Json {
+    Text(String),
+    Array(Vec<Json>),
+    Object(BTreeMap<String, Json>),
+    Other(IgnoredAny),
+}
+
+/// A text and the key that it stands under; empty where there is none.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Leaf {
+    pub(crate) key: String,
+    pub(crate) text: String,
+}
+
+/// The texts in a JSON value; the value itself as a text if it is not JSON.
+pub(crate) fn leaves(json: &str) -> Vec<Leaf> {
+    let mut leaves = Vec::new();
+    match serde_json::from_str(json) {
+        Ok(value) => collect("", value, &mut leaves),
+        Err(_) => leaves.push(Leaf { key: String::new(), text: json.to_owned() }),
+    }
+    leaves
+}
+
+fn collect(key: &str, value: Json, leaves: &mut Vec<Leaf>) {
+    match value {
+        Json::Text(text) => leaves.push(Leaf { key: key.to_owned(), text }),
+        Json::Array(values) => values.into_iter().for_each(|value| collect(key, value, leaves)),
+        Json::Object(fields) => fields.into_iter().for_each(|(key, value)| collect(&key, value, leaves)),
+        Json::Other(_) => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,5 +157,19 @@ mod tests {
     fn white_space_goes_only_where_it_says_nothing() {
         let json = "{ \"a b\" :\n[ 1,\t\" \\\" \\\\\" , \"\\\\ \\\" [ \" ] }";
         assert_eq!(compact(json), "{\"a b\":[1,\" \\\" \\\\\",\"\\\\ \\\" [ \"]}");
+    }
+
+    #[test]
+    fn texts_are_found_at_any_depth_under_the_nearest_key() {
+        let found = leaves(r#"{"path":"a","edits":[{"old":"b"},{"old":["c",1,null]}],"n":2}"#);
+        let found: Vec<_> = found.iter().map(|leaf| (leaf.key.as_str(), leaf.text.as_str())).collect();
+        assert_eq!(found, [("old", "b"), ("old", "c"), ("path", "a")]);
+    }
+
+    #[test]
+    fn what_is_no_json_is_one_text() {
+        assert_eq!(leaves("*** Begin Patch"), [Leaf { key: String::new(), text: "*** Begin Patch".to_owned() }]);
+        assert_eq!(leaves("\"x\""), [Leaf { key: String::new(), text: "x".to_owned() }]);
+        assert_eq!(leaves("7"), []);
     }
 }

@@ -20,9 +20,9 @@ use self::memo::Memo;
 use self::models::{Models, Reasoning};
 use self::tiktoken::Encoding;
 use crate::payload::Fingerprint;
+use crate::units::prorated;
 
-pub use self::memo::Subject;
-pub use self::usage::Usage;
+pub use self::memo::{Countable, Subject};
 
 pub mod factor;
 pub mod image;
@@ -32,7 +32,6 @@ pub mod models;
 mod pretokens;
 pub mod prices;
 pub mod tiktoken;
-mod usage;
 mod vocabulary;
 
 /// What a request costs beyond its messages and tools: the beginning of the answer. A body has more bytes than that
@@ -109,11 +108,30 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub struct Gauge {
     shared: Arc<Shared>,
-    encoding: Encoding,
+    /// The encoding that texts are counted in.
+    pub encoding: Encoding,
     /// How many tokens are billed for each one that is counted.
-    factor: Factor,
-    window: Option<usize>,
-    reasoning: Reasoning,
+    pub factor: Factor,
+    /// How many tokens the model takes, prompt and answer together, if that is known. It is never guessed.
+    pub window: Option<usize>,
+    /// The properties of the model's reasoning.
+    pub reasoning: Reasoning,
+}
+
+/// Tokens as billed.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Tokens of the request.
+    pub input: u64,
+    /// Those of them that the upstream's prompt cache served.
+    pub cached: u64,
+    /// Those of them that were written to the cache, where the upstream says so.
+    pub written: u64,
+    /// Those of the written ones that the cache keeps for an hour.
+    pub written_hour: u64,
+    /// Tokens of the answer.
+    pub output: u64,
 }
 
 // === impl Meter ===
@@ -196,21 +214,6 @@ impl Gauge {
         Self { factor, ..self }
     }
 
-    /// How many tokens are billed for each one that is counted.
-    pub fn factor(&self) -> Factor {
-        self.factor
-    }
-
-    /// How many tokens the model takes, prompt and answer together, if that is known. It is never guessed.
-    pub fn window(&self) -> Option<usize> {
-        self.window
-    }
-
-    /// The properties of the model's reasoning.
-    pub fn reasoning(&self) -> Reasoning {
-        self.reasoning
-    }
-
     /// The tokens of so many bytes that only their maker can read.
     pub fn sealed(&self, n_bytes: usize) -> usize {
         (n_bytes * 10).div_ceil(self.reasoning.sealed.max(1))
@@ -229,7 +232,7 @@ impl Gauge {
         let counted = match self.shared.counter {
             Counter::Exact => {
                 let fingerprint = Fingerprint::of(text.as_bytes());
-                self.shared.memo.get_or_count(Subject::Text, self.encoding, fingerprint, || self.count(text))
+                self.shared.memo.get_or_count(Subject::TEXT, self.encoding, fingerprint, || self.count(text))
             }
             Counter::Estimate => self.count(text),
         };
@@ -239,9 +242,9 @@ impl Gauge {
     /// As many tokens as a text that is known by `fingerprint` has at least, except those that merge at an end: those of
     /// its first `most` bytes, or of all of it if that was counted before. It is asked for once.
     pub fn at_least<'t>(&self, fingerprint: Fingerprint, most: usize, text: impl FnOnce() -> &'t str) -> usize {
-        self.remembered(Subject::Beginning, fingerprint, || {
+        self.remembered(Subject(Countable::Beginning, 0), fingerprint, || {
             let text = text();
-            let known = self.shared.memo.get(Subject::Text, self.encoding, Fingerprint::of(text.as_bytes()));
+            let known = self.shared.memo.get(Subject::TEXT, self.encoding, Fingerprint::of(text.as_bytes()));
             let (counted, len) = known.map_or_else(
                 || {
                     let beginning = text.get(..text.floor_char_boundary(most)).unwrap_or_default();
@@ -251,11 +254,6 @@ impl Gauge {
             );
             self.billed(counted, len)
         })
-    }
-
-    /// The encoding that texts are counted in.
-    pub fn encoding(&self) -> Encoding {
-        self.encoding
     }
 
     /// Counts a text, whatever its tokens are billed as, so that nothing is counted again with another factor. Of a long
@@ -274,7 +272,7 @@ impl Gauge {
             if piece.len() == text.len() {
                 return count();
             }
-            self.shared.memo.get_or_count(Subject::Text, self.encoding, Fingerprint::of(piece.as_bytes()), count)
+            self.shared.memo.get_or_count(Subject::TEXT, self.encoding, Fingerprint::of(piece.as_bytes()), count)
         })
     }
 
@@ -298,6 +296,40 @@ impl Gauge {
             Factor::ONE if sealed == Reasoning::default().sealed => fingerprint,
             factor => fingerprint.then(Fingerprint::of_numbers(factor.per_hundred(), sealed)),
         }
+    }
+}
+
+// === impl Usage ===
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        *self = Self {
+            input: self.input.saturating_add(other.input),
+            cached: self.cached.saturating_add(other.cached),
+            written: self.written.saturating_add(other.written),
+            written_hour: self.written_hour.saturating_add(other.written_hour),
+            output: self.output.saturating_add(other.output),
+        };
+    }
+}
+
+impl Usage {
+    /// The same answer to a request of so many tokens, of which a cache serves so many. Of the others, those are written to it that
+    /// were: all but as many as were not, or none.
+    #[must_use]
+    pub fn with_input(self, input: u64, cached: u64) -> Self {
+        let cached = cached.min(input);
+        let new = input - cached;
+        let not_written = self.input.saturating_sub(self.cached).saturating_sub(self.written);
+        let written = if self.written == 0 { 0 } else { new.saturating_sub(not_written) };
+        let written_hour = prorated(written, self.written_hour, self.written);
+        Self { input, cached, written, written_hour, output: self.output }
+    }
+
+    /// The same answer to a request of so many tokens, of which the cache serves the same share.
+    #[must_use]
+    pub fn of_input(self, input: u64) -> Self {
+        self.with_input(input, prorated(self.cached, input, self.input))
     }
 }
 

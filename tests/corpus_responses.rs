@@ -30,6 +30,7 @@ use abridge_proxy::relay::tap::Tap;
 use abridge_proxy::replay::planner_from_toml;
 use abridge_proxy::span::{joined, splice};
 use abridge_proxy::summary::{Summary, SummaryState};
+use abridge_proxy::tokens::Countable;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::HeaderMap;
@@ -292,7 +293,7 @@ fn encrypted(file: &Path, cuts: &[usize]) -> Result<(), Failed> {
         return Ok(());
     }
     let gauge = planner_from_toml("")?.meter.for_model(body["model"].as_str());
-    let tokens = |item: &Value| dialect().count_element(&gauge, item.to_string().as_bytes());
+    let tokens = |item: &Value| dialect().count(&gauge, Countable::Element, &item.to_string());
     let all: usize = items.iter().map(tokens).sum();
     let planner = planner_from_toml(&format!(
         "reasoning.models = ['*']\npolicy.edits = ['patch_tool_calls', 'clear_tool_results']

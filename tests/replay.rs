@@ -126,7 +126,7 @@ fn cross(dir: &Path) -> Result<(), Failed> {
         // The upstream here is played for one request alone.
         let policy = exchange.policy.as_deref().unwrap_or_default();
         // The second try holds the head of such an answer for up to five seconds, and here the body waits for the head.
-        let is_held = dialect::for_path(&crossing.target).is_some_and(|dialect| dialect.opening().is_some());
+        let is_held = dialect::for_path(&crossing.target).is_some_and(|dialect| dialect.facts().opening.is_some());
         let second_try = if is_held { "second_try.enabled = false" } else { "" };
         let mut scene = Scene::with(&format!("tokens.ask_upstream = false\n{second_try}\n{policy}")).await;
         for (n, framing) in (0..).zip(Framing::ALL) {

@@ -179,8 +179,8 @@ impl RunningProxy {
         body: &[u8],
     ) -> Result<Response, ClientError> {
         let dialect = dialect::of_body(body);
-        let key = format!("{}: {key}", dialect.key_field());
-        let version = dialect.version_field().map(|(name, value)| format!("{name}: {value}"));
+        let key = format!("{}: {key}", dialect.facts().key_field);
+        let version = dialect.facts().version_field.map(|(name, value)| format!("{name}: {value}"));
         let fields: Vec<_> = [key, "content-type: application/json".to_owned()].into_iter().chain(version).collect();
         let path = model.map_or_else(|| dialect.path().into(), |model| dialect.path_of(model));
         self.post(&format!("{prefix}{path}"), &fields, None, body)

@@ -96,7 +96,7 @@ impl Judge {
         let arrivals = Arc::clone(&self.arrivals);
         Ok(Box::new(move |body| {
             let mut arrivals = arrivals.blocking_lock();
-            let is_bearer = dialect::of_body(body).key_field() == "authorization";
+            let is_bearer = dialect::of_body(body).facts().key_field == "authorization";
             // Requests that came after the last answer, such as for summaries, are paid with this one.
             let mut further: Vec<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
             let began = Instant::now();

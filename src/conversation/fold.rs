@@ -155,10 +155,10 @@ impl Conversation<'_> {
         let behind = UnitIndex::each(&(end..self.next_unit()));
         for index in before_it.chain(fold.standing.iter().copied()).chain(behind) {
             let Some(unit) = self.unit(index) else { continue };
-            let (at, first) = (view.next_unit(), view.next_block());
+            let at = view.next_unit();
             if index == fold.place.start {
                 let flags = Flags { speaks: true, ..Flags::default() };
-                let unit = view.following(first, false);
+                let unit = view.following(false);
                 view.push_element(Unit { span: self.span_of(fold.place()), role: Role::User, flags, ..unit });
                 continue;
             }
@@ -176,7 +176,7 @@ impl Conversation<'_> {
             before = Some(index);
             let blocks = self.blocks_of(unit).iter().cloned();
             view.blocks.extend(blocks.map(|block| super::Block { unit: at, ..block }));
-            let Unit { turn, blocks, .. } = view.following(first, continues);
+            let Unit { turn, blocks, .. } = view.following(continues);
             let element = ElementIndex::new(view.elements.len() - 1);
             view.units.push(Unit { element, turn, blocks, ..unit.clone() });
         }

@@ -6,22 +6,20 @@ use bytes::Bytes;
 use memchr::memmem;
 use percent_encoding::percent_decode_str;
 
+use self::tokens::is_text_part;
+use super::canonical;
+use super::json::{Cursor, ReadResult, beginning, decode, each_element, field, fields, fields_of, objects, text_of};
+use super::object::summary_request;
 use super::{
-    AnsweredInWords, CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Form, Joiner, OpenCalls, ParseError,
-    forms,
-    json::{ReadResult, Unsupported},
+    AnsweredInWords, CallInput, Dialect, Emptied, Entries, Exchange, Facts, Form, OpenCalls, TextPartNames, forms,
     strings,
 };
-use crate::conversation::{CallId, Conversation};
-use crate::recall::own_tools::OwnTool;
+use crate::conversation::CallId;
 use crate::span::Span;
-use crate::string_index::{PathFacts, StringIndex};
-use crate::summary::{Prompt, SummaryInput};
+use crate::string_index::PathFacts;
 
 mod answer;
-mod canonical;
 mod in_band;
-mod parts;
 mod reader;
 mod summary;
 pub(super) mod tokens;
@@ -33,17 +31,31 @@ pub(super) struct ChatCompletions;
 
 const NAME: &str = "chat_completions";
 
+static FACTS: Facts = Facts {
+    name: NAME,
+    provider: "openai",
+    tag: 0,
+    path: "/v1/chat/completions",
+    counting_paths: &[],
+    compacting_path: None,
+    key_field: "authorization",
+    version_field: None,
+    begins_with_user: false,
+    alternates: true,
+    names_results: true,
+    bridge: Some(Bytes::from_static(br#"{"role":"assistant","content":"OK."}"#)),
+    text_part: TextPartNames { kind: "text", mark: "cache_control" },
+    opening: None,
+    own_tool: Some([r#"{"type":"function","function":{"name":"#, "parameters", "}}", r#","strict":true}}"#]),
+    joiner: Some(|| Box::<in_band::ChatJoiner>::default()),
+    read: reader::read,
+    canonical: canonical::chat,
+    summary: |source, prompt| summary_request(&ChatCompletions, source, prompt),
+};
+
 impl Dialect for ChatCompletions {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn tag(&self) -> u8 {
-        0
-    }
-
-    fn path(&self) -> &'static str {
-        "/v1/chat/completions"
+    fn facts(&self) -> &'static Facts {
+        &FACTS
     }
 
     /// [OpenRouter's](https://openrouter.ai/docs/features/prompt-caching); Anthropic's own endpoint for Chat has none.
@@ -63,61 +75,62 @@ impl Dialect for ChatCompletions {
         PathFacts { model, is_framed: false }
     }
 
-    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-        reader::read(body, strings)
-    }
-
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
-        parts::texts(body, content).unwrap_or_default()
+        texts(body, content).unwrap_or_default()
     }
 
+    /// The arguments of a function. The input of a custom tool is not JSON, so nothing is known to mean none.
     fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
-        parts::input(body, call).ok().flatten()
+        let span = field(body, field(body, call, b"function")?, b"arguments")?;
+        match span.of(body).first() {
+            Some(b'"') => Some(CallInput { span, emptied: "\"{}\"" }),
+            Some(b'{') => Some(CallInput { span, emptied: "{}" }),
+            _ => None,
+        }
     }
 
     fn answered_in_words(&self, body: &[u8], message: Span, calls: &OpenCalls<'_>) -> Option<AnsweredInWords> {
         words::answered(body, message, calls)
     }
 
-    fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {
-        parts::entries(body, element).ok().flatten()
-    }
-
-    fn bridge(&self) -> Option<Bytes> {
-        Some(Bytes::from_static(br#"{"role":"assistant","content":"OK."}"#))
+    /// The entries of `tool_calls`.
+    fn entries(&self, body: &[u8], message: Span) -> Option<Entries> {
+        let key = calls_key(body, message).ok()??;
+        let mut spans = Vec::new();
+        let each = each_element(body, field(body, message, b"tool_calls")?, |cursor| {
+            spans.push(cursor.value()?);
+            Ok(())
+        });
+        each.is_ok().then_some(Entries { spans, reasoning: Vec::new(), emptied: Emptied::CutKey(key) })
     }
 
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
         forms::quoted(body, self.input(body, call)?.span)
     }
 
-    fn names_results(&self) -> bool {
-        true
-    }
-
     fn form_replacements(&self, body: &[u8], message: Span, form: Form) -> Vec<(Span, &'static str)> {
-        let one = |found: ReadResult<Option<_>>| found.map(|found| found.into_iter().collect());
-        let found = match form {
-            Form::Filled => forms::filled(body, message, b"tool_calls", |content| self.texts(body, content)),
-            Form::LeadingSystem => one(forms::as_user(body, message)),
-            Form::TextsBesideCalls => one(forms::text_beside_calls(body, message)),
-            Form::ReasoningContent => one(forms::reasoning_content(body, message)),
-            Form::NoReasoningFields => forms::reasoning_fields(body, message),
-            _ => Ok(Vec::new()),
+        let one = match form {
+            Form::Filled => {
+                let texts = |content| self.texts(body, content);
+                return forms::filled(body, message, b"tool_calls", texts).unwrap_or_default();
+            }
+            Form::NoReasoningFields => return forms::reasoning_fields(body, message).unwrap_or_default(),
+            Form::LeadingSystem => forms::as_user(body, message),
+            Form::TextsBesideCalls => forms::text_beside_calls(body, message),
+            Form::ReasoningContent => forms::reasoning_content(body, message),
+            _ => None,
         };
-        found.unwrap_or_default()
+        one.into_iter().collect()
     }
 
+    /// The names of functions and custom tools.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
-        parts::tool_names(body, tools).unwrap_or_default()
-    }
-
-    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
-        canonical::fields(message).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![message] }])
-    }
-
-    fn alternates(&self) -> bool {
-        true
+        let names = objects(body, tools, [b"function", b"custom"], |_, [function, custom]| {
+            let tool = beginning(body, function.or(custom), b'{');
+            let [name] = tool.map_or(Some([None]), |tool| fields_of(body, tool, [b"name"]))?;
+            Some(text_of(body, name))
+        });
+        names.unwrap_or_default()
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
@@ -140,14 +153,6 @@ impl Dialect for ChatCompletions {
         ]
     }
 
-    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
-        let (description, name) = (strings::render(tool.description), strings::render(tool.name));
-        let function = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","parameters":"#].concat();
-        let [parameters, end] =
-            if strict { [tool.strict_parameters, r#","strict":true}}"#] } else { [tool.parameters, "}}"] };
-        Some([br#"{"type":"function","function":"#, &*function, parameters.as_bytes(), end.as_bytes()].concat().into())
-    }
-
     fn own_exchange(&self, element: &[u8], calls: &str, results: &str) -> [String; 2] {
         // In one message, unless it has a list that is empty: servers differ in whether two of the model may follow one another.
         if memmem::find(element, b"\"tool_calls\"").is_some() {
@@ -156,18 +161,49 @@ impl Dialect for ChatCompletions {
         }
         [format!(",\"tool_calls\":[{calls}]"), format!(",{results}")]
     }
+}
 
-    fn joiner(&self) -> Option<Box<dyn Joiner>> {
-        Some(Box::<in_band::ChatJoiner>::default())
+/// A string as the whole content, or the texts of its parts: strings, and those of objects that are text parts. None if any of
+/// it is odd.
+fn texts(body: &[u8], content: Span) -> Option<Vec<Span>> {
+    if content.of(body).starts_with(b"\"") {
+        return Some(vec![content]);
     }
+    let mut texts = Vec::new();
+    let each = each_element(body, content, |cursor| {
+        let text = if cursor.peek() == Some(b'{') {
+            let [kind, text] = fields(cursor, [b"type", b"text"])?;
+            let kind = kind.filter(|kind| kind.of(body) != b"null");
+            // A type that is not a string is none that is known.
+            let kind = kind.map(|kind| decode(kind.of(body)).unwrap_or_default());
+            text.filter(|_| is_text_part(kind.as_deref()))
+        } else {
+            Some(cursor.value()?)
+        };
+        texts.extend(beginning(body, text, b'"'));
+        Ok(())
+    });
+    each.ok().map(|()| texts)
+}
 
-    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-        summary::request(source, prompt)
-    }
-
-    fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
-        super::error_body::openai(error)
-    }
+/// The key `tool_calls` with its value and one of the commas around it: that before it, unless it is the first key.
+fn calls_key(body: &[u8], message: Span) -> ReadResult<Option<Span>> {
+    let (mut before, mut calls, mut behind) = (None, None, None);
+    Cursor::starting(body, message.start).members(|cursor, name| {
+        let start = name.as_ptr().addr().saturating_sub(body.as_ptr().addr()).saturating_sub(1);
+        let end = cursor.value()?.end;
+        match calls {
+            None if &*name == b"tool_calls" => calls = Some(Span { start, end }),
+            None => before = Some(end),
+            Some(_) => behind = behind.or(Some(start)),
+        }
+        Ok(())
+    })?;
+    let with_comma = |calls: Span| match before {
+        Some(start) => Span { start, ..calls },
+        None => Span { end: behind.unwrap_or(calls.end), ..calls },
+    };
+    Ok(calls.map(with_comma))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::json::{ReadResult, fields_of, member, value_of_key};
+use super::json::{field, fields_of, member, value_of_key};
 use super::strings;
 use crate::span::Span;
 
@@ -151,7 +151,7 @@ pub(super) fn quoted(body: &[u8], object: Span) -> Option<(Span, Bytes)> {
 
 /// The name of a tool for a result that has none: where it goes, and what is written there.
 pub fn result_name(body: &[u8], result: Span, name: &str) -> Option<(Span, Bytes)> {
-    let [known] = fields_of(body, result, [b"name"]).ok()?;
+    let [known] = fields_of(body, result, [b"name"])?;
     let name = strings::render(name);
     match known {
         Some(known) if matches!(known.of(body), b"null" | br#""""#) => Some((known, name)),
@@ -186,14 +186,13 @@ pub fn marks_an_hour(body: &[u8]) -> bool {
 
 /// Whether a result of Messages reports an error.
 pub fn is_error_result(body: &[u8], result: Span) -> bool {
-    matches!(fields_of(body, result, [b"is_error"]), Ok([Some(value)]) if value.of(body) == b"true")
+    field(body, result, b"is_error").is_some_and(|value| value.of(body) == b"true")
 }
 
 /// Replaces the role of instructions by that of the user.
-pub(super) fn as_user(body: &[u8], element: Span) -> ReadResult<Option<FormReplacement>> {
-    let [role] = fields_of(body, element, [b"role"])?;
-    let instructs = role.filter(|role| matches!(role.of(body), br#""system""# | br#""developer""#));
-    Ok(instructs.map(|role| (role, r#""user""#)))
+pub(super) fn as_user(body: &[u8], element: Span) -> Option<FormReplacement> {
+    let role = field(body, element, b"role")?;
+    matches!(role.of(body), br#""system""# | br#""developer""#).then_some((role, r#""user""#))
 }
 
 /// Whether a value says nothing.
@@ -202,29 +201,28 @@ fn is_nothing(body: &[u8], value: Span) -> bool {
 }
 
 /// Replaces the content of a message with calls, if it is missing or empty.
-pub(super) fn text_beside_calls(body: &[u8], message: Span) -> ReadResult<Option<FormReplacement>> {
+pub(super) fn text_beside_calls(body: &[u8], message: Span) -> Option<FormReplacement> {
     let [calls, content] = fields_of(body, message, [b"tool_calls", b"content"])?;
-    Ok(match (calls.filter(|calls| !is_nothing(body, *calls)), content) {
-        (None, _) => None,
-        (Some(_), None) => Some((Span::empty(message.start + 1), r#""content":"(empty)","#)),
-        (Some(_), Some(content)) => is_nothing(body, content).then_some((content, EMPTY)),
-    })
+    calls.filter(|calls| !is_nothing(body, *calls))?;
+    match content {
+        None => Some((Span::empty(message.start + 1), r#""content":"(empty)","#)),
+        Some(content) => is_nothing(body, content).then_some((content, EMPTY)),
+    }
 }
 
 /// Replaces the reasoning of a message of the model, if it is missing or empty. DeepSeek's newest models refuse an empty one
 /// (NousResearch/hermes-agent#18263).
-pub(super) fn reasoning_content(body: &[u8], message: Span) -> ReadResult<Option<FormReplacement>> {
+pub(super) fn reasoning_content(body: &[u8], message: Span) -> Option<FormReplacement> {
     let [role, reasoning] = fields_of(body, message, [b"role", b"reasoning_content"])?;
-    let of_model = role.is_some_and(|role| role.of(body) == br#""assistant""#);
-    Ok(match reasoning.filter(|_| of_model) {
-        None if of_model => Some((Span::empty(message.start + 1), r#""reasoning_content":" ","#)),
-        Some(empty) if matches!(empty.of(body), b"null" | br#""""#) => Some((empty, r#"" ""#)),
-        _ => None,
-    })
+    role.filter(|role| role.of(body) == br#""assistant""#)?;
+    match reasoning {
+        None => Some((Span::empty(message.start + 1), r#""reasoning_content":" ","#)),
+        Some(empty) => matches!(empty.of(body), b"null" | br#""""#).then_some((empty, r#"" ""#)),
+    }
 }
 
 /// The members of a message with reasoning in fields of one vendor, with their commas.
-pub(super) fn reasoning_fields(body: &[u8], message: Span) -> ReadResult<Vec<FormReplacement>> {
+pub(super) fn reasoning_fields(body: &[u8], message: Span) -> Option<Vec<FormReplacement>> {
     const KEYS: [&[u8]; 3] = [b"reasoning_content", b"reasoning", b"reasoning_details"];
     let values = fields_of(body, message, KEYS)?;
     let quoted = |key: &[u8]| [b"\"", key, b"\""].concat();
@@ -240,7 +238,7 @@ pub(super) fn reasoning_fields(body: &[u8], message: Span) -> ReadResult<Vec<For
         }
         apart.push(member);
     }
-    Ok(apart.into_iter().map(|member| (member, "")).collect())
+    Some(apart.into_iter().map(|member| (member, "")).collect())
 }
 
 /// Replaces empty texts of an element. `texts` finds the texts of a content; `calls` is the key of the list of calls.
@@ -249,11 +247,9 @@ pub(super) fn filled(
     element: Span,
     calls: &[u8],
     texts: impl Fn(Span) -> Vec<Span>,
-) -> ReadResult<Vec<FormReplacement>> {
+) -> Option<Vec<FormReplacement>> {
     let [role, content, calls] = fields_of(body, element, [b"role", b"content", calls])?;
-    if role.is_none() {
-        return Ok(Vec::new());
-    }
+    role?;
     let is_nothing = |value: Span| is_nothing(body, value);
     let no_calls = calls.filter(|calls| calls.of(body) == b"[]").map(|calls| (calls, "null"));
     let mut replacements: Vec<FormReplacement> = no_calls.into_iter().collect();
@@ -270,5 +266,5 @@ pub(super) fn filled(
         None => {}
     }
     replacements.sort_by_key(|(span, _)| span.start);
-    Ok(replacements)
+    Some(replacements)
 }

@@ -8,12 +8,14 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use serde_json::{Map, Number, Value};
 
-use crate::{raw, recall::own_tools::is_added};
+use crate::raw;
+use crate::recall::own_tools::is_added as is_own;
 
 /// Joins the rounds of one answer. Nothing is changed before the first call of the tool.
 pub trait Joiner: Debug + Send + Sync {
-    /// Reads the next event of a round: all its lines, and its data.
-    fn event(&mut self, event: &Bytes, data: &[u8]) -> Passage;
+    /// Reads the next event of a round: all its lines, and its data. Returns what the client gets in its place: the event as it
+    /// came, others, or nothing.
+    fn event(&mut self, event: &Bytes, data: &[u8]) -> Bytes;
 
     /// Reads a round that is not streamed. False if it goes to the client as it came.
     fn whole(&mut self, answer: &[u8]) -> bool;
@@ -66,22 +68,6 @@ pub struct OwnCall {
     pub n_before: usize,
 }
 
-/// What becomes of an event.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Passage {
-    /// It goes to the client as it came.
-    Unchanged,
-    /// These bytes do in its place, if any.
-    Replaced(Bytes),
-}
-
-impl Passage {
-    /// Nothing goes to the client.
-    pub(super) fn nothing() -> Self {
-        Self::Replaced(Bytes::new())
-    }
-}
-
 /// The member of a usage that has the sum over all rounds of an answer.
 pub(super) const ALL_ROUNDS: &str = "abridge_all_rounds";
 
@@ -120,11 +106,6 @@ pub(super) fn objects(of: &mut Object, key: &str) -> Vec<Object> {
     let Some(Value::Array(values)) = of.remove(key) else { return Vec::new() };
     let object = |value| if let Value::Object(object) = value { Some(object) } else { None };
     values.into_iter().filter_map(object).collect()
-}
-
-/// Whether a call is of a tool that abridge has added.
-pub(super) fn is_own(name: &str) -> bool {
-    is_added(name)
 }
 
 /// Adds text to a member.
@@ -197,12 +178,6 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Adds a part, which is a call of abridge.
-    pub(super) fn add_own(&mut self, at: u64) {
-        self.calls_own = true;
-        self.hidden.insert(at);
-    }
-
     /// The calls of a round, which has ended if its end is held.
     pub(super) fn settled(&self, mut calls: RoundCalls, has_end: bool) -> RoundCalls {
         if !has_end || !self.calls_own {
@@ -220,7 +195,7 @@ impl Parts {
 
     /// The place that a part of this round has for the client.
     pub(super) fn place(&self, at: u64) -> u64 {
-        self.before.len() as u64 + at - hidden_before(&self.hidden, at)
+        self.before.len() as u64 + at - self.hidden.range(..at).count() as u64
     }
 
     /// What answers the calls of abridge, in their order, as `result` writes it.
@@ -246,11 +221,6 @@ impl Parts {
 /// Whether a block or an item is a call of abridge.
 pub(super) fn is_own_call(part: &Object) -> bool {
     matches!(text(part, "type"), "tool_use" | "function_call") && is_own(text(part, "name"))
-}
-
-/// How many of the hidden places are before `place`.
-pub(super) fn hidden_before(hidden: &BTreeSet<u64>, place: u64) -> u64 {
-    hidden.range(..place).count() as u64
 }
 
 /// An event with this data, with its type as its name if it has one.

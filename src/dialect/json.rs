@@ -345,9 +345,24 @@ pub(super) fn fields<const N: usize>(cursor: &mut Cursor<'_>, keys: [&[u8]; N]) 
     Ok(found)
 }
 
-/// The fields of a value, if that is an object.
-pub(super) fn fields_of<const N: usize>(body: &[u8], value: Span, keys: [&[u8]; N]) -> ReadResult<[Option<Span>; N]> {
-    fields(&mut Cursor::starting(body, value.start), keys)
+/// The values of some keys of an object as [`fields`] reads them. None of another value, and of an odd object.
+pub(super) fn fields_of<const N: usize>(body: &[u8], object: Span, keys: [&[u8]; N]) -> Option<[Option<Span>; N]> {
+    fields(&mut Cursor::starting(body, object.start), keys).ok()
+}
+
+/// The value of one key of an object.
+pub(super) fn field(body: &[u8], object: Span, key: &[u8]) -> Option<Span> {
+    fields_of(body, object, [key]).and_then(|[value]| value)
+}
+
+/// The text of a value, if that is a string.
+pub(super) fn text_of(body: &[u8], value: Option<Span>) -> Option<Cow<'_, str>> {
+    decode(value?.of(body))
+}
+
+/// A value, if it begins with this byte: an object with `{`, an array with `[`, a string with `"`.
+pub(super) fn beginning(body: &[u8], value: Option<Span>, first: u8) -> Option<Span> {
+    value.filter(|value| value.of(body).first() == Some(&first))
 }
 
 /// Reads each element of an array with `read`.
@@ -360,23 +375,24 @@ pub(super) fn each_element<'a>(
 }
 
 /// Gathers what `read` finds in the objects of an array: it gets the span of each, and these fields. Other elements are skipped.
+/// None if one of them is odd, or if `read` says so.
 pub(super) fn objects<T, I: IntoIterator<Item = T>, const N: usize>(
     body: &[u8],
     array: Span,
     keys: [&[u8]; N],
-    mut read: impl FnMut(Span, [Option<Span>; N]) -> ReadResult<I>,
-) -> ReadResult<Vec<T>> {
+    mut read: impl FnMut(Span, [Option<Span>; N]) -> Option<I>,
+) -> Option<Vec<T>> {
     let mut all = Vec::new();
-    each_element(body, array, |cursor| {
+    let each = each_element(body, array, |cursor| {
         let start = cursor.at();
         if cursor.peek() != Some(b'{') {
             return cursor.value().map(drop);
         }
         let found = fields(cursor, keys)?;
-        all.extend(read(Span { start, end: cursor.at() }, found)?);
+        all.extend(read(Span { start, end: cursor.at() }, found).ok_or(Unsupported)?);
         Ok(())
-    })?;
-    Ok(all)
+    });
+    each.ok().map(|()| all)
 }
 
 /// All fields of an element, if that is an object: quickly, unless a key has escapes.
@@ -409,7 +425,7 @@ pub(super) fn fields_at<'a>(cursor: &mut Cursor<'a>, json: &'a str) -> ReadResul
 
 /// Checks what the cursor leaves out, given a body whose structure is valid: UTF-8, escapes, and control characters in
 /// strings. The error is the offset of a fault, or near it.
-pub(super) fn check_strings(body: &[u8]) -> Result<(), usize> {
+pub fn check_strings(body: &[u8]) -> Result<(), usize> {
     if utf8(body).is_none() {
         str::from_utf8(body).map_err(|error| error.valid_up_to())?; // says where
     }

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::json::{decode, fields_of, objects};
+use super::json::{beginning, decode, field, fields_of, objects, text_of};
 use super::strings::push_string;
 use crate::{payload::media::is_data_url, span::Span};
 
@@ -53,8 +53,7 @@ pub struct TextPartNames {
 pub fn parts(body: &[u8], content: Span) -> Vec<MediaPart<'_>> {
     const KEYS: [&[u8]; 7] = [b"type", b"image_url", b"video_url", b"input_audio", b"file", b"file_data", b"source"];
     let parts = objects(body, content, KEYS, |span, [kind, image, video, sound, file, file_data, source]| {
-        let kind = kind.and_then(|kind| decode(kind.of(body)));
-        let data = match kind.as_deref() {
+        let data = match text_of(body, kind).as_deref() {
             Some("image_url" | "input_image") => url(body, image),
             Some("video_url") => url(body, video),
             Some("input_audio") => encoded(body, sound, b"data", b"format"),
@@ -63,48 +62,43 @@ pub fn parts(body: &[u8], content: Span) -> Vec<MediaPart<'_>> {
             Some("image" | "document") => of_source(body, source),
             _ => None,
         };
-        Ok(data.map(|(data, form)| MediaPart { span, data, form }))
+        Some(data.map(|(data, form)| MediaPart { span, data, form }))
     });
     parts.unwrap_or_default()
 }
 
 /// The content of a message.
 pub fn content(body: &[u8], message: Span) -> Option<Span> {
-    let [content] = fields_of(body, message, [b"content"]).ok()?;
-    content
+    field(body, message, b"content")
 }
 
 /// A data URL that is alone or as `url` in an object.
 fn url(body: &[u8], value: Option<Span>) -> Option<(Span, MediaForm<'_>)> {
     let value = value?;
-    let url = match value.of(body).first() {
-        Some(b'{') => fields_of(body, value, [b"url"]).ok()?[0]?,
-        _ => value,
-    };
+    let url = if value.of(body).starts_with(b"{") { field(body, value, b"url")? } else { value };
     is_data_url(url.of(body)).then_some((url, MediaForm::Url))
 }
 
 /// Base64 in an object, of the type that this says.
 fn encoded<'a>(body: &'a [u8], value: Option<Span>, data: &[u8], declared: &[u8]) -> Option<(Span, MediaForm<'a>)> {
-    let [data, declared] = fields_of(body, value?, [data, declared]).ok()?;
-    let declared = declared.and_then(|declared| decode(declared.of(body)));
+    let [data, declared] = fields_of(body, value?, [data, declared])?;
     of_file(body, data).map(|(data, form)| match form {
-        MediaForm::Base64(_) => (data, MediaForm::Base64(declared)),
+        MediaForm::Base64(_) => (data, MediaForm::Base64(text_of(body, declared))),
         form => (data, form),
     })
 }
 
 /// A data URL, or base64 without a type.
 fn of_file(body: &[u8], data: Option<Span>) -> Option<(Span, MediaForm<'_>)> {
-    let data = data.filter(|data| data.of(body).starts_with(b"\""))?;
+    let data = beginning(body, data, b'"')?;
     Some((data, if is_data_url(data.of(body)) { MediaForm::Url } else { MediaForm::Base64(None) }))
 }
 
 fn of_source(body: &[u8], source: Option<Span>) -> Option<(Span, MediaForm<'_>)> {
-    let [kind, data] = fields_of(body, source?, [b"type", b"data"]).ok()?;
+    let [kind, data] = fields_of(body, source?, [b"type", b"data"])?;
     match decode(kind?.of(body))?.as_ref() {
         "base64" => encoded(body, source, b"data", b"media_type"),
-        "text" => data.filter(|data| data.of(body).starts_with(b"\"")).map(|data| (data, MediaForm::Text)),
+        "text" => beginning(body, data, b'"').map(|data| (data, MediaForm::Text)),
         _ => None,
     }
 }
@@ -115,7 +109,7 @@ pub(super) fn text_part(names: TextPartNames, body: &[u8], part: Span, text: &st
     let mut json = Vec::with_capacity(64 + text.len());
     json.extend_from_slice(format!(r#"{{"type":"{kind}","text":"#).as_bytes());
     push_string(&mut json, text);
-    if let Ok([Some(value)]) = fields_of(body, part, [mark.as_bytes()]) {
+    if let Some(value) = field(body, part, mark.as_bytes()) {
         json.extend_from_slice(format!(r#","{mark}":"#).as_bytes());
         json.extend_from_slice(value.of(body));
     }

@@ -4,33 +4,28 @@
 //! So an assistant message is one unit with a block for each call, and each entry of a user message is its own unit.
 //! Consecutive messages of one role are one turn.
 //!
-//! `reader` only finds where values are; `view` makes the conversation of them.
+//! `view` finds where values are, and makes the conversation of them.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use hosts::HostedPath;
 use memchr::memmem;
+use percent_encoding::percent_decode_str;
 
-use super::json::{Unsupported, decode, fields_of, objects};
+use super::canonical;
+use super::json::{Cursor, beginning, each_element, field, fields, fields_of, objects, text_of};
+use super::object::summary_request;
 use super::{
-    CallInput, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, ParseError, ServerBlock, Switch, strings,
+    BytesAt, CallInput, Dialect, Emptied, Entries, ErrorFields, Exchange, Facts, ServerBlock, Switch, TextPartNames,
+    strings,
 };
-use crate::conversation::{CallId, Conversation};
-use crate::recall::own_tools::OwnTool;
+use crate::conversation::CallId;
 use crate::span::Span;
-use crate::string_index::{PathFacts, StringIndex};
-use crate::summary::{Prompt, SummaryInput};
+use crate::string_index::PathFacts;
 
 mod answer;
-mod canonical;
-mod hosts;
 mod in_band;
-mod loading;
-mod parts;
-mod reader;
 mod summary;
-mod thinking;
 mod tokens;
 mod view;
 
@@ -43,33 +38,35 @@ const NAME: &str = "messages";
 /// The parents of messages in other APIs: the id of one is before `/messages`.
 const OTHER_PLACES: [&str; 6] = ["threads", "conversations", "sessions", "completions", "channels", "rooms"];
 
+/// The models whose API refuses thinking, or drops it, where what precedes it has changed, as the maker's
+/// documentation of October 2026 lists them. Later releases of a model are different, and have their own lines.
+const BINDING: [&str; 6] = ["fable-5-1", "fable-5-2", "haiku-5-5", "mythos-5-2", "opus-5-5", "sonnet-5-5"];
+
+static FACTS: Facts = Facts {
+    name: NAME,
+    provider: "anthropic",
+    tag: 2,
+    path: "/v1/messages",
+    counting_paths: &["/messages/count_tokens", COUNTING],
+    compacting_path: None,
+    key_field: "x-api-key",
+    version_field: Some(("anthropic-version", "2023-06-01")),
+    begins_with_user: true,
+    alternates: false,
+    names_results: false,
+    bridge: None,
+    text_part: TextPartNames { kind: "text", mark: "cache_control" },
+    opening: None,
+    own_tool: Some([r#"{"name":"#, "input_schema", "}", r#","strict":true}"#]),
+    joiner: Some(|| Box::<in_band::MessagesJoiner>::default()),
+    read: view::read,
+    canonical: canonical::message,
+    summary: |source, prompt| summary_request(&Messages, source, prompt),
+};
+
 impl Dialect for Messages {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn provider(&self) -> &'static str {
-        "anthropic"
-    }
-
-    fn tag(&self) -> u8 {
-        2
-    }
-
-    fn path(&self) -> &'static str {
-        "/v1/messages"
-    }
-
-    fn counting_paths(&self) -> &'static [&'static str] {
-        &["/messages/count_tokens", hosts::COUNTING]
-    }
-
-    fn key_field(&self) -> &'static str {
-        "x-api-key"
-    }
-
-    fn version_field(&self) -> Option<(&'static str, &'static str)> {
-        Some(("anthropic-version", "2023-06-01"))
+    fn facts(&self) -> &'static Facts {
+        &FACTS
     }
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
@@ -84,33 +81,55 @@ impl Dialect for Messages {
     }
 
     fn unframed<'p>(&self, path: &'p str) -> Option<&'p str> {
-        hosts::unframed(path)
+        unframed(path)
     }
 
-    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-        reader::read(body, strings)
-    }
-
+    /// A string as the whole content, or the texts of its text blocks, of its search results and of its documents.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
-        parts::texts(body, content).unwrap_or_default()
+        let mut inside = Vec::new();
+        let Some(mut found) = texts_in(body, content, Some(&mut inside)) else { return Vec::new() };
+        for content in inside {
+            let Some(deeper) = texts_in(body, content, None) else { return Vec::new() };
+            found.extend(deeper);
+        }
+        found.sort_by_key(|text| text.start);
+        found
     }
 
     fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
-        parts::input(body, call).ok().flatten()
+        let input = field(body, call, b"input").filter(|input| input.of(body) != b"null");
+        input.map(|span| CallInput { span, emptied: "{}" })
     }
 
     fn may_empty_input(&self, body: &[u8], call: Span) -> bool {
         fields_of(body, call, [b"caller"])
-            .is_ok_and(|[caller]| caller.is_none_or(|caller| view::is_direct(body, caller)))
+            .is_some_and(|[caller]| caller.is_none_or(|caller| view::is_direct(body, caller)))
     }
 
-    fn entries(&self, body: &[u8], element: Span) -> Option<Entries> {
-        parts::entries(body, element).ok().flatten()
+    /// The entries of a content that is an array.
+    fn entries(&self, body: &[u8], message: Span) -> Option<Entries> {
+        let content = beginning(body, field(body, message, b"content"), b'[')?;
+        let (mut spans, mut reasoning) = (Vec::new(), Vec::new());
+        let each = each_element(body, content, |cursor| {
+            let start = cursor.at();
+            let kind = if cursor.peek() == Some(b'{') {
+                let [kind] = fields(cursor, [b"type"])?;
+                text_of(body, kind)
+            } else {
+                cursor.value()?;
+                None
+            };
+            let span = Span { start, end: cursor.at() };
+            spans.push(span);
+            let is_reasoning = matches!(kind.as_deref(), Some("thinking" | "redacted_thinking"));
+            reasoning.extend(is_reasoning.then_some(span));
+            Ok(())
+        });
+        each.is_ok().then_some(Entries { spans, reasoning, emptied: Emptied::Leaves })
     }
 
     fn retyped_input(&self, body: &[u8], call: Span) -> Option<(Span, Bytes)> {
-        let [input] = fields_of(body, call, [b"input"]).ok()?;
-        let input = input?;
+        let input = field(body, call, b"input")?;
         match input.of(body) {
             b"null" => Some((input, Bytes::from_static(b"{}"))),
             [b'"', ..] => {
@@ -122,32 +141,20 @@ impl Dialect for Messages {
     }
 
     fn server_blocks<'a>(&self, body: &'a [u8], element: Span) -> Vec<ServerBlock<'a>> {
-        let read = || {
-            let [content] = fields_of(body, element, [b"content"])?;
-            let content = content.filter(|content| content.of(body).starts_with(b"[")).ok_or(Unsupported)?;
-            objects(body, content, [b"type", b"id", b"tool_use_id"], |span, [kind, id, of]| {
-                let kind = kind.and_then(|kind| decode(kind.of(body)));
-                let (id, is_result) = match kind.as_deref() {
-                    Some("server_tool_use") => (id, false),
-                    Some(kind) if kind.ends_with("_tool_result") && kind != "mcp_tool_result" => (of, true),
-                    _ => (None, false),
-                };
-                Ok(id.and_then(|id| Some(ServerBlock { span, id: decode(id.of(body))?, is_result })))
-            })
-        };
-        read().unwrap_or_default()
+        let Some(content) = beginning(body, field(body, element, b"content"), b'[') else { return Vec::new() };
+        let blocks = objects(body, content, [b"type", b"id", b"tool_use_id"], |span, [kind, id, of]| {
+            let (id, is_result) = match text_of(body, kind).as_deref() {
+                Some("server_tool_use") => (id, false),
+                Some(kind) if kind.ends_with("_tool_result") && kind != "mcp_tool_result" => (of, true),
+                _ => (None, false),
+            };
+            Some(text_of(body, id).map(|id| ServerBlock { span, id, is_result }))
+        });
+        blocks.unwrap_or_default()
     }
 
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
-        parts::tool_names(body, tools).unwrap_or_default()
-    }
-
-    fn fields<'a>(&self, message: &'a [u8]) -> Vec<Field<'a>> {
-        canonical::fields(message).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![message] }])
-    }
-
-    fn begins_with_user(&self) -> bool {
-        true
+        objects(body, tools, [b"name"], |_, [name]| Some(text_of(body, name))).unwrap_or_default()
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
@@ -170,16 +177,26 @@ impl Dialect for Messages {
     }
 
     fn reasoning_text(&self, body: &[u8], entry: Span) -> Option<Span> {
-        let [text] = fields_of(body, entry, [b"thinking"]).ok()?;
-        text.filter(|text| text.of(body).starts_with(b"\""))
+        beginning(body, field(body, entry, b"thinking"), b'"')
     }
 
+    /// Whichever way a gateway spells the name.
     fn binds_reasoning(&self, model: &str) -> bool {
-        thinking::is_bound(model)
+        let name = model.to_ascii_lowercase().replace(['.', '_'], "-");
+        let ends_there = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
+        let known = BINDING.iter().filter_map(|known| name.split_once("claude-")?.1.strip_prefix(known));
+        known.into_iter().any(|rest| ends_there(rest) || rest.starts_with('-'))
     }
 
+    /// None for a request that says itself what becomes of such reasoning, or that has no settings of thinking to add it to.
     fn drop_reasoning(&self, request: &[u8]) -> Option<Switch> {
-        thinking::drop_mismatches(request)
+        const DROP: &[u8] = br#","block_binding":{"prefix_mismatch_behavior":"drop_block"}"#;
+        let [thinking] = fields(&mut Cursor::new(request), [b"thinking"]).ok()?;
+        let thinking = beginning(request, thinking, b'{')?;
+        let [binding, kind] = fields_of(request, thinking, [b"block_binding", b"type"])?;
+        let at = thinking.end.checked_sub(1).filter(|_| binding.is_none() && kind.is_some())?;
+        let insertion = BytesAt { at, bytes: Bytes::from_static(DROP) };
+        Some(Switch { insertion, beta: "thinking-binding-controls-2026-08-01" })
     }
 
     fn render_exchange(&self, exchange: &Exchange<'_>) -> [Bytes; 2] {
@@ -198,26 +215,10 @@ impl Dialect for Messages {
         memmem::find(body, b"\"bedrock-2023").is_none()
     }
 
-    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
-        let (name, description) = (strings::render(tool.name), strings::render(tool.description));
-        let named = [br#"{"name":"#, &*name, br#","description":"#, &description, br#","input_schema":"#].concat();
-        let [parameters, end] =
-            if strict { [tool.strict_parameters, r#","strict":true}"#] } else { [tool.parameters, "}"] };
-        Some([&*named, parameters.as_bytes(), end.as_bytes()].concat().into())
-    }
-
     fn own_exchange(&self, _: &[u8], calls: &str, results: &str) -> [String; 2] {
         // The API joins messages of one role that follow one another.
         let said = format!(r#",{{"role":"assistant","content":[{calls}]}},{{"role":"user","content":[{results}]}}"#);
         [String::new(), said]
-    }
-
-    fn joiner(&self) -> Option<Box<dyn Joiner>> {
-        Some(Box::<in_band::MessagesJoiner>::default())
-    }
-
-    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-        summary::request(source, prompt)
     }
 
     fn keep_alive_request(&self, body: &[u8]) -> Option<Bytes> {
@@ -225,8 +226,83 @@ impl Dialect for Messages {
     }
 
     fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
-        super::error_body::anthropic(error)
+        let kind = match error.code {
+            "body_too_large" => "request_too_large",
+            "overloaded" => "overloaded_error",
+            "upstream_timeout" => "timeout_error",
+            _ if error.is_client_error => "invalid_request_error",
+            _ => "api_error",
+        };
+        let message = serde_json::to_string(error.message).unwrap_or_default();
+        format!(r#"{{"type":"error","error":{{"type":"{kind}","message":{message}}}}}"#).into()
     }
+}
+
+/// The texts of a content, without those that are deeper. The contents of search results and documents go to `inside`.
+fn texts_in(body: &[u8], content: Span, mut inside: Option<&mut Vec<Span>>) -> Option<Vec<Span>> {
+    if content.of(body).starts_with(b"\"") {
+        return Some(vec![content]);
+    }
+    objects(body, content, [b"type", b"text", b"content", b"source"], |_, [kind, text, content, source]| {
+        let kind = text_of(body, kind);
+        let deeper = match kind.as_deref() {
+            Some("search_result") => content,
+            Some("document") => source.and_then(|source| field(body, source, b"content")),
+            _ => None,
+        };
+        let deeper = deeper.filter(|content| matches!(content.of(body), [b'[' | b'"', ..]));
+        if let Some(inside) = &mut inside {
+            inside.extend(deeper);
+        }
+        Some(beginning(body, text, b'"').filter(|_| kind.as_deref() == Some("text")))
+    })
+}
+
+/// A path of Messages at Vertex AI or Amazon Bedrock, which names the model, as the bodies there do not. The bodies are those
+/// of Messages with `anthropic_version` (Anthropic's documentation of both, and its SDKs for Python, 2.14.0).
+struct HostedPath<'p> {
+    /// The path before the part that the host knows.
+    base: &'p str,
+    /// The model, as the path writes it.
+    model: &'p str,
+    is_framed: bool,
+}
+
+/// How a path of Vertex AI ends that only counts tokens. Its body names the model.
+const COUNTING: &str = "/publishers/anthropic/models/count-tokens:rawPredict";
+
+/// The suffix of Bedrock's paths whose answers come in frames of AWS's event stream.
+const FRAMED: &str = "-with-response-stream";
+
+impl<'p> HostedPath<'p> {
+    fn of(path: &'p str) -> Option<Self> {
+        Self::vertex(path).or_else(|| Self::bedrock(path))
+    }
+
+    fn vertex(path: &'p str) -> Option<Self> {
+        let whole = path.strip_suffix(":rawPredict").or_else(|| path.strip_suffix(":streamRawPredict"))?;
+        let (base, model) = whole.split_once("/publishers/anthropic/models/")?;
+        let is_it = !model.contains(':') && !path.ends_with(COUNTING);
+        is_it.then_some(Self { base, model, is_framed: false })
+    }
+
+    fn bedrock(path: &'p str) -> Option<Self> {
+        let whole = unframed(path).unwrap_or(path);
+        let (base, model) = whole.strip_suffix("/invoke")?.rsplit_once("/model/")?;
+        // Models of other makers have other bodies; the resource name of a profile does not say whose model it is.
+        let is_claude = ["anthropic.", "claude", "arn:", "arn%3A"].iter().any(|part| model.contains(part));
+        is_claude.then_some(Self { base, model, is_framed: whole.len() < path.len() })
+    }
+
+    fn facts(&self) -> PathFacts {
+        let model = percent_decode_str(self.model).decode_utf8_lossy();
+        PathFacts { model: Some(model.into()), is_framed: self.is_framed }
+    }
+}
+
+/// The path at which the same answer comes as a whole; none if it does not come in frames.
+fn unframed(path: &str) -> Option<&str> {
+    path.strip_suffix(FRAMED).filter(|whole| whole.ends_with("/invoke"))
 }
 
 #[cfg(test)]

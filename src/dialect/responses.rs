@@ -4,31 +4,27 @@
 //! model's; a turn of the model is a run of them. Results of the client are units of tools. An `input` that is a string
 //! is one unit of the user.
 //!
-//! `reader` finds where values are; `items` says what they mean.
+//! `items` finds where values are, and says what they mean.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use memchr::memmem;
 
 use self::items::kind;
+use super::canonical;
+use super::json::{beginning, decode, field, fields_of, member, objects, text_of};
+use super::object::summary_request;
 use super::{
-    CallInput, Compaction, CompactionTrigger, Dialect, Entries, ErrorFields, Exchange, Field, Joiner, OpeningEvents,
-    ParseError, TextPartNames, json::Unsupported, strings,
+    CallInput, Compaction, CompactionTrigger, Dialect, Exchange, Facts, OpeningEvents, TextPartNames, strings,
 };
-use crate::conversation::{CallId, Conversation};
-use crate::recall::own_tools::OwnTool;
+use crate::conversation::CallId;
 use crate::span::Span;
-use crate::string_index::StringIndex;
-use crate::summary::{Prompt, SummaryInput};
 
 mod answer;
-mod canonical;
-mod compact;
+mod compaction;
 mod in_band;
 mod items;
-mod own_compaction;
-mod parts;
-mod reader;
 mod summary;
 mod tokens;
 
@@ -38,75 +34,110 @@ pub(super) struct Responses;
 
 const NAME: &str = "responses";
 
-/// Of the silent events each repeats the request.
-const OPENING: OpeningEvents = OpeningEvents {
-    silent: &["response.created", "response.in_progress", "response.queued"],
-    failed: &["error", "response.failed"],
+static FACTS: Facts = Facts {
+    name: NAME,
+    provider: "openai",
+    tag: 1,
+    path: "/v1/responses",
+    counting_paths: &["/responses/input_tokens"],
+    compacting_path: Some("/responses/compact"),
+    key_field: "authorization",
+    version_field: None,
+    begins_with_user: false,
+    alternates: false,
+    names_results: false,
+    bridge: None,
+    text_part: TextPartNames { kind: "input_text", mark: "prompt_cache_breakpoint" },
+    // Of the silent events each repeats the request.
+    opening: Some(OpeningEvents {
+        silent: &["response.created", "response.in_progress", "response.queued"],
+        failed: &["error", "response.failed"],
+    }),
+    own_tool: Some([r#"{"type":"function","name":"#, "parameters", r#","strict":false}"#, r#","strict":true}"#]),
+    joiner: Some(|| Box::<in_band::ResponsesJoiner>::default()),
+    read: items::read,
+    canonical: canonical::item,
+    summary: |source, prompt| summary_request(&Responses, source, prompt),
 };
 
 impl Dialect for Responses {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn tag(&self) -> u8 {
-        1
-    }
-
-    fn path(&self) -> &'static str {
-        "/v1/responses"
+    fn facts(&self) -> &'static Facts {
+        &FACTS
     }
 
     fn base_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         path.strip_suffix("/responses")
     }
 
-    fn counting_paths(&self) -> &'static [&'static str] {
-        &["/responses/input_tokens"]
-    }
-
-    fn compacting_path(&self) -> Option<&'static str> {
-        Some("/responses/compact")
-    }
-
-    fn parse_indexed<'a>(&self, body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-        reader::read(body, strings)
-    }
-
+    /// A string as the whole content; the texts of its parts; or what commands of a shell have written.
     fn texts(&self, body: &[u8], content: Span) -> Vec<Span> {
-        parts::texts(body, content).unwrap_or_default()
+        if content.of(body).starts_with(b"\"") {
+            return vec![content];
+        }
+        let keys = [b"type".as_slice(), b"text", b"refusal", b"stdout", b"stderr"];
+        let texts = objects(body, content, keys, |_, [kind, text, refusal, out, err]| {
+            let kind = kind.map(|kind| decode(kind.of(body)).unwrap_or_default());
+            let mut of_part = match kind.as_deref() {
+                Some("input_text" | "output_text" | "text") => [text, None],
+                Some("refusal") => [refusal, None],
+                None => [out, err],
+                Some(_) => [None, None],
+            };
+            of_part.sort_by_key(|text| text.map(|text| text.start));
+            Some(of_part.into_iter().filter_map(|text| beginning(body, text, b'"')))
+        });
+        texts.unwrap_or_default()
     }
 
+    /// Of a function, a JSON string; of a custom tool, a text; of a shell or a patch, what it does.
     fn input(&self, body: &[u8], call: Span) -> Option<CallInput> {
-        parts::input(body, call).ok().flatten()
+        let [kind, arguments, input, action, operation] =
+            fields_of(body, call, [b"type", b"arguments", b"input", b"action", b"operation"])?;
+        let (value, emptied) = match text_of(body, kind).as_deref() {
+            Some("function_call") => (arguments, r#""{}""#),
+            Some("custom_tool_call") => (input, r#""""#),
+            Some("local_shell_call" | "shell_call") => (action, "{}"),
+            Some("apply_patch_call") => (operation, "{}"),
+            _ => (None, ""),
+        };
+        value.filter(|value| value.of(body) != b"null").map(|span| CallInput { span, emptied })
     }
 
+    /// The `id` of what the model has said or called.
     fn name_beside_reasoning(&self, body: &[u8], item: Span) -> Option<Span> {
-        parts::id_member(body, item).ok().flatten()
+        let id = field(body, item, b"id").filter(|id| id.of(body) != b"null")?;
+        member(body, item, b"\"id\"", id)
     }
 
+    /// They are one string, no server knows the item by its id, and the model has called and not a program.
     fn may_empty_input(&self, body: &[u8], call: Span) -> bool {
-        parts::may_empty_input(body, call).unwrap_or_default()
+        let keys: [&[u8]; 5] = [b"type", b"id", b"arguments", b"input", b"caller"];
+        let Some([kind, id, arguments, input, caller]) = fields_of(body, call, keys) else { return false };
+        let is_null = |value: Span| value.of(body) == b"null";
+        let is_direct = |caller: Span| is_null(caller) || memmem::find(caller.of(body), DIRECT).is_some();
+        let value = match text_of(body, kind).as_deref() {
+            Some("function_call") => arguments,
+            Some("custom_tool_call") => input,
+            _ => None,
+        };
+        id.is_none_or(is_null) && caller.is_none_or(is_direct) && beginning(body, value, b'"').is_some()
     }
 
-    fn entries(&self, _: &[u8], _: Span) -> Option<Entries> {
-        None
-    }
-
+    /// The names of tools; of those in a namespace, the name alone and the one after that of the namespace.
     fn tool_names<'a>(&self, body: &'a [u8], tools: Span) -> Vec<Cow<'a, str>> {
-        parts::tool_names(body, tools).unwrap_or_default()
-    }
-
-    fn fields<'a>(&self, item: &'a [u8]) -> Vec<Field<'a>> {
-        canonical::fields(item).unwrap_or_else(|Unsupported| vec![Field { name: "", value: vec![item] }])
+        let (mut namespaces, mut deeper) = (Vec::new(), Vec::new());
+        let Some(mut all) = names(body, tools, &mut namespaces) else { return Vec::new() };
+        for (namespace, tools) in namespaces {
+            let Some(inner) = names(body, tools, &mut deeper) else { return Vec::new() };
+            let namespace = namespace.trim_end_matches('.');
+            let joined: Vec<_> = inner.iter().map(|name| format!("{namespace}.{name}").into()).collect();
+            all.extend(inner.into_iter().chain(joined));
+        }
+        all
     }
 
     fn render_user_message(&self, text: &str) -> Bytes {
         [br#"{"type":"message","role":"user","content":"#, &*strings::render(text), b"}"].concat().into()
-    }
-
-    fn text_part_names(&self) -> TextPartNames {
-        TextPartNames { kind: "input_text", mark: "prompt_cache_breakpoint" }
     }
 
     fn render_tool_result(&self, body: &[u8], id: &CallId<'_>, _: Option<&str>, text: &str) -> Bytes {
@@ -136,47 +167,36 @@ impl Dialect for Responses {
         [[&*call.concat(), b"}"].concat().into(), result.concat().into()]
     }
 
-    fn own_tool(&self, tool: &OwnTool, strict: bool) -> Option<Bytes> {
-        let (name, description) = (strings::render(tool.name), strings::render(tool.description));
-        let named = [br#"{"type":"function","name":"#, &*name, br#","description":"#, &description].concat();
-        let [parameters, end] = if strict {
-            [tool.strict_parameters, r#","strict":true}"#]
-        } else {
-            [tool.parameters, r#","strict":false}"#]
-        };
-        Some([&*named, br#","parameters":"#, parameters.as_bytes(), end.as_bytes()].concat().into())
-    }
-
-    fn joiner(&self) -> Option<Box<dyn Joiner>> {
-        Some(Box::<in_band::ResponsesJoiner>::default())
-    }
-
-    fn summary_request(&self, source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-        summary::request(source, prompt)
-    }
-
-    fn opening(&self) -> Option<&'static OpeningEvents> {
-        Some(&OPENING)
-    }
-
     fn compacted(&self, compaction: &Compaction<'_>) -> Option<Bytes> {
         match compaction.trigger {
-            Some(trigger) => own_compaction::response(compaction, trigger),
-            None => compact::answer(compaction),
+            Some(trigger) => compaction::response(compaction, trigger),
+            None => compaction::answer(compaction),
         }
     }
 
     fn compaction_trigger(&self, body: &Bytes) -> Option<CompactionTrigger> {
-        own_compaction::trigger(body)
+        compaction::trigger(body)
     }
 
     fn restored(&self, body: &Bytes) -> Option<Bytes> {
-        own_compaction::restored(body)
+        compaction::restored(body)
     }
+}
 
-    fn error_body(&self, error: &ErrorFields<'_>) -> Bytes {
-        super::error_body::openai(error)
-    }
+/// The `type` in the `caller` of a call that the model itself has made.
+const DIRECT: &[u8] = br#""direct""#;
+
+/// The names in an array of tools. Its namespaces are added: the name and the array of each.
+fn names<'a>(body: &'a [u8], tools: Span, namespaces: &mut Vec<(Cow<'a, str>, Span)>) -> Option<Vec<Cow<'a, str>>> {
+    objects(body, tools, [b"type", b"name", b"tools"], |_, [kind, name, tools]| {
+        let name = text_of(body, name);
+        if text_of(body, kind).as_deref() != Some("namespace") {
+            return Some(name);
+        }
+        let tools = beginning(body, tools, b'[');
+        namespaces.extend(tools.map(|tools| (name.unwrap_or_default(), tools)));
+        Some(None)
+    })
 }
 
 #[cfg(test)]

@@ -7,15 +7,13 @@ use std::{borrow::Cow, ops::Range};
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use super::json::{check_strings, decode};
+use super::json::decode;
 use crate::{raw, span::Span};
 
 /// Checks what [`Dialect::parse`](super::Dialect::parse) leaves out, so that a body that it accepted is known to be valid
 /// JSON throughout. Needed only where a body is about to be changed: an untouched one is forwarded as it came. Also takes a
 /// stretch of a body that begins and ends between values. The error is the offset of a fault, or near it.
-pub fn verify(body: &[u8]) -> Result<(), usize> {
-    check_strings(body)
-}
+pub use super::json::check_strings as verify;
 
 /// The text of a JSON string, with U+FFFD for each half of a surrogate pair, or an object as it is written; none if it is neither.
 pub fn text(body: &[u8], string: Span) -> Option<Cow<'_, str>> {

@@ -1,11 +1,12 @@
 //! Helpers for the tests of all dialects.
 
 pub(super) mod by_serde;
+mod registry;
 
 use proptest::test_runner::TestCaseError;
 use proptest::{prop_assert, prop_assert_eq};
 
-use super::{ParseError, strings};
+use super::{Dialect, ErrorFields, ParseError, messages, strings};
 use crate::conversation::Conversation;
 
 /// What holds for any bytes: a body whose strings are valid is read as `serde_json` reads it, or refused by both; one whose
@@ -25,4 +26,19 @@ pub(super) fn agrees(
         (Err(_), Err(_)) => {}
     }
     Ok(())
+}
+
+#[test]
+fn errors_have_the_types_of_the_api() {
+    for (code, is_client_error, r#type) in [
+        ("body_too_large", true, "request_too_large"),
+        ("body_broken", true, "invalid_request_error"),
+        ("overloaded", false, "overloaded_error"),
+        ("upstream_timeout", false, "timeout_error"),
+        ("upstream_connect", false, "api_error"),
+    ] {
+        let body = messages::Messages.error_body(&ErrorFields { message: "a \"b\"", is_client_error, code });
+        let expected = format!(r#"{{"type":"error","error":{{"type":"{type}","message":"a \"b\""}}}}"#);
+        assert_eq!(body, expected.as_bytes());
+    }
 }

@@ -195,7 +195,7 @@ impl Draft<'_> {
 
     /// Gives results the names of their tools.
     fn name_results(&mut self) {
-        if !self.dialect.names_results() {
+        if !self.dialect.facts().names_results {
             return;
         }
         let pairing = self.pairing();
@@ -284,7 +284,7 @@ impl Draft<'_> {
         let [bridges, alternates, leads_system] =
             [Form::Bridge, Form::Alternating, Form::LeadingSystem].map(|form| forms.contains(&form));
         let dialect = self.dialect;
-        let Some(mut bridge) = dialect.bridge() else { return };
+        let Some(mut bridge) = dialect.facts().bridge.clone() else { return };
         if forms.contains(&Form::ReasoningContent) {
             let whole = Span { start: 0, end: bridge.len() };
             let missing = dialect.form_replacements(&bridge, whole, Form::ReasoningContent).into_iter();

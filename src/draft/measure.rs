@@ -9,8 +9,9 @@ use super::{AppliedSummary, Draft, Insertion, Row};
 use crate::conversation::{BlockIndex, Fingerprints, Unit, UnitIndex};
 use crate::payload::Fingerprint;
 use crate::plan::{PromptSegment, Received};
+use crate::raw::lossy;
 use crate::span::Span;
-use crate::tokens::REQUEST_OVERHEAD;
+use crate::tokens::{Countable, REQUEST_OVERHEAD};
 
 /// The tokens of the request as it came.
 #[derive(Debug)]
@@ -78,7 +79,7 @@ impl Draft<'_> {
     pub(super) fn call_tokens(&self, call: BlockIndex, with: &[Replacement]) -> usize {
         let Some(span) = self.conversation.block(call).map(|block| block.span) else { return 0 };
         let splices: Vec<_> = with.iter().map(|replacement| replacement.splice.clone()).collect();
-        self.dialect.count_call(self.gauge(), &self.spliced(span, &splices))
+        self.dialect.count(self.gauge(), Countable::Call, &lossy(&self.spliced(span, &splices)))
     }
 
     pub(super) fn insertion_of(&self, row: &Row) -> Option<&Insertion> {
@@ -103,7 +104,7 @@ impl Draft<'_> {
     /// only if that was not counted before.
     pub(super) fn tokens_with(&self, unit: UnitIndex, more: &[Replacement]) -> usize {
         let fingerprint = self.fingerprint_with(unit, more);
-        self.dialect.known_element_tokens(self.gauge(), fingerprint, || self.json_with(unit, more))
+        self.dialect.known_tokens(self.gauge(), Countable::Element, fingerprint, || self.json_with(unit, more))
     }
 
     /// The text that the model reads, in order, if tokens were asked for: beside the messages, then each message.
@@ -113,7 +114,7 @@ impl Draft<'_> {
         let added = self.added_tools().map(|tools| [b"[", tools.bytes.get(1..).unwrap_or_default(), b"]"].concat());
         let fingerprint = Fingerprint::of(tools);
         let fingerprint = added.as_deref().map_or(fingerprint, |added| fingerprint.then(Fingerprint::of(added)));
-        let added = added.map_or(0, |added| self.dialect.tools_tokens(self.gauge(), &added));
+        let added = added.map_or(0, |added| self.dialect.tokens(self.gauge(), Countable::Tools, &added));
         let beside = PromptSegment { fingerprint, tokens: counts.base + added };
         let unit = |row: Row| {
             let inserted = || self.insertion_of(&row).map(|inserted| Fingerprint::of(&inserted.bytes));
@@ -216,10 +217,11 @@ impl Draft<'_> {
     pub(super) fn counts(&self) -> &Counts {
         self.known.counts.get_or_init(|| {
             let (gauge, &Self { dialect, body, conversation, .. }) = (self.gauge(), self);
-            let tools = conversation.tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(body)));
-            let format = conversation.format.map_or(0, |format| dialect.format_tokens(gauge, format.of(body)));
-            let instructions = conversation.instructions;
-            let instructions = instructions.map_or(0, |raw| dialect.instructions_tokens(gauge, raw.of(body)));
+            let tools = conversation.tools.map_or(0, |tools| dialect.tokens(gauge, Countable::Tools, tools.of(body)));
+            let format =
+                conversation.format.map_or(0, |format| dialect.tokens(gauge, Countable::Format, format.of(body)));
+            let instructions = conversation.instructions.map(|instructions| instructions.of(body));
+            let instructions = instructions.map_or(0, |raw| dialect.tokens(gauge, Countable::Instructions, raw));
             let base = REQUEST_OVERHEAD + tools + format + instructions;
             let applied = self.applied();
             let summary = applied.map(|applied| applied.fold.summary());
@@ -227,7 +229,7 @@ impl Draft<'_> {
                 if summary == Some(index) || index.get() < conversation.traits.n_compacted || unit.flags.for_program {
                     return 0;
                 }
-                dialect.known_element_tokens(gauge, unit.fingerprints(body).unit, || unit.span.of(body))
+                dialect.known_tokens(gauge, Countable::Element, unit.fingerprints(body).unit, || unit.span.of(body))
             };
             let mut units: Vec<_> = conversation.indexed_units().map(tokens).collect();
             if let Some(AppliedSummary { fold, summary }) = applied {

@@ -73,14 +73,14 @@ impl Draft<'_> {
             self.is_in_place(*unit) && !self.unit(*unit).is_some_and(instructs)
         };
         let begins = || !UnitIndex::each(&(UnitIndex::default()..result)).any(|unit| speaks(&unit));
-        let begins_with_user = self.dialect.begins_with_user() && self.summarised().is_none();
+        let begins_with_user = self.dialect.facts().begins_with_user && self.summarised().is_none();
         begins_with_user && of_model(result.next()) && self.texts.is_empty() && begins()
     }
 
     /// Inserts a short text of the user after each message of the model whose calls were all removed, if the next message is
     /// the model's too and servers of the dialect may refuse that.
     pub fn part_answers(&mut self, edit: Label) {
-        if self.batches.is_empty() || !self.dialect.alternates() {
+        if self.batches.is_empty() || !self.dialect.facts().alternates {
             return;
         }
         let text = match self.language {

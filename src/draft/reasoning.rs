@@ -116,17 +116,13 @@ impl Draft<'_> {
     /// Whether reasoning of ended turns leaves when results are cleared.
     pub fn clears_ended_reasoning(&self) -> bool {
         let is_wanted = self.ended_turns == EndedTurns::Clear && !self.is_bound();
-        is_wanted && self.context.offload == Offload::Possible && self.gauge().reasoning().ended_turns
+        is_wanted && self.context.offload == Offload::Possible && self.gauge().reasoning.ended_turns
     }
 
     /// The tokens of the reasoning of a unit; none if it has none that can leave.
     pub fn reasoning_tokens(&self, unit: UnitIndex) -> Option<usize> {
         let reasoning = self.reasoning_of(unit)?;
-        let tokens = |span: &Span| {
-            let json = span.of(self.body);
-            self.dialect.known_element_tokens(self.gauge(), Fingerprint::of(json), || json)
-        };
-        Some(reasoning.iter().map(tokens).sum())
+        Some(reasoning.iter().map(|span| self.dialect.element_tokens(self.gauge(), span.of(self.body))).sum())
     }
 
     /// Leaves out the reasoning of all units before one, and stores its texts.

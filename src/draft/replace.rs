@@ -14,6 +14,7 @@ use crate::dialect::{self, strings};
 use crate::payload::{Fingerprint, MediaType, PayloadKey, PayloadName};
 use crate::plan::{Action, Change, Sizes, SkipReason, Stale};
 use crate::span::{Span, Splice};
+use crate::tokens::Countable;
 
 /// A JSON value of the body that is replaced by another one.
 #[derive(Clone, Debug)]
@@ -245,7 +246,7 @@ impl Draft<'_> {
 
     /// Whether words are smaller than a part that is not text.
     fn is_smaller_part(&self, part: Span, known_by: Fingerprint, words: &str) -> bool {
-        let tokens = self.dialect.part_tokens(self.gauge(), known_by, part.of(self.body));
+        let tokens = self.dialect.known_tokens(self.gauge(), Countable::Part, known_by, || part.of(self.body));
         let json = self.dialect.render_text_part(self.body, part, words);
         json.len() < part.len() && self.gauge().words(words) < tokens
     }

@@ -69,7 +69,7 @@ impl Draft<'_> {
             tool,
             most,
             self.conversation.model.as_deref(),
-            self.gauge().factor(),
+            self.gauge().factor,
             self.retrieval_method(),
             self.lacks_way(),
         ));

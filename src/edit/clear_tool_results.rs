@@ -124,7 +124,7 @@ impl ClearToolResults {
     /// The edit with its settings and the prices at the upstream.
     pub fn new(settings: &Settings, prices: PriceList, common: SharedSettings<'_>) -> Self {
         let SharedSettings { tools, own_texts, language, handlers, .. } = common;
-        let media_limits = MediaLimits::of_host(prices.upstream()).filter(|_| settings.clear_media);
+        let media_limits = MediaLimits::of_host(&prices.upstream).filter(|_| settings.clear_media);
         Self {
             media_limits,
             handlers: Handlers::new(handlers, settings.handler.as_deref()),

@@ -160,7 +160,7 @@ impl Summarize {
             root: prefix_keys.root()?,
             waits: true,
             tokens_replaced: draft.original_tokens(draft.first_editable..end),
-            factor: draft.gauge().factor(),
+            factor: draft.gauge().factor,
             n_elements: whole.conversation.elements.len(),
             tokens,
             model: whole.conversation.model.clone().map(Into::into),

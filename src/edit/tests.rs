@@ -25,7 +25,7 @@ use crate::{
     span::splice,
     string_index::StringIndex,
     summary::{NoSummaries, SummaryIndex},
-    tokens::{self, Counter, Meter, REQUEST_OVERHEAD},
+    tokens::{self, Countable, Counter, Meter, REQUEST_OVERHEAD},
 };
 
 mod ended_reasoning;
@@ -211,8 +211,8 @@ fn tokens(body: &[u8]) -> usize {
     let (dialect, gauge) = (dialect(), meter().for_model(None));
     let conversation = dialect.parse(body).unwrap();
     let messages = conversation.units.iter().map(|message| dialect.element_tokens(&gauge, message.span.of(body)));
-    let tools = conversation.tools.map_or(0, |tools| dialect.tools_tokens(&gauge, tools.of(body)));
-    let format = conversation.format.map_or(0, |format| dialect.format_tokens(&gauge, format.of(body)));
+    let tools = conversation.tools.map_or(0, |tools| dialect.tokens(&gauge, Countable::Tools, tools.of(body)));
+    let format = conversation.format.map_or(0, |format| dialect.tokens(&gauge, Countable::Format, format.of(body)));
     REQUEST_OVERHEAD + tools + format + messages.sum::<usize>()
 }
 

@@ -11,7 +11,7 @@ use super::breaker::BreakerError;
 use super::planning::BLOCKING_FROM;
 use super::*;
 use crate::conversation::{CallId, Conversation};
-use crate::dialect::{self, Answer, CallInput, Entries, ErrorFields, Exchange, Field, InvalidAnswer, Stop};
+use crate::dialect::{self, Answer, CallInput, Exchange, Facts, InvalidAnswer, Stop};
 use crate::payload::{ChainKey, PayloadKey};
 use crate::planner::{Offload, PlanSettings};
 use crate::recall::Via;
@@ -19,8 +19,7 @@ use crate::span::Span;
 use crate::store::tests::memory::MemoryStore;
 use crate::store::{self, Clock, RedbStore};
 use crate::string_index::StringIndex;
-use crate::summary::{Prompt, SummaryInput};
-use crate::tokens::{Gauge, Meter};
+use crate::tokens::{Countable, Gauge, Meter};
 
 mod kept_recalls;
 mod known;
@@ -294,19 +293,7 @@ async fn a_store_that_hangs_delays_one_request_for_a_summary_and_not_each() {
 struct Panicking;
 
 impl dialect::TokenRules for Panicking {
-    fn count_element(&self, _: &Gauge, _: &[u8]) -> usize {
-        0
-    }
-
-    fn count_call(&self, _: &Gauge, _: &[u8]) -> usize {
-        0
-    }
-
-    fn count_tools(&self, _: &Gauge, _: &[u8]) -> usize {
-        0
-    }
-
-    fn count_format(&self, _: &Gauge, _: &[u8]) -> usize {
+    fn count(&self, _: &Gauge, _: Countable, _: &str) -> usize {
         0
     }
 }
@@ -326,16 +313,8 @@ impl dialect::AnswerFormat for Panicking {
 }
 
 impl Dialect for Panicking {
-    fn name(&self) -> &'static str {
-        "panicking"
-    }
-
-    fn tag(&self) -> u8 {
-        u8::MAX
-    }
-
-    fn path(&self) -> &'static str {
-        "/"
+    fn facts(&self) -> &'static Facts {
+        chat().facts()
     }
 
     fn base_path<'p>(&self, _: &'p str) -> Option<&'p str> {
@@ -354,15 +333,7 @@ impl Dialect for Panicking {
         None
     }
 
-    fn entries(&self, _: &[u8], _: Span) -> Option<Entries> {
-        None
-    }
-
     fn tool_names<'a>(&self, _: &'a [u8], _: Span) -> Vec<Cow<'a, str>> {
-        Vec::new()
-    }
-
-    fn fields<'a>(&self, _: &'a [u8]) -> Vec<Field<'a>> {
         Vec::new()
     }
 
@@ -376,14 +347,6 @@ impl Dialect for Panicking {
 
     fn render_exchange(&self, _: &Exchange<'_>) -> [Bytes; 2] {
         Default::default()
-    }
-
-    fn summary_request(&self, _: &SummaryInput, _: &Prompt<'_>) -> Option<Bytes> {
-        None
-    }
-
-    fn error_body(&self, _: &ErrorFields<'_>) -> Bytes {
-        Bytes::new()
     }
 }
 

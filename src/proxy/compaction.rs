@@ -211,7 +211,7 @@ fn turns(dialect: &dyn Dialect, uri: &Uri) -> Uri {
     if dialect::for_path(path).is_some() {
         return uri.clone();
     }
-    let before = dialect.compacting_path().and_then(|end| path.strip_suffix(end)).unwrap_or(path);
+    let before = dialect.facts().compacting_path.and_then(|end| path.strip_suffix(end)).unwrap_or(path);
     let end = dialect.path().rsplit('/').next().unwrap_or_default();
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     format!("{before}/{end}{query}").parse().unwrap_or_else(|_| uri.clone())

@@ -136,7 +136,7 @@ impl Proxy {
 impl InBandRecalls {
     /// The answer for the client: as it came, or joined from this one and those to what the model is asked next.
     pub(super) async fn join(self, answer: Response<PeekableBody>) -> Response<PeekableBody> {
-        match (self.format(&answer), self.dialect.joiner()) {
+        match (self.format(&answer), self.dialect.facts().joiner.map(|joiner| joiner())) {
             (Some(Format::Events), Some(joiner)) => {
                 let (mut head, body) = answer.into_parts();
                 let encoding = ContentEncoding::from_headers(&head.headers);
@@ -352,7 +352,7 @@ impl InBandRecalls {
 
 /// How many bytes a request has room for.
 fn room(planner: &Planner, report: &Report) -> Option<usize> {
-    let window = planner.meter.for_model(report.model.as_deref()).window()?;
+    let window = planner.meter.for_model(report.model.as_deref()).window?;
     let sent = report.tokens_after.unwrap_or(report.bytes_after / TOKEN_BYTES);
     Some(window.saturating_sub(sent + window / ANSWER_PART) * TOKEN_BYTES)
 }

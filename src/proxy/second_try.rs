@@ -133,7 +133,7 @@ impl Proxy {
     ) -> Response<PeekableBody> {
         let Some(rescue) = &arm.rescue else { return first };
         let RequestHead { dialect, destination, .. } = retry.head;
-        let (upstream, opening) = (&destination.upstream, dialect.opening());
+        let (upstream, opening) = (&destination.upstream, dialect.facts().opening.as_ref());
         let Some(refusal) = read_refusal(&mut first, opening).await else { return first };
         let mut learnt = None;
         let (edited, by) = match refusal {
@@ -231,7 +231,7 @@ impl Proxy {
         if let (Some(model), Some(window)) = (&report.model, counts.window) {
             rules.planner.meter.learn_window(model, window);
         }
-        let window = rules.planner.meter.for_model(report.model.as_deref()).window();
+        let window = rules.planner.meter.for_model(report.model.as_deref()).window;
         if retry.is_shorter(&cleared) && fits(report, retry.n_tokens_sent, counts, window) {
             return Some(cleared);
         }
@@ -370,7 +370,8 @@ impl<'l> RetryContext<'l> {
 
     /// Whether this answer may be a refusal, by its status. No other one is read here.
     pub(super) fn may_be_refused_by<B>(&self, answer: &Response<B>) -> bool {
-        REFUSED.contains(&answer.status()) || self.head.dialect.opening().is_some() && answer.status().is_success()
+        REFUSED.contains(&answer.status())
+            || self.head.dialect.facts().opening.is_some() && answer.status().is_success()
     }
 
     fn is_shorter(&self, edited: &EditedBody) -> bool {

@@ -261,7 +261,7 @@ mod tests {
         let (parts, ()) = Request::post("/v1/chat/completions").body(()).unwrap().into_parts();
         let mut report = Report { model: Some("house-model".to_owned()), bytes_before: MIN_BODY, ..Report::default() };
         let windows = WindowDiscovery { began: Instant::now(), gate: Arc::new(FetchGate::new(true, Duration::ZERO)) };
-        let window = || rules.planner.meter.for_model(Some("house-model")).window();
+        let window = || rules.planner.meter.for_model(Some("house-model")).window;
         for expected in [None, Some(16000)] {
             let tasks = Tasks::default();
             windows.fetch_if_needed(&report, &rules, &upstream, &parts, &tasks);

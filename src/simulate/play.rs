@@ -196,7 +196,7 @@ impl<'a> Player<'a> {
     /// Enters a request that was sent, and does not begin with the one before if it has `moved`.
     pub(super) fn enter(&mut self, sent: Counted, moved: bool) {
         self.sent.push(sent);
-        self.figures.add_request(sent, self.gauge.window(), moved);
+        self.figures.add_request(sent, self.gauge.window, moved);
     }
 
     /// Returns what has become of the session at these prices.

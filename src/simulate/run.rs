@@ -237,7 +237,7 @@ impl<'a> Group<'a> {
             let counted = sent.beginnings(&segment.request_lengths);
             let mut figures = Figures::default();
             for request in &counted {
-                figures.add_request(*request, gauge.window(), false);
+                figures.add_request(*request, gauge.window, false);
             }
             figures.compute_cost(conditions.prices);
             let whole = Some(sent).filter(|_| !segment.steps.is_empty());
@@ -295,7 +295,7 @@ fn play_segments(
     measure: Measure<'_>,
 ) -> Result<PolicyResult, TranscriptError> {
     let Measure { planner, conditions, .. } = measure;
-    let window = segments.first().and_then(|segment| planner.meter.for_model(segment.model()).window());
+    let window = segments.first().and_then(|segment| planner.meter.for_model(segment.model()).window);
     let (mut figures, mut regret, mut tokens) = (Figures::default(), Regret::default(), Vec::new());
     let (mut dollars, mut sightings) = (Nanodollars::default(), None::<Sightings>);
     let summary_tokens = conditions.summary_source.stand_in().unwrap_or_default();

@@ -6,7 +6,7 @@ use super::TranscriptError;
 use super::bill::Counted;
 use crate::dialect::{self, Dialect};
 use crate::span::Span;
-use crate::tokens::{Gauge, REQUEST_OVERHEAD};
+use crate::tokens::{Countable, Gauge, REQUEST_OVERHEAD};
 
 /// A request as sent upstream.
 #[derive(Clone, Debug)]
@@ -49,18 +49,26 @@ impl SentRequest {
     ) -> Result<Self, TranscriptError> {
         let conversation = dialect.parse(&body)?;
         let tools = conversation.tools;
-        let tools_tokens = tools.map_or(0, |tools| dialect.tools_tokens(gauge, tools.of(&body)));
+        let tools_tokens = tools.map_or(0, |tools| dialect.tokens(gauge, Countable::Tools, tools.of(&body)));
         let format = conversation.format;
-        let format_tokens = format.map_or(0, |format| dialect.format_tokens(gauge, format.of(&body)));
+        let format_tokens = format.map_or(0, |format| dialect.tokens(gauge, Countable::Format, format.of(&body)));
         let instructions = conversation.instructions;
-        let instructions_tokens = instructions.map_or(0, |raw| dialect.instructions_tokens(gauge, raw.of(&body)));
+        let instructions_tokens =
+            instructions.map_or(0, |raw| dialect.tokens(gauge, Countable::Instructions, raw.of(&body)));
         let messages = conversation.elements.iter().enumerate().map(|(n, element)| {
             let bytes = element.span.of(&body);
             let known = before.and_then(|before| before.message(n)).filter(|(known, _)| *known == bytes);
             (
                 element.span,
                 known.map_or_else(
-                    || dialect.known_element_tokens(gauge, conversation.element_fingerprint(element, &body), || bytes),
+                    || {
+                        dialect.known_tokens(
+                            gauge,
+                            Countable::Element,
+                            conversation.element_fingerprint(element, &body),
+                            || bytes,
+                        )
+                    },
                     |(_, tokens)| tokens,
                 ),
             )

@@ -7,24 +7,30 @@ use crate::payload::cache::{self, Cache};
 /// The bytes that a remembered count takes, with its share of the tables around it.
 const SLOT_BYTES: usize = 48;
 
-/// The kind of text that was counted. The same bytes count differently as each of them.
-#[derive(Clone, Copy, Debug)]
-pub enum Subject {
+/// What is counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Countable {
     /// A text.
     Text,
     /// The beginning of a text, known by the name of the whole.
     Beginning,
-    /// An element of the array of the dialect with this [tag](crate::dialect::Dialect::tag).
-    Element(u8),
-    /// A part of a content in that dialect.
-    Part(u8),
-    /// The tools of a request in that dialect.
-    Tools(u8),
-    /// The format that a request in that dialect asks the answer to have.
-    Format(u8),
-    /// The instructions of a request in that dialect that stand outside the array.
-    Instructions(u8),
+    /// An element of the array of a dialect.
+    Element,
+    /// A part of a content.
+    Part,
+    /// A call: what it adds to the element that it is in.
+    Call,
+    /// The tools of a request.
+    Tools,
+    /// The format that a request asks the answer to have.
+    Format,
+    /// The instructions of a request that stand outside the array.
+    Instructions,
 }
+
+/// What was counted, and the tag of the dialect that it is in. The same bytes count differently as each.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject(pub Countable, pub u8);
 
 /// A bounded number of counts. It takes memory as it fills, and none before.
 #[derive(Debug)]
@@ -73,20 +79,12 @@ fn key(subject: Subject, encoding: Encoding, fingerprint: Fingerprint) -> Key {
     [first ^ (subject.code() << 8 | encoding as u64), second]
 }
 
-// === impl Subject ===
-
 impl Subject {
+    /// A text, which is the same in each dialect.
+    pub(super) const TEXT: Self = Self(Countable::Text, 0);
+
     fn code(self) -> u64 {
-        let (kind, tag) = match self {
-            Self::Text => (0, 0),
-            Self::Beginning => (1, 0),
-            Self::Element(tag) => (2, tag),
-            Self::Tools(tag) => (3, tag),
-            Self::Format(tag) => (4, tag),
-            Self::Instructions(tag) => (5, tag),
-            Self::Part(tag) => (6, tag),
-        };
-        u64::from(tag) << 8 | kind
+        u64::from(self.1) << 8 | self.0 as u64
     }
 }
 
@@ -96,7 +94,7 @@ mod tests {
 
     fn fill(memo: &Memo, n: u32) {
         for n in 0..n {
-            memo.get_or_count(Subject::Text, Encoding::O200kBase, Fingerprint::of(&n.to_le_bytes()), || 7);
+            memo.get_or_count(Subject::TEXT, Encoding::O200kBase, Fingerprint::of(&n.to_le_bytes()), || 7);
         }
     }
 
@@ -122,10 +120,10 @@ mod tests {
     fn counts_once() {
         let memo = Memo::new(1 << 20);
         let of = Fingerprint::of;
-        let count = |bytes, count| memo.get_or_count(Subject::Text, Encoding::O200kBase, of(bytes), || count);
+        let count = |bytes, count| memo.get_or_count(Subject::TEXT, Encoding::O200kBase, of(bytes), || count);
         assert_eq!([count(b"a", 1), count(b"b", 2), count(b"a", 3), count(b"b", 4)], [1, 2, 1, 2]);
-        assert_eq!(memo.get_or_count(Subject::Text, Encoding::Cl100kBase, of(b"a"), || 5), 5);
-        assert_eq!(memo.get_or_count(Subject::Tools(0), Encoding::O200kBase, of(b"a"), || 6), 6);
+        assert_eq!(memo.get_or_count(Subject::TEXT, Encoding::Cl100kBase, of(b"a"), || 5), 5);
+        assert_eq!(memo.get_or_count(Subject(Countable::Tools, 0), Encoding::O200kBase, of(b"a"), || 6), 6);
     }
 
     #[test]
@@ -135,7 +133,7 @@ mod tests {
         fill(&memo, 500);
         fill(&memo, 2000);
         let again = |n: u32| {
-            memo.get_or_count(Subject::Text, Encoding::O200kBase, Fingerprint::of(&n.to_le_bytes()), || 0) == 7
+            memo.get_or_count(Subject::TEXT, Encoding::O200kBase, Fingerprint::of(&n.to_le_bytes()), || 0) == 7
         };
         assert!((0..500).filter(|&n| again(n)).count() > 400);
     }

@@ -14,15 +14,14 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use super::{factor::Factor, tiktoken::Encoding};
 
-mod hosts;
 mod known;
 mod listing;
 mod names;
 mod pattern;
 
-pub use hosts::MediaLimits;
-pub use known::Reasoning;
+use known::TABLES;
 pub(super) use known::TABLES_FILE;
+pub use known::{MediaLimits, Reasoning};
 pub use listing::{LocalServer, next_page_after, num_ctx, windows_in};
 pub use pattern::Pattern;
 
@@ -159,7 +158,7 @@ pub(super) fn is_family(model: &str, family: &str) -> bool {
 impl Models {
     pub(super) fn new(settings: &[Settings]) -> Self {
         // Read now, and not when the first request waits for it.
-        LazyLock::force(&known::TABLES);
+        LazyLock::force(&TABLES);
         let found = Cache::with(MAX_FOUND, MAX_FOUND as u64, UnitWeighter, FxBuildHasher, DefaultLifecycle::default());
         Self { settings: settings.to_vec(), learned: ArcSwap::default(), found }
     }
@@ -228,7 +227,7 @@ impl Models {
             encoding: None,
             source: Source::Upstream,
         });
-        let known = known::TABLES.models.iter().map(|known| Entry {
+        let known = TABLES.models.iter().map(|known| Entry {
             pattern: known.name.clone(),
             window: known.window,
             encoding: known.encoding,

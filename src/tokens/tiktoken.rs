@@ -5,7 +5,7 @@
 //! a count can only be too high, and that by less than one in a thousand. Where a piece ends is decided by what stands
 //! there, so that two texts that have much in common, such as a result and what is left of it, have pieces in common.
 
-use std::{fmt, ops::Range};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +22,9 @@ const SHORT_PIECE: usize = 256;
 const END_EVERY: u64 = 512;
 
 /// A way to split text into tokens. Each vocabulary is built once in the process, when it is first needed.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Encoding {
     /// GPT-4o and later, the o series, and models whose encoding is not published.
     #[default]
@@ -65,13 +66,6 @@ impl Encoding {
             Self::P50kBase => &vocabulary::P50K_BASE,
             Self::R50kBase => &vocabulary::R50K_BASE,
         }
-    }
-}
-
-impl fmt::Display for Encoding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The name that settings have for it.
-        self.serialize(f)
     }
 }
 

@@ -1,20 +1,21 @@
 //! Answers in which the model calls the tool that abridge has added: chat completions and their chunks.
 #![expect(clippy::disallowed_types, reason = "answers of a model that calls abridge, of which another answer is made")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use self::reasoning::{REASONING, add_reasoning, number_on};
 use crate::dialect::in_band::{
-    Billed, Joiner, MAX_HELD, Object, OwnCall, Passage, RoundCalls, append, held, hidden_before, id, is_own, number,
-    object, objects, text, write, write_event,
+    Billed, Joiner, MAX_HELD, Object, OwnCall, RoundCalls, append, held, id, number, object, objects, text, write,
+    write_event,
 };
-use crate::recall::own_tools::{CONTROL, RECALL};
+use crate::recall::own_tools::{CONTROL, RECALL, is_added};
 
-mod reasoning;
+/// The members of a message that have reasoning in entries, which come in pieces: each goes back to the model as one, and is
+/// numbered on for the client.
+const REASONING: [&str; 2] = ["reasoning_details", "thinking_blocks"];
 
 /// The separator of the texts of two rounds, which are one text for the client.
 const BETWEEN: &str = "\n\n";
@@ -64,7 +65,6 @@ struct Choice {
     /// The message without its calls, and those.
     message: Object,
     calls: BTreeMap<u64, Object>,
-    own: BTreeSet<u64>,
     /// The calls that the upstream's indices mean: some servers number several calls with 0.
     places: BTreeMap<u64, u64>,
     /// Whether it has ended, so that no name goes on.
@@ -72,23 +72,20 @@ struct Choice {
 }
 
 impl Joiner for ChatJoiner {
-    fn event(&mut self, event: &Bytes, data: &[u8]) -> Passage {
+    fn event(&mut self, event: &Bytes, data: &[u8]) -> Bytes {
         if data == b"[DONE]" {
-            let held = self.release();
             self.is_done = true;
-            return match held {
-                _ if self.calls_own() && !self.has_failed => held,
-                Passage::Replaced(held) if !held.is_empty() => Passage::Replaced([held, event.clone()].concat().into()),
-                _ => Passage::Unchanged,
-            };
+            let held = self.release();
+            let waits = self.calls_own() && !self.has_failed;
+            return if waits { held } else { [held, event.clone()].concat().into() };
         }
-        let Some(mut rest) = object(data) else { return Passage::Unchanged };
+        let Some(mut rest) = object(data) else { return event.clone() };
         let choices = objects(&mut rest, "choices").into_iter().map(|choice| self.read(choice)).collect();
         let has_failed = rest.get("error").is_some_and(|error| !error.is_null());
         self.n_held += event.len();
         self.held.push(Chunk { event: event.clone(), rest, choices });
         let waits = !has_failed && self.n_held <= MAX_HELD && self.choices.values().any(Choice::has_open_name);
-        if waits { Passage::nothing() } else { self.release() }
+        if waits { Bytes::new() } else { self.release() }
     }
 
     fn whole(&mut self, answer: &[u8]) -> bool {
@@ -124,7 +121,7 @@ impl Joiner for ChatJoiner {
             name: function(&call, "name").to_owned(),
             arguments: function(&call, "arguments").to_owned(),
             json: write(&call).into(),
-            n_before: only.others().filter(|(other, _)| **other < at).count(),
+            n_before: only.others().filter(|(other, _)| *other < at).count(),
         };
         let own: Vec<_> = only.own_calls(self.n_rounds).filter(|_| !self.end.is_empty()).map(call).collect();
         RoundCalls {
@@ -163,7 +160,7 @@ impl Joiner for ChatJoiner {
     }
 
     fn rest(&mut self) -> Bytes {
-        let mut rest = self.release_all();
+        let mut rest = Vec::from(self.release());
         let mut end = std::mem::take(&mut self.end);
         if self.choices.len() > 1 {
             self.end_choices(&mut end);
@@ -190,7 +187,7 @@ impl Joiner for ChatJoiner {
 impl Choice {
     /// The calls of abridge as a request has them, with their places: each has an id.
     fn own_calls(&self, n_rounds: usize) -> impl Iterator<Item = (u64, Object)> {
-        self.calls.iter().filter(|(at, _)| self.own.contains(at)).map(move |(at, call)| {
+        self.calls.iter().filter(|(_, call)| is_own(call)).map(move |(at, call)| {
             let mut call = call.clone();
             if id(&call, "id").is_empty() {
                 call.insert("id".to_owned(), format!("{}_{n_rounds}_{at}", RECALL.name).into());
@@ -200,8 +197,12 @@ impl Choice {
         })
     }
 
-    fn others(&self) -> impl Iterator<Item = (&u64, &Object)> {
-        self.calls.iter().filter(|(at, _)| !self.own.contains(at))
+    fn others(&self) -> impl Iterator<Item = (u64, &Object)> {
+        self.calls.iter().filter(|(_, call)| !is_own(call)).map(|(at, call)| (*at, call))
+    }
+
+    fn calls_own(&self) -> bool {
+        self.calls.values().any(is_own)
     }
 
     /// Adds a piece of a call. Returns the place of the call in the message.
@@ -219,9 +220,6 @@ impl Choice {
                 }
                 _ => drop(call.insert(key.clone(), value.clone())),
             }
-        }
-        if is_own(function(call, "name")) {
-            self.own.insert(at);
         }
         at
     }
@@ -253,6 +251,11 @@ fn function<'a>(call: &'a Object, key: &str) -> &'a str {
     call.get("function").and_then(Value::as_object).map(|function| text(function, key)).unwrap_or_default()
 }
 
+/// Whether a call is of a tool that abridge has added.
+fn is_own(call: &Object) -> bool {
+    is_added(function(call, "name"))
+}
+
 /// Whether a piece begins another call than this one, which has the same index. If ids are missing, a name begins another
 /// call once the arguments of this one are complete.
 fn is_another(call: &Object, piece: &Object) -> bool {
@@ -262,7 +265,7 @@ fn is_another(call: &Object, piece: &Object) -> bool {
     }
     let [old, new] = [call, piece].map(|of| function(of, "name"));
     let is_whole = || serde_json::from_str::<IgnoredAny>(function(call, "arguments")).is_ok();
-    !old.is_empty() && !new.is_empty() && (is_own(old) && old != new || is_whole())
+    !old.is_empty() && !new.is_empty() && (is_added(old) && old != new || is_whole())
 }
 
 impl ChatJoiner {
@@ -272,7 +275,7 @@ impl ChatJoiner {
 
     /// Whether abridge is called in this round.
     fn calls_own(&self) -> bool {
-        self.choices.values().any(|choice| !choice.own.is_empty())
+        self.choices.values().any(Choice::calls_own)
     }
 
     /// Adds what a chunk says to the message. Its calls are returned apart.
@@ -286,29 +289,16 @@ impl ChatJoiner {
     }
 
     /// Lets the chunks go on that were held back.
-    fn release(&mut self) -> Passage {
-        if self.held.len() == 1
-            && let Some(chunk) = self.held.pop()
-        {
-            self.n_held = 0;
-            return self.pass(chunk).map_or(Passage::Unchanged, Passage::Replaced);
-        }
-        Passage::Replaced(self.release_all().into())
-    }
-
-    fn release_all(&mut self) -> Vec<u8> {
+    fn release(&mut self) -> Bytes {
         self.n_held = 0;
-        let mut out = Vec::new();
-        for chunk in std::mem::take(&mut self.held) {
-            let event = chunk.event.clone();
-            out.extend_from_slice(&self.pass(chunk).unwrap_or(event));
-        }
-        out
+        let chunks = std::mem::take(&mut self.held).into_iter();
+        let mut passed: Vec<Bytes> = chunks.map(|chunk| self.pass(chunk)).collect();
+        if passed.len() == 1 { passed.remove(0) } else { passed.concat().into() }
     }
 
-    /// Returns the bytes that replace a chunk for the client; none if the client gets the chunk itself.
-    fn pass(&mut self, chunk: Chunk) -> Option<Bytes> {
-        let Chunk { rest, choices, .. } = chunk;
+    /// A chunk as the client gets it.
+    fn pass(&mut self, chunk: Chunk) -> Bytes {
+        let Chunk { event, rest, choices } = chunk;
         let choices = choices.into_iter().map(|(choice, calls)| self.choice(choice, calls)).collect();
         self.billed.note(&rest);
         if rest.get("error").is_some_and(|error| !error.is_null()) {
@@ -316,10 +306,10 @@ impl ChatJoiner {
             self.end.clear();
         }
         if self.is_changed() {
-            return Some(self.finish_chunk(rest, choices));
+            return self.finish_chunk(rest, choices);
         }
         self.keep_common(&rest);
-        None
+        event
     }
 
     /// Leaves of a choice what the client gets.
@@ -328,9 +318,10 @@ impl ChatJoiner {
         let Some(of) = self.choices.get(&number(&choice, "index").unwrap_or_default()) else { return choice };
         let Some(Value::Object(delta)) = choice.get_mut("delta") else { return choice };
         let mut kept: Vec<Value> = Vec::new();
-        for (at, mut piece) in calls.into_iter().filter(|(at, _)| !of.own.contains(at)) {
-            if !of.own.is_empty() {
-                piece.insert("index".to_owned(), (at - hidden_before(&of.own, at)).into());
+        for (at, mut piece) in calls.into_iter().filter(|(at, _)| !of.calls.get(at).is_some_and(is_own)) {
+            if of.calls_own() {
+                let n_own = of.calls.range(..at).filter(|(_, call)| is_own(call)).count();
+                piece.insert("index".to_owned(), (at - n_own as u64).into());
             }
             kept.push(piece.into());
         }
@@ -358,12 +349,7 @@ impl ChatJoiner {
         let index = number(choice, "index").unwrap_or(at);
         let Some(Value::Object(message)) = choice.get_mut("message") else { return };
         let of = self.choices.entry(index).or_default();
-        for (at, call) in objects(message, "tool_calls").into_iter().enumerate() {
-            if is_own(function(&call, "name")) {
-                of.own.insert(at as u64);
-            }
-            of.calls.insert(at as u64, call);
-        }
+        of.calls = (0..).zip(objects(message, "tool_calls")).collect();
         of.message.clone_from(message);
         let kept: Vec<_> = of.others().map(|(_, call)| Value::Object(call.clone())).collect();
         self.has_others |= !kept.is_empty();
@@ -377,7 +363,7 @@ impl ChatJoiner {
         let choices = end.iter_mut().filter_map(|chunk| chunk.get_mut("choices")?.as_array_mut()).flatten();
         for (at, choice) in choices.filter_map(Value::as_object_mut).enumerate() {
             let index = number(choice, "index").unwrap_or(if self.is_whole { at as u64 } else { 0 });
-            let of = self.choices.get(&index).filter(|of| !of.own.is_empty() && of.others().next().is_none());
+            let of = self.choices.get(&index).filter(|of| of.calls_own() && of.others().next().is_none());
             if of.is_some() && is_end(choice) {
                 choice.insert("finish_reason".to_owned(), "stop".into());
             }
@@ -454,6 +440,42 @@ fn merge(message: &mut Object, delta: &Object) {
                 entries.extend(more.cloned());
             }
             _ => drop(message.insert(key.clone(), more.clone())),
+        }
+    }
+}
+
+/// Adds a piece to the entry of the same number; without numbers, to the last one, up to its signature.
+fn add_reasoning(entries: &mut Vec<Value>, piece: &Value) {
+    let is_same = |entry: &Value| match (entry.get("index"), piece.get("index")) {
+        (None | Some(Value::Null), None | Some(Value::Null)) => {
+            entry.get("type") == piece.get("type")
+                && entry.get("signature").is_none_or(|signed| signed.as_str() < Some("\0"))
+        }
+        (old, new) => old == new,
+    };
+    match (entries.iter_mut().rfind(|entry| is_same(entry)), piece) {
+        (Some(Value::Object(entry)), Value::Object(piece)) => {
+            for (key, value) in piece.iter().filter(|(_, value)| !value.is_null()) {
+                match value {
+                    Value::String(more)
+                        if matches!(key.as_str(), "text" | "summary" | "data" | "thinking" | "signature") =>
+                    {
+                        append(entry, key, more);
+                    }
+                    _ => drop(entry.insert(key.clone(), value.clone())),
+                }
+            }
+        }
+        _ => entries.push(piece.clone()),
+    }
+}
+
+/// Lets the numbers of entries go on behind those of the rounds before.
+fn number_on(delta: &mut Object, key: &str, n_before: u64) {
+    let entries = delta.get_mut(key).and_then(Value::as_array_mut);
+    for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if let Some(index) = number(entry, "index") {
+            entry.insert("index".to_owned(), (n_before + index).into());
         }
     }
 }

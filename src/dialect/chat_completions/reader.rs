@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 
 use super::NAME;
-use crate::conversation::{
-    Block, BlockIndex, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Traits, Unit, UnitIndex,
-};
+use crate::conversation::{Block, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Traits, Unit, UnitIndex};
 use crate::dialect::json::{Cursor, ReadResult, fields};
 use crate::dialect::reading::{self, call_id, push_block, text};
 use crate::dialect::{ParseError, ParseErrorKind};
@@ -14,11 +12,16 @@ use crate::string_index::StringIndex;
 
 /// The conversation in `body`, whose long strings may be known.
 pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
-    let mut cursor = Cursor::indexed(body, strings);
     let mut reader = Reader { body, conversation: conversation() };
-    let read = reader.request(&mut cursor);
-    cursor.finish(NAME, read)?;
-    Ok(reader.conversation)
+    let keys: [&[u8]; 4] = [b"messages", b"model", b"tools", b"response_format"];
+    let ([_, model, tools, format], history) =
+        reading::body(NAME, (body, strings), keys, |cursor| reader.message(cursor))?;
+    let mut conversation = reader.conversation;
+    conversation.model = text(body, model).map_err(|fault| ParseError::new(NAME, fault))?;
+    conversation.format = format;
+    conversation.tools = tools;
+    history.apply(&mut conversation);
+    Ok(conversation)
 }
 
 /// A conversation of which nothing has been read.
@@ -27,18 +30,17 @@ pub(super) fn conversation<'a>() -> Conversation<'a> {
     Conversation { traits, ..Conversation::default() }
 }
 
-/// Adds a message whose blocks are those from `first_block` on. Each message is its own turn.
+/// Adds a message. Each is its own turn.
 pub(super) fn push_message(
     conversation: &mut Conversation<'_>,
     body: &[u8],
     span: Span,
     role: Role,
     content: Option<Span>,
-    first_block: BlockIndex,
 ) {
     let speaks = content.is_some_and(|content| !matches!(content.of(body), b"\"\"" | b"[]"));
     let flags = Flags { speaks, ..Flags::default() };
-    let unit = conversation.following(first_block, false);
+    let unit = conversation.following(false);
     conversation.push_element(Unit { span, role, content, flags, ..unit });
 }
 
@@ -48,24 +50,12 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn request(&mut self, cursor: &mut Cursor<'a>) -> ReadResult {
-        let keys: [&[u8]; 4] = [b"messages", b"model", b"tools", b"response_format"];
-        let ([messages, model, tools, format], history) =
-            reading::request(cursor, keys, |cursor| cursor.elements(|cursor| self.message(cursor)))?;
-        self.conversation.model = cursor.accept(text(self.body, model))?;
-        self.conversation.format = format;
-        self.conversation.tools = tools;
-        history.apply(&mut self.conversation);
-        messages.map(drop).ok_or_else(|| cursor.refuse((0, ParseErrorKind::NoMessages)))
-    }
-
     fn message(&mut self, cursor: &mut Cursor<'a>) -> ReadResult {
         let start = cursor.at();
         if self.conversation.units.len() == MAX_ELEMENTS {
             return Err(cursor.refuse((start, ParseErrorKind::TooMany)));
         }
         let index = self.conversation.next_unit();
-        let first_block = self.conversation.next_block();
         let (mut role, mut content, mut id, mut calls) = (None, None, None, None);
         // Calls before the role are read when that is known.
         let mut has_read_calls = false;
@@ -97,7 +87,7 @@ impl<'a> Reader<'a> {
             cursor.accept(push_block(&mut self.conversation, Block { unit: index, span, kind }))?;
         }
         let content = content.filter(|content| content.of(self.body) != b"null");
-        push_message(&mut self.conversation, self.body, span, role, content, first_block);
+        push_message(&mut self.conversation, self.body, span, role, content);
         Ok(())
     }
 

@@ -3,13 +3,16 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dialect::ParseErrorKind;
+use crate::conversation::Conversation;
+use crate::dialect::{ParseError, ParseErrorKind};
+use crate::string_index::StringIndex;
 use crate::{
     conversation::{BlockKind, MAX_ELEMENTS},
     dialect::{Emptied, tests::agrees},
 };
 
 mod by_serde;
+mod parts;
 
 /// Reads a body with and without an index of its strings.
 fn read_body(body: &[u8]) -> Result<Conversation<'_>, ParseError> {

@@ -12,20 +12,20 @@
 //! | reasoning, refusals, and keys that no one knows | their text, or their JSON if they are none |
 //! | ids, and marks for the cache | none: the model does not read them |
 //!
+//! For functions with plain parameters it is the rule of the cookbook, too. What that leaves open (parameters within parameters,
+//! `anyOf`, tools that are not functions) is counted as its JSON without white space.
+//!
 //! What cannot be read as a message is counted as the text that it is. Data in base64 is never counted as text.
 
 use memchr::memmem;
 
 use super::ChatCompletions;
-use crate::dialect::TokenRules;
 use crate::dialect::json::element_fields;
-use crate::raw::{Fields, elements, lossy, string};
-use crate::tokens::Gauge;
+use crate::dialect::tokens::{TokenRules, usual};
+use crate::raw::{Fields, compact, elements, string};
 use crate::tokens::image::{Dimensions, LOW_DETAIL, USUAL_IN_TILES};
-
-pub(in crate::dialect) mod tools;
-
-pub(in crate::dialect) use tools::{count_function, count_tools};
+use crate::tokens::tiktoken::Encoding;
+use crate::tokens::{Countable, Gauge};
 
 /// What begins and ends a message.
 const MESSAGE: usize = 3;
@@ -38,25 +38,21 @@ const BYTES_PER_TOKEN_OF_SOUND: usize = 1600;
 const BYTES_PER_TOKEN_OF_FILE: usize = 64;
 
 impl TokenRules for ChatCompletions {
-    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        let json = lossy(raw);
-        let fields = element_fields(&json);
-        MESSAGE
-            + fields
-                .map_or_else(|| gauge.text(&json), |fields| sum(fields.iter(), |(key, value)| field(gauge, key, value)))
+    fn count(&self, gauge: &Gauge, what: Countable, json: &str) -> usize {
+        match what {
+            Countable::Element => {
+                MESSAGE + element_fields(json).map_or_else(|| gauge.text(json), |fields| message(gauge, &fields))
+            }
+            Countable::Part => part(gauge, json),
+            Countable::Call => count_call(gauge, json),
+            Countable::Tools => count_tools(gauge, json, count_tool),
+            _ => usual(gauge, what, json),
+        }
     }
+}
 
-    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        part(gauge, &lossy(raw))
-    }
-
-    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        count_call(gauge, &lossy(raw))
-    }
-
-    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        count_tools(gauge, raw, tools::count_tool)
-    }
+fn message(gauge: &Gauge, fields: &Fields<'_>) -> usize {
+    sum(fields.iter(), |(key, value)| field(gauge, key, value))
 }
 
 fn field(gauge: &Gauge, key: &str, value: &str) -> usize {
@@ -85,7 +81,7 @@ fn each(gauge: &Gauge, json: &str, count: fn(&Gauge, &str) -> usize) -> usize {
 }
 
 /// One part of a content that is an array.
-fn part(gauge: &Gauge, json: &str) -> usize {
+pub(in crate::dialect) fn part(gauge: &Gauge, json: &str) -> usize {
     let Some(fields) = Fields::of(json) else { return any(gauge, json) };
     let text = |key| fields.get(key).filter(|text| text.starts_with('"')).map(|text| any(gauge, text));
     let kind = fields.get("type").filter(|kind| *kind != "null").map(|kind| string(kind).unwrap_or_default());
@@ -149,6 +145,81 @@ pub(in crate::dialect) fn any(gauge: &Gauge, json: &str) -> usize {
 /// The sum of what is counted of each.
 pub(in crate::dialect) fn sum<T>(all: impl IntoIterator<Item = T>, count: impl Fn(T) -> usize) -> usize {
     all.into_iter().map(count).sum()
+}
+
+// === tools ===
+
+/// Once, if there is a tool at all.
+pub(in crate::dialect) const TOOLS: usize = 12;
+/// What begins a function, and what did with GPT-4 and before.
+const FUNCTION: usize = 7;
+const FUNCTION_BEFORE_O200K: usize = 10;
+/// What begins the parameters of a function.
+const PARAMETERS: usize = 3;
+const PARAMETER: usize = 3;
+/// A parameter that is a choice begins with less.
+const CHOICES_LESS: usize = 3;
+const CHOICE: usize = 3;
+
+/// The tokens of an array of tools, each of which `count` counts.
+pub(in crate::dialect) fn count_tools(gauge: &Gauge, json: &str, count: fn(&Gauge, &str) -> usize) -> usize {
+    match elements(json) {
+        None => any(gauge, json),
+        Some(tools) if tools.is_empty() => 0,
+        Some(tools) => TOOLS + sum(tools, |tool| count(gauge, tool)),
+    }
+}
+
+fn count_tool(gauge: &Gauge, json: &str) -> usize {
+    let function = Fields::of(json).and_then(|tool| tool.object("function"));
+    function.and_then(|function| count_function(gauge, &function)).unwrap_or_else(|| gauge.text(&compact(json)))
+}
+
+/// A function; none if it has no name.
+pub(in crate::dialect) fn count_function(gauge: &Gauge, function: &Fields<'_>) -> Option<usize> {
+    let name = function.string("name")?;
+    let begins = match gauge.encoding {
+        Encoding::O200kBase | Encoding::O200kHarmony => FUNCTION,
+        Encoding::Cl100kBase | Encoding::P50kBase | Encoding::R50kBase => FUNCTION_BEFORE_O200K,
+    };
+    let line = format!("{name}:{}", description(function));
+    let parameters = function.object("parameters").map_or(0, |schema| count_parameters(gauge, &schema));
+    Some(begins + gauge.text(&line) + parameters)
+}
+
+fn count_parameters(gauge: &Gauge, schema: &Fields<'_>) -> usize {
+    let parameters = schema.object("properties");
+    let of_each = |parameters: &Fields<'_>| match parameters.iter().count() {
+        0 => 0,
+        _ => PARAMETERS + parameters.iter().map(|(name, json)| count_parameter(gauge, name, json)).sum::<usize>(),
+    };
+    let open =
+        |key: &str| !matches!(key, "type" | "properties" | "required" | "additionalProperties" | "title" | "$schema");
+    parameters.as_ref().map_or(0, of_each) + count_rest(gauge, schema, open)
+}
+
+fn count_parameter(gauge: &Gauge, name: &str, json: &str) -> usize {
+    let Some(schema) = Fields::of(json) else { return PARAMETER + gauge.text(&format!("{name}:{}", compact(json))) };
+    let kind =
+        schema.get("type").map(|kind| string(kind).map_or_else(|| compact(kind), Into::into)).unwrap_or_default();
+    let line = format!("{name}:{kind}:{}", description(&schema));
+    let open = |key: &str| !matches!(key, "type" | "description" | "title" | "enum");
+    let choices = schema.get("enum").and_then(elements);
+    let begins = if choices.is_some() { PARAMETER - CHOICES_LESS } else { PARAMETER };
+    let choices: usize = choices.unwrap_or_default().into_iter().map(|choice| CHOICE + any(gauge, choice)).sum();
+    begins + gauge.text(&line) + choices + count_rest(gauge, &schema, open)
+}
+
+/// Returns what the cookbook leaves open, as JSON.
+fn count_rest(gauge: &Gauge, schema: &Fields<'_>, open: fn(&str) -> bool) -> usize {
+    let rest = schema.iter().filter(|(key, _)| open(key));
+    rest.map(|(key, value)| gauge.text(&format!("\"{key}\":{}", compact(value)))).sum()
+}
+
+/// The description, without the full stop at its end.
+fn description(of: &Fields<'_>) -> String {
+    let text = of.string("description").unwrap_or_default();
+    text.strip_suffix('.').unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Recognises results that clients write as messages of the user or of the legacy role `function`, for servers without the
 //! role `tool`.
 
-use super::parts;
+use super::texts;
 use crate::dialect::json::{decode, fields_of, id_text};
 use crate::dialect::{AnsweredInWords, OpenCalls, strings};
 use crate::raw::utf8;
@@ -22,7 +22,7 @@ const MIN_ID: usize = 8;
 /// Which of the open calls a message answers.
 pub(super) fn answered(body: &[u8], message: Span, open: &OpenCalls<'_>) -> Option<AnsweredInWords> {
     let keys: [&[u8]; 4] = [b"role", b"name", b"tool_call_id", b"content"];
-    let [role, name, id, content] = fields_of(body, message, keys).ok()?;
+    let [role, name, id, content] = fields_of(body, message, keys)?;
     if let Some(call) = id.and_then(|id| open.by_id(&id_text(id.of(body))?)) {
         return Some(AnsweredInWords::Calls(vec![call]));
     }
@@ -35,8 +35,7 @@ pub(super) fn answered(body: &[u8], message: Span, open: &OpenCalls<'_>) -> Opti
 
 /// Which calls the user answers: those whose ids the text names; or all of them, if it says that it is a result.
 fn in_text(body: &[u8], content: Span, open: &OpenCalls<'_>) -> Option<AnsweredInWords> {
-    let texts = parts::texts(body, content).ok()?;
-    let texts: Vec<_> = texts.into_iter().filter_map(|text| strings::text(body, text)).collect();
+    let texts: Vec<_> = texts(body, content)?.into_iter().filter_map(|text| strings::text(body, text)).collect();
     let is_part = |raw: &[u8]| memchr::memmem::find(raw, b"\"tool_result\"").is_some();
     let part = utf8(content.of(body)).filter(|raw| raw.starts_with('[') && is_part(raw.as_bytes()));
     let says_so = part.is_some() || texts.first().is_some_and(|text| is_labelled(text, open));

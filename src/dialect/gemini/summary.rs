@@ -1,22 +1,15 @@
 //! The request in Gemini's API that asks for a summary, made of the client's own.
 //!
-//! Contents go into it as they are, to the byte, in two shapes: [`PromptMode::Cached`] is the request that the client would have
-//! made; [`PromptMode::Fresh`] has abridge's system line, no tools, and no thoughts. The instruction begins a turn, so that no
-//! signature of the turns before it is asked for. [`PromptMode::Plain`] is one content of the user. The model and whether the
-//! answer is a stream are in the path.
+//! A request in the form [`PromptMode::Fresh`] has no thoughts. The instruction begins a turn, so that no signature of the turns
+//! before it is asked for. The model and whether the answer is a stream are in the path.
 
-use std::borrow::Cow;
-
-use bytes::Bytes;
+use std::collections::HashSet;
 
 use super::Gemini;
 use crate::dialect::Dialect;
-use crate::dialect::object::{ObjectWriter, fields, limit_within};
+use crate::dialect::object::{ObjectWriter, Shown, SummaryRequest, limit_within, offers};
 use crate::raw::{Fields, elements};
-use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
-
-/// Keys of a client's request that say what is let through and who asks. They stay in every request to the client's own model.
-const ROUTING: [&str; 4] = ["safetySettings", "safety_settings", "labels", "serviceTier"];
+use crate::summary::{Prompt, PromptMode};
 
 /// Keys of the settings of an answer that stay; the others shape it.
 const SAMPLING: [&str; 7] = ["temperature", "topP", "top_p", "topK", "top_k", "thinkingConfig", "thinking_config"];
@@ -24,68 +17,48 @@ const SAMPLING: [&str; 7] = ["temperature", "topP", "top_p", "topK", "top_k", "t
 /// The tokens that a model without a limit may think before it writes a summary.
 const THINKING: usize = 4096;
 
-const NO_CALLS: &str = r#"{"functionCallingConfig":{"mode":"NONE"}}"#;
+impl SummaryRequest for Gemini {
+    const LIST: &'static str = "contents";
+    const SHAPING: &'static str = "generationConfig\ngeneration_config\ntoolConfig\ntool_config";
+    const ROUTING: &'static [&'static str] = &["safetySettings", "safety_settings", "labels", "serviceTier"];
+    const NAMES_MODEL: bool = false;
 
-/// The request in the shape that is asked for. None if it cannot be made of what the client sent.
-pub(super) fn request(source: &SummaryInput, prompt: &Prompt<'_>) -> Option<Bytes> {
-    let fields = fields(&source.body)?;
-    match prompt.input {
-        PromptMode::Cached => cached(source, &fields, prompt),
-        PromptMode::Fresh => fresh(source, &fields, prompt),
-        PromptMode::Plain => Some(plain(&fields, prompt)),
-    }
-}
-
-/// The settings of the client's answer.
-fn config<'a>(fields: &Fields<'a>) -> Option<Fields<'a>> {
-    fields.object("generationConfig").or_else(|| fields.object("generation_config"))
-}
-
-fn cached(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
-    source.split()?;
-    let mut request = ObjectWriter::default();
-    for (key, value) in fields.iter() {
-        match key {
-            "contents" => contents(&mut request, &source.messages, prompt, |json| Some(json.into())),
-            "generationConfig" | "generation_config" | "toolConfig" | "tool_config" => {}
-            _ => request.json(key, value),
+    fn begin(&self, request: &mut ObjectWriter, _: &Fields<'_>, prompt: &Prompt<'_>) {
+        if prompt.input == PromptMode::Fresh {
+            request.key("systemInstruction");
+            request.raw(&[b"{\"parts\":[", &*self.render_user_entry(prompt.system), b"]}"].concat());
         }
     }
-    if fields.get("tools").and_then(elements).is_some_and(|tools| !tools.is_empty()) {
-        request.json("toolConfig", NO_CALLS);
-    }
-    let client = config(fields);
-    Some(end(request, client.as_ref(), prompt.max_tokens.saturating_add(thinking(client.as_ref()))))
-}
 
-/// A request of our own: a system line, what is summarised without the client's instructions, the instruction, no tools.
-/// It has few of the client's keys, and none but its contents if it asks another model than the client does.
-fn fresh(source: &SummaryInput, fields: &Fields<'_>, prompt: &Prompt<'_>) -> Option<Bytes> {
-    let (_, region) = source.split()?;
-    let mut request = ObjectWriter::default();
-    request.key("systemInstruction");
-    request.raw(&[b"{\"parts\":[", &*Gemini.render_user_entry(prompt.system), b"]}"].concat());
-    contents(&mut request, region, prompt, |json| match unthinking(json) {
-        Some(json) => (!json.is_empty()).then_some(json.into()),
-        None => Some(json.into()),
-    });
-    request.keep(fields, &ROUTING, prompt.model);
-    let client = config(fields).filter(|_| prompt.model.is_none());
-    Some(end(request, client.as_ref(), prompt.max_tokens.saturating_add(thinking(client.as_ref()))))
-}
-
-/// A request with one content of the user, for servers that refuse the others.
-fn plain(fields: &Fields<'_>, prompt: &Prompt<'_>) -> Bytes {
-    let mut request = ObjectWriter::default();
-    contents(&mut request, &[], prompt, |json| Some(json.into()));
-    request.keep(fields, &ROUTING, prompt.model);
-    if let Some(config) =
-        config(fields).filter(|config| prompt.model.is_none() && config.get("maxOutputTokens").is_some())
-    {
-        let limit = limit_within(&config, "maxOutputTokens", prompt.max_tokens);
-        request.json("generationConfig", &format!(r#"{{"maxOutputTokens":{limit}}}"#));
+    fn message<'p>(&self, json: &'p [u8], prompt: &Prompt<'_>, _: &mut HashSet<String>) -> Shown<'p> {
+        let fresh = Some(json).filter(|_| prompt.input == PromptMode::Fresh);
+        match fresh.and_then(unthinking) {
+            Some(rest) => (!rest.is_empty()).then(|| rest.into()),
+            None => Some(json.into()),
+        }
     }
-    request.end()
+
+    /// Tools of a cached request stay, but none may be called. Of the client's settings of the answer, few stay.
+    fn end(&self, request: &mut ObjectWriter, fields: &Fields<'_>, prompt: &Prompt<'_>) {
+        let is_own = prompt.input == PromptMode::Cached || prompt.model.is_none();
+        let config = fields.object("generationConfig").or_else(|| fields.object("generation_config"));
+        let config = config.filter(|_| is_own);
+        let mut settings = ObjectWriter::default();
+        let limit = if prompt.input == PromptMode::Plain {
+            let Some(config) = config.filter(|config| config.get("maxOutputTokens").is_some()) else { return };
+            limit_within(&config, "maxOutputTokens", prompt.max_tokens)
+        } else {
+            let sampling = config.iter().flat_map(Fields::iter).filter(|(key, _)| SAMPLING.contains(key));
+            settings.members(sampling);
+            prompt.max_tokens.saturating_add(thinking(config.as_ref()))
+        };
+        if prompt.input == PromptMode::Cached && offers(fields, "tools") {
+            request.json("toolConfig", r#"{"functionCallingConfig":{"mode":"NONE"}}"#);
+        }
+        settings.json("maxOutputTokens", &limit.to_string());
+        request.key("generationConfig");
+        request.raw(&settings.end());
+    }
 }
 
 /// The tokens that the answer may have for thinking, which its limit includes.
@@ -106,10 +79,7 @@ fn unthinking(json: &[u8]) -> Option<Vec<u8>> {
             continue;
         }
         let mut unsigned = ObjectWriter::default();
-        for (key, value) in members.iter().filter(|(key, _)| !matches!(*key, "thoughtSignature" | "thought_signature"))
-        {
-            unsigned.json(key, value);
-        }
+        unsigned.members(members.iter().filter(|(key, _)| !matches!(*key, "thoughtSignature" | "thought_signature")));
         if !unsigned.is_empty() {
             rest.push(unsigned.end());
         }
@@ -128,26 +98,4 @@ fn unthinking(json: &[u8]) -> Option<Vec<u8>> {
         }
     }
     Some(written.end().into())
-}
-
-/// Adds the contents, and the instruction after them.
-fn contents<'p>(
-    request: &mut ObjectWriter,
-    pieces: &'p [InputElement],
-    prompt: &Prompt<'_>,
-    of: impl FnMut(&'p [u8]) -> Option<Cow<'p, [u8]>>,
-) {
-    request.list("contents", None, pieces, of, &Gemini.render_user_message(prompt.instruction));
-}
-
-/// Adds the settings of the answer.
-fn end(mut request: ObjectWriter, client: Option<&Fields<'_>>, max_tokens: usize) -> Bytes {
-    let mut settings = ObjectWriter::default();
-    for (key, value) in client.into_iter().flat_map(Fields::iter).filter(|(key, _)| SAMPLING.contains(key)) {
-        settings.json(key, value);
-    }
-    settings.json("maxOutputTokens", &max_tokens.to_string());
-    request.key("generationConfig");
-    request.raw(&settings.end());
-    request.end()
 }

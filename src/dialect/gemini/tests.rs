@@ -3,9 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::conversation::Conversation;
 use crate::dialect::answer::{Answer, AnswerFormat, Stop};
-use crate::dialect::{ParseErrorKind, tests::agrees};
-use crate::summary::{InputElement, PromptMode};
+use crate::dialect::{ParseError, ParseErrorKind, tests::agrees};
+use crate::string_index::StringIndex;
+use crate::summary::{InputElement, Prompt, PromptMode, SummaryInput};
 use crate::{
     conversation::{BlockKind, Pairing, Unit},
     tokens::Usage,
@@ -15,8 +17,8 @@ mod by_serde;
 
 /// Reads a body with and without an index of its strings.
 fn read_body(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
-    let read = reader::read(body, StringIndex::EMPTY);
-    assert_eq!(reader::read(body, &StringIndex::of_all(body, 7)), read);
+    let read = view::read(body, StringIndex::EMPTY);
+    assert_eq!(view::read(body, &StringIndex::of_all(body, 7)), read);
     read
 }
 

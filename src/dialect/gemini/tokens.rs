@@ -5,12 +5,12 @@
 //! (<https://ai.google.dev/gemini-api/docs/tokens>). The rest are estimates: a signature counts by its length.
 
 use super::Gemini;
-use crate::dialect::TokenRules;
 use crate::dialect::chat_completions::tokens::any;
 use crate::dialect::json::element_fields;
-use crate::raw::{Fields, compact, elements, lossy};
-use crate::tokens::Gauge;
+use crate::dialect::tokens::{TokenRules, usual};
+use crate::raw::{Fields, compact, elements};
 use crate::tokens::image::Dimensions;
+use crate::tokens::{Countable, Gauge};
 
 /// What begins and ends a content, a call, and a result.
 const AROUND: usize = 3;
@@ -21,33 +21,26 @@ const USUAL_TILES: usize = 4;
 const BYTES_PER_TOKEN_OF_FILE: usize = 64;
 
 impl TokenRules for Gemini {
-    /// The tokens of a content, or of a part of one.
-    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        let json = lossy(raw);
-        let Some(fields) = element_fields(&json) else { return gauge.text(&json) };
-        match fields.get("parts") {
-            Some(parts) => AROUND + all(gauge, parts),
-            None => part(gauge, &fields),
+    fn count(&self, gauge: &Gauge, what: Countable, json: &str) -> usize {
+        match what {
+            Countable::Element => element(gauge, json),
+            Countable::Part | Countable::Call => one(gauge, json),
+            Countable::Tools => gauge.text(&compact(json)),
+            Countable::Instructions => {
+                let parts = Fields::of(json).and_then(|fields| fields.get("parts"));
+                parts.map_or_else(|| any(gauge, json), |parts| all(gauge, parts))
+            }
+            _ => usual(gauge, what, json),
         }
     }
+}
 
-    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        one(gauge, &lossy(raw))
-    }
-
-    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        one(gauge, &lossy(raw))
-    }
-
-    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        gauge.text(&compact(&lossy(raw)))
-    }
-
-    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        let json = lossy(raw);
-        Fields::of(&json)
-            .and_then(|fields| fields.get("parts"))
-            .map_or_else(|| any(gauge, &json), |parts| all(gauge, parts))
+/// A content, or a part of one.
+fn element(gauge: &Gauge, json: &str) -> usize {
+    let Some(fields) = element_fields(json) else { return gauge.text(json) };
+    match fields.get("parts") {
+        Some(parts) => AROUND + all(gauge, parts),
+        None => part(gauge, &fields),
     }
 }
 

@@ -1,49 +1,24 @@
-//! The conversation in contents of parts, made of what the reader has found in a body. That only says where values are.
+//! Reads the contents of a whole body in one pass with a [`Cursor`], and makes the conversation of their parts.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::NAME;
 use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits, Unit};
-use crate::dialect::json::{Fault, fields_of};
-use crate::dialect::reading::{RequestFields, call_id, next_unit, push_block, text};
+use crate::dialect::json::{Cursor, Fault, ReadResult, fields, fields_of};
+use crate::dialect::reading::{
+    self, Entry, EntryKind as Kind, Message, RequestFields, call_id, next_unit, push_block, push_whole, text,
+};
+use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The keys of a request that are read, in the order in which [`View::finish`] takes their values. Google's JSON has each
 /// name in two spellings.
 pub(super) const REQUEST_KEYS: [&[u8]; 6] =
     [b"contents", b"tools", b"systemInstruction", b"system_instruction", b"generationConfig", b"generation_config"];
 
-/// One content.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Content {
-    pub(super) span: Span,
-    pub(super) role: Option<Span>,
-    pub(super) parts: Option<Span>,
-}
-
-/// One part of a content.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    span: Span,
-    kind: Kind,
-    /// Its text, or the response of a result.
-    value: Option<Span>,
-    id: Option<Span>,
-    name: Option<Span>,
-    is_signed: bool,
-}
-
-/// The kind of a part.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
-    Text,
-    Thought,
-    Call,
-    Result,
-    Other,
-}
-
-/// The keys of a part that are read, in the order in which [`Part::of`] takes their values.
+/// The keys of a part that are read, in the order in which [`part_of`] takes their values.
 pub(super) const PART_KEYS: [&[u8]; 8] = [
     b"text",
     b"thought",
@@ -61,42 +36,64 @@ pub(super) const FUNCTION_KEYS: [&[u8]; 3] = [b"id", b"name", b"response"];
 /// The kind of the ids of calls that have none: such a call is known by its name.
 const BY_NAME: &str = "name";
 
-impl Part {
-    /// The call or the result in a part with these values of [`PART_KEYS`].
-    pub(super) fn function(body: &[u8], values: [Option<Span>; 8]) -> Option<Span> {
-        let [.., call, call_, result, result_] = values.map(|value| value.filter(|value| value.of(body) != b"null"));
-        call.or(call_).or(result).or(result_)
-    }
+/// The call or the result in a part with these values of [`PART_KEYS`].
+pub(super) fn function(body: &[u8], values: [Option<Span>; 8]) -> Option<Span> {
+    let [.., call, call_, result, result_] = values.map(|value| value.filter(|value| value.of(body) != b"null"));
+    call.or(call_).or(result).or(result_)
+}
 
-    /// A part with these values of [`PART_KEYS`] and, if it is a call or a result, of [`FUNCTION_KEYS`].
-    pub(super) fn of(body: &[u8], span: Span, values: [Option<Span>; 8], function: [Option<Span>; 3]) -> Self {
-        let is_some = |value: &Span| value.of(body) != b"null";
-        let [text, thought, signature, signature_, call, call_, ..] = values.map(|value| value.filter(is_some));
-        let [id, name, response] = function.map(|value| value.filter(is_some));
-        let kind = match (call.or(call_), Self::function(body, values), text) {
-            (Some(_), ..) => Kind::Call,
-            (None, Some(_), _) => Kind::Result,
-            (None, None, Some(_)) if thought.is_some_and(|thought| thought.of(body) == b"true") => Kind::Thought,
-            (None, None, Some(_)) => Kind::Text,
-            (None, None, None) => Kind::Other,
-        };
-        let value = if kind == Kind::Result { response } else { text };
-        Self { span, kind, value, id, name, is_signed: signature.or(signature_).is_some() }
-    }
+/// A part with these values of [`PART_KEYS`] and, if it is a call or a result, of [`FUNCTION_KEYS`].
+pub(super) fn part_of(body: &[u8], span: Span, values: [Option<Span>; 8], of_function: [Option<Span>; 3]) -> Entry {
+    let is_some = |value: &Span| value.of(body) != b"null";
+    let [text, thought, signature, signature_, call, call_, ..] = values.map(|value| value.filter(is_some));
+    let [id, name, response] = of_function.map(|value| value.filter(is_some));
+    let kind = match (call.or(call_), function(body, values), text) {
+        (Some(_), ..) => Kind::Call,
+        (None, Some(_), _) => Kind::Result,
+        (None, None, Some(_)) if thought.is_some_and(|thought| thought.of(body) == b"true") => Kind::Thinking,
+        (None, None, Some(_)) => Kind::Text,
+        (None, None, None) => Kind::Other,
+    };
+    let value = if kind == Kind::Result { response } else { text };
+    Entry { span, kind, id, name, value, program: None, is_signed: signature.or(signature_).is_some() }
+}
 
-    /// Whether it is a call or a result.
-    pub(super) fn is_function(&self) -> bool {
-        matches!(self.kind, Kind::Call | Kind::Result)
-    }
+/// The conversation in `body`, whose long strings may be known.
+pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+    let (mut view, mut parts) = (View::new(body), Vec::new());
+    let content = |cursor: &mut Cursor<'a>| {
+        parts.clear();
+        let content = reading::message(cursor, b"parts", |cursor| match cursor.peek() {
+            Some(b'[') => reading::entries(cursor, &mut parts, |cursor| part(body, cursor)),
+            Some(b'{') => only_part(body, cursor),
+            _ => cursor.value(),
+        })?;
+        cursor.accept(view.content(content, &parts))
+    };
+    let beside = reading::body(NAME, (body, strings), REQUEST_KEYS, content)?;
+    Ok(view.finish(beside))
+}
 
-    /// Whether it says something, so that a content with it is not empty without its calls.
-    fn speaks(&self, body: &[u8]) -> bool {
-        match self.kind {
-            Kind::Call | Kind::Thought => false,
-            Kind::Text => self.value.is_some_and(|text| text.of(body) != b"\"\""),
-            Kind::Result | Kind::Other => true,
-        }
+/// One part, as Google's JSON allows. A call or a result in it could not be edited.
+fn only_part<'a>(body: &'a [u8], cursor: &mut Cursor<'a>) -> ReadResult<Span> {
+    let start = cursor.at();
+    if matches!(part(body, cursor)?.kind, Kind::Call | Kind::Result) {
+        return Err(cursor.refuse((start, ParseErrorKind::NotAnArray)));
     }
+    Ok(Span { start, end: cursor.at() })
+}
+
+fn part<'a>(body: &'a [u8], cursor: &mut Cursor<'a>) -> ReadResult<Entry> {
+    let start = cursor.at();
+    let values = fields(cursor, PART_KEYS)?;
+    let span = Span { start, end: cursor.at() };
+    let mut of_function = [None; 3];
+    if let Some(function) = function(body, values) {
+        cursor.go_to(function.start);
+        of_function = fields(cursor, FUNCTION_KEYS)?;
+        cursor.go_to(span.end);
+    }
+    Ok(part_of(body, span, values, of_function))
 }
 
 /// A conversation while it is made.
@@ -120,16 +117,21 @@ impl<'a> View<'a> {
     }
 
     /// Adds a content with these parts.
-    pub(super) fn content(&mut self, content: Content, parts: &[Part]) -> Result<(), Fault> {
+    pub(super) fn content(&mut self, content: Message, parts: &[Entry]) -> Result<(), Fault> {
         let speaks = Flags { speaks: true, ..Flags::default() };
-        let content = Content { parts: content.parts.filter(|parts| parts.of(self.body) != b"null"), ..content };
+        let content = Message { content: content.content.filter(|parts| parts.of(self.body) != b"null"), ..content };
         let role = text(self.body, content.role)?;
         self.has_other_calls |= role.as_deref() != Some("model") && parts.iter().any(|part| part.kind == Kind::Call);
         match role.as_deref() {
             Some("model") => self.model(content, parts),
-            None | Some("user" | "function" | "tool") if parts.is_empty() => self.whole(content, Role::User, speaks),
+            None | Some("user" | "function" | "tool") if parts.is_empty() => {
+                push_whole(&mut self.conversation, content, Role::User, speaks)
+            }
             None | Some("user" | "function" | "tool") => self.user(content, parts),
-            _ => self.whole(content, Role::Other, Flags { barrier: true, stays: true, ..speaks }),
+            _ => {
+                let flags = Flags { barrier: true, stays: true, ..speaks };
+                push_whole(&mut self.conversation, content, Role::Other, flags)
+            }
         }
     }
 
@@ -145,7 +147,7 @@ impl<'a> View<'a> {
             conversation.keep_results();
         }
         let keys: [&[u8]; 4] = [b"maxOutputTokens", b"max_output_tokens", b"responseSchema", b"responseJsonSchema"];
-        let config = config.or(config_).and_then(|config| fields_of(self.body, config, keys).ok());
+        let config = config.or(config_).and_then(|config| fields_of(self.body, config, keys));
         let [most, most_, schema, json_schema] = config.unwrap_or_default();
         let number = |most: Span| str::from_utf8(most.of(self.body)).ok()?.parse().ok();
         conversation.traits.max_answer_tokens = most.or(most_).and_then(number);
@@ -153,21 +155,13 @@ impl<'a> View<'a> {
         self.conversation
     }
 
-    /// A content that is one unit.
-    fn whole(&mut self, content: Content, role: Role, flags: Flags) -> Result<(), Fault> {
-        let unit =
-            next_unit(&self.conversation, content.span, role, content.parts, self.conversation.next_block(), flags)?;
-        self.conversation.push_element(unit);
-        Ok(())
-    }
-
-    fn model(&mut self, content: Content, parts: &[Part]) -> Result<(), Fault> {
-        let (first, unit) = (self.conversation.next_block(), self.conversation.next_unit());
+    fn model(&mut self, content: Message, parts: &[Entry]) -> Result<(), Fault> {
+        let unit = self.conversation.next_unit();
         // The API takes the results of a content with calls right after it, before another one of the model.
         let last = self.conversation.units.last();
         let begins =
             last.is_some_and(|last| last.role != Role::Assistant || !self.conversation.blocks_of(last).is_empty());
-        let turn = self.conversation.following(first, !begins && last.is_some()).turn;
+        let turn = self.conversation.following(!begins && last.is_some()).turn;
         if begins {
             self.open.clear();
         }
@@ -185,37 +179,28 @@ impl<'a> View<'a> {
         let flags = Flags {
             speaks: parts.iter().any(|part| part.speaks(self.body)),
             bound: parts.iter().any(|part| part.is_signed || part.kind == Kind::Other),
-            thinks: parts.iter().any(|part| part.kind == Kind::Thought),
+            thinks: parts.iter().any(|part| part.kind == Kind::Thinking),
             ..Flags::default()
         };
-        let unit = next_unit(&self.conversation, content.span, Role::Assistant, content.parts, first, flags)?;
+        let unit = next_unit(&self.conversation, content, Role::Assistant, flags)?;
         self.conversation.push_element(Unit { turn, ..unit });
         Ok(())
     }
 
     /// A content of the user, each part of which is a unit.
-    fn user(&mut self, content: Content, parts: &[Part]) -> Result<(), Fault> {
+    fn user(&mut self, content: Message, parts: &[Entry]) -> Result<(), Fault> {
         let start = self.conversation.next_unit();
         for part in parts {
-            let first = self.conversation.next_block();
+            let call = if part.kind == Kind::Result { Some(self.answered(part)?) } else { None };
             let flags = Flags { speaks: true, ..Flags::default() };
-            let unit = if part.kind == Kind::Result {
-                let kind = BlockKind::ToolResult { call_id: self.answered(part)?, may_leave: true };
-                let unit = self.conversation.next_unit();
-                push_block(&mut self.conversation, Block { unit, span: part.span, kind })?;
-                next_unit(&self.conversation, part.span, Role::Tool, part.value, first, flags)?
-            } else {
-                let text = part.value.filter(|_| part.kind == Kind::Text);
-                next_unit(&self.conversation, part.span, Role::User, text, first, flags)?
-            };
-            self.conversation.units.push(unit);
+            reading::push_entry(&mut self.conversation, part, call, flags)?;
         }
         self.conversation.elements.push(Element { span: content.span, units: start..self.conversation.next_unit() });
         Ok(())
     }
 
     /// The id of a call or a result; its name where it has none.
-    fn id_of(&self, part: &Part, name: Option<&Cow<'a, str>>) -> Result<CallId<'a>, Fault> {
+    fn id_of(&self, part: &Entry, name: Option<&Cow<'a, str>>) -> Result<CallId<'a>, Fault> {
         let id = call_id(self.body, "", part.id)?;
         let by_name = || CallId { kind: BY_NAME, raw: None, text: name.cloned().unwrap_or_default() };
         Ok(if id.text.is_empty() { by_name() } else { id })
@@ -223,7 +208,7 @@ impl<'a> View<'a> {
 
     /// The id of the call that a result answers: its own if a call has that, else that of the next call of the function, if not
     /// both have one.
-    fn answered(&mut self, part: &Part) -> Result<CallId<'a>, Fault> {
+    fn answered(&mut self, part: &Entry) -> Result<CallId<'a>, Fault> {
         let name = text(self.body, part.name)?;
         let id = self.id_of(part, name.as_ref())?;
         let Some(open) = self.open.get_mut(&name.unwrap_or_default()) else { return Ok(id) };

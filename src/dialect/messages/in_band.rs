@@ -8,8 +8,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, Object, OwnCall, Parts, Passage, RoundCalls, append, held, is_own_call, number, object, objects, text,
-    write, write_event,
+    Joiner, Object, OwnCall, Parts, RoundCalls, append, held, is_own_call, number, object, objects, text, write,
 };
 
 /// Joins messages.
@@ -24,15 +23,15 @@ pub(super) struct MessagesJoiner {
 }
 
 impl Joiner for MessagesJoiner {
-    fn event(&mut self, _: &Bytes, data: &[u8]) -> Passage {
-        let Some(mut event) = object(data) else { return Passage::Unchanged };
+    fn event(&mut self, whole: &Bytes, data: &[u8]) -> Bytes {
+        let Some(mut event) = object(data) else { return whole.clone() };
         let at = number(&event, "index").unwrap_or_default();
         let is_of_block = event.contains_key("index");
         match text(&event, "type") {
             "message_start" => {
                 let usage = event.get("message").and_then(|message| message.get("usage")?.as_object());
                 self.blocks.billed.now = usage.cloned().unwrap_or_default();
-                return if self.blocks.is_later { Passage::nothing() } else { Passage::Unchanged };
+                return if self.blocks.is_later { Bytes::new() } else { whole.clone() };
             }
             "content_block_start" => {
                 if let Some(Value::Object(block)) = event.get("content_block") {
@@ -49,11 +48,11 @@ impl Joiner for MessagesJoiner {
             _ => {}
         }
         if !self.is_changed() {
-            return Passage::Unchanged;
+            return whole.clone();
         }
         if is_of_block {
             if self.blocks.hidden.contains(&at) {
-                return Passage::nothing();
+                return Bytes::new();
             }
             event.insert("index".to_owned(), self.blocks.place(at).into());
         }
@@ -62,11 +61,9 @@ impl Joiner for MessagesJoiner {
         }
         if self.blocks.calls_own && matches!(text(&event, "type"), "message_delta" | "message_stop") {
             self.end.push(event);
-            return Passage::nothing();
+            return Bytes::new();
         }
-        let mut events = Vec::new();
-        write_event(&mut events, &event);
-        Passage::Replaced(events.into())
+        held(&[event], false).into()
     }
 
     fn whole(&mut self, answer: &[u8]) -> bool {
@@ -143,7 +140,8 @@ impl MessagesJoiner {
     fn begin(&mut self, at: u64, block: Object) {
         let kind = text(&block, "type");
         if is_own_call(&block) {
-            self.blocks.add_own(at);
+            self.blocks.calls_own = true;
+            self.blocks.hidden.insert(at);
         } else if kind == "tool_use" {
             self.blocks.calls_others = true;
         } else if self.blocks.is_later && matches!(kind, "thinking" | "redacted_thinking") {

@@ -3,18 +3,23 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dialect::ParseErrorKind;
+use crate::conversation::Conversation;
+use crate::dialect::{ParseError, ParseErrorKind};
+use crate::string_index::StringIndex;
 use crate::{
     conversation::{BlockKind, MAX_ELEMENTS, Unit},
     dialect::tests::agrees,
 };
 
 mod by_serde;
+mod loading;
+mod parts;
+mod thinking;
 
 /// Reads a body with and without an index of its strings.
 fn read_body(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
-    let read = reader::read(body, StringIndex::EMPTY);
-    assert_eq!(reader::read(body, &StringIndex::of_all(body, 7)), read);
+    let read = view::read(body, StringIndex::EMPTY);
+    assert_eq!(view::read(body, &StringIndex::of_all(body, 7)), read);
     read
 }
 

@@ -16,12 +16,12 @@
 //! | ids, marks for the cache | none: the model does not read them |
 
 use super::Messages;
-use crate::dialect::TokenRules;
 use crate::dialect::chat_completions::tokens::any;
 use crate::dialect::json::element_fields;
-use crate::raw::{Fields, compact, elements, lossy};
-use crate::tokens::Gauge;
+use crate::dialect::tokens::{TokenRules, usual};
+use crate::raw::{Fields, compact, elements};
 use crate::tokens::image::{Dimensions, MOST_BY_AREA};
+use crate::tokens::{Countable, Gauge};
 
 /// What begins and ends a message.
 const MESSAGE: usize = 3;
@@ -39,39 +39,35 @@ const DEPTH: usize = 8;
 const UNREAD: [&str; 6] = ["type", "id", "tool_use_id", "cache_control", "media_type", "caller"];
 
 impl TokenRules for Messages {
-    /// The tokens of a message, or of an entry of a user message.
-    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        let json = lossy(raw);
-        let Some(fields) = element_fields(&json) else { return gauge.text(&json) };
-        match (fields.get("role"), fields.get("content")) {
-            (Some(_), json) => MESSAGE + json.map_or(0, |json| content(gauge, json, DEPTH)),
-            (None, _) => block(gauge, &fields, DEPTH),
+    fn count(&self, gauge: &Gauge, what: Countable, json: &str) -> usize {
+        match what {
+            Countable::Element => element(gauge, json),
+            Countable::Part | Countable::Call => one(gauge, json, DEPTH),
+            Countable::Tools => elements(json).map_or_else(
+                || gauge.text(&compact(json)),
+                |tools| tools.into_iter().map(|json| tool(gauge, json)).sum(),
+            ),
+            Countable::Instructions => content(gauge, json, DEPTH),
+            _ => usual(gauge, what, json),
         }
     }
+}
 
-    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        one(gauge, &lossy(raw), DEPTH)
+/// A message, or an entry of a user message.
+fn element(gauge: &Gauge, json: &str) -> usize {
+    let Some(fields) = element_fields(json) else { return gauge.text(json) };
+    match (fields.get("role"), fields.get("content")) {
+        (Some(_), json) => MESSAGE + json.map_or(0, |json| content(gauge, json, DEPTH)),
+        (None, _) => block(gauge, &fields, DEPTH),
     }
+}
 
-    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        one(gauge, &lossy(raw), DEPTH)
-    }
-
-    /// The rule for tools is not published; their JSON is counted, without marks for the cache.
-    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        let json = lossy(raw);
-        let tool = |json: &str| {
-            let Some(fields) = Fields::of(json) else { return gauge.text(&compact(json)) };
-            let read = fields.iter().filter(|(key, _)| *key != "cache_control");
-            let members: Vec<_> = read.map(|(key, value)| format!("\"{key}\":{}", compact(value))).collect();
-            gauge.text(&members.join(","))
-        };
-        elements(&json).map_or_else(|| gauge.text(&compact(&json)), |tools| tools.into_iter().map(tool).sum())
-    }
-
-    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        content(gauge, &lossy(raw), DEPTH)
-    }
+/// The rule for tools is not published; their JSON is counted, without marks for the cache.
+fn tool(gauge: &Gauge, json: &str) -> usize {
+    let Some(fields) = Fields::of(json) else { return gauge.text(&compact(json)) };
+    let read = fields.iter().filter(|(key, _)| *key != "cache_control");
+    let members: Vec<_> = read.map(|(key, value)| format!("\"{key}\":{}", compact(value))).collect();
+    gauge.text(&members.join(","))
 }
 
 /// The tokens of a block.
@@ -161,7 +157,7 @@ mod tests {
     }
 
     fn check(json: &str, expected: usize) {
-        assert_eq!(Messages.count_element(&gauge(), json.as_bytes()), expected, "{json}");
+        assert_eq!(Messages.count(&gauge(), Countable::Element, json), expected, "{json}");
     }
 
     #[test]
@@ -222,7 +218,7 @@ mod tests {
 
     #[test]
     fn tools_are_counted_without_marks() {
-        let count = |json: &str| Messages.count_tools(&gauge(), json.as_bytes());
+        let count = |json: &str| Messages.count(&gauge(), Countable::Tools, json);
         let plain = count(r#"[{"name":"f","description":"does it","input_schema":{"type":"object"}}]"#);
         assert!(plain > 10);
         assert_eq!(
@@ -240,9 +236,9 @@ mod tests {
             r#"[{"type":"tool_result","content":"#.repeat(50_000),
             "}]".repeat(50_000).replacen('}', "1}", 1)
         );
-        assert!(Messages.count_element(&gauge(), nested.as_bytes()) > 0);
+        assert!(Messages.count(&gauge(), Countable::Element, &nested) > 0);
         let deep =
             format!(r#"{{"type":"x","y":{}{}}}"#, r#"{"y":"#.repeat(50_000), "1".to_owned() + &"}".repeat(50_000));
-        assert!(Messages.count_element(&gauge(), deep.as_bytes()) > 0);
+        assert!(Messages.count(&gauge(), Countable::Element, &deep) > 0);
     }
 }

@@ -1,15 +1,21 @@
-//! The conversation, made of what the reader has found in a body. That only says where values are.
+//! Reads the messages of a whole body in one pass with a [`Cursor`], and makes the conversation of them.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use memchr::memmem;
 
-use super::{loading, thinking};
-use crate::conversation::{Block, BlockKind, CallId, Conversation, Element, Flags, Role, Traits};
-use crate::dialect::json::{Fault, ReadResult, Unsupported, decode, each_element, fields, fields_of};
-use crate::dialect::reading::{self, RequestFields, call_id, next_unit, push_block, text};
+use super::NAME;
+use crate::conversation::{Block, BlockKind, Conversation, Element, Flags, Role, Traits};
+use crate::dialect::ParseError;
+use crate::dialect::json::{
+    Cursor, Fault, ReadResult, Unsupported, each_element, field, fields, fields_of, objects, text_of,
+};
+use crate::dialect::reading::{
+    self, Entry, EntryKind as Kind, Message, RequestFields, call_id, next_unit, push_block, push_whole, text,
+};
 use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The keys of a request that are read, in the order in which [`View::finish`] takes their values.
 pub(super) const REQUEST_KEYS: [&[u8]; 9] = [
@@ -24,68 +30,25 @@ pub(super) const REQUEST_KEYS: [&[u8]; 9] = [
     b"thinking",
 ];
 
-/// One message.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Message {
-    pub(super) span: Span,
-    pub(super) role: Option<Span>,
-    pub(super) content: Option<Span>,
-}
-
-/// One entry of a content.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    span: Span,
-    kind: Kind,
-    /// Of a call, or of the call that a result answers.
-    id: Option<Span>,
-    name: Option<Span>,
-    /// Its content or its text.
-    value: Option<Span>,
-    /// Of a call, the program that makes it.
-    program: Option<Span>,
-}
-
-/// The kind of an entry.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
-    Text,
-    Call,
-    Result,
-    Thinking,
-    /// Half of a call that the server makes.
-    Server,
-    /// Replaces everything before it.
-    Compaction,
-    Other,
-}
-
 /// The keys of an entry that are read, in the order in which [`Entry::of`] takes their values.
 pub(super) const ENTRY_KEYS: [&[u8]; 8] =
     [b"type", b"id", b"tool_use_id", b"name", b"content", b"text", b"encrypted_content", b"caller"];
-
-impl Kind {
-    /// The kind of entries of this `type`.
-    pub(super) fn named(name: &str) -> Self {
-        match name {
-            "text" => Self::Text,
-            "tool_use" => Self::Call,
-            "tool_result" => Self::Result,
-            "thinking" | "redacted_thinking" => Self::Thinking,
-            "compaction" => Self::Compaction,
-            "server_tool_use" => Self::Server,
-            name if name.starts_with("mcp_") || name.ends_with("_tool_result") => Self::Server,
-            _ => Self::Other,
-        }
-    }
-}
 
 impl Entry {
     /// An entry with these values of [`ENTRY_KEYS`].
     pub(super) fn of(body: &[u8], span: Span, values: [Option<Span>; 8]) -> Result<Self, Fault> {
         let [kind, id, tool_use_id, name, content, text, encrypted, caller] =
             values.map(|value| value.filter(|value| value.of(body) != b"null"));
-        let kind = Kind::named(&reading::text(body, kind)?.unwrap_or_default());
+        let kind = match &*reading::text(body, kind)?.unwrap_or_default() {
+            "text" => Kind::Text,
+            "tool_use" => Kind::Call,
+            "tool_result" => Kind::Result,
+            "thinking" | "redacted_thinking" => Kind::Thinking,
+            "compaction" => Kind::Compaction,
+            "server_tool_use" => Kind::Server,
+            name if name.starts_with("mcp_") || name.ends_with("_tool_result") => Kind::Server,
+            _ => Kind::Other,
+        };
         Ok(Self {
             span,
             kind,
@@ -101,27 +64,43 @@ impl Entry {
                 _ => content,
             },
             program: caller.filter(|caller| kind == Kind::Call && !is_direct(body, *caller)),
+            is_signed: false,
         })
     }
 
     /// An entry that is not an object.
     pub(super) fn opaque(span: Span) -> Self {
-        Self { span, kind: Kind::Other, id: None, name: None, value: None, program: None }
-    }
-
-    /// Whether it says something, so that a message with it is not empty without its calls.
-    fn speaks(&self, body: &[u8]) -> bool {
-        match self.kind {
-            Kind::Call | Kind::Thinking => false,
-            Kind::Text => self.value.is_some_and(|text| text.of(body) != b"\"\""),
-            _ => true,
-        }
+        Self { span, kind: Kind::Other, id: None, name: None, value: None, program: None, is_signed: false }
     }
 }
 
 /// Whether the model itself is what called, by the `caller` of a call.
 pub(super) fn is_direct(body: &[u8], caller: Span) -> bool {
     caller.of(body) == b"null" || memmem::find(caller.of(body), br#""direct""#).is_some()
+}
+
+/// The conversation in `body`, whose long strings may be known.
+pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+    let (mut view, mut entries) = (View::new(body), Vec::new());
+    let message = |cursor: &mut Cursor<'a>| {
+        entries.clear();
+        let message = reading::message(cursor, b"content", |cursor| match cursor.peek() {
+            Some(b'[') => reading::entries(cursor, &mut entries, |cursor| entry(body, cursor)),
+            _ => cursor.value(),
+        })?;
+        cursor.accept(view.message(message, &entries))
+    };
+    let beside = reading::body(NAME, (body, strings), REQUEST_KEYS, message)?;
+    view.finish(beside).map_err(|fault| ParseError::new(NAME, fault))
+}
+
+fn entry<'a>(body: &'a [u8], cursor: &mut Cursor<'a>) -> ReadResult<Entry> {
+    if cursor.peek() != Some(b'{') {
+        return cursor.value().map(Entry::opaque);
+    }
+    let start = cursor.at();
+    let values = fields(cursor, ENTRY_KEYS)?;
+    cursor.accept(Entry::of(body, Span { start, end: cursor.at() }, values))
 }
 
 /// A conversation while it is made.
@@ -149,16 +128,22 @@ impl<'a> View<'a> {
             Some("user") if !entries.iter().any(|entry| entry.kind == Kind::Result) => {
                 self.programs.clear(); // the user has interrupted them
                 match entries {
-                    [] => self.whole(message, Role::User, Flags { speaks: true, ..Flags::default() }),
+                    [] => {
+                        let flags = Flags { speaks: true, ..Flags::default() };
+                        push_whole(&mut self.conversation, message, Role::User, flags)
+                    }
                     _ => self.user(message, entries),
                 }
             }
             Some("user") => self.user(message, entries),
             Some("system") => {
                 let flags = Flags { barrier: true, stays: true, follows_user: true, ..Flags::default() };
-                self.whole(message, Role::System, flags)
+                push_whole(&mut self.conversation, message, Role::System, flags)
             }
-            _ => self.whole(message, Role::Other, Flags { barrier: true, stays: true, ..Flags::default() }),
+            _ => {
+                let flags = Flags { barrier: true, stays: true, ..Flags::default() };
+                push_whole(&mut self.conversation, message, Role::Other, flags)
+            }
         }
     }
 
@@ -166,10 +151,8 @@ impl<'a> View<'a> {
     pub(super) fn finish(mut self, (values, history): RequestFields<9>) -> Result<Conversation<'a>, Fault> {
         let [_, model, tools, system, config, format, edits, compaction, thinking] = values;
         let body = self.body;
-        let of_config = config.and_then(|config| {
-            let [format] = fields_of(body, config, [b"format"]).ok()?;
-            format.filter(|format| format.of(body) != b"null")
-        });
+        let of_config = config.and_then(|config| field(body, config, b"format"));
+        let of_config = of_config.filter(|format| format.of(body) != b"null");
         let (clears, compacts) = edits.map_or((false, false), |edits| own_edits(body, edits));
         let conversation = &mut self.conversation;
         conversation.model = text(body, model)?;
@@ -178,25 +161,17 @@ impl<'a> View<'a> {
         conversation.format = of_config.or(format);
         conversation.traits.clears_itself = clears;
         conversation.traits.compacts_itself = compacts || compaction.is_some();
-        conversation.traits.drops_reasoning = thinking.is_some_and(|thinking| thinking::drops_blocks(body, thinking));
-        conversation.traits.thinks_by_budget = thinking.is_some_and(|thinking| thinking::has_budget(body, thinking));
+        conversation.traits.drops_reasoning = thinking.is_some_and(|thinking| drops_blocks(body, thinking));
+        conversation.traits.thinks_by_budget = thinking.is_some_and(|thinking| has_budget(body, thinking));
         history.apply(conversation);
-        loading::mark(conversation, body);
+        mark_loading(conversation, body);
         leave_duplicates(conversation);
         follow_system(conversation);
         Ok(self.conversation)
     }
 
-    /// A message that is one unit.
-    fn whole(&mut self, message: Message, role: Role, flags: Flags) -> Result<(), Fault> {
-        let unit =
-            next_unit(&self.conversation, message.span, role, message.content, self.conversation.next_block(), flags)?;
-        self.conversation.push_element(unit);
-        Ok(())
-    }
-
     fn assistant(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
-        let (first, unit) = (self.conversation.next_block(), self.conversation.next_unit());
+        let unit = self.conversation.next_unit();
         let in_program = !self.programs.is_empty();
         let runs_program = self.follow_programs(entries)?;
         for entry in entries.iter().filter(|entry| entry.kind == Kind::Call) {
@@ -214,7 +189,7 @@ impl<'a> View<'a> {
             in_program,
             ..Flags::default()
         };
-        let unit = next_unit(&self.conversation, message.span, Role::Assistant, message.content, first, flags)?;
+        let unit = next_unit(&self.conversation, message, Role::Assistant, flags)?;
         self.conversation.push_element(unit);
         if entries.iter().any(|entry| entry.kind == Kind::Compaction && entry.value.is_some()) {
             self.conversation.traits.n_compacted = self.conversation.units.len();
@@ -226,27 +201,12 @@ impl<'a> View<'a> {
     fn user(&mut self, message: Message, entries: &[Entry]) -> Result<(), Fault> {
         let start = self.conversation.next_unit();
         for entry in entries {
-            let first = self.conversation.next_block();
-            let flags = Flags { speaks: true, in_program: !self.programs.is_empty(), ..Flags::default() };
-            let unit = if entry.kind == Kind::Result {
-                let call_id = call_id(self.body, "", entry.id)?;
-                let for_program = !self.by_program.is_empty() && self.by_program.contains(&call_id.text);
-                let kind = BlockKind::ToolResult { call_id, may_leave: true };
-                let block = Block { unit: self.conversation.next_unit(), span: entry.span, kind };
-                push_block(&mut self.conversation, block)?;
-                next_unit(
-                    &self.conversation,
-                    entry.span,
-                    Role::Tool,
-                    entry.value,
-                    first,
-                    Flags { for_program, ..flags },
-                )?
-            } else {
-                let text = entry.value.filter(|_| entry.kind == Kind::Text);
-                next_unit(&self.conversation, entry.span, Role::User, text, first, flags)?
-            };
-            self.conversation.units.push(unit);
+            let call = (entry.kind == Kind::Result).then(|| call_id(self.body, "", entry.id)).transpose()?;
+            let for_program =
+                !self.by_program.is_empty() && call.as_ref().is_some_and(|call| self.by_program.contains(&call.text));
+            let in_program = !self.programs.is_empty();
+            let flags = Flags { speaks: true, in_program, for_program, ..Flags::default() };
+            reading::push_entry(&mut self.conversation, entry, call, flags)?;
         }
         self.conversation.elements.push(Element { span: message.span, units: start..self.conversation.next_unit() });
         Ok(())
@@ -258,8 +218,7 @@ impl<'a> View<'a> {
         for entry in entries {
             match (entry.kind, entry.program) {
                 (Kind::Call, Some(caller)) => {
-                    let [program] = fields_of(self.body, caller, [b"tool_id"]).unwrap_or_default();
-                    self.programs.extend(text(self.body, program)?);
+                    self.programs.extend(text(self.body, field(self.body, caller, b"tool_id"))?);
                     self.by_program.extend(text(self.body, entry.id)?);
                     calls = true;
                 }
@@ -276,21 +235,33 @@ impl<'a> View<'a> {
     }
 }
 
+/// Whether a request asks the API to drop thinking that does not fit, so that none has to be left out before it is sent.
+pub(super) fn drops_blocks(body: &[u8], thinking: Span) -> bool {
+    let binding = field(body, thinking, b"block_binding");
+    let behavior = binding.and_then(|binding| field(body, binding, b"prefix_mismatch_behavior"));
+    text_of(body, behavior).is_some_and(|behavior| behavior == "drop_block")
+}
+
+/// Whether a request has the model think within a budget: then the API refuses calls of the running turn without thinking.
+pub(super) fn has_budget(body: &[u8], thinking: Span) -> bool {
+    field(body, thinking, b"type").is_some_and(|kind| kind.of(body) == br#""enabled""#)
+}
+
 /// Whether the server clears results, and whether it summarises. Where that cannot be read, it may do both.
 fn own_edits(body: &[u8], context_management: Span) -> (bool, bool) {
-    edit_types(body, context_management).map_or((true, true), |types| {
+    let types = fields_of(body, context_management, [b"edits"]).and_then(|[edits]| edit_types(body, edits).ok());
+    types.map_or((true, true), |types| {
         let any = |beginning| types.iter().any(|name| name.starts_with(beginning));
         (any("clear_tool_uses"), any("compact"))
     })
 }
 
-fn edit_types(body: &[u8], context_management: Span) -> ReadResult<Vec<Cow<'_, str>>> {
-    let [edits] = fields_of(body, context_management, [b"edits"])?;
+fn edit_types(body: &[u8], edits: Option<Span>) -> ReadResult<Vec<Cow<'_, str>>> {
     let Some(edits) = edits.filter(|edits| edits.of(body) != b"null") else { return Ok(Vec::new()) };
     let mut types = Vec::new();
     each_element(body, edits, |cursor| {
         let [kind] = fields(cursor, [b"type"])?;
-        types.push(kind.and_then(|kind| decode(kind.of(body))).ok_or(Unsupported)?);
+        types.push(text_of(body, kind).ok_or(Unsupported)?);
         Ok(())
     })?;
     Ok(types)
@@ -313,18 +284,12 @@ fn leave_duplicates(conversation: &mut Conversation<'_>) {
     if doubled.is_empty() {
         return;
     }
-    let is_double = |id: &CallId<'_>| doubled.contains(&*id.text);
-    let repeated = conversation.blocks.iter().enumerate().filter(|(_, block)| match &block.kind {
-        BlockKind::ToolCall { id, .. } => is_double(id),
-        BlockKind::ToolResult { call_id, .. } => is_double(call_id),
-    });
-    let found: Vec<usize> = repeated.map(|(n, _)| n).collect();
+    let doubled: HashSet<String> = doubled.into_iter().map(str::to_owned).collect();
     conversation.traits.repeats_ids = true;
-    for n in found {
-        match conversation.blocks.get_mut(n).map(|block| &mut block.kind) {
-            Some(BlockKind::ToolCall { answerable, .. }) => *answerable = false,
-            Some(BlockKind::ToolResult { may_leave, .. }) => *may_leave = false,
-            None => {}
+    for block in &mut conversation.blocks {
+        match &mut block.kind {
+            BlockKind::ToolCall { id, answerable, .. } => *answerable &= !doubled.contains(&*id.text),
+            BlockKind::ToolResult { call_id, may_leave } => *may_leave &= !doubled.contains(&*call_id.text),
         }
     }
 }
@@ -347,4 +312,36 @@ fn follow_system(conversation: &mut Conversation<'_>) {
             unit.flags.bound = true;
         }
     }
+}
+
+/// Marks the units that make deferred tools of the request known: a tool with `defer_loading` is known to the model only by
+/// `tool_reference` blocks, in the results of the client's searches for tools and of the server's.
+fn mark_loading(conversation: &mut Conversation<'_>, body: &[u8]) {
+    let has = |value: Span, word: &[u8]| memmem::find(value.of(body), word).is_some();
+    let Some(tools) = conversation.tools.filter(|tools| has(*tools, b"\"defer_loading\"")) else { return };
+    let deferred = deferred(body, tools).unwrap_or_default();
+    for unit in conversation.units.iter_mut().filter(|_| !deferred.is_empty()) {
+        let content = unit.content.map(|content| content.of(body)).filter(|content| content.starts_with(b"["));
+        unit.flags.loads = content.is_some_and(|content| references(content).any(|name| deferred.contains(name)));
+    }
+}
+
+/// The names of the tools with `defer_loading`, as they are written.
+fn deferred(body: &[u8], tools: Span) -> Option<HashSet<&[u8]>> {
+    let names = objects(body, tools, [b"name", b"defer_loading"], |_, [name, deferred]| {
+        let is_deferred = deferred.is_some_and(|deferred| deferred.of(body) == b"true");
+        Some(name.filter(|_| is_deferred).map(|name| name.of(body)))
+    })?;
+    Some(names.into_iter().collect())
+}
+
+/// The names in the references of a content, as they are written. Inside of a string, quotes have a backslash before them.
+fn references(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const KEY: &[u8] = b"\"tool_name\"";
+    let is_reference = memmem::find(content, b"\"tool_reference\"").is_some();
+    memmem::find_iter(if is_reference { content } else { b"" }, KEY).filter_map(|at| {
+        let value = content.get(at + KEY.len()..)?.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+        let end = memchr::memchr(b'"', value.get(1..)?)?;
+        value.get(..end + 2)
+    })
 }

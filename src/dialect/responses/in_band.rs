@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::dialect::in_band::{
-    Joiner, MAX_HELD, Object, OwnCall, Parts, Passage, RoundCalls, is_own_call, number, object, objects, text, write,
+    Joiner, MAX_HELD, Object, OwnCall, Parts, RoundCalls, is_own_call, number, object, objects, text, write,
     write_event,
 };
 
@@ -36,8 +36,8 @@ pub(super) struct ResponsesJoiner {
 }
 
 impl Joiner for ResponsesJoiner {
-    fn event(&mut self, event: &Bytes, data: &[u8]) -> Passage {
-        let Some(of) = object(data) else { return Passage::Unchanged };
+    fn event(&mut self, event: &Bytes, data: &[u8]) -> Bytes {
+        let Some(of) = object(data) else { return event.clone() };
         let kind = text(&of, "type").to_owned();
         let at = number(&of, "output_index").unwrap_or_default();
         let mut out = Vec::new();
@@ -46,7 +46,7 @@ impl Joiner for ResponsesJoiner {
                 self.keeps_nothing =
                     of.get("response").is_some_and(|response| response.get("store") == Some(&json!(false)));
                 if self.items.is_later {
-                    return Passage::nothing();
+                    return Bytes::new();
                 }
                 self.id = of.get("response").and_then(|response| response.get("id").cloned());
             }
@@ -64,7 +64,7 @@ impl Joiner for ResponsesJoiner {
             _ => {}
         }
         if self.items.hidden.contains(&at) && of.contains_key("output_index") {
-            return Passage::Replaced(out.into());
+            return out.into();
         }
         if !self.reasoning.is_empty() {
             self.n_held += event.len();
@@ -72,14 +72,14 @@ impl Joiner for ResponsesJoiner {
             if self.n_held > MAX_HELD {
                 self.release(&mut out);
             }
-            return Passage::Replaced(out.into());
+            return out.into();
         }
         if out.is_empty() && !self.items.is_changed() {
             self.next_event = number(&of, "sequence_number").map_or(self.next_event, |n| n + 1);
-            return Passage::Unchanged;
+            return event.clone();
         }
         self.pass(event, of, &mut out);
-        Passage::Replaced(out.into())
+        out.into()
     }
 
     fn whole(&mut self, answer: &[u8]) -> bool {
@@ -165,7 +165,8 @@ impl ResponsesJoiner {
     fn begin(&mut self, at: u64, item: Object, out: &mut Vec<u8>) {
         let kind = text(&item, "type");
         if is_own_call(&item) {
-            self.items.add_own(at);
+            self.items.calls_own = true;
+            self.items.hidden.insert(at);
         } else if kind == "reasoning" {
             self.reasoning.insert(at);
         } else {
@@ -213,7 +214,7 @@ impl ResponsesJoiner {
     }
 
     /// Handles the event that ends a round.
-    fn finish(&mut self, event: &Bytes, mut of: Object, mut out: Vec<u8>) -> Passage {
+    fn finish(&mut self, event: &Bytes, mut of: Object, mut out: Vec<u8>) -> Bytes {
         self.items.calls_others |= text(&of, "type") == "response.failed";
         if let Some(Value::Object(response)) = of.get("response") {
             self.items.billed.note(response);
@@ -236,7 +237,7 @@ impl ResponsesJoiner {
         } else {
             self.pass(event, of, &mut out);
         }
-        Passage::Replaced(out.into())
+        out.into()
     }
 
     /// Makes a response that of all rounds.

@@ -1,4 +1,4 @@
-//! The meaning of the items of `input`, and the fields beside it. The reader finds the values; this is told where they are.
+//! The meaning of the items of `input`, and the fields beside it. The body is read in one pass with a [`Cursor`].
 //!
 //! | item | unit |
 //! |---|---|
@@ -19,12 +19,13 @@ use std::{borrow::Cow, collections::HashSet};
 
 use memchr::memmem;
 
-use super::parts::tool_names;
-use crate::conversation::{Block, BlockIndex, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
-use crate::dialect::ParseErrorKind;
-use crate::dialect::json::Fault;
-use crate::dialect::reading::{RequestFields, call_id, text};
+use super::{NAME, Responses};
+use crate::conversation::{Block, BlockKind, Conversation, Flags, MAX_ELEMENTS, Role, Unit};
+use crate::dialect::json::{Cursor, Fault, ReadResult, beginning, fields};
+use crate::dialect::reading::{self, RequestFields, call_id, text};
+use crate::dialect::{Dialect, ParseError, ParseErrorKind};
 use crate::span::Span;
+use crate::string_index::StringIndex;
 
 /// The fields of an item that decide what it is. None of them may be there twice.
 pub(super) const ITEM: [&[u8]; 13] = [
@@ -121,6 +122,46 @@ struct FoundTools {
     by_server: bool,
 }
 
+/// The conversation in `body`, whose long strings may be known.
+pub(super) fn read<'a>(body: &'a [u8], strings: &'a StringIndex) -> Result<Conversation<'a>, ParseError> {
+    let (mut cursor, mut items) = (Cursor::indexed(body, strings), ViewBuilder::new(body));
+    let request = reading::request(&mut cursor, REQUEST_KEYS, |cursor| input(cursor, body, &mut items));
+    let read = request.and_then(|(mut values, history)| {
+        let [_, text, ..] = &mut values;
+        *text = format(&mut cursor, body, *text)?;
+        Ok((values, history))
+    });
+    items.finish(cursor.finish(NAME, read)?).map_err(|fault| ParseError::new(NAME, fault))
+}
+
+/// The format in the `text` of a request.
+fn format(cursor: &mut Cursor<'_>, body: &[u8], text: Option<Span>) -> ReadResult<Option<Span>> {
+    let Some(config) = beginning(body, text, b'{') else { return Ok(None) };
+    let end = cursor.at();
+    cursor.go_to(config.start);
+    let [format] = fields(cursor, [b"format"])?;
+    cursor.go_to(end);
+    Ok(format.filter(|format| format.of(body) != b"null"))
+}
+
+fn input<'a>(cursor: &mut Cursor<'a>, body: &'a [u8], items: &mut ViewBuilder<'a>) -> ReadResult<Span> {
+    if cursor.peek() == Some(b'[') {
+        return cursor.elements(|cursor| {
+            let start = cursor.at();
+            let found = fields(cursor, ITEM)?;
+            let span = Span { start, end: cursor.at() };
+            let said = found.map(|value| value.filter(|value| value.of(body) != b"null"));
+            cursor.accept(items.item(span, &Item::of(&said)))
+        });
+    }
+    let value = cursor.value()?;
+    if !value.of(body).starts_with(b"\"") {
+        return Err(cursor.refuse((value.start, ParseErrorKind::NotAnArray)));
+    }
+    items.text_input(value);
+    Ok(value)
+}
+
 /// Gathers the view of a request.
 #[derive(Debug, Default)]
 pub(super) struct ViewBuilder<'a> {
@@ -147,7 +188,7 @@ impl<'a> ViewBuilder<'a> {
 
     /// An `input` that is a string.
     pub(super) fn text_input(&mut self, span: Span) {
-        self.push(span, Role::User, Some(span), BlockIndex::default(), Flags { speaks: true, ..Flags::default() });
+        self.push(span, Role::User, Some(span), Flags { speaks: true, ..Flags::default() });
     }
 
     /// An item of an `input` that is an array.
@@ -157,24 +198,9 @@ impl<'a> ViewBuilder<'a> {
         }
         let in_program = !self.programs.is_empty();
         let class = self.class(item)?;
-        let first_block = self.conversation.next_block();
         self.block(span, item, class)?;
-        let role = match class {
-            Class::Message | Class::Spoken => {
-                // Results are not messages here.
-                let role = text(self.body, item.role)?.map(|role| Role::named(&role));
-                role.filter(|role| *role != Role::Tool).unwrap_or_default()
-            }
-            Class::Agent => Role::User,
-            Class::Result { .. } => Role::Tool,
-            Class::Call { .. } | Class::Reasoning | Class::Server | Class::ServerStays | Class::Program => {
-                Role::Assistant
-            }
-            // The client's additions are in no one's turn; the model may have gone on with the rest.
-            Class::Tools => Role::Developer,
-            Class::Reference | Class::Unknown if self.behind_reasoning => Role::Assistant,
-            Class::Reference | Class::Unknown | Class::Compaction | Class::Trigger => Role::Other,
-        };
+        let for_program = self.is_for_program(item, class)?;
+        let (role, flags) = self.role(item, class, for_program)?;
         let content = match class {
             Class::Message | Class::Agent | Class::Spoken => item.content,
             Class::Result { .. } => item.output,
@@ -185,9 +211,8 @@ impl<'a> ViewBuilder<'a> {
             self.programs.clear(); // the user has interrupted them
         }
         let in_program = in_program && !interrupts;
-        let for_program = self.is_for_program(item, class)?;
         self.offers_tools(item, class)?;
-        self.push(span, role, content, first_block, Flags { in_program, ..flags(class, for_program) });
+        self.push(span, role, content, Flags { in_program, ..flags });
         if class == Class::Compaction {
             self.conversation.traits.n_compacted = self.conversation.units.len();
         }
@@ -233,7 +258,7 @@ impl<'a> ViewBuilder<'a> {
         let offered = conversation.tools.iter().chain(&conversation.more_tools);
         let offered: Vec<_> = offered.filter(|tools| !found.contains(&tools.start)).collect();
         let searches = offered.iter().any(|tools| memmem::find(tools.of(body), br#""tool_search""#).is_some());
-        let names = |tools: Span| tool_names(body, tools).unwrap_or_default();
+        let names = |tools: Span| Responses.tool_names(body, tools);
         let known: HashSet<_> = offered.into_iter().flat_map(|tools| names(*tools)).collect();
         for found in &self.found_tools {
             let loads = (searches && !found.by_server) || names(found.tools).iter().any(|name| known.contains(name));
@@ -309,6 +334,32 @@ impl<'a> ViewBuilder<'a> {
         })
     }
 
+    /// Who speaks in an item, and what else is known of it.
+    fn role(&self, item: &Item, class: Class, for_program: bool) -> Result<(Role, Flags), Fault> {
+        let none = Flags::default();
+        let speaks = Flags { speaks: true, ..none };
+        let stays = Flags { barrier: true, stays: true, ..none };
+        let speaker = || {
+            let role = text(self.body, item.role)?.map(|role| Role::named(&role));
+            Ok(role.filter(|role| *role != Role::Tool).unwrap_or_default()) // results are not messages here
+        };
+        Ok(match class {
+            Class::Message => (speaker()?, speaks),
+            Class::Spoken => (speaker()?, Flags { barrier: true, ..speaks }),
+            Class::Agent => (Role::User, speaks),
+            Class::Result { .. } => (Role::Tool, Flags { for_program, ..none }),
+            Class::Call { .. } => (Role::Assistant, Flags { for_program, runs_program: for_program, ..none }),
+            Class::Reasoning => (Role::Assistant, Flags { bound: true, thinks: true, ..none }),
+            Class::Program => (Role::Assistant, Flags { bound: true, barrier: true, runs_program: true, ..none }),
+            Class::Server => (Role::Assistant, Flags { bound: true, barrier: true, ..none }),
+            Class::ServerStays => (Role::Assistant, Flags { bound: true, ..stays }),
+            // The client's additions are in no one's turn; the model may have gone on with the rest.
+            Class::Tools => (Role::Developer, Flags { barrier: true, loads: true, ..none }),
+            Class::Reference | Class::Unknown if self.behind_reasoning => (Role::Assistant, stays),
+            Class::Reference | Class::Unknown | Class::Compaction | Class::Trigger => (Role::Other, stays),
+        })
+    }
+
     /// Adds the call or the result that an item is.
     fn block(&mut self, span: Span, item: &Item, class: Class) -> Result<(), Fault> {
         let kind = match class {
@@ -332,10 +383,10 @@ impl<'a> ViewBuilder<'a> {
         Ok(())
     }
 
-    fn push(&mut self, span: Span, role: Role, content: Option<Span>, first_block: BlockIndex, flags: Flags) {
+    fn push(&mut self, span: Span, role: Role, content: Option<Span>, flags: Flags) {
         let continues = role == Role::Assistant
             && self.conversation.units.last().is_some_and(|before| before.role == Role::Assistant);
-        let unit = self.conversation.following(first_block, continues);
+        let unit = self.conversation.following(continues);
         self.conversation.push_element(Unit { span, role, content, flags, ..unit });
     }
 
@@ -377,24 +428,6 @@ impl<'a> ViewBuilder<'a> {
             self.conversation.more_tools.push(tools);
         }
         Ok(())
-    }
-}
-
-fn flags(class: Class, for_program: bool) -> Flags {
-    let none = Flags::default();
-    match class {
-        Class::Message | Class::Agent => Flags { speaks: true, ..none },
-        Class::Spoken => Flags { speaks: true, barrier: true, ..none },
-        Class::Call { .. } => Flags { for_program, runs_program: for_program, ..none },
-        Class::Result { .. } => Flags { for_program, ..none },
-        Class::Program => Flags { bound: true, barrier: true, runs_program: true, ..none },
-        Class::Tools => Flags { barrier: true, loads: true, ..none },
-        Class::Reasoning => Flags { bound: true, thinks: true, ..none },
-        Class::Server => Flags { bound: true, barrier: true, ..none },
-        Class::ServerStays => Flags { bound: true, barrier: true, stays: true, ..none },
-        Class::Compaction | Class::Reference | Class::Trigger | Class::Unknown => {
-            Flags { barrier: true, stays: true, ..none }
-        }
     }
 }
 

@@ -3,18 +3,21 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dialect::ParseErrorKind;
+use crate::conversation::Conversation;
+use crate::dialect::{ParseError, ParseErrorKind};
+use crate::string_index::StringIndex;
 use crate::{
     conversation::{BlockKind, CallIndex, Flags, MAX_ELEMENTS, Pairing},
     dialect::tests::agrees,
 };
 
 mod by_serde;
+mod parts;
 
 /// Reads a body with and without an index of its strings.
 fn read_body(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
-    let read = reader::read(body, StringIndex::EMPTY);
-    assert_eq!(reader::read(body, &StringIndex::of_all(body, 7)), read);
+    let read = items::read(body, StringIndex::EMPTY);
+    assert_eq!(items::read(body, &StringIndex::of_all(body, 7)), read);
     read
 }
 

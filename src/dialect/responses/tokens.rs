@@ -19,13 +19,12 @@
 use memchr::memmem;
 
 use super::Responses;
-use crate::dialect::TokenRules;
-use crate::dialect::chat_completions::ChatCompletions;
-use crate::dialect::chat_completions::tokens::{any, count_function, count_tools, each_part, image, sum};
+use crate::dialect::chat_completions::tokens::{any, count_function, count_tools, each_part, image, part, sum};
 use crate::dialect::json::element_fields;
-use crate::raw::{Fields, compact, elements, lossy, string};
-use crate::tokens::Gauge;
+use crate::dialect::tokens::{TokenRules, usual};
+use crate::raw::{Fields, compact, elements, string};
 use crate::tokens::image::USUAL_IN_TILES as IMAGE;
+use crate::tokens::{Countable, Gauge};
 
 /// What begins and ends an item.
 const ITEM: usize = 3;
@@ -50,37 +49,29 @@ const UNREAD: [&str; 11] = [
 ];
 
 impl TokenRules for Responses {
-    /// The tokens of an item, or of an `input` that is a string.
-    fn count_element(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        let json = lossy(raw);
-        let Some(fields) = element_fields(&json) else { return ITEM + any(gauge, &json) };
-        let kind = fields.string("type");
-        ITEM + match kind.as_deref() {
-            Some("computer_call_output") => fields.object("output").map_or(IMAGE, |screenshot| image(&screenshot)),
-            Some("image_generation_call") if has(&fields, "result") => IMAGE,
-            Some("reasoning") if has(&fields, "encrypted_content") => field(gauge, &fields, "encrypted_content"),
-            _ => sum(fields.iter(), |(key, value)| value_of(gauge, key, value)),
+    fn count(&self, gauge: &Gauge, what: Countable, json: &str) -> usize {
+        match what {
+            Countable::Element | Countable::Call => item(gauge, json),
+            Countable::Part => part(gauge, json),
+            Countable::Tools => count_tools(gauge, json, count_tool),
+            Countable::Instructions => ITEM + any(gauge, json),
+            _ => usual(gauge, what, json),
         }
-    }
-
-    fn count_part(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        ChatCompletions.count_part(gauge, raw)
-    }
-
-    fn count_call(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        self.count_element(gauge, raw)
-    }
-
-    /// The tokens of tools: functions, custom and built-in tools, and what is in a namespace.
-    fn count_tools(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        count_tools(gauge, raw, count_tool)
-    }
-
-    fn count_instructions(&self, gauge: &Gauge, raw: &[u8]) -> usize {
-        ITEM + any(gauge, &lossy(raw))
     }
 }
 
+/// An item, or an `input` that is a string.
+fn item(gauge: &Gauge, json: &str) -> usize {
+    let Some(fields) = element_fields(json) else { return ITEM + any(gauge, json) };
+    ITEM + match fields.string("type").as_deref() {
+        Some("computer_call_output") => fields.object("output").map_or(IMAGE, |screenshot| image(&screenshot)),
+        Some("image_generation_call") if has(&fields, "result") => IMAGE,
+        Some("reasoning") if has(&fields, "encrypted_content") => field(gauge, &fields, "encrypted_content"),
+        _ => sum(fields.iter(), |(key, value)| value_of(gauge, key, value)),
+    }
+}
+
+/// A function, a custom or built-in tool, or what is in a namespace.
 fn count_tool(gauge: &Gauge, json: &str) -> usize {
     let Some(tool) = Fields::of(json) else { return gauge.text(&compact(json)) };
     match tool.string("type").as_deref() {
@@ -107,7 +98,7 @@ fn value_of(gauge: &Gauge, key: &str, value: &str) -> usize {
         key if UNREAD.contains(&key) => 0,
         "encrypted_content" => string(value).map_or(0, |text| opaque(text.len())),
         "content" | "output" | "outputs" | "summary" if value.starts_with('[') => parts(gauge, value),
-        "tools" if value.starts_with('[') => count_tools(gauge, value.as_bytes(), count_tool),
+        "tools" if value.starts_with('[') => count_tools(gauge, value, count_tool),
         "output" | "content" | "arguments" | "input" if value.starts_with('"') => any(gauge, value),
         _ if memmem::find(value.as_bytes(), b";base64,").is_some() => IMAGE,
         _ => any(gauge, value),
@@ -121,7 +112,7 @@ fn parts(gauge: &Gauge, value: &str) -> usize {
     };
     let encrypted =
         |part| Fields::of(part)?.get("encrypted_content").map(|text| value_of(gauge, "encrypted_content", text));
-    sum(parts, |part| encrypted(part).unwrap_or_else(|| Responses.count_part(gauge, part.as_bytes())))
+    sum(parts, |json| encrypted(json).unwrap_or_else(|| part(gauge, json)))
 }
 
 /// Tokens behind so many bytes of encrypted text in base64.
@@ -132,7 +123,7 @@ fn opaque(len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::chat_completions::tokens::tools::TOOLS;
+    use crate::dialect::chat_completions::tokens::TOOLS;
     use crate::tokens::{Meter, Settings};
 
     fn gauge() -> Gauge {
@@ -140,7 +131,7 @@ mod tests {
     }
 
     fn count(item: &str) -> usize {
-        Responses.count_element(&gauge(), item.as_bytes())
+        Responses.count(&gauge(), Countable::Element, item)
     }
 
     #[test]
@@ -207,13 +198,16 @@ mod tests {
     fn tools_are_counted_where_they_stand() {
         let gauge = gauge();
         let function = r#"{"type":"function","name":"f","description":"Does it.","parameters":{"type":"object","properties":{"a":{"type":"string"}}},"strict":true}"#;
-        let one = Responses.count_tools(&gauge, format!("[{function}]").as_bytes());
-        let two = Responses.count_tools(&gauge, format!("[{function},{function}]").as_bytes());
+        let one = Responses.count(&gauge, Countable::Tools, &format!("[{function}]"));
+        let two = Responses.count(&gauge, Countable::Tools, &format!("[{function},{function}]"));
         assert!(one > TOOLS && two - one == one - TOOLS);
-        let spaced = Responses
-            .count_tools(&gauge, format!(r#"[{{"type":"namespace","name":"n","tools":[{function}]}}]"#).as_bytes());
+        let spaced = Responses.count(
+            &gauge,
+            Countable::Tools,
+            &format!(r#"[{{"type":"namespace","name":"n","tools":[{function}]}}]"#),
+        );
         assert!(spaced > TOOLS && spaced < 2 * two);
-        assert_eq!(Responses.count_tools(&gauge, b"[]"), 0);
+        assert_eq!(Responses.count(&gauge, Countable::Tools, "[]"), 0);
         let item = format!(r#"{{"type":"additional_tools","role":"developer","tools":[{function}]}}"#);
         assert_eq!(count(&item), ITEM + 1 + one);
     }

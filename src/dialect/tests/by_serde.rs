@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     conversation::MAX_ELEMENTS,
-    dialect::{ParseError, ParseErrorKind, history_keys::HistoryKeys, json::decode},
+    dialect::{ParseError, ParseErrorKind, json::decode, reading::HistoryKeys},
     raw::Fields,
     span::Span,
 };

@@ -143,10 +143,10 @@ impl Endpoint {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("abridge/", env!("CARGO_PKG_VERSION"))));
-        if let Some(key) = self.keys.get(dialect.key_field()) {
-            headers.insert(HeaderName::from_static(dialect.key_field()), key.clone());
+        if let Some(key) = self.keys.get(dialect.facts().key_field) {
+            headers.insert(HeaderName::from_static(dialect.facts().key_field), key.clone());
         }
-        if let Some((name, default)) = dialect.version_field() {
+        if let Some((name, default)) = dialect.facts().version_field {
             let version = origin.headers.get(name).cloned();
             headers.insert(HeaderName::from_static(name), version.unwrap_or(HeaderValue::from_static(default)));
         }

@@ -268,7 +268,7 @@ impl SummaryTask<'_> {
             PromptMode::Cached if is_other => PromptMode::Fresh,
             input => input,
         };
-        let quarter = gauge.window().map_or(usize::MAX, |window| window / 4);
+        let quarter = gauge.window.map_or(usize::MAX, |window| window / 4);
         let max_tokens = summarize.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS.min(quarter));
         let instruction = instruction::instruction(summarize, language).to_owned();
         let words = instruction.len() + instruction::words(language).middle_left_out.len();
@@ -278,7 +278,7 @@ impl SummaryTask<'_> {
         if plain_only || input == PromptMode::Plain {
             spec.become_plain();
         }
-        if let Some(window) = gauge.window() {
+        if let Some(window) = gauge.window {
             spec.fit(window.saturating_sub(max_tokens + words.div_ceil(2) + SLACK));
         }
         spec

@@ -30,7 +30,7 @@ impl Exchange {
         let sent = Moment::now();
         let request = StartedRequest {
             path: &conversation.path,
-            provider: conversation.dialect.provider(),
+            provider: conversation.dialect.facts().provider,
             began: sent.time_of(self.timer.began()),
             sent: sent.time,
         };

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use super::{Format, InBandRecalls};
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
-use crate::dialect::{Joiner, Passage};
+use crate::dialect::Joiner;
 use crate::relay::event_splitter::{EventSplitter, data};
 
 /// The rounds of one answer.
@@ -125,11 +125,7 @@ impl JoinedStream {
     }
 
     fn read_event(&mut self, event: &Bytes, out: &mut Vec<Bytes>) {
-        let data = data(event);
-        out.push(match self.joiner.event(event, &data) {
-            Passage::Unchanged => event.clone(),
-            Passage::Replaced(events) => events,
-        });
+        out.push(self.joiner.event(event, &data(event)));
     }
 
     /// The upstream has ended a round: the answer has ended, or abridge is called.

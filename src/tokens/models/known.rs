@@ -1,4 +1,4 @@
-//! Well-known models, from `assets/models.toml`, which says when and where it was read.
+//! Well-known models and hosts, from `assets/models.toml`, which says when and where it was read.
 
 use std::iter;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use super::{MediaLimits, names};
+use super::{Pattern, names};
 use crate::tokens::factor::Factor;
 use crate::tokens::tiktoken::Encoding;
 
@@ -16,7 +16,7 @@ pub(super) struct Tables {
     pub(super) models: Vec<Known>,
     billed: Vec<Billed>,
     reasoning: Vec<ReasoningOf>,
-    pub(super) hosts: Vec<MediaLimits>,
+    hosts: Vec<MediaLimits>,
 }
 
 /// The table of some models.
@@ -27,6 +27,20 @@ pub(super) struct Known {
     pub(super) name: String,
     pub(super) window: Option<usize>,
     pub(super) encoding: Option<Encoding>,
+}
+
+/// The images and bytes that a host accepts in one request.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+pub struct MediaLimits {
+    host: Pattern,
+    /// The most images.
+    pub images: usize,
+    /// From more images than these on, `side` holds.
+    pub many: usize,
+    /// The longest side of an image, in pixels.
+    pub side: usize,
+    /// The most bytes of the body.
+    pub body: usize,
 }
 
 /// The billed tokens for one counted token of some models.
@@ -61,6 +75,27 @@ pub(in crate::tokens) const TABLES_FILE: &str = include_str!("../../../assets/mo
 
 /// A test reads the file.
 pub(super) static TABLES: LazyLock<Tables> = LazyLock::new(|| toml::from_str(TABLES_FILE).unwrap_or_default());
+
+impl MediaLimits {
+    /// Those of a host, if they are known.
+    pub fn of_host(host: &str) -> Option<&'static Self> {
+        TABLES.hosts.iter().find(|limits| limits.host.fits(host))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_has_limits_of_hosts() {
+        let images = |host: &str| MediaLimits::of_host(host).map(|limits| limits.images);
+        assert_eq!(images("api.anthropic.com"), Some(100));
+        assert_eq!(images("bedrock-runtime.eu-west-1.amazonaws.com"), Some(100));
+        assert_eq!(images("localhost"), None);
+        assert!(TABLES.hosts.iter().all(|limits| limits.many <= limits.images && limits.body >= 1 << 20));
+    }
+}
 
 /// Returns what the tokens of a model are billed as, given its bare name.
 pub(super) fn factor(bare: &str) -> Factor {

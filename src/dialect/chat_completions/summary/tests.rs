@@ -5,10 +5,13 @@ use proptest::prelude::*;
 use serde_json::{from_slice, json};
 
 use super::*;
+use crate::dialect::Dialect;
+use crate::summary::SummaryInput;
 
 /// In the shape of the client's request.
 fn cached(source: &SummaryInput, instruction: &str, max_tokens: usize, model: Option<&str>) -> Option<Bytes> {
-    request(source, &Prompt { input: PromptMode::Cached, system: "", instruction, max_tokens, model })
+    ChatCompletions
+        .summary_request(source, &Prompt { input: PromptMode::Cached, system: "", instruction, max_tokens, model })
 }
 
 /// In the plain shape.
@@ -19,7 +22,8 @@ fn fresh(
     max_tokens: usize,
     model: Option<&str>,
 ) -> Option<Bytes> {
-    request(source, &Prompt { input: PromptMode::Fresh, system, instruction, max_tokens, model })
+    ChatCompletions
+        .summary_request(source, &Prompt { input: PromptMode::Fresh, system, instruction, max_tokens, model })
 }
 
 type Json = serde_json::Value;
@@ -54,7 +58,7 @@ fn cached_is_the_clients_request_and_the_instruction() {
 
 #[test]
 fn what_shapes_the_answer_does_not_stay() {
-    let shaping: Vec<_> = SHAPING.iter().map(|key| format!(r#""{key}":1"#)).collect();
+    let shaping: Vec<_> = ChatCompletions::SHAPING.lines().map(|key| format!(r#""{key}":1"#)).collect();
     let body = format!(r#"{{"messages":[],{}}}"#, shaping.join(","));
     let request = text(cached(&source(&body), "I", 900, None));
     let request: Json = serde_json::from_str(&request).unwrap();
@@ -150,7 +154,7 @@ fn the_limit_has_the_key_that_is_understood() {
 fn plain_has_one_message_and_keys_that_the_client_sends() {
     let plain = |body: &str, model| {
         let prompt = Prompt { input: PromptMode::Plain, system: "S", instruction: "I", max_tokens: 9000, model };
-        text(request(&source(body), &prompt))
+        text(ChatCompletions.summary_request(&source(body), &prompt))
     };
     let message = r#""messages":[{"role":"user","content":"I"}]"#;
     let own =

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use super::reader::{conversation, push_message};
-use super::{NAME, ParseError, error};
+use super::{NAME, error};
 use crate::conversation::{Block, BlockKind, CallId, Conversation, MAX_ELEMENTS, Role, UnitIndex};
-use crate::dialect::ParseErrorKind;
 use crate::dialect::json::id_text;
 use crate::dialect::tests::by_serde::Json;
+use crate::dialect::{ParseError, ParseErrorKind};
 use crate::span::Span;
 
 /// The conversation in `body`.
@@ -41,7 +41,6 @@ impl<'a> Reader<'a> {
         let keys = [b"role".as_slice(), b"content", b"tool_call_id", b"tool_calls"];
         let [role, content, call_id, calls] = self.json.fields(span, keys)?;
         let index = self.conversation.next_unit();
-        let first_block = self.conversation.next_block();
         let role = self.json.text(role)?.map_or(Role::Other, |name| Role::named(&name));
         match (role, calls) {
             (Role::Assistant, Some(calls)) => {
@@ -55,7 +54,7 @@ impl<'a> Reader<'a> {
             }
             _ => {}
         }
-        push_message(&mut self.conversation, self.json.bytes(), span, role, content, first_block);
+        push_message(&mut self.conversation, self.json.bytes(), span, role, content);
         Ok(())
     }
 

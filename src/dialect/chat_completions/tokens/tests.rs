@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::{
     dialect,
-    tokens::{Counter, Gauge, Meter, REQUEST_OVERHEAD, Settings},
+    tokens::{Countable, Counter, Gauge, Meter, REQUEST_OVERHEAD, Settings},
 };
 
 /// Counts as requests of this dialect do.
@@ -16,11 +16,11 @@ impl Rules {
     }
 
     fn tools(&self, raw: &[u8]) -> usize {
-        dialect::default().tools_tokens(&self.0, raw)
+        dialect::default().tokens(&self.0, Countable::Tools, raw)
     }
 
     fn format(&self, raw: &[u8]) -> usize {
-        dialect::default().format_tokens(&self.0, raw)
+        dialect::default().tokens(&self.0, Countable::Format, raw)
     }
 
     fn text(&self, text: &str) -> usize {

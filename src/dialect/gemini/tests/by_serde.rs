@@ -1,11 +1,16 @@
 //! Reads the contents of a body with `serde_json`, for comparison.
 
 use super::{
-    NAME, ParseError,
-    view::{Content, FUNCTION_KEYS, PART_KEYS, Part, REQUEST_KEYS, View},
+    NAME,
+    view::{FUNCTION_KEYS, PART_KEYS, REQUEST_KEYS, View, function, part_of},
 };
-use crate::dialect::ParseErrorKind;
-use crate::{conversation::Conversation, dialect::tests::by_serde::Json, span::Span};
+use crate::dialect::{ParseError, ParseErrorKind};
+use crate::{
+    conversation::Conversation,
+    dialect::reading::{Entry, EntryKind, Message},
+    dialect::tests::by_serde::Json,
+    span::Span,
+};
 
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {
@@ -26,20 +31,20 @@ fn content<'a>(json: Json<'a>, span: Span, view: &mut View<'a>) -> Result<(), Pa
     } else {
         let object = parts.filter(|parts| json.begins(*parts, b'{'));
         if let Some(object) = object
-            && part(json, object)?.is_function()
+            && matches!(part(json, object)?.kind, EntryKind::Call | EntryKind::Result)
         {
             return Err(json.error(object.start, ParseErrorKind::NotAnArray));
         }
         Vec::new()
     };
-    view.content(Content { span, role, parts }, &entries).map_err(|fault| ParseError::new(NAME, fault))
+    view.content(Message { span, role, content: parts }, &entries).map_err(|fault| ParseError::new(NAME, fault))
 }
 
-fn part(json: Json<'_>, span: Span) -> Result<Part, ParseError> {
+fn part(json: Json<'_>, span: Span) -> Result<Entry, ParseError> {
     let values = json.fields(span, PART_KEYS)?;
-    let function = match Part::function(json.bytes(), values) {
+    let of_function = match function(json.bytes(), values) {
         Some(function) => json.fields(function, FUNCTION_KEYS)?,
         None => [None; 3],
     };
-    Ok(Part::of(json.bytes(), span, values, function))
+    Ok(part_of(json.bytes(), span, values, of_function))
 }

@@ -1,6 +1,7 @@
 //! Requests for a summary: cached, fresh, and what leaves them.
 
 use super::*;
+use crate::summary::{InputElement, SummaryInput};
 
 const BODY: &str = r#"{"model":"claude-opus-5","max_tokens":32000,"stream":false,"system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],"tools":[{"name":"Bash"}],"tool_choice":{"type":"auto"},"thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"high","format":{"type":"json_schema"}},"context_management":{"edits":[]},"stop_sequences":["x"],"container":"c","metadata":{"user_id":"u"},"unknown":1,"messages":[]}"#;
 const CALL: &str = r#"{"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"s"},{"type":"tool_use","id":"a","name":"Bash","input":{}}]}"#;
@@ -17,7 +18,7 @@ fn prompt(input: PromptMode, model: Option<&str>) -> Prompt<'_> {
 }
 
 fn written(body: &str, prompt: &Prompt<'_>) -> String {
-    String::from_utf8(request(&source(body), prompt).unwrap().to_vec()).unwrap()
+    String::from_utf8(Messages.summary_request(&source(body), prompt).unwrap().to_vec()).unwrap()
 }
 
 #[test]
@@ -97,23 +98,26 @@ fn what_is_only_thinking_leaves() {
     let mut without = |json| plain(json, &mut of_programs);
     assert_eq!(
         without(r#"{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]}"#).as_deref(),
-        Some("")
+        Some(&b""[..])
     );
     let call = r#"{"role":"assistant","content":[{"type":"text","text":"x"},{"type":"tool_use","id":"p","caller":{"type":"code_execution_20260120"}},{"type":"tool_use","id":"d","caller":{"type":"direct"}}]}"#;
     let kept = r#"{"role":"assistant","content":[{"type":"text","text":"x"},{"type":"tool_use","id":"d","caller":{"type":"direct"}}]}"#;
-    assert_eq!(without(call).as_deref(), Some(kept));
-    assert_eq!(without(r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"p"}]}"#).as_deref(), Some(""));
+    assert_eq!(without(call).as_deref(), Some(kept.as_bytes()));
+    assert_eq!(
+        without(r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"p"}]}"#).as_deref(),
+        Some(&b""[..])
+    );
     assert_eq!(without(r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"d"}]}"#), None);
     assert_eq!(without(r#"{"role":"assistant","content":[{"type":"text","text":"x"}]}"#), None);
     assert_eq!(without(r#"{"role":"assistant","content":"x"}"#), None);
-    assert_eq!(without(r#"{"role":"system","content":"x"}"#).as_deref(), Some(""));
+    assert_eq!(without(r#"{"role":"system","content":"x"}"#).as_deref(), Some(&b""[..]));
 }
 
 #[test]
 fn no_request_is_made_of_what_is_none() {
     for body in ["[]", r#"{"model":"m"}"#, r#"{"messages":[],"messages":[]}"#] {
-        assert_eq!(request(&source(body), &prompt(PromptMode::Cached, None)), None, "{body}");
+        assert_eq!(Messages.summary_request(&source(body), &prompt(PromptMode::Cached, None)), None, "{body}");
     }
     let empty = SummaryInput { messages: Vec::new(), ..source(BODY) };
-    assert_eq!(request(&empty, &prompt(PromptMode::Cached, None)), None);
+    assert_eq!(Messages.summary_request(&empty, &prompt(PromptMode::Cached, None)), None);
 }

@@ -1,11 +1,15 @@
 //! Reads the messages of a body with `serde_json`, for comparison.
 
 use super::{
-    NAME, ParseError, error,
-    view::{ENTRY_KEYS, Entry, Message, REQUEST_KEYS, View},
+    NAME, error,
+    view::{ENTRY_KEYS, REQUEST_KEYS, View},
 };
-use crate::dialect::ParseErrorKind;
-use crate::{conversation::Conversation, dialect::json::Fault, dialect::tests::by_serde::Json, span::Span};
+use crate::conversation::Conversation;
+use crate::dialect::json::Fault;
+use crate::dialect::reading::{Entry, Message};
+use crate::dialect::tests::by_serde::Json;
+use crate::dialect::{ParseError, ParseErrorKind};
+use crate::span::Span;
 
 /// The conversation in `body`.
 pub(super) fn parse(body: &[u8]) -> Result<Conversation<'_>, ParseError> {

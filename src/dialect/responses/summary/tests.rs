@@ -1,7 +1,11 @@
 //! The request to the model that summarises.
 #![expect(clippy::disallowed_types, reason = "items are looked at here by eyes of our own")]
 
+use bytes::Bytes;
+
 use super::*;
+use crate::dialect::Dialect;
+use crate::summary::{InputElement, SummaryInput};
 
 type Json = serde_json::Value;
 
@@ -24,7 +28,7 @@ fn source(body: &str) -> SummaryInput {
 
 fn ask(body: &str, input: PromptMode, model: Option<&str>) -> Option<String> {
     let prompt = Prompt { input, system: "S", instruction: "Sum \"it\"\n总结", max_tokens: 900, model };
-    request(&source(body), &prompt).map(|request| String::from_utf8(request.to_vec()).unwrap())
+    Responses.summary_request(&source(body), &prompt).map(|request| String::from_utf8(request.to_vec()).unwrap())
 }
 
 const INSTRUCTION: &str = r#"{"type":"message","role":"user","content":"Sum \"it\"\n总结"}"#;
@@ -40,7 +44,7 @@ fn cached_is_the_clients_request_and_the_instruction() {
 
 #[test]
 fn what_shapes_the_answer_does_not_stay() {
-    let shaping: Vec<_> = SHAPING.iter().map(|key| format!(r#""{key}":1"#)).collect();
+    let shaping: Vec<_> = Responses::SHAPING.lines().map(|key| format!(r#""{key}":1"#)).collect();
     let body = format!(r#"{{"input":[],{}}}"#, shaping.join(","));
     for input in [PromptMode::Cached, PromptMode::Fresh] {
         let request: Json = serde_json::from_str(&ask(&body, input, None).unwrap()).unwrap();
@@ -83,7 +87,7 @@ fn there_is_no_request_behind_a_trigger_or_without_items() {
     }
     let nothing = SummaryInput { n_leading: 6, ..source(r#"{"input":[]}"#) };
     let prompt = Prompt { input: PromptMode::Cached, system: "S", instruction: "I", max_tokens: 900, model: None };
-    assert_eq!(request(&nothing, &prompt), None);
+    assert_eq!(Responses.summary_request(&nothing, &prompt), None);
 }
 
 #[test]

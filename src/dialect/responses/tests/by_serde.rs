@@ -1,8 +1,9 @@
 //! Reads the items of a body with `serde_json`, for comparison.
 
 use super::items::{ITEM, Item, REQUEST_KEYS, ViewBuilder};
-use super::{NAME, ParseError, error};
+use super::{NAME, error};
 use crate::conversation::Conversation;
+use crate::dialect::ParseError;
 use crate::dialect::json::Fault;
 use crate::dialect::tests::by_serde::Json;
 

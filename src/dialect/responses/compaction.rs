@@ -1,13 +1,14 @@
-//! A compaction that a client asks for in a turn: `input` ends in an item `compaction_trigger`.
+//! Compactions that a client asks for: by `POST …/responses/compact`, which is answered by the items that the client goes on with,
+//! or in a turn whose `input` ends in an item `compaction_trigger`.
 //!
-//! The answer is a response with one item `compaction`, which the client sends back in place of its conversation. No upstream
+//! Clients read the items of the first as those of a response, whose messages have parts and are never strings. The answer to a
+//! turn is a response with one item `compaction`, which the client sends back in place of its conversation. No upstream
 //! can read what abridge writes into it, so abridge puts the items back that it represents before anything else reads a
 //! request. Nothing is stored: the items are in the item.
 
 use bytes::Bytes;
 use memchr::memmem;
 
-use super::compact;
 use crate::dialect::object::{ObjectWriter, fields};
 use crate::dialect::{Compaction, CompactionTrigger};
 use crate::raw::{Fields, elements};
@@ -47,7 +48,7 @@ pub(super) fn restored(body: &Bytes) -> Option<Bytes> {
 pub(super) fn response(compaction: &Compaction<'_>, trigger: &CompactionTrigger) -> Option<Bytes> {
     let request = fields(compaction.body)?;
     let items = elements(request.get("input")?)?;
-    let stays = items.into_iter().filter(|item| !is_sent_again(item)).map(|item| match compact::message(item) {
+    let stays = items.into_iter().filter(|item| !is_sent_again(item)).map(|item| match message(item) {
         Some(message) => String::from_utf8_lossy(&message).into_owned(),
         None => item.to_owned(),
     });
@@ -76,7 +77,7 @@ pub(super) fn response(compaction: &Compaction<'_>, trigger: &CompactionTrigger)
         response.json("usage", usage);
         String::from_utf8_lossy(&response.end()).into_owned()
     };
-    let completed = whole("completed", item, &compact::usage(compaction));
+    let completed = whole("completed", item, &usage(compaction));
     if !trigger.streams {
         return Some(completed.into());
     }
@@ -113,6 +114,62 @@ fn is_sent_again(item: &str) -> bool {
 fn span(body: &Bytes, part: &str) -> Span {
     let start = part.as_ptr().addr().saturating_sub(body.as_ptr().addr());
     Span { start, end: start + part.len() }
+}
+
+/// The answer; none if the body has no items.
+pub(super) fn answer(compaction: &Compaction<'_>) -> Option<Bytes> {
+    let Compaction { body, id, made_at, .. } = *compaction;
+    let request = fields(body)?;
+    let input = request.get("input")?;
+    let mut answer = ObjectWriter::default();
+    answer.text("id", id);
+    answer.text("object", "response.compaction");
+    answer.json("created_at", &made_at.to_string());
+    answer.key("output");
+    answer.raw(b"[");
+    match elements(input) {
+        Some(items) => {
+            for (n, item) in items.iter().enumerate() {
+                answer.raw(if n > 0 { b"," } else { b"" });
+                answer.raw(message(item).as_deref().unwrap_or(item.as_bytes()));
+            }
+        }
+        None if input.starts_with('"') => answer.raw(&in_parts(&[("role", r#""user""#)], "input_text", input)),
+        None => return None,
+    }
+    answer.raw(b"]");
+    answer.json("usage", &usage(compaction));
+    Some(answer.end())
+}
+
+/// The tokens before and after, as the API tells what an answer took.
+fn usage(compaction: &Compaction<'_>) -> String {
+    let (before, after) = compaction.tokens;
+    format!(
+        r#"{{"input_tokens":{before},"input_tokens_details":{{"cached_tokens":0}},"output_tokens":{after},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}}"#,
+        before.saturating_add(after)
+    )
+}
+
+/// A message whose content is a string, in the form that has parts; none if an item is no such message.
+fn message(item: &str) -> Option<Bytes> {
+    let fields = Fields::of(item)?;
+    let role = fields.string("role")?;
+    let is_message = fields.get("type").is_none() || fields.string("type").as_deref() == Some("message");
+    let text = fields.get("content").filter(|content| is_message && content.starts_with('"'))?;
+    let rest: Vec<_> = fields.iter().filter(|(key, _)| !matches!(*key, "type" | "content")).collect();
+    Some(in_parts(&rest, if role == "assistant" { "output_text" } else { "input_text" }, text))
+}
+
+/// A message with one part, whose text is a JSON string.
+fn in_parts(rest: &[(&str, &str)], kind: &str, text: &str) -> Bytes {
+    let mut message = ObjectWriter::default();
+    message.text("type", "message");
+    for (key, value) in rest {
+        message.json(key, value);
+    }
+    message.json("content", &format!(r#"[{{"type":"{kind}","text":{text}}}]"#));
+    message.end()
 }
 
 #[cfg(test)]

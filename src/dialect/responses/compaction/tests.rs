@@ -43,7 +43,7 @@ fn what_a_client_sends_back_becomes_the_items_again() {
     let [item] = &output[..] else { panic!("{output:?}") };
     assert_eq!(Fields::of(item).unwrap().string("type").as_deref(), Some("compaction"));
     let user = r#"{"role":"user","content":"go on"}"#;
-    let message = String::from_utf8(compact::message(SUMMARY).unwrap().to_vec()).unwrap();
+    let message = String::from_utf8(message(SUMMARY).unwrap().to_vec()).unwrap();
     assert_eq!(restored(&body(&[user, item, user])), Some(body(&[user, &message, user])));
     // That of someone else is for the upstream.
     for other in [
@@ -78,4 +78,51 @@ fn a_stream_has_one_compaction_and_ends_completed() {
         );
     }
     assert!(events.contains(&format!(r#""response":{}"#, made(false))), "{events}");
+}
+
+// === requests for a compaction ===
+
+fn output(input: &str) -> Option<String> {
+    let body = format!(r#"{{"model":"m","input":{input},"instructions":"x"}}"#);
+    let made = answer(&Compaction { body: body.as_bytes(), id: "cmp", made_at: 7, tokens: (90, 9), trigger: None })?;
+    let text = String::from_utf8(made.to_vec()).unwrap();
+    let rest = text.strip_prefix(r#"{"id":"cmp","object":"response.compaction","created_at":7,"output":["#).unwrap();
+    let (output, usage) = rest.split_once(r#"],"usage":"#).unwrap();
+    assert_eq!(
+        usage,
+        r#"{"input_tokens":90,"input_tokens_details":{"cached_tokens":0},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":99}}"#
+    );
+    Some(output.to_owned())
+}
+
+#[test]
+fn messages_have_parts_and_other_items_stay_as_they_are() {
+    let part = |role: &str, kind: &str| {
+        format!(r#"{{"type":"message","role":"{role}","content":[{{"type":"{kind}","text":"a\u00e9\n"}}]}}"#)
+    };
+    for (role, kind) in [("user", "input_text"), ("developer", "input_text"), ("assistant", "output_text")] {
+        for head in ["", r#""type":"message","#] {
+            let item = format!(r#"{{{head}"role":"{role}","content":"a\u00e9\n"}}"#);
+            assert_eq!(output(&format!("[{item}]")).unwrap(), part(role, kind));
+        }
+    }
+    assert_eq!(output(r#""a\u00e9\n""#).unwrap(), part("user", "input_text"));
+    let others = [
+        r#"{"role":"user","content":[{"type":"input_text","text":"x"}]}"#,
+        r#"{ "type":"compaction", "encrypted_content":"gA==" }"#,
+        r#"{"type":"function_call_output","call_id":"c","output":"x"}"#,
+        r#"{"type":"other","role":"user","content":"x"}"#,
+        "7",
+    ]
+    .join(",");
+    assert_eq!(output(&format!("[{others}]")).unwrap(), others);
+    assert_eq!(output("[]").unwrap(), "");
+}
+
+#[test]
+fn without_items_there_is_no_answer() {
+    for input in ["{}", "7"] {
+        assert_eq!(output(input), None, "{input}");
+    }
+    assert!(answer(&Compaction { body: b"[]", id: "cmp", made_at: 7, tokens: (0, 0), trigger: None }).is_none());
 }

@@ -1,6 +1,6 @@
 //! Which dialect a path and a body are in.
 
-use super::*;
+use crate::dialect::*;
 use crate::string_index::PathFacts;
 
 #[test]
@@ -117,7 +117,7 @@ fn blocks_say_that_a_body_is_in_messages() {
 fn each_dialect_has_a_name_and_a_number_of_its_own() {
     for (n, one) in ALL.into_iter().enumerate() {
         for other in ALL.into_iter().skip(n + 1) {
-            assert!(one.name() != other.name() && one.tag() != other.tag());
+            assert!(one.name() != other.name() && one.facts().tag != other.facts().tag);
         }
         assert!(for_path(one.path()).is_some_and(|found| found.name() == one.name()));
     }
