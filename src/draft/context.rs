@@ -138,7 +138,7 @@ impl Draft<'_> {
 
     /// What tokens were counted with, if any were.
     pub(super) fn counted_with(&self) -> Option<CountedWith> {
-        let factor = self.known.gauge.get()?.factor();
+        let factor = self.known.gauge.get()?.factor;
         let traits = &self.conversation.traits;
         let is_whole = !traits.history_elsewhere && traits.n_compacted == 0;
         let unfrozen = match self.context.calibration {
