@@ -100,11 +100,13 @@ pub(super) async fn call(
     let keys = KeyHeader::ALL.into_iter().filter_map(|key| request.headers().get(key.name()).cloned());
     let secrets = Secrets { body, keys: keys.collect() };
     let answering = timeout(idle_timeout, candidate.upstream.send(request));
-    let response = answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
+    let mut response =
+        answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
     let status = response.status();
     if status != StatusCode::OK {
         let retry_after = retry_after(response.headers());
-        let text = stream::read_prefix(response.into_body(), MAX_ERROR_BODY, idle_timeout).await;
+        let mut text = Vec::new();
+        let _broken = stream::read_prefix(response.body_mut(), MAX_ERROR_BODY, idle_timeout, &mut text).await;
         let said = Words::of(&text, &secrets);
         return Err(CallError::Status(ErrorResponse::new(status, retry_after, &text, retry, said)));
     }
