@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::body::{Budget, Lease};
 use crate::dialect::{Dialect, ParseError};
@@ -28,46 +29,35 @@ use crate::summary::{Summary, SummaryIndex, SummaryState};
 use crate::tasks::Tasks;
 
 pub mod bookkeeper;
-mod breaker;
-mod cold_passes;
-mod error;
+mod disks;
 pub mod export;
 pub mod factors;
 mod flight;
 pub mod handlers;
 pub mod kept_recalls;
 pub mod manual_summary;
-mod persist;
 mod planning;
 mod recent_summaries;
-mod sent;
 pub mod summaries;
 pub mod summarizer;
-mod waits;
 
 use bookkeeper::Bookkeeper;
-use error::SummaryError;
+use disks::{Disks, PersistError};
 use factors::Factors;
 use handlers::{Answers, HandlerClients};
 use kept_recalls::KeptRecalls;
-use persist::{DiskBreakers, PersistError};
 use planning::{PlanError, Planning};
-use sent::SentRequests;
 use summaries::Summaries;
-use summarizer::{Endpoints, Summarizer, SummaryCounts, SummaryOrigin};
-pub use waits::{Wait, WaitCause, Waits};
+use summarizer::{Endpoints, Summarizer, SummaryCounts, SummaryError, SummaryOrigin};
 
 /// Edits the bodies of all requests. There is one per process.
 #[derive(Debug)]
 pub struct Engine {
-    store: Option<Arc<dyn Store>>,
     // Why the store of the settings could not be opened.
     lacks_store: Option<String>,
     keys: Keys,
-    breakers: DiskBreakers,
     summaries: Arc<Summaries>,
     factors: Arc<Factors>,
-    sent: Arc<SentRequests>,
     answers: Arc<Answers>,
     kept_recalls: Arc<KeptRecalls>,
     summarizer: Arc<Summarizer>,
@@ -167,6 +157,33 @@ pub struct EditedBody {
     pub lease: Option<Arc<Lease>>,
 }
 
+/// All that one request has waited for, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Waits(Vec<Wait>);
+
+/// One wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// The reason.
+    pub cause: WaitCause,
+    /// When it began.
+    pub began: Instant,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// The reasons why a request waits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum WaitCause {
+    /// The store, until the payloads are durable.
+    Store,
+    /// A summary.
+    Summary,
+    /// Answers of handlers.
+    Handlers,
+}
+
 /// Why the engine did not apply all edits.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EngineError {
@@ -218,6 +235,36 @@ impl EditedBody {
     }
 }
 
+// === impl Waits ===
+
+impl Waits {
+    /// Adds a wait that ends now.
+    fn add(&mut self, cause: WaitCause, began: Instant) {
+        self.0.push(Wait { cause, began, took: began.elapsed() });
+    }
+
+    /// How long the request waited for this; `None` if it did not wait.
+    pub fn total(&self, cause: WaitCause) -> Option<Duration> {
+        let mut times = self.iter().filter(|wait| wait.cause == cause).map(|wait| wait.took).peekable();
+        times.peek()?;
+        Some(times.sum())
+    }
+
+    /// Each wait.
+    pub fn iter(&self) -> impl Iterator<Item = &Wait> {
+        self.0.iter()
+    }
+}
+
+// === impl WaitCause ===
+
+impl WaitCause {
+    /// The cause as one word.
+    pub fn label(self) -> &'static str {
+        self.into()
+    }
+}
+
 /// Edits a body without a running proxy: the plan's offloads are not stored.
 pub fn edit_body(planner: &Planner, dialect: &dyn Dialect, body: Bytes) -> EditedBody {
     let plan = planner.plan(dialect, &body).map(Box::new).map_err(PlanError::Parse);
@@ -258,26 +305,22 @@ impl Engine {
     /// Creates an engine that stores payloads in `store` and names them with `keys`. Without a store, no edit takes out
     /// a text that must be recallable. A request waits for the disk for `most` at the longest.
     pub fn new(store: Option<Arc<dyn Store>>, most: Duration, keys: Keys, tasks: Tasks, events: Events) -> Self {
-        let breakers = DiskBreakers::new(most, &tasks);
-        let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
+        let (summaries, ledger) =
+            (Arc::new(Summaries::new(Disks::new(store.clone(), most, &tasks))), Ledger::default());
         let answers = Arc::new(Answers::new(Arc::clone(&summaries)));
-        let (ledger, known, kept, disks) =
-            (Ledger::default(), Arc::clone(&summaries), Arc::clone(&answers), breakers.clone());
-        let summarizer = Summarizer::new(known, kept, store.clone(), disks, tasks, events, ledger.clone());
+        let (known, kept) = (Arc::clone(&summaries), Arc::clone(&answers));
+        let summarizer = Summarizer::new(known, kept, tasks, events, ledger.clone());
         // Each long body keeps a processor busy, and takes memory until it is decoded or planned.
         let max_long_work = thread::available_parallelism().map_or(1, usize::from);
         Self {
             lacks_store: None,
             keys,
-            factors: Arc::new(Factors::new(store.clone(), breakers.store.clone())),
-            sent: Arc::new(SentRequests::new(Arc::clone(&summaries))),
+            factors: Arc::new(Factors::new(Arc::clone(&summaries))),
             kept_recalls: Arc::new(KeptRecalls::new(Arc::clone(&summaries))),
             summarizer: Arc::new(summarizer),
-            bookkeeper: Bookkeeper::new(ledger, store.clone()),
+            bookkeeper: Bookkeeper::new(ledger, store),
             budget: Budget::new(usize::MAX),
             long_work: Arc::new(Semaphore::new(max_long_work)),
-            store,
-            breakers,
             summaries,
             answers,
         }
@@ -352,7 +395,7 @@ impl Engine {
 
     /// Remembers in which form a request was sent that is answered now.
     pub async fn remember_form(&self, form: &SentNames) {
-        self.sent.remember(form).await;
+        self.summaries.remember_sent(form).await;
     }
 
     /// The keys that payloads are named with.
@@ -362,17 +405,17 @@ impl Engine {
 
     /// How long a request waits for the store at the longest.
     pub fn store_timeout(&self) -> Duration {
-        self.breakers.store.timeout
+        self.summaries.disks.breaker.timeout
     }
 
     /// The store of payloads and summaries.
     pub fn store(&self) -> Option<&dyn Store> {
-        self.store.as_deref()
+        self.summaries.disks.store.as_deref()
     }
 
     /// The store, for tasks that outlive a request.
     pub fn shared_store(&self) -> Option<Arc<dyn Store>> {
-        self.store.clone()
+        self.summaries.disks.store.clone()
     }
 
     /// The namespace of the caller with this credential. All requests without a credential share one.

@@ -15,10 +15,10 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::EngineConfig;
-use super::error::SummaryError;
+use super::disks::{BreakerError, PersistError};
+use super::flight::Leader;
 use super::handlers::Answers;
-use super::persist::DiskBreakers;
-use super::summaries::{Claim, Leader, Lease, Summaries, Turn};
+use super::summaries::{Claim, Lease, Summaries, Turn};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
 use crate::events::{Event, EventKind, Events};
@@ -26,9 +26,10 @@ use crate::held::Held;
 use crate::ledger::{Assignment, Ledger};
 use crate::payload::{Caller, Lifetime, Place};
 use crate::plan::SummaryJob;
-use crate::store::Store;
+use crate::store::StoreError;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
+use crate::units::Period;
 use crate::upstream::Upstream;
 
 mod call;
@@ -67,8 +68,6 @@ pub struct SummaryOrigin {
 pub struct Summarizer {
     summaries: Arc<Summaries>,
     answers: Arc<Answers>,
-    store: Option<Arc<dyn Store>>,
-    breakers: DiskBreakers,
     tasks: Tasks,
     events: Events,
     permits: Semaphore,
@@ -99,6 +98,38 @@ pub struct SummaryCounts {
     pub usage: Usage,
 }
 
+/// Why a summary could not be made.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SummaryError {
+    /// An earlier attempt failed, and `summarize.cooldown` has not passed yet.
+    #[error("an earlier attempt failed less than summarize.cooldown ago")]
+    CoolingDown,
+    /// It was not made within this time.
+    #[error("it was not made within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    /// No model produced it; the last error as text.
+    #[error("{0}")]
+    Failed(Arc<str>),
+    /// The store refused it.
+    #[error("it could not be stored")]
+    NotStored(#[source] StoreError),
+    /// The store or the export directory has not answered within this time.
+    #[error("it was not stored, since the disk has not answered for more than {} (store.timeout)", Period(*.0))]
+    BreakerOpen(Duration),
+    /// Its transcript could not be written to `recall.export_dir`.
+    #[error("its transcript could not be written to recall.export_dir")]
+    NotExported(#[source] Arc<std::io::Error>),
+    /// Too many summaries are being made, or their input exceeds the memory budget.
+    #[error("too many summaries are being made")]
+    Busy,
+    /// No request waits for it any more.
+    #[error("no request waits for it any more")]
+    Abandoned,
+    /// The task that made it has ended without a result.
+    #[error("abridge is shutting down, or has a bug")]
+    ShuttingDown,
+}
+
 /// How many summaries are made at a time.
 const MAX_CONCURRENT: usize = 16;
 
@@ -118,8 +149,6 @@ impl Summarizer {
     pub(super) fn new(
         summaries: Arc<Summaries>,
         answers: Arc<Answers>,
-        store: Option<Arc<dyn Store>>,
-        breakers: DiskBreakers,
         tasks: Tasks,
         events: Events,
         ledger: Ledger,
@@ -127,8 +156,6 @@ impl Summarizer {
         Self {
             summaries,
             answers,
-            store,
-            breakers,
             tasks,
             events,
             permits: Semaphore::new(MAX_CONCURRENT),
@@ -153,12 +180,12 @@ impl Summarizer {
                 self.counts.with(|counts| counts.joined += 1);
                 let within = config.summarize().timeout.0;
                 let until = flight.began + within;
-                timeout_at(until, flight.join().wait()).await.unwrap_or(Err(SummaryError::TimedOut(within)))
+                timeout_at(until, flight.join()).await.unwrap_or(Err(SummaryError::TimedOut(within)))
             }
             Claim::Lead(leader) => {
-                let waiter = Arc::clone(&leader.flight).join();
+                let made = leader.flight.join();
                 self.lead(config, job, origin, leader);
-                waiter.wait().await
+                made.await
             }
         }
     }
@@ -196,8 +223,8 @@ impl Summarizer {
         let longest = within.saturating_mul(STEADY);
         let lease = match timeout(within, self.summaries.take_turn(place, &flight)).await {
             Ok(Ok(Turn::Make(lease))) => lease,
-            Ok(Ok(Turn::Made)) => return leader.succeed(),
-            Ok(Err(error)) => return leader.abandon(error),
+            Ok(Ok(Turn::Made)) => return leader.end(Ok(())),
+            Ok(Err(error)) => return leader.end(Err(error)),
             // Another process still reads a slow answer. Later requests use it once it is stored, and do not wait for it.
             Err(_) => return leader.fail(SummaryError::TimedOut(within), longest),
         };
@@ -251,7 +278,7 @@ impl Summarizer {
         self.counts.with(|counts| *(if persisted.is_ok() { &mut counts.made } else { &mut counts.failed }) += 1);
         let Err(error) = persisted else {
             self.summaries.recent.note(job.outline);
-            return leader.succeed();
+            return leader.end(Ok(()));
         };
         let is_free = n_calls == 0 && matches!(error, SummaryError::Abandoned | SummaryError::Busy);
         let cooldown = (!is_free).then_some(config.summarize().cooldown.0);
@@ -260,22 +287,17 @@ impl Summarizer {
         }
         match cooldown {
             Some(cooldown) => leader.fail(error, cooldown),
-            None => leader.abandon(error),
+            None => leader.end(Err(error)),
         }
     }
 
     /// Stores a summary, and before it the transcript that it names.
     async fn persist(&self, config: &EngineConfig, job: &SummaryJob, summary: Summary) -> Result<(), SummaryError> {
-        if let (Some(transcript), Some(store)) = (&job.transcript, self.store.clone()) {
-            let offloads = vec![transcript.clone()];
-            self.breakers.persist(store, config.export_dir(), offloads, Lifetime::Usual).await?;
-        }
+        let disks = &self.summaries.disks;
+        disks.persist(config.export_dir(), job.transcript.clone().into_iter().collect(), Lifetime::Usual).await?;
         let (summaries, place) = (Arc::clone(&self.summaries), Place { root: job.root, beginning: job.key });
-        self.breakers
-            .store
-            .call(async move { summaries.put(place, summary).await })
-            .await?
-            .map_err(SummaryError::NotStored)
+        let stored = disks.breaker.call(async move { summaries.put(place, summary).await }).await;
+        stored.map_err(PersistError::Breaker)?.map_err(SummaryError::NotStored)
     }
 
     fn publish(&self, origin: &SummaryOrigin, kind: EventKind) {
@@ -295,6 +317,19 @@ impl Summarizer {
         let mut plain_only = self.plain_only.lock().await;
         if plain_only.len() < MAX_PLAIN_ONLY {
             plain_only.insert(name);
+        }
+    }
+}
+
+impl From<PersistError> for SummaryError {
+    fn from(error: PersistError) -> Self {
+        match error {
+            PersistError::Store(error) => Self::NotStored(error),
+            PersistError::Breaker(BreakerError::TimedOut(timeout) | BreakerError::Open(timeout)) => {
+                Self::BreakerOpen(timeout)
+            }
+            PersistError::Export(error) => Self::NotExported(error),
+            PersistError::ShuttingDown => Self::ShuttingDown,
         }
     }
 }

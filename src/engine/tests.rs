@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::EditMode::{Apply, DryRun};
-use super::breaker::BreakerError;
+use super::disks::BreakerError;
 use super::planning::BLOCKING_FROM;
 use super::*;
 use crate::conversation::{CallId, Conversation};
@@ -22,6 +22,7 @@ use crate::string_index::StringIndex;
 use crate::summary::{Prompt, SummaryInput};
 use crate::tokens::{Gauge, Meter};
 
+mod cold_passes;
 mod kept_recalls;
 mod known;
 mod lifetimes;

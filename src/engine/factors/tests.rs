@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use tokio::runtime;
 
@@ -15,7 +16,7 @@ use crate::events::Events;
 use crate::payload::Keys;
 use crate::planner::{Offload, PlanSettings, Planner, SummaryTiming};
 use crate::store::tests::memory::MemoryStore;
-use crate::store::{self, Clock, Time};
+use crate::store::{self, Clock, Store, Time};
 use crate::tasks::Tasks;
 use crate::tokens::{self, Counter, Meter};
 use crate::units::Period;

@@ -8,13 +8,12 @@ use tokio::time::{Instant, sleep};
 
 use super::call::{self, CallError, Retry};
 use super::endpoints::Candidate;
-use super::{Summarizer, SummaryOrigin, millis};
+use super::{Summarizer, SummaryError, SummaryOrigin, millis};
 use crate::body::Lease;
 use crate::dialect::{Answer, Dialect, Stop, Usage};
 use crate::edit::Language;
 use crate::edit::summarize::{PromptMode, answer, as_text, fit, instruction};
 use crate::engine::EngineConfig;
-use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
 use crate::events::{EventKind, Phase};
 use crate::ledger::Figures;

@@ -1,0 +1,110 @@
+//! Asks handlers: for the answers that a plan lacks, and for the factor that a conversation is counted with.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{MAX_ASKED, Planning, State};
+use crate::engine::disks::PersistError;
+use crate::engine::{EditMode, WaitCause};
+use crate::handler::{Answer, AskedText, HandlerAsk, MAX_TEXT};
+use crate::payload::{ChainKey, Lifetime};
+use crate::plan::OffloadedPayload;
+use crate::tasks::run_blocking;
+use crate::tokens::factor::Factor;
+
+/// How many answers one request gets at a time.
+const MAX_CONCURRENT: usize = 16;
+
+/// The longest count that a handler answers, in bytes.
+const MAX_DIGITS: usize = 20;
+
+/// The arguments of the question for a count.
+#[derive(Serialize)]
+struct Arguments<'a> {
+    model: &'a str,
+}
+
+impl Planning<'_> {
+    /// Gets the answers, from the store or from the handlers. In a dry run no handler is asked.
+    pub(super) async fn answer(&mut self, asks: Vec<HandlerAsk>) -> State {
+        self.n_asked += 1;
+        let began = Instant::now();
+        let got = match self.options.mode {
+            EditMode::Apply => self.settled(asks).await,
+            EditMode::DryRun => self.kept(asks).await,
+        };
+        self.waits.add(WaitCause::Handlers, began);
+        match got {
+            Ok(got) => {
+                if got.is_empty() {
+                    self.n_asked = MAX_ASKED;
+                }
+                Arc::make_mut(&mut self.answers).extend(got);
+                self.n_plans -= 1;
+                State::Plan
+            }
+            Err(error) => self.start_without_store(error.into()),
+        }
+    }
+
+    async fn settled(&mut self, asks: Vec<HandlerAsk>) -> Result<Vec<(ChainKey, Arc<Answer>)>, PersistError> {
+        self.persist_asked(&asks).await?;
+        let longest =
+            asks.iter().filter_map(|ask| self.config.handlers.timeout(&ask.handler)).max().unwrap_or_default();
+        let deadline = *self.ask_deadline.get_or_insert_with(|| Instant::now() + longest);
+        let (answers, config) = (&self.engine.answers, self.config);
+        let settle = |ask: HandlerAsk| async move {
+            Ok((ask.key, answers.settle(ask.key, answers.ask(config, &ask, deadline)).await?))
+        };
+        stream::iter(asks).map(settle).buffer_unordered(MAX_CONCURRENT).try_collect().await
+    }
+
+    async fn kept(&self, asks: Vec<HandlerAsk>) -> Result<Vec<(ChainKey, Arc<Answer>)>, PersistError> {
+        let answers = &self.engine.answers;
+        let kept = |ask: HandlerAsk| async move { Ok((ask.key, answers.kept(ask.key).await?)) };
+        let kept = stream::iter(asks).map(kept).buffer_unordered(MAX_CONCURRENT);
+        kept.try_filter_map(|(key, answer)| ready(Ok(answer.map(|answer| (key, answer))))).try_collect().await
+    }
+
+    /// Stores the texts of which handlers are sent the ends alone, so that they can recall the rest.
+    async fn persist_asked(&self, asks: &[HandlerAsk]) -> Result<(), PersistError> {
+        let long = asks.iter().filter_map(|ask| match &ask.text {
+            AskedText::Ends { handle, payload, .. } => {
+                Some(OffloadedPayload { key: *handle, payload: payload.clone(), likely_stored: false })
+            }
+            AskedText::Whole(_) => None,
+        });
+        self.engine.summaries.disks.persist(self.config.export_dir(), long.collect(), Lifetime::Usual).await
+    }
+
+    /// The count of a handler for the beginning of the body, by abridge's own; none if the settings name no handler, if the
+    /// conversation has its factor already, or if the handler fails.
+    pub(super) async fn counted_by_handler(&self, conversation: ChainKey, model: &str) -> Option<Factor> {
+        let handler = self.config.planner.settings.tokens.handler.as_deref()?;
+        let is_new = self.options.mode == EditMode::Apply && !self.engine.factors.is_stored(conversation).await;
+        let text = str::from_utf8(&self.body).ok().filter(|_| is_new)?;
+        let text = text.get(..text.floor_char_boundary(MAX_TEXT))?.to_owned();
+        let deadline = Instant::now() + self.config.handlers.timeout(handler)?;
+        let ask = HandlerAsk {
+            key: conversation,
+            handler: handler.into(),
+            edit: "count_tokens",
+            conversation: Some(conversation),
+            tool: String::new(),
+            arguments: serde_json::to_string(&Arguments { model }).unwrap_or_default(),
+            text: AskedText::Whole(text.clone()),
+            most_bytes: MAX_DIGITS,
+        };
+        let Answer::Replace { text: count } = self.engine.answers.ask(self.config, &ask, deadline).await else {
+            return None;
+        };
+        let gauge = self.config.planner.meter.for_model(Some(model)).clone().billed_at(Factor::ONE);
+        let counted = run_blocking(move || gauge.text(&text)).await.ok()?;
+        let ratio = f64::from(count.trim().parse::<u32>().ok()?) / f64::from(u32::try_from(counted.max(1)).ok()?);
+        Some(Factor::nearest(ratio))
+    }
+}
