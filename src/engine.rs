@@ -55,13 +55,19 @@ use summarizer::{Endpoints, Summarizer, SummaryCounts, SummaryError, SummaryOrig
 pub struct Engine {
     // Why the store of the settings could not be opened.
     lacks_store: Option<String>,
-    keys: Keys,
-    summaries: Arc<Summaries>,
-    factors: Arc<Factors>,
-    answers: Arc<Answers>,
-    kept_recalls: Arc<KeptRecalls>,
+    /// The keys that payloads are named with.
+    pub(crate) keys: Keys,
+    /// The summaries that are known. The index is empty until it is read from the store.
+    pub(crate) summaries: Arc<Summaries>,
+    /// What tokens are counted as.
+    pub(crate) factors: Arc<Factors>,
+    /// The answers of handlers.
+    pub(crate) answers: Arc<Answers>,
+    /// The recalls that are put back into conversations.
+    pub(crate) kept_recalls: Arc<KeptRecalls>,
     summarizer: Arc<Summarizer>,
-    bookkeeper: Bookkeeper,
+    /// Keeps what answers have cost.
+    pub(crate) bookkeeper: Bookkeeper,
     // The memory that plans may take, and how many long bodies are planned at a time.
     budget: Budget,
     long_work: Arc<Semaphore>,
@@ -348,31 +354,6 @@ impl Engine {
         self.store().map_or_else(|| self.lacks_store.clone(), Store::notice)
     }
 
-    /// The summaries that are known. The index is empty until it is read from the store.
-    pub fn summaries(&self) -> &Arc<Summaries> {
-        &self.summaries
-    }
-
-    /// Keeps what answers have cost.
-    pub fn bookkeeper(&self) -> &Bookkeeper {
-        &self.bookkeeper
-    }
-
-    /// What tokens are counted as.
-    pub fn factors(&self) -> &Arc<Factors> {
-        &self.factors
-    }
-
-    /// The answers of handlers.
-    pub fn answers(&self) -> &Answers {
-        &self.answers
-    }
-
-    /// The recalls that are put back into conversations.
-    pub fn kept_recalls(&self) -> &Arc<KeptRecalls> {
-        &self.kept_recalls
-    }
-
     /// Counters of the summaries that this process made.
     pub fn summary_counts(&self) -> SummaryCounts {
         self.summarizer.counts()
@@ -396,11 +377,6 @@ impl Engine {
     /// Remembers in which form a request was sent that is answered now.
     pub async fn remember_form(&self, form: &SentNames) {
         self.summaries.remember_sent(form).await;
-    }
-
-    /// The keys that payloads are named with.
-    pub fn keys(&self) -> &Keys {
-        &self.keys
     }
 
     /// How long a request waits for the store at the longest.

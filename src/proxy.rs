@@ -184,8 +184,8 @@ impl Proxy {
         let recalls =
             RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
         let recalls = Arc::new(recalls.without_store(engine.store_notice().is_some()));
-        let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(engine.factors()));
-        let ledger = engine.bookkeeper().ledger().clone();
+        let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(&engine.factors));
+        let ledger = engine.bookkeeper.ledger.clone();
         let is_shared = engine.store().is_some_and(|store| store.shared().is_some());
         Self {
             live: ArcSwap::from_pointee(live),

@@ -76,7 +76,7 @@ impl Running {
         let budget = Budget::new(config.server.max_buffered.as_usize());
         let limits = Limits { max_body, budget: budget.clone(), pool: Pool::default() };
         let engine = engine.within(budget.clone()).lacking_store(notice);
-        let summaries = Arc::clone(engine.summaries());
+        let summaries = Arc::clone(&engine.summaries);
         let index_read = summaries.until_read();
         tasks.spawn(async move { summaries.read_index().await });
         let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));

@@ -16,7 +16,8 @@ use crate::store::{Note, NoteGroup, NoteKind, Store, StoreError};
 /// Stores the ledger of this process, and reads those of all.
 #[derive(Debug)]
 pub struct Bookkeeper {
-    ledger: Ledger,
+    /// What is counted.
+    pub(crate) ledger: Ledger,
     store: Option<Arc<dyn Store>>,
     process: [u8; 12],
     /// Held while rows are being stored, so that older ones never take the place of newer ones.
@@ -43,11 +44,6 @@ impl Bookkeeper {
         // Without random numbers, two processes of a fleet overwrite each other's rows.
         let process = random().unwrap_or_default();
         Self { ledger, store, process, saving: Mutex::default() }
-    }
-
-    /// Returns what is counted.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
     }
 
     /// Stores the rows that have changed. Rows that are not stored, because the store fails or the caller is cancelled, are stored

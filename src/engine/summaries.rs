@@ -27,7 +27,7 @@ mod facts;
 mod shared;
 
 pub(super) use facts::stored;
-pub(super) use shared::{Lease, Turn};
+pub(super) use shared::Turn;
 
 /// All known summaries. There is one per process.
 #[derive(Debug)]

@@ -266,7 +266,7 @@ async fn a_store_that_hangs_delays_one_request_for_a_summary_and_not_each() {
     let summaries = || {
         let store = Arc::new(Stuck::new());
         let engine = Engine::new(Some(store), WAIT, Keys::new([1; 32]), Tasks::default(), Events::default());
-        Arc::clone(engine.summaries())
+        Arc::clone(&engine.summaries)
     };
     let one_waits = |wait: [Duration; 4]| {
         assert_eq!(wait[0], WAIT);

@@ -84,7 +84,7 @@ impl Proxy {
 
     /// Stores what the ledger has counted.
     pub async fn save_ledger(&self) {
-        self.engine.bookkeeper().save().await;
+        self.engine.bookkeeper.save().await;
     }
 
     /// The savings of the edits since the start; `None` if no answer has reported its tokens.

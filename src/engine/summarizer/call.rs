@@ -50,6 +50,9 @@ pub(super) enum CallError {
     /// The tokens of the answer could not be counted.
     #[error("the tokens of the answer could not be counted")]
     NotCounted,
+    /// No request waits for the summary.
+    #[error("no request waits for it any more")]
+    Abandoned,
 }
 
 /// An answer with another status than 200.
@@ -139,7 +142,11 @@ impl CallError {
                     Retry::Never
                 }
             },
-            Self::NoRequest | Self::HeadTimeout(_) | Self::Read(ReadError::Idle(_)) | Self::NotCounted => Retry::Never,
+            Self::NoRequest
+            | Self::HeadTimeout(_)
+            | Self::Read(ReadError::Idle(_))
+            | Self::NotCounted
+            | Self::Abandoned => Retry::Never,
             Self::ErrorEvent { refusal, .. } => refusal.map_or(Retry::Same(None), retry_of),
             Self::Read(_) | Self::Incomplete | Self::Fault(_) => Retry::Same(None),
         }

@@ -179,10 +179,5 @@ impl Candidate<'_> {
 /// The client's headers for a call in its name, without those about its own body and answer.
 fn headers_of(client: &HeaderMap) -> HeaderMap {
     let ours = |name: &HeaderName| !NOT_FORWARDED.contains(name) && !name.as_str().starts_with("content-");
-    let fields = client.iter().filter(|(name, _)| ours(name));
-    let mut headers = HeaderMap::with_capacity(client.len());
-    for (name, value) in fields {
-        headers.append(name.clone(), value.clone());
-    }
-    headers
+    client.iter().filter(|(name, _)| ours(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
 }

@@ -10,7 +10,7 @@ use crate::summary::{InputElement, SummaryInput};
 /// The longest input that a handler is sent, in bytes.
 const MAX_INPUT: usize = 4 << 20;
 
-impl SummaryTask<'_> {
+impl SummaryTask {
     /// The input of the model by `summarize.input_handler`: one message in place of all that is summarised.
     pub(super) async fn rewritten_input(&self) -> Option<SummaryInput> {
         let handler = self.config.summarize().input_handler.as_deref()?;
@@ -50,7 +50,7 @@ impl SummaryTask<'_> {
             most_bytes,
         };
         let patience = Instant::now() + self.config.handlers.timeout(handler)?;
-        match self.summarizer.answers.ask(self.config, &ask, patience.min(self.deadline)).await {
+        match self.summarizer.answers.ask(&self.config, &ask, patience.min(self.deadline())).await {
             Answer::Replace { text } => Some(text),
             Answer::Leave | Answer::Default | Answer::Failed => None,
         }
