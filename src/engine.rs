@@ -235,8 +235,7 @@ impl EditedBody {
                 ..Self::untouched(body)
             },
             Err(PlanError::Parse(error)) => Self { parse_error: Some(error), ..Self::untouched(body) },
-            Err(PlanError::NoMemory) => Self { error: Some(EngineError::NoMemory), ..Self::untouched(body) },
-            Err(PlanError::Panic) => Self { error: Some(EngineError::Panic), ..Self::untouched(body) },
+            Err(PlanError::Engine(error)) => Self { error: Some(error), ..Self::untouched(body) },
         }
     }
 }

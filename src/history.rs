@@ -18,10 +18,9 @@ use crate::tokens::prices::Nanodollars;
 use crate::units::grouped;
 
 mod change_log;
-mod origins;
 
 use change_log::ChangeLog;
-pub use origins::Origin;
+pub use change_log::Origin;
 
 /// The most recent requests. Clones share them.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 //!
 //! This is content, so it is kept only where `[inspect]` says so. What is kept is bounded: a long text is cut, and its length stays.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, collections::HashSet};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -161,17 +161,10 @@ pub fn messages(dialect: &dyn Dialect, before: &Bytes, after: &Bytes, report: &R
 
 /// The messages of both sides, found by what the report says.
 fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
-    let mut states = vec![State::Same; n_messages];
-    let (mut gone, mut moved) = (vec![false; n_messages], vec![false; n_messages]);
-    let Layout { gone: left, placed } = &report.layout;
-    for message in left {
-        set(&mut gone, *message);
-    }
-    for message in placed.iter().filter_map(|(_, moved)| *moved) {
-        set(&mut moved, message);
-    }
-    // The summary is where the first stretch is that it replaces.
-    let (mut summarised, mut summary) = (vec![false; n_messages], None::<Range<usize>>);
+    let Layout { gone, placed } = &report.layout;
+    let gone: HashSet<_> = gone.iter().copied().collect();
+    let moved: HashSet<_> = placed.iter().filter_map(|(_, moved)| *moved).collect();
+    let (mut states, mut summarised) = (vec![State::Same; n_messages], Vec::new());
     for change in &report.changes {
         let filtered = change.edit == FILTER;
         let (message, state) = match change.action {
@@ -183,43 +176,36 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
             Action::Strip { message } | Action::Mend { message } => (message, State::Patched),
             Action::Clear { message } | Action::ClearInput { message } => (message, State::Cleared),
             Action::Summarize { from, to } => {
-                summarised.get_mut(from..to).unwrap_or_default().fill(true);
-                summary.get_or_insert(from..to);
+                summarised.push(from..to);
                 continue;
             }
         };
         // What was left out of an element that stays has changed it.
-        let stays = !gone.get(message).is_some_and(|gone| *gone);
-        let state = if state == State::Dropped && stays { State::Patched } else { state };
+        let is_changed = state == State::Dropped && !gone.contains(&message);
+        let state = if is_changed { State::Patched } else { state };
         if let Some(known) = states.get_mut(message) {
             *known = state.max(*known);
         }
     }
     let mut placed = placed.iter().copied().peekable();
-    let state = |message: usize| states.get(message).copied().unwrap_or(State::Same);
+    let state = |message: usize| states.get(message).copied().unwrap_or_default();
     let pair = |before, behind, state, is_there| MessagePair { before, behind, state, is_there };
     let mut pairs = Vec::with_capacity(n_messages);
     for message in 0..n_messages {
-        if summarised.get(message).is_some_and(|summarised| *summarised) {
+        if summarised.iter().any(|summarised| summarised.contains(&message)) {
             pairs.push(pair(Some(message), message, State::Summarised, false));
-            if let Some(summary) = summary.as_ref().filter(|summary| summary.end == message + 1) {
-                pairs.push(pair(None, summary.start, State::Summarised, true));
+            // The summary is where the first stretch is that it replaces.
+            if let Some(first) = summarised.first().filter(|first| first.end == message + 1) {
+                pairs.push(pair(None, first.start, State::Summarised, true));
             }
-        } else if !moved.get(message).is_some_and(|moved| *moved) {
-            let is_there = !gone.get(message).is_some_and(|gone| *gone);
-            pairs.push(pair(Some(message), message, state(message), is_there));
+        } else if !moved.contains(&message) {
+            pairs.push(pair(Some(message), message, state(message), !gone.contains(&message)));
         }
         while let Some((behind, before)) = placed.next_if(|(behind, _)| *behind <= message) {
             pairs.push(pair(before, behind, before.map_or(State::Inserted, state), true));
         }
     }
     pairs
-}
-
-fn set(flags: &mut [bool], message: usize) {
-    if let Some(flag) = flags.get_mut(message) {
-        *flag = true;
-    }
 }
 
 // === one message ===

@@ -41,15 +41,6 @@ struct StoredFactor {
     token_factor: Factor,
 }
 
-/// The factor that a conversation is counted with if the store has none of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FirstFactor {
-    /// If it can be stored.
-    pub(super) learnt: Factor,
-    /// If the store cannot be asked.
-    pub(super) known: Factor,
-}
-
 /// How many conversations are remembered, in about 1 MB. The factors of others are read again.
 const MAX_KNOWN: usize = 16 << 10;
 
@@ -64,20 +55,21 @@ impl Factors {
         Self { summaries, known: Cache::new(MAX_KNOWN), learnt: Held::default() }
     }
 
-    /// The factor of a conversation, which it has from now on if it has none.
-    pub(super) async fn settle(&self, beginning: ChainKey, first: FirstFactor) -> Factor {
+    /// The factor of a conversation. If the store has none, it is the learnt one from now on; if the store cannot be asked,
+    /// the one of the table.
+    pub(super) async fn settle(&self, beginning: ChainKey, learnt: Factor, table: Factor) -> Factor {
         let pinned = self.known.get(&beginning).map(|known| known.factor);
-        let stored = self.ask(beginning, Some(pinned.unwrap_or(first.learnt))).await;
-        let factor = stored.or(pinned).unwrap_or(first.known);
+        let stored = self.ask(beginning, Some(pinned.unwrap_or(learnt))).await;
+        let factor = stored.or(pinned).unwrap_or(table);
         let ask_at = Instant::now() + if stored.is_some() { USE_INTERVAL } else { BACKOFF };
         self.known.insert(beginning, KnownFactor { factor, ask_at });
         factor
     }
 
     /// The factor that a conversation has, or would have. Nothing is stored.
-    pub(super) async fn expected(&self, beginning: ChainKey, first: FirstFactor) -> Factor {
+    pub(super) async fn expected(&self, beginning: ChainKey, learnt: Factor) -> Factor {
         let pinned = self.known.get(&beginning).map(|known| known.factor);
-        self.ask(beginning, None).await.or(pinned).unwrap_or(first.learnt)
+        self.ask(beginning, None).await.or(pinned).unwrap_or(learnt)
     }
 
     /// Whether a conversation has a factor in the store.

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 use super::disks::PersistError;
-use super::factors::FirstFactor;
 use super::handlers::RequestAnswers;
 use super::summarizer::{SummaryError, SummaryOrigin};
 use super::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError, WaitCause, Waits};
@@ -66,18 +65,10 @@ enum State {
     Done(Result<Box<Plan>, PlanError>),
 }
 
-/// Whether a plan may count tokens, which may take long.
-#[derive(Clone, Copy)]
-enum Counting {
-    Allowed,
-    Avoided,
-}
-
 /// Why a body could not be planned.
 pub(super) enum PlanError {
     Parse(ParseError),
-    NoMemory,
-    Panic,
+    Engine(EngineError),
 }
 
 /// Bodies of at least this many bytes are planned on a blocking thread, and so are shorter ones whose tokens may have
@@ -293,10 +284,9 @@ impl<'a> Planning<'a> {
         let (factors, model) = (&self.engine.factors, plan.report.model.as_deref().unwrap_or_default());
         let counted = Box::pin(self.counted_by_handler(beginning, model)).await;
         let learnt = counted.or_else(|| factors.learnt(self.options.upstream, model)).unwrap_or(factor);
-        let first = FirstFactor { learnt, known: factor };
         let settled = match self.options.mode {
-            EditMode::Apply => Box::pin(factors.settle(beginning, first)).await,
-            EditMode::DryRun => Box::pin(factors.expected(beginning, first)).await,
+            EditMode::Apply => Box::pin(factors.settle(beginning, learnt, factor)).await,
+            EditMode::DryRun => Box::pin(factors.expected(beginning, learnt)).await,
         };
         self.factor = Some(settled);
         if settled == factor { Ok(plan) } else { self.planned().await }
@@ -318,7 +308,7 @@ impl<'a> Planning<'a> {
         let (own, shared) = (Arc::clone(&self.answers), Arc::clone(&self.engine.answers));
         let answers = RequestAnswers { own, shared, can_ask: can_store };
         let is_calibrated = config.planner.settings.tokens.is_calibrated() && summaries.has_store();
-        let plan = move |counting: Counting| {
+        let plan = move |may_count: bool| {
             let calibration = match factor {
                 Some(factor) => Calibration::Fixed(factor),
                 None if is_calibrated => Calibration::Frozen(&*factors),
@@ -341,18 +331,18 @@ impl<'a> Planning<'a> {
                 ..context
             };
             let policy = &config.planner.policy;
-            let planned = catch_unwind(AssertUnwindSafe(|| match counting {
-                Counting::Allowed => Some(policy.plan(dialect, &body, &context)),
-                Counting::Avoided => policy.plan_uncounted(dialect, &body, &context),
+            let planned = catch_unwind(AssertUnwindSafe(|| match may_count {
+                true => Some(policy.plan(dialect, &body, &context)),
+                false => policy.plan_uncounted(dialect, &body, &context),
             }));
-            let planned = planned.map_err(|_| PlanError::Panic).transpose()?;
+            let planned = planned.map_err(|_| PlanError::Engine(EngineError::Panic)).transpose()?;
             Some(planned.and_then(|planned| planned.map(Box::new).map_err(PlanError::Parse)))
         };
         let budget = &self.engine.budget;
-        let lease = || budget.lease(needed).ok_or(PlanError::NoMemory);
+        let lease = || budget.lease(needed).ok_or(PlanError::Engine(EngineError::NoMemory));
         if is_short {
             let lease = lease()?;
-            if let Some(planned) = plan(Counting::Avoided) {
+            if let Some(planned) = plan(false) {
                 return self.keep(planned?, lease);
             }
         }
@@ -360,8 +350,8 @@ impl<'a> Planning<'a> {
         let turn = self.engine.begin_long_work().await;
         let lease = lease()?;
         // Both are held until the plan is made, even if the request is gone.
-        let planned = run_blocking(move || (plan(Counting::Allowed), lease, turn)).await;
-        let Ok((Some(planned), lease, _)) = planned else { return Err(PlanError::Panic) };
+        let planned = run_blocking(move || (plan(true), lease, turn)).await;
+        let Ok((Some(planned), lease, _)) = planned else { return Err(PlanError::Engine(EngineError::Panic)) };
         self.keep(planned?, lease)
     }
 
@@ -370,7 +360,7 @@ impl<'a> Planning<'a> {
         let merged = most_merged(self.body.len(), plan.splices.len());
         let held = Some(plan.weight() + merged).filter(|held| *held >= LEASED_FROM).unwrap_or_default();
         if !self.engine.budget.extend_to(&mut lease, held) {
-            return Err(PlanError::NoMemory);
+            return Err(PlanError::Engine(EngineError::NoMemory));
         }
         lease.shrink_to(held);
         self.lease = lease;

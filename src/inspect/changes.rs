@@ -113,20 +113,10 @@ impl Changes {
 }
 
 /// The message that something was done to, and where it went.
-fn places(action: Action) -> (usize, Option<usize>) {
-    match action {
-        Action::Insert { behind } | Action::InsertText { behind } => (behind, None),
-        Action::Move { message, behind } => (message, Some(behind)),
-        Action::Drop { message }
-        | Action::Strip { message }
-        | Action::Mend { message }
-        | Action::DropCall { message }
-        | Action::Truncate { message }
-        | Action::Deduplicate { message }
-        | Action::Clear { message }
-        | Action::ClearInput { message } => (message, None),
-        Action::Summarize { from, to } => (from, Some(to.saturating_sub(1))),
-    }
+fn places(mut action: Action) -> (usize, Option<usize>) {
+    let is_summary = matches!(action, Action::Summarize { .. });
+    let (message, to) = action.messages_mut();
+    (*message, to.map(|to| to.saturating_sub(usize::from(is_summary))))
 }
 
 /// The client's text, as much of it as is of use.

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
@@ -177,14 +177,10 @@ async fn read(answer: Response<Incoming>, most: usize) -> Result<Bytes, PostErro
     if answer.status() != StatusCode::OK {
         return Err(PostError::Status(answer.status()));
     }
-    let (mut body, mut read) = (answer.into_body(), BytesMut::new());
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| PostError::Connection)?;
-        let data = frame.into_data().unwrap_or_default();
-        if read.len() + data.len() > most {
-            return Err(PostError::TooLong(most));
-        }
-        read.extend_from_slice(&data);
-    }
-    Ok(read.freeze())
+    let read = Limited::new(answer.into_body(), most).collect().await;
+    let read = read.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+        Some(_) => PostError::TooLong(most),
+        None => PostError::Connection,
+    })?;
+    Ok(read.to_bytes())
 }

@@ -12,7 +12,7 @@ use super::stream::{self, ReadError};
 use super::words::{Secrets, Words};
 use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::{self as settings, answer::Fault};
-use crate::upstream::refusal::{self, Refusal, TokenCounts};
+use crate::upstream::refusal::{self, Refusal};
 use crate::upstream::{KeyHeader, UpstreamError, UpstreamErrorKind};
 
 /// Why a call produced no summary.
@@ -28,8 +28,15 @@ pub(super) enum CallError {
     #[error("no answer came for {} s", .0.as_secs())]
     HeadTimeout(Duration),
     /// The upstream refused the request.
-    #[error("the upstream answered {}{}", .0.status, .0.said)]
-    Status(ErrorResponse),
+    #[error("the upstream answered {status}{said}")]
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// Its own words, for the log.
+        said: Words,
+        /// How to retry.
+        retry: Retry,
+    },
     /// The answer could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -38,8 +45,8 @@ pub(super) enum CallError {
     ErrorEvent {
         /// Its own words, for the log.
         said: Words,
-        /// The reason, if the request was refused in this way and the reason is known.
-        refusal: Option<Refusal>,
+        /// How to retry.
+        retry: Retry,
     },
     /// The answer ended before it was complete.
     #[error("the answer ended before it was complete")]
@@ -53,23 +60,6 @@ pub(super) enum CallError {
     /// No request waits for the summary.
     #[error("no request waits for it any more")]
     Abandoned,
-}
-
-/// An answer with another status than 200.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct ErrorResponse {
-    /// The status.
-    pub(super) status: StatusCode,
-    /// Its own words, for the log.
-    said: Words,
-    /// How long the upstream asks to wait.
-    retry_after: Option<Duration>,
-    /// The reason for the refusal, if it is known.
-    refusal: Option<Refusal>,
-    /// Whether the request may be refused for its form in words that are not known.
-    is_refused: bool,
-    /// Whether the same request may be accepted.
-    repeats: bool,
 }
 
 /// How to retry after an error.
@@ -110,12 +100,13 @@ pub(super) async fn call(
         let retry_after = retry_after(response.headers());
         let mut text = Vec::new();
         let _broken = stream::read_prefix(response.body_mut(), MAX_ERROR_BODY, idle_timeout, &mut text).await;
-        let said = Words::of(&text, &secrets);
-        return Err(CallError::Status(ErrorResponse::new(status, retry_after, &text, retry, said)));
+        let retry = retry_after_status(status, retry_after, &text, retry);
+        return Err(CallError::Status { status, said: Words::of(&text, &secrets), retry });
     }
     let answer = stream::read(response, dialect, idle_timeout).await.map_err(|error| match error {
         ReadError::ErrorEvent(data) => {
-            CallError::ErrorEvent { said: Words::of(&data, &secrets), refusal: refusal::classify_event(&data) }
+            let retry = refusal::classify_event(&data).map_or(Retry::Same(None), retry_after_refusal);
+            CallError::ErrorEvent { said: Words::of(&data, &secrets), retry }
         }
         error => error.into(),
     })?;
@@ -129,65 +120,49 @@ impl CallError {
     /// How to retry after this error.
     pub(super) fn retry(&self) -> Retry {
         match self {
-            Self::Status(response) => response.retry(),
+            Self::Status { retry, .. } | Self::ErrorEvent { retry, .. } => *retry,
             Self::Upstream(error) => match error.kind {
-                UpstreamErrorKind::Connect
-                | UpstreamErrorKind::Descriptors(_)
-                | UpstreamErrorKind::ConnectTimeout(_)
-                | UpstreamErrorKind::HeadTooLong
-                | UpstreamErrorKind::Malformed
-                | UpstreamErrorKind::SlowClient
-                | UpstreamErrorKind::Closed => Retry::Same(None),
                 UpstreamErrorKind::Tls | UpstreamErrorKind::ProxyRefusal | UpstreamErrorKind::FirstByteTimeout(_) => {
                     Retry::Never
                 }
+                _ => Retry::Same(None),
             },
             Self::NoRequest
             | Self::HeadTimeout(_)
             | Self::Read(ReadError::Idle(_))
             | Self::NotCounted
             | Self::Abandoned => Retry::Never,
-            Self::ErrorEvent { refusal, .. } => refusal.map_or(Retry::Same(None), retry_of),
             Self::Read(_) | Self::Incomplete | Self::Fault(_) => Retry::Same(None),
         }
     }
 }
 
 /// How to retry after a refusal for a known reason.
-fn retry_of(refusal: Refusal) -> Retry {
+fn retry_after_refusal(refusal: Refusal) -> Retry {
     match refusal {
         Refusal::Overflow(_) => Retry::Shorter,
         Refusal::Sequence | Refusal::Reasoning | Refusal::Form(..) | Refusal::Tools => Retry::Plain,
     }
 }
 
-impl ErrorResponse {
-    fn new(
-        status: StatusCode,
-        retry_after: Option<Duration>,
-        text: &[u8],
-        retry: &settings::Retry,
-        said: Words,
-    ) -> Self {
-        let repeats = retry.repeats(status.as_u16(), text);
-        let refuses = matches!(status.as_u16(), 400 | 413 | 422);
-        let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
-        let refusal = refuses.then(|| refusal::classify(text)).flatten();
+/// How to retry after an answer with another status than 200.
+fn retry_after_status(
+    status: StatusCode,
+    retry_after: Option<Duration>,
+    text: &[u8],
+    settings: &settings::Retry,
+) -> Retry {
+    let refuses = matches!(status.as_u16(), 400 | 413 | 422);
+    let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
+    match refuses.then(|| refusal::classify(text)).flatten() {
+        Some(refusal) => retry_after_refusal(refusal),
         // Servers before the upstream say in HTML that a body is too large.
-        let by_status = status == StatusCode::PAYLOAD_TOO_LARGE && !is_json;
-        let refusal = refusal.or_else(|| by_status.then(|| Refusal::Overflow(TokenCounts::default())));
-        Self { status, said, retry_after, refusal, is_refused: refuses && refusal::may_be_of_form(text), repeats }
-    }
-
-    fn retry(&self) -> Retry {
-        match self.refusal {
-            Some(refusal) => retry_of(refusal),
-            None if self.repeats && self.retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
-                Retry::Same(self.retry_after)
-            }
-            None if self.is_refused => Retry::Plain,
-            None => Retry::Never,
+        None if status == StatusCode::PAYLOAD_TOO_LARGE && !is_json => Retry::Shorter,
+        None if settings.repeats(status.as_u16(), text) && retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
+            Retry::Same(retry_after)
         }
+        None if refuses && refusal::may_be_of_form(text) => Retry::Plain,
+        None => Retry::Never,
     }
 }
 
@@ -214,7 +189,7 @@ mod tests {
     ) -> Retry {
         let status = StatusCode::from_u16(status).unwrap();
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        ErrorResponse::new(status, retry_after(&headers), text.as_bytes(), settings, Words::default()).retry()
+        retry_after_status(status, retry_after(&headers), text.as_bytes(), settings)
     }
 
     #[test]
