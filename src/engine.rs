@@ -20,7 +20,7 @@ use crate::edit::summarize;
 use crate::events::Events;
 use crate::ledger::Ledger;
 use crate::payload::{Caller, Chain, Keys};
-use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SentNames, SummaryJob};
+use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SummaryJob};
 use crate::planner::{PlanSettings, Planner, SummaryTiming};
 use crate::span::splice;
 use crate::store::Store;
@@ -37,7 +37,6 @@ pub mod handlers;
 pub mod kept_recalls;
 pub mod manual_summary;
 mod planning;
-mod recent_summaries;
 pub mod summaries;
 pub mod summarizer;
 
@@ -48,13 +47,13 @@ use handlers::{Answers, HandlerClients};
 use kept_recalls::KeptRecalls;
 use planning::{PlanError, Planning};
 use summaries::Summaries;
-use summarizer::{Endpoints, Summarizer, SummaryCounts, SummaryError, SummaryOrigin};
+use summarizer::{Endpoints, Summarizer, SummaryError, SummaryOrigin};
 
 /// Edits the bodies of all requests. There is one per process.
 #[derive(Debug)]
 pub struct Engine {
-    // Why the store of the settings could not be opened.
-    lacks_store: Option<String>,
+    /// Why the store of the settings could not be opened, in one sentence for operators.
+    pub(crate) lacks_store: Option<String>,
     /// The keys that payloads are named with.
     pub(crate) keys: Keys,
     /// The summaries that are known. The index is empty until it is read from the store.
@@ -65,11 +64,13 @@ pub struct Engine {
     pub(crate) answers: Arc<Answers>,
     /// The recalls that are put back into conversations.
     pub(crate) kept_recalls: Arc<KeptRecalls>,
-    summarizer: Arc<Summarizer>,
+    /// Makes summaries.
+    pub(crate) summarizer: Arc<Summarizer>,
     /// Keeps what answers have cost.
     pub(crate) bookkeeper: Bookkeeper,
-    // The memory that plans may take, and how many long bodies are planned at a time.
-    budget: Budget,
+    /// The memory that plans may take.
+    pub(crate) budget: Budget,
+    // How many long bodies are planned at a time.
     long_work: Arc<Semaphore>,
 }
 
@@ -165,7 +166,7 @@ pub struct EditedBody {
 
 /// All that one request has waited for, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Waits(Vec<Wait>);
+pub struct Waits(pub Vec<Wait>);
 
 /// One wait.
 #[derive(Clone, Copy, Debug)]
@@ -250,23 +251,9 @@ impl Waits {
 
     /// How long the request waited for this; `None` if it did not wait.
     pub fn total(&self, cause: WaitCause) -> Option<Duration> {
-        let mut times = self.iter().filter(|wait| wait.cause == cause).map(|wait| wait.took).peekable();
+        let mut times = self.0.iter().filter(|wait| wait.cause == cause).map(|wait| wait.took).peekable();
         times.peek()?;
         Some(times.sum())
-    }
-
-    /// Each wait.
-    pub fn iter(&self) -> impl Iterator<Item = &Wait> {
-        self.0.iter()
-    }
-}
-
-// === impl WaitCause ===
-
-impl WaitCause {
-    /// The cause as one word.
-    pub fn label(self) -> &'static str {
-        self.into()
     }
 }
 
@@ -336,26 +323,9 @@ impl Engine {
         Arc::clone(&self.long_work).acquire_owned().await.ok() // never closed
     }
 
-    /// The same, planning within this budget.
-    #[must_use]
-    pub fn within(self, budget: Budget) -> Self {
-        Self { budget, ..self }
-    }
-
-    /// The same engine, with the reason why the store of the settings could not be opened.
-    #[must_use]
-    pub fn lacking_store(self, lacks_store: Option<String>) -> Self {
-        Self { lacks_store, ..self }
-    }
-
     /// One sentence for operators about the store, with the fix.
     pub fn store_notice(&self) -> Option<String> {
         self.store().map_or_else(|| self.lacks_store.clone(), Store::notice)
-    }
-
-    /// Counters of the summaries that this process made.
-    pub fn summary_counts(&self) -> SummaryCounts {
-        self.summarizer.counts()
     }
 
     /// Makes one summary, and returns it when it is stored.
@@ -371,11 +341,6 @@ impl Engine {
             SummaryState::Summary(summary) => Some(summary),
             _ => None,
         })
-    }
-
-    /// Remembers in which form a request was sent that is answered now.
-    pub async fn remember_form(&self, form: &SentNames) {
-        self.summaries.remember_sent(form).await;
     }
 
     /// How long a request waits for the store at the longest.

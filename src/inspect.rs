@@ -13,10 +13,8 @@ use crate::plan::{Action, Layout, Report};
 use crate::raw;
 
 mod changes;
-mod title;
 
 pub use changes::{ChangeEntry, Changes, SkippedEntry, short};
-pub use title::title;
 
 /// `[inspect]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -320,6 +318,56 @@ impl<'a> RequestView<'a> {
 fn plain(json: &[u8]) -> String {
     let json = String::from_utf8_lossy(json);
     raw::string(&json).map_or_else(|| json.to_string(), Cow::into_owned)
+}
+
+// === titles ===
+
+/// The longest title, in characters.
+const MAX_TITLE: usize = 80;
+
+/// The title of a conversation; `None` if the user says nothing in words.
+///
+/// Clients put reminders and facts about the machine before the words, in sections with tags or in separate messages. So the title
+/// is the last text before the first answer, without such sections.
+pub fn title(dialect: &dyn Dialect, body: &Bytes) -> Option<String> {
+    let conversation = dialect.parse(body).ok()?;
+    let view = RequestView::new(dialect, body, &conversation);
+    let texts: Vec<_> = conversation
+        .opening()
+        .flat_map(|element| conversation.unit_range(&element.units))
+        .flat_map(|unit| view.texts(unit))
+        .collect();
+    texts.iter().rev().find_map(|text| words(text))
+}
+
+fn words(text: &str) -> Option<String> {
+    let mut text = text.trim_start();
+    while let Some(rest) = after_section(text) {
+        text = rest.trim_start();
+    }
+    let mut title = String::new();
+    for word in text.split_whitespace() {
+        if title.chars().count() >= MAX_TITLE {
+            break;
+        }
+        if !title.is_empty() {
+            title.push(' ');
+        }
+        title.extend(word.chars().take(MAX_TITLE));
+    }
+    let end = title.char_indices().nth(MAX_TITLE).map_or(title.len(), |(end, _)| end);
+    title.truncate(end);
+    (!title.is_empty()).then_some(title)
+}
+
+/// The text after a section `<name>…</name>` that it begins with.
+fn after_section(text: &str) -> Option<&str> {
+    let (name, _) = text.strip_prefix('<')?.split_once('>')?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || !name.chars().all(is_name) {
+        return None;
+    }
+    text.split_once(&format!("</{name}>")).map(|(_, rest)| rest)
 }
 
 #[cfg(test)]

@@ -346,7 +346,7 @@ impl Proxy {
             answer = Box::pin(self.rescue(&live, arm, retry, answer, &mut exchange)).await;
         }
         if let Some(form) = exchange.take_sent_form(answer.status()) {
-            Box::pin(self.engine.remember_form(&form)).await;
+            Box::pin(self.engine.summaries.remember_sent(&form)).await;
         }
         if let Some(recalls) = exchange.recalls.take() {
             answer = Box::pin(recalls.join(answer)).await;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ use crate::payload::{ChainKey, PayloadKey, Place};
 
 mod client;
 
-use client::{HandlerClient, PostError};
+use client::HandlerClient;
 pub use client::{HandlerClients, HandlerError, HandlerUrl, HandlerUrlError};
 
 /// The known answers, and what is known of the handlers. There is one instance per process.
@@ -97,9 +98,15 @@ enum AskError {
     /// It did not answer in time.
     #[error("it did not answer in time")]
     TimedOut,
-    /// It could not be asked.
-    #[error(transparent)]
-    Post(#[from] PostError),
+    /// There is no connection to it, or it broke off.
+    #[error("no connection to it, or it broke off")]
+    Connection,
+    /// It answered with an error.
+    #[error("it answered {0}")]
+    Status(StatusCode),
+    /// Its answer is too long.
+    #[error("its answer has more than {0} bytes")]
+    TooLong(usize),
     /// It answered something else.
     #[error("its answer is not the JSON that docs/handlers.md describes")]
     NotAnAnswer,
@@ -160,10 +167,12 @@ impl Answers {
         ask: impl Future<Output = Answer>,
     ) -> Result<Arc<Answer>, PersistError> {
         let settling = async {
-            match self.load(key).await? {
-                Some(answer) => Ok(answer),
-                None => self.keep(key, ask.await).await,
+            if let Some(answer) = self.load(key).await? {
+                return Ok(answer);
             }
+            let answer = ask.await;
+            let kept = self.summaries.offer_fact(Place { root: key, beginning: key }, stored(&answer, key)).await?;
+            Ok::<_, PersistError>(read_stored(&kept).unwrap_or(Arc::new(answer)))
         };
         self.known.get_or_insert_async(&key, settling).await
     }
@@ -222,13 +231,6 @@ impl Answers {
         Ok(self.summaries.fact(key).await?.as_ref().and_then(read_stored))
     }
 
-    /// Stores an answer, and uses the one that the store has by then.
-    async fn keep(&self, key: ChainKey, answer: Answer) -> Result<Arc<Answer>, PersistError> {
-        let place = Place { root: key, beginning: key };
-        let kept = self.summaries.offer_fact(place, stored(&answer, key)).await?;
-        Ok(read_stored(&kept).unwrap_or(Arc::new(answer)))
-    }
-
     fn count(&self, ask: &HandlerAsk, asked: &Result<Answer, AskError>) {
         let outcome = outcome(asked);
         let name = &ask.handler;
@@ -262,7 +264,8 @@ fn outcome(asked: &Result<Answer, AskError>) -> &'static str {
         Ok(Answer::Replace { .. }) => "replace",
         Ok(Answer::Leave) => "leave",
         Ok(Answer::Default) => "default",
-        Ok(Answer::Failed) | Err(AskError::Unknown | AskError::Post(_)) => "failed",
+        Ok(Answer::Failed)
+        | Err(AskError::Unknown | AskError::Connection | AskError::Status(_) | AskError::TooLong(_)) => "failed",
         Err(AskError::Resting) => "skipped",
         Err(AskError::TimedOut) => "timeout",
         Err(AskError::NotAnAnswer | AskError::OtherId | AskError::Fault(_)) => "refused",

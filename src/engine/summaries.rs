@@ -5,7 +5,7 @@
 //! short write lock on the one map. The texts are bounded by size, and are loaded from the store when they are needed
 //! again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Duration;
@@ -18,10 +18,10 @@ use tokio::time::Instant;
 
 use super::disks::{Disks, PersistError};
 use super::flight::{Flight, Leader};
-use super::recent_summaries::RecentSummaries;
+use crate::held::Held;
 use crate::payload::{ChainKey, Place};
 use crate::store::{MAX_SUMMARIES, Offered, StoreError};
-use crate::summary::{Summary, SummaryIndex, SummaryState};
+use crate::summary::{IndexedOutline, Outline, Summary, SummaryIndex, SummaryState};
 
 mod facts;
 mod shared;
@@ -106,6 +106,18 @@ const MAX_SENT: usize = 64 << 10;
 /// How many failed beginnings are remembered.
 const MAX_COOLDOWNS: usize = 4096;
 
+/// What recent summaries were made from, so that a client that changes a message at the beginning with each request does not
+/// cause a new summary each time. It is not in the store: after a restart, one more summary is made.
+#[derive(Debug, Default)]
+pub(super) struct RecentSummaries {
+    /// What each was made from, and whether the log already says that one of its messages changes.
+    made: Held<VecDeque<(IndexedOutline, bool)>>,
+}
+
+/// How many messages, and how many summaries, are remembered; together about 4 MB.
+const MAX_MESSAGES: usize = 16_384;
+const MAX_RECENT: usize = 64;
+
 // === impl Summaries ===
 
 impl Summaries {
@@ -184,15 +196,17 @@ impl Summaries {
 
     /// Claims the making of a summary. Of concurrent claims, one leads.
     pub(super) fn claim(self: &Arc<Self>, beginning: ChainKey, background: bool) -> Claim {
-        let (flight, now) = (Arc::new(Flight::new(background)), Instant::now());
-        let claim = self.change(|statuses| {
-            let claim = claim_of(statuses.get(&beginning), now);
-            if claim.is_none() {
+        let now = Instant::now();
+        self.change(|statuses| match statuses.get(&beginning) {
+            Some(Status::InFlight(flight)) => Claim::Join(Arc::clone(flight)),
+            Some(Status::CoolingDown(until) | Status::Unreadable(until)) if *until > now => Claim::CoolingDown,
+            Some(Status::Stored | Status::Unreadable(_)) => Claim::Stored,
+            None | Some(Status::CoolingDown(_) | Status::Elsewhere(_)) => {
+                let flight = Arc::new(Flight::new(background));
                 statuses.insert(beginning, Status::InFlight(Arc::clone(&flight)));
+                Claim::Lead(Leader { summaries: Arc::clone(self), beginning, flight })
             }
-            claim
-        });
-        claim.unwrap_or_else(|| Claim::Lead(Leader { summaries: Arc::clone(self), beginning, flight }))
+        })
     }
 
     /// Stores a summary durably, if there is a store, and then in memory. If the store has another one by now, that one is
@@ -355,13 +369,42 @@ impl SummaryIndex for Summaries {
     }
 }
 
-/// Returns what a claim finds in this state; `None` if the claim leads.
-fn claim_of(status: Option<&Status>, now: Instant) -> Option<Claim> {
-    match status? {
-        Status::InFlight(flight) => Some(Claim::Join(Arc::clone(flight))),
-        Status::CoolingDown(until) | Status::Unreadable(until) if *until > now => Some(Claim::CoolingDown),
-        Status::Stored | Status::Unreadable(_) => Some(Claim::Stored),
-        Status::CoolingDown(_) | Status::Elsewhere(_) => None,
+// === impl RecentSummaries ===
+
+impl RecentSummaries {
+    /// Remembers what a summary was made from.
+    pub(super) fn note(&self, outline: Outline) {
+        let new = (IndexedOutline::new(outline), false);
+        let mut left = MAX_MESSAGES;
+        let fits = |(made, _): &(IndexedOutline, bool)| {
+            let n_messages = made.n_messages();
+            let fits = n_messages <= left;
+            left = left.saturating_sub(n_messages);
+            fits
+        };
+        self.made.with(|recent| {
+            recent.push_front(new);
+            let n_kept = recent.iter().take(MAX_RECENT).map(fits).take_while(|fits| *fits).count();
+            recent.truncate(n_kept);
+        });
+    }
+
+    /// Whether a recent summary was made from nearly the same messages, some of which have changed since. Logs the
+    /// first such change.
+    pub(super) fn has_similar(&self, wanted: &Outline) -> bool {
+        let found = self.made.with(|recent| {
+            let mut found = recent.iter_mut().filter_map(|(made, is_logged)| Some((made.changed(wanted)?, is_logged)));
+            found.next().map(|(changed, is_logged)| (changed, std::mem::replace(is_logged, true)))
+        });
+        let Some((changed, is_logged)) = found else { return false };
+        if !is_logged {
+            tracing::warn!(
+                index = changed.message,
+                field = changed.field.as_deref(),
+                "no summary is made: the client has changed a message that the last one stands for, and little else is new"
+            );
+        }
+        true
     }
 }
 

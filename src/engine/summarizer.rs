@@ -33,10 +33,8 @@ use crate::upstream::Upstream;
 
 mod call;
 mod endpoints;
-mod hooks;
 mod stream;
 mod task;
-mod words;
 
 pub use endpoints::{EndpointError, Endpoints};
 use task::SummaryTask;

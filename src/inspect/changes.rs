@@ -96,7 +96,7 @@ impl Changes {
             label: left_out.edit.into(),
             tool: left_out.tool_name.as_deref().map(short),
             call_id: short(&left_out.call_id),
-            why: left_out.why.label().into(),
+            why: <&str>::from(left_out.why).into(),
         });
         Self { changes: changes.collect(), n_changes: report.changes.len(), left_out: left_out.collect() }
     }

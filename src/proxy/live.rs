@@ -112,7 +112,7 @@ impl Proxy {
 
     /// How many summaries were made.
     pub fn summaries_made(&self) -> u64 {
-        self.engine.summary_counts().made
+        self.engine.summarizer.counts().made
     }
 
     /// The requests for a reload. Until they are taken here, and when the receiver is gone, they are refused.

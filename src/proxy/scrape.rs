@@ -153,7 +153,7 @@ impl Proxy {
     }
 
     fn write_summaries(&self, exposition: &mut Exposition) {
-        let counted = self.engine.summary_counts();
+        let counted = self.engine.summarizer.counts();
         let outcomes = [("made", counted.made), ("failed", counted.failed), ("theirs", counted.theirs)];
         exposition.counters("abridge_summaries", labelled("outcome", outcomes));
         exposition.counter("abridge_summarize_calls", counted.calls);

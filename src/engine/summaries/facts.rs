@@ -50,7 +50,7 @@ impl Summaries {
     }
 
     /// Remembers the names of what was sent, durably if there is a store that takes them.
-    pub(in crate::engine) async fn remember_sent(&self, sent: &SentNames) {
+    pub(crate) async fn remember_sent(&self, sent: &SentNames) {
         let Some(root) = sent.root else { return };
         let new: Vec<_> = sent.names.iter().copied().filter(|name| self.sent.get(name).is_none()).collect();
         for name in &new {

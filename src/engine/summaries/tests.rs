@@ -5,9 +5,10 @@ use tokio::time::{advance, timeout};
 use super::*;
 use crate::engine::flight::Flight;
 use crate::engine::summarizer::SummaryError;
-use crate::payload::PayloadKey;
+use crate::payload::{Fingerprint, PayloadKey};
 use crate::store::tests::conformance::{PutAll, TestClock, dense, place};
 use crate::store::{self, Store, tests::memory};
+use crate::summary::OutlinedMessage;
 use crate::tasks::Tasks;
 
 fn beginning(n: u8) -> ChainKey {
@@ -293,4 +294,28 @@ async fn what_is_learnt_from_others_is_counted_and_what_was_known_is_not() {
     let (root, elsewhere) = (place(1).root, beginning(9));
     assert!(!other.has_learnt_since(n_learnt, root) && other.has_learnt_since(n_learnt - 1, root));
     assert!(!other.has_learnt_since(0, elsewhere), "of another conversation nothing was learnt");
+}
+
+// === recent summaries ===
+
+/// Twenty messages; the first one says `first`.
+fn outline(scope: u8, first: usize) -> Outline {
+    let message = |n| OutlinedMessage { fields: vec![("content".into(), Fingerprint::of_numbers(n, 0))], tokens: 9 };
+    let messages = [first].into_iter().chain(101..120).map(message).collect();
+    Outline { scope: ChainKey::from_bytes([scope; 16]), first: 0, n_elements: 20, n_summarised: 0, messages }
+}
+
+#[test]
+fn only_the_most_recent_summaries_are_remembered() {
+    let recent = RecentSummaries::default();
+    assert!(!recent.has_similar(&outline(0, 2)));
+    for scope in 0..100 {
+        recent.note(outline(scope, 1));
+        assert!(recent.has_similar(&outline(scope, 2)) && !recent.has_similar(&outline(scope, 1)));
+    }
+    let n_known = (0..100).filter(|scope| recent.has_similar(&outline(*scope, 2))).count();
+    assert_eq!(n_known, MAX_RECENT);
+    let long = Outline { messages: vec![outline(200, 1).messages; MAX_MESSAGES / 20].concat(), ..outline(200, 1) };
+    recent.note(long);
+    assert!((0..100).all(|scope| !recent.has_similar(&outline(scope, 2))), "there is no room for others");
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::body::encoding::is_of_type;
 use crate::dialect::{Answer, Dialect, InvalidAnswer};
 use crate::raw;
-use crate::relay::outline::{Ended, Line};
+use crate::relay::outline::Line;
 
 /// Why an answer could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -154,7 +154,9 @@ impl<'d> EventReader<'d> {
     /// Reads the events that end in `bytes`. True if the answer is complete.
     fn read(&mut self, bytes: &[u8]) -> Result<bool, ReadError> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.line.push(piece, MAX_LINE).map_err(|_| ReadError::TooLong)?;
+            if !self.line.push(piece, MAX_LINE) {
+                return Err(ReadError::TooLong);
+            }
             if piece.ends_with(b"\n") && self.end_line()? {
                 return Ok(true);
             }
@@ -163,7 +165,7 @@ impl<'d> EventReader<'d> {
     }
 
     fn end_line(&mut self) -> Result<bool, ReadError> {
-        let Ended { bytes, is_outline } = self.line.take();
+        let (bytes, is_outline) = self.line.take();
         let text = str::from_utf8(bytes.strip_prefix(BOM).unwrap_or(&bytes)).map_err(|_| ReadError::NotText)?;
         if is_outline && !self.dialect.may_be_outlined(text.strip_prefix("data:").unwrap_or_default().as_bytes()) {
             return Err(ReadError::TooLong);

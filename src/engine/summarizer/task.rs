@@ -5,26 +5,25 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::call::{self, CallError, Retry};
-use super::endpoints::Candidate;
+use super::endpoints::{Candidate, RequestSpec, tokens_of};
 use super::{Summarizer, SummaryError, SummaryOrigin};
 use crate::body::Lease;
-use crate::dialect::{Answer, Dialect, Stop, Usage};
-use crate::edit::Language;
-use crate::edit::summarize::{PromptMode, answer, as_text, fit, instruction};
+use crate::dialect::{Answer, Stop, Usage};
+use crate::edit::summarize::{PromptMode, answer, instruction};
 use crate::engine::EngineConfig;
 use crate::engine::disks::PersistError;
 use crate::engine::flight::{Flight, Leader};
 use crate::engine::summaries::Turn;
 use crate::events::{Event, EventKind, Phase};
+use crate::handler::{self, AskedText, HandlerAsk, MAX_ANSWER};
 use crate::held::Held;
 use crate::ledger::Figures;
 use crate::payload::{Lifetime, Place};
 use crate::plan::SummaryJob;
-use crate::summary::{Prompt, Summary, SummaryInput};
+use crate::summary::{InputElement, Summary, SummaryInput};
 use crate::tasks::run_blocking;
 use crate::tokens::Gauge;
 
@@ -63,20 +62,6 @@ struct Attempt<'a> {
     error: Option<String>,
 }
 
-/// The parameters of a request.
-struct RequestSpec {
-    input: PromptMode,
-    language: Language,
-    /// The part of the conversation to summarize that fits.
-    source: SummaryInput,
-    /// Whether something is left out of its middle.
-    is_cut: bool,
-    /// The most tokens of it in the plain form, which can be cut anywhere.
-    most_tokens: usize,
-    max_tokens: usize,
-    instruction: String,
-}
-
 /// How many times `summarize.timeout` a summary may take as long as its answer keeps coming.
 const STEADY: u32 = 15;
 
@@ -85,6 +70,9 @@ const MAX_HALVINGS: usize = 2;
 
 /// The token limit of a summary if the settings give none.
 const DEFAULT_MAX_TOKENS: usize = 8192;
+
+/// The longest input that a handler is sent, in bytes.
+const MAX_INPUT: usize = 4 << 20;
 
 /// A reserve of tokens for the request beside its messages and its instruction.
 const SLACK: usize = 64;
@@ -166,7 +154,7 @@ impl SummaryTask {
     }
 
     /// When no call begins any more.
-    pub(super) fn deadline(&self) -> Instant {
+    fn deadline(&self) -> Instant {
         self.began + self.config.summarize().timeout.0
     }
 
@@ -360,37 +348,54 @@ impl SummaryTask {
     }
 }
 
-impl RequestSpec {
-    /// Leaves out the middle if the source has more tokens than this.
-    fn fit(&mut self, most_tokens: usize) {
-        if self.input == PromptMode::Plain {
-            self.most_tokens = most_tokens;
-            return;
-        }
-        let fitted = fit::fitted(&self.source, most_tokens);
-        self.is_cut |= fitted.messages.len() < self.source.messages.len();
-        self.source = fitted;
+// === handlers ===
+
+/// The handlers that are asked while a summary is made. If one fails, the summary is made without it. Their answers are kept
+/// with the summary, and nowhere else.
+impl SummaryTask {
+    /// The input of the model by `summarize.input_handler`: one message in place of all that is summarised.
+    async fn rewritten_input(&self) -> Option<SummaryInput> {
+        let handler = self.config.summarize().input_handler.as_deref()?;
+        let source = &self.job.source;
+        let (leading, region) = source.split()?;
+        let lines: Vec<_> = region.iter().filter_map(|message| str::from_utf8(&message.json).ok()).collect();
+        let text = lines.join("\n");
+        let most_bytes = text.len();
+        let answer = self.consult(handler, "summarize_input", text, most_bytes).await?;
+        let json = self.origin.dialect.render_user_message(&answer);
+        // As many tokens as its messages had: it is no longer than they are.
+        let tokens = region.iter().map(|message| message.tokens).sum();
+        let message = InputElement { json, tokens, opens: true };
+        let messages = leading.iter().cloned().chain([message]).collect();
+        Some(SummaryInput { messages, ..source.clone() })
     }
 
-    /// Takes the plain form, which has none of the client's instructions and tools.
-    fn become_plain(&mut self) {
-        self.input = PromptMode::Plain;
-        self.source.messages.drain(..self.source.n_leading.min(self.source.messages.len()));
-        (self.source.n_leading, self.source.base_tokens) = (0, 0);
+    /// The summary, as `summarize.finalize_handler` has it.
+    async fn finalized(&self, summary: String) -> String {
+        let Some(handler) = self.config.summarize().finalize_handler.as_deref() else { return summary };
+        let answer = self.consult(handler, "summarize_finalize", summary.clone(), MAX_ANSWER).await;
+        answer.unwrap_or(summary)
     }
 
-    fn request(&self, dialect: &dyn Dialect, model: Option<&str>) -> Option<Bytes> {
-        let &Self { input, language, ref source, is_cut, most_tokens, max_tokens, ref instruction } = self;
-        let mut instruction = Cow::Borrowed(instruction.as_str());
-        let is_plain = input == PromptMode::Plain;
-        if is_cut || is_plain && tokens_of(source) > most_tokens {
-            instruction = format!("{instruction}\n\n{}", instruction::middle_left_out(language)).into();
+    async fn consult(&self, handler: &str, edit: &'static str, text: String, most_bytes: usize) -> Option<String> {
+        if text.len() > MAX_INPUT {
+            return None;
         }
-        let system = instruction::system(language);
-        if is_plain {
-            instruction = as_text::prompt(source, dialect, &[system, &instruction], most_tokens)?.into();
+        let ask = HandlerAsk {
+            key: self.job.key,
+            handler: handler.into(),
+            edit,
+            conversation: Some(self.job.root),
+            tool: String::new(),
+            arguments: String::new(),
+            text: AskedText::Whole(text),
+            most_bytes,
+        };
+        let patience = Instant::now() + self.config.handlers.timeout(handler)?;
+        match self.summarizer.answers.ask(&self.config, &ask, patience.min(self.deadline())).await {
+            handler::Answer::Replace { text } => Some(text),
+            _ => None,
         }
-        dialect.summary_request(source, &Prompt { input, system, instruction: &instruction, max_tokens, model })
     }
 }
 
@@ -406,10 +411,6 @@ impl Drop for Attempt<'_> {
 }
 
 // === helpers ===
-
-fn tokens_of(source: &SummaryInput) -> usize {
-    source.base_tokens + fit::tokens(&source.messages)
-}
 
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
