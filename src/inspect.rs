@@ -217,33 +217,30 @@ impl MessagePair {
         left: &mut usize,
     ) -> Message {
         let at = if self.is_there { at.next() } else { None };
-        let same = match (self.before, at) {
-            (Some(before), Some(at)) => one.json(before) == other.json(at),
-            _ => false,
-        };
-        let state = match self.state {
-            State::Same if !same => State::Patched,
-            state => state,
-        };
+        let same = self.before.zip(at).is_some_and(|(before, at)| one.json(before) == other.json(at));
+        let state = if self.state == State::Same && !same { State::Patched } else { self.state };
         let longest = if state == State::Same { MAX_UNCHANGED_TEXT } else { MAX_TEXT };
         let mut text = |text: String| {
             let bytes = text.len();
             let text = cut(text, longest.min((*left).max(HEAD)));
             *left = left.saturating_sub(text.len());
-            (Some(text), Some(bytes))
+            (text, bytes)
         };
-        let (before, before_bytes) = self.before.map_or((None, None), |message| text(one.text(message)));
-        let (after, after_bytes) = match at {
-            Some(at) if !same => text(other.text(at)),
-            _ => (None, None),
-        };
-        let (role, name) = match (self.before, at) {
-            (Some(message), _) => (one.role(message), one.name(message)),
-            (None, Some(at)) => (other.role(at), other.name(at)),
-            (None, None) => (Role::Other.into(), None),
-        };
+        let (before, before_bytes) = self.before.map(|message| text(one.text(message))).unzip();
+        let (after, after_bytes) = at.filter(|_| !same).map(|at| text(other.text(at))).unzip();
+        let (view, message) = self.before.map_or((other, at.unwrap_or(usize::MAX)), |message| (one, message));
         let index = self.before.unwrap_or(self.behind);
-        Message { index, at, role: role.into(), name, state, before, after, before_bytes, after_bytes }
+        Message {
+            index,
+            at,
+            role: view.role(message).into(),
+            name: view.name(message),
+            state,
+            before,
+            after,
+            before_bytes,
+            after_bytes,
+        }
     }
 }
 

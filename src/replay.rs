@@ -218,10 +218,8 @@ fn replay_all(dir: &Path, policy: &ReplayPolicy) -> Vec<ReplayedExchange> {
 }
 
 fn replay_one(dir: &Path, policy: &ReplayPolicy) -> ReplayedExchange {
-    let replayed = Exchange::read(dir).map_err(ReplayError::from).and_then(|exchange| {
-        let now = policy.rewrite(&exchange)?;
-        Ok((exchange, now))
-    });
+    let replayed = Exchange::read(dir).map_err(ReplayError::from);
+    let replayed = replayed.and_then(|exchange| policy.rewrite(&exchange).map(|now| (exchange, now)));
     let (exchange, now) = match replayed {
         Ok(both) => both,
         Err(error) => return ReplayedExchange::unreadable(dir, error_chain(&error)),

@@ -274,9 +274,11 @@ fn outcome(asked: &Result<Answer, AskError>) -> &'static str {
 
 impl<'a> PostedAsk<'a> {
     fn json(ask: &'a HandlerAsk) -> Bytes {
-        let text = match &ask.text {
-            AskedText::Whole(text) => PostedText::Whole { text },
-            AskedText::Ends { head, tail, handle, .. } => PostedText::Ends { head, tail, handle: *handle },
+        let (bytes, text) = match &ask.text {
+            AskedText::Whole(text) => (text.len(), PostedText::Whole { text }),
+            AskedText::Ends { head, tail, bytes, handle, .. } => {
+                (*bytes, PostedText::Ends { head, tail, handle: *handle })
+            }
         };
         let posted = Self {
             version: VERSION,
@@ -286,7 +288,7 @@ impl<'a> PostedAsk<'a> {
             conversation: ask.conversation,
             tool: &ask.tool,
             arguments: &ask.arguments,
-            bytes: ask.text.len(),
+            bytes,
             max_bytes: ask.most_bytes,
             text,
         };

@@ -1,7 +1,7 @@
 //! Plans one request: a state machine that plans the body again each time it has got something that the plan lacked.
 //!
-//! What other processes know of the conversation's summaries, a summary out of the store, the index of summaries, that the prompt cache has
-//! expired, answers of handlers, and a summary that is made.
+//! It may lack what other processes know of the conversation's summaries, a summary that the store has, the index of summaries,
+//! whether the prompt cache has expired, answers of handlers, and a summary that is to be made.
 //!
 //! If payloads cannot be stored, it starts anew without the edits that need the store.
 

@@ -4,7 +4,6 @@ use std::future::ready;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{MAX_ASKED, Planning, State};
@@ -21,12 +20,6 @@ const MAX_CONCURRENT: usize = 16;
 
 /// The longest count that a handler answers, in bytes.
 const MAX_DIGITS: usize = 20;
-
-/// The arguments of the question for a count.
-#[derive(Serialize)]
-struct Arguments<'a> {
-    model: &'a str,
-}
 
 impl Planning<'_> {
     /// Gets the answers, from the store or from the handlers. In a dry run no handler is asked.
@@ -95,7 +88,7 @@ impl Planning<'_> {
             edit: "count_tokens",
             conversation: Some(conversation),
             tool: String::new(),
-            arguments: serde_json::to_string(&Arguments { model }).unwrap_or_default(),
+            arguments: serde_json::json!({ "model": model }).to_string(),
             text: AskedText::Whole(text.clone()),
             most_bytes: MAX_DIGITS,
         };
