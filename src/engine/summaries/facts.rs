@@ -1,9 +1,9 @@
 //! Facts besides summaries: names of the requests that were sent, as [`crate::draft::sent`] makes them, and of those in which
 //! results were cleared because the prompt cache had expired.
 //!
-//! The store has the facts among the summaries. A later process finds them there, and so do other processes. Such clearings are made only
-//! where this process sees each request of a conversation: of a store that others use too, it does not know when a cache was
-//! used last. The name of a request that cannot be stored is known to this process alone.
+//! The store has the facts among the summaries, where a later process finds them, and so do other processes. Such clearings
+//! are made only where this process sees each request of a conversation: of a store that others use too, it does not know
+//! when a cache was used last. The name of a request that cannot be stored is known to this process alone.
 
 use bytes::Bytes;
 use futures_util::future::join_all;

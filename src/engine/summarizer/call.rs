@@ -1,5 +1,5 @@
-//! One call for a summary, how its failures are retried, and what the log says of them: the words of a refusal are bounded, on one
-//! line, and without what the upstream was sent.
+//! One call for a summary, how its failures are retried, and what the log says of them: the words of a refusal are bounded, on
+//! one line, and without what the upstream was sent.
 
 use std::time::Duration;
 

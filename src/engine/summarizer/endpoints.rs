@@ -1,4 +1,5 @@
-//! The models that can be called for a summary, the one that the client uses or those of the settings, and the requests to them.
+//! The models that can be called for a summary, the one that the client uses or those of the settings, and the requests to
+//! them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
