@@ -147,7 +147,7 @@ pub struct Fingerprints {
 }
 
 /// Who speaks in a unit.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Role {
     /// Instructions.
@@ -360,14 +360,7 @@ impl<'a> Conversation<'a> {
 impl Role {
     /// The role that wire formats call `name`.
     pub fn named(name: &str) -> Self {
-        match name {
-            "system" => Self::System,
-            "developer" => Self::Developer,
-            "user" => Self::User,
-            "assistant" => Self::Assistant,
-            "tool" => Self::Tool,
-            _ => Self::Other,
-        }
+        name.parse().unwrap_or_default()
     }
 }
 

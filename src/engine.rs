@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::body::{Budget, Lease};
 use crate::dialect::{Dialect, ParseError};
@@ -19,7 +20,7 @@ use crate::edit::summarize;
 use crate::events::Events;
 use crate::ledger::Ledger;
 use crate::payload::{Caller, Chain, Keys};
-use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SentNames, SummaryJob};
+use crate::plan::{Basis, OffloadedPayload, Plan, PromptSegment, Report, SummaryJob};
 use crate::planner::{PlanSettings, Planner, SummaryTiming};
 use crate::span::splice;
 use crate::store::Store;
@@ -28,52 +29,48 @@ use crate::summary::{Summary, SummaryIndex, SummaryState};
 use crate::tasks::Tasks;
 
 pub mod bookkeeper;
-mod breaker;
-mod cold_passes;
-mod error;
+mod disks;
 pub mod export;
 pub mod factors;
 mod flight;
 pub mod handlers;
 pub mod kept_recalls;
 pub mod manual_summary;
-mod persist;
 mod planning;
-mod recent_summaries;
-mod sent;
 pub mod summaries;
 pub mod summarizer;
-mod waits;
 
 use bookkeeper::Bookkeeper;
-use error::SummaryError;
+use disks::{Disks, PersistError};
 use factors::Factors;
 use handlers::{Answers, HandlerClients};
 use kept_recalls::KeptRecalls;
-use persist::{DiskBreakers, PersistError};
 use planning::{PlanError, Planning};
-use sent::SentRequests;
 use summaries::Summaries;
-use summarizer::{Endpoints, Summarizer, SummaryCounts, SummaryOrigin};
-pub use waits::{Wait, WaitCause, Waits};
+use summarizer::{Endpoints, Summarizer, SummaryError, SummaryOrigin};
 
 /// Edits the bodies of all requests. There is one per process.
 #[derive(Debug)]
 pub struct Engine {
-    store: Option<Arc<dyn Store>>,
-    // Why the store of the settings could not be opened.
-    lacks_store: Option<String>,
-    keys: Keys,
-    breakers: DiskBreakers,
-    summaries: Arc<Summaries>,
-    factors: Arc<Factors>,
-    sent: Arc<SentRequests>,
-    answers: Arc<Answers>,
-    kept_recalls: Arc<KeptRecalls>,
-    summarizer: Arc<Summarizer>,
-    bookkeeper: Bookkeeper,
-    // The memory that plans may take, and how many long bodies are planned at a time.
-    budget: Budget,
+    /// Why the store of the settings could not be opened, in one sentence for operators.
+    pub(crate) lacks_store: Option<String>,
+    /// The keys that payloads are named with.
+    pub(crate) keys: Keys,
+    /// The summaries that are known. The index is empty until it is read from the store.
+    pub(crate) summaries: Arc<Summaries>,
+    /// What tokens are counted as.
+    pub(crate) factors: Arc<Factors>,
+    /// The answers of handlers.
+    pub(crate) answers: Arc<Answers>,
+    /// The recalls that are put back into conversations.
+    pub(crate) kept_recalls: Arc<KeptRecalls>,
+    /// Makes summaries.
+    pub(crate) summarizer: Arc<Summarizer>,
+    /// Keeps what answers have cost.
+    pub(crate) bookkeeper: Bookkeeper,
+    /// The memory that plans may take.
+    pub(crate) budget: Budget,
+    // How many long bodies are planned at a time.
     long_work: Arc<Semaphore>,
 }
 
@@ -167,6 +164,33 @@ pub struct EditedBody {
     pub lease: Option<Arc<Lease>>,
 }
 
+/// All that one request has waited for, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Waits(pub Vec<Wait>);
+
+/// One wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// The reason.
+    pub cause: WaitCause,
+    /// When it began.
+    pub began: Instant,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// The reasons why a request waits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum WaitCause {
+    /// The store, until the payloads are durable.
+    Store,
+    /// A summary.
+    Summary,
+    /// Answers of handlers.
+    Handlers,
+}
+
 /// Why the engine did not apply all edits.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EngineError {
@@ -212,9 +236,24 @@ impl EditedBody {
                 ..Self::untouched(body)
             },
             Err(PlanError::Parse(error)) => Self { parse_error: Some(error), ..Self::untouched(body) },
-            Err(PlanError::NoMemory) => Self { error: Some(EngineError::NoMemory), ..Self::untouched(body) },
-            Err(PlanError::Panic) => Self { error: Some(EngineError::Panic), ..Self::untouched(body) },
+            Err(PlanError::Engine(error)) => Self { error: Some(error), ..Self::untouched(body) },
         }
+    }
+}
+
+// === impl Waits ===
+
+impl Waits {
+    /// Adds a wait that ends now.
+    fn add(&mut self, cause: WaitCause, began: Instant) {
+        self.0.push(Wait { cause, began, took: began.elapsed() });
+    }
+
+    /// How long the request waited for this; `None` if it did not wait.
+    pub fn total(&self, cause: WaitCause) -> Option<Duration> {
+        let mut times = self.0.iter().filter(|wait| wait.cause == cause).map(|wait| wait.took).peekable();
+        times.peek()?;
+        Some(times.sum())
     }
 }
 
@@ -258,26 +297,22 @@ impl Engine {
     /// Creates an engine that stores payloads in `store` and names them with `keys`. Without a store, no edit takes out
     /// a text that must be recallable. A request waits for the disk for `most` at the longest.
     pub fn new(store: Option<Arc<dyn Store>>, most: Duration, keys: Keys, tasks: Tasks, events: Events) -> Self {
-        let breakers = DiskBreakers::new(most, &tasks);
-        let summaries = Arc::new(Summaries::new(store.clone(), breakers.store.clone()));
+        let (summaries, ledger) =
+            (Arc::new(Summaries::new(Disks::new(store.clone(), most, &tasks))), Ledger::default());
         let answers = Arc::new(Answers::new(Arc::clone(&summaries)));
-        let (ledger, known, kept, disks) =
-            (Ledger::default(), Arc::clone(&summaries), Arc::clone(&answers), breakers.clone());
-        let summarizer = Summarizer::new(known, kept, store.clone(), disks, tasks, events, ledger.clone());
+        let (known, kept) = (Arc::clone(&summaries), Arc::clone(&answers));
+        let summarizer = Summarizer::new(known, kept, tasks, events, ledger.clone());
         // Each long body keeps a processor busy, and takes memory until it is decoded or planned.
         let max_long_work = thread::available_parallelism().map_or(1, usize::from);
         Self {
             lacks_store: None,
             keys,
-            factors: Arc::new(Factors::new(store.clone(), breakers.store.clone())),
-            sent: Arc::new(SentRequests::new(Arc::clone(&summaries))),
+            factors: Arc::new(Factors::new(Arc::clone(&summaries))),
             kept_recalls: Arc::new(KeptRecalls::new(Arc::clone(&summaries))),
             summarizer: Arc::new(summarizer),
-            bookkeeper: Bookkeeper::new(ledger, store.clone()),
+            bookkeeper: Bookkeeper::new(ledger, store),
             budget: Budget::new(usize::MAX),
             long_work: Arc::new(Semaphore::new(max_long_work)),
-            store,
-            breakers,
             summaries,
             answers,
         }
@@ -288,51 +323,9 @@ impl Engine {
         Arc::clone(&self.long_work).acquire_owned().await.ok() // never closed
     }
 
-    /// The same, planning within this budget.
-    #[must_use]
-    pub fn within(self, budget: Budget) -> Self {
-        Self { budget, ..self }
-    }
-
-    /// The same engine, with the reason why the store of the settings could not be opened.
-    #[must_use]
-    pub fn lacking_store(self, lacks_store: Option<String>) -> Self {
-        Self { lacks_store, ..self }
-    }
-
     /// One sentence for operators about the store, with the fix.
     pub fn store_notice(&self) -> Option<String> {
         self.store().map_or_else(|| self.lacks_store.clone(), Store::notice)
-    }
-
-    /// The summaries that are known. The index is empty until it is read from the store.
-    pub fn summaries(&self) -> &Arc<Summaries> {
-        &self.summaries
-    }
-
-    /// Keeps what answers have cost.
-    pub fn bookkeeper(&self) -> &Bookkeeper {
-        &self.bookkeeper
-    }
-
-    /// What tokens are counted as.
-    pub fn factors(&self) -> &Arc<Factors> {
-        &self.factors
-    }
-
-    /// The answers of handlers.
-    pub fn answers(&self) -> &Answers {
-        &self.answers
-    }
-
-    /// The recalls that are put back into conversations.
-    pub fn kept_recalls(&self) -> &Arc<KeptRecalls> {
-        &self.kept_recalls
-    }
-
-    /// Counters of the summaries that this process made.
-    pub fn summary_counts(&self) -> SummaryCounts {
-        self.summarizer.counts()
     }
 
     /// Makes one summary, and returns it when it is stored.
@@ -350,29 +343,19 @@ impl Engine {
         })
     }
 
-    /// Remembers in which form a request was sent that is answered now.
-    pub async fn remember_form(&self, form: &SentNames) {
-        self.sent.remember(form).await;
-    }
-
-    /// The keys that payloads are named with.
-    pub fn keys(&self) -> &Keys {
-        &self.keys
-    }
-
     /// How long a request waits for the store at the longest.
     pub fn store_timeout(&self) -> Duration {
-        self.breakers.store.timeout
+        self.summaries.disks.breaker.timeout
     }
 
     /// The store of payloads and summaries.
     pub fn store(&self) -> Option<&dyn Store> {
-        self.store.as_deref()
+        self.summaries.disks.store.as_deref()
     }
 
     /// The store, for tasks that outlive a request.
     pub fn shared_store(&self) -> Option<Arc<dyn Store>> {
-        self.store.clone()
+        self.summaries.disks.store.clone()
     }
 
     /// The namespace of the caller with this credential. All requests without a credential share one.

@@ -214,15 +214,11 @@ impl Answer {
 impl UsedAnswer {
     /// The name that the answer has where payloads have the names that `name` returns.
     pub fn key(&self, keys: &Keys, name: impl FnOnce(&Payload) -> PayloadKey) -> ChainKey {
-        let payload;
         let subject = match &self.subject {
-            Subject::Payload(of) => {
-                payload = name(of);
-                payload.as_bytes().as_slice()
-            }
-            Subject::Name(name) => name.as_bytes(),
+            Subject::Payload(of) => name(of).as_bytes().to_vec(),
+            Subject::Name(name) => name.clone().into_bytes(),
         };
-        let parts: Vec<_> = self.parts.iter().map(String::as_bytes).chain([subject]).collect();
+        let parts: Vec<_> = self.parts.iter().map(String::as_bytes).chain([&*subject]).collect();
         keys.answer(keys.anonymous(), &parts)
     }
 }
@@ -254,19 +250,6 @@ impl AskedText {
         let piece = |piece: Option<&str>| piece.unwrap_or_default().to_owned();
         let (head, tail) = (piece(text.get(..head)), piece(text.get(tail..)));
         Self::Ends { head, tail, bytes: text.len(), handle, payload: payload() }
-    }
-
-    /// How many bytes the text has.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Whole(text) => text.len(),
-            Self::Ends { bytes, .. } => *bytes,
-        }
-    }
-
-    /// Whether the text has none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// How many bytes the question takes in memory.

@@ -18,10 +18,9 @@ use crate::tokens::prices::Nanodollars;
 use crate::units::grouped;
 
 mod change_log;
-mod origins;
 
 use change_log::ChangeLog;
-pub use origins::Origin;
+pub use change_log::Origin;
 
 /// The most recent requests. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -283,27 +282,13 @@ impl History {
         self.0.with(|state| state.titles.clear());
     }
 
-    /// Counts a forwarded request that is not a conversation.
-    pub fn count_passed(&self) {
-        self.count(|requests| &mut requests.passed);
-    }
-
     /// Counts a request that the upstream did not answer.
     pub fn count_failed(&self) {
         self.0.with(|state| state.totals.requests.failed += 1);
     }
 
-    /// Counts a request that was shed.
-    pub fn count_shed(&self) {
-        self.count(|requests| &mut requests.shed);
-    }
-
-    /// Counts a request that was refused.
-    pub fn count_refused(&self) {
-        self.count(|requests| &mut requests.refused);
-    }
-
-    fn count(&self, of: fn(&mut RequestCounts) -> &mut u64) {
+    /// Counts a request that has no entry, as one of these.
+    pub fn count(&self, of: fn(&mut RequestCounts) -> &mut u64) {
         self.0.with(|state| {
             state.totals.requests.total += 1;
             *of(&mut state.totals.requests) += 1;
@@ -441,13 +426,6 @@ pub fn share_of(share: f64, tokens: u64) -> u64 {
     )]
     let tokens = (share.clamp(0.0, 1.0) * tokens as f64).round() as u64;
     tokens
-}
-
-impl Outcome {
-    /// The outcome as one word, for labels.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
 }
 
 // === helpers ===

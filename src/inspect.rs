@@ -2,7 +2,7 @@
 //!
 //! This is content, so it is kept only where `[inspect]` says so. What is kept is bounded: a long text is cut, and its length stays.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, collections::HashSet};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,8 @@ use crate::plan::{Action, Layout, Report};
 use crate::raw;
 
 mod changes;
-mod title;
 
 pub use changes::{ChangeEntry, Changes, SkippedEntry, short};
-pub use title::title;
 
 /// `[inspect]` of `proxy.toml`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -161,17 +159,10 @@ pub fn messages(dialect: &dyn Dialect, before: &Bytes, after: &Bytes, report: &R
 
 /// The messages of both sides, found by what the report says.
 fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
-    let mut states = vec![State::Same; n_messages];
-    let (mut gone, mut moved) = (vec![false; n_messages], vec![false; n_messages]);
-    let Layout { gone: left, placed } = &report.layout;
-    for message in left {
-        set(&mut gone, *message);
-    }
-    for message in placed.iter().filter_map(|(_, moved)| *moved) {
-        set(&mut moved, message);
-    }
-    // The summary is where the first stretch is that it replaces.
-    let (mut summarised, mut summary) = (vec![false; n_messages], None::<Range<usize>>);
+    let Layout { gone, placed } = &report.layout;
+    let gone: HashSet<_> = gone.iter().copied().collect();
+    let moved: HashSet<_> = placed.iter().filter_map(|(_, moved)| *moved).collect();
+    let (mut states, mut summarised) = (vec![State::Same; n_messages], Vec::new());
     for change in &report.changes {
         let filtered = change.edit == FILTER;
         let (message, state) = match change.action {
@@ -183,43 +174,36 @@ fn pairs(n_messages: usize, report: &Report) -> Vec<MessagePair> {
             Action::Strip { message } | Action::Mend { message } => (message, State::Patched),
             Action::Clear { message } | Action::ClearInput { message } => (message, State::Cleared),
             Action::Summarize { from, to } => {
-                summarised.get_mut(from..to).unwrap_or_default().fill(true);
-                summary.get_or_insert(from..to);
+                summarised.push(from..to);
                 continue;
             }
         };
         // What was left out of an element that stays has changed it.
-        let stays = !gone.get(message).is_some_and(|gone| *gone);
-        let state = if state == State::Dropped && stays { State::Patched } else { state };
+        let is_changed = state == State::Dropped && !gone.contains(&message);
+        let state = if is_changed { State::Patched } else { state };
         if let Some(known) = states.get_mut(message) {
             *known = state.max(*known);
         }
     }
     let mut placed = placed.iter().copied().peekable();
-    let state = |message: usize| states.get(message).copied().unwrap_or(State::Same);
+    let state = |message: usize| states.get(message).copied().unwrap_or_default();
     let pair = |before, behind, state, is_there| MessagePair { before, behind, state, is_there };
     let mut pairs = Vec::with_capacity(n_messages);
     for message in 0..n_messages {
-        if summarised.get(message).is_some_and(|summarised| *summarised) {
+        if summarised.iter().any(|summarised| summarised.contains(&message)) {
             pairs.push(pair(Some(message), message, State::Summarised, false));
-            if let Some(summary) = summary.as_ref().filter(|summary| summary.end == message + 1) {
-                pairs.push(pair(None, summary.start, State::Summarised, true));
+            // The summary is where the first stretch is that it replaces.
+            if let Some(first) = summarised.first().filter(|first| first.end == message + 1) {
+                pairs.push(pair(None, first.start, State::Summarised, true));
             }
-        } else if !moved.get(message).is_some_and(|moved| *moved) {
-            let is_there = !gone.get(message).is_some_and(|gone| *gone);
-            pairs.push(pair(Some(message), message, state(message), is_there));
+        } else if !moved.contains(&message) {
+            pairs.push(pair(Some(message), message, state(message), !gone.contains(&message)));
         }
         while let Some((behind, before)) = placed.next_if(|(behind, _)| *behind <= message) {
             pairs.push(pair(before, behind, before.map_or(State::Inserted, state), true));
         }
     }
     pairs
-}
-
-fn set(flags: &mut [bool], message: usize) {
-    if let Some(flag) = flags.get_mut(message) {
-        *flag = true;
-    }
 }
 
 // === one message ===
@@ -233,33 +217,30 @@ impl MessagePair {
         left: &mut usize,
     ) -> Message {
         let at = if self.is_there { at.next() } else { None };
-        let same = match (self.before, at) {
-            (Some(before), Some(at)) => one.json(before) == other.json(at),
-            _ => false,
-        };
-        let state = match self.state {
-            State::Same if !same => State::Patched,
-            state => state,
-        };
+        let same = self.before.zip(at).is_some_and(|(before, at)| one.json(before) == other.json(at));
+        let state = if self.state == State::Same && !same { State::Patched } else { self.state };
         let longest = if state == State::Same { MAX_UNCHANGED_TEXT } else { MAX_TEXT };
         let mut text = |text: String| {
             let bytes = text.len();
             let text = cut(text, longest.min((*left).max(HEAD)));
             *left = left.saturating_sub(text.len());
-            (Some(text), Some(bytes))
+            (text, bytes)
         };
-        let (before, before_bytes) = self.before.map_or((None, None), |message| text(one.text(message)));
-        let (after, after_bytes) = match at {
-            Some(at) if !same => text(other.text(at)),
-            _ => (None, None),
-        };
-        let (role, name) = match (self.before, at) {
-            (Some(message), _) => (one.role(message), one.name(message)),
-            (None, Some(at)) => (other.role(at), other.name(at)),
-            (None, None) => (Role::Other.into(), None),
-        };
+        let (before, before_bytes) = self.before.map(|message| text(one.text(message))).unzip();
+        let (after, after_bytes) = at.filter(|_| !same).map(|at| text(other.text(at))).unzip();
+        let (view, message) = self.before.map_or((other, at.unwrap_or(usize::MAX)), |message| (one, message));
         let index = self.before.unwrap_or(self.behind);
-        Message { index, at, role: role.into(), name, state, before, after, before_bytes, after_bytes }
+        Message {
+            index,
+            at,
+            role: view.role(message).into(),
+            name: view.name(message),
+            state,
+            before,
+            after,
+            before_bytes,
+            after_bytes,
+        }
     }
 }
 
@@ -334,6 +315,56 @@ impl<'a> RequestView<'a> {
 fn plain(json: &[u8]) -> String {
     let json = String::from_utf8_lossy(json);
     raw::string(&json).map_or_else(|| json.to_string(), Cow::into_owned)
+}
+
+// === titles ===
+
+/// The longest title, in characters.
+const MAX_TITLE: usize = 80;
+
+/// The title of a conversation; `None` if the user says nothing in words.
+///
+/// Clients put reminders and facts about the machine before the words, in sections with tags or in separate messages. So the title
+/// is the last text before the first answer, without such sections.
+pub fn title(dialect: &dyn Dialect, body: &Bytes) -> Option<String> {
+    let conversation = dialect.parse(body).ok()?;
+    let view = RequestView::new(dialect, body, &conversation);
+    let texts: Vec<_> = conversation
+        .opening()
+        .flat_map(|element| conversation.unit_range(&element.units))
+        .flat_map(|unit| view.texts(unit))
+        .collect();
+    texts.iter().rev().find_map(|text| words(text))
+}
+
+fn words(text: &str) -> Option<String> {
+    let mut text = text.trim_start();
+    while let Some(rest) = after_section(text) {
+        text = rest.trim_start();
+    }
+    let mut title = String::new();
+    for word in text.split_whitespace() {
+        if title.chars().count() >= MAX_TITLE {
+            break;
+        }
+        if !title.is_empty() {
+            title.push(' ');
+        }
+        title.extend(word.chars().take(MAX_TITLE));
+    }
+    let end = title.char_indices().nth(MAX_TITLE).map_or(title.len(), |(end, _)| end);
+    title.truncate(end);
+    (!title.is_empty()).then_some(title)
+}
+
+/// The text after a section `<name>…</name>` that it begins with.
+fn after_section(text: &str) -> Option<&str> {
+    let (name, _) = text.strip_prefix('<')?.split_once('>')?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || !name.chars().all(is_name) {
+        return None;
+    }
+    text.split_once(&format!("</{name}>")).map(|(_, rest)| rest)
 }
 
 #[cfg(test)]

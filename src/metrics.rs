@@ -123,7 +123,7 @@ impl Metrics {
             *repeated += report.regrets.repeated as u64;
             *recalled += report.regrets.recalled as u64;
             for left_out in &report.left_out {
-                *counts.left_out.entry((left_out.edit, left_out.why.label())).or_default() += 1;
+                *counts.left_out.entry((left_out.edit, left_out.why.into())).or_default() += 1;
             }
         });
     }

@@ -271,13 +271,6 @@ impl Change {
     }
 }
 
-impl SkipReason {
-    /// The reason as one word, for labels.
-    pub fn label(self) -> &'static str {
-        self.into()
-    }
-}
-
 impl Regrets {
     /// Whether there are none.
     pub fn is_none(&self) -> bool {
@@ -450,7 +443,7 @@ mod tests {
             SkipReason::NoSummary,
             SkipReason::Rewritten,
         ] {
-            assert_eq!(why.label().replace('_', ""), name(&why));
+            assert_eq!(<&str>::from(why).replace('_', ""), name(&why));
         }
     }
 

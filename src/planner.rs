@@ -186,18 +186,14 @@ const LOOK_UP_FROM: usize = 16 << 10;
 /// The edits that run on each request, in order.
 #[derive(Debug)]
 pub struct Policy {
+    settings: PlanSettings,
     names: Vec<EditName>,
     edits: Vec<Arc<dyn Edit>>,
-    language: Language,
-    recall: recall::Settings,
     /// The edit whose summaries are remembered, if any are used.
     summarize: Option<Arc<Summarize>>,
     /// The shortest body that anything is counted of.
     counts_from: usize,
-    reasoning: reasoning::Settings,
     own_texts: OwnTexts,
-    forms: Vec<Form>,
-    learnt: LearntForms,
     verified: VerifiedMessages,
 }
 
@@ -378,16 +374,12 @@ impl Policy {
         let edits: Vec<_> = names.iter().map(edit).collect();
         let counts_from = counts_from(&edits, Some(MIN_WINDOW));
         Self {
+            settings: settings.clone(),
             names,
             edits,
-            language,
-            recall: recall.clone(),
             summarize,
             counts_from,
-            reasoning: settings.reasoning.clone(),
             own_texts,
-            forms: settings.policy.forms.clone(),
-            learnt: settings.policy.learnt.clone(),
             verified: VerifiedMessages::default(),
         }
     }
@@ -399,12 +391,13 @@ impl Policy {
 
     /// The forms of requests for a model.
     pub fn forms(&self, model: Option<&str>) -> Cow<'_, [Form]> {
-        let learnt = self.learnt.of(model);
+        let Settings { forms, learnt, .. } = &self.settings.policy;
+        let learnt = learnt.of(model);
         if learnt.is_empty() {
-            return Cow::Borrowed(&self.forms);
+            return Cow::Borrowed(forms);
         }
-        let more = learnt.iter().filter(|form| !self.forms.contains(form));
-        self.forms.iter().chain(more).copied().collect()
+        let more = learnt.iter().filter(|form| !forms.contains(form));
+        forms.iter().chain(more).copied().collect()
     }
 
     /// A body shorter than this many bytes is never tokenised, so it may be planned where nothing may take long.
@@ -448,12 +441,12 @@ impl Policy {
         let folded = fold.as_ref().map(|fold| whole.folded(fold));
         let view = ParsedRequest { conversation: folded.as_ref().unwrap_or(whole), ..request };
         let drafted = |strips_now: bool| {
-            let mut draft = Draft::new(view, context, &self.recall, self.language);
+            let mut draft = Draft::new(view, context, &self.settings.recall, self.settings.language);
             draft.root = self.root(request, context);
             if let Some(prefix_keys) = prefix_keys.clone() {
                 draft.apply_summary(Summarize::LABEL, whole, prefix_keys);
             }
-            draft.bind_reasoning(&self.reasoning, whole, strips_now);
+            draft.bind_reasoning(&self.settings.reasoning, whole, strips_now);
             draft.leaving = leaving;
             draft.forms = self.forms(view.conversation.model.as_deref()).into_owned();
             if let Some(n_frozen) = context.in_place {

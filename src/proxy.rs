@@ -184,8 +184,8 @@ impl Proxy {
         let recalls =
             RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
         let recalls = Arc::new(recalls.without_store(engine.store_notice().is_some()));
-        let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(engine.factors()));
-        let ledger = engine.bookkeeper().ledger().clone();
+        let (inspector, factors) = (Inspector::new(engine.shared_store()), Arc::clone(&engine.factors));
+        let ledger = engine.bookkeeper.ledger.clone();
         let is_shared = engine.store().is_some_and(|store| store.shared().is_some());
         Self {
             live: ArcSwap::from_pointee(live),
@@ -346,7 +346,7 @@ impl Proxy {
             answer = Box::pin(self.rescue(&live, arm, retry, answer, &mut exchange)).await;
         }
         if let Some(form) = exchange.take_sent_form(answer.status()) {
-            Box::pin(self.engine.remember_form(&form)).await;
+            Box::pin(self.engine.summaries.remember_sent(&form)).await;
         }
         if let Some(recalls) = exchange.recalls.take() {
             answer = Box::pin(recalls.join(answer)).await;

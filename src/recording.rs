@@ -258,9 +258,7 @@ impl Meta {
     fn of(request: &[u8]) -> Self {
         Self { path: dialect::of_body(request).path().to_owned(), ..Self::default() }
     }
-}
 
-impl Meta {
     /// The path without the query.
     pub fn path_only(&self) -> &str {
         self.path.split_once('?').map_or(self.path.as_str(), |(path, _)| path)

@@ -117,7 +117,12 @@ impl Replay {
     /// Replays every exchange in `dirs`, at any depth.
     pub fn run(dirs: &[PathBuf], policy: &ReplayPolicy) -> Self {
         let exchanges: Vec<_> = dirs.iter().flat_map(|dir| replay_all(dir, policy)).collect();
-        let totals = exchanges.iter().fold(Totals::default(), Totals::plus);
+        let count = |is: fn(&Comparison) -> bool| exchanges.iter().filter(|row| is(&row.comparison)).count();
+        let totals = Totals {
+            same: count(|found| matches!(found, Comparison::Same)),
+            different: count(|found| matches!(found, Comparison::Different(_))),
+            unreadable: count(|found| matches!(found, Comparison::Unreadable { .. })),
+        };
         Self { exchanges, totals }
     }
 
@@ -139,21 +144,6 @@ impl fmt::Display for Replay {
         write!(f, "{}", self.totals)
     }
 }
-
-// === impl Totals ===
-
-impl Totals {
-    fn plus(mut self, row: &ReplayedExchange) -> Self {
-        match row.comparison {
-            Comparison::Same => self.same += 1,
-            Comparison::Different(_) => self.different += 1,
-            Comparison::Unreadable { .. } => self.unreadable += 1,
-        }
-        self
-    }
-}
-
-// === impl Comparison ===
 
 // === impl Difference ===
 
@@ -228,10 +218,8 @@ fn replay_all(dir: &Path, policy: &ReplayPolicy) -> Vec<ReplayedExchange> {
 }
 
 fn replay_one(dir: &Path, policy: &ReplayPolicy) -> ReplayedExchange {
-    let replayed = Exchange::read(dir).map_err(ReplayError::from).and_then(|exchange| {
-        let now = policy.rewrite(&exchange)?;
-        Ok((exchange, now))
-    });
+    let replayed = Exchange::read(dir).map_err(ReplayError::from);
+    let replayed = replayed.and_then(|exchange| policy.rewrite(&exchange).map(|now| (exchange, now)));
     let (exchange, now) = match replayed {
         Ok(both) => both,
         Err(error) => return ReplayedExchange::unreadable(dir, error_chain(&error)),
@@ -255,33 +243,27 @@ impl ReplayedExchange {
 }
 
 fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
-    let inputs = exchange.meta.inputs.clone().unwrap_or_default();
+    let none = PlanInputs::default();
+    let (inputs, path) = (exchange.meta.inputs.as_ref().unwrap_or(&none), exchange.meta.path_only());
     let body = &exchange.request;
     let unedited = || Rewritten { body: body.clone(), edits: String::new() };
-    let of_path = || dialect::for_path(exchange.meta.path_only());
+    let of_path = || dialect::for_path(path);
     let dialect = inputs.in_place.map(|_| dialect::of_body(body)).or_else(of_path);
     let dialect = dialect.filter(|_| inputs.form != RequestForm::Unedited);
     let Some(dialect) = dialect else { return unedited() };
 
-    let planner = planners.find_without_headers(Some(exchange.meta.path_only()), dialect, body);
+    let planner = planners.find_without_headers(Some(path), dialect, body);
     let factor = inputs.token_factor.filter(|_| planner.settings.tokens.is_calibrated());
-    let (cold_passes, sent) = (inputs.cold_passes.clone(), inputs.sent.clone());
     let answers: HashMap<_, _> = inputs.answers.iter().map(|(key, answer)| (*key, Arc::new(answer.clone()))).collect();
-    let in_place = inputs.in_place.map(|in_place| in_place.n_frozen);
     let planner = with_recorded_inputs(planner, inputs);
-    let calibration = factor.map_or(Calibration::Table, Calibration::Fixed);
-    let cold_passes = ColdPasses::At(&cold_passes);
-    let strips_now = sent.strips_now;
-    let sent = if sent.is_empty() { Sent::Assumed } else { Sent::Recorded(&sent) };
-    let indexed = IndexedBody::from(body.clone()).at(dialect.path_facts(exchange.meta.path_only()));
-    let strings = indexed.strings();
+    let indexed = IndexedBody::from(body.clone()).at(dialect.path_facts(path));
     let context = PlanContext {
-        strings,
-        calibration,
-        cold_passes,
-        sent,
-        strips_now,
-        in_place,
+        strings: indexed.strings(),
+        calibration: factor.map_or(Calibration::Table, Calibration::Fixed),
+        cold_passes: ColdPasses::At(&inputs.cold_passes),
+        sent: if inputs.sent.is_empty() { Sent::Assumed } else { Sent::Recorded(&inputs.sent) },
+        strips_now: inputs.sent.strips_now,
+        in_place: inputs.in_place.map(|in_place| in_place.n_frozen),
         ..planner.anonymous(&NoSummaries)
     };
     let mut summaries = HashMap::new();
@@ -297,25 +279,26 @@ fn rewrite(planners: &Routes<Planner>, exchange: &Exchange) -> Rewritten {
 
 /// A planner with the same settings and the recorded inputs: address, windows, handles. Settings override recorded
 /// inputs.
-fn with_recorded_inputs(planner: &Planner, inputs: PlanInputs) -> Planner {
-    let PlanInputs { form, forms, address, windows, upstream, in_place, not_stored, handles, .. } = inputs;
-    let mut parts = match form {
-        RequestForm::Shortest => planner.settings.shortest(),
-        RequestForm::Stripped => planner.settings.stripping(),
-        RequestForm::Edited | RequestForm::Unedited => planner.settings.clone(),
+fn with_recorded_inputs(planner: &Planner, inputs: &PlanInputs) -> Planner {
+    let settings = &planner.settings;
+    let mut parts = match inputs.form {
+        RequestForm::Shortest => settings.shortest(),
+        RequestForm::Stripped => settings.stripping(),
+        RequestForm::Edited | RequestForm::Unedited => settings.clone(),
     }
-    .with_forms(&forms);
-    parts.recall.public_url = parts.recall.public_url.or(address);
-    if let Some(InPlace { by_hash, .. }) = in_place {
+    .with_forms(&inputs.forms);
+    parts.recall.public_url = parts.recall.public_url.or_else(|| inputs.address.clone());
+    if let Some(InPlace { by_hash, .. }) = inputs.in_place {
         parts = parts.in_place(if by_hash { Via::Retrieve } else { parts.recall.via });
     }
-    parts.upstream = upstream.unwrap_or(parts.upstream);
-    let offload = if not_stored { Offload::Impossible } else { planner.offload };
-    let meter = if windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };
-    for (model, window) in &windows {
+    parts.upstream = inputs.upstream.clone().unwrap_or(parts.upstream);
+    let offload = if inputs.not_stored { Offload::Impossible } else { planner.offload };
+    let meter =
+        if inputs.windows.is_empty() { planner.meter.clone() } else { Meter::new(&parts.tokens, &parts.models) };
+    for (model, window) in &inputs.windows {
         meter.learn_window(model, *window);
     }
-    Planner::with(parts, meter, Keys::recorded(handles), offload)
+    Planner::with(parts, meter, Keys::recorded(inputs.handles.clone()), offload)
 }
 
 /// The error and its causes in one line.

@@ -87,7 +87,7 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let Destination { upstream, usual: Arm { rules, .. }, .. } = live.destinations.default();
     let target = upstream.join(&Uri::from_static(dialect.path()))?;
     let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), Events::default());
-    engine.summaries().read_index().await;
+    engine.summaries.read_index().await;
 
     let caller = engine.caller(None);
     let budget = Budget::new(config.server.max_buffered.as_usize());

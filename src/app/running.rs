@@ -71,12 +71,13 @@ impl Running {
         let otel = otel::Exporter::new(&config.otel, &environment.proxies).context("otel.endpoint")?;
         let events = Events::new(&config.events);
         let webhook = Webhook::new(&config.events, &events, &environment.proxies).context("events.webhook")?;
-        let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), events.clone());
+        let mut engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), events.clone());
         let max_body = config.server.max_body.as_usize();
         let budget = Budget::new(config.server.max_buffered.as_usize());
         let limits = Limits { max_body, budget: budget.clone(), pool: Pool::default() };
-        let engine = engine.within(budget.clone()).lacking_store(notice);
-        let summaries = Arc::clone(engine.summaries());
+        engine.budget = budget.clone();
+        engine.lacks_store = notice;
+        let summaries = Arc::clone(&engine.summaries);
         let index_read = summaries.until_read();
         tasks.spawn(async move { summaries.read_index().await });
         let recorder = recorder.map(|recorder| recorder.reached_at(address.clone()));

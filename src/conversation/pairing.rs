@@ -1,7 +1,6 @@
 //! Which result answers which call. One walk over the conversation; each call and each result is looked at a fixed
 //! number of times, however often ids repeat.
 
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
@@ -131,10 +130,10 @@ impl Pairing {
 }
 
 #[derive(Default)]
-struct Walk<'a> {
+struct Walk {
     pairing: Pairing,
-    /// The calls of each kind and id.
-    named: FxHashMap<CallName<'a>, NamedCalls>,
+    /// The calls of each kind and id. The id is a hash with a seed, as clients choose ids.
+    named: FxHashMap<(&'static str, Fingerprint), NamedCalls>,
     /// Whether the last batch still gathers its run.
     in_run: bool,
     by_position: bool,
@@ -150,29 +149,9 @@ struct NamedCalls {
     answered: Option<CallIndex>,
 }
 
-/// A kind of calls, and an id of one.
-#[derive(Eq, PartialEq)]
-struct CallName<'a> {
-    kind: &'static str,
-    id: &'a str,
-}
-
-impl<'a> From<&'a CallId<'a>> for CallName<'a> {
-    fn from(id: &'a CallId<'a>) -> Self {
-        Self { kind: id.kind, id: &id.text }
-    }
-}
-
-/// By a hash with a seed, as clients choose ids. A dialect has few kinds, and hardly an id twice.
-impl Hash for CallName<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Fingerprint::of(self.id.as_bytes()).hash(state);
-    }
-}
-
-impl<'a> Walk<'a> {
+impl Walk {
     /// A turn of the model.
-    fn turn(&mut self, conversation: &'a Conversation<'a>, units: Range<UnitIndex>) {
+    fn turn(&mut self, conversation: &Conversation<'_>, units: Range<UnitIndex>) {
         let blocks = conversation.block_range(units.clone());
         let Some(run_end) = UnitIndex::each(&units).next_back().filter(|_| blocks.len() > 0) else { return };
         let Pairing { calls, results, batches } = &mut self.pairing;
@@ -185,7 +164,7 @@ impl<'a> Walk<'a> {
             let Some(BlockKind::ToolCall { id, answerable, .. }) = kind else { continue };
             let (named, answerable) = (!id.text.is_empty(), *answerable);
             let index = CallIndex::new(first_call + n);
-            let next = if named { self.named.entry(id.into()).or_default().open.replace(index) } else { None };
+            let next = if named { self.named.entry(name(id)).or_default().open.replace(index) } else { None };
             calls.push(PairedCall { block, answered: false, n_further: 0, answerable, batch, named, next });
         }
         if let Some(new) = calls.get_mut(first_call..) {
@@ -194,10 +173,10 @@ impl<'a> Walk<'a> {
         self.in_run = true;
     }
 
-    fn result(&mut self, index: UnitIndex, id: &'a CallId<'a>, may_leave: bool) {
+    fn result(&mut self, index: UnitIndex, id: &CallId<'_>, may_leave: bool) {
         let (calls, repeats_results) = (&mut self.pairing.calls, self.repeats_results);
         let (mut answers, mut is_further) = (None, false);
-        if let Some(named) = self.named.get_mut(&id.into()) {
+        if let Some(named) = self.named.get_mut(&name(id)) {
             answers = next_unanswered(calls, &mut named.open);
             if answers.is_some() {
                 named.answered = answers;
@@ -248,6 +227,10 @@ impl<'a> Walk<'a> {
             }
         }
     }
+}
+
+fn name(id: &CallId<'_>) -> (&'static str, Fingerprint) {
+    (id.kind, Fingerprint::of(id.text.as_bytes()))
 }
 
 /// Whether calls and results have ids, in the order in which they are paired. Those without an id are paired with one

@@ -16,9 +16,11 @@ use crate::store::{Note, NoteGroup, NoteKind, Store, StoreError};
 /// Stores the ledger of this process, and reads those of all.
 #[derive(Debug)]
 pub struct Bookkeeper {
-    ledger: Ledger,
+    /// What is counted.
+    pub(crate) ledger: Ledger,
     store: Option<Arc<dyn Store>>,
-    process: [u8; 12],
+    // A number of twelve bytes.
+    process: u128,
     /// Held while rows are being stored, so that older ones never take the place of newer ones.
     saving: Mutex<()>,
 }
@@ -41,13 +43,8 @@ impl Bookkeeper {
     /// Keeps this ledger.
     pub(super) fn new(ledger: Ledger, store: Option<Arc<dyn Store>>) -> Self {
         // Without random numbers, two processes of a fleet overwrite each other's rows.
-        let process = random().unwrap_or_default();
+        let process = u128::from_be_bytes(random().unwrap_or_default()) >> 32;
         Self { ledger, store, process, saving: Mutex::default() }
-    }
-
-    /// Returns what is counted.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
     }
 
     /// Stores the rows that have changed. Rows that are not stored, because the store fails or the caller is cancelled, are stored
@@ -66,11 +63,7 @@ impl Bookkeeper {
     }
 
     fn key(&self, day: u32) -> ChainKey {
-        let mut key = [0; 16];
-        let (of_day, of_process) = key.split_at_mut(4);
-        of_day.copy_from_slice(&day.to_be_bytes());
-        of_process.copy_from_slice(&self.process);
-        ChainKey::from_bytes(key)
+        ChainKey::from_bytes((u128::from(day) << 96 | self.process).to_be_bytes())
     }
 
     /// The last days of the ledger, the first one first; without a store, what this process has counted.

@@ -8,23 +8,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::breaker::DiskBreaker;
+use super::summaries::{Summaries, stored};
 use crate::held::Held;
 use crate::payload::{ChainKey, Place};
 use crate::planner::FactorIndex;
-use crate::store::{Offered, Store, StoreError};
 use crate::tokens::factor::{Bill, Factor, LearntFactor, LearntFactors};
 
 /// The known factors. There is one instance per process.
 #[derive(Debug)]
 pub struct Factors {
-    store: Option<Arc<dyn Store>>,
-    breaker: DiskBreaker,
+    /// Has the factors in the store.
+    summaries: Arc<Summaries>,
     known: Cache<ChainKey, KnownFactor>,
     learnt: Held<LearntFactors>,
 }
@@ -41,17 +39,6 @@ struct KnownFactor {
 #[derive(Deserialize, Serialize)]
 struct StoredFactor {
     token_factor: Factor,
-    /// Not read by this module: by it, a factor is copied to a shared store.
-    root: ChainKey,
-}
-
-/// The factor that a conversation is counted with if the store has none of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FirstFactor {
-    /// If it can be stored.
-    pub(super) learnt: Factor,
-    /// If the store cannot be asked.
-    pub(super) known: Factor,
 }
 
 /// How many conversations are remembered, in about 1 MB. The factors of others are read again.
@@ -64,29 +51,25 @@ const USE_INTERVAL: Duration = Duration::from_hours(1);
 const BACKOFF: Duration = Duration::from_secs(10);
 
 impl Factors {
-    pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
-        Self { store, breaker, known: Cache::new(MAX_KNOWN), learnt: Held::default() }
+    pub(super) fn new(summaries: Arc<Summaries>) -> Self {
+        Self { summaries, known: Cache::new(MAX_KNOWN), learnt: Held::default() }
     }
 
-    /// Whether conversations can keep a factor other than the built-in one.
-    pub(super) fn are_kept(&self) -> bool {
-        self.store.is_some()
-    }
-
-    /// The factor of a conversation, which it has from now on if it has none.
-    pub(super) async fn settle(&self, beginning: ChainKey, first: FirstFactor) -> Factor {
+    /// The factor of a conversation. If the store has none, it is the learnt one from now on; if the store cannot be asked,
+    /// the one of the table.
+    pub(super) async fn settle(&self, beginning: ChainKey, learnt: Factor, table: Factor) -> Factor {
         let pinned = self.known.get(&beginning).map(|known| known.factor);
-        let stored = self.ask(beginning, Some(pinned.unwrap_or(first.learnt))).await;
-        let factor = stored.or(pinned).unwrap_or(first.known);
+        let stored = self.ask(beginning, Some(pinned.unwrap_or(learnt))).await;
+        let factor = stored.or(pinned).unwrap_or(table);
         let ask_at = Instant::now() + if stored.is_some() { USE_INTERVAL } else { BACKOFF };
         self.known.insert(beginning, KnownFactor { factor, ask_at });
         factor
     }
 
     /// The factor that a conversation has, or would have. Nothing is stored.
-    pub(super) async fn expected(&self, beginning: ChainKey, first: FirstFactor) -> Factor {
+    pub(super) async fn expected(&self, beginning: ChainKey, learnt: Factor) -> Factor {
         let pinned = self.known.get(&beginning).map(|known| known.factor);
-        self.ask(beginning, None).await.or(pinned).unwrap_or(first.learnt)
+        self.ask(beginning, None).await.or(pinned).unwrap_or(learnt)
     }
 
     /// Whether a conversation has a factor in the store.
@@ -96,23 +79,14 @@ impl Factors {
 
     /// Returns what the store has of a conversation, after it was offered a factor; `None` if it has none or fails.
     async fn ask(&self, beginning: ChainKey, offered: Option<Factor>) -> Option<Factor> {
-        let store = Arc::clone(self.store.as_ref()?);
-        let asking = async move {
-            let stored = store.whole_summary(beginning).await?;
-            let (None, Some(token_factor)) = (&stored, offered) else {
-                return Ok::<_, StoreError>(stored);
-            };
-            let json = serde_json::to_vec(&StoredFactor { token_factor, root: beginning }).unwrap_or_default();
-            let json = Bytes::from(json);
-            let place = Place { root: beginning, beginning };
-            Ok(Some(match store.offer_summary(place, json.clone()).await? {
-                Offered::Stored => json,
-                Offered::Theirs(theirs) => theirs,
-            }))
-        };
         // The store logs its failures.
-        let stored = self.breaker.call(asking).await.ok()?.ok()??;
-        serde_json::from_slice(&stored).ok().map(|StoredFactor { token_factor, .. }| token_factor)
+        let mut fact = self.summaries.fact(beginning).await.ok()?;
+        if let Some(token_factor) = offered.filter(|_| fact.is_none() && self.summaries.has_store()) {
+            let (place, offered) =
+                (Place { root: beginning, beginning }, stored(&StoredFactor { token_factor }, beginning));
+            fact = Some(self.summaries.offer_fact(place, offered).await.ok()?);
+        }
+        serde_json::from_slice(&fact?).ok().map(|StoredFactor { token_factor }| token_factor)
     }
 
     /// What bills have shown of a model.

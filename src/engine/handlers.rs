@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
@@ -17,16 +17,15 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::EngineConfig;
-use super::persist::PersistError;
-use super::summaries::Summaries;
+use super::disks::PersistError;
+use super::summaries::{Summaries, stored};
 use crate::handler::{Answer, AnswerFault, AnswerIndex, AskedText, HandlerAsk};
 use crate::held::Held;
 use crate::payload::{ChainKey, PayloadKey, Place};
-use crate::store::Offered;
 
 mod client;
 
-use client::{HandlerClient, PostError};
+use client::HandlerClient;
 pub use client::{HandlerClients, HandlerError, HandlerUrl, HandlerUrlError};
 
 /// The known answers, and what is known of the handlers. There is one instance per process.
@@ -34,8 +33,7 @@ pub use client::{HandlerClients, HandlerError, HandlerUrl, HandlerUrlError};
 pub struct Answers {
     /// Has the answers in the store, and notes their uses there.
     summaries: Arc<Summaries>,
-    known: Cache<ChainKey, KnownAnswer, Weight>,
-    began: Instant,
+    known: Cache<ChainKey, Arc<Answer>, Weight>,
     calls: Semaphore,
     state: Held<State>,
 }
@@ -49,29 +47,12 @@ struct State {
     calls: BTreeMap<(Arc<str>, &'static str), u64>,
 }
 
-/// An answer in memory.
-#[derive(Clone, Debug)]
-struct KnownAnswer {
-    answer: Arc<Answer>,
-    /// When its use was last noted in the store, in seconds since the process began.
-    noted: Arc<AtomicU64>,
-}
-
 /// The answers that a plan may use: those that its request has got, and those that the process knows.
 #[derive(Clone, Debug)]
 pub(super) struct RequestAnswers {
     pub(super) own: Arc<HashMap<ChainKey, Arc<Answer>>>,
     pub(super) shared: Arc<Answers>,
     pub(super) can_ask: bool,
-}
-
-/// An answer as it is stored.
-#[derive(Deserialize, Serialize)]
-struct StoredAnswer {
-    #[serde(flatten)]
-    answer: Answer,
-    /// Not read by this module: by it, an answer is copied to a shared store.
-    root: ChainKey,
 }
 
 /// A question as it is posted.
@@ -117,9 +98,15 @@ enum AskError {
     /// It did not answer in time.
     #[error("it did not answer in time")]
     TimedOut,
-    /// It could not be asked.
-    #[error(transparent)]
-    Post(#[from] PostError),
+    /// There is no connection to it, or it broke off.
+    #[error("no connection to it, or it broke off")]
+    Connection,
+    /// It answered with an error.
+    #[error("it answered {0}")]
+    Status(StatusCode),
+    /// Its answer is too long.
+    #[error("its answer has more than {0} bytes")]
+    TooLong(usize),
     /// It answered something else.
     #[error("its answer is not the JSON that docs/handlers.md describes")]
     NotAnAnswer,
@@ -157,7 +144,7 @@ const REST: Duration = Duration::from_secs(30);
 impl Answers {
     pub(super) fn new(summaries: Arc<Summaries>) -> Self {
         let known = Cache::with_weighter(1024, MAX_BYTES, Weight);
-        Self { summaries, known, began: Instant::now(), calls: Semaphore::new(MAX_CALLS), state: Held::default() }
+        Self { summaries, known, calls: Semaphore::new(MAX_CALLS), state: Held::default() }
     }
 
     /// The answer that is kept, if there is one.
@@ -167,7 +154,7 @@ impl Answers {
         }
         let answer = self.load(key).await?;
         if let Some(answer) = &answer {
-            self.known.insert(key, self.used_now(Arc::clone(answer)));
+            self.known.insert(key, Arc::clone(answer));
         }
         Ok(answer)
     }
@@ -180,13 +167,14 @@ impl Answers {
         ask: impl Future<Output = Answer>,
     ) -> Result<Arc<Answer>, PersistError> {
         let settling = async {
-            let answer = match self.load(key).await? {
-                Some(answer) => answer,
-                None => self.keep(key, ask.await).await?,
-            };
-            Ok::<_, PersistError>(self.used_now(answer))
+            if let Some(answer) = self.load(key).await? {
+                return Ok(answer);
+            }
+            let answer = ask.await;
+            let kept = self.summaries.offer_fact(Place { root: key, beginning: key }, stored(&answer, key)).await?;
+            Ok::<_, PersistError>(read_stored(&kept).unwrap_or(Arc::new(answer)))
         };
-        Ok(self.known.get_or_insert_async(&key, settling).await?.answer)
+        self.known.get_or_insert_async(&key, settling).await
     }
 
     /// Asks a handler. Whatever it does, there is an answer when this returns: [`Answer::Failed`] if it is none.
@@ -208,17 +196,9 @@ impl Answers {
 
     /// The answer in memory, whose use is noted from time to time.
     fn known(&self, key: ChainKey) -> Option<Arc<Answer>> {
-        let KnownAnswer { answer, noted } = self.known.get(&key)?;
-        let now = self.began.elapsed().as_secs();
-        if now.saturating_sub(noted.load(Ordering::Relaxed)) >= USE_INTERVAL.as_secs() && self.summaries.note_use(key) {
-            noted.store(now, Ordering::Relaxed);
-        }
+        let answer = self.known.get(&key)?;
+        self.summaries.note_use(key, USE_INTERVAL);
         Some(answer)
-    }
-
-    /// An answer that counts as used now.
-    fn used_now(&self, answer: Arc<Answer>) -> KnownAnswer {
-        KnownAnswer { answer, noted: Arc::new(self.began.elapsed().as_secs().into()) }
     }
 
     async fn call(
@@ -251,17 +231,6 @@ impl Answers {
         Ok(self.summaries.fact(key).await?.as_ref().and_then(read_stored))
     }
 
-    /// Stores an answer, and uses the one that the store has by then.
-    async fn keep(&self, key: ChainKey, answer: Answer) -> Result<Arc<Answer>, PersistError> {
-        let stored = StoredAnswer { answer, root: key };
-        let json = Bytes::from(serde_json::to_vec(&stored).unwrap_or_default());
-        let place = Place { root: key, beginning: key };
-        Ok(match self.summaries.offer_fact(place, json).await? {
-            Offered::Stored => Arc::new(stored.answer),
-            Offered::Theirs(theirs) => read_stored(&theirs).unwrap_or_else(|| Arc::new(stored.answer)),
-        })
-    }
-
     fn count(&self, ask: &HandlerAsk, asked: &Result<Answer, AskError>) {
         let outcome = outcome(asked);
         let name = &ask.handler;
@@ -286,7 +255,7 @@ impl Answers {
 }
 
 fn read_stored(stored: &Bytes) -> Option<Arc<Answer>> {
-    serde_json::from_slice(stored).ok().map(|StoredAnswer { answer, .. }| Arc::new(answer))
+    serde_json::from_slice(stored).ok().map(Arc::new)
 }
 
 /// The outcome of a call as one word, for labels.
@@ -295,7 +264,8 @@ fn outcome(asked: &Result<Answer, AskError>) -> &'static str {
         Ok(Answer::Replace { .. }) => "replace",
         Ok(Answer::Leave) => "leave",
         Ok(Answer::Default) => "default",
-        Ok(Answer::Failed) | Err(AskError::Unknown | AskError::Post(_)) => "failed",
+        Ok(Answer::Failed)
+        | Err(AskError::Unknown | AskError::Connection | AskError::Status(_) | AskError::TooLong(_)) => "failed",
         Err(AskError::Resting) => "skipped",
         Err(AskError::TimedOut) => "timeout",
         Err(AskError::NotAnAnswer | AskError::OtherId | AskError::Fault(_)) => "refused",
@@ -304,9 +274,11 @@ fn outcome(asked: &Result<Answer, AskError>) -> &'static str {
 
 impl<'a> PostedAsk<'a> {
     fn json(ask: &'a HandlerAsk) -> Bytes {
-        let text = match &ask.text {
-            AskedText::Whole(text) => PostedText::Whole { text },
-            AskedText::Ends { head, tail, handle, .. } => PostedText::Ends { head, tail, handle: *handle },
+        let (bytes, text) = match &ask.text {
+            AskedText::Whole(text) => (text.len(), PostedText::Whole { text }),
+            AskedText::Ends { head, tail, bytes, handle, .. } => {
+                (*bytes, PostedText::Ends { head, tail, handle: *handle })
+            }
         };
         let posted = Self {
             version: VERSION,
@@ -316,7 +288,7 @@ impl<'a> PostedAsk<'a> {
             conversation: ask.conversation,
             tool: &ask.tool,
             arguments: &ask.arguments,
-            bytes: ask.text.len(),
+            bytes,
             max_bytes: ask.most_bytes,
             text,
         };
@@ -334,9 +306,9 @@ impl AnswerIndex for RequestAnswers {
     }
 }
 
-impl Weighter<ChainKey, KnownAnswer> for Weight {
-    fn weight(&self, _: &ChainKey, known: &KnownAnswer) -> u64 {
-        let text = if let Answer::Replace { text } = &*known.answer { text.len() } else { 0 };
+impl Weighter<ChainKey, Arc<Answer>> for Weight {
+    fn weight(&self, _: &ChainKey, answer: &Arc<Answer>) -> u64 {
+        let text = if let Answer::Replace { text } = &**answer { text.len() } else { 0 };
         ENTRY_BYTES + text as u64
     }
 }

@@ -1,13 +1,7 @@
 //! Plans one request: a state machine that plans the body again each time it has got something that the plan lacked.
 //!
-//! ```text
-//! Plan ─► Plan, with what other processes know of the conversation's summaries
-//! Plan ─► Load or AwaitIndex ─► Plan
-//! Plan ─► Plan, with a pass that is made because the prompt cache has expired
-//! Plan ─► Answer ─► Plan
-//! Plan ─► Summarize ─► Plan, Persist or Done
-//! Plan ─► Persist ─► Done
-//! ```
+//! It may lack what other processes know of the conversation's summaries, a summary that the store has, the index of summaries,
+//! whether the prompt cache has expired, answers of handlers, and a summary that is to be made.
 //!
 //! If payloads cannot be stored, it starts anew without the edits that need the store.
 
@@ -17,14 +11,13 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::error::SummaryError;
-use super::factors::FirstFactor;
+use super::disks::PersistError;
 use super::handlers::RequestAnswers;
-use super::summarizer::SummaryOrigin;
+use super::summarizer::{SummaryError, SummaryOrigin};
 use super::{EditMode, EditOptions, EditedBody, Engine, EngineConfig, EngineError, WaitCause, Waits};
 use crate::body::{Lease, most_merged};
 use crate::dialect::{Dialect, ParseError};
-use crate::handler::{Answer, HandlerAsk};
+use crate::handler::Answer;
 use crate::payload::ChainKey;
 use crate::plan::{CountedWith, Need, Plan, SkipReason, SummaryJob};
 use crate::planner::{Calibration, ColdPasses, LookUp, Offload, PlanContext, Sent, SummaryTiming};
@@ -32,8 +25,7 @@ use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::tokens::factor::Factor;
 
-mod answers;
-mod handler_count;
+mod handlers;
 
 /// One request while it is planned.
 pub(super) struct Planning<'a> {
@@ -67,32 +59,16 @@ pub(super) struct Planning<'a> {
 enum State {
     /// Plan the body.
     Plan,
-    /// Load a summary from the store, and plan again.
-    Load(ChainKey),
-    /// Get these answers of handlers, and plan again.
-    Answer(Vec<HandlerAsk>),
-    /// Wait until the index of summaries was read, and plan again.
-    AwaitIndex,
-    /// Store the plan's payloads, and make the summary that it lacks. If the request waits for it, plan again.
-    Summarize(Box<Plan>, Box<SummaryJob>),
-    /// Store the plan's payloads.
+    /// Store the plan's payloads, and use it.
     Persist(Box<Plan>),
     /// Use the plan.
     Done(Result<Box<Plan>, PlanError>),
 }
 
-/// Whether a plan may count tokens, which may take long.
-#[derive(Clone, Copy)]
-enum Counting {
-    Allowed,
-    Avoided,
-}
-
 /// Why a body could not be planned.
 pub(super) enum PlanError {
     Parse(ParseError),
-    NoMemory,
-    Panic,
+    Engine(EngineError),
 }
 
 /// Bodies of at least this many bytes are planned on a blocking thread, and so are shorter ones whose tokens may have
@@ -172,16 +148,6 @@ impl<'a> Planning<'a> {
         loop {
             state = match state {
                 State::Plan => self.plan().await,
-                State::Load(key) => {
-                    Box::pin(self.engine.summaries.load(key)).await;
-                    State::Plan
-                }
-                State::Answer(asks) => Box::pin(self.answer(asks)).await,
-                State::AwaitIndex => {
-                    Box::pin(self.engine.summaries.wait_for_index()).await;
-                    State::Plan
-                }
-                State::Summarize(plan, job) => Box::pin(self.summarize(plan, *job)).await,
                 State::Persist(plan) => match self.persist(&plan).await {
                     Ok(()) => State::Done(Ok(plan)),
                     Err(error) => self.start_without_store(error),
@@ -211,17 +177,17 @@ impl<'a> Planning<'a> {
             }
         }
         if !plan.asks.is_empty() && self.n_asked < MAX_ASKED {
-            return State::Answer(std::mem::take(&mut plan.asks));
+            return Box::pin(self.answer(std::mem::take(&mut plan.asks))).await;
         }
         if self.n_plans == MAX_PLANS {
             return State::Persist(plan);
         }
         if plan.basis.asks_what_was_sent && !index_was_read {
-            return State::AwaitIndex;
+            return self.after_index().await;
         }
         if let Some(place) = plan.basis.cold_pass_place.filter(|_| !self.knows_cache && self.stores()) {
             if !index_was_read {
-                return State::AwaitIndex;
+                return self.after_index().await;
             }
             self.knows_cache = true;
             let has_expired = self.options.has_expired.is_some_and(|has_expired| has_expired(&plan));
@@ -230,24 +196,34 @@ impl<'a> Planning<'a> {
             }
         }
         match plan.needs.take() {
-            Some(Need::Load(key)) => State::Load(key),
-            Some(Need::Make(_)) if self.origin().is_none() => State::Persist(plan),
-            Some(Need::Make(_)) if !index_was_read => State::AwaitIndex,
-            Some(Need::Make(job)) if self.was_made_of_similar(&job) => {
-                plan.report.set_summary_skip_reason(SkipReason::Rewritten);
-                State::Persist(plan)
+            Some(Need::Load(key)) => {
+                Box::pin(self.engine.summaries.load(key)).await;
+                State::Plan
             }
-            Some(Need::Make(job)) => State::Summarize(plan, job),
+            Some(Need::Make(job)) => match self.origin() {
+                None => State::Persist(plan),
+                Some(_) if !index_was_read => self.after_index().await,
+                Some(_) if self.was_made_of_similar(&job) => {
+                    plan.report.set_summary_skip_reason(SkipReason::Rewritten);
+                    State::Persist(plan)
+                }
+                Some(origin) => Box::pin(self.summarize(plan, *job, origin())).await,
+            },
             Some(Need::LookUp) | None => State::Persist(plan),
         }
     }
 
+    /// Plans again when the index of summaries was read.
+    async fn after_index(&self) -> State {
+        Box::pin(self.engine.summaries.wait_for_index()).await;
+        State::Plan
+    }
+
     /// Makes the summary that a plan lacks, or has it made if the request does not wait for it.
-    async fn summarize(&mut self, plan: Box<Plan>, job: SummaryJob) -> State {
+    async fn summarize(&mut self, plan: Box<Plan>, job: SummaryJob, origin: SummaryOrigin) -> State {
         let (engine, config) = (self.engine, self.config);
-        let Some(origin) = self.origin() else { return State::Persist(plan) };
         // While the breaker is open a summary could not be stored, so none is requested.
-        if let Err(error) = engine.breakers.store.check() {
+        if let Err(error) = engine.summaries.disks.breaker.check().map_err(PersistError::Breaker) {
             self.summary_error = Some(error.into());
             return State::Persist(plan);
         }
@@ -256,12 +232,12 @@ impl<'a> Planning<'a> {
             return self.start_without_store(error);
         }
         if !job.waits {
-            engine.summarizer.spawn(config, job, origin());
+            engine.summarizer.spawn(config, job, origin);
             return State::Done(Ok(plan));
         }
         let (began, within) = (Instant::now(), config.summarize().timeout.0);
         let deadline = *self.deadline.get_or_insert(began + within);
-        let making = engine.summarizer.make(config, job, origin());
+        let making = engine.summarizer.make(config, job, origin);
         let made = timeout_at(deadline, making).await.unwrap_or(Err(SummaryError::TimedOut(within)));
         self.waits.add(WaitCause::Summary, began);
         match made {
@@ -289,7 +265,7 @@ impl<'a> Planning<'a> {
         if let Ok(plan) = &planned
             && self.options.mode == EditMode::Apply
         {
-            Box::pin(self.engine.sent.remember(&plan.basis.sent_passes)).await;
+            Box::pin(self.engine.summaries.remember_sent(&plan.basis.sent_passes)).await;
         }
         let offloads = planned.as_ref().ok().filter(|_| self.stores()).map(|plan| plan.offloads.as_slice());
         let offloaded_bytes = offloads.unwrap_or_default().iter().map(|offload| offload.payload.len()).sum();
@@ -308,10 +284,9 @@ impl<'a> Planning<'a> {
         let (factors, model) = (&self.engine.factors, plan.report.model.as_deref().unwrap_or_default());
         let counted = Box::pin(self.counted_by_handler(beginning, model)).await;
         let learnt = counted.or_else(|| factors.learnt(self.options.upstream, model)).unwrap_or(factor);
-        let first = FirstFactor { learnt, known: factor };
         let settled = match self.options.mode {
-            EditMode::Apply => Box::pin(factors.settle(beginning, first)).await,
-            EditMode::DryRun => Box::pin(factors.expected(beginning, first)).await,
+            EditMode::Apply => Box::pin(factors.settle(beginning, learnt, factor)).await,
+            EditMode::DryRun => Box::pin(factors.expected(beginning, learnt)).await,
         };
         self.factor = Some(settled);
         if settled == factor { Ok(plan) } else { self.planned().await }
@@ -324,17 +299,16 @@ impl<'a> Planning<'a> {
         let (config, dialect, body) = (Arc::clone(self.config), self.dialect, self.body.clone());
         let EditOptions { caller, when, strips_now, in_place, .. } = self.options;
         let look_up = self.look_up;
-        let can_store = self.engine.store.is_some() && self.store_error.is_none();
+        let can_store = self.engine.summaries.has_store() && self.store_error.is_none();
         let offload = if can_store { Offload::Possible } else { Offload::Impossible };
         let inline_below = BLOCKING_FROM.min(config.planner.policy.counts_from().max(PARSED_INLINE_BELOW));
         let is_short = body.len() < inline_below;
         let summaries = Arc::clone(&self.engine.summaries);
         let (factors, factor) = (Arc::clone(&self.engine.factors), self.factor);
-        let sent = Arc::clone(&self.engine.sent);
         let (own, shared) = (Arc::clone(&self.answers), Arc::clone(&self.engine.answers));
         let answers = RequestAnswers { own, shared, can_ask: can_store };
-        let is_calibrated = config.planner.settings.tokens.is_calibrated() && factors.are_kept();
-        let plan = move |counting: Counting| {
+        let is_calibrated = config.planner.settings.tokens.is_calibrated() && summaries.has_store();
+        let plan = move |may_count: bool| {
             let calibration = match factor {
                 Some(factor) => Calibration::Fixed(factor),
                 None if is_calibrated => Calibration::Frozen(&*factors),
@@ -350,25 +324,25 @@ impl<'a> Planning<'a> {
                 summarize: when,
                 calibration,
                 cold_passes,
-                sent: Sent::Remembered(&*sent),
+                sent: Sent::Remembered(&*summaries),
                 strips_now,
                 in_place,
                 answers: &answers,
                 ..context
             };
             let policy = &config.planner.policy;
-            let planned = catch_unwind(AssertUnwindSafe(|| match counting {
-                Counting::Allowed => Some(policy.plan(dialect, &body, &context)),
-                Counting::Avoided => policy.plan_uncounted(dialect, &body, &context),
+            let planned = catch_unwind(AssertUnwindSafe(|| match may_count {
+                true => Some(policy.plan(dialect, &body, &context)),
+                false => policy.plan_uncounted(dialect, &body, &context),
             }));
-            let planned = planned.map_err(|_| PlanError::Panic).transpose()?;
+            let planned = planned.map_err(|_| PlanError::Engine(EngineError::Panic)).transpose()?;
             Some(planned.and_then(|planned| planned.map(Box::new).map_err(PlanError::Parse)))
         };
         let budget = &self.engine.budget;
-        let lease = || budget.lease(needed).ok_or(PlanError::NoMemory);
+        let lease = || budget.lease(needed).ok_or(PlanError::Engine(EngineError::NoMemory));
         if is_short {
             let lease = lease()?;
-            if let Some(planned) = plan(Counting::Avoided) {
+            if let Some(planned) = plan(false) {
                 return self.keep(planned?, lease);
             }
         }
@@ -376,8 +350,8 @@ impl<'a> Planning<'a> {
         let turn = self.engine.begin_long_work().await;
         let lease = lease()?;
         // Both are held until the plan is made, even if the request is gone.
-        let planned = run_blocking(move || (plan(Counting::Allowed), lease, turn)).await;
-        let Ok((Some(planned), lease, _)) = planned else { return Err(PlanError::Panic) };
+        let planned = run_blocking(move || (plan(true), lease, turn)).await;
+        let Ok((Some(planned), lease, _)) = planned else { return Err(PlanError::Engine(EngineError::Panic)) };
         self.keep(planned?, lease)
     }
 
@@ -386,7 +360,7 @@ impl<'a> Planning<'a> {
         let merged = most_merged(self.body.len(), plan.splices.len());
         let held = Some(plan.weight() + merged).filter(|held| *held >= LEASED_FROM).unwrap_or_default();
         if !self.engine.budget.extend_to(&mut lease, held) {
-            return Err(PlanError::NoMemory);
+            return Err(PlanError::Engine(EngineError::NoMemory));
         }
         lease.shrink_to(held);
         self.lease = lease;
@@ -397,9 +371,11 @@ impl<'a> Planning<'a> {
     async fn persist(&mut self, plan: &Plan) -> Result<(), EngineError> {
         let offloads = plan.offloads.iter().filter(|_| self.stores());
         let offloads: Vec<_> = offloads.cloned().collect();
-        let Some(store) = self.engine.shared_store().filter(|_| !offloads.is_empty()) else { return Ok(()) };
+        if offloads.is_empty() || !self.engine.summaries.has_store() {
+            return Ok(());
+        }
         let began = Instant::now();
-        let storing = self.engine.breakers.persist(store, self.config.export_dir(), offloads, plan.lifetime);
+        let storing = self.engine.summaries.disks.persist(self.config.export_dir(), offloads, plan.lifetime);
         let stored = Box::pin(storing).await;
         self.waits.add(WaitCause::Store, began);
         Ok(stored?)

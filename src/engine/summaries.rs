@@ -5,7 +5,7 @@
 //! short write lock on the one map. The texts are bounded by size, and are loaded from the store when they are needed
 //! again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Duration;
@@ -13,33 +13,32 @@ use std::time::Duration;
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
-use super::breaker::DiskBreaker;
-use super::flight::Flight;
-use super::persist::PersistError;
-use super::recent_summaries::RecentSummaries;
+use super::disks::{Disks, PersistError};
+use super::flight::{Flight, Leader};
+use crate::held::Held;
 use crate::payload::{ChainKey, Place};
-use crate::store::{MAX_SUMMARIES, Offered, Store, StoreError};
-use crate::summary::{Summary, SummaryIndex, SummaryState};
+use crate::store::{MAX_SUMMARIES, Offered, StoreError};
+use crate::summary::{IndexedOutline, Outline, Summary, SummaryIndex, SummaryState};
 
-mod leader;
+mod facts;
 mod shared;
 
-pub(super) use leader::Leader;
-pub(super) use shared::{Lease, Turn};
+pub(super) use facts::stored;
+pub(super) use shared::Turn;
 
 /// All known summaries. There is one per process.
 #[derive(Debug)]
 #[expect(clippy::disallowed_types, reason = "held for a few instructions, never across an await")]
 pub struct Summaries {
-    store: Option<Arc<dyn Store>>,
-    breaker: DiskBreaker,
+    pub(super) disks: Disks,
     statuses: std::sync::RwLock<Statuses>,
-    texts: Cache<ChainKey, Arc<CachedSummary>, TextWeight>,
-    // The summaries whose use is still to be noted in the store.
+    texts: Cache<ChainKey, Arc<Summary>, TextWeight>,
+    // The names that this process has added of requests that were sent.
+    sent: Cache<ChainKey, ()>,
+    // The facts whose use is still to be noted in the store.
     pending_uses: Mutex<Vec<ChainKey>>,
     // Of each conversation, the summaries that a shared store had when it was last looked up.
     looked_up: Cache<ChainKey, Arc<[ChainKey]>>,
@@ -47,9 +46,8 @@ pub struct Summaries {
     // How often something was learnt from other processes, and that number for each conversation when it was learnt of that.
     n_learnt: AtomicUsize,
     learnt: Cache<ChainKey, usize>,
-    // When the use of another fact was last noted in the store.
+    // When facts last counted as used in the store.
     noted: Cache<ChainKey, Instant>,
-    started: Instant,
     index_read: watch::Sender<bool>,
     /// What recent summaries were made from.
     pub(super) recent: RecentSummaries,
@@ -84,22 +82,6 @@ pub(super) enum Claim {
     Lead(Leader),
 }
 
-/// A summary as it is stored.
-#[derive(Serialize)]
-struct StoredSummary<'a> {
-    #[serde(flatten)]
-    summary: &'a Summary,
-    /// Not read by this module: by it, a summary is copied to a shared store.
-    root: ChainKey,
-}
-
-/// A summary in memory.
-struct CachedSummary {
-    summary: Arc<Summary>,
-    // When its use was last noted, in seconds since the process began.
-    last_noted: AtomicU64,
-}
-
 /// The memory limit of the texts, in bytes.
 const MAX_TEXT_BYTES: u64 = 32 << 20;
 
@@ -115,33 +97,47 @@ const READ_BACKOFF: Duration = Duration::from_secs(10);
 /// Of how many conversations the summaries in a shared store are remembered.
 const MAX_LOOKED_UP: usize = 4096;
 
-/// Of how many other facts the last use is remembered.
+/// Of how many facts the last use is remembered.
 const MAX_NOTED: usize = 8192;
+
+/// How many names of requests that were sent are remembered in memory, besides those in the store.
+const MAX_SENT: usize = 64 << 10;
 
 /// How many failed beginnings are remembered.
 const MAX_COOLDOWNS: usize = 4096;
 
+/// What recent summaries were made from, so that a client that changes a message at the beginning with each request does not
+/// cause a new summary each time. It is not in the store: after a restart, one more summary is made.
+#[derive(Debug, Default)]
+pub(super) struct RecentSummaries {
+    /// What each was made from, and whether the log already says that one of its messages changes.
+    made: Held<VecDeque<(IndexedOutline, bool)>>,
+}
+
+/// How many messages, and how many summaries, are remembered; together about 4 MB.
+const MAX_MESSAGES: usize = 16_384;
+const MAX_RECENT: usize = 64;
+
 // === impl Summaries ===
 
 impl Summaries {
-    /// Creates an empty index; [`Self::read_index`] fills it. New summaries are written to `store`; without one, they
+    /// Creates an empty index; [`Self::read_index`] fills it. New summaries are written to the store; without one, they
     /// are in memory only, as long as there is room.
-    pub(super) fn new(store: Option<Arc<dyn Store>>, breaker: DiskBreaker) -> Self {
+    pub(super) fn new(disks: Disks) -> Self {
         // Everything that is in a shared store is looked up for each request.
-        let has_index = store.as_deref().is_some_and(|store| store.shared().is_none());
+        let has_index = disks.store.as_deref().is_some_and(|store| store.shared().is_none());
         let (index_read, _) = watch::channel(!has_index);
         Self {
-            store,
-            breaker,
+            disks,
             statuses: Statuses::default().into(),
             texts: Cache::with_weighter(1024, MAX_TEXT_BYTES, TextWeight),
+            sent: Cache::new(MAX_SENT),
             pending_uses: Mutex::default(),
             looked_up: Cache::new(MAX_LOOKED_UP),
             n_theirs: AtomicU64::new(0),
             n_learnt: AtomicUsize::new(0),
             learnt: Cache::new(MAX_LOOKED_UP),
             noted: Cache::new(MAX_NOTED),
-            started: Instant::now(),
             index_read,
             recent: RecentSummaries::default(),
         }
@@ -149,7 +145,7 @@ impl Summaries {
 
     /// Reads from the store which summaries it has.
     pub async fn read_index(&self) {
-        if let Some(store) = self.store.as_deref().filter(|_| !self.is_index_read()) {
+        if let Some(store) = self.disks.store.as_deref().filter(|_| !self.is_index_read()) {
             match store.summaries().await {
                 Ok(kept) => self.change(|statuses| {
                     for beginning in &kept {
@@ -179,7 +175,7 @@ impl Summaries {
 
     /// Waits until the index was read, for `store.timeout` at the longest.
     pub(super) async fn wait_for_index(&self) {
-        let _read = self.breaker.call(self.until_read()).await;
+        let _read = self.disks.breaker.call(self.until_read()).await;
     }
 
     /// Loads the text of a summary from the store. If that fails, [`SummaryIndex::state`] returns another state from now on.
@@ -200,51 +196,46 @@ impl Summaries {
 
     /// Claims the making of a summary. Of concurrent claims, one leads.
     pub(super) fn claim(self: &Arc<Self>, beginning: ChainKey, background: bool) -> Claim {
-        let (flight, now) = (Arc::new(Flight::new(background)), Instant::now());
-        let claim = self.change(|statuses| {
-            let claim = claim_of(statuses.get(&beginning), now);
-            if claim.is_none() {
+        let now = Instant::now();
+        self.change(|statuses| match statuses.get(&beginning) {
+            Some(Status::InFlight(flight)) => Claim::Join(Arc::clone(flight)),
+            Some(Status::CoolingDown(until) | Status::Unreadable(until)) if *until > now => Claim::CoolingDown,
+            Some(Status::Stored | Status::Unreadable(_)) => Claim::Stored,
+            None | Some(Status::CoolingDown(_) | Status::Elsewhere(_)) => {
+                let flight = Arc::new(Flight::new(background));
                 statuses.insert(beginning, Status::InFlight(Arc::clone(&flight)));
+                Claim::Lead(Leader { summaries: Arc::clone(self), beginning, flight })
             }
-            claim
-        });
-        claim.unwrap_or_else(|| Claim::Lead(Leader::new(Arc::clone(self), beginning, flight)))
+        })
     }
 
     /// Stores a summary durably, if there is a store, and then in memory. If the store has another one by now, that one is
     /// used.
     pub(super) async fn put(&self, place: Place, mut summary: Summary) -> Result<(), StoreError> {
-        if let Some(store) = &self.store {
-            let json = serde_json::to_vec(&StoredSummary { summary: &summary, root: place.root }).unwrap_or_default();
-            if let Offered::Theirs(theirs) = store.offer_summary(place, json.into()).await? {
-                self.n_theirs.fetch_add(1, Ordering::Relaxed);
-                summary = serde_json::from_slice(&theirs).unwrap_or(summary);
-            }
+        if let Some(store) = &self.disks.store
+            && let Offered::Theirs(theirs) = store.offer_summary(place, stored(&summary, place.root)).await?
+        {
+            self.n_theirs.fetch_add(1, Ordering::Relaxed);
+            summary = serde_json::from_slice(&theirs).unwrap_or(summary);
         }
         self.insert(place.beginning, summary);
         Ok(())
     }
 
-    /// A summary or another fact, as it is stored; none without a store.
+    /// A summary or another fact, as it is stored; none without a store. It counts as used.
     pub(super) async fn fact(&self, beginning: ChainKey) -> Result<Option<Bytes>, PersistError> {
-        let Some(store) = self.store.clone() else { return Ok(None) };
-        self.breaker.call(async move { store.whole_summary(beginning).await }).await?.map_err(PersistError::Store)
+        self.noted.insert(beginning, Instant::now());
+        let fact = self.disks.ask(|store| async move { store.whole_summary(beginning).await }).await?;
+        Ok(fact.flatten())
     }
 
-    /// Stores another fact about a beginning that is not to change, durably if there is a store, unless there is one.
-    pub(super) async fn offer_fact(&self, place: Place, fact: Bytes) -> Result<Offered, PersistError> {
-        let Some(store) = self.store.clone() else { return Ok(Offered::Stored) };
-        self.breaker.call(async move { store.offer_summary(place, fact).await }).await?.map_err(PersistError::Store)
-    }
-
-    /// The same, for a fact that plans look up here. False if it is not durable.
-    pub(super) async fn put_fact(&self, place: Place, fact: Bytes) -> bool {
-        // The store logs its failures.
-        let is_stored = self.has_store() && self.offer_fact(place, fact).await.is_ok();
-        if is_stored {
-            self.set(place.beginning, Status::Stored);
-        }
-        is_stored
+    /// Stores another fact about a beginning that is not to change, durably if there is a store, unless there is one. Returns
+    /// the one that holds.
+    pub(super) async fn offer_fact(&self, place: Place, fact: Bytes) -> Result<Bytes, PersistError> {
+        self.noted.insert(place.beginning, Instant::now());
+        let offered = fact.clone();
+        let offered = self.disks.ask(|store| async move { store.offer_summary(place, offered).await }).await?;
+        Ok(if let Some(Offered::Theirs(theirs)) = offered { theirs } else { fact })
     }
 
     /// Whether there is a summary of a beginning, or another fact about it.
@@ -252,31 +243,20 @@ impl Summaries {
         matches!(self.statuses().get(&beginning), Some(Status::Stored))
     }
 
-    /// The same; from time to time the use is noted in the store later.
-    pub(super) fn is_used(&self, beginning: ChainKey) -> bool {
-        let is_stored = self.is_stored(beginning);
-        if is_stored
-            && self.noted.get(&beginning).is_none_or(|noted| noted.elapsed() >= USE_INTERVAL)
-            && self.note_use(beginning)
+    /// Has a use noted in the store later, unless one was within this time.
+    pub(super) fn note_use(&self, beginning: ChainKey, within: Duration) {
+        if self.noted.get(&beginning).is_none_or(|noted| noted.elapsed() >= within)
+            && let Ok(mut used) = self.pending_uses.try_lock()
+            && used.len() < MAX_PENDING_USES
         {
+            used.push(beginning);
             self.noted.insert(beginning, Instant::now());
         }
-        is_stored
-    }
-
-    /// Notes a use in the store later. False if too many are to be noted already.
-    pub(super) fn note_use(&self, beginning: ChainKey) -> bool {
-        let Ok(mut used) = self.pending_uses.try_lock() else { return false };
-        let has_room = used.len() < MAX_PENDING_USES;
-        if has_room {
-            used.push(beginning);
-        }
-        has_room
     }
 
     /// Whether there is a store.
     pub(super) fn has_store(&self) -> bool {
-        self.store.is_some()
+        self.disks.store.is_some()
     }
 
     /// How often another process had stored its summary first.
@@ -315,22 +295,24 @@ impl Summaries {
     /// Notes in the store that summaries, and their transcripts, were used by plans.
     pub(super) async fn flush_uses(&self) {
         let Ok(mut used) = self.pending_uses.try_lock() else { return };
-        let Some(store) = self.store.clone().filter(|_| !used.is_empty()) else { return };
+        if used.is_empty() {
+            return;
+        }
         let beginnings = std::mem::take(&mut *used);
         drop(used);
         let texts = beginnings.iter().filter_map(|beginning| self.texts.peek(beginning));
-        let transcripts = texts.filter_map(|text| text.summary.transcript).collect();
+        let transcripts = texts.filter_map(|summary| summary.transcript).collect();
         // The store logs its failures; the next use is noted again.
-        let noting = async move {
+        let noting = self.disks.ask(|store| async move {
             store.touch_summaries(beginnings).await?;
             store.touch(transcripts).await
-        };
-        let _noted = Box::pin(self.breaker.call(noting)).await;
+        });
+        let _noted = Box::pin(noting).await;
     }
 
     fn insert(&self, beginning: ChainKey, summary: Summary) {
-        let last_noted = AtomicU64::new(self.seconds());
-        self.texts.insert(beginning, Arc::new(CachedSummary { summary: Arc::new(summary), last_noted }));
+        self.noted.insert(beginning, Instant::now());
+        self.texts.insert(beginning, Arc::new(summary));
         self.set(beginning, Status::Stored);
     }
 
@@ -360,10 +342,6 @@ impl Summaries {
         }
         changed
     }
-
-    fn seconds(&self) -> u64 {
-        self.started.elapsed().as_secs()
-    }
 }
 
 impl SummaryIndex for Summaries {
@@ -371,12 +349,9 @@ impl SummaryIndex for Summaries {
         match self.statuses().get(&beginning) {
             None => SummaryState::Unknown,
             Some(Status::Stored) => match self.texts.get(&beginning) {
-                Some(text) => {
-                    let (now, noted) = (self.seconds(), text.last_noted.load(Ordering::Relaxed));
-                    if now.saturating_sub(noted) >= USE_INTERVAL.as_secs() && self.note_use(beginning) {
-                        text.last_noted.store(now, Ordering::Relaxed);
-                    }
-                    SummaryState::Summary(Arc::clone(&text.summary))
+                Some(summary) => {
+                    self.note_use(beginning, USE_INTERVAL);
+                    SummaryState::Summary(summary)
                 }
                 None => SummaryState::Stored,
             },
@@ -394,13 +369,42 @@ impl SummaryIndex for Summaries {
     }
 }
 
-/// Returns what a claim finds in this state; `None` if the claim leads.
-fn claim_of(status: Option<&Status>, now: Instant) -> Option<Claim> {
-    match status? {
-        Status::InFlight(flight) => Some(Claim::Join(Arc::clone(flight))),
-        Status::CoolingDown(until) | Status::Unreadable(until) if *until > now => Some(Claim::CoolingDown),
-        Status::Stored | Status::Unreadable(_) => Some(Claim::Stored),
-        Status::CoolingDown(_) | Status::Elsewhere(_) => None,
+// === impl RecentSummaries ===
+
+impl RecentSummaries {
+    /// Remembers what a summary was made from.
+    pub(super) fn note(&self, outline: Outline) {
+        let new = (IndexedOutline::new(outline), false);
+        let mut left = MAX_MESSAGES;
+        let fits = |(made, _): &(IndexedOutline, bool)| {
+            let n_messages = made.n_messages();
+            let fits = n_messages <= left;
+            left = left.saturating_sub(n_messages);
+            fits
+        };
+        self.made.with(|recent| {
+            recent.push_front(new);
+            let n_kept = recent.iter().take(MAX_RECENT).map(fits).take_while(|fits| *fits).count();
+            recent.truncate(n_kept);
+        });
+    }
+
+    /// Whether a recent summary was made from nearly the same messages, some of which have changed since. Logs the
+    /// first such change.
+    pub(super) fn has_similar(&self, wanted: &Outline) -> bool {
+        let found = self.made.with(|recent| {
+            let mut found = recent.iter_mut().filter_map(|(made, is_logged)| Some((made.changed(wanted)?, is_logged)));
+            found.next().map(|(changed, is_logged)| (changed, std::mem::replace(is_logged, true)))
+        });
+        let Some((changed, is_logged)) = found else { return false };
+        if !is_logged {
+            tracing::warn!(
+                index = changed.message,
+                field = changed.field.as_deref(),
+                "no summary is made: the client has changed a message that the last one stands for, and little else is new"
+            );
+        }
+        true
     }
 }
 
@@ -408,10 +412,10 @@ fn claim_of(status: Option<&Status>, now: Instant) -> Option<Claim> {
 #[derive(Clone, Copy, Debug)]
 struct TextWeight;
 
-impl Weighter<ChainKey, Arc<CachedSummary>> for TextWeight {
-    fn weight(&self, _: &ChainKey, text: &Arc<CachedSummary>) -> u64 {
+impl Weighter<ChainKey, Arc<Summary>> for TextWeight {
+    fn weight(&self, _: &ChainKey, summary: &Arc<Summary>) -> u64 {
         const OVERHEAD: usize = 256;
-        (text.summary.text.len() + OVERHEAD) as u64
+        (summary.text.len() + OVERHEAD) as u64
     }
 }
 

@@ -12,34 +12,32 @@ use std::time::Duration;
 use http::{HeaderMap, Uri};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::EngineConfig;
-use super::error::SummaryError;
+use super::disks::{BreakerError, PersistError};
+use super::flight::Leader;
 use super::handlers::Answers;
-use super::persist::DiskBreakers;
-use super::summaries::{Claim, Leader, Lease, Summaries, Turn};
+use super::summaries::{Claim, Summaries};
 use crate::body::Budget;
 use crate::dialect::{Dialect, Usage};
-use crate::events::{Event, EventKind, Events};
+use crate::events::Events;
 use crate::held::Held;
 use crate::ledger::{Assignment, Ledger};
-use crate::payload::{Caller, Lifetime, Place};
+use crate::payload::Caller;
 use crate::plan::SummaryJob;
-use crate::store::Store;
-use crate::summary::Summary;
+use crate::store::StoreError;
 use crate::tasks::Tasks;
+use crate::units::Period;
 use crate::upstream::Upstream;
 
 mod call;
 mod endpoints;
-mod hooks;
 mod stream;
 mod task;
-mod words;
 
 pub use endpoints::{EndpointError, Endpoints};
-use task::{CountedSummary, SummaryTask};
+use task::SummaryTask;
 
 /// The request that a summary is made for.
 #[derive(Debug)]
@@ -67,8 +65,6 @@ pub struct SummaryOrigin {
 pub struct Summarizer {
     summaries: Arc<Summaries>,
     answers: Arc<Answers>,
-    store: Option<Arc<dyn Store>>,
-    breakers: DiskBreakers,
     tasks: Tasks,
     events: Events,
     permits: Semaphore,
@@ -99,14 +95,43 @@ pub struct SummaryCounts {
     pub usage: Usage,
 }
 
+/// Why a summary could not be made.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SummaryError {
+    /// An earlier attempt failed, and `summarize.cooldown` has not passed yet.
+    #[error("an earlier attempt failed less than summarize.cooldown ago")]
+    CoolingDown,
+    /// It was not made within this time.
+    #[error("it was not made within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    /// No model produced it; the last error as text.
+    #[error("{0}")]
+    Failed(Arc<str>),
+    /// The store refused it.
+    #[error("it could not be stored")]
+    NotStored(#[source] StoreError),
+    /// The store or the export directory has not answered within this time.
+    #[error("it was not stored, since the disk has not answered for more than {} (store.timeout)", Period(*.0))]
+    BreakerOpen(Duration),
+    /// Its transcript could not be written to `recall.export_dir`.
+    #[error("its transcript could not be written to recall.export_dir")]
+    NotExported(#[source] Arc<std::io::Error>),
+    /// Too many summaries are being made, or their input exceeds the memory budget.
+    #[error("too many summaries are being made")]
+    Busy,
+    /// No request waits for it any more.
+    #[error("no request waits for it any more")]
+    Abandoned,
+    /// The task that made it has ended without a result.
+    #[error("abridge is shutting down, or has a bug")]
+    ShuttingDown,
+}
+
 /// How many summaries are made at a time.
 const MAX_CONCURRENT: usize = 16;
 
 /// How many models that take plain requests alone are remembered.
 const MAX_PLAIN_ONLY: usize = 256;
-
-/// How many times `summarize.timeout` a summary may take as long as its answer keeps coming.
-const STEADY: u32 = 15;
 
 /// The first pause between two attempts, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -118,8 +143,6 @@ impl Summarizer {
     pub(super) fn new(
         summaries: Arc<Summaries>,
         answers: Arc<Answers>,
-        store: Option<Arc<dyn Store>>,
-        breakers: DiskBreakers,
         tasks: Tasks,
         events: Events,
         ledger: Ledger,
@@ -127,8 +150,6 @@ impl Summarizer {
         Self {
             summaries,
             answers,
-            store,
-            breakers,
             tasks,
             events,
             permits: Semaphore::new(MAX_CONCURRENT),
@@ -153,12 +174,12 @@ impl Summarizer {
                 self.counts.with(|counts| counts.joined += 1);
                 let within = config.summarize().timeout.0;
                 let until = flight.began + within;
-                timeout_at(until, flight.join().wait()).await.unwrap_or(Err(SummaryError::TimedOut(within)))
+                timeout_at(until, flight.join()).await.unwrap_or(Err(SummaryError::TimedOut(within)))
             }
             Claim::Lead(leader) => {
-                let waiter = Arc::clone(&leader.flight).join();
+                let made = leader.flight.join();
                 self.lead(config, job, origin, leader);
-                waiter.wait().await
+                made.await
             }
         }
     }
@@ -179,107 +200,10 @@ impl Summarizer {
     }
 
     fn lead(self: &Arc<Self>, config: &Arc<EngineConfig>, job: SummaryJob, origin: SummaryOrigin, leader: Leader) {
-        let (summarizer, config) = (Arc::clone(self), Arc::clone(config));
-        self.tasks.spawn(async move { summarizer.run(&config, job, &origin, leader).await });
-    }
-}
-
-// === one summary ===
-
-impl Summarizer {
-    /// Makes one summary, from the event that announces it to its end.
-    async fn run(&self, config: &EngineConfig, job: SummaryJob, origin: &SummaryOrigin, leader: Leader) {
-        let began = Instant::now();
-        let flight = Arc::clone(&leader.flight);
-        let within = config.summarize().timeout.0;
-        let place = Place { root: job.root, beginning: job.key };
-        let longest = within.saturating_mul(STEADY);
-        let lease = match timeout(within, self.summaries.take_turn(place, &flight)).await {
-            Ok(Ok(Turn::Make(lease))) => lease,
-            Ok(Ok(Turn::Made)) => return leader.succeed(),
-            Ok(Err(error)) => return leader.abandon(error),
-            // Another process still reads a slow answer. Later requests use it once it is stored, and do not wait for it.
-            Err(_) => return leader.fail(SummaryError::TimedOut(within), longest),
-        };
-        self.publish(
-            origin,
-            EventKind::SummaryBefore {
-                model: job.model.clone(),
-                from: job.covers.start,
-                to: job.covers.end,
-                tokens: job.tokens,
-                waits: job.waits,
-            },
-        );
-        let mut task = SummaryTask {
-            summarizer: self,
-            config,
-            job: &job,
-            origin,
-            flight: &flight,
-            usage: None,
-            n_calls: 0,
-            lease: None,
-            rewritten: None,
-            deadline: began + within,
-        };
-        let making = timeout(longest, task.run());
-        let written = renewing(lease.as_ref(), making).await.unwrap_or(Err(SummaryError::TimedOut(longest)));
-        let (usage, n_calls) = (task.usage, task.n_calls);
-        let persisted = match written {
-            Ok(CountedSummary { summary, tokens }) => {
-                let content = summary.text.clone();
-                self.persist(config, &job, summary).await.map(|()| (tokens, content))
-            }
-            Err(error) => Err(error),
-        };
-        let milliseconds = millis(began);
-        let (tokens_before, error) = (job.tokens, persisted.as_ref().err().map(ToString::to_string));
-        let (tokens_after, content) = persisted.as_ref().ok().cloned().unzip();
-        match &error {
-            None => {
-                tracing::info!(model = job.model, tokens_before, tokens_after, milliseconds, "a summary was made");
-            }
-            Some(error) => {
-                tracing::warn!(model = job.model, tokens_before, milliseconds, error, "a summary was not made");
-            }
-        }
-        self.publish(
-            origin,
-            EventKind::SummaryAfter { tokens_before, tokens_after, error, milliseconds, usage, content },
-        );
-        self.counts.with(|counts| *(if persisted.is_ok() { &mut counts.made } else { &mut counts.failed }) += 1);
-        let Err(error) = persisted else {
-            self.summaries.recent.note(job.outline);
-            return leader.succeed();
-        };
-        let is_free = n_calls == 0 && matches!(error, SummaryError::Abandoned | SummaryError::Busy);
-        let cooldown = (!is_free).then_some(config.summarize().cooldown.0);
-        if let Some(lease) = lease {
-            lease.release(cooldown).await;
-        }
-        match cooldown {
-            Some(cooldown) => leader.fail(error, cooldown),
-            None => leader.abandon(error),
-        }
-    }
-
-    /// Stores a summary, and before it the transcript that it names.
-    async fn persist(&self, config: &EngineConfig, job: &SummaryJob, summary: Summary) -> Result<(), SummaryError> {
-        if let (Some(transcript), Some(store)) = (&job.transcript, self.store.clone()) {
-            let offloads = vec![transcript.clone()];
-            self.breakers.persist(store, config.export_dir(), offloads, Lifetime::Usual).await?;
-        }
-        let (summaries, place) = (Arc::clone(&self.summaries), Place { root: job.root, beginning: job.key });
-        self.breakers
-            .store
-            .call(async move { summaries.put(place, summary).await })
-            .await?
-            .map_err(SummaryError::NotStored)
-    }
-
-    fn publish(&self, origin: &SummaryOrigin, kind: EventKind) {
-        self.events.publish(Event { request_id: origin.request_id.clone(), caller: Some(origin.caller), kind });
+        let (summarizer, config, flight) = (Arc::clone(self), Arc::clone(config), Arc::clone(&leader.flight));
+        let (began, calls) = (Instant::now(), Held::default());
+        let task = SummaryTask { summarizer, config, job, origin, flight, began, calls };
+        self.tasks.spawn(task.run(leader));
     }
 
     /// How long to wait before the `n`th retry: twice as long each time, plus up to half of that as jitter.
@@ -299,17 +223,15 @@ impl Summarizer {
     }
 }
 
-// === helpers ===
-
-/// Makes a summary, and renews the lease meanwhile.
-async fn renewing<T>(lease: Option<&Lease>, making: impl Future<Output = T>) -> T {
-    let Some(lease) = lease else { return making.await };
-    tokio::select! {
-        made = making => made,
-        never = lease.renew() => match never {},
+impl From<PersistError> for SummaryError {
+    fn from(error: PersistError) -> Self {
+        match error {
+            PersistError::Store(error) => Self::NotStored(error),
+            PersistError::Breaker(BreakerError::TimedOut(timeout) | BreakerError::Open(timeout)) => {
+                Self::BreakerOpen(timeout)
+            }
+            PersistError::Export(error) => Self::NotExported(error),
+            PersistError::ShuttingDown => Self::ShuttingDown,
+        }
     }
-}
-
-fn millis(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::EditMode::{Apply, DryRun};
-use super::breaker::BreakerError;
+use super::disks::BreakerError;
 use super::planning::BLOCKING_FROM;
 use super::*;
 use crate::conversation::{CallId, Conversation};
@@ -21,6 +21,7 @@ use crate::store::{self, Clock, RedbStore};
 use crate::string_index::StringIndex;
 use crate::tokens::{Countable, Gauge, Meter};
 
+mod cold_passes;
 mod kept_recalls;
 mod known;
 mod lifetimes;
@@ -264,7 +265,7 @@ async fn a_store_that_hangs_delays_one_request_for_a_summary_and_not_each() {
     let summaries = || {
         let store = Arc::new(Stuck::new());
         let engine = Engine::new(Some(store), WAIT, Keys::new([1; 32]), Tasks::default(), Events::default());
-        Arc::clone(engine.summaries())
+        Arc::clone(&engine.summaries)
     };
     let one_waits = |wait: [Duration; 4]| {
         assert_eq!(wait[0], WAIT);

@@ -1,12 +1,31 @@
-//! The changes of the most recent edited requests, in bounded memory.
+//! The changes of the most recent edited requests, in bounded memory, and which conversations and tools stored texts are of, as
+//! far as these changes tell.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::inspect::{ChangeEntry, Changes};
+use serde::Serialize;
+
+use super::History;
+use crate::inspect::Changes;
+use crate::payload::{ChainKey, PayloadKey};
 
 /// How many requests are kept, and how many changes of all of them together, at about 300 bytes each.
 const MAX_REQUESTS: usize = 200;
 const MAX_CHANGES: usize = 20_000;
+
+/// Where a text was taken out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Origin {
+    /// The tool whose result or input it is.
+    pub tool: Option<String>,
+    /// The name of the conversation.
+    pub conversation: Option<ChainKey>,
+    /// Its title, where `[inspect]` allows content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The program that has sent it.
+    pub client: String,
+}
 
 /// Changes of requests, oldest first.
 #[derive(Debug, Default)]
@@ -25,13 +44,32 @@ impl ChangeLog {
         }
     }
 
-    /// All changes, oldest first, and the request of each.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &ChangeEntry)> {
-        self.kept.iter().flat_map(|(id, of)| of.changes.iter().map(move |change| (id.as_str(), change)))
-    }
-
     pub(super) fn get(&self, id: &str) -> Option<&Changes> {
         self.kept.iter().rev().find(|(known, _)| known == id).map(|(_, changes)| changes)
+    }
+}
+
+impl History {
+    /// Where the texts with these handles were taken out last.
+    pub fn origins(&self, of: &HashSet<PayloadKey>) -> HashMap<PayloadKey, Origin> {
+        self.0.with(|state| {
+            let mut last = HashMap::new();
+            for (id, changes) in &state.changes.kept {
+                for change in &changes.changes {
+                    let handles = change.handle.iter().chain(&change.more_handles).copied();
+                    last.extend(
+                        handles.filter(|handle| of.contains(handle)).map(|handle| (handle, (id, &change.tool))),
+                    );
+                }
+            }
+            let entries: HashMap<_, _> = state.entries.iter().map(|entry| (entry.id.as_str(), entry)).collect();
+            let origin = |(handle, (id, tool)): (_, (&String, &Option<String>))| {
+                let (tool, entry) = (tool.clone(), entries.get(id.as_str())?);
+                let (conversation, client) = (entry.conversation, entry.client.clone());
+                Some((handle, Origin { tool, conversation, title: state.title(conversation), client }))
+            };
+            last.into_iter().filter_map(origin).collect()
+        })
     }
 }
 

@@ -107,10 +107,10 @@ fn totals_leave_out_dry_runs() {
     for outcome in [Outcome::Edited, Outcome::Unedited, Outcome::WouldBeEdited, Outcome::NotUnderstood] {
         history.push(entry("a", outcome));
     }
-    history.count_passed();
+    history.count(|requests| &mut requests.passed);
     history.count_failed();
-    history.count_shed();
-    history.count_refused();
+    history.count(|requests| &mut requests.shed);
+    history.count(|requests| &mut requests.refused);
     let totals = history.totals();
     let expected = RequestCounts {
         total: 7,

@@ -96,7 +96,7 @@ impl Changes {
             label: left_out.edit.into(),
             tool: left_out.tool_name.as_deref().map(short),
             call_id: short(&left_out.call_id),
-            why: left_out.why.label().into(),
+            why: <&str>::from(left_out.why).into(),
         });
         Self { changes: changes.collect(), n_changes: report.changes.len(), left_out: left_out.collect() }
     }
@@ -113,20 +113,10 @@ impl Changes {
 }
 
 /// The message that something was done to, and where it went.
-fn places(action: Action) -> (usize, Option<usize>) {
-    match action {
-        Action::Insert { behind } | Action::InsertText { behind } => (behind, None),
-        Action::Move { message, behind } => (message, Some(behind)),
-        Action::Drop { message }
-        | Action::Strip { message }
-        | Action::Mend { message }
-        | Action::DropCall { message }
-        | Action::Truncate { message }
-        | Action::Deduplicate { message }
-        | Action::Clear { message }
-        | Action::ClearInput { message } => (message, None),
-        Action::Summarize { from, to } => (from, Some(to.saturating_sub(1))),
-    }
+fn places(mut action: Action) -> (usize, Option<usize>) {
+    let is_summary = matches!(action, Action::Summarize { .. });
+    let (message, to) = action.messages_mut();
+    (*message, to.map(|to| to.saturating_sub(usize::from(is_summary))))
 }
 
 /// The client's text, as much of it as is of use.

@@ -232,3 +232,28 @@ fn texts_in_parts_of_all_kinds_and_with_half_a_surrogate_pair_are_shown() {
     let messages = messages(chat(), &body, &after, &report.unwrap()).unwrap();
     assert_eq!(brief(&messages[0]), (0, Some(0), State::Same, Some("a \u{FFFD}\nb\nc"), None));
 }
+
+fn title_of(path: &str, body: &str) -> Option<String> {
+    title(dialect::for_path(path).unwrap(), &Bytes::copy_from_slice(body.as_bytes()))
+}
+
+#[test]
+fn it_is_the_words_of_the_user_and_not_what_clients_put_before_them() {
+    let messages = r#"{"model":"m","messages":[{"role":"user","content":[
+        {"type":"text","text":"<system-reminder>Be brief.</system-reminder>"},
+        {"type":"text","text":"<system-reminder>a</system-reminder>\n Fix  the\nbuild "}]},
+        {"role":"assistant","content":"Yes."},{"role":"user","content":"And the tests"}]}"#;
+    assert_eq!(title_of("/v1/messages", messages).as_deref(), Some("Fix the build"));
+    let responses = r#"{"model":"m","input":[{"role":"developer","content":"Rules"},
+        {"role":"user","content":[{"type":"input_text","text":"<environment_context>x</environment_context>"}]},
+        {"role":"user","content":[{"type":"input_text","text":"Why <b>?"}]}]}"#;
+    assert_eq!(title_of("/v1/responses", responses).as_deref(), Some("Why <b>?"));
+    let chat = |content: &str| {
+        let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{content}"}}]}}"#);
+        title_of("/v1/chat/completions", &body)
+    };
+    assert_eq!(chat("<p>not</q> a section").as_deref(), Some("<p>not</q> a section"));
+    assert_eq!(chat(" "), None);
+    assert_eq!(chat(&"é ".repeat(500)).unwrap().chars().count(), MAX_TITLE);
+    assert_eq!(chat(&"é".repeat(500)).unwrap().chars().count(), MAX_TITLE);
+}

@@ -307,7 +307,7 @@ fn edits(entry: &Entry) -> impl Iterator<Item = KeyValue> {
         ("url.path", entry.path.clone()),
         ("abridge.request.id", entry.id.clone()),
         ("abridge.upstream", entry.upstream.clone()),
-        ("abridge.outcome", entry.outcome.label().to_owned()),
+        ("abridge.outcome", <&str>::from(entry.outcome).to_owned()),
     ];
     let numbers = [
         ("http.response.status_code", entry.status.map(u64::from)),

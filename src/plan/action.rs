@@ -93,20 +93,30 @@ impl Action {
 
     /// The same with each message under another index. Messages that a summary replaces keep theirs.
     #[must_use]
-    pub fn renumbered(self, number: impl Fn(usize) -> usize) -> Self {
+    pub fn renumbered(mut self, number: impl Fn(usize) -> usize) -> Self {
+        if !matches!(self, Self::Summarize { .. }) {
+            let (message, behind) = self.messages_mut();
+            for message in [Some(message), behind].into_iter().flatten() {
+                *message = number(*message);
+            }
+        }
+        self
+    }
+
+    /// The message that it is about, or that something is put in behind. Then where a message goes, or the end of a summary.
+    pub(crate) fn messages_mut(&mut self) -> (&mut usize, Option<&mut usize>) {
         match self {
-            Self::Insert { behind } => Self::Insert { behind: number(behind) },
-            Self::InsertText { behind } => Self::InsertText { behind: number(behind) },
-            Self::Move { message, behind } => Self::Move { message: number(message), behind: number(behind) },
-            Self::Drop { message } => Self::Drop { message: number(message) },
-            Self::DropCall { message } => Self::DropCall { message: number(message) },
-            Self::Truncate { message } => Self::Truncate { message: number(message) },
-            Self::Deduplicate { message } => Self::Deduplicate { message: number(message) },
-            Self::Clear { message } => Self::Clear { message: number(message) },
-            Self::ClearInput { message } => Self::ClearInput { message: number(message) },
-            Self::Strip { message } => Self::Strip { message: number(message) },
-            Self::Mend { message } => Self::Mend { message: number(message) },
-            Self::Summarize { .. } => self,
+            Self::Insert { behind } | Self::InsertText { behind } => (behind, None),
+            Self::Move { message, behind } => (message, Some(behind)),
+            Self::Summarize { from, to } => (from, Some(to)),
+            Self::Drop { message }
+            | Self::DropCall { message }
+            | Self::Truncate { message }
+            | Self::Deduplicate { message }
+            | Self::Clear { message }
+            | Self::ClearInput { message }
+            | Self::Strip { message }
+            | Self::Mend { message } => (message, None),
         }
     }
 }

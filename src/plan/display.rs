@@ -51,19 +51,12 @@ impl fmt::Display for Regrets {
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Action::{Drop, DropCall, Insert, InsertText, Move, Summarize};
         write!(f, "{}: {}", self.edit, self.action)?;
-        let is_about_a_call = !matches!(self.action, Action::Summarize { .. } | Action::InsertText { .. });
-        if is_about_a_call {
+        if !matches!(self.action, Summarize { .. } | InsertText { .. }) {
             about(f, &self.call_id, self.tool_name.as_deref())?;
         }
-        if !matches!(
-            self.action,
-            Action::Insert { .. }
-                | Action::InsertText { .. }
-                | Action::Move { .. }
-                | Action::Drop { .. }
-                | Action::DropCall { .. }
-        ) {
+        if !matches!(self.action, Insert { .. } | InsertText { .. } | Move { .. } | Drop { .. } | DropCall { .. }) {
             write!(f, ", bytes {}", self.bytes)?;
             if let Some(tokens) = self.tokens {
                 write!(f, ", tokens {tokens}")?;

@@ -54,9 +54,7 @@ impl VerifiedMessages {
                 stretch(from, gone.start)?;
                 from = gone.end;
             }
-            let known = if span.start < from || span.len() < MIN_BYTES {
-                false
-            } else {
+            let known = span.start >= from && span.len() >= MIN_BYTES && {
                 let print = message.fingerprints(body).unit;
                 let known = self.known.get(&print).is_some();
                 if !known {

@@ -171,7 +171,7 @@ impl Proxy {
         };
         match headers::credential(headers) {
             _ if by_handle => Requester::Unrestricted,
-            Some(shown) => Requester::caller(self.engine.keys(), shown),
+            Some(shown) => Requester::caller(&self.engine.keys, shown),
             None => Requester::Unauthenticated,
         }
     }
@@ -186,7 +186,7 @@ impl Proxy {
 
     /// A session that recalls with these rights, and lists nothing.
     pub(super) fn session(&self, requester: Requester) -> Session {
-        let (recalls, keys) = (Arc::clone(&self.recalls), self.engine.keys().clone());
+        let (recalls, keys) = (Arc::clone(&self.recalls), self.engine.keys.clone());
         Session { recalls, store: self.engine.shared_store(), requester, audience: None, keys, controls: false }
     }
 

@@ -248,7 +248,7 @@ impl Proxy {
             serde_json::from_slice(&read).map_err(|error| ProxyError::InvalidRequest(error.to_string()))?
         };
         let credential = tenant(&parts.headers, request.session_id.as_deref());
-        let requester = Requester::caller(self.engine.keys(), &credential);
+        let requester = Requester::caller(&self.engine.keys, &credential);
         let found = self.recalls.by_hash(&request.hash, self.engine.store(), requester).await;
         let (head, mut body) = found.into_parts();
         // It is one piece.

@@ -111,7 +111,7 @@ impl Proxy {
         let RequestHead { dialect, parts, destination, target, .. } = head;
         parts.headers.remove(ACCEPT_ENCODING);
         let credential = headers::credential(&parts.headers).unwrap_or_default();
-        let session = self.session(Requester::caller(self.engine.keys(), credential));
+        let session = self.session(Requester::caller(&self.engine.keys, credential));
         Some(Box::new(InBandRecalls {
             dialect: *dialect,
             settings: planner.settings.recall.tool,

@@ -84,7 +84,7 @@ impl Proxy {
 
     /// Stores what the ledger has counted.
     pub async fn save_ledger(&self) {
-        self.engine.bookkeeper().save().await;
+        self.engine.bookkeeper.save().await;
     }
 
     /// The savings of the edits since the start; `None` if no answer has reported its tokens.
@@ -112,7 +112,7 @@ impl Proxy {
 
     /// How many summaries were made.
     pub fn summaries_made(&self) -> u64 {
-        self.engine.summary_counts().made
+        self.engine.summarizer.counts().made
     }
 
     /// The requests for a reload. Until they are taken here, and when the receiver is gone, they are refused.

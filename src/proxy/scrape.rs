@@ -32,11 +32,11 @@ impl Introspection for Proxy {
             self.write_costs(&mut exposition);
             self.write_store(&mut exposition).await;
             self.write_summaries(&mut exposition);
-            let handlers = self.engine.answers().counts();
+            let handlers = self.engine.answers.counts();
             let handlers =
                 handlers.iter().map(|(handler, outcome, n)| (labels([("handler", handler), ("outcome", outcome)]), *n));
             exposition.counters("abridge_handler_calls", handlers);
-            let factors = self.engine.factors().all_learnt();
+            let factors = self.engine.factors.all_learnt();
             let factors = factors.iter().map(|learnt| {
                 (labels([("upstream", &learnt.upstream), ("model", &learnt.model)]), learnt.factor().ratio())
             });
@@ -52,7 +52,7 @@ impl Introspection for Proxy {
 
     fn ledger(&self, n_days: u32, by: Option<By>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
         Box::pin(async move {
-            let days = self.engine.bookkeeper().days(n_days).await.map_err(|error| error.to_string())?;
+            let days = self.engine.bookkeeper.days(n_days).await.map_err(|error| error.to_string())?;
             // The intervals of experiments take some milliseconds.
             let write = move || match by {
                 None => serde_json::to_string(&days),
@@ -153,7 +153,7 @@ impl Proxy {
     }
 
     fn write_summaries(&self, exposition: &mut Exposition) {
-        let counted = self.engine.summary_counts();
+        let counted = self.engine.summarizer.counts();
         let outcomes = [("made", counted.made), ("failed", counted.failed), ("theirs", counted.theirs)];
         exposition.counters("abridge_summaries", labelled("outcome", outcomes));
         exposition.counter("abridge_summarize_calls", counted.calls);

@@ -204,7 +204,7 @@ impl Proxy {
             savings: self.savings().map(|savings| savings.to_string()),
             why_unedited: self.why_unedited(),
             fail_open: by_name(self.fail_open.0.counts()),
-            summaries: self.engine.summary_counts(),
+            summaries: self.engine.summarizer.counts(),
             rescues: self.rescue_counters.counts().map(|(by, outcome, n)| (format!("{by}_{outcome}"), n)).collect(),
             keep_alives: by_name(self.keep_alives.counts()),
             recalls: by_name(self.recalls.counts()),
@@ -217,7 +217,7 @@ impl Proxy {
             rss_bytes: resident_memory(),
             windows: self.windows(),
             caches: self.accounting.caches.accounts().into_iter().map(|account| self.cache_status(account)).collect(),
-            token_factors: self.engine.factors().all_learnt().into_iter().map(TokenFactor::of).collect(),
+            token_factors: self.engine.factors.all_learnt().into_iter().map(TokenFactor::of).collect(),
         }
     }
 

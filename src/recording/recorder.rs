@@ -33,7 +33,8 @@ pub struct Recorder {
     address: Option<String>,
     keys: Keys,
     held: Arc<AtomicUsize>,
-    limits: Limits,
+    max_response: usize,
+    max_held: usize,
 }
 
 /// A request as it is about to go upstream.
@@ -70,12 +71,6 @@ pub struct Recording {
     held: HeldBytes,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    response: usize,
-    held: usize,
-}
-
 /// A recording's share of the memory that all of them may hold; released on drop.
 #[derive(Debug)]
 struct HeldBytes {
@@ -90,8 +85,8 @@ impl Recorder {
     pub fn new(dir: impl Into<PathBuf>) -> io::Result<Self> {
         let dir = dir.into();
         private_folder().recursive(true).create(&dir)?;
-        let limits = Limits { response: MAX_RESPONSE, held: MAX_HELD };
-        Ok(Self { dir: dir.into(), address: None, keys: Keys::well_known(), held: Arc::default(), limits })
+        let (keys, held) = (Keys::well_known(), Arc::default());
+        Ok(Self { dir: dir.into(), address: None, keys, held, max_response: MAX_RESPONSE, max_held: MAX_HELD })
     }
 
     /// Sets the address at which clients reach abridge.
@@ -104,7 +99,7 @@ impl Recorder {
     /// memory that unfinished recordings may hold: the exchange is then served but not recorded.
     pub fn begin(&self, name: &str, mut sent: SentRequest) -> Option<Recording> {
         let mut held = HeldBytes { total: Arc::clone(&self.held), own: 0 };
-        if !held.take(sent.request.len(), self.limits.held) {
+        if !held.take(sent.request.len(), self.max_held) {
             return None;
         }
         let meta = Meta {
@@ -135,9 +130,9 @@ impl Recording {
     /// Records a chunk of the answer that arrived `after` the request was sent.
     pub fn push_chunk(&mut self, after: Duration, chunk: &[u8]) {
         let Some(response) = &mut self.response else { return };
-        let Limits { response: most, held } = self.recorder.limits;
-        let fits = response.len() + chunk.len() <= most;
-        if self.meta.response_truncated || !fits || !self.held.take(chunk.len() + CHUNK_ENTRY, held) {
+        let fits = response.len() + chunk.len() <= self.recorder.max_response;
+        let most_held = self.recorder.max_held;
+        if self.meta.response_truncated || !fits || !self.held.take(chunk.len() + CHUNK_ENTRY, most_held) {
             self.meta.response_truncated = true;
             return;
         }

@@ -22,16 +22,6 @@ pub(crate) struct Line {
     outline: Option<Outline>,
 }
 
-/// A line, and whether it is its outline.
-pub(crate) struct Ended {
-    pub(crate) bytes: BytesMut,
-    pub(crate) is_outline: bool,
-}
-
-/// Even the outline of a line is too long.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct TooLong;
-
 /// Where in a line the next byte is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outline {
@@ -56,8 +46,9 @@ impl Line {
         self.bytes.is_empty() && self.outline.is_none()
     }
 
-    /// Adds the next piece of a line that is carried as it is up to `most` bytes. Its outline is no longer, either.
-    pub(crate) fn push(&mut self, piece: &[u8], most: usize) -> Result<(), TooLong> {
+    /// Adds the next piece of a line that is carried as it is up to `most` bytes. Its outline is no longer, either:
+    /// `false` if even that is too long.
+    pub(crate) fn push(&mut self, piece: &[u8], most: usize) -> bool {
         if self.outline.is_none() && self.bytes.len() + piece.len() > most {
             let whole = self.bytes.split();
             self.outline = Some(Outline::default());
@@ -68,12 +59,12 @@ impl Line {
         } else {
             self.bytes.extend_from_slice(piece);
         }
-        if self.bytes.len() <= most { Ok(()) } else { Err(TooLong) }
+        self.bytes.len() <= most
     }
 
-    /// Takes the line, which has ended.
-    pub(crate) fn take(&mut self) -> Ended {
-        Ended { bytes: self.bytes.split(), is_outline: self.outline.take().is_some() }
+    /// Takes the line, which has ended, and whether it is its outline.
+    pub(crate) fn take(&mut self) -> (BytesMut, bool) {
+        (self.bytes.split(), self.outline.take().is_some())
     }
 
     #[cfg(test)]

@@ -101,7 +101,7 @@ impl Tap {
 
     /// Ends the tap and returns its report. Parses a JSON answer, which may take a millisecond.
     pub fn finish(mut self) -> TapReport {
-        let rest = self.carry.take().bytes;
+        let (rest, _) = self.carry.take();
         match self.format {
             Format::Events => self.read_line(&rest),
             Format::Json => self.read_json(&rest),
@@ -118,7 +118,7 @@ impl Tap {
             if self.carry.is_empty() {
                 self.read_line(line);
             } else if self.append(line) {
-                let line = self.carry.take().bytes;
+                let (line, _) = self.carry.take();
                 self.read_line(&line);
             }
         }
@@ -162,7 +162,7 @@ impl Tap {
 
     /// Adds bytes to the carry; `false` if there are too many, which switches the tap off.
     fn append(&mut self, bytes: &[u8]) -> bool {
-        if self.carry.push(bytes, MAX_CARRY).is_ok() {
+        if self.carry.push(bytes, MAX_CARRY) {
             return true;
         }
         self.format = Format::Off;

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST, HeaderValue};
 use http::{Request, Response, StatusCode, Uri};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
+use super::AskError;
 use crate::body::RequestBody;
 use crate::events::WebhookUrl;
 use crate::handler::{Handler, MAX_ANSWER, Settings};
@@ -65,20 +66,6 @@ pub enum HandlerError {
     /// No connection to it can be set up.
     #[error(transparent)]
     Connector(#[from] ConnectorError),
-}
-
-/// Why a handler gave no answer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PostError {
-    /// There is no connection to it, or it broke off.
-    #[error("no connection to it, or it broke off")]
-    Connection,
-    /// It answered with an error.
-    #[error("it answered {0}")]
-    Status(StatusCode),
-    /// Its answer is too long.
-    #[error("its answer has more than {0} bytes")]
-    TooLong(usize),
 }
 
 // === impl HandlerUrl ===
@@ -142,24 +129,24 @@ impl HandlerClient {
     }
 
     /// Posts a question, and reads the answer, whose text has at most so many bytes.
-    pub(super) async fn post(&self, json: Bytes, most_bytes: usize) -> Result<Bytes, PostError> {
+    pub(super) async fn post(&self, json: Bytes, most_bytes: usize) -> Result<Bytes, AskError> {
         // Each byte of the text may be escaped, and something stands around it.
         let most = 6 * most_bytes.max(MAX_ANSWER) + 4096;
         match &self.target {
             Target::Http(client, uri) => {
                 let sent = client.send(self.request(uri.clone(), json)).await;
-                read(sent.map_err(|_| PostError::Connection)?, most).await
+                read(sent.map_err(|_| AskError::Connection)?, most).await
             }
             Target::Unix(path) => {
-                let socket = sockets::connect(path).await.map_err(|_| PostError::Connection)?;
+                let socket = sockets::connect(path).await.map_err(|_| AskError::Connection)?;
                 let connected = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await;
-                let (mut sender, connection) = connected.map_err(|_| PostError::Connection)?;
+                let (mut sender, connection) = connected.map_err(|_| AskError::Connection)?;
                 let mut request = self.request(Uri::from_static("/"), json);
                 request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
                 // The connection ends when the sender is dropped.
                 let asking = async move {
                     let sent = sender.send_request(request).await;
-                    read(sent.map_err(|_| PostError::Connection)?, most).await
+                    read(sent.map_err(|_| AskError::Connection)?, most).await
                 };
                 tokio::join!(asking, connection).0
             }
@@ -173,18 +160,14 @@ impl HandlerClient {
     }
 }
 
-async fn read(answer: Response<Incoming>, most: usize) -> Result<Bytes, PostError> {
+async fn read(answer: Response<Incoming>, most: usize) -> Result<Bytes, AskError> {
     if answer.status() != StatusCode::OK {
-        return Err(PostError::Status(answer.status()));
+        return Err(AskError::Status(answer.status()));
     }
-    let (mut body, mut read) = (answer.into_body(), BytesMut::new());
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| PostError::Connection)?;
-        let data = frame.into_data().unwrap_or_default();
-        if read.len() + data.len() > most {
-            return Err(PostError::TooLong(most));
-        }
-        read.extend_from_slice(&data);
-    }
-    Ok(read.freeze())
+    let read = Limited::new(answer.into_body(), most).collect().await;
+    let read = read.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+        Some(_) => AskError::TooLong(most),
+        None => AskError::Connection,
+    })?;
+    Ok(read.to_bytes())
 }

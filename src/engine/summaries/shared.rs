@@ -10,13 +10,13 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::{Status, Statuses, Summaries};
-use crate::engine::breaker::BreakerError;
-use crate::engine::error::SummaryError;
+use crate::engine::disks::PersistError;
 use crate::engine::flight::Flight;
+use crate::engine::summarizer::SummaryError;
 use crate::payload::{ChainKey, Place};
 use crate::store::secret::random;
 use crate::store::shared::{Claimant, Seen, SeenState};
-use crate::store::{SharedStore, StoreError, StoreFuture};
+use crate::store::{SharedStore, Store, StoreFuture};
 
 /// The steps that are open to a task that is to make a summary.
 pub(in crate::engine) enum Turn {
@@ -45,7 +45,7 @@ const POLL: Duration = Duration::from_secs(1);
 impl Summaries {
     /// Whether other processes use the store too.
     pub(in crate::engine) fn is_shared(&self) -> bool {
-        self.store.as_deref().is_some_and(|store| store.shared().is_some())
+        self.disks.store.as_deref().is_some_and(|store| store.shared().is_some())
     }
 
     /// Looks up what all processes know of a conversation, under each of its roots.
@@ -55,7 +55,7 @@ impl Summaries {
 
     /// Looks up what all processes know of a conversation. If that fails, what this process knows is used.
     pub(in crate::engine) async fn look(&self, root: ChainKey) {
-        let Ok(Ok(seen)) = self.ask(move |shared| shared.look(root)).await else { return };
+        let Ok(seen) = self.ask(move |shared| shared.look(root)).await else { return };
         let now = Instant::now();
         self.change(|statuses| {
             let mut is_news = false;
@@ -95,7 +95,7 @@ impl Summaries {
     async fn restore(&self, place: Place) {
         match self.texts.peek(&place.beginning) {
             // If it cannot be stored now, the next request tries again.
-            Some(text) => _ = self.put(place, (*text.summary).clone()).await,
+            Some(summary) => _ = self.put(place, (*summary).clone()).await,
             None => self.forget(place.beginning),
         }
     }
@@ -112,8 +112,7 @@ impl Summaries {
         // Without the system's random numbers two claimants may both lead, and the first summary is used.
         let claimant = Claimant { token: i64::from_le_bytes(random().unwrap_or_default()), lease: LEASE };
         loop {
-            let claim = self.ask(move |shared| shared.claim(place, claimant)).await?;
-            match claim.map_err(SummaryError::NotStored)? {
+            match self.ask(move |shared| shared.claim(place, claimant)).await? {
                 None => {
                     return Ok(Turn::Make(Some(Lease { summaries: Arc::clone(self), place, claimant })));
                 }
@@ -134,15 +133,14 @@ impl Summaries {
     async fn ask<T: Default + Send>(
         &self,
         call: impl FnOnce(&dyn SharedStore) -> StoreFuture<'_, T> + Send + 'static,
-    ) -> Result<Result<T, StoreError>, BreakerError> {
-        let Some(store) = self.store.clone() else { return Ok(Ok(T::default())) };
-        let asking = async move {
+    ) -> Result<T, PersistError> {
+        let asking = |store: Arc<dyn Store>| async move {
             match store.shared() {
                 Some(shared) => call(shared).await,
                 None => Ok(T::default()),
             }
         };
-        self.breaker.call(asking).await
+        self.disks.ask(asking).await.map(Option::unwrap_or_default)
     }
 }
 

@@ -3,11 +3,12 @@
 use tokio::time::{advance, timeout};
 
 use super::*;
-use crate::engine::error::SummaryError;
 use crate::engine::flight::Flight;
-use crate::payload::PayloadKey;
+use crate::engine::summarizer::SummaryError;
+use crate::payload::{Fingerprint, PayloadKey};
 use crate::store::tests::conformance::{PutAll, TestClock, dense, place};
-use crate::store::{self, tests::memory};
+use crate::store::{self, Store, tests::memory};
+use crate::summary::OutlinedMessage;
 use crate::tasks::Tasks;
 
 fn beginning(n: u8) -> ChainKey {
@@ -18,14 +19,14 @@ fn summary(text: &str) -> Summary {
     Summary { text: text.to_owned(), tokens_replaced: 7, made_at: 0, transcript: None }
 }
 
-fn breaker() -> DiskBreaker {
-    DiskBreaker::new(Duration::from_secs(10), Tasks::default())
+fn summaries(store: Option<Arc<dyn Store>>) -> Summaries {
+    Summaries::new(Disks::new(store, Duration::from_secs(10), &Tasks::default()))
 }
 
 fn with_store() -> (Arc<Summaries>, Arc<memory::MemoryStore>, TestClock) {
     let clock = TestClock::new();
     let store = Arc::new(memory::MemoryStore::new(store::Settings::default(), clock.clock()));
-    (Arc::new(Summaries::new(Some(store.clone()), breaker())), store, clock)
+    (Arc::new(summaries(Some(store.clone()))), store, clock)
 }
 
 fn text(summaries: &Summaries, n: u8) -> Option<String> {
@@ -43,7 +44,7 @@ async fn stored_summaries_are_known_after_a_restart() {
     assert_eq!(text(&summaries, 1).as_deref(), Some("one"));
     drop(summaries);
 
-    let later = Summaries::new(Some(store), breaker());
+    let later = self::summaries(Some(store));
     assert!(later.is_empty() && !later.is_index_read());
     later.read_index().await;
     assert!(later.is_index_read());
@@ -97,9 +98,9 @@ async fn of_concurrent_claims_one_leads_and_all_get_the_result() {
     assert!(leader.flight.is_wanted());
     assert!(matches!(summaries.claim(beginning(2), true), Claim::Lead(_)));
     summaries.put(place(1), summary("one")).await.unwrap();
-    leader.succeed();
+    leader.end(Ok(()));
     for waiter in waiters {
-        waiter.wait().await.unwrap();
+        waiter.await.unwrap();
     }
     assert!(matches!(summaries.claim(beginning(1), false), Claim::Stored));
 }
@@ -108,22 +109,22 @@ async fn of_concurrent_claims_one_leads_and_all_get_the_result() {
 async fn a_flight_without_waiters_is_abandoned_unless_in_the_background() {
     let (summaries, _, _) = with_store();
     let Claim::Lead(leader) = summaries.claim(beginning(1), false) else { panic!("no claim has been made") };
-    let waiter = Arc::clone(&leader.flight).join();
+    let waiter = leader.flight.join();
     let flight = Arc::clone(&leader.flight);
     let mut deserted = Box::pin(flight.abandoned());
     let still = timeout(Duration::from_millis(1), &mut deserted).await;
     assert!(still.is_err());
     drop(waiter);
     deserted.await;
-    leader.abandon(SummaryError::Abandoned);
+    leader.end(Err(SummaryError::Abandoned));
     assert!(matches!(summaries.state(beginning(1)), SummaryState::Unknown));
 
     let Claim::Lead(leader) = summaries.claim(beginning(1), true) else { panic!("the flight was abandoned") };
     assert!(leader.flight.is_wanted());
     // A task that panics leaves no waiter behind.
-    let waiter = Arc::clone(&leader.flight).join();
+    let waiter = leader.flight.join();
     drop(leader);
-    assert!(matches!(waiter.wait().await, Err(SummaryError::ShuttingDown)));
+    assert!(matches!(waiter.await, Err(SummaryError::ShuttingDown)));
     assert!(matches!(summaries.state(beginning(1)), SummaryState::Unknown));
 }
 
@@ -141,7 +142,7 @@ async fn a_failed_summary_is_not_tried_again_before_its_cooldown_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn the_number_of_cooldowns_is_bounded() {
-    let summaries = Summaries::new(None, breaker());
+    let summaries = summaries(None);
     for n in 0..MAX_COOLDOWNS + 10 {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&n.to_le_bytes());
@@ -157,7 +158,7 @@ async fn the_number_of_cooldowns_is_bounded() {
 
 #[tokio::test]
 async fn the_memory_of_texts_is_bounded() {
-    let summaries = Summaries::new(None, breaker());
+    let summaries = summaries(None);
     assert!(summaries.is_index_read());
     for n in 0..100 {
         summaries.put(place(n), summary(&"x".repeat(1 << 20))).await.unwrap();
@@ -195,7 +196,7 @@ async fn a_used_summary_and_its_transcript_do_not_expire() {
 fn two() -> ([Arc<Summaries>; 2], TestClock) {
     let clock = TestClock::new();
     let stores = memory::MemoryStore::pair(store::Settings::default(), clock.clock());
-    (stores.map(|store| Arc::new(Summaries::new(Some(Arc::new(store)), breaker()))), clock)
+    (stores.map(|store| Arc::new(summaries(Some(Arc::new(store))))), clock)
 }
 
 #[tokio::test]
@@ -251,13 +252,13 @@ async fn a_summary_that_the_engine_has_lost_is_offered_again() {
     other.look(place(1).root).await;
     let lose = async || {
         clock.forward(8 * 86_400);
-        one.store.as_ref().unwrap().sweep().await.unwrap();
+        one.disks.store.as_ref().unwrap().sweep().await.unwrap();
     };
     lose().await;
     // It has the text.
     one.look(place(1).root).await;
     assert_eq!(text(&one, 1).as_deref(), Some("one"));
-    assert!(one.store.as_ref().unwrap().summary(beginning(1)).await.unwrap().is_some());
+    assert!(one.disks.store.as_ref().unwrap().summary(beginning(1)).await.unwrap().is_some());
     // Without the text it is forgotten.
     lose().await;
     other.look(place(1).root).await;
@@ -285,7 +286,7 @@ async fn what_is_learnt_from_others_is_counted_and_what_was_known_is_not() {
     one.put(place(1), summary("one")).await.unwrap();
     assert_eq!((n_learnt().await, n_learnt().await), (1, 0), "it is there");
     clock.forward(8 * 86_400);
-    other.store.as_ref().unwrap().sweep().await.unwrap();
+    other.disks.store.as_ref().unwrap().sweep().await.unwrap();
     assert_eq!((n_learnt().await, n_learnt().await), (1, 0), "it is lost");
     other.put(place(1), summary("other")).await.unwrap();
     assert_eq!(n_learnt().await, 0, "its own is no news");
@@ -293,4 +294,28 @@ async fn what_is_learnt_from_others_is_counted_and_what_was_known_is_not() {
     let (root, elsewhere) = (place(1).root, beginning(9));
     assert!(!other.has_learnt_since(n_learnt, root) && other.has_learnt_since(n_learnt - 1, root));
     assert!(!other.has_learnt_since(0, elsewhere), "of another conversation nothing was learnt");
+}
+
+// === recent summaries ===
+
+/// Twenty messages; the first one says `first`.
+fn outline(scope: u8, first: usize) -> Outline {
+    let message = |n| OutlinedMessage { fields: vec![("content".into(), Fingerprint::of_numbers(n, 0))], tokens: 9 };
+    let messages = [first].into_iter().chain(101..120).map(message).collect();
+    Outline { scope: ChainKey::from_bytes([scope; 16]), first: 0, n_elements: 20, n_summarised: 0, messages }
+}
+
+#[test]
+fn only_the_most_recent_summaries_are_remembered() {
+    let recent = RecentSummaries::default();
+    assert!(!recent.has_similar(&outline(0, 2)));
+    for scope in 0..100 {
+        recent.note(outline(scope, 1));
+        assert!(recent.has_similar(&outline(scope, 2)) && !recent.has_similar(&outline(scope, 1)));
+    }
+    let n_known = (0..100).filter(|scope| recent.has_similar(&outline(*scope, 2))).count();
+    assert_eq!(n_known, MAX_RECENT);
+    let long = Outline { messages: vec![outline(200, 1).messages; MAX_MESSAGES / 20].concat(), ..outline(200, 1) };
+    recent.note(long);
+    assert!((0..100).all(|scope| !recent.has_similar(&outline(scope, 2))), "there is no room for others");
 }

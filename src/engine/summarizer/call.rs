@@ -1,18 +1,20 @@
-//! One call for a summary, and how its failures are retried.
+//! One call for a summary, how its failures are retried, and what the log says of them: the words of a refusal are bounded, on
+//! one line, and without what the upstream was sent.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use memchr::memmem;
 use tokio::time::timeout;
 
 use super::endpoints::Candidate;
 use super::stream::{self, ReadError};
-use super::words::{Secrets, Words};
 use crate::dialect::{Answer, Dialect};
 use crate::edit::summarize::{self as settings, answer::Fault};
-use crate::upstream::refusal::{self, Refusal, TokenCounts};
+use crate::raw::{Fields, elements};
+use crate::upstream::refusal::{self, Refusal};
 use crate::upstream::{KeyHeader, UpstreamError, UpstreamErrorKind};
 
 /// Why a call produced no summary.
@@ -28,8 +30,15 @@ pub(super) enum CallError {
     #[error("no answer came for {} s", .0.as_secs())]
     HeadTimeout(Duration),
     /// The upstream refused the request.
-    #[error("the upstream answered {}{}", .0.status, .0.said)]
-    Status(ErrorResponse),
+    #[error("the upstream answered {status}{said}")]
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// Its own words, for the log.
+        said: Words,
+        /// How to retry.
+        retry: Retry,
+    },
     /// The answer could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -38,8 +47,8 @@ pub(super) enum CallError {
     ErrorEvent {
         /// Its own words, for the log.
         said: Words,
-        /// The reason, if the request was refused in this way and the reason is known.
-        refusal: Option<Refusal>,
+        /// How to retry.
+        retry: Retry,
     },
     /// The answer ended before it was complete.
     #[error("the answer ended before it was complete")]
@@ -50,23 +59,9 @@ pub(super) enum CallError {
     /// The tokens of the answer could not be counted.
     #[error("the tokens of the answer could not be counted")]
     NotCounted,
-}
-
-/// An answer with another status than 200.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct ErrorResponse {
-    /// The status.
-    pub(super) status: StatusCode,
-    /// Its own words, for the log.
-    said: Words,
-    /// How long the upstream asks to wait.
-    retry_after: Option<Duration>,
-    /// The reason for the refusal, if it is known.
-    refusal: Option<Refusal>,
-    /// Whether the request may be refused for its form in words that are not known.
-    is_refused: bool,
-    /// Whether the same request may be accepted.
-    repeats: bool,
+    /// No request waits for the summary.
+    #[error("no request waits for it any more")]
+    Abandoned,
 }
 
 /// How to retry after an error.
@@ -100,17 +95,20 @@ pub(super) async fn call(
     let keys = KeyHeader::ALL.into_iter().filter_map(|key| request.headers().get(key.name()).cloned());
     let secrets = Secrets { body, keys: keys.collect() };
     let answering = timeout(idle_timeout, candidate.upstream.send(request));
-    let response = answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
+    let mut response =
+        answering.await.map_err(|_| CallError::HeadTimeout(idle_timeout))?.map_err(CallError::Upstream)?;
     let status = response.status();
     if status != StatusCode::OK {
         let retry_after = retry_after(response.headers());
-        let text = stream::read_prefix(response.into_body(), MAX_ERROR_BODY, idle_timeout).await;
-        let said = Words::of(&text, &secrets);
-        return Err(CallError::Status(ErrorResponse::new(status, retry_after, &text, retry, said)));
+        let mut text = Vec::new();
+        let _broken = stream::read_prefix(response.body_mut(), MAX_ERROR_BODY, idle_timeout, &mut text).await;
+        let retry = retry_after_status(status, retry_after, &text, retry);
+        return Err(CallError::Status { status, said: Words::of(&text, &secrets), retry });
     }
     let answer = stream::read(response, dialect, idle_timeout).await.map_err(|error| match error {
         ReadError::ErrorEvent(data) => {
-            CallError::ErrorEvent { said: Words::of(&data, &secrets), refusal: refusal::classify_event(&data) }
+            let retry = refusal::classify_event(&data).map_or(Retry::Same(None), retry_after_refusal);
+            CallError::ErrorEvent { said: Words::of(&data, &secrets), retry }
         }
         error => error.into(),
     })?;
@@ -124,61 +122,49 @@ impl CallError {
     /// How to retry after this error.
     pub(super) fn retry(&self) -> Retry {
         match self {
-            Self::Status(response) => response.retry(),
+            Self::Status { retry, .. } | Self::ErrorEvent { retry, .. } => *retry,
             Self::Upstream(error) => match error.kind {
-                UpstreamErrorKind::Connect
-                | UpstreamErrorKind::Descriptors(_)
-                | UpstreamErrorKind::ConnectTimeout(_)
-                | UpstreamErrorKind::HeadTooLong
-                | UpstreamErrorKind::Malformed
-                | UpstreamErrorKind::SlowClient
-                | UpstreamErrorKind::Closed => Retry::Same(None),
                 UpstreamErrorKind::Tls | UpstreamErrorKind::ProxyRefusal | UpstreamErrorKind::FirstByteTimeout(_) => {
                     Retry::Never
                 }
+                _ => Retry::Same(None),
             },
-            Self::NoRequest | Self::HeadTimeout(_) | Self::Read(ReadError::Idle(_)) | Self::NotCounted => Retry::Never,
-            Self::ErrorEvent { refusal, .. } => refusal.map_or(Retry::Same(None), retry_of),
+            Self::NoRequest
+            | Self::HeadTimeout(_)
+            | Self::Read(ReadError::Idle(_))
+            | Self::NotCounted
+            | Self::Abandoned => Retry::Never,
             Self::Read(_) | Self::Incomplete | Self::Fault(_) => Retry::Same(None),
         }
     }
 }
 
 /// How to retry after a refusal for a known reason.
-fn retry_of(refusal: Refusal) -> Retry {
+fn retry_after_refusal(refusal: Refusal) -> Retry {
     match refusal {
         Refusal::Overflow(_) => Retry::Shorter,
         Refusal::Sequence | Refusal::Reasoning | Refusal::Form(..) | Refusal::Tools => Retry::Plain,
     }
 }
 
-impl ErrorResponse {
-    fn new(
-        status: StatusCode,
-        retry_after: Option<Duration>,
-        text: &[u8],
-        retry: &settings::Retry,
-        said: Words,
-    ) -> Self {
-        let repeats = retry.repeats(status.as_u16(), text);
-        let refuses = matches!(status.as_u16(), 400 | 413 | 422);
-        let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
-        let refusal = refuses.then(|| refusal::classify(text)).flatten();
+/// How to retry after an answer with another status than 200.
+fn retry_after_status(
+    status: StatusCode,
+    retry_after: Option<Duration>,
+    text: &[u8],
+    settings: &settings::Retry,
+) -> Retry {
+    let refuses = matches!(status.as_u16(), 400 | 413 | 422);
+    let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
+    match refuses.then(|| refusal::classify(text)).flatten() {
+        Some(refusal) => retry_after_refusal(refusal),
         // Servers before the upstream say in HTML that a body is too large.
-        let by_status = status == StatusCode::PAYLOAD_TOO_LARGE && !is_json;
-        let refusal = refusal.or_else(|| by_status.then(|| Refusal::Overflow(TokenCounts::default())));
-        Self { status, said, retry_after, refusal, is_refused: refuses && refusal::may_be_of_form(text), repeats }
-    }
-
-    fn retry(&self) -> Retry {
-        match self.refusal {
-            Some(refusal) => retry_of(refusal),
-            None if self.repeats && self.retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
-                Retry::Same(self.retry_after)
-            }
-            None if self.is_refused => Retry::Plain,
-            None => Retry::Never,
+        None if status == StatusCode::PAYLOAD_TOO_LARGE && !is_json => Retry::Shorter,
+        None if settings.repeats(status.as_u16(), text) && retry_after.is_none_or(|wait| wait <= MAX_RETRY_AFTER) => {
+            Retry::Same(retry_after)
         }
+        None if refuses && refusal::may_be_of_form(text) => Retry::Plain,
+        None => Retry::Never,
     }
 }
 
@@ -187,6 +173,78 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let seconds = number("retry-after-ms").map(|ms| ms / 1000.0).or_else(|| number(RETRY_AFTER.as_str()))?;
     Duration::try_from_secs_f64(seconds).ok()
+}
+
+// === the words of an upstream ===
+
+/// The secrets that an upstream was sent, none of which may be in the log.
+struct Secrets {
+    body: Bytes,
+    keys: Vec<HeaderValue>,
+}
+
+/// The message of a refusal; empty if it has none.
+#[derive(Clone, Debug, Default, derive_more::Display, Eq, PartialEq)]
+#[display("{}{_0}", if _0.is_empty() { "" } else { ": " })]
+pub(super) struct Words(String);
+
+/// How many characters of a message are looked at.
+const MAX_CHARS: usize = 300;
+
+/// How deep the message is looked for.
+const MAX_DEPTH: usize = 4;
+
+/// So many characters that are in what was sent, too, count as a repetition of it.
+const REPEATED: usize = 12;
+
+impl Words {
+    /// The message in the body of a refusal.
+    fn of(body: &[u8], secrets: &Secrets) -> Self {
+        let text = str::from_utf8(body).unwrap_or_default();
+        let said = Fields::of(first(text)).and_then(|fields| message(&fields, MAX_DEPTH)).unwrap_or_default();
+        let chars: Vec<char> = said.chars().take(MAX_CHARS).collect();
+        let mut is_sent = vec![false; chars.len()];
+        for (n, part) in chars.windows(REPEATED).enumerate() {
+            if secrets.have(&part.iter().collect::<String>()) {
+                is_sent.iter_mut().skip(n).take(REPEATED).for_each(|is_sent| *is_sent = true);
+            }
+        }
+        let mut words = String::new();
+        for (c, is_sent) in chars.into_iter().zip(is_sent) {
+            match c {
+                _ if is_sent && words.ends_with('\u{2026}') => {}
+                _ if is_sent => words.push('\u{2026}'),
+                ' ' => words.push(c),
+                c if c.is_alphanumeric() || c.is_ascii_punctuation() => words.push(c),
+                c => words.extend(c.escape_unicode()),
+            }
+        }
+        Self(words)
+    }
+}
+
+impl Secrets {
+    /// Whether a part of a message is in what was sent.
+    fn have(&self, part: &str) -> bool {
+        let has = |sent: &[u8]| memmem::find(sent, part.as_bytes()).is_some();
+        has(&self.body) || self.keys.iter().any(|key| has(key.as_bytes()))
+    }
+}
+
+/// The sentence that servers say: `error.message`, `message`, `detail`, or `error` as a string, in an event below `response`,
+/// and `detail[0].msg` of servers that check requests with pydantic.
+fn message(fields: &Fields<'_>, depth: usize) -> Option<String> {
+    let depth = depth.checked_sub(1)?;
+    let said = |key: &str| Some(fields.string(key)?.into_owned()).filter(|said| !said.is_empty());
+    let inner = |key: &str| message(&Fields::of(first(fields.get(key)?))?, depth);
+    let found = inner("error").or_else(|| inner("response"));
+    let found = found.or_else(|| ["message", "detail", "msg"].iter().find_map(|key| said(key).or_else(|| inner(key))));
+    found.or_else(|| said("error"))
+}
+
+/// The first element of an array; any other value as it is.
+fn first(json: &str) -> &str {
+    elements(json).and_then(|elements| elements.first().copied()).unwrap_or(json)
 }
 
 #[cfg(test)]
@@ -205,7 +263,7 @@ mod tests {
     ) -> Retry {
         let status = StatusCode::from_u16(status).unwrap();
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        ErrorResponse::new(status, retry_after(&headers), text.as_bytes(), settings, Words::default()).retry()
+        retry_after_status(status, retry_after(&headers), text.as_bytes(), settings)
     }
 
     #[test]
@@ -267,5 +325,45 @@ mod tests {
         }
         assert_eq!(retry(401, overflow, &[]), Retry::Never);
         assert_eq!(retry(500, overflow, &[]), Retry::Same(None));
+    }
+
+    fn said(body: &str) -> String {
+        let secrets = Secrets {
+            body: Bytes::from_static(
+                br#"{"model":"m","messages":[{"role":"user","content":"the launch code is 4711"}]}"#,
+            ),
+            keys: vec![HeaderValue::from_static("Bearer sk-0123456789abcdef")],
+        };
+        Words::of(body.as_bytes(), &secrets).to_string()
+    }
+
+    #[test]
+    fn the_sentence_of_a_refusal_is_found_wherever_servers_put_it() {
+        for body in [
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"no such beta"}}"#,
+            r#"{"error":"no such beta"}"#,
+            r#"{"message":"no such beta"}"#,
+            r#"{"detail":"no such beta"}"#,
+            r#"{"error":{"error":{"message":"no such beta"}}}"#,
+            r#"[{"error":{"code":400,"message":"no such beta"}}]"#,
+            r#"{"type":"response.failed","response":{"error":{"code":"x","message":"no such beta"}}}"#,
+            r#"{"object":"error","message":{"detail":[{"loc":["body"],"msg":"no such beta"}]}}"#,
+        ] {
+            assert_eq!(said(body), ": no such beta", "{body}");
+        }
+        for body in ["", "<html>", "[]", r#"{"error":{"message":7}}"#, r#"{"detail":[{"input":"the launch code"}]}"#] {
+            assert_eq!(said(body), "", "{body}");
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_left_out_and_the_rest_is_bounded_and_on_one_line() {
+        let body = r#"{"error":{"message":"invalid: 'the launch code is 4711', key sk-0123456789abcdef"}}"#;
+        let words = said(body);
+        assert!(words.starts_with(": invalid: '\u{2026}'") && words.contains("key"), "{words}");
+        assert!(!words.contains("4711") && !words.contains("launch") && !words.contains("0123456789"), "{words}");
+        assert_eq!(said(r#"{"message":"a\n\u001b[31mb\u202e"}"#), r": a\u{a}\u{1b}[31mb\u{202e}");
+        let long = format!(r#"{{"message":"{}"}}"#, "ab ".repeat(1000));
+        assert_eq!(said(&long).chars().count(), MAX_CHARS + 2);
     }
 }

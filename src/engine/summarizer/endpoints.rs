@@ -1,7 +1,10 @@
-//! The models that can be called for a summary: the one that the client uses, or those of the settings.
+//! The models that can be called for a summary, the one that the client uses or those of the settings, and the requests to
+//! them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, USER_AGENT,
 };
@@ -9,8 +12,11 @@ use http::{HeaderMap, Method, Request, Uri};
 
 use super::SummaryOrigin;
 use crate::body::RequestBody;
-use crate::edit::summarize;
+use crate::dialect::Dialect;
+use crate::edit::Language;
+use crate::edit::summarize::{self, PromptMode, fit, instruction};
 use crate::events::Phase;
+use crate::summary::{Prompt, SummaryInput};
 use crate::upstream::connect::{ConnectorError, Proxies};
 use crate::upstream::target::{BaseUrl, BaseUrlError};
 use crate::upstream::{self, KeyHeader, Upstream};
@@ -58,6 +64,20 @@ pub(super) struct Candidate<'a> {
     pub(super) upstream: &'a Upstream,
     target: Uri,
     headers: HeaderMap,
+}
+
+/// The parameters of a request.
+pub(super) struct RequestSpec {
+    pub(super) input: PromptMode,
+    pub(super) language: Language,
+    /// The part of the conversation to summarize that fits.
+    pub(super) source: SummaryInput,
+    /// Whether something is left out of its middle.
+    pub(super) is_cut: bool,
+    /// The most tokens of it in the plain form, which can be cut anywhere.
+    pub(super) most_tokens: usize,
+    pub(super) max_tokens: usize,
+    pub(super) instruction: String,
 }
 
 /// Client headers that are not forwarded: they are about the client's own body and answer, or would change this
@@ -164,7 +184,7 @@ impl Candidate<'_> {
     }
 
     /// Builds a request with this body.
-    pub(super) fn request(&self, body: bytes::Bytes) -> Request<RequestBody> {
+    pub(super) fn request(&self, body: Bytes) -> Request<RequestBody> {
         let length = body.len();
         let mut request = Request::new(RequestBody::buffered(&[body]));
         *request.method_mut() = Method::POST;
@@ -179,10 +199,46 @@ impl Candidate<'_> {
 /// The client's headers for a call in its name, without those about its own body and answer.
 fn headers_of(client: &HeaderMap) -> HeaderMap {
     let ours = |name: &HeaderName| !NOT_FORWARDED.contains(name) && !name.as_str().starts_with("content-");
-    let fields = client.iter().filter(|(name, _)| ours(name));
-    let mut headers = HeaderMap::with_capacity(client.len());
-    for (name, value) in fields {
-        headers.append(name.clone(), value.clone());
+    client.iter().filter(|(name, _)| ours(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+// === impl RequestSpec ===
+
+impl RequestSpec {
+    /// Leaves out the middle if the source has more tokens than this.
+    pub(super) fn fit(&mut self, most_tokens: usize) {
+        if self.input == PromptMode::Plain {
+            self.most_tokens = most_tokens;
+            return;
+        }
+        let fitted = fit::fitted(&self.source, most_tokens);
+        self.is_cut |= fitted.messages.len() < self.source.messages.len();
+        self.source = fitted;
     }
-    headers
+
+    /// Takes the plain form, which has none of the client's instructions and tools.
+    pub(super) fn become_plain(&mut self) {
+        self.input = PromptMode::Plain;
+        self.source.messages.drain(..self.source.n_leading.min(self.source.messages.len()));
+        (self.source.n_leading, self.source.base_tokens) = (0, 0);
+    }
+
+    pub(super) fn request(&self, dialect: &dyn Dialect, model: Option<&str>) -> Option<Bytes> {
+        let is_plain = self.input == PromptMode::Plain;
+        let mut instruction = Cow::Borrowed(&*self.instruction);
+        if self.is_cut || is_plain && tokens_of(&self.source) > self.most_tokens {
+            let left_out = &instruction::words(self.language).middle_left_out;
+            instruction = format!("{instruction}\n\n{left_out}").into();
+        }
+        let system = &*instruction::words(self.language).system;
+        if is_plain {
+            instruction = fit::prompt(&self.source, dialect, &[system, &instruction], self.most_tokens)?.into();
+        }
+        let &Self { input, max_tokens, .. } = self;
+        dialect.summary_request(&self.source, &Prompt { input, system, instruction: &instruction, max_tokens, model })
+    }
+}
+
+pub(super) fn tokens_of(source: &SummaryInput) -> usize {
+    source.base_tokens + fit::tokens(&source.messages)
 }

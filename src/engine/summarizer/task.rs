@@ -1,86 +1,69 @@
 //! The task that makes one summary: which models are called, with which input, and how failures are retried.
 
 use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::call::{self, CallError, Retry};
-use super::endpoints::Candidate;
-use super::{Summarizer, SummaryOrigin, millis};
+use super::endpoints::{Candidate, RequestSpec, tokens_of};
+use super::{Summarizer, SummaryError, SummaryOrigin};
 use crate::body::Lease;
-use crate::dialect::{Answer, Dialect, Stop, Usage};
-use crate::edit::Language;
-use crate::edit::summarize::{PromptMode, answer, fit, instruction};
+use crate::dialect::{Answer, Stop, Usage};
+use crate::edit::summarize::{PromptMode, answer, instruction};
 use crate::engine::EngineConfig;
-use crate::engine::error::SummaryError;
-use crate::engine::flight::Flight;
-use crate::events::{EventKind, Phase};
+use crate::engine::disks::PersistError;
+use crate::engine::flight::{Flight, Leader};
+use crate::engine::summaries::Turn;
+use crate::events::{Event, EventKind, Phase};
+use crate::handler::{self, AskedText, HandlerAsk, MAX_ANSWER};
+use crate::held::Held;
 use crate::ledger::Figures;
+use crate::payload::{Lifetime, Place};
 use crate::plan::SummaryJob;
-use crate::summary::{Prompt, Summary, SummaryInput};
+use crate::summary::{InputElement, Summary, SummaryInput};
 use crate::tasks::run_blocking;
 use crate::tokens::Gauge;
 
 /// One summary being made.
-pub(super) struct SummaryTask<'a> {
-    pub(super) summarizer: &'a Summarizer,
-    pub(super) config: &'a EngineConfig,
-    pub(super) job: &'a SummaryJob,
-    pub(super) origin: &'a SummaryOrigin,
-    pub(super) flight: &'a Flight,
-    /// The billed tokens of the calls so far.
-    pub(super) usage: Option<Usage>,
-    /// The number of calls so far.
-    pub(super) n_calls: usize,
-    /// The share of the memory budget that the input takes.
-    pub(super) lease: Option<Lease>,
-    /// The input of the model, if a handler has rewritten it.
-    pub(super) rewritten: Option<SummaryInput>,
-    pub(super) deadline: Instant,
+pub(super) struct SummaryTask {
+    pub(super) summarizer: Arc<Summarizer>,
+    pub(super) config: Arc<EngineConfig>,
+    pub(super) job: SummaryJob,
+    pub(super) origin: SummaryOrigin,
+    pub(super) flight: Arc<Flight>,
+    pub(super) began: Instant,
+    pub(super) calls: Held<Calls>,
+}
+
+/// The calls so far.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Calls {
+    number: usize,
+    /// Their billed tokens.
+    usage: Option<Usage>,
 }
 
 /// A summary with the number of its tokens.
-pub(super) struct CountedSummary {
-    pub(super) summary: Summary,
-    pub(super) tokens: usize,
+struct CountedSummary {
+    summary: Summary,
+    tokens: usize,
 }
 
-/// Why a model is not called any more.
-#[derive(derive_more::From)]
-enum CandidateError {
-    /// No request waits for the summary.
-    Abandoned,
-    /// A call failed, and no retry is left.
-    #[from]
-    Failed(CallError),
-}
-
-/// One call, whose event is published when it ends or is dropped.
+/// One call, whose event is published when this is dropped.
 struct Attempt<'a> {
-    summarizer: &'a Summarizer,
-    origin: &'a SummaryOrigin,
+    task: &'a SummaryTask,
     phase: Phase,
     number: usize,
     model: Option<String>,
     began: Instant,
-    is_published: bool,
+    error: Option<String>,
 }
 
-/// The parameters of a request.
-struct RequestSpec {
-    input: PromptMode,
-    language: Language,
-    /// The part of the conversation to summarize that fits.
-    source: SummaryInput,
-    /// Whether something is left out of its middle.
-    is_cut: bool,
-    /// The most tokens of it in the plain form, which can be cut anywhere.
-    most_tokens: usize,
-    max_tokens: usize,
-    instruction: String,
-}
+/// How many times `summarize.timeout` a summary may take as long as its answer keeps coming.
+const STEADY: u32 = 15;
 
 /// How often the input is halved for a model that refuses it as too long.
 const MAX_HALVINGS: usize = 2;
@@ -88,35 +71,117 @@ const MAX_HALVINGS: usize = 2;
 /// The token limit of a summary if the settings give none.
 const DEFAULT_MAX_TOKENS: usize = 8192;
 
+/// The longest input that a handler is sent, in bytes.
+const MAX_INPUT: usize = 4 << 20;
+
 /// A reserve of tokens for the request beside its messages and its instruction.
 const SLACK: usize = 64;
 
-impl SummaryTask<'_> {
-    /// Calls one model after the other until one has produced a summary.
-    pub(super) async fn run(&mut self) -> Result<CountedSummary, SummaryError> {
+impl SummaryTask {
+    /// Makes the summary, from the event that announces it to its end.
+    pub(super) async fn run(self, leader: Leader) {
+        let Self { summarizer, config, job, began, .. } = &self;
+        let within = config.summarize().timeout.0;
+        let longest = within.saturating_mul(STEADY);
+        let turn = summarizer.summaries.take_turn(Place { root: job.root, beginning: job.key }, &self.flight);
+        let lease = match timeout(within, turn).await {
+            Ok(Ok(Turn::Make(lease))) => lease,
+            Ok(Ok(Turn::Made)) => return leader.end(Ok(())),
+            Ok(Err(error)) => return leader.end(Err(error)),
+            // Another process still reads a slow answer. Later requests use it once it is stored, and do not wait for it.
+            Err(_) => return leader.fail(SummaryError::TimedOut(within), longest),
+        };
+        let (model, Range { start: from, end: to }) = (job.model.clone(), job.covers.clone());
+        self.publish(EventKind::SummaryBefore { model, from, to, tokens: job.tokens, waits: job.waits });
+        let mut input = Lease::default();
+        let making = timeout(longest, self.written(&mut input));
+        let written = match lease.as_ref() {
+            None => making.await,
+            Some(lease) => tokio::select! {
+                made = making => made,
+                never = lease.renew() => match never {},
+            },
+        };
+        let stored = match written.unwrap_or(Err(SummaryError::TimedOut(longest))) {
+            Ok(CountedSummary { summary, tokens }) => {
+                let content = summary.text.clone();
+                self.persist(summary).await.map(|()| (tokens, content))
+            }
+            Err(error) => Err(error),
+        };
+        let (milliseconds, tokens_before) = (millis(*began), job.tokens);
+        let (tokens_after, content) = stored.as_ref().ok().cloned().unzip();
+        let error = stored.as_ref().err().map(ToString::to_string);
+        match &error {
+            None => tracing::info!(model = job.model, tokens_before, tokens_after, milliseconds, "a summary was made"),
+            Some(error) => {
+                tracing::warn!(model = job.model, tokens_before, milliseconds, error, "a summary was not made");
+            }
+        }
+        let Calls { number, usage } = self.calls.with(|calls| *calls);
+        self.publish(EventKind::SummaryAfter { tokens_before, tokens_after, error, milliseconds, usage, content });
+        summarizer.counts.with(|counts| *(if stored.is_ok() { &mut counts.made } else { &mut counts.failed }) += 1);
+        let Err(error) = stored else {
+            let Self { summarizer, job, .. } = self;
+            summarizer.summaries.recent.note(job.outline);
+            return leader.end(Ok(()));
+        };
+        let is_free = number == 0 && matches!(error, SummaryError::Abandoned | SummaryError::Busy);
+        let cooldown = (!is_free).then_some(config.summarize().cooldown.0);
+        if let Some(lease) = lease {
+            lease.release(cooldown).await;
+        }
+        match cooldown {
+            Some(cooldown) => leader.fail(error, cooldown),
+            None => leader.end(Err(error)),
+        }
+    }
+
+    /// Stores a summary, and before it the transcript that it names.
+    async fn persist(&self, summary: Summary) -> Result<(), SummaryError> {
+        let (job, summaries) = (&self.job, Arc::clone(&self.summarizer.summaries));
+        let disks = summaries.disks.clone();
+        let transcript = job.transcript.iter().cloned().collect();
+        disks.persist(self.config.export_dir(), transcript, Lifetime::Usual).await?;
+        let place = Place { root: job.root, beginning: job.key };
+        let stored = disks.breaker.call(async move { summaries.put(place, summary).await }).await;
+        stored.map_err(PersistError::Breaker)?.map_err(SummaryError::NotStored)
+    }
+
+    fn publish(&self, kind: EventKind) {
+        let SummaryOrigin { request_id, caller, .. } = &self.origin;
+        self.summarizer.events.publish(Event { request_id: request_id.clone(), caller: Some(*caller), kind });
+    }
+
+    /// When no call begins any more.
+    fn deadline(&self) -> Instant {
+        self.began + self.config.summarize().timeout.0
+    }
+
+    /// Calls one model after the other until one has produced a summary. The input is paid for by `lease`.
+    async fn written(&self, lease: &mut Lease) -> Result<CountedSummary, SummaryError> {
         let _place = tokio::select! {
             place = self.summarizer.permits.acquire() => place.map_err(|_| SummaryError::ShuttingDown)?,
             () = self.flight.abandoned() => return Err(SummaryError::Abandoned),
         };
-        let SummaryJob { source, transcript, .. } = self.job;
+        let SummaryJob { source, transcript, .. } = &self.job;
         let messages: usize = source.messages.iter().map(|piece| piece.json.len()).sum();
         let transcript = transcript.as_ref().map_or(0, |transcript| transcript.payload.len());
-        let bytes = source.body.len() + messages + transcript;
-        self.lease = Some(self.origin.budget.lease(bytes).ok_or(SummaryError::Busy)?);
-        let candidates = self.config.endpoints.candidates(self.origin);
+        *lease = self.origin.budget.lease(source.body.len() + messages + transcript).ok_or(SummaryError::Busy)?;
+        let candidates = self.config.endpoints.candidates(&self.origin);
         let mut last = CallError::NoRequest;
-        self.rewritten = self.rewritten_input().await;
+        let source = self.rewritten_input().await.map_or(Cow::Borrowed(source), Cow::Owned);
         for (n, one) in candidates.iter().enumerate() {
             // A silent model leaves time for those after it.
-            let left = self.deadline.saturating_duration_since(Instant::now());
+            let left = self.deadline().saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             let idle_timeout = left / u32::try_from(candidates.len() - n).unwrap_or(u32::MAX);
-            match self.ask(one, idle_timeout).await {
+            match self.ask(one, &source, idle_timeout).await {
                 Ok(written) => return Ok(written),
-                Err(CandidateError::Abandoned) => return Err(SummaryError::Abandoned),
-                Err(CandidateError::Failed(error)) => last = error,
+                Err(CallError::Abandoned) => return Err(SummaryError::Abandoned),
+                Err(error) => last = error,
             }
         }
         Err(SummaryError::Failed(last.to_string().into()))
@@ -124,17 +189,19 @@ impl SummaryTask<'_> {
 
     /// Calls one model, with retries.
     async fn ask(
-        &mut self,
+        &self,
         candidate: &Candidate<'_>,
+        source: &SummaryInput,
         idle_timeout: Duration,
-    ) -> Result<CountedSummary, CandidateError> {
-        let (name, gauge) = (candidate.name(self.job.model.as_deref()), self.gauge(candidate.model));
+    ) -> Result<CountedSummary, CallError> {
+        let name = candidate.name(self.job.model.as_deref());
         let plain_only = self.summarizer.plain_only.lock().await.contains(&name);
-        let mut spec = self.spec(candidate, &gauge, plain_only);
-        let (mut n_repeated, mut n_halved, mut was_refused) = (0, 0, false);
-        for number in 1.. {
+        let mut spec = self.spec(candidate, source.clone(), plain_only);
+        let (mut number, mut n_repeated, mut n_halved, mut was_refused) = (0, 0, 0, false);
+        loop {
+            number += 1;
             if !self.flight.is_wanted() {
-                return Err(CandidateError::Abandoned);
+                return Err(CallError::Abandoned);
             }
             let error = match self.attempt(candidate, &spec, number, idle_timeout).await {
                 Ok(written) => {
@@ -145,7 +212,7 @@ impl SummaryTask<'_> {
                 }
                 Err(error) => error,
             };
-            let retry = if Instant::now() < self.deadline { error.retry() } else { Retry::Never };
+            let retry = if Instant::now() < self.deadline() { error.retry() } else { Retry::Never };
             match retry {
                 Retry::Plain if spec.input != PromptMode::Plain => {
                     tracing::info!(model = name, %error, "the upstream refused a call for a summary, which is made once more as plain text");
@@ -162,48 +229,44 @@ impl SummaryTask<'_> {
                     n_repeated += 1;
                     let n = u32::try_from(n_repeated).unwrap_or(u32::MAX);
                     let pause = pause.unwrap_or_else(|| self.summarizer.backoff(n));
-                    if Instant::now() + pause >= self.deadline {
-                        return Err(error.into());
+                    if Instant::now() + pause >= self.deadline() {
+                        return Err(error);
                     }
                     tokio::select! {
                         () = sleep(pause) => {}
-                        () = self.flight.abandoned() => return Err(CandidateError::Abandoned),
+                        () = self.flight.abandoned() => return Err(CallError::Abandoned),
                     }
                 }
-                _ => return Err(error.into()),
+                _ => return Err(error),
             }
         }
-        Err(CandidateError::Abandoned)
     }
 
     /// Makes one call and publishes its event.
     async fn attempt(
-        &mut self,
+        &self,
         candidate: &Candidate<'_>,
         spec: &RequestSpec,
         number: usize,
         idle_timeout: Duration,
     ) -> Result<CountedSummary, CallError> {
-        self.n_calls += 1;
+        self.calls.with(|calls| calls.number += 1);
         self.summarizer.counts.with(|counts| counts.calls += 1);
-        let model = candidate.model.or(self.job.model.as_deref()).map(str::to_owned);
-        let (summarizer, origin) = (self.summarizer, self.origin);
         let mut attempt = Attempt {
-            summarizer,
-            origin,
+            task: self,
             phase: candidate.phase,
             number,
-            model,
+            model: candidate.model.or(self.job.model.as_deref()).map(str::to_owned),
             began: Instant::now(),
-            is_published: false,
+            error: Some("the call was cancelled or took too long".to_owned()),
         };
         let written = self.call(candidate, spec, idle_timeout).await;
-        attempt.publish(written.as_ref().err().map(ToString::to_string));
+        attempt.error = written.as_ref().err().map(ToString::to_string);
         written
     }
 
     async fn call(
-        &mut self,
+        &self,
         candidate: &Candidate<'_>,
         spec: &RequestSpec,
         idle_timeout: Duration,
@@ -225,7 +288,7 @@ impl SummaryTask<'_> {
         self.counted(self.job.frame.around(&summary)).await
     }
 
-    fn bill(&mut self, candidate: &Candidate<'_>, answer: &Answer) {
+    fn bill(&self, candidate: &Candidate<'_>, answer: &Answer) {
         let model = candidate.model.or(self.job.model.as_deref()).unwrap_or_default();
         let of = [&*self.config.policy, self.origin.upstream.name().as_str(), model];
         let (rates, calls) = (&self.config.planner.rates, Figures { summaries: 1, ..Figures::default() });
@@ -233,7 +296,7 @@ impl SummaryTask<'_> {
         if let Some(usage) = answer.usage {
             let Usage { input, cached, output, .. } = usage;
             self.summarizer.counts.with(|counts| counts.usage += Usage { input, cached, output, ..Usage::default() });
-            *self.usage.get_or_insert_default() += usage;
+            self.calls.with(|calls| *calls.usage.get_or_insert_default() += usage);
         }
     }
 
@@ -242,7 +305,7 @@ impl SummaryTask<'_> {
         let tokens = self.tokens(&text).await?;
         answer::smaller(tokens, self.job.tokens)?;
         let transcript = self.job.transcript.as_ref().map(|transcript| transcript.key);
-        let SummaryJob { tokens_replaced, n_elements: made_at, .. } = *self.job;
+        let SummaryJob { tokens_replaced, n_elements: made_at, .. } = self.job;
         Ok(CountedSummary { summary: Summary { text, tokens_replaced, made_at, transcript }, tokens })
     }
 
@@ -260,7 +323,7 @@ impl SummaryTask<'_> {
     }
 
     /// The first request to a model.
-    fn spec(&self, candidate: &Candidate<'_>, gauge: &Gauge, plain_only: bool) -> RequestSpec {
+    fn spec(&self, candidate: &Candidate<'_>, source: SummaryInput, plain_only: bool) -> RequestSpec {
         let (summarize, language) = (self.config.summarize(), self.config.planner.settings.language);
         // Another model has nothing of the conversation in its prompt cache, and needs no more of it.
         let is_other = candidate.model.is_some_and(|model| self.job.model.as_deref() != Some(model));
@@ -268,79 +331,87 @@ impl SummaryTask<'_> {
             PromptMode::Cached if is_other => PromptMode::Fresh,
             input => input,
         };
-        let quarter = gauge.window.map_or(usize::MAX, |window| window / 4);
+        let window = self.gauge(candidate.model).window;
+        let quarter = window.map_or(usize::MAX, |window| window / 4);
         let max_tokens = summarize.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS.min(quarter));
         let instruction = instruction::instruction(summarize, language).to_owned();
         let words = instruction.len() + instruction::words(language).middle_left_out.len();
-        let source = self.rewritten.as_ref().unwrap_or(&self.job.source).clone();
         let (is_cut, most_tokens) = (false, usize::MAX);
         let mut spec = RequestSpec { input, language, source, is_cut, most_tokens, max_tokens, instruction };
         if plain_only || input == PromptMode::Plain {
             spec.become_plain();
         }
-        if let Some(window) = gauge.window {
+        if let Some(window) = window {
             spec.fit(window.saturating_sub(max_tokens + words.div_ceil(2) + SLACK));
         }
         spec
     }
 }
 
-impl RequestSpec {
-    /// Leaves out the middle if the source has more tokens than this.
-    fn fit(&mut self, most_tokens: usize) {
-        if self.input == PromptMode::Plain {
-            self.most_tokens = most_tokens;
-            return;
-        }
-        let fitted = fit::fitted(&self.source, most_tokens);
-        self.is_cut |= fitted.messages.len() < self.source.messages.len();
-        self.source = fitted;
+// === handlers ===
+
+/// The handlers that are asked while a summary is made. If one fails, the summary is made without it. Their answers are kept
+/// with the summary, and nowhere else.
+impl SummaryTask {
+    /// The input of the model by `summarize.input_handler`: one message in place of all that is summarised.
+    async fn rewritten_input(&self) -> Option<SummaryInput> {
+        let handler = self.config.summarize().input_handler.as_deref()?;
+        let source = &self.job.source;
+        let (leading, region) = source.split()?;
+        let lines: Vec<_> = region.iter().filter_map(|message| str::from_utf8(&message.json).ok()).collect();
+        let text = lines.join("\n");
+        let most_bytes = text.len();
+        let answer = self.consult(handler, "summarize_input", text, most_bytes).await?;
+        let json = self.origin.dialect.render_user_message(&answer);
+        // As many tokens as its messages had: it is no longer than they are.
+        let tokens = region.iter().map(|message| message.tokens).sum();
+        let message = InputElement { json, tokens, opens: true };
+        let messages = leading.iter().cloned().chain([message]).collect();
+        Some(SummaryInput { messages, ..source.clone() })
     }
 
-    /// Takes the plain form, which has none of the client's instructions and tools.
-    fn become_plain(&mut self) {
-        self.input = PromptMode::Plain;
-        self.source.messages.drain(..self.source.n_leading.min(self.source.messages.len()));
-        (self.source.n_leading, self.source.base_tokens) = (0, 0);
+    /// The summary, as `summarize.finalize_handler` has it.
+    async fn finalized(&self, summary: String) -> String {
+        let Some(handler) = self.config.summarize().finalize_handler.as_deref() else { return summary };
+        let answer = self.consult(handler, "summarize_finalize", summary.clone(), MAX_ANSWER).await;
+        answer.unwrap_or(summary)
     }
 
-    fn request(&self, dialect: &dyn Dialect, model: Option<&str>) -> Option<Bytes> {
-        let &Self { input, language, ref source, is_cut, most_tokens, max_tokens, ref instruction } = self;
-        let mut instruction = Cow::Borrowed(instruction.as_str());
-        let is_plain = input == PromptMode::Plain;
-        if is_cut || is_plain && tokens_of(source) > most_tokens {
-            instruction = format!("{instruction}\n\n{}", instruction::words(language).middle_left_out).into();
+    async fn consult(&self, handler: &str, edit: &'static str, text: String, most_bytes: usize) -> Option<String> {
+        if text.len() > MAX_INPUT {
+            return None;
         }
-        let system = &*instruction::words(language).system;
-        if is_plain {
-            instruction = fit::prompt(source, dialect, &[system, &instruction], most_tokens)?.into();
+        let ask = HandlerAsk {
+            key: self.job.key,
+            handler: handler.into(),
+            edit,
+            conversation: Some(self.job.root),
+            tool: String::new(),
+            arguments: String::new(),
+            text: AskedText::Whole(text),
+            most_bytes,
+        };
+        let patience = Instant::now() + self.config.handlers.timeout(handler)?;
+        match self.summarizer.answers.ask(&self.config, &ask, patience.min(self.deadline())).await {
+            handler::Answer::Replace { text } => Some(text),
+            _ => None,
         }
-        dialect.summary_request(source, &Prompt { input, system, instruction: &instruction, max_tokens, model })
     }
 }
 
 // === impl Attempt ===
 
-impl Attempt<'_> {
-    fn publish(&mut self, error: Option<String>) {
-        self.is_published = true;
-        let (phase, number, milliseconds) = (self.phase, self.number, millis(self.began));
-        let model = self.model.take();
-        tracing::debug!(?phase, number, model, error, milliseconds, "called a model for a summary");
-        self.summarizer.publish(self.origin, EventKind::SummaryAttempt { phase, number, model, error, milliseconds });
-    }
-}
-
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if !self.is_published {
-            self.publish(Some("the call was cancelled or took too long".to_owned()));
-        }
+        let (phase, number, milliseconds) = (self.phase, self.number, millis(self.began));
+        let (model, error) = (self.model.take(), self.error.take());
+        tracing::debug!(?phase, number, model, error, milliseconds, "called a model for a summary");
+        self.task.publish(EventKind::SummaryAttempt { phase, number, model, error, milliseconds });
     }
 }
 
 // === helpers ===
 
-fn tokens_of(source: &SummaryInput) -> usize {
-    source.base_tokens + fit::tokens(&source.messages)
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

@@ -12,10 +12,10 @@ async fn recalls_that_a_store_has_not_answered_for_are_found_later() {
     let [turn, mark] = [1, 2].map(|n| ChainKey::from_bytes([n; 16]));
     let recalls = [KeptRecall { n_before: 1, call: "{}".to_owned(), result: "{\"a\":1}".to_owned() }];
     answer(true);
-    engine().kept_recalls().keep(TurnPlace { turn, caller: (caller, mark) }, &recalls).await;
+    engine().kept_recalls.keep(TurnPlace { turn, caller: (caller, mark) }, &recalls).await;
     // Another process, which remembers nothing.
     let engine = engine();
-    let kept = engine.kept_recalls();
+    let kept = &engine.kept_recalls;
     for answers in [false, true] {
         answer(answers);
         assert_eq!(kept.may_have(caller, || mark).await, answers);

@@ -120,10 +120,10 @@ impl Accounting {
             ProxyError::OverShare { .. } | ProxyError::TooManyConnections { .. } => "share",
             ProxyError::TooManyBytes => "memory",
             ProxyError::Upstream(_) => return self.history.count_failed(),
-            _ => return self.history.count_refused(),
+            _ => return self.history.count(|requests| &mut requests.refused),
         };
         self.metrics.count_shed(shed_by);
-        self.history.count_shed();
+        self.history.count(|requests| &mut requests.shed);
     }
 
     /// Whether the prompt cache of an upstream has lost the conversation of a plan.
@@ -143,7 +143,9 @@ impl Exchange {
         let way = if self.edit.is_some() { Route::Edit } else { Route::Pass };
         accounting.metrics.observe_added(way, self.added);
         accounting.metrics.count_upstream(self.upstream.as_str(), self.answer.is_some());
-        let Some(mut entry) = self.entry(tap_report, end) else { return accounting.history.count_passed() };
+        let Some(mut entry) = self.entry(tap_report, end) else {
+            return accounting.history.count(|requests| &mut requests.passed);
+        };
         let mut earlier = None;
         if let Some(report) = self.edit.as_ref().and_then(|edit| edit.report.as_deref()) {
             if entry.outcome == Outcome::Edited {

@@ -46,8 +46,8 @@ impl Exchange {
         let read = self.timer.body_read().unwrap_or(began);
         let span = |name, began: Instant, ended: Instant| (name, sent.time_of(began), sent.time_of(ended));
         let mut steps = vec![span("read", began, read), span("plan", read, sent.instant)];
-        let waits = self.edit.iter().flat_map(|edit| edit.waits.iter());
-        steps.extend(waits.map(|wait| span(wait.cause.label(), wait.began, wait.began + wait.took)));
+        let waits = self.edit.iter().flat_map(|edit| edit.waits.0.iter());
+        steps.extend(waits.map(|wait| span(wait.cause.into(), wait.began, wait.began + wait.took)));
         let at = sent.time_of(self.ended.unwrap_or_else(Instant::now));
         trace.end(&EndedRequest { entry, steps: &steps, sent: sent.time, at });
     }

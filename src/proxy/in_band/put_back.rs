@@ -61,7 +61,7 @@ impl Proxy {
     ) -> Option<RequestPlace> {
         let RequestHead { dialect, caller, .. } = *head;
         let text = decoded.clone()?;
-        let place = RequestPlace { dialect, text, caller, kept: Arc::clone(self.engine.kept_recalls()) };
+        let place = RequestPlace { dialect, text, caller, kept: Arc::clone(&self.engine.kept_recalls) };
         let chain = || self.engine.chain(caller, SCOPE);
         if !place.kept.may_have(caller, || mark(chain())).await {
             return Some(place);

@@ -145,7 +145,7 @@ fn a_dropped_recording_writes_nothing_and_releases_its_memory() {
 fn an_answer_over_the_limit_is_truncated_and_marked() {
     let scratch = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::new(scratch.path()).unwrap();
-    recorder.limits.response = 10;
+    recorder.max_response = 10;
     let target = target("/v1/chat/completions");
     let mut recording = recorder.begin("r", sent(&target)).unwrap();
     recording.begin_response(StatusCode::OK, &HeaderMap::new());
@@ -161,7 +161,7 @@ fn an_answer_over_the_limit_is_truncated_and_marked() {
 fn all_recordings_share_one_memory_limit() {
     let scratch = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::new(scratch.path()).unwrap();
-    recorder.limits.held = 40;
+    recorder.max_held = 40;
     let target = target("/v1/chat/completions");
     let mut first = recorder.begin("first", sent(&target)).unwrap();
     let second = recorder.begin("second", sent(&target)).unwrap();

@@ -41,7 +41,7 @@ impl Process {
         let meter = Meter::new(&settings.tokens, &[]);
         let planner = Planner::with(settings, meter, keys.clone(), Offload::Possible);
         let engine = Engine::new(store, Duration::from_secs(10), keys, Tasks::default(), Events::default());
-        engine.summaries().read_index().await;
+        engine.summaries.read_index().await;
         let (endpoints, handlers) = (Endpoints::default(), HandlerClients::default());
         Self {
             engine,

@@ -1,4 +1,4 @@
-//! Gets the answers of handlers that a plan lacks.
+//! Asks handlers: for the answers that a plan lacks, and for the factor that a conversation is counted with.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -7,14 +7,19 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::time::Instant;
 
 use super::{MAX_ASKED, Planning, State};
-use crate::engine::persist::PersistError;
+use crate::engine::disks::PersistError;
 use crate::engine::{EditMode, WaitCause};
-use crate::handler::{Answer, AskedText, HandlerAsk};
+use crate::handler::{Answer, AskedText, HandlerAsk, MAX_TEXT};
 use crate::payload::{ChainKey, Lifetime};
 use crate::plan::OffloadedPayload;
+use crate::tasks::run_blocking;
+use crate::tokens::factor::Factor;
 
 /// How many answers one request gets at a time.
 const MAX_CONCURRENT: usize = 16;
+
+/// The longest count that a handler answers, in bytes.
+const MAX_DIGITS: usize = 20;
 
 impl Planning<'_> {
     /// Gets the answers, from the store or from the handlers. In a dry run no handler is asked.
@@ -66,8 +71,33 @@ impl Planning<'_> {
             }
             AskedText::Whole(_) => None,
         });
-        let long: Vec<_> = long.collect();
-        let Some(store) = self.engine.shared_store().filter(|_| !long.is_empty()) else { return Ok(()) };
-        self.engine.breakers.persist(store, self.config.export_dir(), long, Lifetime::Usual).await
+        self.engine.summaries.disks.persist(self.config.export_dir(), long.collect(), Lifetime::Usual).await
+    }
+
+    /// The count of a handler for the beginning of the body, by abridge's own; none if the settings name no handler, if the
+    /// conversation has its factor already, or if the handler fails.
+    pub(super) async fn counted_by_handler(&self, conversation: ChainKey, model: &str) -> Option<Factor> {
+        let handler = self.config.planner.settings.tokens.handler.as_deref()?;
+        let is_new = self.options.mode == EditMode::Apply && !self.engine.factors.is_stored(conversation).await;
+        let text = str::from_utf8(&self.body).ok().filter(|_| is_new)?;
+        let text = text.get(..text.floor_char_boundary(MAX_TEXT))?.to_owned();
+        let deadline = Instant::now() + self.config.handlers.timeout(handler)?;
+        let ask = HandlerAsk {
+            key: conversation,
+            handler: handler.into(),
+            edit: "count_tokens",
+            conversation: Some(conversation),
+            tool: String::new(),
+            arguments: serde_json::json!({ "model": model }).to_string(),
+            text: AskedText::Whole(text.clone()),
+            most_bytes: MAX_DIGITS,
+        };
+        let Answer::Replace { text: count } = self.engine.answers.ask(self.config, &ask, deadline).await else {
+            return None;
+        };
+        let gauge = self.config.planner.meter.for_model(Some(model)).clone().billed_at(Factor::ONE);
+        let counted = run_blocking(move || gauge.text(&text)).await.ok()?;
+        let ratio = f64::from(count.trim().parse::<u32>().ok()?) / f64::from(u32::try_from(counted.max(1)).ok()?);
+        Some(Factor::nearest(ratio))
     }
 }
