@@ -377,7 +377,7 @@ impl RecentSummaries {
         let new = (IndexedOutline::new(outline), false);
         let mut left = MAX_MESSAGES;
         let fits = |(made, _): &(IndexedOutline, bool)| {
-            let n_messages = made.n_messages();
+            let n_messages = made.outline.messages.len();
             let fits = n_messages <= left;
             left = left.saturating_sub(n_messages);
             fits
