@@ -266,10 +266,7 @@ fn experiment(config: &Config, environment: &Environment, usual: &EngineConfig) 
 }
 
 fn arm(config: &Config, rules: Arc<EngineConfig>) -> Arm {
-    let rescue = config.second_try.enabled.then(|| {
-        let parts = &rules.planner.settings;
-        RescuePolicy::new(rules.under(parts.shortest()), rules.under(parts.stripping()))
-    });
+    let rescue = config.second_try.enabled.then(|| RescuePolicy::new(&rules));
     Arm { rules, rescue }
 }
 

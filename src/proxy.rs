@@ -52,7 +52,6 @@ mod prefix_tracker;
 mod recording_input;
 mod request;
 mod request_head;
-mod rescue_kind;
 mod respond;
 pub mod responses;
 mod rewrite;
@@ -313,7 +312,7 @@ impl Proxy {
         if let Some(made) = self.compacted_turn(turn.as_deref()).await {
             return made;
         }
-        let EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, treatment, rules } =
+        let EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, form, rules } =
             self.edited(&mut read, Purpose::Turn).await;
         let ReadRequest { mut head, bytes, dry_run, permit, timer, .. } = read;
 
@@ -326,7 +325,7 @@ impl Proxy {
         exchange.begin_trace(self.otel.as_ref(), &mut head.parts.headers);
         let planner = &rules.planner;
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&head.parts, text.clone(), &edited, treatment.form(), planner, dry_run)
+            recording_input::sent(&head.parts, text.clone(), &edited, form, planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         self.note_title(live.inspect.keep, dialect, &text, edited.basis.conversation);

@@ -17,7 +17,7 @@ use super::in_band::InBandRecalls;
 use super::inspection::PendingInspection;
 use super::keep_alive::CachedPrompt;
 use super::request_head::RequestId;
-use super::rescue_kind::RescueKind;
+use super::second_try::RescueKind;
 use super::send::Tunnel;
 use crate::body::Lease;
 use crate::dialect::AnswerEnd;

@@ -12,7 +12,7 @@ use super::in_band::RequestPlace;
 use super::prefix_tracker::CacheScope;
 use super::request_head::{RequestHead, RequestId};
 use super::respond::ProxyError;
-use super::second_try::{Arm, RescuePolicy, Treatment};
+use super::second_try::Arm;
 use super::{LiveConfig, Proxy};
 use crate::body::ClientBody;
 use crate::dialect::Dialect;
@@ -22,6 +22,7 @@ use crate::ledger::Assignment;
 use crate::payload::Caller;
 use crate::plan::Plan;
 use crate::planner::SummaryTiming;
+use crate::recording::RequestForm;
 use crate::string_index::IndexedBody;
 
 /// A request whose body has been read.
@@ -52,7 +53,7 @@ pub(super) struct EditedRequest<'l> {
     pub(super) arm: &'l Arm,
     pub(super) is_rescued: bool,
     pub(super) assignment: Option<Assignment>,
-    pub(super) treatment: Treatment,
+    pub(super) form: RequestForm,
     pub(super) rules: Arc<EngineConfig>,
 }
 
@@ -122,14 +123,14 @@ impl Proxy {
         let was_kept = purpose == Purpose::Turn && name.is_some_and(|name| self.keep_alives.end(&name));
         let arm = destination.arm(assignment.as_ref());
         let rescue = arm.rescue.as_ref().filter(|_| !dry_run && readable);
-        let treatment = self.treatment(rescue, head, &text).await;
-        let rules = RescuePolicy::rules(rescue, treatment, &arm.rules);
+        let form = self.form(rescue, head, &text).await;
+        let rules = rescue.map_or_else(|| Arc::clone(&arm.rules), |rescue| rescue.rules(form));
         let is_signed = head.is_signed_by_client();
         if is_signed {
             self.accounting.notices.note_signed();
         }
         let edited = match decoded {
-            Some(text) if treatment != Treatment::Unedited && !is_signed => {
+            Some(text) if form != RequestForm::Unedited && !is_signed => {
                 let origin = || SummaryOrigin { assignment: assignment.clone(), ..self.origin(head) };
                 let upstream = destination.upstream.name().as_str();
                 let has_expired = |plan: &Plan| !was_kept && self.accounting.has_expired(cache, upstream, plan);
@@ -148,7 +149,7 @@ impl Proxy {
             _ => EditedBody::untouched(read.bytes.clone()),
         };
         let is_rescued = rescue.is_some();
-        EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, treatment, rules }
+        EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, form, rules }
     }
 
     /// The exchange of a request that is sent upstream.
