@@ -19,7 +19,7 @@ use crate::payload::Keys;
 use crate::platform::SignalAction;
 use crate::platform::process::ProxySignals;
 use crate::proxy::compress::CompressRules;
-use crate::proxy::experiment::Experiment;
+use crate::proxy::destinations::Experiment;
 use crate::proxy::keep_alive::KeepAlive;
 use crate::proxy::second_try::{Arm, RescuePolicy};
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};

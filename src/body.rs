@@ -2,13 +2,18 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+pub use budget::{Budget, Lease};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use tokio::time::timeout;
+pub use pace::{BodyError, ClientBody, Pace, PacedBody};
+use pool::{Buffer, Pool};
+use tokio::time::{Instant, sleep_until, timeout};
 
 pub mod budget;
 pub mod encoding;
@@ -16,12 +21,6 @@ pub mod in_flight;
 pub mod pace;
 pub mod peek;
 pub mod pool;
-pub mod progress;
-
-pub use budget::{Budget, Lease};
-pub use pace::{BodyError, ClientBody, Pace, PacedBody};
-use pool::{Buffer, Pool};
-use progress::UploadProgress;
 
 /// The limits for reading one request body.
 #[derive(Clone, Debug)]
@@ -251,5 +250,43 @@ impl Body for RequestBody {
             Content::Buffered(parts) => SizeHint::with_exact(parts.iter().map(|part| part.remaining() as u64).sum()),
             Content::Streamed(body) => body.size_hint(),
         }
+    }
+}
+
+/// When a part of a request's body was last sent. Clones share it.
+#[derive(Clone, Debug)]
+pub struct UploadProgress {
+    began: Instant,
+    // In milliseconds since `began`. Atomic, because the connection's task writes it and the request's task reads it.
+    last: Arc<AtomicU64>,
+}
+
+// === impl UploadProgress ===
+
+impl UploadProgress {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self { began: Instant::now(), last: Arc::default() }
+    }
+
+    /// Returns once nothing has been sent for `within`.
+    pub async fn stalled(&self, within: Duration) {
+        let mut last = Duration::ZERO;
+        // A time that far off never comes.
+        while let Some(due) = self.began.checked_add(last).and_then(|sent| sent.checked_add(within)) {
+            sleep_until(due).await;
+            let before = last;
+            last = Duration::from_millis(self.last.load(Ordering::Relaxed));
+            if last == before {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// Notes that a part is sent.
+    pub(super) fn touch(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
     }
 }

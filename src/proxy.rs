@@ -31,63 +31,48 @@ use crate::upstream::{Upstream, UpstreamError};
 
 mod authorization;
 pub(crate) mod cache_ledger;
-mod callers_seen;
-mod compaction;
 pub mod compress;
-mod connections;
-mod destinations;
-mod edit_events;
+pub mod destinations;
 mod exchange;
-pub mod experiment;
-mod fail_open;
 pub mod fair_shares;
 mod headers;
 mod in_band;
 mod inspection;
 pub mod keep_alive;
 mod live;
-mod manual_summary;
 mod notices;
+mod on_request;
 mod prefix_tracker;
-mod recording_input;
 mod request;
-mod request_head;
 mod respond;
 pub mod responses;
-mod rewrite;
 pub mod scrape;
 pub mod second_try;
 mod send;
 pub(crate) mod status;
-mod steps;
 pub mod windows;
 
 pub use authorization::HandleAccess;
-use authorization::WrongTokens;
+use authorization::{CallersSeen, WrongTokens};
 use cache_ledger::CacheLedger;
-use callers_seen::CallersSeen;
-use compaction::CompactionTurn;
 use compress::GatewayRequest;
-use connections::OpenConnection;
 pub use destinations::{Destination, Destinations};
-use edit_events::EditEvents;
 pub use exchange::Exchange;
 use exchange::{Accounting, BillingContext, Conversation, OverheadTimer};
-use fail_open::FailOpenCounters;
-use fair_shares::FairShares;
+use fair_shares::{FairShares, OpenConnection};
 use headers::ControlHeader;
-use inspection::Inspector;
+use inspection::{EditEvents, Inspector};
 use keep_alive::KeepAlives;
 pub use live::LiveConfig;
 use live::Reloads;
-use manual_summary::ManualSummary;
 use notices::Notices;
+use on_request::ManualSummary;
 use prefix_tracker::{CacheScope, PrefixTracker};
-use request::{EditedRequest, Purpose, ReadRequest};
-use request_head::RequestIds;
+use request::{EditedRequest, FailOpenCounters, Purpose, ReadRequest};
 use respond::ProxyError;
+use responses::CompactionTurn;
 use second_try::{RescueCounters, RetryContext};
-use send::{Tunnel, request_body, send_request};
+use send::{RequestIds, Tunnel, request_body, send_request};
 use status::StatsCache;
 pub use windows::WindowDiscovery;
 
@@ -325,7 +310,7 @@ impl Proxy {
         exchange.begin_trace(self.otel.as_ref(), &mut head.parts.headers);
         let planner = &rules.planner;
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&head.parts, text.clone(), &edited, form, planner, dry_run)
+            inspection::sent_request(&head.parts, text.clone(), &edited, form, planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         self.note_title(live.inspect.keep, dialect, &text, edited.basis.conversation);
@@ -423,7 +408,7 @@ fn route(request: &Request<ClientBody>) -> Route {
     if path == admin::RELOAD && request.method() == Method::POST {
         return Route::Reload;
     }
-    if rewrite::is_path(path) && request.method() == Method::POST {
+    if on_request::is_rewrite_path(path) && request.method() == Method::POST {
         return Route::Rewrite;
     }
     if admin::is_admin_path(path) {

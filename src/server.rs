@@ -26,13 +26,11 @@ use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
 
 pub mod admin;
-mod answer;
 mod client_io;
 pub mod listen;
 pub mod tls;
 
-use answer::{StreamExecutor, answer};
-use client_io::{ClientIo, IoLimits};
+use client_io::{ClientIo, IoLimits, StreamExecutor, answer};
 use listen::{Addresses, Listener, Socket};
 use smart_default::SmartDefault;
 use tls::Acceptor;

@@ -16,14 +16,13 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::{Deserialize, Serialize};
 
-use crate::body::progress::UploadProgress;
+use crate::body::UploadProgress;
 use crate::body::{BodyError, RequestBody};
 use crate::platform::{DescriptorLimit, files, process, since_1970};
 use crate::units::Period;
 
 pub mod connect;
 pub mod framing;
-mod key_header;
 pub mod models;
 pub mod post;
 pub mod probe;
@@ -98,8 +97,7 @@ pub enum HttpVersion {
 #[display("{}", self.as_str())]
 pub struct UpstreamName(Option<Arc<str>>);
 
-pub use key_header::KeyHeader;
-pub use target::{HeaderName, HeaderValue};
+pub use target::{HeaderName, HeaderValue, KeyHeader};
 
 /// The upstream, and the connections that are open to it.
 #[derive(Clone, Debug)]

@@ -13,14 +13,14 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde::{Deserialize, Serialize};
 
-use super::edit_events::EditEvents;
 use super::exchange::{BillingContext, Conversation};
 use super::fair_shares::Admission;
 use super::headers::{self, ControlHeader};
+use super::inspection::EditEvents;
 use super::request::ReadRequest;
-use super::request_head::RequestHead;
 use super::respond::ProxyError;
-use super::{Proxy, ProxyResult, full_body, recording_input};
+use super::send::RequestHead;
+use super::{Proxy, ProxyResult, full_body, inspection};
 use crate::admin::{Requester, json};
 use crate::body::{ClientBody, Limits};
 use crate::dialect::{self, AnswerEnd};
@@ -34,11 +34,9 @@ use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::upstream::UpstreamName;
 
-mod answer;
-mod request;
+mod wire;
 
-use answer::{Outcome, Rows};
-use request::{CompressRequest, Readback, RetrieveRequest};
+use wire::{CompressRequest, Outcome, Readback, RetrieveRequest, Rows};
 
 /// `[compress]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -168,7 +166,7 @@ impl Proxy {
         exchange.edit_events = EditEvents::begin(&self.events, id, caller, &edited, dry_run);
         exchange.record(self.recorder.as_ref(), || {
             let (form, planner) = (RequestForm::Edited, &destination.usual.rules.planner);
-            let mut sent = recording_input::sent(&parts, Bytes::clone(&text), &edited, form, planner, dry_run);
+            let mut sent = inspection::sent_request(&parts, Bytes::clone(&text), &edited, form, planner, dry_run);
             let by_hash = request.readback == Readback::ByHash;
             sent.inputs.in_place = Some(InPlace { n_frozen: request.n_frozen, by_hash });
             sent
@@ -180,7 +178,7 @@ impl Proxy {
         let body = edited.body.clone();
         let written = run_blocking(move || {
             let rows = Rows { sent: &text, edited: &body.concat(), is_input: request.is_input };
-            answer::write(&rows, report.as_ref(), &outcome, &request_id)
+            wire::write(&rows, report.as_ref(), &outcome, &request_id)
         });
         let written =
             written.await.ok().flatten().ok_or(ProxyError::InvalidRequest("its messages cannot be read".into()))?;
@@ -253,7 +251,7 @@ impl Proxy {
         let (head, mut body) = found.into_parts();
         // It is one piece.
         let content = body.frame().await.and_then(|frame| frame.ok()?.into_data().ok()).unwrap_or_default();
-        let written = answer::original(&request.hash, head.status, &head.headers, &content);
+        let written = wire::original(&request.hash, head.status, &head.headers, &content);
         let lease = self.limits.budget.lease(written.1.len()).ok_or(ProxyError::TooManyBytes)?;
         let mut response = json(written.0, lease.hold(written.1));
         if let Some(seconds) = head.headers.get(http::header::RETRY_AFTER) {
@@ -300,7 +298,7 @@ impl ProxyError {
             status => status,
         };
         let kind = if status == StatusCode::BAD_REQUEST { "invalid_request" } else { self.code() };
-        let body = answer::error(kind, &format!("abridge: {}", self.client_message()));
+        let body = wire::error(kind, &format!("abridge: {}", self.client_message()));
         let mut response = Response::from_parts(head, Full::from(body));
         *response.status_mut() = status;
         response

@@ -15,8 +15,8 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use self::stream::JoinedStream;
-use super::request_head::RequestHead;
 use super::respond::ProxyError;
+use super::send::RequestHead;
 use super::send::send_request;
 use super::{Proxy, headers};
 use crate::admin::Requester;

@@ -16,8 +16,8 @@ use smart_default::SmartDefault;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::connections::Connections;
-use super::request_head::RequestHead;
+use super::fair_shares::Connections;
+use super::send::RequestHead;
 use super::send::send_request;
 use super::{Proxy, headers};
 use crate::body::{Budget, RequestBody};

@@ -17,10 +17,10 @@ use http::{Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
 pub use self::policy::{Arm, FormsNote, Lesson, NOTED_FOR, RescuePolicy};
-use super::exchange::Exchange;
-use super::request_head::RequestHead;
+use super::exchange::{Exchange, RescueKind};
+use super::send::RequestHead;
 use super::send::{request_body, send_request};
-use super::{LiveConfig, Proxy, recording_input};
+use super::{LiveConfig, Proxy, inspection};
 use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
 use crate::body::peek::PeekableBody;
@@ -60,20 +60,6 @@ impl Default for Settings {
     fn default() -> Self {
         Self { enabled: true }
     }
-}
-
-/// The form of the second attempt.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub(super) enum RescueKind {
-    /// The request was too long, and was shortened.
-    Overflow,
-    /// The request was sent without the reasoning before each pass, or without any.
-    Reasoning,
-    /// The request was brought into the form that the upstream had asked for.
-    Form,
-    /// The request was edited, and was sent as the client wrote it.
-    Original,
 }
 
 /// The outcomes of retries.
@@ -202,7 +188,7 @@ impl Proxy {
             rescue.require(&[lesson]);
         }
         exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&retry.head.parts, text.clone(), &edited, form, planner, false)
+            inspection::sent_request(&retry.head.parts, text.clone(), &edited, form, planner, false)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.set_edited(edited, false);

@@ -14,7 +14,7 @@ use crate::dialect::{Dialect, strings};
 use crate::engine::kept_recalls::{KeptRecall, KeptRecalls, TurnPlace};
 use crate::payload::{Caller, Chain, ChainKey, Fingerprint, Keys};
 use crate::proxy::Proxy;
-use crate::proxy::request_head::RequestHead;
+use crate::proxy::send::RequestHead;
 use crate::span::{Span, Splice, joined, splice};
 use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
