@@ -79,6 +79,15 @@ pub use windows::WindowDiscovery;
 /// The body of a response to the client: the upstream's, relayed, or one that abridge writes itself.
 pub type ResponseBody = Either<Relay<Box<Exchange>>, Either<Full<Bytes>, EventStream>>;
 
+/// A request of a client.
+type ClientRequest = Request<ClientBody>;
+
+/// The answer of an upstream, which can be read in advance.
+type UpstreamAnswer = Response<PeekableBody>;
+
+/// An answer that abridge writes itself.
+type OwnAnswer = Response<Full<Bytes>>;
+
 /// The answer to a request, or the error that is answered in its place.
 type ProxyResult = Result<Response<ResponseBody>, ProxyError>;
 
@@ -93,15 +102,12 @@ pub struct Proxy {
     in_flight: Arc<Semaphore>,
     recalls: Arc<RecallHandler>,
     mcp: McpServer,
-    recorder: Option<Recorder>,
-    tasks: Tasks,
+    services: Services,
     ids: RequestIds,
     fail_open: FailOpenCounters,
     rescue_counters: RescueCounters,
     inspector: Inspector,
     stats: StatsCache,
-    events: Events,
-    otel: Option<otel::Exporter>,
     accounting: Arc<Accounting>,
     reloads: Reloads,
     stopping: CancellationToken,
@@ -163,7 +169,6 @@ impl Proxy {
         services: Services,
     ) -> Self {
         let shares = FairShares::new(shares, [max_in_flight, max_connections], &limits.budget);
-        let Services { recorder, tasks, events, otel } = services;
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls =
             RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
@@ -179,15 +184,12 @@ impl Proxy {
             in_flight,
             recalls,
             mcp: McpServer::default(),
-            recorder,
-            tasks,
+            services,
             ids: RequestIds::default(),
             fail_open: FailOpenCounters::default(),
             rescue_counters: RescueCounters::default(),
             inspector,
             stats: StatsCache::default(),
-            events,
-            otel,
             accounting: Arc::new(Accounting {
                 notices: Notices::default(),
                 history: History::new(),
@@ -210,7 +212,7 @@ impl Proxy {
     /// Answers one request that arrived on `connection`. Never fails: errors become answers.
     ///
     /// The future is moved before it runs, so what few requests wait for is boxed, here and in `edit`.
-    pub async fn handle(&self, mut request: Request<ClientBody>, connection: ConnectionInfo) -> Response<ResponseBody> {
+    pub async fn handle(&self, mut request: ClientRequest, connection: ConnectionInfo) -> Response<ResponseBody> {
         if let Some(to_page) = admin::page::for_browser(&request) {
             let mut answer = to_page.map(full_body);
             access::set_security_headers(&mut answer);
@@ -259,7 +261,8 @@ impl Proxy {
             Route::Events => Ok(self.serve_events(&request).map(Either::Right)),
             Route::Mcp => Ok(Box::pin(self.serve_mcp(request, connection)).await.map(full_body)),
             Route::Reload => Ok(Box::pin(self.answer_reload()).await.map(full_body)),
-            Route::Gateway(path) => Box::pin(self.serve_gateway(path, request, caller)).await,
+            Route::Gateway(GatewayRequest::Compress) => Box::pin(self.compress(request, caller)).await,
+            Route::Gateway(GatewayRequest::Retrieve(hash)) => Box::pin(self.retrieve(hash, request)).await,
             Route::Rewrite => Box::pin(self.rewrite(request)).await,
             Route::Summarize(manual) => Box::pin(self.summarize(manual, request, caller)).await,
             Route::Edit(dialect) => self.edit(dialect, request, caller, connection.id).await,
@@ -286,7 +289,7 @@ impl Proxy {
     async fn edit(
         &self,
         dialect: &'static dyn Dialect,
-        request: Request<ClientBody>,
+        request: ClientRequest,
         caller: Caller,
         connection: u64,
     ) -> ProxyResult {
@@ -307,14 +310,14 @@ impl Proxy {
         exchange.conversation = Some(conversation);
         exchange.client = head.parts.headers.get(headers::CLIENT).cloned();
         exchange.billing = Some(BillingContext::new(&arm.rules, &head.parts.headers, assignment));
-        exchange.begin_trace(self.otel.as_ref(), &mut head.parts.headers);
+        exchange.begin_trace(self.services.otel.as_ref(), &mut head.parts.headers);
         let planner = &rules.planner;
-        exchange.record(self.recorder.as_ref(), || {
+        exchange.record(self.services.recorder.as_ref(), || {
             inspection::sent_request(&head.parts, text.clone(), &edited, form, planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         self.note_title(live.inspect.keep, dialect, &text, edited.basis.conversation);
-        exchange.edit_events = EditEvents::begin(&self.events, head.id, head.caller, &edited, dry_run);
+        exchange.edit_events = EditEvents::begin(&self.services.events, head.id, head.caller, &edited, dry_run);
         let retry = (is_rescued && self.limits.budget.is_half_free())
             .then(|| RetryContext::new(&mut head, bytes.clone(), text.clone(), &edited));
         let upstream = &head.destination.upstream;
@@ -343,7 +346,7 @@ impl Proxy {
 
     /// Serves a request that only counts, with the edits of its turn, so that what is sent is counted. Nothing is stored for
     /// it, no summary is made for it, and it is neither in the history nor recorded: the turn itself is.
-    async fn count(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>, caller: Caller) -> ProxyResult {
+    async fn count(&self, dialect: &'static dyn Dialect, request: ClientRequest, caller: Caller) -> ProxyResult {
         let live = self.live.load_full();
         let mut read = self.receive(&live, dialect, request, caller).await?;
         let edited = self.edited(&mut read, Purpose::Count).await.edited;
@@ -357,7 +360,7 @@ impl Proxy {
     }
 
     /// Serves a request that is not edited: both bodies are streamed through.
-    async fn pass(&self, mut request: Request<ClientBody>) -> ProxyResult {
+    async fn pass(&self, mut request: ClientRequest) -> ProxyResult {
         let timer = OverheadTimer::start();
         if request.method() == Method::CONNECT {
             return Err(TargetError::NoPath.into()); // whatever the target looks like
@@ -397,7 +400,7 @@ impl LiveConfig {
     }
 }
 
-fn route(request: &Request<ClientBody>) -> Route {
+fn route(request: &ClientRequest) -> Route {
     let path = request.uri().path();
     if path == admin::events::PATH {
         return Route::Events;
@@ -434,7 +437,7 @@ async fn send(
     request: Request<RequestBody>,
     target: Uri,
     exchange: &mut Exchange,
-) -> Result<Response<PeekableBody>, UpstreamError> {
+) -> Result<UpstreamAnswer, UpstreamError> {
     exchange.mark_sent(upstream.name());
     let answer = send_request(upstream, request, target, exchange.tunnel.as_deref()).await;
     answer.inspect_err(|_| exchange.end_without_answer(AnswerEnd::Unanswered))
@@ -442,11 +445,7 @@ async fn send(
 
 /// Relays the upstream's answer to the client. The response owns the exchange and the upstream's body: when the client
 /// disconnects, hyper drops it, and with it the upstream's connection.
-fn relay(
-    upstream: &Upstream,
-    mut answer: Response<PeekableBody>,
-    mut exchange: Box<Exchange>,
-) -> Response<ResponseBody> {
+fn relay(upstream: &Upstream, mut answer: UpstreamAnswer, mut exchange: Box<Exchange>) -> Response<ResponseBody> {
     *answer.version_mut() = Version::HTTP_11;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         return exchange.switch_protocols(answer).map(full_body);

@@ -326,7 +326,8 @@ impl Upstream {
             *request.uri_mut() = target::with_authority(request.uri(), pool_key);
         }
         let progress = UploadProgress::start();
-        let request = request.map(|body| Box::new(body.noted_in(&progress)));
+        request.body_mut().progress = Some(progress.clone());
+        let request = request.map(Box::new);
         tokio::select! {
             biased; // polls the answer first; a random order would draw a number each time
             answer = self.client.request(request) => match answer {

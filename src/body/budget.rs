@@ -85,11 +85,6 @@ impl Budget {
         self.extend(lease, bytes.saturating_sub(lease.bytes))
     }
 
-    /// Whether this many bytes can be leased of the whole while nothing else is.
-    pub fn ever_has(&self, bytes: usize) -> bool {
-        bytes <= self.limit()
-    }
-
     /// All bytes that can be leased of the whole.
     pub fn limit(&self) -> usize {
         self.0.whole.as_ref().map_or(self.0.limit, Self::limit)
@@ -112,15 +107,11 @@ impl Budget {
 }
 
 /// Bytes, and the lease that they are held under.
+#[derive(derive_more::AsRef)]
 struct Leased<T> {
+    #[as_ref(forward)]
     bytes: T,
     _lease: Lease,
-}
-
-impl<T: AsRef<[u8]>> AsRef<[u8]> for Leased<T> {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes.as_ref()
-    }
 }
 
 // === impl Lease ===
@@ -175,7 +166,7 @@ mod tests {
         assert_eq!((&part[..], budget.used()), (&b"34"[..], 10));
         drop(part);
         assert_eq!(budget.used(), 0);
-        assert!(budget.ever_has(100) && !budget.ever_has(101));
+        assert_eq!(budget.limit(), 100);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::in_flight::InFlight;
 
 /// How slowly a body may come.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     /// The longest pause between two chunks.
     pub pause: Duration,
@@ -20,13 +20,6 @@ pub struct Pace {
     pub min_rate: u64,
     /// How long a body is waited for before that minimum counts.
     pub grace: Duration,
-}
-
-impl Pace {
-    /// A pace of this pause and no minimum.
-    pub fn without_minimum(pause: Duration) -> Self {
-        Self { pause, min_rate: 0, grace: Duration::ZERO }
-    }
 }
 
 /// Why a body broke off.
@@ -65,16 +58,15 @@ pub struct PacedBody<B> {
 pub type ClientBody = PacedBody<Incoming>;
 
 impl<B> PacedBody<B> {
-    /// Reads `body` at this pace.
-    pub fn new(body: B, pace: Pace) -> Self {
+    /// Reads `body` at this pace; `request`, if it is one of a client, is in flight as long as its body may come.
+    pub fn new(body: B, pace: Pace, request: Option<InFlight>) -> Self {
         let (n_bytes, waited) = (0, Duration::ZERO);
-        Self { body, pace, _in_flight: None, n_bytes, waited, waiting_since: None, timer: None }
+        Self { body, pace, _in_flight: request, n_bytes, waited, waiting_since: None, timer: None }
     }
 
-    /// The same of a request that is in flight as long as its body may come.
-    #[must_use]
-    pub fn of(self, request: InFlight) -> Self {
-        Self { _in_flight: Some(request), ..self }
+    /// Whether some of it has come.
+    pub fn has_begun(&self) -> bool {
+        self.n_bytes > 0
     }
 
     /// How long may be waited in all until there must be more bytes.
@@ -160,7 +152,7 @@ mod tests {
 
     async fn read(chunks: Vec<(u64, usize)>, min_rate: u64) -> Result<usize, BodyError> {
         let pace = Pace { pause: Duration::from_mins(1), min_rate, grace: Duration::from_secs(30) };
-        let mut body = PacedBody::new(Slow::new(chunks), pace);
+        let mut body = PacedBody::new(Slow::new(chunks), pace, None);
         let mut n_bytes = 0;
         while let Some(frame) = body.frame().await {
             n_bytes += frame?.into_data().map_or(0, |data| data.len());
@@ -187,7 +179,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_nobody_waits_does_not_count() {
         let pace = Pace { pause: Duration::from_mins(1), min_rate: 100, grace: Duration::from_secs(30) };
-        let mut body = PacedBody::new(Slow::new(vec![(20, 10), (20, 10)]), pace);
+        let mut body = PacedBody::new(Slow::new(vec![(20, 10), (20, 10)]), pace, None);
         for _ in 0..2 {
             assert!(body.frame().await.unwrap().is_ok());
             sleep(Duration::from_secs(1000)).await;

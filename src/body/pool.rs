@@ -23,26 +23,22 @@ const MIN_KEPT: usize = 64 * 1024;
 const MAX_KEPT: usize = 16 << 20;
 
 impl Pool {
-    /// An empty buffer: a kept one with a capacity of at least `wanted` bytes, or a new one of `room` if the system has that.
+    /// An empty buffer: the smallest kept one with a capacity of at least `wanted` bytes, or a new one of `room` if the system has that.
     pub fn take(&self, wanted: usize, room: usize) -> Buffer {
         // A conversation grows from request to request: with spare capacity, the next one fits into this buffer.
         // Pages that are never written cost nothing.
-        let bytes = self.take_kept(wanted).unwrap_or_else(|| {
+        let kept = self.0.with(|kept| {
+            let fitting = kept.iter().enumerate().filter(|(_, bytes)| bytes.capacity() >= wanted);
+            let (at, _) = fitting.min_by_key(|(_, bytes)| bytes.capacity())?;
+            Some(kept.swap_remove(at))
+        });
+        let bytes = kept.unwrap_or_else(|| {
             let mut bytes = Vec::new();
             // Without that memory, adding bytes fails.
             let _ = bytes.try_reserve_exact(room.next_power_of_two());
             bytes
         });
         Buffer { bytes, pool: self.clone() }
-    }
-
-    /// The smallest kept buffer that is large enough.
-    fn take_kept(&self, room: usize) -> Option<Vec<u8>> {
-        self.0.with(|kept| {
-            let fitting = kept.iter().enumerate().filter(|(_, bytes)| bytes.capacity() >= room);
-            let (at, _) = fitting.min_by_key(|(_, bytes)| bytes.capacity())?;
-            Some(kept.swap_remove(at))
-        })
     }
 
     fn give_back(&self, mut bytes: Vec<u8>) {
@@ -70,16 +66,6 @@ impl Buffer {
             self.bytes.extend_from_slice(bytes);
         }
         has_room
-    }
-
-    /// The number of bytes.
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Whether it is empty.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
     }
 }
 
@@ -109,7 +95,7 @@ mod tests {
         assert_eq!((kept(&pool).len(), &part[..]), (0, &b"body"[..]));
         drop(part);
         let again = pool.take(MIN_KEPT - 1, 0);
-        assert!(again.is_empty());
+        assert!(again.bytes.is_empty());
         assert_eq!(again.as_ref().as_ptr(), at);
     }
 

@@ -73,7 +73,7 @@ pub fn serve(
                 let (answer, limits) = (answer.clone(), limits.clone());
                 async move {
                     let path = request.uri().path().to_owned();
-                    let body = PacedBody::new(request.into_body(), Pace::without_minimum(MAX_PAUSE));
+                    let body = PacedBody::new(request.into_body(), Pace { pause: MAX_PAUSE, ..Pace::default() }, None);
                     let body = read_up_to(body, &limits).await.map_err(|error| error.to_string());
                     Ok::<_, Infallible>(answer(&path, body))
                 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Response};
 use http_body_util::{Either, Full};
 use smart_default::SmartDefault;
 use tokio::sync::{Mutex, Semaphore};
@@ -17,14 +16,14 @@ use tokio::time::{Instant, sleep};
 
 use super::headers::{self, ANTHROPIC_VERSION, X_GOOG_API_KEY, credential};
 use super::respond::ProxyError;
-use super::{LiveConfig, Proxy};
+use super::{ClientRequest, LiveConfig, OwnAnswer, Proxy};
 use crate::admin::access::{self, AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
 use crate::admin::clients::Client;
 use crate::admin::events::EventStream;
 use crate::admin::mcp::Session;
 use crate::admin::{self, Requester};
-use crate::body::{ClientBody, UnreadBody};
 use crate::events::Audience;
+use crate::held::Held;
 use crate::payload::Caller;
 use crate::recall::Auth;
 
@@ -97,7 +96,7 @@ impl Proxy {
     /// upstream gets it. Where no clients are known, every client may use abridge.
     pub(super) fn identify(
         live: &LiveConfig,
-        request: &mut Request<ClientBody>,
+        request: &mut ClientRequest,
         connection: ConnectionInfo,
     ) -> Result<(), ProxyError> {
         let headers = request.headers_mut();
@@ -128,15 +127,15 @@ impl Proxy {
     }
 
     /// The reason to refuse a request for the upstream, if a web page sends it whose host or origin is not allowed.
-    pub(super) fn page_error(&self, request: &Request<ClientBody>, connection: ConnectionInfo) -> Option<AccessError> {
+    pub(super) fn page_error(&self, request: &ClientRequest, connection: ConnectionInfo) -> Option<AccessError> {
         let is_page_request = access::is_page_request(request);
         is_page_request.then(|| self.live.load().access.check_page_request(request, connection).err()).flatten()
     }
 
     /// Refuses a request of an unknown client, and discards the body that may still be arriving.
-    pub(super) fn reject(&self, request: Request<ClientBody>, error: ProxyError) -> ProxyError {
+    pub(super) fn reject(&self, request: ClientRequest, error: ProxyError) -> ProxyError {
         let (parts, body) = request.into_parts();
-        self.discard_unread(&parts.headers, UnreadBody::All(body));
+        self.discard_unread(&parts.headers, body);
         error
     }
 
@@ -144,9 +143,9 @@ impl Proxy {
     pub(super) async fn refuse(
         &self,
         error: AccessError,
-        request: &Request<ClientBody>,
+        request: &ClientRequest,
         connection: ConnectionInfo,
-    ) -> Response<Full<Bytes>> {
+    ) -> OwnAnswer {
         tracing::debug!(%error, "refused a request for a path of abridge itself");
         let shows_token = error == AccessError::Token && request.headers().contains_key(AUTHORIZATION);
         if shows_token && self.wrong_tokens.delay(request.uri().path(), connection).await.is_none() {
@@ -196,11 +195,7 @@ impl Proxy {
     }
 
     /// Answers `POST /abridge/mcp` with what the request may read.
-    pub(super) async fn serve_mcp(
-        &self,
-        request: Request<ClientBody>,
-        connection: ConnectionInfo,
-    ) -> Response<Full<Bytes>> {
+    pub(super) async fn serve_mcp(&self, request: ClientRequest, connection: ConnectionInfo) -> OwnAnswer {
         let session = Session {
             audience: self.audience(request.headers()),
             controls: self.live.load().destinations.accept_controls(),
@@ -210,8 +205,8 @@ impl Proxy {
     }
 
     /// Answers `GET /abridge/events` with the events that the request may see.
-    pub(super) fn serve_events(&self, request: &Request<ClientBody>) -> Response<Either<Full<Bytes>, EventStream>> {
-        admin::events::answer(request, &self.events, &self.stopping, self.audience(request.headers()))
+    pub(super) fn serve_events(&self, request: &ClientRequest) -> Response<Either<Full<Bytes>, EventStream>> {
+        admin::events::answer(request, &self.services.events, &self.stopping, self.audience(request.headers()))
     }
 }
 
@@ -221,14 +216,8 @@ pub(super) struct CallersSeen {
     openai: OfApi,
     anthropic: OfApi,
     google: OfApi,
-}
-
-/// The API that a request has the fields of.
-#[derive(Clone, Copy, Debug)]
-enum Api {
-    OpenAi,
-    Anthropic,
-    Google,
+    // Whether an API has more than one. Nothing is noted from then on.
+    are_several: AtomicBool,
 }
 
 /// The callers of one API.
@@ -236,92 +225,61 @@ enum Api {
 struct OfApi {
     // The last caller, whose next request changes nothing.
     last: AtomicU64,
-    several: AtomicBool,
-    history: ArcSwap<History>,
+    history: Held<CallerHistory>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct History {
-    last: Option<Seen>,
+#[derive(Debug, Default)]
+struct CallerHistory {
+    // The last caller, and whether its credential expires.
+    last: Option<(u64, bool)>,
     // The callers whose credentials have been replaced by newer ones.
     replaced: VecDeque<u64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    caller: u64,
-    expires: bool,
 }
 
 /// How many replaced credentials are remembered.
 const MAX_REPLACED: usize = 64;
 
-// === impl Api ===
-
-impl Api {
-    /// The API that a client speaks, by the header fields that it sends.
-    fn of(headers: &HeaderMap) -> Self {
-        if headers.contains_key(ANTHROPIC_VERSION) {
-            Self::Anthropic
-        } else if headers.contains_key(X_GOOG_API_KEY) {
-            Self::Google
-        } else {
-            Self::OpenAi
-        }
-    }
-}
-
 // === impl CallersSeen ===
 
 impl CallersSeen {
-    /// Notes the caller of a conversation with these header fields.
+    /// Notes the caller of a conversation with these header fields, which say what API the client speaks.
     pub(super) fn note(&self, caller: Caller, headers: &HeaderMap) {
-        let of_api = match Api::of(headers) {
-            Api::OpenAi => &self.openai,
-            Api::Anthropic => &self.anthropic,
-            Api::Google => &self.google,
+        let api = if headers.contains_key(ANTHROPIC_VERSION) {
+            &self.anthropic
+        } else if headers.contains_key(X_GOOG_API_KEY) {
+            &self.google
+        } else {
+            &self.openai
         };
-        of_api.note(caller.id(), || credential(headers).unwrap_or_default());
-    }
-
-    /// Whether an API has more than one caller.
-    pub(super) fn are_several(&self) -> bool {
-        [&self.openai, &self.anthropic, &self.google].into_iter().any(|api| api.several.load(Ordering::Relaxed))
-    }
-}
-
-impl OfApi {
-    /// A credential that expires and takes the place of another one that does is the same caller's; the earlier one does
-    /// not come again.
-    fn note<'h>(&self, id: u64, credential: impl FnOnce() -> &'h [u8]) {
-        if self.last.load(Ordering::Relaxed) == id || self.several.load(Ordering::Relaxed) {
+        let id = caller.id();
+        if api.last.load(Ordering::Relaxed) == id || self.are_several() {
             return;
         }
-        let now = Seen { caller: id, expires: expires(credential()) };
-        let mut is_another = false;
-        self.history.rcu(|history| {
-            let mut history = History::clone(history);
-            is_another = !history.follow(now);
-            history
-        });
-        if is_another {
-            self.several.store(true, Ordering::Relaxed);
+        let expires = expires(credential(headers).unwrap_or_default());
+        if api.history.with(|history| history.follow(id, expires)) {
+            api.last.store(id, Ordering::Relaxed);
         } else {
-            self.last.store(id, Ordering::Relaxed);
+            self.are_several.store(true, Ordering::Relaxed);
         }
+    }
+
+    fn are_several(&self) -> bool {
+        self.are_several.load(Ordering::Relaxed)
     }
 }
 
-impl History {
-    /// Whether `now` is the caller of before, perhaps with a newer credential.
-    fn follow(&mut self, now: Seen) -> bool {
-        let Some(before) = self.last.replace(now).filter(|before| before.caller != now.caller) else { return true };
-        let is_renewed = before.expires && now.expires && !self.replaced.contains(&now.caller);
+impl CallerHistory {
+    /// Whether the next caller is that of before, perhaps with a newer credential: one that expires and takes the place of another
+    /// one that does is the same caller's, and the earlier one does not come again.
+    fn follow(&mut self, id: u64, expires: bool) -> bool {
+        let before = self.last.replace((id, expires));
+        let Some((before, did_expire)) = before.filter(|(before, _)| *before != id) else { return true };
+        let is_renewed = did_expire && expires && !self.replaced.contains(&id);
         if is_renewed {
             if self.replaced.len() == MAX_REPLACED {
                 self.replaced.pop_front();
             }
-            self.replaced.push_back(before.caller);
+            self.replaced.push_back(before);
         }
         is_renewed
     }

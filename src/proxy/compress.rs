@@ -20,9 +20,9 @@ use super::inspection::EditEvents;
 use super::request::ReadRequest;
 use super::respond::ProxyError;
 use super::send::RequestHead;
-use super::{Proxy, ProxyResult, full_body, inspection};
+use super::{ClientRequest, OwnAnswer, Proxy, ProxyResult, full_body, inspection};
 use crate::admin::{Requester, json};
-use crate::body::{ClientBody, Limits};
+use crate::body::{Limits, read_up_to};
 use crate::dialect::{self, AnswerEnd};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::payload::Caller;
@@ -121,25 +121,8 @@ impl CompressRules {
 // === impl Proxy ===
 
 impl Proxy {
-    /// Serves a request of a gateway.
-    pub(super) async fn serve_gateway(
-        &self,
-        path: GatewayRequest,
-        request: Request<ClientBody>,
-        caller: Caller,
-    ) -> ProxyResult {
-        match path {
-            GatewayRequest::Compress => self.compress(request, caller).await.map(|answer| answer.map(full_body)),
-            GatewayRequest::Retrieve(hash) => self.retrieve(hash, request).await.map(|answer| answer.map(full_body)),
-        }
-    }
-
     /// Shortens the texts of messages, and answers with all of them.
-    async fn compress(
-        &self,
-        request: Request<ClientBody>,
-        caller: Caller,
-    ) -> Result<Response<Full<Bytes>>, ProxyError> {
+    pub(super) async fn compress(&self, request: ClientRequest, caller: Caller) -> ProxyResult {
         let live = self.live.load_full();
         let read = self.receive(&live, dialect::default(), request, caller).await?;
         let ReadRequest { head, text, dry_run, permit, timer, .. } = read;
@@ -161,10 +144,10 @@ impl Proxy {
         exchange.conversation = Some(Conversation::new(request.dialect, &parts.uri, text.len(), cache));
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
         exchange.billing = Some(BillingContext::new(&destination.usual.rules, &parts.headers, None));
-        exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
+        exchange.begin_trace(self.services.otel.as_ref(), &mut parts.headers);
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, request.dialect, &text, &edited);
-        exchange.edit_events = EditEvents::begin(&self.events, id, caller, &edited, dry_run);
-        exchange.record(self.recorder.as_ref(), || {
+        exchange.edit_events = EditEvents::begin(&self.services.events, id, caller, &edited, dry_run);
+        exchange.record(self.services.recorder.as_ref(), || {
             let (form, planner) = (RequestForm::Edited, &destination.usual.rules.planner);
             let mut sent = inspection::sent_request(&parts, Bytes::clone(&text), &edited, form, planner, dry_run);
             let by_hash = request.readback == Readback::ByHash;
@@ -189,7 +172,7 @@ impl Proxy {
         exchange.on_answer_head(&mut response);
         exchange.on_data(&written);
         exchange.on_end(AnswerEnd::Complete);
-        Ok(response)
+        Ok(response.map(full_body))
     }
 
     /// Shortens the texts, unless there is a reason not to.
@@ -230,18 +213,14 @@ impl Proxy {
     }
 
     /// Answers with the original of a hash.
-    async fn retrieve(
-        &self,
-        hash: Option<String>,
-        request: Request<ClientBody>,
-    ) -> Result<Response<Full<Bytes>>, ProxyError> {
+    pub(super) async fn retrieve(&self, hash: Option<String>, request: ClientRequest) -> ProxyResult {
         let (parts, body) = request.into_parts();
         let request = if let Some(hash) = hash {
             RetrieveRequest::of_query(hash, parts.uri.query().unwrap_or_default())
         } else {
             let (Admission { permit: _until_read, limits }, body) = self.admit(&parts.headers, body)?;
             let limits = Limits { max_body: MAX_RETRIEVE_REQUEST, ..limits };
-            let read = crate::body::read_watched(body, &limits, |_| {}).await;
+            let read = read_up_to(body, &limits).await;
             let read = read.map_err(|_| ProxyError::InvalidRequest("it is too long or broken".into()))?;
             serde_json::from_slice(&read).map_err(|error| ProxyError::InvalidRequest(error.to_string()))?
         };
@@ -257,7 +236,7 @@ impl Proxy {
         if let Some(seconds) = head.headers.get(http::header::RETRY_AFTER) {
             response.headers_mut().insert(http::header::RETRY_AFTER, seconds.clone());
         }
-        Ok(response)
+        Ok(response.map(full_body))
     }
 }
 
@@ -291,7 +270,7 @@ fn tenant(headers: &HeaderMap, session: Option<&str>) -> Vec<u8> {
 
 impl ProxyError {
     /// The answer to a gateway.
-    pub(super) fn to_gateway(&self) -> Response<Full<Bytes>> {
+    pub(super) fn to_gateway(&self) -> OwnAnswer {
         let (head, _) = self.to_response(dialect::default()).into_parts();
         let status = match self.status() {
             StatusCode::TOO_MANY_REQUESTS => StatusCode::SERVICE_UNAVAILABLE,

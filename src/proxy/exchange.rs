@@ -10,6 +10,7 @@ use http_body_util::Full;
 use tokio::time::Instant;
 use tracing::Level;
 
+use super::OwnAnswer;
 use super::fair_shares::Permit;
 use super::headers;
 use super::in_band::InBandRecalls;
@@ -156,7 +157,7 @@ impl Exchange {
             client: None,
             upstream: UpstreamName::default(),
             timer,
-            sent: timer.began(),
+            sent: timer.began,
             added: Duration::ZERO,
             accounting: Some(accounting),
             conversation: None,
@@ -245,7 +246,7 @@ impl Exchange {
     }
 
     /// Switches to another protocol: returns the head of the answer, and joins the two connections in a task.
-    pub(super) fn switch_protocols<B>(mut self: Box<Self>, mut response: Response<B>) -> Response<Full<Bytes>> {
+    pub(super) fn switch_protocols<B>(mut self: Box<Self>, mut response: Response<B>) -> OwnAnswer {
         let upstream = hyper::upgrade::on(&mut response);
         let protocol = headers::upgrade_protocol(response.headers());
         headers::to_client(response.headers_mut());

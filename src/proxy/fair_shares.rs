@@ -44,7 +44,7 @@ pub(super) struct FairShares {
 /// The share of one caller.
 #[derive(Debug)]
 pub(super) struct Share {
-    in_flight: Arc<Semaphore>,
+    pub(super) in_flight: Arc<Semaphore>,
     /// The part of the budget that the caller may use.
     pub(super) budget: Budget,
 }
@@ -52,8 +52,8 @@ pub(super) struct Share {
 /// A place among the requests in flight, of all and of one caller.
 #[derive(Debug)]
 pub struct Permit {
-    _of_all: OwnedSemaphorePermit,
-    _of_caller: Option<OwnedSemaphorePermit>,
+    pub(super) _of_all: OwnedSemaphorePermit,
+    pub(super) _of_caller: Option<OwnedSemaphorePermit>,
 }
 
 /// A request that is let in.
@@ -63,8 +63,6 @@ pub(super) struct Admission {
     /// The limits of its body.
     pub(super) limits: Limits,
 }
-
-// === impl Settings ===
 
 // === impl FairShares ===
 
@@ -95,20 +93,6 @@ impl FairShares {
             in_flight: Arc::new(Semaphore::new(self.places)),
             budget: self.budget.part(self.bytes),
         }))
-    }
-}
-
-impl Share {
-    /// A place of the caller's.
-    pub(super) fn take(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.in_flight).try_acquire_owned().ok()
-    }
-}
-
-impl Permit {
-    /// A place of all, and one of the caller's.
-    pub(super) fn new(of_all: OwnedSemaphorePermit, of_caller: Option<OwnedSemaphorePermit>) -> Self {
-        Self { _of_all: of_all, _of_caller: of_caller }
     }
 }
 

@@ -119,7 +119,7 @@ impl Proxy {
         let history = &self.accounting.history;
         let Some(conversation) = conversation.filter(|name| keep > 0 && !history.has_title(*name)) else { return };
         let (text, history) = (text.clone(), history.clone());
-        self.tasks.spawn(async move {
+        self.services.tasks.spawn(async move {
             if let Ok(title) = run_blocking(move || inspect::title(dialect, &text)).await {
                 history.note_title(conversation, title.unwrap_or_default());
             }
@@ -133,7 +133,7 @@ impl Proxy {
             self.accounting.history.forget_titles();
         }
         let Some(store) = self.inspector.store.clone() else { return };
-        self.tasks.spawn(async move {
+        self.services.tasks.spawn(async move {
             if let Err(error) = store.trim_inspected(keep).await {
                 tracing::warn!(%error, "requests beyond inspect.keep could not be removed from the store");
             }

@@ -3,12 +3,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
-use http::{Response, StatusCode};
-use http_body_util::Full;
+use http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Destination, Destinations, OpenConnection, Proxy, compress, responses};
+use super::{Destination, Destinations, OpenConnection, OwnAnswer, Proxy, compress, responses};
 use crate::admin::access::Access;
 use crate::admin::clients::Clients;
 use crate::body::in_flight::Requests;
@@ -124,7 +122,7 @@ impl Proxy {
     }
 
     /// Asks for a reload, and answers when it is done.
-    pub(super) async fn answer_reload(&self) -> Response<Full<Bytes>> {
+    pub(super) async fn answer_reload(&self) -> OwnAnswer {
         let (reply, outcome) = oneshot::channel();
         if let Some(reloads) = self.reloads.0.get() {
             // Without a receiver the reply is dropped.

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use crate::held::Held;
 use crate::plan::Report;
 use crate::tokens::Meter;
 
@@ -19,7 +19,7 @@ pub(super) struct Notices {
     signed: AtomicBool,
     pub(super) socket_refused: AtomicBool,
     pub(super) socket_tunnelled: AtomicBool,
-    blocking_types: Mutex<BTreeSet<String>>,
+    blocking_types: Held<BTreeSet<String>>,
     /// Upstreams that cut prompts.
     pub(super) stalls: Stalls,
 }
@@ -53,8 +53,7 @@ impl Notices {
             );
         }
         let Some(kind) = &report.blocked_by else { return };
-        let mut known = self.blocking_types.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() < MOST_TYPES && known.insert(kind.clone()) {
+        if self.blocking_types.with(|known| known.len() < MOST_TYPES && known.insert(kind.clone())) {
             tracing::warn!(
                 item_type = kind,
                 "a conversation is not summarised: it has a message of this type, which no summary may replace"
@@ -66,7 +65,7 @@ impl Notices {
 /// The prompts that the last answers have reported, by upstream and model.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Stalls {
-    models: Mutex<Vec<Watched>>,
+    models: Held<Vec<Watched>>,
     has_news: AtomicBool,
 }
 
@@ -110,16 +109,17 @@ impl Stalls {
         if reported < MIN_REPORTED {
             return;
         }
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(watched) = models.iter_mut().find(|known| known.upstream == upstream && known.model == model) else {
+        let is_found = self.models.with(|models| {
+            if let Some(known) = models.iter_mut().find(|known| known.upstream == upstream && known.model == model) {
+                return known.add(size, reported);
+            }
             if models.len() == MAX_WATCHED {
                 models.remove(0);
             }
             models.push(Watched::new(upstream, model, size, reported));
-            return;
-        };
-        if watched.add(size, reported) {
-            watched.state = State::Found;
+            false
+        });
+        if is_found {
             self.has_news.store(true, Ordering::Relaxed);
             tracing::warn!(
                 upstream,
@@ -136,11 +136,12 @@ impl Stalls {
         if !self.has_news.load(Ordering::Relaxed) || !self.has_news.swap(false, Ordering::Relaxed) {
             return;
         }
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        for found in models.iter_mut().filter(|watched| watched.state == State::Found) {
-            found.state = State::Told;
-            meter.learn_window(&found.model, usize::try_from(found.reported).unwrap_or(usize::MAX));
-        }
+        self.models.with(|models| {
+            for found in models.iter_mut().filter(|watched| watched.state == State::Found) {
+                found.state = State::Told;
+                meter.learn_window(&found.model, usize::try_from(found.reported).unwrap_or(usize::MAX));
+            }
+        });
     }
 }
 
@@ -168,7 +169,11 @@ impl Watched {
         }
         (self.last, self.reported) = (size, reported);
         // Sizes are estimates.
-        self.repeats >= REPEATS && size >= self.first / 4 * 5 && reported < size / 4 * 3
+        let is_found = self.repeats >= REPEATS && size >= self.first / 4 * 5 && reported < size / 4 * 3;
+        if is_found {
+            self.state = State::Found;
+        }
+        is_found
     }
 }
 
@@ -214,7 +219,7 @@ mod tests {
     fn the_number_of_models_is_bounded() {
         let stalls = Stalls::default();
         (0..MAX_WATCHED + 5).for_each(|n| stalls.note("u", &n.to_string(), 5000, 5000));
-        let models = stalls.models.lock().unwrap();
-        assert_eq!((models.len(), &*models[0].model), (MAX_WATCHED, "5"));
+        let (n, first) = stalls.models.with(|models| (models.len(), models[0].model.clone()));
+        assert_eq!((n, &*first), (MAX_WATCHED, "5"));
     }
 }

@@ -30,9 +30,8 @@ use super::exchange::{self, EDITS, REQUEST_ID, TOKENS};
 use super::request::{Purpose, ReadRequest};
 use super::respond::ProxyError;
 use super::send::RequestHead;
-use super::{Proxy, ProxyResult, full_body, headers};
+use super::{ClientRequest, OwnAnswer, Proxy, ProxyResult, full_body, headers};
 use crate::admin::{REWRITE, SUMMARIZE};
-use crate::body::ClientBody;
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::engine::{EditOptions, EditedBody};
@@ -67,7 +66,7 @@ impl Proxy {
     pub(super) async fn summarize(
         &self,
         manual: ManualSummary,
-        mut request: Request<ClientBody>,
+        mut request: ClientRequest,
         caller: Caller,
     ) -> ProxyResult {
         let ManualSummary { dialect, target } = manual;
@@ -106,7 +105,7 @@ pub(super) fn answer(
     edited: &EditedBody,
     summary: Option<&'static str>,
     id: &str,
-) -> Response<Full<Bytes>> {
+) -> OwnAnswer {
     let mut response = Response::new(Full::new(body.into()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let report = edited.report.as_ref();
@@ -136,7 +135,7 @@ pub(super) fn is_rewrite_path(path: &str) -> bool {
 
 impl Proxy {
     /// Answers with the body that would be sent.
-    pub(super) async fn rewrite(&self, mut request: Request<ClientBody>) -> ProxyResult {
+    pub(super) async fn rewrite(&self, mut request: ClientRequest) -> ProxyResult {
         let live = self.live.load_full();
         let is_reported = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "report=true"));
         let behind = request.uri().path().strip_prefix(REWRITE).unwrap_or_default().to_owned();

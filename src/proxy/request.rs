@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::{HeaderMap, Request, Uri};
+use http::{HeaderMap, Uri};
 use hyper::body::Body;
 
 use super::exchange::{Exchange, OverheadTimer};
-use super::fair_shares::{Admission, Permit, Share};
+use super::fair_shares::{Admission, Permit};
 use super::in_band::RequestPlace;
 use super::prefix_tracker::CacheScope;
 use super::respond::ProxyError;
 use super::second_try::Arm;
 use super::send::{RequestHead, RequestId};
-use super::{Destination, LiveConfig, Proxy, headers};
+use super::{ClientRequest, Destination, LiveConfig, Proxy, headers};
 use crate::admin::access::{ConnectionInfo, ListenerRole};
 use crate::body::encoding::{ContentEncoding, DecodeError};
-use crate::body::{self, BodyError, ClientBody, Limits, ReadError, UnreadBody};
+use crate::body::{self, BodyError, ClientBody, Limits, ReadError};
 use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig, EngineError};
@@ -94,7 +94,7 @@ impl Proxy {
         &self,
         live: &'l LiveConfig,
         dialect: &'static dyn Dialect,
-        request: Request<ClientBody>,
+        request: ClientRequest,
         caller: Caller,
     ) -> Result<ReadRequest<'l>, ProxyError> {
         let mut timer = OverheadTimer::start();
@@ -162,7 +162,7 @@ impl Proxy {
 
     /// The exchange of a request that is sent upstream.
     pub(super) fn exchange(&self, id: RequestId, permit: Permit, timer: OverheadTimer) -> Box<Exchange> {
-        Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer)
+        Exchange::new(id, permit, self.services.tasks.clone(), Arc::clone(&self.accounting), timer)
     }
 }
 
@@ -180,18 +180,18 @@ impl Proxy {
             return Err(ProxyError::BadTransfer);
         }
         let share = if self.are_several_callers() { self.shares.of(self.caller(headers)) } else { None };
-        let of_caller = share.map(Share::take);
+        let of_caller = share.map(|share| Arc::clone(&share.in_flight).try_acquire_owned().ok());
         let refused = if let Some(None) = of_caller {
             self.over_share(headers)
         } else if let Ok(of_all) = Arc::clone(&self.in_flight).try_acquire_owned() {
             let budget = share.map_or(&self.limits.budget, |share| &share.budget).clone();
             let limits = Limits { budget, ..self.limits.clone() };
-            let permit = Permit::new(of_all, of_caller.flatten());
+            let permit = Permit { _of_all: of_all, _of_caller: of_caller.flatten() };
             return Ok((Admission { permit, limits }, body));
         } else {
             ProxyError::TooManyRequests { limit: self.max_in_flight }
         };
-        self.discard_unread(headers, UnreadBody::All(body));
+        self.discard_unread(headers, body);
         Err(refused)
     }
 
@@ -299,7 +299,7 @@ impl Proxy {
         self.count_failure(&edited);
         if let Some(report) = &edited.report {
             let Destination { upstream, windows, .. } = head.destination;
-            windows.fetch_if_needed(report, rules, upstream, &head.parts, &self.tasks);
+            windows.fetch_if_needed(report, rules, upstream, &head.parts, &self.services.tasks);
         }
         edited
     }
@@ -323,8 +323,8 @@ impl Proxy {
     /// The error for a body of `needed` bytes: it exceeds the budget by itself, or the share of its caller, or the budget
     /// together with the bodies of other requests.
     fn no_room(&self, headers: &HeaderMap, Admission { limits, .. }: &Admission, needed: usize) -> ProxyError {
-        if !limits.budget.ever_has(needed) {
-            let limit = limits.budget.limit();
+        let limit = limits.budget.limit();
+        if needed > limit {
             return ProxyError::BodyTooLarge { limit, announced: None, setting: "server.max_buffered" };
         }
         if limits.budget.is_narrower() { self.over_share(headers) } else { ProxyError::TooManyBytes }
@@ -359,11 +359,11 @@ impl Proxy {
         }
     }
 
-    /// Discards the rest of a request body after an answer that did not wait for it.
-    pub(super) fn discard_unread(&self, headers: &HeaderMap, unread: UnreadBody) {
-        match unread {
-            UnreadBody::All(_) if headers.contains_key(EXPECT) => {}
-            UnreadBody::All(rest) | UnreadBody::Rest(rest) => self.tasks.spawn(body::discard(rest, MAX_DISCARD)),
+    /// Discards the rest of a request body after an answer that did not wait for it. A client that waits for `100 Continue` has
+    /// sent nothing yet; polling the body would make it send.
+    pub(super) fn discard_unread(&self, headers: &HeaderMap, rest: ClientBody) {
+        if rest.has_begun() || !headers.contains_key(EXPECT) {
+            self.services.tasks.spawn(body::discard(rest, MAX_DISCARD));
         }
     }
 }

@@ -7,6 +7,7 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTE
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
+use super::OwnAnswer;
 use super::headers;
 use crate::admin::access::AccessError;
 use crate::body::BodyError;
@@ -213,7 +214,7 @@ impl ProxyError {
     }
 
     /// The whole answer.
-    pub(super) fn to_response(&self, dialect: &dyn Dialect) -> Response<Full<Bytes>> {
+    pub(super) fn to_response(&self, dialect: &dyn Dialect) -> OwnAnswer {
         let status = self.status();
         let mut response = Response::new(Full::from(self.body(dialect)));
         *response.status_mut() = status;

@@ -17,10 +17,9 @@ use super::headers::{self, ControlHeader};
 use super::request::ReadRequest;
 use super::send::{RequestHead, request_body};
 use super::{
-    Destination, LiveConfig, Proxy, ProxyError, ProxyResult, ResponseBody, full_body, on_request, relay, send,
+    ClientRequest, Destination, LiveConfig, Proxy, ProxyError, ProxyResult, ResponseBody, UpstreamAnswer, full_body,
+    on_request, relay, send,
 };
-use crate::body::ClientBody;
-use crate::body::peek::PeekableBody;
 use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
 use crate::engine::EditedBody;
 use crate::engine::manual_summary::ManualSummaryError;
@@ -110,7 +109,7 @@ impl Proxy {
     pub(super) async fn compact(
         &self,
         dialect: &'static dyn Dialect,
-        request: Request<ClientBody>,
+        request: ClientRequest,
         caller: Caller,
     ) -> ProxyResult {
         let live = self.live.load_full();
@@ -209,7 +208,7 @@ impl Proxy {
     pub(super) async fn compacted_instead(
         &self,
         turn: Option<Box<CompactionTurn<'_>>>,
-        answer: &mut Response<PeekableBody>,
+        answer: &mut UpstreamAnswer,
     ) -> Option<Response<ResponseBody>> {
         let CompactionTurn { head, trigger, .. } = *turn?;
         let status = answer.status();

@@ -20,10 +20,9 @@ pub use self::policy::{Arm, FormsNote, Lesson, NOTED_FOR, RescuePolicy};
 use super::exchange::{Exchange, RescueKind};
 use super::send::RequestHead;
 use super::send::{request_body, send_request};
-use super::{LiveConfig, Proxy, inspection};
+use super::{LiveConfig, Proxy, UpstreamAnswer, inspection};
 use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
-use crate::body::peek::PeekableBody;
 use crate::conversation::Element;
 use crate::dialect::{Form, OpeningEvents};
 use crate::engine::summarizer::SummaryOrigin;
@@ -122,9 +121,9 @@ impl Proxy {
         live: &LiveConfig,
         arm: &Arm,
         retry: RetryContext<'_>,
-        mut first: Response<PeekableBody>,
+        mut first: UpstreamAnswer,
         exchange: &mut Exchange,
-    ) -> Response<PeekableBody> {
+    ) -> UpstreamAnswer {
         let Some(rescue) = &arm.rescue else { return first };
         let RequestHead { dialect, destination, .. } = retry.head;
         let (upstream, opening) = (&destination.upstream, dialect.opening());
@@ -187,7 +186,7 @@ impl Proxy {
             );
             rescue.require(&[lesson]);
         }
-        exchange.record(self.recorder.as_ref(), || {
+        exchange.record(self.services.recorder.as_ref(), || {
             inspection::sent_request(&retry.head.parts, text.clone(), &edited, form, planner, false)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
@@ -276,7 +275,7 @@ impl Proxy {
 }
 
 /// Classifies the answer if it is a refusal. Peeks at the body for that.
-async fn read_refusal(answer: &mut Response<PeekableBody>, opening: Option<&'static OpeningEvents>) -> Option<Refusal> {
+async fn read_refusal(answer: &mut UpstreamAnswer, opening: Option<&'static OpeningEvents>) -> Option<Refusal> {
     if let Some(event) = opening::failure(answer, opening).await {
         return refusal::classify_event(&event);
     }
@@ -306,7 +305,7 @@ const MAX_DECODING: usize = 32 << 20;
 
 /// The decoded body of an answer, which can still be relayed; none if it has more than `most` bytes, encoded or decoded, or
 /// takes longer than `within`.
-async fn text(answer: &mut Response<PeekableBody>, most: usize, within: Duration) -> Option<Bytes> {
+async fn text(answer: &mut UpstreamAnswer, most: usize, within: Duration) -> Option<Bytes> {
     let coding = ContentEncoding::from_headers(answer.headers());
     let body = answer.body_mut().peek(most, within).await?;
     match coding {
@@ -329,7 +328,7 @@ impl RescueCounters {
 
     /// Counts a retry that was made or could not be, and returns its answer. The first original that is accepted is logged
     /// as a warning, because an edit produced what the upstream refuses.
-    fn count(&self, by: RescueKind, helped: bool, answer: Response<PeekableBody>) -> Response<PeekableBody> {
+    fn count(&self, by: RescueKind, helped: bool, answer: UpstreamAnswer) -> UpstreamAnswer {
         let count = if helped { self.helped.count(by) } else { self.in_vain.count(by) };
         if helped && by == RescueKind::Original && count == 1 {
             tracing::warn!(

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, Uri, Version};
+use http::{HeaderMap, HeaderValue, Request, Uri, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 
-use super::{Destination, headers};
+use super::{ClientRequest, Destination, UpstreamAnswer, headers};
+use crate::body::RequestBody;
 use crate::body::peek::PeekableBody;
-use crate::body::{ClientBody, RequestBody};
 use crate::dialect::Dialect;
 use crate::engine::EditedBody;
 use crate::payload::Caller;
@@ -25,7 +25,7 @@ pub(super) async fn send_request(
     mut request: Request<RequestBody>,
     target: Uri,
     tunnel: Option<&Tunnel>,
-) -> Result<Response<PeekableBody>, UpstreamError> {
+) -> Result<UpstreamAnswer, UpstreamError> {
     *request.uri_mut() = target;
     if request.version() == Version::HTTP_2 {
         headers::join_cookies(request.headers_mut());
@@ -61,7 +61,7 @@ pub(super) struct Tunnel {
 
 impl Tunnel {
     /// Reads the upgrade of a request, if it has one.
-    pub(super) fn from_request(request: &mut Request<ClientBody>) -> Option<Self> {
+    pub(super) fn from_request(request: &mut ClientRequest) -> Option<Self> {
         let protocol = headers::upgrade_protocol(request.headers())?;
         Some(Self { protocol, client: hyper::upgrade::on(request) })
     }

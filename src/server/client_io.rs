@@ -211,7 +211,7 @@ pub(super) fn answer(
 ) -> Pin<Box<impl Future<Output = Result<Response<Answer>, Infallible>>>> {
     Box::pin(async move {
         let is_http2 = request.version() == Version::HTTP_2;
-        let request = request.map(|body| PacedBody::new(body, pace).of(in_flight.clone()));
+        let request = request.map(|body| PacedBody::new(body, pace, Some(in_flight.clone())));
         let mut handling = pin!(proxy.handle(request, info));
         let response = poll_fn(|cx| {
             DONE.set(Done::Waited);

@@ -139,7 +139,8 @@ async fn read(answer: Response<Incoming>, limits: &Limits, pause: Duration) -> R
     if answer.status() != StatusCode::OK {
         return Err(ListingError::Status(answer.status()));
     }
-    Ok(body::read_up_to(PacedBody::new(answer.into_body(), Pace::without_minimum(pause)), limits).await?)
+    let pace = Pace { pause, ..Pace::default() };
+    Ok(body::read_up_to(PacedBody::new(answer.into_body(), pace, None), limits).await?)
 }
 
 #[cfg(test)]

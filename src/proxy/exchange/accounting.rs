@@ -62,9 +62,10 @@ pub(in crate::proxy) struct Conversation {
 /// Measures the time that abridge itself adds to a request.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::proxy) struct OverheadTimer {
-    began: Instant,
+    pub(super) began: Instant,
     excluded: Duration,
-    body_read: Option<Instant>,
+    /// When the last wait that was excluded ended, which is that for the body.
+    pub(super) body_read: Option<Instant>,
 }
 
 impl Conversation {
@@ -80,16 +81,6 @@ impl OverheadTimer {
     /// Starts now.
     pub(in crate::proxy) fn start() -> Self {
         Self { began: Instant::now(), excluded: Duration::ZERO, body_read: None }
-    }
-
-    /// When the timer was started.
-    pub(super) fn began(&self) -> Instant {
-        self.began
-    }
-
-    /// When the last wait that was excluded ended, which is that for the body.
-    pub(super) fn body_read(&self) -> Option<Instant> {
-        self.body_read
     }
 
     /// Awaits `wait`, which also depends on the client, and excludes that time.

@@ -167,7 +167,7 @@ impl Exchange {
         let request = StartedRequest {
             path: &conversation.path,
             provider: conversation.dialect.provider(),
-            began: sent.time_of(self.timer.began()),
+            began: sent.time_of(self.timer.began),
             sent: sent.time,
         };
         let trace = exporter.begin(request, headers);
@@ -178,8 +178,8 @@ impl Exchange {
     pub(super) fn end_trace(&mut self, entry: &Entry) {
         let Some(traced) = self.traced.take() else { return };
         let Traced { trace, sent } = *traced;
-        let began = self.timer.began();
-        let read = self.timer.body_read().unwrap_or(began);
+        let began = self.timer.began;
+        let read = self.timer.body_read.unwrap_or(began);
         let span = |name, began: Instant, ended: Instant| (name, sent.time_of(began), sent.time_of(ended));
         let mut steps = vec![span("read", began, read), span("plan", read, sent.instant)];
         let waits = self.edit.iter().flat_map(|edit| edit.waits.iter());

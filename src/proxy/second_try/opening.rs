@@ -5,14 +5,13 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
 use memchr::memmem;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::body::encoding::{ContentEncoding, is_of_type};
-use crate::body::peek::PeekableBody;
 use crate::dialect::OpeningEvents;
+use crate::proxy::UpstreamAnswer;
 use crate::relay::event_splitter::{EventSplitter, field};
 
 /// The most that is held back of a stream whose first events tell nothing, in bytes. They repeat the instructions and the
@@ -24,10 +23,7 @@ const HELD_FOR: Duration = Duration::from_secs(5);
 
 /// The data of the event by which a stream fails, if it does so before it says anything, or a whole answer that has failed.
 /// Holds the answer back until that is known; its bytes are relayed unchanged.
-pub(super) async fn failure(
-    answer: &mut Response<PeekableBody>,
-    opening: Option<&'static OpeningEvents>,
-) -> Option<Bytes> {
+pub(super) async fn failure(answer: &mut UpstreamAnswer, opening: Option<&'static OpeningEvents>) -> Option<Bytes> {
     let opening = opening.filter(|_| answer.status().is_success())?;
     if is_of_type(answer.headers(), "application/json") {
         return super::text(answer, MAX_HELD, HELD_FOR).await.filter(|text| has_failed(text));
