@@ -18,8 +18,8 @@ use crate::engine::summarizer::Endpoints;
 use crate::payload::Keys;
 use crate::platform::SignalAction;
 use crate::platform::process::ProxySignals;
+use crate::proxy::Experiment;
 use crate::proxy::compress::CompressRules;
-use crate::proxy::destinations::Experiment;
 use crate::proxy::keep_alive::KeepAlive;
 use crate::proxy::second_try::{Arm, RescuePolicy};
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};
@@ -309,7 +309,7 @@ impl Reloader {
             tracing::warn!("a change of {what} comes into force only with a restart");
         }
         self.level.set(config.log.level);
-        self.proxy.reload(live);
+        self.proxy.live.store(Arc::new(live));
         if config.inspect != self.config.inspect {
             self.proxy.trim_inspected();
         }

@@ -32,7 +32,6 @@ use crate::upstream::{Upstream, UpstreamError};
 mod authorization;
 pub(crate) mod cache_ledger;
 pub mod compress;
-pub mod destinations;
 mod exchange;
 pub mod fair_shares;
 mod headers;
@@ -56,15 +55,14 @@ pub use authorization::HandleAccess;
 use authorization::{CallersSeen, WrongTokens};
 use cache_ledger::CacheLedger;
 use compress::GatewayRequest;
-pub use destinations::{Destination, Destinations};
 pub use exchange::Exchange;
 use exchange::{Accounting, BillingContext, Conversation, OverheadTimer};
 use fair_shares::{FairShares, OpenConnection};
 use headers::ControlHeader;
 use inspection::{EditEvents, Inspector};
 use keep_alive::KeepAlives;
-pub use live::LiveConfig;
 use live::Reloads;
+pub use live::{Destination, Destinations, Experiment, ExperimentSettings, LiveConfig, NO_EDITS};
 use notices::Notices;
 use on_request::ManualSummary;
 use prefix_tracker::{CacheScope, PrefixTracker};
@@ -72,7 +70,7 @@ use request::{EditedRequest, FailOpenCounters, Purpose, ReadRequest};
 use respond::ProxyError;
 use responses::CompactionTurn;
 use second_try::{RescueCounters, RetryContext};
-use send::{RequestIds, Tunnel, request_body, send_request};
+use send::{RequestHead, RequestId, RequestIds, Tunnel, request_body, send_request};
 use status::StatsCache;
 pub use windows::WindowDiscovery;
 
@@ -95,8 +93,8 @@ type ProxyResult = Result<Response<ResponseBody>, ProxyError>;
 #[derive(Debug)]
 pub struct Proxy {
     // Replaced by a reload. A request loads it once, so it never sees parts of two configurations.
-    live: ArcSwap<LiveConfig>,
-    engine: Engine,
+    pub(crate) live: ArcSwap<LiveConfig>,
+    pub(crate) engine: Engine,
     limits: Limits,
     max_in_flight: usize,
     in_flight: Arc<Semaphore>,
@@ -110,7 +108,8 @@ pub struct Proxy {
     stats: StatsCache,
     accounting: Arc<Accounting>,
     reloads: Reloads,
-    stopping: CancellationToken,
+    /// Ends the event streams, and makes `/abridge/readyz` report 503.
+    pub(crate) stopping: CancellationToken,
     callers_seen: CallersSeen,
     shares: FairShares,
     wrong_tokens: WrongTokens,

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::access::{ConnectionInfo, ListenerRole};
+use crate::admin::access::{ConnectionInfo, Exposure, ListenerRole};
 use crate::admin::clients::sha256;
 use crate::body::in_flight::Requests;
 use crate::body::{Budget, Pace};
@@ -204,18 +204,14 @@ impl Server {
         }
     }
 
-    /// Accepts clients on a listener, in a task.
-    pub fn listen(&self, listener: Listener) {
-        let listener_role = ListenerRole::Clients(listener.exposure());
-        self.tasks.spawn(self.clone().run(listener, listener_role));
-    }
-
-    /// Accepts operators on a listener, in a task.
-    pub fn listen_for_operators(&self, listener: Listener) {
-        let listener_role = ListenerRole::Operators(listener.exposure());
-        let (connections, io) = (Arc::clone(&self.operator_connections), self.operator_io.clone());
-        let server = Self { connections, io, ..self.clone() };
-        self.tasks.spawn(server.run(listener, listener_role));
+    /// Accepts clients, or operators, on a listener, in a task.
+    pub fn listen(&self, listener: Listener, role: fn(Exposure) -> ListenerRole) {
+        let (role, mut server) = (role(listener.exposure()), self.clone());
+        if matches!(role, ListenerRole::Operators(_)) {
+            server.connections = Arc::clone(&self.operator_connections);
+            server.io = self.operator_io.clone();
+        }
+        self.tasks.spawn(server.run(listener, role));
     }
 
     /// Stops accepting, then waits until every running answer has ended, or the grace period is over.

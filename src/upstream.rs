@@ -23,7 +23,6 @@ use crate::units::Period;
 
 pub mod connect;
 pub mod framing;
-pub mod models;
 pub mod post;
 pub mod probe;
 pub mod refusal;
@@ -361,7 +360,7 @@ impl From<legacy::Error> for UpstreamError {
             UpstreamErrorKind::ConnectTimeout(*within)
         } else if cause::<ProxyRefusal>(&source).is_some() {
             UpstreamErrorKind::ProxyRefusal
-        } else if matches!(cause(&source), Some(BodyError::Paused(_) | BodyError::TooSlow { .. })) {
+        } else if cause(&source).is_some_and(BodyError::is_slow) {
             UpstreamErrorKind::SlowClient
         } else if cause::<rustls::Error>(&source).is_some() {
             UpstreamErrorKind::Tls

@@ -39,6 +39,13 @@ pub enum BodyError {
     Broken(#[source] hyper::Error),
 }
 
+impl BodyError {
+    /// Whether the client was too slow.
+    pub fn is_slow(&self) -> bool {
+        matches!(self, Self::Paused(_) | Self::TooSlow { .. })
+    }
+}
+
 /// A body that fails when it arrives too slowly. Only the time in which its reader waits counts, so a slow reader does not
 /// make it fail. A body that has arrived when it is read costs no timer and no clock read.
 #[derive(Debug)]

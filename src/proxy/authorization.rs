@@ -14,9 +14,8 @@ use smart_default::SmartDefault;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
-use super::headers::{self, ANTHROPIC_VERSION, X_GOOG_API_KEY, credential};
-use super::respond::ProxyError;
-use super::{ClientRequest, LiveConfig, OwnAnswer, Proxy};
+use super::headers::{self, X_GOOG_API_KEY, credential};
+use super::{ClientRequest, LiveConfig, OwnAnswer, Proxy, ProxyError};
 use crate::admin::access::{self, AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
 use crate::admin::clients::Client;
 use crate::admin::events::EventStream;
@@ -26,6 +25,7 @@ use crate::events::Audience;
 use crate::held::Held;
 use crate::payload::Caller;
 use crate::recall::Auth;
+use crate::upstream::routes::ANTHROPIC_VERSION;
 
 /// How long the answer to a wrong token takes. Wrong tokens are answered one after the other.
 const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);

@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use super::exchange::{BillingContext, Conversation};
 use super::fair_shares::Admission;
-use super::headers::{self, ControlHeader};
 use super::inspection::EditEvents;
 use super::request::ReadRequest;
-use super::respond::ProxyError;
-use super::send::RequestHead;
-use super::{ClientRequest, OwnAnswer, Proxy, ProxyResult, full_body, inspection};
+use super::{
+    ClientRequest, ControlHeader, OwnAnswer, Proxy, ProxyError, ProxyResult, RequestHead, full_body, headers,
+    inspection,
+};
 use crate::admin::{Requester, json};
 use crate::body::{Limits, read_up_to};
 use crate::dialect::{self, AnswerEnd};

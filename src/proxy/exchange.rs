@@ -10,15 +10,14 @@ use http_body_util::Full;
 use tokio::time::Instant;
 use tracing::Level;
 
-use super::OwnAnswer;
 use super::fair_shares::Permit;
 use super::headers;
 use super::in_band::InBandRecalls;
 use super::inspection::EditEvents;
 use super::inspection::PendingInspection;
 use super::keep_alive::CachedPrompt;
-use super::send::RequestId;
 use super::send::Tunnel;
+use super::{OwnAnswer, Proxy, RequestId};
 use crate::body::Lease;
 use crate::dialect::AnswerEnd;
 use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
@@ -135,18 +134,10 @@ struct AnswerHead {
     bytes: u64,
 }
 
-// === impl Exchange ===
-
-impl Exchange {
-    /// Creates the exchange of a request that is about to be sent.
-    pub(super) fn new(
-        id: RequestId,
-        in_flight: Permit,
-        tasks: Tasks,
-        accounting: Arc<Accounting>,
-        timer: OverheadTimer,
-    ) -> Box<Self> {
-        Box::new(Self {
+impl Proxy {
+    /// The exchange of a request that is about to be sent upstream.
+    pub(super) fn exchange(&self, id: RequestId, permit: Permit, timer: OverheadTimer) -> Box<Exchange> {
+        Box::new(Exchange {
             tunnel: None,
             rescue: None,
             recalls: None,
@@ -159,7 +150,7 @@ impl Exchange {
             timer,
             sent: timer.began,
             added: Duration::ZERO,
-            accounting: Some(accounting),
+            accounting: Some(Arc::clone(&self.accounting)),
             conversation: None,
             streaming: None,
             n_chunks: 0,
@@ -169,10 +160,18 @@ impl Exchange {
             edit: None,
             recording: None,
             edit_events: None,
-            tasks,
+            tasks: self.services.tasks.clone(),
             traced: None,
-            in_flight: Some(in_flight),
+            in_flight: Some(permit),
         })
+    }
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    fn report(&self) -> Option<&Report> {
+        self.edit.as_ref()?.report.as_deref()
     }
 
     /// Sets what the edits did, for the answer's headers and the log.

@@ -15,10 +15,8 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use self::stream::JoinedStream;
-use super::respond::ProxyError;
-use super::send::RequestHead;
 use super::send::send_request;
-use super::{Proxy, UpstreamAnswer, headers};
+use super::{Proxy, ProxyError, RequestHead, UpstreamAnswer, headers};
 use crate::admin::Requester;
 use crate::admin::mcp::Session;
 use crate::body::encoding::{ContentCoding, ContentEncoding, is_of_type};

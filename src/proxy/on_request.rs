@@ -28,9 +28,7 @@ use serde_json::value::RawValue;
 
 use super::exchange::{self, EDITS, REQUEST_ID, TOKENS};
 use super::request::{Purpose, ReadRequest};
-use super::respond::ProxyError;
-use super::send::RequestHead;
-use super::{ClientRequest, OwnAnswer, Proxy, ProxyResult, full_body, headers};
+use super::{ClientRequest, OwnAnswer, Proxy, ProxyError, ProxyResult, RequestHead, full_body, headers};
 use crate::admin::{REWRITE, SUMMARIZE};
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;

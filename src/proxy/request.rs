@@ -10,17 +10,15 @@ use http::header::EXPECT;
 use http::{HeaderMap, Uri};
 use hyper::body::Body;
 
-use super::exchange::{Exchange, OverheadTimer};
+use super::exchange::OverheadTimer;
 use super::fair_shares::{Admission, Permit};
 use super::in_band::RequestPlace;
 use super::prefix_tracker::CacheScope;
-use super::respond::ProxyError;
 use super::second_try::Arm;
-use super::send::{RequestHead, RequestId};
-use super::{ClientRequest, Destination, LiveConfig, Proxy, headers};
+use super::{ClientRequest, Destination, LiveConfig, Proxy, ProxyError, RequestHead, headers};
 use crate::admin::access::{ConnectionInfo, ListenerRole};
 use crate::body::encoding::{ContentEncoding, DecodeError};
-use crate::body::{self, BodyError, ClientBody, Limits, ReadError};
+use crate::body::{self, ClientBody, Limits, ReadError};
 use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig, EngineError};
@@ -32,6 +30,7 @@ use crate::planner::SummaryTiming;
 use crate::recording::RequestForm;
 use crate::string_index::{IndexedBody, StringIndexer};
 use crate::tasks::run_blocking;
+use crate::upstream::framing::has_coding_other_than;
 
 /// A request whose body has been read.
 pub(super) struct ReadRequest<'l> {
@@ -159,11 +158,6 @@ impl Proxy {
         let is_rescued = rescue.is_some();
         EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, form, rules }
     }
-
-    /// The exchange of a request that is sent upstream.
-    pub(super) fn exchange(&self, id: RequestId, permit: Permit, timer: OverheadTimer) -> Box<Exchange> {
-        Exchange::new(id, permit, self.services.tasks.clone(), Arc::clone(&self.accounting), timer)
-    }
 }
 
 /// How long an unread request body is discarded after an early answer, so that the client can read that answer.
@@ -176,7 +170,8 @@ impl Proxy {
     /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends, and one of the caller's share
     /// while there are several callers.
     pub(super) fn admit(&self, headers: &HeaderMap, body: ClientBody) -> Result<(Admission, ClientBody), ProxyError> {
-        if headers::has_unsupported_coding(headers) {
+        // The field is hop-by-hop, so the upstream would not learn of another coding.
+        if has_coding_other_than(headers, &["chunked"]) {
             return Err(ProxyError::BadTransfer);
         }
         let share = if self.are_several_callers() { self.shares.of(self.caller(headers)) } else { None };
@@ -364,15 +359,6 @@ impl Proxy {
     pub(super) fn discard_unread(&self, headers: &HeaderMap, rest: ClientBody) {
         if rest.has_begun() || !headers.contains_key(EXPECT) {
             self.services.tasks.spawn(body::discard(rest, MAX_DISCARD));
-        }
-    }
-}
-
-impl From<BodyError> for ProxyError {
-    fn from(error: BodyError) -> Self {
-        match error {
-            BodyError::Paused(_) | BodyError::TooSlow { .. } => Self::BodyTimeout(error),
-            BodyError::Broken(_) => Self::BodyBroken(error),
         }
     }
 }

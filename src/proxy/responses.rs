@@ -13,12 +13,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-use super::headers::{self, ControlHeader};
 use super::request::ReadRequest;
-use super::send::{RequestHead, request_body};
 use super::{
-    ClientRequest, Destination, LiveConfig, Proxy, ProxyError, ProxyResult, ResponseBody, UpstreamAnswer, full_body,
-    on_request, relay, send,
+    ClientRequest, ControlHeader, Destination, LiveConfig, Proxy, ProxyError, ProxyResult, RequestHead, ResponseBody,
+    UpstreamAnswer, full_body, headers, on_request, relay, request_body, send,
 };
 use crate::dialect::{self, Compaction, CompactionTrigger, Dialect};
 use crate::engine::EditedBody;

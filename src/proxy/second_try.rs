@@ -15,12 +15,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 pub use self::policy::{Arm, FormsNote, Lesson, NOTED_FOR, RescuePolicy};
 use super::exchange::{Exchange, RescueKind};
-use super::send::RequestHead;
 use super::send::{request_body, send_request};
-use super::{LiveConfig, Proxy, UpstreamAnswer, inspection};
+use super::{LiveConfig, Proxy, RequestHead, UpstreamAnswer, inspection};
 use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
 use crate::conversation::Element;
@@ -40,7 +40,7 @@ mod opening;
 mod policy;
 
 /// `[second_try]` of `proxy.toml`.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Sends a request that the upstream refused once more in another form. When the upstream answers 400, 413 or 422
@@ -52,13 +52,8 @@ pub struct Settings {
     /// When the upstream answers an edited request with 400 and names its messages or tool calls, the client's original is
     /// sent once, and that conversation is not edited for an hour. If it names the model's reasoning, the request is sent
     /// without the reasoning before each pass, if that makes another one, and so is that conversation for an hour.
+    #[default(true)]
     pub enabled: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { enabled: true }
-    }
 }
 
 /// The outcomes of retries.

@@ -17,11 +17,11 @@ use crate::ledger::Ledger;
 use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::plan::{Plan, Report, SkipReason};
 use crate::platform::since_1970;
+use crate::proxy::ProxyError;
 use crate::proxy::cache_ledger::{Billed, CacheLedger, EarlierRequest};
 use crate::proxy::inspection::PendingInspection;
 use crate::proxy::notices::Notices;
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
-use crate::proxy::respond::ProxyError;
 use crate::relay::tap::TapReport;
 use crate::tokens::factor::{Bill, Factor};
 
@@ -136,7 +136,7 @@ impl Exchange {
         accounting.metrics.count_upstream(self.upstream.as_str(), self.answer.is_some());
         let Some(mut entry) = self.entry(tap_report, end) else { return accounting.history.count_passed() };
         let mut earlier = None;
-        if let Some(report) = self.edit.as_ref().and_then(|edit| edit.report.as_deref()) {
+        if let Some(report) = self.report() {
             if entry.outcome == Outcome::Edited {
                 accounting.metrics.count_edits(report);
             }
@@ -230,8 +230,8 @@ impl Exchange {
     }
 
     fn note_changes(&self, history: &History) {
-        let report = self.edit.as_ref().and_then(|edit| edit.report.as_deref());
-        if let Some(report) = report.filter(|report| !(report.changes.is_empty() && report.left_out.is_empty())) {
+        if let Some(report) = self.report().filter(|report| !(report.changes.is_empty() && report.left_out.is_empty()))
+        {
             history.note_changes(self.id.to_string(), Changes::of(report));
         }
     }
@@ -252,7 +252,7 @@ impl Exchange {
     fn entry(&self, tap_report: &TapReport, end: AnswerEnd) -> Option<Entry> {
         let Conversation { path, bytes, readable, .. } = self.conversation.as_ref()?;
         let edit = self.edit.as_ref();
-        let report = edit.and_then(|edit| edit.report.as_deref());
+        let report = self.report();
         let answer = self.answer.map(|AnswerHead { status, after, .. }| (status.as_u16(), millis(after)));
         let ended = self.ended.unwrap_or_else(Instant::now);
         let total = ended.duration_since(self.timer.began);

@@ -7,7 +7,7 @@ use super::{AnswerHead, EditState, Exchange};
 use crate::dialect::AnswerEnd;
 use crate::engine::WaitCause;
 use crate::plan::{Action, Change, Report};
-use crate::proxy::send::RequestId;
+use crate::proxy::RequestId;
 use crate::relay::tap::TapReport;
 use crate::tokens::factor::Factor;
 use crate::units::grouped;
