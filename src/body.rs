@@ -8,20 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub use budget::{Budget, Lease};
+use budget::Buffer;
+pub use budget::{Budget, Lease, Pool};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-pub use pace::{BodyError, ClientBody, Pace, PacedBody};
-use pool::{Buffer, Pool};
+pub use pace::{BodyError, ClientBody, InFlight, KeptOpen, Pace, PacedBody, Requests};
 use tokio::time::{Instant, sleep_until, timeout};
 
 pub mod budget;
 pub mod encoding;
-pub mod in_flight;
 pub mod pace;
 pub mod peek;
-pub mod pool;
 
 /// The limits for reading one request body.
 #[derive(Clone, Debug)]

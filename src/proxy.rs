@@ -53,17 +53,12 @@ pub mod windows;
 
 pub use authorization::HandleAccess;
 use authorization::{CallersSeen, WrongTokens};
-use cache_ledger::CacheLedger;
 use compress::GatewayRequest;
 pub use exchange::Exchange;
 use exchange::{Accounting, BillingContext, Conversation, OverheadTimer};
-use fair_shares::{FairShares, OpenConnection};
 use headers::ControlHeader;
 use inspection::{EditEvents, Inspector};
-use keep_alive::KeepAlives;
-use live::Reloads;
 pub use live::{Destination, Destinations, Experiment, ExperimentSettings, LiveConfig, NO_EDITS};
-use notices::Notices;
 use on_request::ManualSummary;
 use prefix_tracker::{CacheScope, PrefixTracker};
 use request::{EditedRequest, FailOpenCounters, Purpose, ReadRequest};
@@ -71,7 +66,6 @@ use respond::ProxyError;
 use responses::CompactionTurn;
 use second_try::{RescueCounters, RetryContext};
 use send::{RequestHead, RequestId, RequestIds, Tunnel, request_body, send_request};
-use status::StatsCache;
 pub use windows::WindowDiscovery;
 
 /// The body of a response to the client: the upstream's, relayed, or one that abridge writes itself.
@@ -105,15 +99,15 @@ pub struct Proxy {
     fail_open: FailOpenCounters,
     rescue_counters: RescueCounters,
     inspector: Inspector,
-    stats: StatsCache,
+    stats: status::StatsCache,
     accounting: Arc<Accounting>,
-    reloads: Reloads,
+    reloads: live::Reloads,
     /// Ends the event streams, and makes `/abridge/readyz` report 503.
     pub(crate) stopping: CancellationToken,
     callers_seen: CallersSeen,
-    shares: FairShares,
+    shares: fair_shares::FairShares,
     wrong_tokens: WrongTokens,
-    keep_alives: KeepAlives,
+    keep_alives: keep_alive::KeepAlives,
 }
 
 /// Services that run beside the requests.
@@ -167,7 +161,7 @@ impl Proxy {
         shares: &fair_shares::Settings,
         services: Services,
     ) -> Self {
-        let shares = FairShares::new(shares, [max_in_flight, max_connections], &limits.budget);
+        let shares = fair_shares::FairShares::new(shares, [max_in_flight, max_connections], &limits.budget);
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls =
             RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
@@ -188,23 +182,23 @@ impl Proxy {
             fail_open: FailOpenCounters::default(),
             rescue_counters: RescueCounters::default(),
             inspector,
-            stats: StatsCache::default(),
+            stats: status::StatsCache::default(),
             accounting: Arc::new(Accounting {
-                notices: Notices::default(),
+                notices: notices::Notices::default(),
                 history: History::new(),
                 metrics: Metrics::default(),
                 prefixes: PrefixTracker::default(),
-                caches: CacheLedger::default(),
+                caches: cache_ledger::CacheLedger::default(),
                 is_shared,
                 ledger,
                 factors,
             }),
-            reloads: Reloads::default(),
+            reloads: live::Reloads::default(),
             stopping: CancellationToken::new(),
             callers_seen: CallersSeen::default(),
             shares,
             wrong_tokens: WrongTokens::default(),
-            keep_alives: KeepAlives::default(),
+            keep_alives: keep_alive::KeepAlives::default(),
         }
     }
 
@@ -257,7 +251,10 @@ impl Proxy {
                     .await
                     .map(full_body))
             }
-            Route::Events => Ok(self.serve_events(&request).map(Either::Right)),
+            Route::Events => {
+                let audience = self.audience(request.headers());
+                Ok(admin::events::answer(&request, &self.services.events, &self.stopping, audience).map(Either::Right))
+            }
             Route::Mcp => Ok(Box::pin(self.serve_mcp(request, connection)).await.map(full_body)),
             Route::Reload => Ok(Box::pin(self.answer_reload()).await.map(full_body)),
             Route::Gateway(GatewayRequest::Compress) => Box::pin(self.compress(request, caller)).await,

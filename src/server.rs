@@ -18,8 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{ConnectionInfo, Exposure, ListenerRole};
 use crate::admin::clients::sha256;
-use crate::body::in_flight::Requests;
-use crate::body::{Budget, Pace};
+use crate::body::{Budget, Pace, Requests};
 use crate::gather_writes::GatherWrites;
 use crate::proxy::Proxy;
 use crate::tasks::Tasks;
@@ -222,11 +221,7 @@ impl Server {
             Err(_) => DrainOutcome::TimedOut(self.tasks.running()),
         }
     }
-}
 
-// === the accept loop ===
-
-impl Server {
     async fn run(self, listener: Listener, listener_role: ListenerRole) {
         // Dropping the listener closes its socket: the kernel refuses later connections.
         let server = Arc::new(self);
@@ -267,6 +262,8 @@ impl Server {
         }
     }
 }
+
+// === the accept loop ===
 
 /// The task of one connection.
 struct Connection {

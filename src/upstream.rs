@@ -337,12 +337,10 @@ impl Upstream {
                 Ok(answer) if answer.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED && self.is_forwarded => {
                     Err(UpstreamErrorKind::ProxyRefusal.into())
                 }
-                Ok(mut answer) => match framing::normalize(answer.headers_mut()) {
-                    Ok(()) => Ok(answer),
-                    Err(framing::FramingError) => {
-                        Err(UpstreamErrorKind::Malformed.into())
-                    }
-                },
+                Ok(mut answer) => {
+                    framing::normalize(answer.headers_mut())?;
+                    Ok(answer)
+                }
                 Err(error) => Err(error.into()),
             },
             () = progress.stalled(self.first_byte) => {

@@ -12,8 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::access::Exposure;
 use crate::admin::access::ListenerRole;
-use crate::body::pool::Pool;
-use crate::body::{Budget, Limits};
+use crate::body::{Budget, Limits, Pool};
 use crate::config::{Config, Environment, MissingError};
 use crate::engine::Engine;
 use crate::events::Events;

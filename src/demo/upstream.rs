@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::body::pool::Pool;
-use crate::body::{Budget, Limits, Pace, PacedBody, read_up_to};
+use crate::body::{Budget, Limits, Pace, PacedBody, Pool, read_up_to};
 use crate::conversation::{BlockKind, Role};
 use crate::dialect;
 use crate::simulate::sent_request::SentRequest;

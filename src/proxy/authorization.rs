@@ -6,21 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderValue};
-use http::{HeaderMap, Response};
-use http_body_util::{Either, Full};
 use smart_default::SmartDefault;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::headers::{self, X_GOOG_API_KEY, credential};
-use super::{ClientRequest, LiveConfig, OwnAnswer, Proxy, ProxyError};
+use super::{ClientRequest, Destination, LiveConfig, OwnAnswer, Proxy, ProxyError};
+use crate::admin::Requester;
 use crate::admin::access::{self, AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
 use crate::admin::clients::Client;
-use crate::admin::events::EventStream;
 use crate::admin::mcp::Session;
-use crate::admin::{self, Requester};
 use crate::events::Audience;
 use crate::held::Held;
 use crate::payload::Caller;
@@ -181,7 +178,7 @@ impl Proxy {
     }
 
     /// Whose data a request may read; `None` if it must show a credential.
-    fn audience(&self, headers: &HeaderMap) -> Option<Audience> {
+    pub(super) fn audience(&self, headers: &HeaderMap) -> Option<Audience> {
         if self.live.load().access.is_operator(headers) {
             return Some(Audience::All);
         }
@@ -196,17 +193,13 @@ impl Proxy {
 
     /// Answers `POST /abridge/mcp` with what the request may read.
     pub(super) async fn serve_mcp(&self, request: ClientRequest, connection: ConnectionInfo) -> OwnAnswer {
+        let accepts_controls = |of: &Destination| of.usual.rules.planner.settings.recall.controls;
         let session = Session {
             audience: self.audience(request.headers()),
-            controls: self.live.load().destinations.accept_controls(),
+            controls: self.live.load().destinations.iter().any(accepts_controls),
             ..self.session(self.requester(request.headers(), connection))
         };
         self.mcp.answer(request, session).await
-    }
-
-    /// Answers `GET /abridge/events` with the events that the request may see.
-    pub(super) fn serve_events(&self, request: &ClientRequest) -> Response<Either<Full<Bytes>, EventStream>> {
-        admin::events::answer(request, &self.services.events, &self.stopping, self.audience(request.headers()))
     }
 }
 

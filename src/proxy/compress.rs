@@ -183,18 +183,18 @@ impl Proxy {
         options: EditOptions<'_>,
         text: &IndexedBody,
     ) -> (Outcome, EditedBody) {
-        let untouched = || EditedBody::untouched(Bytes::clone(text));
-        let Some(rules) = rules else { return (Outcome::skipped("bypass"), untouched()) };
+        let unedited = |skipped| (Outcome { skipped, ..Outcome::default() }, EditedBody::untouched(Bytes::clone(text)));
+        let Some(rules) = rules else { return unedited(Some("bypass")) };
         if request.n_rows == 0 {
-            return (Outcome::default(), untouched());
+            return unedited(None);
         }
         let in_place = match request.readback {
             Readback::ByHash => Some(&rules.by_hash),
             Readback::BySettings => rules.by_settings.as_ref(),
         };
-        let Some(in_place) = in_place else { return (Outcome::skipped("no_way_to_read_back"), untouched()) };
+        let Some(in_place) = in_place else { return unedited(Some("no_way_to_read_back")) };
         if self.engine.store().is_none() {
-            return (Outcome::skipped("no_store"), untouched());
+            return unedited(Some("no_store"));
         }
         let dry_run = options.mode == EditMode::DryRun;
         let repairs = EditOptions { mode: EditMode::DryRun, ..options };

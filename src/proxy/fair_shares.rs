@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::body::in_flight::{KeptOpen, Requests};
-use crate::body::{Budget, Limits};
+use crate::body::{Budget, KeptOpen, Limits, Requests};
 use crate::held::Held;
 use crate::payload::Caller;
 use crate::units::Fraction;

@@ -148,7 +148,7 @@ impl InBandRecalls {
     }
 
     async fn join_whole(mut self, mut joiner: Box<dyn Joiner>, mut answer: UpstreamAnswer) -> UpstreamAnswer {
-        let (most, idle) = (self.max_bytes(), self.upstream.idle());
+        let (most, idle) = (self.settings.max_bytes.as_usize(), self.upstream.idle());
         loop {
             // It is read in frames, and copied.
             let length =
@@ -296,23 +296,10 @@ impl InBandRecalls {
         self.budget.extend(&mut self.held, n_bytes)
     }
 
-    fn max_bytes(&self) -> usize {
-        usize::try_from(self.settings.max_bytes.0).unwrap_or(usize::MAX)
-    }
-
     fn error(&self) -> Bytes {
         ProxyError::RecallFailed.body(self.dialect)
     }
-}
 
-/// The format of an answer that can be joined.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Format {
-    Events,
-    Json,
-}
-
-impl InBandRecalls {
     /// The format of an answer that can be read. Without a type, it is what the request has asked for. An upstream may
     /// compress events, or all of an answer, although the request does not allow it.
     fn format<B>(&self, answer: &Response<B>) -> Option<Format> {
@@ -342,6 +329,13 @@ impl InBandRecalls {
         let body: Vec<u8> = self.body.concat();
         serde_json::from_slice(&body).is_ok_and(|asked: Asked| asked.stream == Some(true))
     }
+}
+
+/// The format of an answer that can be joined.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Format {
+    Events,
+    Json,
 }
 
 /// How many bytes a request has room for.

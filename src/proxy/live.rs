@@ -12,12 +12,13 @@ use smart_default::SmartDefault;
 use tokio::sync::{mpsc, oneshot};
 
 use super::compress::{self, CompressRules};
+use super::fair_shares::OpenConnection;
 use super::keep_alive::KeepAlive;
 use super::second_try::{Arm, BLOCKING_FROM};
-use super::{OpenConnection, OwnAnswer, Proxy, RequestHead, WindowDiscovery, responses};
+use super::{OwnAnswer, Proxy, RequestHead, WindowDiscovery, responses};
 use crate::admin::access::Access;
 use crate::admin::clients::Clients;
-use crate::body::in_flight::Requests;
+use crate::body::Requests;
 use crate::dialect::Dialect;
 use crate::draft::{CONVERSATIONS, ParsedRequest, conversation_name};
 use crate::history::History;
@@ -134,6 +135,25 @@ impl Proxy {
             Err(_) => admin::text(StatusCode::SERVICE_UNAVAILABLE, "settings are not reloaded by this abridge\n"),
         }
     }
+
+    /// The name of the conversation, by the first message of the user and not by instructions, which may have the time; `None` if
+    /// nothing asks for it, or the request does not show its beginning.
+    pub(super) async fn conversation_name(
+        &self,
+        head: &RequestHead<'_>,
+        text: Option<&IndexedBody>,
+    ) -> Option<[u8; 16]> {
+        let RequestHead { dialect, caller, destination, .. } = *head;
+        let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
+        let text = text.filter(|_| is_asked_for)?.clone();
+        let (n_bytes, chain) = (text.len(), self.engine.chain(caller, CONVERSATIONS));
+        let name = move || {
+            let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
+            let request = ParsedRequest { dialect, body: &text, conversation: &conversation };
+            Some(*conversation_name(request, chain)?.as_bytes())
+        };
+        run_blocking_from(BLOCKING_FROM, n_bytes, name).await.ok().flatten()
+    }
 }
 
 /// All upstreams.
@@ -158,24 +178,7 @@ pub struct Destination {
     pub lacks_compaction: AtomicBool,
 }
 
-impl Destination {
-    /// Whether requests may get the tool by which the model reads what was taken out.
-    pub(super) fn adds_recall_tool(&self) -> bool {
-        self.usual.rules.planner.settings.recall.adds_tool()
-    }
-}
-
 impl Destinations {
-    /// Whether the model may control clearing.
-    pub(super) fn accept_controls(&self) -> bool {
-        self.iter().any(|destination| destination.usual.rules.planner.settings.recall.controls)
-    }
-
-    /// Whether tokens may be counted for any of them.
-    pub(super) fn may_count(&self) -> bool {
-        self.iter().flat_map(Destination::arms).any(|arm| arm.rules.planner.policy.counts_from() < usize::MAX)
-    }
-
     /// The upstream of a request whose body was read; `text` is the decoded body, if it could be decoded. The body is
     /// parsed only where a route asks for the model.
     pub(super) async fn of_body(
@@ -246,26 +249,5 @@ impl Experiment {
         let (drawn, conversation) = ((number >> 96) as u32, number as u64);
         let is_tried = f64::from(drawn) < self.share.get() * f64::from(u32::MAX);
         Assignment { policy: Arc::clone(&self.tried.rules.policy), is_tried, conversation }
-    }
-}
-
-impl Proxy {
-    /// The name of the conversation, by the first message of the user and not by instructions, which may have the time; `None` if
-    /// nothing asks for it, or the request does not show its beginning.
-    pub(super) async fn conversation_name(
-        &self,
-        head: &RequestHead<'_>,
-        text: Option<&IndexedBody>,
-    ) -> Option<[u8; 16]> {
-        let RequestHead { dialect, caller, destination, .. } = *head;
-        let is_asked_for = destination.experiment.is_some() || destination.keep_alive.is_some();
-        let text = text.filter(|_| is_asked_for)?.clone();
-        let (n_bytes, chain) = (text.len(), self.engine.chain(caller, CONVERSATIONS));
-        let name = move || {
-            let conversation = dialect.parse_indexed(&text, text.strings()).ok()?;
-            let request = ParsedRequest { dialect, body: &text, conversation: &conversation };
-            Some(*conversation_name(request, chain)?.as_bytes())
-        };
-        run_blocking_from(BLOCKING_FROM, n_bytes, name).await.ok().flatten()
     }
 }

@@ -95,43 +95,7 @@ impl Proxy {
             Err(none) => Err(ProxyError::NoSummary(none)),
         }
     }
-}
 
-/// The answer with this body, and what it says of the edits.
-pub(super) fn answer(
-    body: impl Into<Bytes>,
-    edited: &EditedBody,
-    summary: Option<&'static str>,
-    id: &str,
-) -> OwnAnswer {
-    let mut response = Response::new(Full::new(body.into()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let report = edited.report.as_ref();
-    let fields = [
-        (SUMMARY, summary.map(str::to_owned)),
-        (REQUEST_ID, Some(id.to_owned())),
-        (EDITS, report.map(exchange::counts).filter(|edits| !edits.is_empty())),
-        (TOKENS, report.and_then(exchange::tokens)),
-    ];
-    headers::set(response.headers_mut(), fields);
-    response
-}
-
-/// The `authorization` of the client whose request it is.
-const CLIENT_AUTHORIZATION: HeaderName = HeaderName::from_static("x-abridge-authorization");
-
-#[derive(Serialize)]
-struct Reported<'a> {
-    body: &'a RawValue,
-    report: Option<&'a Report>,
-}
-
-/// Whether requests to this path are rewritten.
-pub(super) fn is_rewrite_path(path: &str) -> bool {
-    path.strip_prefix(REWRITE).is_some_and(|behind| behind.is_empty() || dialect::for_path(behind).is_some())
-}
-
-impl Proxy {
     /// Answers with the body that would be sent.
     pub(super) async fn rewrite(&self, mut request: ClientRequest) -> ProxyResult {
         let live = self.live.load_full();
@@ -167,4 +131,38 @@ impl Proxy {
         tracing::debug!(request_id = %id, "rewrote a body");
         Ok(answer(answered.unwrap_or(body), &edited, None, &id.to_string()).map(full_body))
     }
+}
+
+/// The answer with this body, and what it says of the edits.
+pub(super) fn answer(
+    body: impl Into<Bytes>,
+    edited: &EditedBody,
+    summary: Option<&'static str>,
+    id: &str,
+) -> OwnAnswer {
+    let mut response = Response::new(Full::new(body.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let report = edited.report.as_ref();
+    let fields = [
+        (SUMMARY, summary.map(str::to_owned)),
+        (REQUEST_ID, Some(id.to_owned())),
+        (EDITS, report.map(exchange::counts).filter(|edits| !edits.is_empty())),
+        (TOKENS, report.and_then(exchange::tokens)),
+    ];
+    headers::set(response.headers_mut(), fields);
+    response
+}
+
+/// The `authorization` of the client whose request it is.
+const CLIENT_AUTHORIZATION: HeaderName = HeaderName::from_static("x-abridge-authorization");
+
+#[derive(Serialize)]
+struct Reported<'a> {
+    body: &'a RawValue,
+    report: Option<&'a Report>,
+}
+
+/// Whether requests to this path are rewritten.
+pub(super) fn is_rewrite_path(path: &str) -> bool {
+    path.strip_prefix(REWRITE).is_some_and(|behind| behind.is_empty() || dialect::for_path(behind).is_some())
 }

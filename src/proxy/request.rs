@@ -115,7 +115,7 @@ impl Proxy {
     pub(super) async fn edited<'l>(&self, read: &mut ReadRequest<'l>, purpose: Purpose) -> EditedRequest<'l> {
         let RequestHead { caller, destination, .. } = read.head;
         let dry_run = read.dry_run;
-        let adds_tool = destination.adds_recall_tool() && !dry_run;
+        let adds_tool = destination.usual.rules.planner.settings.recall.adds_tool() && !dry_run;
         let place = if adds_tool {
             Box::pin(self.put_back(&mut read.head, &mut read.bytes, &mut read.text)).await
         } else {
@@ -158,15 +158,7 @@ impl Proxy {
         let is_rescued = rescue.is_some();
         EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, form, rules }
     }
-}
 
-/// How long an unread request body is discarded after an early answer, so that the client can read that answer.
-const MAX_DISCARD: Duration = Duration::from_secs(10);
-
-/// Shorter bodies are not indexed while they arrive: they mostly come in one piece, and nothing is gained.
-const INDEXED_FROM: u64 = 128 << 10;
-
-impl Proxy {
     /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends, and one of the caller's share
     /// while there are several callers.
     pub(super) fn admit(&self, headers: &HeaderMap, body: ClientBody) -> Result<(Admission, ClientBody), ProxyError> {
@@ -216,7 +208,9 @@ impl Proxy {
     ) -> Result<(Bytes, StringIndexer), ProxyError> {
         let is_short = body.size_hint().exact().is_some_and(|length| length < INDEXED_FROM);
         let is_indexed = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
-        let mut indexer = StringIndexer::new(live.destinations.may_count());
+        let mut arms = live.destinations.iter().flat_map(Destination::arms);
+        let may_count = arms.any(|arm| arm.rules.planner.policy.counts_from() < usize::MAX);
+        let mut indexer = StringIndexer::new(may_count);
         let watch = |chunk: &[u8]| {
             if is_indexed {
                 indexer.push(chunk);
@@ -362,6 +356,12 @@ impl Proxy {
         }
     }
 }
+
+/// How long an unread request body is discarded after an early answer, so that the client can read that answer.
+const MAX_DISCARD: Duration = Duration::from_secs(10);
+
+/// Shorter bodies are not indexed while they arrive: they mostly come in one piece, and nothing is gained.
+const INDEXED_FROM: u64 = 128 << 10;
 
 /// The place at which an answer comes as a whole that comes in frames at this one.
 fn unframed(dialect: &dyn Dialect, target: &Uri) -> Option<Uri> {

@@ -79,30 +79,7 @@ impl Proxy {
         }
         None
     }
-}
 
-/// Whether a request asks for a WebSocket to a path of turns.
-fn is_socket<B>(request: &Request<B>) -> bool {
-    let is_websocket = |name: &[u8]| {
-        name.split(|byte| *byte == b'/').next().is_some_and(|name| name.eq_ignore_ascii_case(b"websocket"))
-    };
-    request.method() == Method::GET
-        && request.uri().path().ends_with(PATH)
-        && headers::upgrade_protocol(request.headers()).iter().flat_map(headers::names).any(is_websocket)
-}
-
-/// What an upstream answers that has no such path.
-const MISSING: [StatusCode; 3] = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
-
-/// How many bytes of an answer to a turn that asks for a compaction are read before abridge decides that there is none.
-const MAX_COMPACTED: usize = 4 << 20;
-
-/// How much of such an answer is read before abridge answers, in bytes, and how long that may take.
-const MAX_MISSING: (usize, Duration) = (64 << 10, Duration::from_secs(5));
-
-// === impl Proxy ===
-
-impl Proxy {
     /// Serves a request for a compaction, as `responses.compact` says.
     pub(super) async fn compact(
         &self,
@@ -227,13 +204,30 @@ impl Proxy {
     }
 }
 
+/// Whether a request asks for a WebSocket to a path of turns.
+fn is_socket<B>(request: &Request<B>) -> bool {
+    let is_websocket = |name: &[u8]| {
+        name.split(|byte| *byte == b'/').next().is_some_and(|name| name.eq_ignore_ascii_case(b"websocket"))
+    };
+    request.method() == Method::GET
+        && request.uri().path().ends_with(PATH)
+        && headers::upgrade_protocol(request.headers()).iter().flat_map(headers::names).any(is_websocket)
+}
+
+/// What an upstream answers that has no such path.
+const MISSING: [StatusCode; 3] = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
+
+/// How many bytes of an answer to a turn that asks for a compaction are read before abridge decides that there is none.
+const MAX_COMPACTED: usize = 4 << 20;
+
+/// How much of such an answer is read before abridge answers, in bytes, and how long that may take.
+const MAX_MISSING: (usize, Duration) = (64 << 10, Duration::from_secs(5));
+
+// === impl Proxy ===
+
 /// The compaction that abridge has made in place of an upstream's answer, whose status shows that it makes none; abridge
 /// makes the later ones, too.
-fn in_place_of<B>(
-    status: StatusCode,
-    destination: &Destination,
-    made: Result<Response<B>, ProxyError>,
-) -> Option<Response<B>> {
+fn in_place_of(status: StatusCode, destination: &Destination, made: ProxyResult) -> Option<Response<ResponseBody>> {
     match &made {
         Ok(_) => {
             destination.lacks_compaction.store(true, Ordering::Relaxed);

@@ -24,8 +24,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::time::{Sleep, sleep};
 
 use crate::admin::access::ConnectionInfo;
-use crate::body::in_flight::{InFlight, Requests};
-use crate::body::{Budget, Lease, Pace, PacedBody};
+use crate::body::{Budget, InFlight, Lease, Pace, PacedBody, Requests};
 use crate::proxy::{Proxy, ResponseBody};
 
 /// The limits of all connections to clients. The buffers that are read into have a separate budget, so that idle connections

@@ -18,8 +18,7 @@ use tokio::time::timeout;
 
 use super::routes::ANTHROPIC_VERSION;
 use super::{KeyHeader, Settings, Upstream, UpstreamError, UpstreamErrorKind, UpstreamName, chain};
-use crate::body::pool::Pool;
-use crate::body::{self, Budget, Limits, Pace, PacedBody, ReadError, RequestBody};
+use crate::body::{self, Budget, Limits, Pace, PacedBody, Pool, ReadError, RequestBody};
 use crate::platform::DescriptorLimit;
 use crate::tokens::models::{LocalServer, next_page_after, num_ctx, windows_in};
 

@@ -220,11 +220,6 @@ impl RequestMatch {
     pub fn holds(&self, request: &RequestFacts<'_>) -> bool {
         self.0.iter().any(|condition| condition.holds(request))
     }
-
-    /// Whether the answer may depend on the model.
-    pub fn asks_for_the_model(&self) -> bool {
-        self.0.iter().any(|condition| condition.model.is_some())
-    }
 }
 
 impl fmt::Display for RequestCondition {
@@ -310,7 +305,7 @@ impl<T> Routes<T> {
 
     /// Whether the choice may depend on the model.
     pub fn ask_for_the_model(&self) -> bool {
-        self.routes.iter().any(|(matcher, _)| matcher.asks_for_the_model())
+        self.routes.iter().flat_map(|(matcher, _)| &matcher.0).any(|condition| condition.model.is_some())
     }
 
     /// That of a request.

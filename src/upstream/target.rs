@@ -99,7 +99,7 @@ impl BaseUrl {
         let (front, rest) = match base {
             "" => ("", path),
             _ if is_below(path, base) => (base, path.strip_prefix(base).unwrap_or_default()),
-            _ if is_below(path, "/openai/deployments") && is_segment(base, "openai") => {
+            _ if is_below(path, "/openai/deployments") && base.split('/').any(|part| part == "openai") => {
                 (base.find("/openai").and_then(|at| base.get(..at)).unwrap_or_default(), path)
             }
             _ if is_below(path, "/v1") => (base, path.strip_prefix("/v1").unwrap_or_default()),
@@ -146,10 +146,6 @@ pub(super) fn with_authority(target: &Uri, authority: &Authority) -> Uri {
     let mut parts = target.clone().into_parts();
     parts.authority = Some(authority.clone());
     Uri::from_parts(parts).unwrap_or_else(|_| target.clone())
-}
-
-fn is_segment(path: &str, segment: &str) -> bool {
-    path.split('/').any(|part| part == segment)
 }
 
 /// The target without the beginning of its path; none if the path does not begin so.

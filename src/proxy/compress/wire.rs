@@ -83,12 +83,6 @@ enum Content<'a> {
     Json(&'a RawValue),
 }
 
-impl Outcome {
-    pub(super) fn skipped(why: &'static str) -> Self {
-        Self { skipped: Some(why), ..Self::default() }
-    }
-}
-
 /// The body of the answer. It has as many rows as came: if the edited ones are fewer or more, they are those that came. None if
 /// the body that came cannot be read.
 pub(super) fn write(

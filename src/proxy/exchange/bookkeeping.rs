@@ -108,6 +108,34 @@ impl Exchange {
         accounting.ledger.add(account, &figures, billing.assignment.as_ref());
         Some(figures)
     }
+
+    /// Begins the trace of a request that was planned and is to be sent, if traces are sent. Its header names the trace.
+    pub(in crate::proxy) fn begin_trace(&mut self, exporter: Option<&Exporter>, headers: &mut HeaderMap) {
+        let Some((exporter, conversation)) = exporter.zip(self.conversation.as_ref()) else { return };
+        let sent = Moment::now();
+        let request = StartedRequest {
+            path: &conversation.path,
+            provider: conversation.dialect.provider(),
+            began: sent.time_of(self.timer.began),
+            sent: sent.time,
+        };
+        let trace = exporter.begin(request, headers);
+        self.traced = Some(Box::new(Traced { trace, sent }));
+    }
+
+    /// Ends the trace.
+    pub(super) fn end_trace(&mut self, entry: &Entry) {
+        let Some(traced) = self.traced.take() else { return };
+        let Traced { trace, sent } = *traced;
+        let began = self.timer.began;
+        let read = self.timer.body_read.unwrap_or(began);
+        let span = |name, began: Instant, ended: Instant| (name, sent.time_of(began), sent.time_of(ended));
+        let mut steps = vec![span("read", began, read), span("plan", read, sent.instant)];
+        let waits = self.edit.iter().flat_map(|edit| edit.waits.iter());
+        steps.extend(waits.map(|wait| span(wait.cause.label(), wait.began, wait.began + wait.took)));
+        let at = sent.time_of(self.ended.unwrap_or_else(Instant::now));
+        trace.end(&EndedRequest { entry, steps: &steps, sent: sent.time, at });
+    }
 }
 
 /// The usage of an edited request without its edits, or of a request of a dry run with them. `share` is the part of the edited
@@ -157,36 +185,6 @@ pub(super) struct Traced {
 struct Moment {
     instant: Instant,
     time: SystemTime,
-}
-
-impl Exchange {
-    /// Begins the trace of a request that was planned and is to be sent, if traces are sent. Its header names the trace.
-    pub(in crate::proxy) fn begin_trace(&mut self, exporter: Option<&Exporter>, headers: &mut HeaderMap) {
-        let Some((exporter, conversation)) = exporter.zip(self.conversation.as_ref()) else { return };
-        let sent = Moment::now();
-        let request = StartedRequest {
-            path: &conversation.path,
-            provider: conversation.dialect.provider(),
-            began: sent.time_of(self.timer.began),
-            sent: sent.time,
-        };
-        let trace = exporter.begin(request, headers);
-        self.traced = Some(Box::new(Traced { trace, sent }));
-    }
-
-    /// Ends the trace.
-    pub(super) fn end_trace(&mut self, entry: &Entry) {
-        let Some(traced) = self.traced.take() else { return };
-        let Traced { trace, sent } = *traced;
-        let began = self.timer.began;
-        let read = self.timer.body_read.unwrap_or(began);
-        let span = |name, began: Instant, ended: Instant| (name, sent.time_of(began), sent.time_of(ended));
-        let mut steps = vec![span("read", began, read), span("plan", read, sent.instant)];
-        let waits = self.edit.iter().flat_map(|edit| edit.waits.iter());
-        steps.extend(waits.map(|wait| span(wait.cause.label(), wait.began, wait.began + wait.took)));
-        let at = sent.time_of(self.ended.unwrap_or_else(Instant::now));
-        trace.end(&EndedRequest { entry, steps: &steps, sent: sent.time, at });
-    }
 }
 
 // === impl Moment ===

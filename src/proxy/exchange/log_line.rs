@@ -119,7 +119,11 @@ impl LogLine<'_> {
             // The result of a filtered call is dropped with it, and is not counted again.
             let is_counted =
                 |change: &&Change| change.action.label() == label && !(label == "drop" && change.edit == "filter");
-            let n: usize = report.changes.iter().filter(is_counted).map(|change| n_items(change.action)).sum();
+            let n_items = |change: &Change| match change.action {
+                Action::Summarize { from, to } => to.saturating_sub(from),
+                _ => 1,
+            };
+            let n: usize = report.changes.iter().filter(is_counted).map(n_items).sum();
             if n == 0 {
                 continue;
             }
@@ -146,11 +150,6 @@ impl LogLine<'_> {
 /// Milliseconds, with one decimal.
 fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 10_000.0).round() / 10.0
-}
-
-/// How many items a change counts for: the messages that it summarises, otherwise 1.
-fn n_items(action: Action) -> usize {
-    if let Action::Summarize { from, to } = action { to.saturating_sub(from) } else { 1 }
 }
 
 /// `31 kB`
