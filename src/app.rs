@@ -18,8 +18,8 @@ use crate::engine::summarizer::Endpoints;
 use crate::payload::Keys;
 use crate::platform::SignalAction;
 use crate::platform::process::ProxySignals;
+use crate::proxy::Experiment;
 use crate::proxy::compress::CompressRules;
-use crate::proxy::experiment::Experiment;
 use crate::proxy::keep_alive::KeepAlive;
 use crate::proxy::second_try::{Arm, RescuePolicy};
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};
@@ -266,10 +266,7 @@ fn experiment(config: &Config, environment: &Environment, usual: &EngineConfig) 
 }
 
 fn arm(config: &Config, rules: Arc<EngineConfig>) -> Arm {
-    let rescue = config.second_try.enabled.then(|| {
-        let parts = &rules.planner.settings;
-        RescuePolicy::new(rules.under(parts.shortest()), rules.under(parts.stripping()))
-    });
+    let rescue = config.second_try.enabled.then(|| RescuePolicy::new(&rules));
     Arm { rules, rescue }
 }
 
@@ -312,7 +309,7 @@ impl Reloader {
             tracing::warn!("a change of {what} comes into force only with a restart");
         }
         self.level.set(config.log.level);
-        self.proxy.reload(live);
+        self.proxy.live.store(Arc::new(live));
         if config.inspect != self.config.inspect {
             self.proxy.trim_inspected();
         }

@@ -1,27 +1,25 @@
 //! Request bodies: buffered within limits or streamed, and the body that is sent to the upstream.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use budget::Buffer;
+pub use budget::{Budget, Lease, Pool};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
-use tokio::time::timeout;
+pub use pace::{BodyError, ClientBody, InFlight, KeptOpen, Pace, PacedBody, Requests};
+use tokio::time::{Instant, sleep_until, timeout};
 
 pub mod budget;
 pub mod encoding;
-pub mod in_flight;
 pub mod pace;
 pub mod peek;
-pub mod pool;
-pub mod progress;
-
-pub use budget::{Budget, Lease};
-pub use pace::{BodyError, ClientBody, Pace, PacedBody};
-use pool::{Buffer, Pool};
-use progress::UploadProgress;
 
 /// The limits for reading one request body.
 #[derive(Clone, Debug)]
@@ -45,33 +43,25 @@ pub enum ReadError {
         /// The length that the client announced, in bytes.
         announced: Option<u64>,
         /// The rest of the body.
-        rest: UnreadBody,
+        rest: ClientBody,
     },
     /// The budget does not have the memory for it.
     #[error("the bytes in memory have reached their limit")]
     NoBudget {
         /// The rest of the body.
-        rest: UnreadBody,
+        rest: ClientBody,
     },
     /// The client is too slow, disconnected or broke the protocol.
     #[error(transparent)]
     Body(#[from] BodyError),
 }
 
-/// The unread part of a body that is refused.
-#[derive(Debug)]
-pub enum UnreadBody {
-    /// All of it. A client that waits for `100 Continue` has sent nothing yet; polling the body would make it send.
-    All(ClientBody),
-    /// The rest after the first chunks.
-    Rest(ClientBody),
-}
-
 /// The body that is sent to the upstream.
 #[derive(Debug)]
 pub struct RequestBody {
     content: Content,
-    progress: Option<UploadProgress>,
+    /// Where each part that is sent is noted.
+    pub(crate) progress: Option<UploadProgress>,
 }
 
 #[derive(Debug)]
@@ -108,67 +98,39 @@ pub async fn read_watched(
     let announced = exact.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     let limit = limits.max_body;
     if announced.is_some_and(|length| length > limit) {
-        return Err(ReadError::TooLong { limit, announced: exact, rest: UnreadBody::All(body) });
+        return Err(ReadError::TooLong { limit, announced: exact, rest: body });
     }
-    let (mut whole, mut lease) = (Gathered::One(Bytes::new()), Lease::default());
+    // A body of one chunk is not copied.
+    let (mut first, mut buffer, mut lease) = (Bytes::new(), None::<Buffer>, Lease::default());
+    let mut come = 0;
     // With a length, the end is known when the last chunk is there.
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else { break };
         let Ok(chunk) = frame?.into_data() else { continue };
-        if whole.len() + chunk.len() > limit {
-            return Err(ReadError::TooLong { limit, announced: exact, rest: UnreadBody::Rest(body) });
+        come += chunk.len();
+        if come > limit {
+            return Err(ReadError::TooLong { limit, announced: exact, rest: body });
         }
         watch(&chunk);
         let is_leased = limits.budget.extend(&mut lease, chunk.len());
-        if !is_leased || !whole.push(chunk, announced, &limits.pool) {
-            return Err(ReadError::NoBudget { rest: UnreadBody::Rest(body) });
-        }
-    }
-    Ok(whole.into_bytes(lease))
-}
-
-/// The chunks that have been read. A body of one chunk is not copied.
-enum Gathered {
-    One(Bytes),
-    Many(Buffer),
-}
-
-impl Gathered {
-    fn len(&self) -> usize {
-        match self {
-            Self::One(chunk) => chunk.len(),
-            Self::Many(buffer) => buffer.len(),
-        }
-    }
-
-    /// Adds a chunk; `false` if the system has no memory for it.
-    fn push(&mut self, chunk: Bytes, announced: Option<usize>, pool: &Pool) -> bool {
-        match self {
-            Self::One(first) if first.is_empty() => {
-                *first = chunk;
+        let has_room = is_leased
+            && if come == chunk.len() {
+                first = chunk;
                 true
-            }
-            Self::One(first) => {
-                let room = room(first.len() + chunk.len(), announced);
-                let mut buffer = pool.take(announced.unwrap_or(room), room);
-                let added = buffer.extend(first, room) && buffer.extend(&chunk, room);
-                *self = Self::Many(buffer);
-                added
-            }
-            Self::Many(buffer) => {
-                let room = room(buffer.len() + chunk.len(), announced);
-                buffer.extend(&chunk, room)
-            }
+            } else {
+                let room = room(come, announced);
+                let buffer = buffer.get_or_insert_with(|| limits.pool.take(announced.unwrap_or(room), room));
+                buffer.extend(&mem::take(&mut first), room) && buffer.extend(&chunk, room)
+            };
+        if !has_room {
+            return Err(ReadError::NoBudget { rest: body });
         }
     }
-
-    fn into_bytes(self, lease: Lease) -> Bytes {
-        match self {
-            Self::One(chunk) if chunk.is_empty() => chunk,
-            Self::One(chunk) => lease.hold(chunk),
-            Self::Many(buffer) => lease.hold(buffer),
-        }
-    }
+    Ok(match buffer {
+        Some(buffer) => lease.hold(buffer),
+        None if first.is_empty() => first,
+        None => lease.hold(first),
+    })
 }
 
 /// The room for a body of which so many bytes have come.
@@ -202,12 +164,6 @@ impl RequestBody {
     /// A body that is forwarded as it arrives.
     pub fn streamed(body: ClientBody) -> Self {
         Self { content: Content::Streamed(body), progress: None }
-    }
-
-    /// Notes each part that is sent.
-    #[must_use]
-    pub fn noted_in(self, progress: &UploadProgress) -> Self {
-        Self { progress: Some(progress.clone()), ..self }
     }
 }
 
@@ -251,5 +207,43 @@ impl Body for RequestBody {
             Content::Buffered(parts) => SizeHint::with_exact(parts.iter().map(|part| part.remaining() as u64).sum()),
             Content::Streamed(body) => body.size_hint(),
         }
+    }
+}
+
+/// When a part of a request's body was last sent. Clones share it.
+#[derive(Clone, Debug)]
+pub struct UploadProgress {
+    began: Instant,
+    // In milliseconds since `began`. Atomic, because the connection's task writes it and the request's task reads it.
+    last: Arc<AtomicU64>,
+}
+
+// === impl UploadProgress ===
+
+impl UploadProgress {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self { began: Instant::now(), last: Arc::default() }
+    }
+
+    /// Returns once nothing has been sent for `within`.
+    pub async fn stalled(&self, within: Duration) {
+        let mut last = Duration::ZERO;
+        // A time that far off never comes.
+        while let Some(due) = self.began.checked_add(last).and_then(|sent| sent.checked_add(within)) {
+            sleep_until(due).await;
+            let before = last;
+            last = Duration::from_millis(self.last.load(Ordering::Relaxed));
+            if last == before {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// Notes that a part is sent.
+    pub(super) fn touch(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
     }
 }

@@ -31,7 +31,7 @@ use crate::handler;
 use crate::payload::Keys;
 use crate::planner::{Offload, Planner};
 use crate::platform::files::{HOME, NO_STATE_FOLDER};
-use crate::proxy::{HandleAccess, compress, experiment, fair_shares, keep_alive, responses, second_try};
+use crate::proxy::{ExperimentSettings, HandleAccess, compress, fair_shares, keep_alive, responses, second_try};
 use crate::server::listen::{Address, local_url};
 use crate::server::tls;
 use crate::tokens::{Meter, models, prices};
@@ -108,7 +108,7 @@ pub struct Config {
     /// Example: `{ long = { clear_tool_results = { trigger = { tokens = 400000 } } } }`
     pub policies: policies::Policies,
     /// Another policy for a part of the conversations, so that its bill can be compared: see `abridge savings --by policy`.
-    pub experiment: experiment::Settings,
+    pub experiment: ExperimentSettings,
     /// Where abridge keeps what edits take out of conversations. Changes need a restart.
     pub store: store::Settings,
     /// Which edits run.

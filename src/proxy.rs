@@ -31,69 +31,54 @@ use crate::upstream::{Upstream, UpstreamError};
 
 mod authorization;
 pub(crate) mod cache_ledger;
-mod callers_seen;
-mod compaction;
 pub mod compress;
-mod connections;
-mod destinations;
-mod edit_events;
 mod exchange;
-pub mod experiment;
-mod fail_open;
 pub mod fair_shares;
 mod headers;
 mod in_band;
 mod inspection;
 pub mod keep_alive;
 mod live;
-mod manual_summary;
 mod notices;
+mod on_request;
 mod prefix_tracker;
-mod recording_input;
 mod request;
-mod request_head;
-mod rescue_kind;
 mod respond;
 pub mod responses;
-mod rewrite;
 pub mod scrape;
 pub mod second_try;
 mod send;
 pub(crate) mod status;
-mod steps;
 pub mod windows;
 
 pub use authorization::HandleAccess;
-use authorization::WrongTokens;
-use cache_ledger::CacheLedger;
-use callers_seen::CallersSeen;
-use compaction::CompactionTurn;
+use authorization::{CallersSeen, WrongTokens};
 use compress::GatewayRequest;
-use connections::OpenConnection;
-pub use destinations::{Destination, Destinations};
-use edit_events::EditEvents;
 pub use exchange::Exchange;
 use exchange::{Accounting, BillingContext, Conversation, OverheadTimer};
-use fail_open::FailOpenCounters;
-use fair_shares::FairShares;
 use headers::ControlHeader;
-use inspection::Inspector;
-use keep_alive::KeepAlives;
-pub use live::LiveConfig;
-use live::Reloads;
-use manual_summary::ManualSummary;
-use notices::Notices;
+use inspection::{EditEvents, Inspector};
+pub use live::{Destination, Destinations, Experiment, ExperimentSettings, LiveConfig, NO_EDITS};
+use on_request::ManualSummary;
 use prefix_tracker::{CacheScope, PrefixTracker};
-use request::{EditedRequest, Purpose, ReadRequest};
-use request_head::RequestIds;
+use request::{EditedRequest, FailOpenCounters, Purpose, ReadRequest};
 use respond::ProxyError;
+use responses::CompactionTurn;
 use second_try::{RescueCounters, RetryContext};
-use send::{Tunnel, request_body, send_request};
-use status::StatsCache;
+use send::{RequestHead, RequestId, RequestIds, Tunnel, request_body, send_request};
 pub use windows::WindowDiscovery;
 
 /// The body of a response to the client: the upstream's, relayed, or one that abridge writes itself.
 pub type ResponseBody = Either<Relay<Box<Exchange>>, Either<Full<Bytes>, EventStream>>;
+
+/// A request of a client.
+type ClientRequest = Request<ClientBody>;
+
+/// The answer of an upstream, which can be read in advance.
+type UpstreamAnswer = Response<PeekableBody>;
+
+/// An answer that abridge writes itself.
+type OwnAnswer = Response<Full<Bytes>>;
 
 /// The answer to a request, or the error that is answered in its place.
 type ProxyResult = Result<Response<ResponseBody>, ProxyError>;
@@ -102,29 +87,27 @@ type ProxyResult = Result<Response<ResponseBody>, ProxyError>;
 #[derive(Debug)]
 pub struct Proxy {
     // Replaced by a reload. A request loads it once, so it never sees parts of two configurations.
-    live: ArcSwap<LiveConfig>,
-    engine: Engine,
+    pub(crate) live: ArcSwap<LiveConfig>,
+    pub(crate) engine: Engine,
     limits: Limits,
     max_in_flight: usize,
     in_flight: Arc<Semaphore>,
     recalls: Arc<RecallHandler>,
     mcp: McpServer,
-    recorder: Option<Recorder>,
-    tasks: Tasks,
+    services: Services,
     ids: RequestIds,
     fail_open: FailOpenCounters,
     rescue_counters: RescueCounters,
     inspector: Inspector,
-    stats: StatsCache,
-    events: Events,
-    otel: Option<otel::Exporter>,
+    stats: status::StatsCache,
     accounting: Arc<Accounting>,
-    reloads: Reloads,
-    stopping: CancellationToken,
+    reloads: live::Reloads,
+    /// Ends the event streams, and makes `/abridge/readyz` report 503.
+    pub(crate) stopping: CancellationToken,
     callers_seen: CallersSeen,
-    shares: FairShares,
+    shares: fair_shares::FairShares,
     wrong_tokens: WrongTokens,
-    keep_alives: KeepAlives,
+    keep_alives: keep_alive::KeepAlives,
 }
 
 /// Services that run beside the requests.
@@ -178,8 +161,7 @@ impl Proxy {
         shares: &fair_shares::Settings,
         services: Services,
     ) -> Self {
-        let shares = FairShares::new(shares, [max_in_flight, max_connections], &limits.budget);
-        let Services { recorder, tasks, events, otel } = services;
+        let shares = fair_shares::FairShares::new(shares, [max_in_flight, max_connections], &limits.budget);
         let in_flight = Arc::new(Semaphore::new(max_in_flight.min(Semaphore::MAX_PERMITS)));
         let recalls =
             RecallHandler::new(Arc::clone(&in_flight), limits.budget.clone(), limits.max_body, engine.store_timeout());
@@ -195,38 +177,35 @@ impl Proxy {
             in_flight,
             recalls,
             mcp: McpServer::default(),
-            recorder,
-            tasks,
+            services,
             ids: RequestIds::default(),
             fail_open: FailOpenCounters::default(),
             rescue_counters: RescueCounters::default(),
             inspector,
-            stats: StatsCache::default(),
-            events,
-            otel,
+            stats: status::StatsCache::default(),
             accounting: Arc::new(Accounting {
-                notices: Notices::default(),
+                notices: notices::Notices::default(),
                 history: History::new(),
                 metrics: Metrics::default(),
                 prefixes: PrefixTracker::default(),
-                caches: CacheLedger::default(),
+                caches: cache_ledger::CacheLedger::default(),
                 is_shared,
                 ledger,
                 factors,
             }),
-            reloads: Reloads::default(),
+            reloads: live::Reloads::default(),
             stopping: CancellationToken::new(),
             callers_seen: CallersSeen::default(),
             shares,
             wrong_tokens: WrongTokens::default(),
-            keep_alives: KeepAlives::default(),
+            keep_alives: keep_alive::KeepAlives::default(),
         }
     }
 
     /// Answers one request that arrived on `connection`. Never fails: errors become answers.
     ///
     /// The future is moved before it runs, so what few requests wait for is boxed, here and in `edit`.
-    pub async fn handle(&self, mut request: Request<ClientBody>, connection: ConnectionInfo) -> Response<ResponseBody> {
+    pub async fn handle(&self, mut request: ClientRequest, connection: ConnectionInfo) -> Response<ResponseBody> {
         if let Some(to_page) = admin::page::for_browser(&request) {
             let mut answer = to_page.map(full_body);
             access::set_security_headers(&mut answer);
@@ -272,10 +251,14 @@ impl Proxy {
                     .await
                     .map(full_body))
             }
-            Route::Events => Ok(self.serve_events(&request).map(Either::Right)),
+            Route::Events => {
+                let audience = self.audience(request.headers());
+                Ok(admin::events::answer(&request, &self.services.events, &self.stopping, audience).map(Either::Right))
+            }
             Route::Mcp => Ok(Box::pin(self.serve_mcp(request, connection)).await.map(full_body)),
             Route::Reload => Ok(Box::pin(self.answer_reload()).await.map(full_body)),
-            Route::Gateway(path) => Box::pin(self.serve_gateway(path, request, caller)).await,
+            Route::Gateway(GatewayRequest::Compress) => Box::pin(self.compress(request, caller)).await,
+            Route::Gateway(GatewayRequest::Retrieve(hash)) => Box::pin(self.retrieve(hash, request)).await,
             Route::Rewrite => Box::pin(self.rewrite(request)).await,
             Route::Summarize(manual) => Box::pin(self.summarize(manual, request, caller)).await,
             Route::Edit(dialect) => self.edit(dialect, request, caller, connection.id).await,
@@ -302,7 +285,7 @@ impl Proxy {
     async fn edit(
         &self,
         dialect: &'static dyn Dialect,
-        request: Request<ClientBody>,
+        request: ClientRequest,
         caller: Caller,
         connection: u64,
     ) -> ProxyResult {
@@ -313,7 +296,7 @@ impl Proxy {
         if let Some(made) = self.compacted_turn(turn.as_deref()).await {
             return made;
         }
-        let EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, treatment, rules } =
+        let EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, form, rules } =
             self.edited(&mut read, Purpose::Turn).await;
         let ReadRequest { mut head, bytes, dry_run, permit, timer, .. } = read;
 
@@ -323,14 +306,14 @@ impl Proxy {
         exchange.conversation = Some(conversation);
         exchange.client = head.parts.headers.get(headers::CLIENT).cloned();
         exchange.billing = Some(BillingContext::new(&arm.rules, &head.parts.headers, assignment));
-        exchange.begin_trace(self.otel.as_ref(), &mut head.parts.headers);
+        exchange.begin_trace(self.services.otel.as_ref(), &mut head.parts.headers);
         let planner = &rules.planner;
-        exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&head.parts, text.clone(), &edited, treatment.form(), planner, dry_run)
+        exchange.record(self.services.recorder.as_ref(), || {
+            inspection::sent_request(&head.parts, text.clone(), &edited, form, planner, dry_run)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         self.note_title(live.inspect.keep, dialect, &text, edited.basis.conversation);
-        exchange.edit_events = EditEvents::begin(&self.events, head.id, head.caller, &edited, dry_run);
+        exchange.edit_events = EditEvents::begin(&self.services.events, head.id, head.caller, &edited, dry_run);
         let retry = (is_rescued && self.limits.budget.is_half_free())
             .then(|| RetryContext::new(&mut head, bytes.clone(), text.clone(), &edited));
         let upstream = &head.destination.upstream;
@@ -359,7 +342,7 @@ impl Proxy {
 
     /// Serves a request that only counts, with the edits of its turn, so that what is sent is counted. Nothing is stored for
     /// it, no summary is made for it, and it is neither in the history nor recorded: the turn itself is.
-    async fn count(&self, dialect: &'static dyn Dialect, request: Request<ClientBody>, caller: Caller) -> ProxyResult {
+    async fn count(&self, dialect: &'static dyn Dialect, request: ClientRequest, caller: Caller) -> ProxyResult {
         let live = self.live.load_full();
         let mut read = self.receive(&live, dialect, request, caller).await?;
         let edited = self.edited(&mut read, Purpose::Count).await.edited;
@@ -373,7 +356,7 @@ impl Proxy {
     }
 
     /// Serves a request that is not edited: both bodies are streamed through.
-    async fn pass(&self, mut request: Request<ClientBody>) -> ProxyResult {
+    async fn pass(&self, mut request: ClientRequest) -> ProxyResult {
         let timer = OverheadTimer::start();
         if request.method() == Method::CONNECT {
             return Err(TargetError::NoPath.into()); // whatever the target looks like
@@ -413,7 +396,7 @@ impl LiveConfig {
     }
 }
 
-fn route(request: &Request<ClientBody>) -> Route {
+fn route(request: &ClientRequest) -> Route {
     let path = request.uri().path();
     if path == admin::events::PATH {
         return Route::Events;
@@ -424,7 +407,7 @@ fn route(request: &Request<ClientBody>) -> Route {
     if path == admin::RELOAD && request.method() == Method::POST {
         return Route::Reload;
     }
-    if rewrite::is_path(path) && request.method() == Method::POST {
+    if on_request::is_rewrite_path(path) && request.method() == Method::POST {
         return Route::Rewrite;
     }
     if admin::is_admin_path(path) {
@@ -450,7 +433,7 @@ async fn send(
     request: Request<RequestBody>,
     target: Uri,
     exchange: &mut Exchange,
-) -> Result<Response<PeekableBody>, UpstreamError> {
+) -> Result<UpstreamAnswer, UpstreamError> {
     exchange.mark_sent(upstream.name());
     let answer = send_request(upstream, request, target, exchange.tunnel.as_deref()).await;
     answer.inspect_err(|_| exchange.end_without_answer(AnswerEnd::Unanswered))
@@ -458,11 +441,7 @@ async fn send(
 
 /// Relays the upstream's answer to the client. The response owns the exchange and the upstream's body: when the client
 /// disconnects, hyper drops it, and with it the upstream's connection.
-fn relay(
-    upstream: &Upstream,
-    mut answer: Response<PeekableBody>,
-    mut exchange: Box<Exchange>,
-) -> Response<ResponseBody> {
+fn relay(upstream: &Upstream, mut answer: UpstreamAnswer, mut exchange: Box<Exchange>) -> Response<ResponseBody> {
     *answer.version_mut() = Version::HTTP_11;
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         return exchange.switch_protocols(answer).map(full_body);

@@ -16,23 +16,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::access::{ConnectionInfo, ListenerRole};
+use crate::admin::access::{ConnectionInfo, Exposure, ListenerRole};
 use crate::admin::clients::sha256;
-use crate::body::in_flight::Requests;
-use crate::body::{Budget, Pace};
+use crate::body::{Budget, Pace, Requests};
 use crate::gather_writes::GatherWrites;
 use crate::proxy::Proxy;
 use crate::tasks::Tasks;
 use crate::units::{ByteSize, Period};
 
 pub mod admin;
-mod answer;
 mod client_io;
 pub mod listen;
 pub mod tls;
 
-use answer::{StreamExecutor, answer};
-use client_io::{ClientIo, IoLimits};
+use client_io::{ClientIo, IoLimits, StreamExecutor, answer};
 use listen::{Addresses, Listener, Socket};
 use smart_default::SmartDefault;
 use tls::Acceptor;
@@ -206,18 +203,14 @@ impl Server {
         }
     }
 
-    /// Accepts clients on a listener, in a task.
-    pub fn listen(&self, listener: Listener) {
-        let listener_role = ListenerRole::Clients(listener.exposure());
-        self.tasks.spawn(self.clone().run(listener, listener_role));
-    }
-
-    /// Accepts operators on a listener, in a task.
-    pub fn listen_for_operators(&self, listener: Listener) {
-        let listener_role = ListenerRole::Operators(listener.exposure());
-        let (connections, io) = (Arc::clone(&self.operator_connections), self.operator_io.clone());
-        let server = Self { connections, io, ..self.clone() };
-        self.tasks.spawn(server.run(listener, listener_role));
+    /// Accepts clients, or operators, on a listener, in a task.
+    pub fn listen(&self, listener: Listener, role: fn(Exposure) -> ListenerRole) {
+        let (role, mut server) = (role(listener.exposure()), self.clone());
+        if matches!(role, ListenerRole::Operators(_)) {
+            server.connections = Arc::clone(&self.operator_connections);
+            server.io = self.operator_io.clone();
+        }
+        self.tasks.spawn(server.run(listener, role));
     }
 
     /// Stops accepting, then waits until every running answer has ended, or the grace period is over.
@@ -228,11 +221,7 @@ impl Server {
             Err(_) => DrainOutcome::TimedOut(self.tasks.running()),
         }
     }
-}
 
-// === the accept loop ===
-
-impl Server {
     async fn run(self, listener: Listener, listener_role: ListenerRole) {
         // Dropping the listener closes its socket: the kernel refuses later connections.
         let server = Arc::new(self);
@@ -273,6 +262,8 @@ impl Server {
         }
     }
 }
+
+// === the accept loop ===
 
 /// The task of one connection.
 struct Connection {

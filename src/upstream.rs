@@ -16,15 +16,13 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::{Deserialize, Serialize};
 
-use crate::body::progress::UploadProgress;
+use crate::body::UploadProgress;
 use crate::body::{BodyError, RequestBody};
 use crate::platform::{DescriptorLimit, files, process, since_1970};
 use crate::units::Period;
 
 pub mod connect;
 pub mod framing;
-mod key_header;
-pub mod models;
 pub mod post;
 pub mod probe;
 pub mod refusal;
@@ -98,8 +96,7 @@ pub enum HttpVersion {
 #[display("{}", self.as_str())]
 pub struct UpstreamName(Option<Arc<str>>);
 
-pub use key_header::KeyHeader;
-pub use target::{HeaderName, HeaderValue};
+pub use target::{HeaderName, HeaderValue, KeyHeader};
 
 /// The upstream, and the connections that are open to it.
 #[derive(Clone, Debug)]
@@ -328,7 +325,8 @@ impl Upstream {
             *request.uri_mut() = target::with_authority(request.uri(), pool_key);
         }
         let progress = UploadProgress::start();
-        let request = request.map(|body| Box::new(body.noted_in(&progress)));
+        request.body_mut().progress = Some(progress.clone());
+        let request = request.map(Box::new);
         tokio::select! {
             biased; // polls the answer first; a random order would draw a number each time
             answer = self.client.request(request) => match answer {
@@ -339,12 +337,10 @@ impl Upstream {
                 Ok(answer) if answer.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED && self.is_forwarded => {
                     Err(UpstreamErrorKind::ProxyRefusal.into())
                 }
-                Ok(mut answer) => match framing::normalize(answer.headers_mut()) {
-                    Ok(()) => Ok(answer),
-                    Err(framing::FramingError) => {
-                        Err(UpstreamErrorKind::Malformed.into())
-                    }
-                },
+                Ok(mut answer) => {
+                    framing::normalize(answer.headers_mut())?;
+                    Ok(answer)
+                }
                 Err(error) => Err(error.into()),
             },
             () = progress.stalled(self.first_byte) => {
@@ -362,7 +358,7 @@ impl From<legacy::Error> for UpstreamError {
             UpstreamErrorKind::ConnectTimeout(*within)
         } else if cause::<ProxyRefusal>(&source).is_some() {
             UpstreamErrorKind::ProxyRefusal
-        } else if matches!(cause(&source), Some(BodyError::Paused(_) | BodyError::TooSlow { .. })) {
+        } else if cause(&source).is_some_and(BodyError::is_slow) {
             UpstreamErrorKind::SlowClient
         } else if cause::<rustls::Error>(&source).is_some() {
             UpstreamErrorKind::Tls

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::payload::ChainKey;
-use crate::proxy::second_try::{FormsNote, Lesson, RescuePolicy, UNEDITED_FOR};
+use crate::proxy::second_try::{FormsNote, Lesson, NOTED_FOR, RescuePolicy};
 use crate::proxy::{LiveConfig, Proxy};
 use crate::store::{Note, NoteGroup, NoteKind, SharedStore, Store};
 use crate::tasks::Tasks;
@@ -167,13 +167,13 @@ impl Notes {
             let upstream = destination.upstream.base().to_string();
             let key = key_of(upstream.as_bytes());
             let known = self.forms.entry(upstream.clone()).or_default();
-            let rescues = || destination.arms().filter_map(|arm| Some((arm.rescue.as_ref()?, &arm.rules)));
+            let rescues = || destination.arms().filter_map(|arm| arm.rescue.as_ref());
             let n_known = known.lessons.len();
-            for (rescue, _) in rescues() {
+            for rescue in rescues() {
                 Lesson::add(&mut known.lessons, &rescue.lessons());
             }
             // One arm may have learnt what the other has not.
-            rescues().for_each(|(rescue, rules)| rescue.require(&known.lessons, rules));
+            rescues().for_each(|rescue| rescue.require(&known.lessons));
             if known.lessons.len() > n_known {
                 known.upstream = upstream;
                 notes.push((note(NoteKind::Forms, key, known), WINDOW_FOR));
@@ -222,7 +222,7 @@ impl Notes {
             for key in rescues.flat_map(RescuePolicy::unedited) {
                 if self.unedited.insert(key) {
                     let value = UneditedNote { place, fingerprint: own.fingerprint.clone() };
-                    notes.push((note(NoteKind::Unedited, key, &value), UNEDITED_FOR));
+                    notes.push((note(NoteKind::Unedited, key, &value), NOTED_FOR));
                 }
             }
         }

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::access::Exposure;
-use crate::body::pool::Pool;
-use crate::body::{Budget, Limits};
+use crate::admin::access::ListenerRole;
+use crate::body::{Budget, Limits, Pool};
 use crate::config::{Config, Environment, MissingError};
 use crate::engine::Engine;
 use crate::events::Events;
@@ -112,10 +112,10 @@ impl Running {
     /// Accepts connections, and maintains the store.
     pub(super) fn serve(&mut self, config: &Config) {
         for listener in self.clients.drain(..) {
-            self.server.listen(listener);
+            self.server.listen(listener, ListenerRole::Clients);
         }
         for listener in self.operators.drain(..) {
-            self.server.listen_for_operators(listener);
+            self.server.listen(listener, ListenerRole::Operators);
         }
         if let Some(store) = self.store.clone() {
             self.guards.push(store::maintain(store, Arc::clone(&self.proxy), config.store.clone(), &self.tasks));
@@ -130,12 +130,12 @@ impl Running {
 
     /// Stops accepting, lets running answers finish within `grace`, and then other tasks within `task_grace`.
     pub(super) async fn drain(self, grace: Duration, task_grace: Duration) -> DrainOutcome {
-        self.proxy.drain();
+        self.proxy.stopping.cancel();
         let drained = self.server.drain(grace).await;
         drop(self.guards);
         // Only the last writes remain, or tunnels that would never end by themselves.
         let _ended = timeout(task_grace, self.tasks.wait()).await;
-        self.proxy.save_ledger().await;
+        self.proxy.engine.bookkeeper().save().await;
         if let Some(webhook) = self.webhook {
             webhook.finish().await;
         }
@@ -176,7 +176,7 @@ pub async fn serve_beside<T>(
     let _drained = running.drain(GRACE_BESIDE, GRACE_BESIDE).await;
     let stored = store.and_then(|store| Some(store.counts()?.written.load(Ordering::Relaxed))).unwrap_or_default();
     let savings = proxy.savings().filter(Savings::has_edits).as_ref().map(Savings::to_string);
-    let (totals, summaries) = (proxy.history().totals(), proxy.summaries_made());
+    let (totals, summaries) = (proxy.history().totals(), proxy.engine.summary_counts().made);
     Ok((outcome, RunTotals { totals, savings, why_unedited: proxy.why_unedited(), stored, summaries }))
 }
 

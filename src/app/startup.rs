@@ -134,7 +134,7 @@ fn describe_routes(config: &Config) -> Option<String> {
 /// The variables that lead clients here.
 fn describe_clients(config: &Config, address: &str) -> String {
     let openai = format!("export OPENAI_BASE_URL={address}/v1");
-    if config.upstreams.iter().any(routes::Settings::speaks_messages) {
+    if config.upstreams.iter().any(|upstream| upstream.speaks(routes::DialectName::Messages)) {
         format!("{openai} ANTHROPIC_BASE_URL={address}")
     } else {
         openai

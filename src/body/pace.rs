@@ -1,18 +1,20 @@
-//! How slowly a client may send a body: its pauses, and its bytes a second.
+//! Requests as they come from a client: how slowly a body may come, in pauses and in bytes a second; which requests of a connection
+//! are in flight, and for how long none has been.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep, sleep_until};
-
-use super::in_flight::InFlight;
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// How slowly a body may come.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     /// The longest pause between two chunks.
     pub pause: Duration,
@@ -20,13 +22,6 @@ pub struct Pace {
     pub min_rate: u64,
     /// How long a body is waited for before that minimum counts.
     pub grace: Duration,
-}
-
-impl Pace {
-    /// A pace of this pause and no minimum.
-    pub fn without_minimum(pause: Duration) -> Self {
-        Self { pause, min_rate: 0, grace: Duration::ZERO }
-    }
 }
 
 /// Why a body broke off.
@@ -44,6 +39,13 @@ pub enum BodyError {
     /// The client disconnected or broke the protocol.
     #[error("the request body broke off")]
     Broken(#[source] hyper::Error),
+}
+
+impl BodyError {
+    /// Whether the client was too slow.
+    pub fn is_slow(&self) -> bool {
+        matches!(self, Self::Paused(_) | Self::TooSlow { .. })
+    }
 }
 
 /// A body that fails when it arrives too slowly. Only the time in which its reader waits counts, so a slow reader does not
@@ -65,16 +67,15 @@ pub struct PacedBody<B> {
 pub type ClientBody = PacedBody<Incoming>;
 
 impl<B> PacedBody<B> {
-    /// Reads `body` at this pace.
-    pub fn new(body: B, pace: Pace) -> Self {
+    /// Reads `body` at this pace; `request`, if it is one of a client, is in flight as long as its body may come.
+    pub fn new(body: B, pace: Pace, request: Option<InFlight>) -> Self {
         let (n_bytes, waited) = (0, Duration::ZERO);
-        Self { body, pace, _in_flight: None, n_bytes, waited, waiting_since: None, timer: None }
+        Self { body, pace, _in_flight: request, n_bytes, waited, waiting_since: None, timer: None }
     }
 
-    /// The same of a request that is in flight as long as its body may come.
-    #[must_use]
-    pub fn of(self, request: InFlight) -> Self {
-        Self { _in_flight: Some(request), ..self }
+    /// Whether some of it has come.
+    pub fn has_begun(&self) -> bool {
+        self.n_bytes > 0
     }
 
     /// How long may be waited in all until there must be more bytes.
@@ -126,6 +127,99 @@ impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> Body for PacedBody<B> 
     }
 }
 
+/// The requests of one connection.
+#[derive(Debug, Default)]
+pub struct Requests {
+    in_flight: AtomicUsize,
+    started: AtomicUsize,
+    kept_open: AtomicUsize,
+    closing: Notify,
+}
+
+/// A part of a request, its body or its answer. The request is in flight until all of them are dropped.
+#[derive(Debug)]
+pub struct InFlight(Arc<Requests>);
+
+/// Until this is dropped, the connection is not idle.
+#[derive(Debug)]
+pub struct KeptOpen(Arc<Requests>);
+
+// === impl Requests ===
+
+impl Requests {
+    /// Counts a request.
+    pub fn start(self: &Arc<Self>) -> InFlight {
+        self.started.fetch_add(1, Ordering::Relaxed);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(Arc::clone(self))
+    }
+
+    /// Keeps the connection open without a request.
+    pub fn keep_open(self: &Arc<Self>) -> KeptOpen {
+        self.kept_open.fetch_add(1, Ordering::Relaxed);
+        KeptOpen(Arc::clone(self))
+    }
+
+    /// Whether a request is in flight.
+    pub fn are_in_flight(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0
+    }
+
+    /// How many requests there were.
+    pub fn n_started(&self) -> usize {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Returns once an answer has asked for the end of the connection.
+    pub async fn closing(&self) {
+        self.closing.notified().await;
+    }
+
+    /// Returns once there has been no request for `within`, and at most for twice as long. A connection that never had one is
+    /// waited for once.
+    pub async fn idle(&self, within: Duration) {
+        let mut started = 0;
+        loop {
+            sleep(within).await;
+            let (so_far, is_kept) = (self.n_started(), self.kept_open.load(Ordering::Relaxed) > 0);
+            let is_used = is_kept || self.are_in_flight();
+            if so_far == started && !is_used {
+                return;
+            }
+            // The time of a request that has ended meanwhile counts from now on.
+            started = if is_used { usize::MAX } else { so_far };
+        }
+    }
+}
+
+// === impl InFlight ===
+
+impl InFlight {
+    /// Ends the connection after the requests that are in flight.
+    pub fn close_connection(&self) {
+        self.0.closing.notify_one();
+    }
+}
+
+impl Clone for InFlight {
+    fn clone(&self) -> Self {
+        self.0.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for KeptOpen {
+    fn drop(&mut self) {
+        self.0.kept_open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
@@ -160,7 +254,7 @@ mod tests {
 
     async fn read(chunks: Vec<(u64, usize)>, min_rate: u64) -> Result<usize, BodyError> {
         let pace = Pace { pause: Duration::from_mins(1), min_rate, grace: Duration::from_secs(30) };
-        let mut body = PacedBody::new(Slow::new(chunks), pace);
+        let mut body = PacedBody::new(Slow::new(chunks), pace, None);
         let mut n_bytes = 0;
         while let Some(frame) = body.frame().await {
             n_bytes += frame?.into_data().map_or(0, |data| data.len());
@@ -187,11 +281,37 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_nobody_waits_does_not_count() {
         let pace = Pace { pause: Duration::from_mins(1), min_rate: 100, grace: Duration::from_secs(30) };
-        let mut body = PacedBody::new(Slow::new(vec![(20, 10), (20, 10)]), pace);
+        let mut body = PacedBody::new(Slow::new(vec![(20, 10), (20, 10)]), pace, None);
         for _ in 0..2 {
             assert!(body.frame().await.unwrap().is_ok());
             sleep(Duration::from_secs(1000)).await;
         }
         assert!(body.frame().await.is_none());
+    }
+
+    #[test]
+    fn a_request_is_in_flight_until_its_last_part_is_dropped() {
+        let requests = Arc::new(Requests::default());
+        let answer = requests.start();
+        let body = answer.clone();
+        drop(answer);
+        assert_eq!((requests.n_started(), requests.are_in_flight()), (1, true));
+        drop(body);
+        assert!(!requests.are_in_flight());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_after_a_while_without_a_request() {
+        let requests = Arc::new(Requests::default());
+        let began = Instant::now();
+        requests.idle(Duration::from_secs(30)).await;
+        assert_eq!(began.elapsed().as_secs(), 30);
+        let request = requests.start();
+        let ending = async {
+            sleep(Duration::from_secs(100)).await;
+            drop(request);
+        };
+        tokio::join!(requests.idle(Duration::from_secs(30)), ending);
+        assert!((160..=190).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     }
 }

@@ -57,13 +57,18 @@ impl PeekableBody {
         if self.rest.size_hint().lower() > u64::try_from(max).unwrap_or(u64::MAX) {
             return None;
         }
-        timeout(within, self.read_up_to(max)).await.ok()?;
+        let mut n_bytes = self.n_peeked();
+        let is_too_long = |data: &[u8]| {
+            n_bytes += data.len();
+            (n_bytes > max).then_some(())
+        };
+        timeout(within, self.read_until(is_too_long)).await.ok()?;
         if !self.ended {
             return None;
         }
         let mut text = Vec::with_capacity(self.n_peeked());
         for frame in &self.peeked {
-            text.extend_from_slice(frame.as_ref().ok()?.data_ref().map_or(&[][..], |data| data));
+            text.extend_from_slice(data_of(frame.as_ref().ok()?));
         }
         Some(text.into())
     }
@@ -76,43 +81,38 @@ impl PeekableBody {
         within: Duration,
         mut judge: impl FnMut(&[u8]) -> Option<T>,
     ) -> Option<T> {
-        let reading = async {
-            let mut held = 0;
-            while !self.ended && held <= max {
-                let Some(frame) = self.rest.frame().await else {
-                    self.ended = true;
-                    break;
-                };
-                self.ended = frame.is_err();
-                let data = frame.as_ref().ok().and_then(Frame::data_ref).map_or(&[][..], |data| data);
-                held += data.len() + FRAME_COST;
-                let decided = judge(data);
-                self.peeked.push_back(frame);
-                if decided.is_some() {
-                    return decided;
-                }
-            }
-            None
+        let mut held = 0;
+        let decided = |data: &[u8]| {
+            held += data.len() + FRAME_COST;
+            judge(data).map(Some).or((held > max).then_some(None))
         };
-        timeout(within, reading).await.ok().flatten()
+        timeout(within, self.read_until(decided)).await.ok()??
     }
 
-    /// Reads until the end, or until there are more than `max` bytes.
-    async fn read_up_to(&mut self, max: usize) {
-        while !self.ended && self.n_peeked() <= max {
-            match self.rest.frame().await {
-                Some(frame) => {
-                    self.ended = frame.is_err();
-                    self.peeked.push_back(frame);
-                }
-                None => self.ended = true,
+    /// Reads until the end, or until `judge` has decided, which is shown each chunk.
+    async fn read_until<T>(&mut self, mut judge: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
+        while !self.ended {
+            let Some(frame) = self.rest.frame().await else {
+                self.ended = true;
+                break;
+            };
+            self.ended = frame.is_err();
+            let decided = judge(frame.as_ref().map_or(&[], data_of));
+            self.peeked.push_back(frame);
+            if decided.is_some() {
+                return decided;
             }
         }
+        None
     }
 
     fn n_peeked(&self) -> usize {
         self.peeked.iter().flatten().filter_map(Frame::data_ref).map(Bytes::len).sum()
     }
+}
+
+fn data_of(frame: &Frame<Bytes>) -> &[u8] {
+    frame.data_ref().map_or(&[], |data| data)
 }
 
 impl From<Incoming> for PeekableBody {

@@ -14,8 +14,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::{Mutex, mpsc};
 
-use crate::body::pool::Pool;
-use crate::body::{Budget, Limits};
+use crate::body::{Budget, Limits, Pool};
 use crate::cli::client::RunningProxy;
 use crate::config::Config;
 use crate::demo;

@@ -15,7 +15,7 @@ use crate::cli::{Exit, print, print_warning, to_json};
 use crate::config::{Config, Sources};
 use crate::payload::Keys;
 use crate::plan::SummaryJob;
-use crate::proxy::experiment::NO_EDITS;
+use crate::proxy::NO_EDITS;
 use crate::simulate::{
     Conditions, Page, PolicyUnderTest, Price, Prices, Progress, Simulation, SummarySource, TranscriptSelection,
     sessions,

@@ -11,7 +11,7 @@ use super::value::{LocatedValue, Value};
 use super::{Config, check, preset};
 use crate::payload::Keys;
 use crate::planner::{Goal, PlanSettings, Planner};
-use crate::proxy::experiment::NO_EDITS;
+use crate::proxy::NO_EDITS;
 use crate::tokens::Meter;
 use crate::upstream::routes::{self, Routes};
 

@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::body::pool::Pool;
-use crate::body::{Budget, Limits, Pace, PacedBody, read_up_to};
+use crate::body::{Budget, Limits, Pace, PacedBody, Pool, read_up_to};
 use crate::conversation::{BlockKind, Role};
 use crate::dialect;
 use crate::simulate::sent_request::SentRequest;
@@ -73,7 +72,7 @@ pub fn serve(
                 let (answer, limits) = (answer.clone(), limits.clone());
                 async move {
                     let path = request.uri().path().to_owned();
-                    let body = PacedBody::new(request.into_body(), Pace::without_minimum(MAX_PAUSE));
+                    let body = PacedBody::new(request.into_body(), Pace { pause: MAX_PAUSE, ..Pace::default() }, None);
                     let body = read_up_to(body, &limits).await.map_err(|error| error.to_string());
                     Ok::<_, Infallible>(answer(&path, body))
                 }

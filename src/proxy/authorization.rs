@@ -1,27 +1,28 @@
-//! Who sends a request: a known client, a caller, an operator; and which payloads and events it may read.
+//! Who sends a request: a known client, a caller, an operator; which payloads and events it may read; and whether requests of
+//! several callers have come.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderValue};
-use http::{HeaderMap, Request, Response};
-use http_body_util::{Either, Full};
 use smart_default::SmartDefault;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
-use super::respond::ProxyError;
-use super::{LiveConfig, Proxy, headers};
+use super::headers::{self, X_GOOG_API_KEY, credential};
+use super::{ClientRequest, Destination, LiveConfig, OwnAnswer, Proxy, ProxyError};
+use crate::admin::Requester;
 use crate::admin::access::{self, AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
 use crate::admin::clients::Client;
-use crate::admin::events::EventStream;
 use crate::admin::mcp::Session;
-use crate::admin::{self, Requester};
-use crate::body::{ClientBody, UnreadBody};
 use crate::events::Audience;
+use crate::held::Held;
+use crate::payload::Caller;
 use crate::recall::Auth;
+use crate::upstream::routes::ANTHROPIC_VERSION;
 
 /// How long the answer to a wrong token takes. Wrong tokens are answered one after the other.
 const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
@@ -92,7 +93,7 @@ impl Proxy {
     /// upstream gets it. Where no clients are known, every client may use abridge.
     pub(super) fn identify(
         live: &LiveConfig,
-        request: &mut Request<ClientBody>,
+        request: &mut ClientRequest,
         connection: ConnectionInfo,
     ) -> Result<(), ProxyError> {
         let headers = request.headers_mut();
@@ -112,7 +113,7 @@ impl Proxy {
 
     /// The client whose token was sent in place of a key; the field is removed.
     fn take_token(live: &LiveConfig, headers: &mut HeaderMap) -> Option<Arc<Client>> {
-        let mut fields = [headers::X_API_KEY, AUTHORIZATION, headers::API_KEY, headers::X_GOOG_API_KEY].into_iter();
+        let mut fields = [headers::X_API_KEY, AUTHORIZATION, headers::API_KEY, X_GOOG_API_KEY].into_iter();
         let (name, token) = fields.find_map(|name| {
             let shown = headers.get(&name)?.as_bytes();
             let token = shown.strip_prefix(b"Bearer ").unwrap_or(shown);
@@ -123,15 +124,15 @@ impl Proxy {
     }
 
     /// The reason to refuse a request for the upstream, if a web page sends it whose host or origin is not allowed.
-    pub(super) fn page_error(&self, request: &Request<ClientBody>, connection: ConnectionInfo) -> Option<AccessError> {
+    pub(super) fn page_error(&self, request: &ClientRequest, connection: ConnectionInfo) -> Option<AccessError> {
         let is_page_request = access::is_page_request(request);
         is_page_request.then(|| self.live.load().access.check_page_request(request, connection).err()).flatten()
     }
 
     /// Refuses a request of an unknown client, and discards the body that may still be arriving.
-    pub(super) fn reject(&self, request: Request<ClientBody>, error: ProxyError) -> ProxyError {
+    pub(super) fn reject(&self, request: ClientRequest, error: ProxyError) -> ProxyError {
         let (parts, body) = request.into_parts();
-        self.discard_unread(&parts.headers, UnreadBody::All(body));
+        self.discard_unread(&parts.headers, body);
         error
     }
 
@@ -139,9 +140,9 @@ impl Proxy {
     pub(super) async fn refuse(
         &self,
         error: AccessError,
-        request: &Request<ClientBody>,
+        request: &ClientRequest,
         connection: ConnectionInfo,
-    ) -> Response<Full<Bytes>> {
+    ) -> OwnAnswer {
         tracing::debug!(%error, "refused a request for a path of abridge itself");
         let shows_token = error == AccessError::Token && request.headers().contains_key(AUTHORIZATION);
         if shows_token && self.wrong_tokens.delay(request.uri().path(), connection).await.is_none() {
@@ -169,7 +170,7 @@ impl Proxy {
             HandleAccess::OneCaller => !self.callers_seen.are_several() && !is_forwarded(headers),
             HandleAccess::Credential => false,
         };
-        match headers::credential(headers) {
+        match credential(headers) {
             _ if by_handle => Requester::Unrestricted,
             Some(shown) => Requester::caller(&self.engine.keys, shown),
             None => Requester::Unauthenticated,
@@ -177,11 +178,11 @@ impl Proxy {
     }
 
     /// Whose data a request may read; `None` if it must show a credential.
-    fn audience(&self, headers: &HeaderMap) -> Option<Audience> {
+    pub(super) fn audience(&self, headers: &HeaderMap) -> Option<Audience> {
         if self.live.load().access.is_operator(headers) {
             return Some(Audience::All);
         }
-        Some(Audience::Caller(self.engine.caller(Some(headers::credential(headers)?))))
+        Some(Audience::Caller(self.engine.caller(Some(credential(headers)?))))
     }
 
     /// A session that recalls with these rights, and lists nothing.
@@ -191,21 +192,137 @@ impl Proxy {
     }
 
     /// Answers `POST /abridge/mcp` with what the request may read.
-    pub(super) async fn serve_mcp(
-        &self,
-        request: Request<ClientBody>,
-        connection: ConnectionInfo,
-    ) -> Response<Full<Bytes>> {
+    pub(super) async fn serve_mcp(&self, request: ClientRequest, connection: ConnectionInfo) -> OwnAnswer {
+        let accepts_controls = |of: &Destination| of.usual.rules.planner.settings.recall.controls;
         let session = Session {
             audience: self.audience(request.headers()),
-            controls: self.live.load().destinations.accept_controls(),
+            controls: self.live.load().destinations.iter().any(accepts_controls),
             ..self.session(self.requester(request.headers(), connection))
         };
         self.mcp.answer(request, session).await
     }
+}
 
-    /// Answers `GET /abridge/events` with the events that the request may see.
-    pub(super) fn serve_events(&self, request: &Request<ClientBody>) -> Response<Either<Full<Bytes>, EventStream>> {
-        admin::events::answer(request, &self.events, &self.stopping, self.audience(request.headers()))
+/// The callers of this process's requests.
+#[derive(Debug, Default)]
+pub(super) struct CallersSeen {
+    openai: OfApi,
+    anthropic: OfApi,
+    google: OfApi,
+    // Whether an API has more than one. Nothing is noted from then on.
+    are_several: AtomicBool,
+}
+
+/// The callers of one API.
+#[derive(Debug, Default)]
+struct OfApi {
+    // The last caller, whose next request changes nothing.
+    last: AtomicU64,
+    history: Held<CallerHistory>,
+}
+
+#[derive(Debug, Default)]
+struct CallerHistory {
+    // The last caller, and whether its credential expires.
+    last: Option<(u64, bool)>,
+    // The callers whose credentials have been replaced by newer ones.
+    replaced: VecDeque<u64>,
+}
+
+/// How many replaced credentials are remembered.
+const MAX_REPLACED: usize = 64;
+
+// === impl CallersSeen ===
+
+impl CallersSeen {
+    /// Notes the caller of a conversation with these header fields, which say what API the client speaks.
+    pub(super) fn note(&self, caller: Caller, headers: &HeaderMap) {
+        let api = if headers.contains_key(ANTHROPIC_VERSION) {
+            &self.anthropic
+        } else if headers.contains_key(X_GOOG_API_KEY) {
+            &self.google
+        } else {
+            &self.openai
+        };
+        let id = caller.id();
+        if api.last.load(Ordering::Relaxed) == id || self.are_several() {
+            return;
+        }
+        let expires = expires(credential(headers).unwrap_or_default());
+        if api.history.with(|history| history.follow(id, expires)) {
+            api.last.store(id, Ordering::Relaxed);
+        } else {
+            self.are_several.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn are_several(&self) -> bool {
+        self.are_several.load(Ordering::Relaxed)
+    }
+}
+
+impl CallerHistory {
+    /// Whether the next caller is that of before, perhaps with a newer credential: one that expires and takes the place of another
+    /// one that does is the same caller's, and the earlier one does not come again.
+    fn follow(&mut self, id: u64, expires: bool) -> bool {
+        let before = self.last.replace((id, expires));
+        let Some((before, did_expire)) = before.filter(|(before, _)| *before != id) else { return true };
+        let is_renewed = did_expire && expires && !self.replaced.contains(&id);
+        if is_renewed {
+            if self.replaced.len() == MAX_REPLACED {
+                self.replaced.pop_front();
+            }
+            self.replaced.push_back(before);
+        }
+        is_renewed
+    }
+}
+
+/// Whether a credential is one that its client renews: a JSON Web Token, as Codex sends it with an account of `ChatGPT`, or a token
+/// that Claude Code has of an Anthropic account.
+fn expires(credential: &[u8]) -> bool {
+    let token = credential.strip_prefix(b"Bearer ").unwrap_or(credential);
+    token.starts_with(b"eyJ") || token.starts_with(b"sk-ant-oat")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use http::header::AUTHORIZATION;
+
+    use super::*;
+    use crate::payload::Keys;
+
+    fn several(credentials: &[&str]) -> bool {
+        let (seen, keys) = (CallersSeen::default(), Keys::new([7; 32]));
+        for credential in credentials {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, credential.parse().unwrap());
+            if credential.contains("sk-ant") {
+                headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
+            }
+            seen.note(keys.caller(credential.as_bytes()), &headers);
+        }
+        seen.are_several()
+    }
+
+    #[test]
+    fn one_key_is_one_caller_and_two_keys_are_two() {
+        assert!(!several(&[]) && !several(&["Bearer sk-a"; 3]) && !several(&["", ""]));
+        assert!(several(&["Bearer sk-a", "Bearer sk-b"]) && several(&["", "Bearer sk-a"]));
+        assert!(several(&["Bearer sk-a", "Bearer eyJa"]), "an account beside a key");
+    }
+
+    #[test]
+    fn a_user_of_two_apis_is_one_caller() {
+        assert!(!several(&["Bearer sk-a", "sk-ant-api03-a", "Bearer sk-a"]));
+        assert!(several(&["Bearer sk-a", "sk-ant-api03-a", "sk-ant-api03-b"]));
+    }
+
+    #[test]
+    fn a_token_that_replaces_another_is_the_same_caller_until_that_one_comes_again() {
+        let [a, b, c] = ["Bearer eyJa", "Bearer eyJb", "Bearer eyJc"];
+        assert!(!several(&[a, a, b, b, c, c]) && !several(&["sk-ant-oat01-a", "sk-ant-oat01-b"]));
+        assert!(several(&[a, b, a]) && several(&[a, b, c, a]));
     }
 }

@@ -4,12 +4,12 @@
 //! Learnt from complete answers that report cached tokens, to requests whose tokens were counted. A request continues the
 //! one whose messages, as the client sent them, are all at its beginning.
 
-use std::sync::PoisonError;
-
 use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use tokio::time::Instant;
 
+use crate::held::Held;
 use crate::payload::Fingerprint;
 use crate::plan::{PromptSegment, Received};
 use crate::tokens::prices::{Price, Prices};
@@ -18,14 +18,15 @@ use crate::units::prorated;
 use super::prefix_tracker::CacheScope;
 
 /// The knowledge of the prompt caches of all upstreams.
-#[derive(Debug)]
-#[expect(clippy::disallowed_types, reason = "held for some instructions, after an answer has ended")]
+#[derive(Debug, SmartDefault)]
 pub(super) struct CacheLedger {
     /// Requests, by all that the client sent.
+    #[default(Cache::new(MAX_KNOWN))]
     ends: Cache<u64, Sent>,
     /// The last request of each conversation, by its first messages.
+    #[default(Cache::new(MAX_KNOWN))]
     roots: Cache<u64, Sent>,
-    accounts: std::sync::Mutex<Accounts>,
+    accounts: Held<Accounts>,
 }
 
 /// A request and its bill.
@@ -150,27 +151,16 @@ pub(super) const MAX_ACCOUNTS: usize = 50;
 
 // === impl CacheLedger ===
 
-impl Default for CacheLedger {
-    #[expect(clippy::disallowed_types, reason = "see `CacheLedger`")]
-    fn default() -> Self {
-        Self { ends: Cache::new(MAX_KNOWN), roots: Cache::new(MAX_KNOWN), accounts: std::sync::Mutex::default() }
-    }
-}
-
 impl CacheLedger {
     /// Accounts for a bill. Of a dry run, whose segments were not sent, only the conversation is remembered. Returns what is known
     /// of the request that this one continues.
     pub(super) fn add(&self, billed: &Billed<'_>, dry_run: bool) -> Option<EarlierRequest> {
         let mut chain = base_of(billed.scope, billed.model);
-        let ends: Vec<u64> = billed
-            .received
-            .messages
-            .iter()
-            .map(|message| {
-                chain = chain.then(*message);
-                name(chain)
-            })
-            .collect();
+        let end_of = |message: &Fingerprint| {
+            chain = chain.then(*message);
+            name(chain)
+        };
+        let ends: Vec<u64> = billed.received.messages.iter().map(end_of).collect();
         let root = root_of(billed.scope, billed.model, billed.received);
         let known = |(appended, end)| Some((appended, self.ends.get(end)?));
         let continued = ends.iter().rev().enumerate().find_map(known);
@@ -180,7 +170,7 @@ impl CacheLedger {
             self.ends.insert(*end, sent);
             self.roots.insert(root, sent);
         }
-        self.with(|accounts| {
+        self.accounts.with(|accounts| {
             if let Some(cached) = billed.cached {
                 let account = accounts.of_model(billed.upstream, billed.model);
                 if let Some((appended, sent)) = continued.filter(|_| !dry_run) {
@@ -211,21 +201,13 @@ impl CacheLedger {
     ) -> bool {
         let Some(last) = self.roots.get(&root_of(scope, model, received)) else { return false };
         let pause = now.saturating_duration_since(last.at).as_secs();
-        self.with(|accounts| {
-            accounts
-                .find(upstream, model)
-                .and_then(|account| account.expires_after_seconds)
-                .is_some_and(|least| pause > least)
-        })
+        let of = |accounts: &mut Accounts| accounts.find(upstream, model)?.expires_after_seconds;
+        self.accounts.with(of).is_some_and(|least| pause > least)
     }
 
     /// Returns what is known of each model, in the order in which they came.
     pub(super) fn accounts(&self) -> Vec<CacheAccount> {
-        self.with(|accounts| accounts.of.clone())
-    }
-
-    fn with<T>(&self, with: impl FnOnce(&mut Accounts) -> T) -> T {
-        with(&mut self.accounts.lock().unwrap_or_else(PoisonError::into_inner))
+        self.accounts.with(|accounts| accounts.of.clone())
     }
 }
 

@@ -13,16 +13,16 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde::{Deserialize, Serialize};
 
-use super::edit_events::EditEvents;
 use super::exchange::{BillingContext, Conversation};
 use super::fair_shares::Admission;
-use super::headers::{self, ControlHeader};
+use super::inspection::EditEvents;
 use super::request::ReadRequest;
-use super::request_head::RequestHead;
-use super::respond::ProxyError;
-use super::{Proxy, ProxyResult, full_body, recording_input};
+use super::{
+    ClientRequest, ControlHeader, OwnAnswer, Proxy, ProxyError, ProxyResult, RequestHead, full_body, headers,
+    inspection,
+};
 use crate::admin::{Requester, json};
-use crate::body::{ClientBody, Limits};
+use crate::body::{Limits, read_up_to};
 use crate::dialect::{self, AnswerEnd};
 use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
 use crate::payload::Caller;
@@ -34,11 +34,9 @@ use crate::string_index::IndexedBody;
 use crate::tasks::run_blocking;
 use crate::upstream::UpstreamName;
 
-mod answer;
-mod request;
+mod wire;
 
-use answer::{Outcome, Rows};
-use request::{CompressRequest, Readback, RetrieveRequest};
+use wire::{CompressRequest, Outcome, Readback, RetrieveRequest, Rows};
 
 /// `[compress]` of `proxy.toml`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -123,25 +121,8 @@ impl CompressRules {
 // === impl Proxy ===
 
 impl Proxy {
-    /// Serves a request of a gateway.
-    pub(super) async fn serve_gateway(
-        &self,
-        path: GatewayRequest,
-        request: Request<ClientBody>,
-        caller: Caller,
-    ) -> ProxyResult {
-        match path {
-            GatewayRequest::Compress => self.compress(request, caller).await.map(|answer| answer.map(full_body)),
-            GatewayRequest::Retrieve(hash) => self.retrieve(hash, request).await.map(|answer| answer.map(full_body)),
-        }
-    }
-
     /// Shortens the texts of messages, and answers with all of them.
-    async fn compress(
-        &self,
-        request: Request<ClientBody>,
-        caller: Caller,
-    ) -> Result<Response<Full<Bytes>>, ProxyError> {
+    pub(super) async fn compress(&self, request: ClientRequest, caller: Caller) -> ProxyResult {
         let live = self.live.load_full();
         let read = self.receive(&live, dialect::default(), request, caller).await?;
         let ReadRequest { head, text, dry_run, permit, timer, .. } = read;
@@ -163,12 +144,12 @@ impl Proxy {
         exchange.conversation = Some(Conversation::new(request.dialect, &parts.uri, text.len(), cache));
         exchange.client = parts.headers.get(headers::CLIENT).cloned();
         exchange.billing = Some(BillingContext::new(&destination.usual.rules, &parts.headers, None));
-        exchange.begin_trace(self.otel.as_ref(), &mut parts.headers);
+        exchange.begin_trace(self.services.otel.as_ref(), &mut parts.headers);
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, request.dialect, &text, &edited);
-        exchange.edit_events = EditEvents::begin(&self.events, id, caller, &edited, dry_run);
-        exchange.record(self.recorder.as_ref(), || {
+        exchange.edit_events = EditEvents::begin(&self.services.events, id, caller, &edited, dry_run);
+        exchange.record(self.services.recorder.as_ref(), || {
             let (form, planner) = (RequestForm::Edited, &destination.usual.rules.planner);
-            let mut sent = recording_input::sent(&parts, Bytes::clone(&text), &edited, form, planner, dry_run);
+            let mut sent = inspection::sent_request(&parts, Bytes::clone(&text), &edited, form, planner, dry_run);
             let by_hash = request.readback == Readback::ByHash;
             sent.inputs.in_place = Some(InPlace { n_frozen: request.n_frozen, by_hash });
             sent
@@ -180,7 +161,7 @@ impl Proxy {
         let body = edited.body.clone();
         let written = run_blocking(move || {
             let rows = Rows { sent: &text, edited: &body.concat(), is_input: request.is_input };
-            answer::write(&rows, report.as_ref(), &outcome, &request_id)
+            wire::write(&rows, report.as_ref(), &outcome, &request_id)
         });
         let written =
             written.await.ok().flatten().ok_or(ProxyError::InvalidRequest("its messages cannot be read".into()))?;
@@ -191,7 +172,7 @@ impl Proxy {
         exchange.on_answer_head(&mut response);
         exchange.on_data(&written);
         exchange.on_end(AnswerEnd::Complete);
-        Ok(response)
+        Ok(response.map(full_body))
     }
 
     /// Shortens the texts, unless there is a reason not to.
@@ -202,18 +183,18 @@ impl Proxy {
         options: EditOptions<'_>,
         text: &IndexedBody,
     ) -> (Outcome, EditedBody) {
-        let untouched = || EditedBody::untouched(Bytes::clone(text));
-        let Some(rules) = rules else { return (Outcome::skipped("bypass"), untouched()) };
+        let unedited = |skipped| (Outcome { skipped, ..Outcome::default() }, EditedBody::untouched(Bytes::clone(text)));
+        let Some(rules) = rules else { return unedited(Some("bypass")) };
         if request.n_rows == 0 {
-            return (Outcome::default(), untouched());
+            return unedited(None);
         }
         let in_place = match request.readback {
             Readback::ByHash => Some(&rules.by_hash),
             Readback::BySettings => rules.by_settings.as_ref(),
         };
-        let Some(in_place) = in_place else { return (Outcome::skipped("no_way_to_read_back"), untouched()) };
+        let Some(in_place) = in_place else { return unedited(Some("no_way_to_read_back")) };
         if self.engine.store().is_none() {
-            return (Outcome::skipped("no_store"), untouched());
+            return unedited(Some("no_store"));
         }
         let dry_run = options.mode == EditMode::DryRun;
         let repairs = EditOptions { mode: EditMode::DryRun, ..options };
@@ -232,18 +213,14 @@ impl Proxy {
     }
 
     /// Answers with the original of a hash.
-    async fn retrieve(
-        &self,
-        hash: Option<String>,
-        request: Request<ClientBody>,
-    ) -> Result<Response<Full<Bytes>>, ProxyError> {
+    pub(super) async fn retrieve(&self, hash: Option<String>, request: ClientRequest) -> ProxyResult {
         let (parts, body) = request.into_parts();
         let request = if let Some(hash) = hash {
             RetrieveRequest::of_query(hash, parts.uri.query().unwrap_or_default())
         } else {
             let (Admission { permit: _until_read, limits }, body) = self.admit(&parts.headers, body)?;
             let limits = Limits { max_body: MAX_RETRIEVE_REQUEST, ..limits };
-            let read = crate::body::read_watched(body, &limits, |_| {}).await;
+            let read = read_up_to(body, &limits).await;
             let read = read.map_err(|_| ProxyError::InvalidRequest("it is too long or broken".into()))?;
             serde_json::from_slice(&read).map_err(|error| ProxyError::InvalidRequest(error.to_string()))?
         };
@@ -253,13 +230,13 @@ impl Proxy {
         let (head, mut body) = found.into_parts();
         // It is one piece.
         let content = body.frame().await.and_then(|frame| frame.ok()?.into_data().ok()).unwrap_or_default();
-        let written = answer::original(&request.hash, head.status, &head.headers, &content);
+        let written = wire::original(&request.hash, head.status, &head.headers, &content);
         let lease = self.limits.budget.lease(written.1.len()).ok_or(ProxyError::TooManyBytes)?;
         let mut response = json(written.0, lease.hold(written.1));
         if let Some(seconds) = head.headers.get(http::header::RETRY_AFTER) {
             response.headers_mut().insert(http::header::RETRY_AFTER, seconds.clone());
         }
-        Ok(response)
+        Ok(response.map(full_body))
     }
 }
 
@@ -293,14 +270,14 @@ fn tenant(headers: &HeaderMap, session: Option<&str>) -> Vec<u8> {
 
 impl ProxyError {
     /// The answer to a gateway.
-    pub(super) fn to_gateway(&self) -> Response<Full<Bytes>> {
+    pub(super) fn to_gateway(&self) -> OwnAnswer {
         let (head, _) = self.to_response(dialect::default()).into_parts();
         let status = match self.status() {
             StatusCode::TOO_MANY_REQUESTS => StatusCode::SERVICE_UNAVAILABLE,
             status => status,
         };
         let kind = if status == StatusCode::BAD_REQUEST { "invalid_request" } else { self.code() };
-        let body = answer::error(kind, &format!("abridge: {}", self.client_message()));
+        let body = wire::error(kind, &format!("abridge: {}", self.client_message()));
         let mut response = Response::from_parts(head, Full::from(body));
         *response.status_mut() = status;
         response

@@ -10,15 +10,14 @@ use http_body_util::Full;
 use tokio::time::Instant;
 use tracing::Level;
 
-use super::edit_events::EditEvents;
 use super::fair_shares::Permit;
 use super::headers;
 use super::in_band::InBandRecalls;
+use super::inspection::EditEvents;
 use super::inspection::PendingInspection;
 use super::keep_alive::CachedPrompt;
-use super::request_head::RequestId;
-use super::rescue_kind::RescueKind;
 use super::send::Tunnel;
+use super::{OwnAnswer, Proxy, RequestId};
 use crate::body::Lease;
 use crate::dialect::AnswerEnd;
 use crate::engine::{EditedBody, EngineError, WaitCause, Waits};
@@ -29,18 +28,15 @@ use crate::recording::{Recorder, Recording, ResponseEnd, SentRequest};
 use crate::relay::Observe;
 use crate::relay::tap::{Tap, TapReport};
 use crate::tasks::{Tasks, run_blocking};
-use crate::tokens::factor::Factor;
 use crate::upstream::UpstreamName;
 
 mod accounting;
 mod bookkeeping;
 mod log_line;
-mod traced;
 
 pub(super) use accounting::{Accounting, Conversation, OverheadTimer};
 pub(super) use bookkeeping::BillingContext;
-use log_line::LogLine;
-use traced::Traced;
+use bookkeeping::Traced;
 
 /// The id of an edited request, to match a client's log with abridge's.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-abridge-request-id");
@@ -117,6 +113,20 @@ struct EditState {
     _lease: Option<Arc<Lease>>,
 }
 
+/// The form of the second attempt.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::Display, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum RescueKind {
+    /// The request was too long, and was shortened.
+    Overflow,
+    /// The request was sent without the reasoning before each pass, or without any.
+    Reasoning,
+    /// The request was brought into the form that the upstream had asked for.
+    Form,
+    /// The request was edited, and was sent as the client wrote it.
+    Original,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct AnswerHead {
     status: StatusCode,
@@ -124,18 +134,10 @@ struct AnswerHead {
     bytes: u64,
 }
 
-// === impl Exchange ===
-
-impl Exchange {
-    /// Creates the exchange of a request that is about to be sent.
-    pub(super) fn new(
-        id: RequestId,
-        in_flight: Permit,
-        tasks: Tasks,
-        accounting: Arc<Accounting>,
-        timer: OverheadTimer,
-    ) -> Box<Self> {
-        Box::new(Self {
+impl Proxy {
+    /// The exchange of a request that is about to be sent upstream.
+    pub(super) fn exchange(&self, id: RequestId, permit: Permit, timer: OverheadTimer) -> Box<Exchange> {
+        Box::new(Exchange {
             tunnel: None,
             rescue: None,
             recalls: None,
@@ -146,9 +148,9 @@ impl Exchange {
             client: None,
             upstream: UpstreamName::default(),
             timer,
-            sent: timer.began(),
+            sent: timer.began,
             added: Duration::ZERO,
-            accounting: Some(accounting),
+            accounting: Some(Arc::clone(&self.accounting)),
             conversation: None,
             streaming: None,
             n_chunks: 0,
@@ -158,10 +160,18 @@ impl Exchange {
             edit: None,
             recording: None,
             edit_events: None,
-            tasks,
+            tasks: self.services.tasks.clone(),
             traced: None,
-            in_flight: Some(in_flight),
+            in_flight: Some(permit),
         })
+    }
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    fn report(&self) -> Option<&Report> {
+        self.edit.as_ref()?.report.as_deref()
     }
 
     /// Sets what the edits did, for the answer's headers and the log.
@@ -235,7 +245,7 @@ impl Exchange {
     }
 
     /// Switches to another protocol: returns the head of the answer, and joins the two connections in a task.
-    pub(super) fn switch_protocols<B>(mut self: Box<Self>, mut response: Response<B>) -> Response<Full<Bytes>> {
+    pub(super) fn switch_protocols<B>(mut self: Box<Self>, mut response: Response<B>) -> OwnAnswer {
         let upstream = hyper::upgrade::on(&mut response);
         let protocol = headers::upgrade_protocol(response.headers());
         headers::to_client(response.headers_mut());
@@ -251,69 +261,6 @@ impl Exchange {
             });
         }
         response.map(|_| Full::default())
-    }
-
-    /// Logs one line per request: at info if it was edited and is not a mere count, else at debug. Never content, never a key.
-    fn log(&self, tap_report: &TapReport, end: AnswerEnd) {
-        let Some(AnswerHead { status, after, bytes }) = self.answer else { return };
-        let (status, first_byte_ms) = (status.as_u16(), millis(after));
-        let client = self.client.as_ref().and_then(|name| name.to_str().ok());
-        let Some(edit) = &self.edit else {
-            return tracing::debug!(request_id = %self.id, client, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
-        };
-        let TapReport { stop_reason, usage, overflowed, .. } = tap_report;
-        let report = edit.report.as_deref();
-        let (bytes_in, bytes_out) = report.map_or((0, 0), |report| (report.bytes_before, report.bytes_after));
-        macro_rules! line {
-            ($level:ident, $outcome:literal, $edits:expr, $message:expr) => {
-                tracing::$level!(
-                    request_id = %self.id,
-                    outcome = $outcome,
-                    edits = $edits,
-                    client,
-                    upstream = self.upstream.is_route().then_some(self.upstream.as_str()),
-                    rescue = self.rescue.map(tracing::field::display),
-                    model = report.and_then(|report| report.model.as_deref()),
-                    bytes_in,
-                    bytes_out,
-                    tokens_in = report.and_then(|report| report.tokens_before),
-                    tokens_out = report.and_then(|report| report.tokens_after),
-                    token_factor = edit.token_factor().map(Factor::ratio),
-                    beyond_window = report.and_then(|report| report.beyond_window),
-                    left_out = report.map(|report| report.left_out.len()).filter(|n| *n > 0),
-                    status,
-                    first_byte_ms,
-                    bytes_answered = bytes,
-                    ?end,
-                    stop_reason = stop_reason.as_deref(),
-                    input_tokens = usage.map(|usage| usage.input),
-                    cached_tokens = usage.map(|usage| usage.cached),
-                    output_tokens = usage.map(|usage| usage.output),
-                    tap_overflowed = overflowed.then_some(true),
-                    added_ms = millis(self.added),
-                    summary_ms = edit.waits.total(WaitCause::Summary).map(millis),
-                    handler_ms = edit.waits.total(WaitCause::Handlers).map(millis),
-                    offloaded_bytes = (edit.offloaded_bytes > 0).then_some(edit.offloaded_bytes),
-                    prefix_kept = self.prefix_kept.map(|share| (share * 1000.0).round() / 1000.0),
-                    "{}", $message
-                )
-            };
-        }
-        let sentence = || {
-            report.map_or_else(String::new, |report| {
-                let EditState { dry_run, offloaded_bytes, .. } = *edit;
-                let summary_time = edit.waits.total(WaitCause::Summary);
-                let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
-                LogLine { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.message()
-            })
-        };
-        match edit.counts() {
-            None if self.rescue.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
-            None => line!(debug, "unedited", None::<&str>, "unedited"),
-            Some(edits) if self.conversation.is_none() => line!(debug, "counted", Some(edits.as_str()), sentence()),
-            Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence()),
-            Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence()),
-        }
     }
 
     /// Everything that is done after the last frame of the answer.
@@ -440,8 +387,4 @@ pub(super) fn counts(report: &Report) -> String {
 /// The tokens before and after, where they were counted.
 pub(super) fn tokens(report: &Report) -> Option<String> {
     Some(format!("{}->{}", report.tokens_before?, report.tokens_after?))
-}
-
-fn millis(time: Duration) -> f64 {
-    (time.as_secs_f64() * 10_000.0).round() / 10.0
 }

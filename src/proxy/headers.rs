@@ -1,11 +1,9 @@
 //! Header fields between client and upstream: hop-by-hop fields are removed, all others pass unchanged.
 
 use http::HeaderMap;
-use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, HeaderName, HeaderValue, TE, UPGRADE,
-};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HeaderName, HeaderValue, TE, UPGRADE};
 
-use crate::upstream::framing;
+use crate::upstream::routes::ANTHROPIC_VERSION;
 
 /// The header by which a client controls abridge for one request.
 pub(super) const CONTROL: HeaderName = HeaderName::from_static("x-abridge");
@@ -51,9 +49,6 @@ impl ControlHeader {
 pub(super) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The header field of the key that Gemini reads.
 pub(super) const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
-
-/// The header that every request of Anthropic's clients has.
-pub(super) const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 /// The client's credential, if any; an empty field is none. It is hashed, and neither stored nor logged. For a client that the
 /// settings know it is the name, whichever token the client shows.
@@ -113,12 +108,6 @@ pub(super) fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(UPGRADE).filter(|_| asked && !lists(headers, UPGRADE, b"h2c")).cloned()
 }
 
-/// Whether the body has a transfer coding other than `chunked`, or `chunked` twice. The field is hop-by-hop, so the
-/// upstream would not learn of the other coding.
-pub(super) fn has_unsupported_coding(headers: &HeaderMap) -> bool {
-    framing::has_coding_other_than(headers, &["chunked"])
-}
-
 /// Sets the fields of an upgrade to `protocol`.
 pub(super) fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -137,11 +126,6 @@ pub(super) fn set<const N: usize>(headers: &mut HeaderMap, fields: [(HeaderName,
 /// Sets the length of a body in memory.
 pub(super) fn set_length(headers: &mut HeaderMap, length: usize) {
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-}
-
-/// The `content-encoding` of a body, for a recording.
-pub(super) fn content_encoding(headers: &HeaderMap) -> Option<String> {
-    headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
 /// RFC 9110, section 7.6.1: the fields that belong to one connection by themselves.
@@ -179,6 +163,7 @@ fn lists(headers: &HeaderMap, field: HeaderName, entry: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::framing::has_coding_other_than;
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
@@ -250,7 +235,7 @@ mod tests {
             (&["gzip", "chunked"], true),
         ] {
             let lines: Vec<_> = values.iter().map(|value| ("transfer-encoding", *value)).collect();
-            assert_eq!(has_unsupported_coding(&headers(&lines)), coded, "{values:?}");
+            assert_eq!(has_coding_other_than(&headers(&lines), &["chunked"]), coded, "{values:?}");
         }
     }
 

@@ -15,10 +15,8 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use self::stream::JoinedStream;
-use super::request_head::RequestHead;
-use super::respond::ProxyError;
 use super::send::send_request;
-use super::{Proxy, headers};
+use super::{Proxy, ProxyError, RequestHead, UpstreamAnswer, headers};
 use crate::admin::Requester;
 use crate::admin::mcp::Session;
 use crate::body::encoding::{ContentCoding, ContentEncoding, is_of_type};
@@ -69,7 +67,7 @@ pub(super) struct InBandRecalls {
 /// Why the rounds end.
 enum AskError {
     /// The upstream has refused it.
-    Refused(Response<PeekableBody>),
+    Refused(UpstreamAnswer),
     /// It was not asked, or did not answer.
     Failed,
 }
@@ -135,7 +133,7 @@ impl Proxy {
 
 impl InBandRecalls {
     /// The answer for the client: as it came, or joined from this one and those to what the model is asked next.
-    pub(super) async fn join(self, answer: Response<PeekableBody>) -> Response<PeekableBody> {
+    pub(super) async fn join(self, answer: UpstreamAnswer) -> UpstreamAnswer {
         match (self.format(&answer), self.dialect.facts().joiner.map(|joiner| joiner())) {
             (Some(Format::Events), Some(joiner)) => {
                 let (mut head, body) = answer.into_parts();
@@ -149,12 +147,8 @@ impl InBandRecalls {
         }
     }
 
-    async fn join_whole(
-        mut self,
-        mut joiner: Box<dyn Joiner>,
-        mut answer: Response<PeekableBody>,
-    ) -> Response<PeekableBody> {
-        let (most, idle) = (self.max_bytes(), self.upstream.idle());
+    async fn join_whole(mut self, mut joiner: Box<dyn Joiner>, mut answer: UpstreamAnswer) -> UpstreamAnswer {
+        let (most, idle) = (self.settings.max_bytes.as_usize(), self.upstream.idle());
         loop {
             // It is read in frames, and copied.
             let length =
@@ -196,7 +190,7 @@ impl InBandRecalls {
         joiner: &mut dyn Joiner,
         calls: &RoundCalls,
         format: Format,
-    ) -> Result<Response<PeekableBody>, AskError> {
+    ) -> Result<UpstreamAnswer, AskError> {
         if self.n_rounds > self.settings.rounds {
             return Err(AskError::Failed); // the model has been told that there is no more
         }
@@ -271,7 +265,7 @@ impl InBandRecalls {
     }
 
     /// Sends the request with more elements behind those that it has; returns them with the answer.
-    async fn send(&mut self, more: Vec<Bytes>) -> Result<(Response<PeekableBody>, Vec<Bytes>), AskError> {
+    async fn send(&mut self, more: Vec<Bytes>) -> Result<(UpstreamAnswer, Vec<Bytes>), AskError> {
         let elements = [self.elements.clone(), more].concat();
         let [before, behind] = self.parted().ok_or(AskError::Failed)?;
         let mut pieces = vec![before];
@@ -302,23 +296,10 @@ impl InBandRecalls {
         self.budget.extend(&mut self.held, n_bytes)
     }
 
-    fn max_bytes(&self) -> usize {
-        usize::try_from(self.settings.max_bytes.0).unwrap_or(usize::MAX)
-    }
-
     fn error(&self) -> Bytes {
         ProxyError::RecallFailed.body(self.dialect)
     }
-}
 
-/// The format of an answer that can be joined.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Format {
-    Events,
-    Json,
-}
-
-impl InBandRecalls {
     /// The format of an answer that can be read. Without a type, it is what the request has asked for. An upstream may
     /// compress events, or all of an answer, although the request does not allow it.
     fn format<B>(&self, answer: &Response<B>) -> Option<Format> {
@@ -350,6 +331,13 @@ impl InBandRecalls {
     }
 }
 
+/// The format of an answer that can be joined.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Format {
+    Events,
+    Json,
+}
+
 /// How many bytes a request has room for.
 fn room(planner: &Planner, report: &Report) -> Option<usize> {
     let window = planner.meter.for_model(report.model.as_deref()).window?;
@@ -365,7 +353,7 @@ fn kept(calls: &RoundCalls, results: Vec<Bytes>) -> impl Iterator<Item = (&OwnCa
     })
 }
 
-fn with_body(answer: Response<PeekableBody>, body: Bytes) -> Response<PeekableBody> {
+fn with_body(answer: UpstreamAnswer, body: Bytes) -> UpstreamAnswer {
     let (mut head, _) = answer.into_parts();
     head.headers.remove(CONTENT_ENCODING);
     head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));

@@ -1,20 +1,34 @@
-//! Messages of edited requests that are kept for `[inspect]`: held while the answer runs, compared and written after it.
+//! What others see of an edited request: its events, one before it is sent upstream and one when its answer has ended; the part
+//! of a recording that describes it; and the messages that are kept for `[inspect]`, held while the answer runs, compared and
+//! written after it.
 
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::StatusCode;
+use http::header::CONTENT_ENCODING;
+use http::request::Parts;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
-use super::Proxy;
+use super::{Proxy, RequestId};
 use crate::body::{Budget, Lease};
-use crate::dialect::Dialect;
+use crate::dialect::{AnswerEnd, Dialect};
 use crate::engine::EditedBody;
+use crate::events::{Edits, Event, EventKind, Events};
 use crate::history::Entry;
 use crate::inspect::{self, Changes, Content, Document};
-use crate::payload::ChainKey;
+use crate::ledger::Savings;
+use crate::payload::{Caller, ChainKey};
 use crate::plan::Report;
+use crate::planner::Planner;
+use crate::recording::{PlanInputs, RequestForm, SentRequest};
+use crate::relay::tap::TapReport;
 use crate::store::{Store, StoreError};
 use crate::tasks::run_blocking;
+use crate::tokens::Meter;
+use crate::tokens::models::Source;
 
 /// Captures messages of edited requests. Its clones share the store, the memory budget and the permits.
 #[derive(Clone, Debug)]
@@ -105,7 +119,7 @@ impl Proxy {
         let history = &self.accounting.history;
         let Some(conversation) = conversation.filter(|name| keep > 0 && !history.has_title(*name)) else { return };
         let (text, history) = (text.clone(), history.clone());
-        self.tasks.spawn(async move {
+        self.services.tasks.spawn(async move {
             if let Ok(title) = run_blocking(move || inspect::title(dialect, &text)).await {
                 history.note_title(conversation, title.unwrap_or_default());
             }
@@ -119,11 +133,106 @@ impl Proxy {
             self.accounting.history.forget_titles();
         }
         let Some(store) = self.inspector.store.clone() else { return };
-        self.tasks.spawn(async move {
+        self.services.tasks.spawn(async move {
             if let Err(error) = store.trim_inspected(keep).await {
                 tracing::warn!(%error, "requests beyond inspect.keep could not be removed from the store");
             }
         });
+    }
+}
+
+/// Describes a request that is about to be sent in this form.
+pub(super) fn sent_request(
+    parts: &Parts,
+    request: Bytes,
+    edited: &EditedBody,
+    form: RequestForm,
+    planner: &Planner,
+    dry_run: bool,
+) -> SentRequest {
+    let was_planned = edited.report.is_some() || edited.parse_error.is_some();
+    let inputs = PlanInputs {
+        form: if was_planned { form } else { RequestForm::Unedited },
+        forms: planner.policy.forms(edited.report.as_ref().and_then(|report| report.model.as_deref())).into_owned(),
+        windows: learned_window(edited, &planner.meter).into_iter().collect(),
+        token_factor: edited.basis.counted.map(|counted| counted.factor),
+        cold_passes: edited.basis.cold_passes.clone(),
+        sent: edited.basis.sent.clone(),
+        upstream: Some(planner.settings.upstream.clone()),
+        not_stored: was_planned && edited.error.is_some(),
+        ..PlanInputs::default()
+    };
+    let encoding = parts.headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok());
+    SentRequest {
+        target: parts.uri.clone(),
+        request,
+        rewritten: edited.changed().then(|| edited.body.clone()),
+        request_encoding: encoding.map(str::to_owned),
+        dry_run,
+        inputs,
+        summary: edited.basis.summary.clone(),
+        offloads: edited.offloads.clone(),
+        answers: edited.basis.answers.clone(),
+    }
+}
+
+/// The model and its window, if the plan used a window that the upstream reported.
+fn learned_window(edited: &EditedBody, meter: &Meter) -> Option<(String, usize)> {
+    let model = edited.report.as_ref()?.model.as_deref()?;
+    let window = meter.model(model).window.filter(|window| window.source == Source::Upstream)?.value;
+    (edited.basis.window == Some(window)).then(|| (model.to_owned(), window))
+}
+
+/// An edited request whose end event is still to be published.
+#[derive(Debug)]
+pub(super) struct EditEvents {
+    events: Events,
+    request_id: String,
+    caller: Caller,
+    edits: Edits,
+    sent: Instant,
+}
+
+impl EditEvents {
+    /// Publishes the first event of a request that is edited, or would be in a dry run; `None` for another request, and if
+    /// there is no subscriber.
+    pub(super) fn begin(
+        events: &Events,
+        id: RequestId,
+        caller: Caller,
+        edited: &EditedBody,
+        dry_run: bool,
+    ) -> Option<Box<Self>> {
+        let report = edited.report.as_ref().filter(|report| events.has_subscribers() && report.has_edits())?;
+        let (request_id, edits) = (id.to_string(), Edits::of(report, dry_run));
+        let this = Self { events: events.clone(), request_id, caller, edits, sent: Instant::now() };
+        this.publish(EventKind::EditBefore(this.edits.clone()));
+        Some(Box::new(this))
+    }
+
+    /// Publishes how the exchange ended, and what the edits have saved since the start.
+    pub(super) fn end(
+        mut self,
+        status: Option<StatusCode>,
+        end: AnswerEnd,
+        tap_report: TapReport,
+        savings: Option<Savings>,
+    ) {
+        let TapReport { stop_reason, usage, .. } = tap_report;
+        let edits = mem::take(&mut self.edits);
+        self.publish(EventKind::EditAfter {
+            edits,
+            status: status.map(|status| status.as_u16()),
+            end,
+            milliseconds: u64::try_from(self.sent.elapsed().as_millis()).unwrap_or(u64::MAX),
+            stop_reason,
+            usage,
+            savings: savings.map(|savings| savings.to_string()),
+        });
+    }
+
+    fn publish(&self, kind: EventKind) {
+        self.events.publish(Event { request_id: Some(self.request_id.clone()), caller: Some(self.caller), kind });
     }
 }
 

@@ -16,10 +16,9 @@ use smart_default::SmartDefault;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::connections::Connections;
-use super::request_head::RequestHead;
+use super::fair_shares::Connections;
 use super::send::send_request;
-use super::{Proxy, headers};
+use super::{Proxy, RequestHead, headers};
 use crate::body::{Budget, RequestBody};
 use crate::dialect::{Answer, Dialect, Stop, marks_an_hour};
 use crate::engine::EngineConfig;

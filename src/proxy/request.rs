@@ -1,28 +1,36 @@
-//! Reads a request, and has the policy edit it. Turns, counts, compactions and summaries on request begin with this.
+//! Admits, reads and decodes a request, and has the policy edit it. Turns, counts, compactions and summaries on request begin
+//! with this.
 
+use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::header::EXPECT;
+use http::{HeaderMap, Uri};
+use hyper::body::Body;
 
-use super::exchange::{Exchange, OverheadTimer};
-use super::fair_shares::Permit;
-use super::headers;
+use super::exchange::OverheadTimer;
+use super::fair_shares::{Admission, Permit};
 use super::in_band::RequestPlace;
 use super::prefix_tracker::CacheScope;
-use super::request_head::{RequestHead, RequestId};
-use super::respond::ProxyError;
-use super::second_try::{Arm, RescuePolicy, Treatment};
-use super::{LiveConfig, Proxy};
-use crate::body::ClientBody;
+use super::second_try::Arm;
+use super::{ClientRequest, Destination, LiveConfig, Proxy, ProxyError, RequestHead, headers};
+use crate::admin::access::{ConnectionInfo, ListenerRole};
+use crate::body::encoding::{ContentEncoding, DecodeError};
+use crate::body::{self, ClientBody, Limits, ReadError};
 use crate::dialect::Dialect;
 use crate::engine::summarizer::SummaryOrigin;
-use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig};
+use crate::engine::{EditMode, EditOptions, EditedBody, EngineConfig, EngineError};
 use crate::ledger::Assignment;
+use crate::metrics::Tally;
 use crate::payload::Caller;
 use crate::plan::Plan;
 use crate::planner::SummaryTiming;
-use crate::string_index::IndexedBody;
+use crate::recording::RequestForm;
+use crate::string_index::{IndexedBody, StringIndexer};
+use crate::tasks::run_blocking;
+use crate::upstream::framing::has_coding_other_than;
 
 /// A request whose body has been read.
 pub(super) struct ReadRequest<'l> {
@@ -52,7 +60,7 @@ pub(super) struct EditedRequest<'l> {
     pub(super) arm: &'l Arm,
     pub(super) is_rescued: bool,
     pub(super) assignment: Option<Assignment>,
-    pub(super) treatment: Treatment,
+    pub(super) form: RequestForm,
     pub(super) rules: Arc<EngineConfig>,
 }
 
@@ -85,7 +93,7 @@ impl Proxy {
         &self,
         live: &'l LiveConfig,
         dialect: &'static dyn Dialect,
-        request: Request<ClientBody>,
+        request: ClientRequest,
         caller: Caller,
     ) -> Result<ReadRequest<'l>, ProxyError> {
         let mut timer = OverheadTimer::start();
@@ -107,7 +115,7 @@ impl Proxy {
     pub(super) async fn edited<'l>(&self, read: &mut ReadRequest<'l>, purpose: Purpose) -> EditedRequest<'l> {
         let RequestHead { caller, destination, .. } = read.head;
         let dry_run = read.dry_run;
-        let adds_tool = destination.adds_recall_tool() && !dry_run;
+        let adds_tool = destination.usual.rules.planner.settings.recall.adds_tool() && !dry_run;
         let place = if adds_tool {
             Box::pin(self.put_back(&mut read.head, &mut read.bytes, &mut read.text)).await
         } else {
@@ -122,14 +130,14 @@ impl Proxy {
         let was_kept = purpose == Purpose::Turn && name.is_some_and(|name| self.keep_alives.end(&name));
         let arm = destination.arm(assignment.as_ref());
         let rescue = arm.rescue.as_ref().filter(|_| !dry_run && readable);
-        let treatment = self.treatment(rescue, head, &text).await;
-        let rules = RescuePolicy::rules(rescue, treatment, &arm.rules);
+        let form = self.form(rescue, head, &text).await;
+        let rules = rescue.map_or_else(|| Arc::clone(&arm.rules), |rescue| rescue.rules(form));
         let is_signed = head.is_signed_by_client();
         if is_signed {
             self.accounting.notices.note_signed();
         }
         let edited = match decoded {
-            Some(text) if treatment != Treatment::Unedited && !is_signed => {
+            Some(text) if form != RequestForm::Unedited && !is_signed => {
                 let origin = || SummaryOrigin { assignment: assignment.clone(), ..self.origin(head) };
                 let upstream = destination.upstream.name().as_str();
                 let has_expired = |plan: &Plan| !was_kept && self.accounting.has_expired(cache, upstream, plan);
@@ -148,11 +156,249 @@ impl Proxy {
             _ => EditedBody::untouched(read.bytes.clone()),
         };
         let is_rescued = rescue.is_some();
-        EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, treatment, rules }
+        EditedRequest { edited, text, readable, place, cache, name, arm, is_rescued, assignment, form, rules }
     }
 
-    /// The exchange of a request that is sent upstream.
-    pub(super) fn exchange(&self, id: RequestId, permit: Permit, timer: OverheadTimer) -> Box<Exchange> {
-        Exchange::new(id, permit, self.tasks.clone(), Arc::clone(&self.accounting), timer)
+    /// Takes one of the `max_in_flight` permits, which the exchange keeps until its answer ends, and one of the caller's share
+    /// while there are several callers.
+    pub(super) fn admit(&self, headers: &HeaderMap, body: ClientBody) -> Result<(Admission, ClientBody), ProxyError> {
+        // The field is hop-by-hop, so the upstream would not learn of another coding.
+        if has_coding_other_than(headers, &["chunked"]) {
+            return Err(ProxyError::BadTransfer);
+        }
+        let share = if self.are_several_callers() { self.shares.of(self.caller(headers)) } else { None };
+        let of_caller = share.map(|share| Arc::clone(&share.in_flight).try_acquire_owned().ok());
+        let refused = if let Some(None) = of_caller {
+            self.over_share(headers)
+        } else if let Ok(of_all) = Arc::clone(&self.in_flight).try_acquire_owned() {
+            let budget = share.map_or(&self.limits.budget, |share| &share.budget).clone();
+            let limits = Limits { budget, ..self.limits.clone() };
+            let permit = Permit { _of_all: of_all, _of_caller: of_caller.flatten() };
+            return Ok((Admission { permit, limits }, body));
+        } else {
+            ProxyError::TooManyRequests { limit: self.max_in_flight }
+        };
+        self.discard_unread(headers, body);
+        Err(refused)
+    }
+
+    /// Counts a connection for the caller of its last request. The error if several callers send requests, and this one has
+    /// its share of the connections without it.
+    pub(super) fn count_connection(
+        &self,
+        headers: &HeaderMap,
+        caller: Caller,
+        connection: ConnectionInfo,
+    ) -> Option<ProxyError> {
+        let most =
+            self.shares.connections().filter(|_| matches!(connection.listener_role, ListenerRole::Clients(_)))?;
+        let most = if self.are_several_callers() { most } else { usize::MAX };
+        let is_counted = self.keep_alives.connections.count(connection.id, caller, most);
+        (!is_counted).then(|| ProxyError::TooManyConnections { client: self.client_name(headers) })
+    }
+
+    /// Reads the whole body of a conversation, undecoded. While a long one arrives, its strings are indexed; those of
+    /// an encoded one are when it is decoded.
+    pub(super) async fn read(
+        &self,
+        live: &LiveConfig,
+        headers: &HeaderMap,
+        body: ClientBody,
+        admission: &Admission,
+    ) -> Result<(Bytes, StringIndexer), ProxyError> {
+        let is_short = body.size_hint().exact().is_some_and(|length| length < INDEXED_FROM);
+        let is_indexed = !is_short && ContentEncoding::from_headers(headers) == ContentEncoding::Identity;
+        let mut arms = live.destinations.iter().flat_map(Destination::arms);
+        let may_count = arms.any(|arm| arm.rules.planner.policy.counts_from() < usize::MAX);
+        let mut indexer = StringIndexer::new(may_count);
+        let watch = |chunk: &[u8]| {
+            if is_indexed {
+                indexer.push(chunk);
+            }
+        };
+        let read = body::read_watched(body, &admission.limits, watch).await;
+        let bytes = read.map_err(|error| match error {
+            ReadError::TooLong { limit, announced, rest } => {
+                self.discard_unread(headers, rest);
+                ProxyError::BodyTooLarge { limit, announced, setting: "server.max_body" }
+            }
+            ReadError::NoBudget { rest } => {
+                self.discard_unread(headers, rest);
+                self.no_room(headers, admission, 0)
+            }
+            ReadError::Body(error) => error.into(),
+        })?;
+        Ok((bytes, indexer))
+    }
+
+    /// Decodes the body; `None` if its content coding is unsupported or broken. Such a body is forwarded unchanged, even if
+    /// it looks like JSON: its header and its content disagree, and the upstream decides which one counts.
+    pub(super) async fn decode(
+        &self,
+        headers: &HeaderMap,
+        coded: &Bytes,
+        mut indexer: StringIndexer,
+        admission: &Admission,
+    ) -> Result<Option<IndexedBody>, ProxyError> {
+        let coded = coded.clone();
+        let encoding = match ContentEncoding::from_headers(headers) {
+            ContentEncoding::Identity => return Ok(Some(IndexedBody::new(coded, indexer.finish()))),
+            ContentEncoding::Supported(encoding) => encoding,
+            ContentEncoding::Unsupported => {
+                self.fail_open
+                    .count(FailOpenReason::UnknownEncoding, &"content-encoding is not one of gzip, deflate, br, zstd");
+                return Ok(None);
+            }
+        };
+        let (limit, budget, n_coded) = (admission.limits.max_body, admission.limits.budget.clone(), coded.len());
+        let turn = self.engine.begin_long_work().await;
+        let decoding = run_blocking(move || {
+            let _turn = turn;
+            let text = encoding.decode(&coded, limit, &budget)?;
+            indexer.push(&text);
+            Ok(IndexedBody::new(text, indexer.finish()))
+        });
+        match decoding.await {
+            Ok(Ok(text)) => Ok(Some(text)),
+            Ok(Err(DecodeError::TooLong { limit })) => {
+                Err(ProxyError::BodyTooLarge { limit, announced: None, setting: "server.max_body" })
+            }
+            Ok(Err(DecodeError::NoBudget { needed })) => Err(self.no_room(headers, admission, n_coded + needed)),
+            Ok(Err(error @ DecodeError::Broken(_))) => {
+                self.fail_open.count(FailOpenReason::BrokenEncoding, &error);
+                Ok(None)
+            }
+            Err(error) => {
+                self.fail_open.count(FailOpenReason::Bug, &error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Runs the edits. Every outcome, even a panic, leaves a body that can be sent.
+    pub(super) async fn plan(
+        &self,
+        head: &RequestHead<'_>,
+        rules: &Arc<EngineConfig>,
+        text: IndexedBody,
+        asked: EditOptions<'_>,
+    ) -> EditedBody {
+        self.accounting.notices.stalls.teach(&rules.planner.meter);
+        let edited = self.engine.edit_body(rules, head.dialect, text, asked).await;
+        self.count_failure(&edited);
+        if let Some(report) = &edited.report {
+            let Destination { upstream, windows, .. } = head.destination;
+            windows.fetch_if_needed(report, rules, upstream, &head.parts, &self.services.tasks);
+        }
+        edited
+    }
+
+    /// Counts why a body was not edited, or not by all edits.
+    pub(super) fn count_failure(&self, edited: &EditedBody) {
+        match (&edited.parse_error, &edited.error) {
+            (Some(error), _) => self.fail_open.count(FailOpenReason::NotUnderstood, error),
+            (None, Some(error @ EngineError::Panic)) => self.fail_open.count(FailOpenReason::Bug, error),
+            (None, Some(error @ EngineError::NoMemory)) => self.fail_open.count(FailOpenReason::NoMemory, error),
+            (None, Some(error)) => self.fail_open.count(FailOpenReason::NotStored, error),
+            (None, None) => {}
+        }
+    }
+
+    /// Identifies the caller by the request's credential.
+    pub(super) fn caller(&self, headers: &HeaderMap) -> Caller {
+        self.engine.caller(headers::credential(headers))
+    }
+
+    /// The error for a body of `needed` bytes: it exceeds the budget by itself, or the share of its caller, or the budget
+    /// together with the bodies of other requests.
+    fn no_room(&self, headers: &HeaderMap, Admission { limits, .. }: &Admission, needed: usize) -> ProxyError {
+        let limit = limits.budget.limit();
+        if needed > limit {
+            return ProxyError::BodyTooLarge { limit, announced: None, setting: "server.max_buffered" };
+        }
+        if limits.budget.is_narrower() { self.over_share(headers) } else { ProxyError::TooManyBytes }
+    }
+
+    /// The error for a caller that has taken its share.
+    fn over_share(&self, headers: &HeaderMap) -> ProxyError {
+        ProxyError::OverShare { client: self.client_name(headers) }
+    }
+
+    /// The name of a client, or a short one made of its credential, for the log.
+    fn client_name(&self, headers: &HeaderMap) -> String {
+        let name = headers.get(headers::CLIENT).and_then(|name| name.to_str().ok());
+        let of_caller = || format!("caller {:08x}", self.caller(headers).id() >> 32);
+        name.map_or_else(of_caller, |name| format!("client {name}"))
+    }
+
+    /// Collects what a summarizer call on behalf of this request needs. The call may outlive the request.
+    pub(super) fn origin(&self, head: &RequestHead<'_>) -> SummaryOrigin {
+        let RequestHead { dialect, id, caller, ref parts, ref target, destination } = *head;
+        let mut headers = parts.headers.clone();
+        headers::to_upstream(&mut headers);
+        SummaryOrigin {
+            request_id: Some(id.to_string()),
+            caller,
+            dialect,
+            target: unframed(dialect, target).unwrap_or_else(|| target.clone()),
+            headers,
+            upstream: destination.upstream.clone(),
+            budget: self.limits.budget.clone(),
+            assignment: None,
+        }
+    }
+
+    /// Discards the rest of a request body after an answer that did not wait for it. A client that waits for `100 Continue` has
+    /// sent nothing yet; polling the body would make it send.
+    pub(super) fn discard_unread(&self, headers: &HeaderMap, rest: ClientBody) {
+        if rest.has_begun() || !headers.contains_key(EXPECT) {
+            self.services.tasks.spawn(body::discard(rest, MAX_DISCARD));
+        }
+    }
+}
+
+/// How long an unread request body is discarded after an early answer, so that the client can read that answer.
+const MAX_DISCARD: Duration = Duration::from_secs(10);
+
+/// Shorter bodies are not indexed while they arrive: they mostly come in one piece, and nothing is gained.
+const INDEXED_FROM: u64 = 128 << 10;
+
+/// The place at which an answer comes as a whole that comes in frames at this one.
+fn unframed(dialect: &dyn Dialect, target: &Uri) -> Option<Uri> {
+    let path = dialect.unframed(target.path())?;
+    target.to_string().replacen(target.path(), path, 1).parse().ok()
+}
+
+/// Why a request was forwarded without some or all edits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub(super) enum FailOpenReason {
+    /// The body is not a conversation that the dialect can read.
+    NotUnderstood,
+    /// The content coding of the body is unsupported.
+    UnknownEncoding,
+    /// The body is not valid for its `content-encoding`.
+    BrokenEncoding,
+    /// Removed payloads cannot be stored. The request is forwarded with the edits that need no store.
+    NotStored,
+    /// `server.max_buffered` has no room to plan the edits.
+    NoMemory,
+    /// A panic in abridge.
+    Bug,
+}
+
+/// The number of requests for each reason.
+#[derive(Debug, Default)]
+pub(super) struct FailOpenCounters(pub(super) Tally<FailOpenReason>);
+
+impl FailOpenCounters {
+    /// Counts a request. The first one for a reason is logged as a warning, the others at debug.
+    pub(super) fn count(&self, reason: FailOpenReason, detail: &dyn Display) {
+        let count = self.0.count(reason);
+        if count == 1 {
+            tracing::warn!(?reason, %detail, "a request is forwarded without edits; more of this kind are logged at debug");
+        } else {
+            tracing::debug!(?reason, %detail, count, "a request is forwarded without edits");
+        }
     }
 }

@@ -7,6 +7,7 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTE
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
+use super::OwnAnswer;
 use super::headers;
 use crate::admin::access::AccessError;
 use crate::body::BodyError;
@@ -37,12 +38,9 @@ pub(super) enum ProxyError {
         /// The announced length, in bytes.
         announced: Option<u64>,
     },
-    /// The client sent its body too slowly.
-    #[error("the request body did not come in time")]
-    BodyTimeout(#[source] BodyError),
-    /// The body broke off, or its framing is broken.
-    #[error("the request body could not be read")]
-    BodyBroken(#[source] BodyError),
+    /// The client sent its body too slowly, or it broke off, or its framing is broken.
+    #[error("the request body {}", if .0.is_slow() { "did not come in time" } else { "could not be read" })]
+    Body(#[from] BodyError),
     /// `server.max_in_flight` requests are in flight.
     #[error("too many requests in flight")]
     TooManyRequests {
@@ -114,8 +112,8 @@ impl ProxyError {
         use UpstreamErrorKind as Kind;
         match self {
             Self::BodyTooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
-            Self::BodyTimeout(_) => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
-            Self::BodyBroken(_) => (StatusCode::BAD_REQUEST, "body_broken"),
+            Self::Body(error) if error.is_slow() => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
+            Self::Body(_) => (StatusCode::BAD_REQUEST, "body_broken"),
             Self::TooManyRequests { .. } | Self::TooManyBytes => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
             Self::OverShare { .. } | Self::TooManyConnections { .. } => (StatusCode::TOO_MANY_REQUESTS, "over_share"),
             Self::Target(_) => (StatusCode::BAD_REQUEST, "bad_target"),
@@ -163,10 +161,10 @@ impl ProxyError {
                 let limit = ByteSize(*limit as u64);
                 format!("the request body{size} is over the limit {setting} = \"{limit}\"; raise it in the settings, or send less")
             }
-            Self::BodyTimeout(error) => {
+            Self::Body(error) if error.is_slow() => {
                 format!("{error}; server.body_timeout and server.min_body_rate in the settings are the limits")
             }
-            Self::BodyBroken(error) => error.to_string(),
+            Self::Body(error) => error.to_string(),
             Self::TooManyRequests { limit } => {
                 format!("server.max_in_flight = {limit} requests are in flight; try again, or raise it in the settings")
             }
@@ -213,7 +211,7 @@ impl ProxyError {
     }
 
     /// The whole answer.
-    pub(super) fn to_response(&self, dialect: &dyn Dialect) -> Response<Full<Bytes>> {
+    pub(super) fn to_response(&self, dialect: &dyn Dialect) -> OwnAnswer {
         let status = self.status();
         let mut response = Response::new(Full::from(self.body(dialect)));
         *response.status_mut() = status;

@@ -15,22 +15,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-pub(super) use self::counters::RescueCounters;
-pub(super) use self::policy::Treatment;
-pub use self::policy::{Arm, FormsNote, Lesson, RescuePolicy};
-use super::exchange::Exchange;
-use super::request_head::RequestHead;
-use super::rescue_kind::RescueKind;
+pub use self::policy::{Arm, FormsNote, Lesson, NOTED_FOR, RescuePolicy};
+use super::exchange::{Exchange, RescueKind};
 use super::send::{request_body, send_request};
-use super::{LiveConfig, Proxy, recording_input};
+use super::{LiveConfig, Proxy, RequestHead, UpstreamAnswer, inspection};
 use crate::body::Budget;
 use crate::body::encoding::ContentEncoding;
-use crate::body::peek::PeekableBody;
 use crate::conversation::Element;
 use crate::dialect::{Form, OpeningEvents};
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, EngineConfig};
+use crate::metrics::Tally;
 use crate::payload::ChainKey;
 use crate::plan::Report;
 use crate::planner::SummaryTiming;
@@ -39,13 +36,11 @@ use crate::string_index::IndexedBody;
 use crate::tasks::{run_blocking, run_blocking_from};
 use crate::upstream::refusal::{self, Refusal, TokenCounts};
 
-mod bypass;
-mod counters;
 mod opening;
 mod policy;
 
 /// `[second_try]` of `proxy.toml`.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Sends a request that the upstream refused once more in another form. When the upstream answers 400, 413 or 422
@@ -57,13 +52,15 @@ pub struct Settings {
     /// When the upstream answers an edited request with 400 and names its messages or tool calls, the client's original is
     /// sent once, and that conversation is not edited for an hour. If it names the model's reasoning, the request is sent
     /// without the reasoning before each pass, if that makes another one, and so is that conversation for an hour.
+    #[default(true)]
     pub enabled: bool,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self { enabled: true }
-    }
+/// The outcomes of retries.
+#[derive(Debug, Default)]
+pub(super) struct RescueCounters {
+    helped: Tally<RescueKind>,
+    in_vain: Tally<RescueKind>,
 }
 
 /// What a second attempt is made from. Kept until the head of the first answer has arrived.
@@ -90,35 +87,26 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// From this length on, in bytes, a body is parsed and hashed on a blocking thread.
 pub(super) const BLOCKING_FROM: usize = 256 << 10;
 
-/// How long a conversation is forwarded unedited.
-pub const UNEDITED_FOR: Duration = bypass::LIFETIME;
-
 /// The scope of these keys, which separates them from the keys of summaries.
 const SCOPE: &[u8] = b"unedited";
 
 // === impl Proxy ===
 
 impl Proxy {
-    /// How the conversation is edited: otherwise than by the policy where the upstream has refused that form of its
-    /// beginning, and accepted the other one.
-    pub(super) async fn treatment(
+    /// The form in which a conversation is sent: not as the policy has it where the upstream has refused that form of its
+    /// beginning, and accepted another one.
+    pub(super) async fn form(
         &self,
         rescue: Option<&RescuePolicy>,
         head: &RequestHead<'_>,
         text: &Bytes,
-    ) -> Treatment {
-        let is_noted = |rescue: &&RescuePolicy| !rescue.bypassed.is_empty() || !rescue.stripped.is_empty();
-        let Some(rescue) = rescue.filter(is_noted) else { return Treatment::Edited };
-        let keys = self.chain_keys(head, text).await;
-        let treatment = if rescue.bypassed.contains_any(&keys) {
-            Treatment::Unedited
-        } else if rescue.stripped.contains_any(&keys) {
-            Treatment::Stripped
-        } else {
-            return Treatment::Edited;
-        };
-        tracing::debug!(?treatment, "the upstream has refused an edited form of a conversation");
-        treatment
+    ) -> RequestForm {
+        let Some(rescue) = rescue.filter(|rescue| !rescue.noted.is_empty()) else { return RequestForm::Edited };
+        let noted = rescue.noted.form(&self.chain_keys(head, text).await);
+        if noted.is_some() {
+            tracing::debug!(treatment = ?noted, "the upstream has refused an edited form of a conversation");
+        }
+        noted.unwrap_or_default()
     }
 
     /// Returns the answer to relay: `first`, or the answer to another form of the request if `first` is a refusal that
@@ -128,67 +116,61 @@ impl Proxy {
         live: &LiveConfig,
         arm: &Arm,
         retry: RetryContext<'_>,
-        mut first: Response<PeekableBody>,
+        mut first: UpstreamAnswer,
         exchange: &mut Exchange,
-    ) -> Response<PeekableBody> {
+    ) -> UpstreamAnswer {
         let Some(rescue) = &arm.rescue else { return first };
         let RequestHead { dialect, destination, .. } = retry.head;
         let (upstream, opening) = (&destination.upstream, dialect.facts().opening.as_ref());
         let Some(refusal) = read_refusal(&mut first, opening).await else { return first };
         let mut learnt = None;
-        let (edited, by) = match refusal {
-            Refusal::Overflow(counts) => match self.shorten(rescue, &retry, counts, exchange).await {
-                Some(edited) => (edited, RescueKind::Overflow),
-                None => return self.rescue_counters.count(RescueKind::Overflow, false, first),
-            },
-            Refusal::Sequence | Refusal::Reasoning | Refusal::Form(..) => {
-                let other = match refusal {
-                    Refusal::Reasoning => {
-                        let rules = RescuePolicy::rules(Some(rescue), Treatment::Stripped, &rescue.stripping);
-                        self.other_form(&rules, &retry, true).await.map(|other| (other, RescueKind::Reasoning))
-                    }
-                    Refusal::Form(form, words) => {
-                        let usual = RescuePolicy::rules(Some(rescue), Treatment::Edited, &arm.rules);
-                        let rules = usual.under(usual.planner.settings.with_forms(&form.with_likely()));
-                        let found = self.mended_or_shorter(form, &rules, rescue, &retry, exchange).await;
-                        let teaches = |by| by == RescueKind::Form || form == Form::FewImages;
-                        let edited = found.as_ref().filter(|(_, by)| teaches(*by)).map(|(edited, _)| edited);
-                        learnt = edited.map(|edited| (rules, Lesson::new(form, words, edited)));
-                        found
-                    }
-                    _ => None,
-                };
-                let may_be_original = retry.edited && !refusal.is_of_images() && !first.status().is_success();
-                let original =
-                    || may_be_original.then(|| (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original));
-                let Some(found) = other.or_else(original) else { return self.not_sent_again(refusal, first) };
+        let other = match refusal {
+            Refusal::Tools => return first,
+            Refusal::Sequence => None,
+            Refusal::Overflow(counts) => {
+                self.shorten(rescue, &retry, counts, exchange).await.map(|shorter| (shorter, RescueKind::Overflow))
+            }
+            Refusal::Reasoning => {
+                let rules = rescue.rules(RequestForm::Stripped);
+                self.other_form(&rules, &retry, true).await.map(|other| (other, RescueKind::Reasoning))
+            }
+            Refusal::Form(form, words) => {
+                let usual = rescue.rules(RequestForm::Edited);
+                let rules = usual.under(usual.planner.settings.with_forms(&form.with_likely()));
+                let found = self.mended_or_shorter(form, &rules, rescue, &retry, exchange).await;
+                let teaches = |by| by == RescueKind::Form || form == Form::FewImages;
+                let edited = found.as_ref().filter(|(_, by)| teaches(*by)).map(|(edited, _)| edited);
+                learnt = edited.map(|edited| (rules, Lesson::new(form, words, edited)));
                 found
             }
-            Refusal::Tools => return first,
+        };
+        let is_too_much = matches!(refusal, Refusal::Overflow(_)) || refusal.is_of_images();
+        let may_be_original = retry.edited && !is_too_much && !first.status().is_success();
+        let original = || may_be_original.then(|| (EditedBody::untouched(retry.bytes.clone()), RescueKind::Original));
+        let Some((edited, by)) = other.or_else(original) else {
+            return if is_too_much { self.rescue_counters.count(RescueKind::Overflow, false, first) } else { first };
         };
         let mut again = retry.head.clone();
         let body = request_body(&mut again.parts.headers, retry.bytes.clone(), &edited, false);
-        let recalls = self.recalls_in_band(&mut again, &rescue.rules.planner, None, &edited);
+        let recalls = self.recalls_in_band(&mut again, &rescue.rules(RequestForm::Shortest).planner, None, &edited);
         let second = send_request(upstream, Request::from_parts(again.parts, body), again.target, None).await;
         let Ok(mut second) = second else { return self.rescue_counters.count(by, false, first) };
         let helped = second.status().is_success() && opening::failure(&mut second, opening).await.is_none();
         if !helped && by != RescueKind::Original {
             return self.rescue_counters.count(by, false, first);
         }
-        let (noted_in, form) = match by {
-            RescueKind::Overflow => (None, RequestForm::Shortest),
-            RescueKind::Reasoning => (Some(&rescue.stripped), RequestForm::Stripped),
-            RescueKind::Form => (None, RequestForm::Edited),
-            RescueKind::Original => (Some(&rescue.bypassed), RequestForm::Unedited),
+        let form = match by {
+            RescueKind::Overflow => RequestForm::Shortest,
+            RescueKind::Reasoning => RequestForm::Stripped,
+            RescueKind::Form => RequestForm::Edited,
+            RescueKind::Original => RequestForm::Unedited,
         };
-        if let Some(list) = noted_in.filter(|_| helped) {
+        if helped && matches!(form, RequestForm::Stripped | RequestForm::Unedited) {
             let keys = self.chain_keys(&retry.head, &retry.text).await;
-            keys.last().into_iter().for_each(|key| list.insert(*key));
+            keys.last().into_iter().for_each(|key| rescue.noted.insert(*key, form));
         }
-        let profile = rescue.profile.load_full();
-        let shortest = profile.as_ref().map_or(&rescue.rules, |profile| &profile.shortest);
         let formed = learnt.as_ref().filter(|_| by == RescueKind::Form);
-        let rules = Arc::clone(formed.map_or(shortest, |(rules, _)| rules));
+        let rules = formed.map_or_else(|| rescue.rules(RequestForm::Shortest), |(rules, _)| Arc::clone(rules));
         let (text, planner) = (retry.text, &rules.planner);
         if let Some((_, lesson)) = learnt.filter(|_| helped) {
             tracing::warn!(
@@ -197,10 +179,10 @@ impl Proxy {
                 model = lesson.model.as_deref(),
                 "the upstream requires another form of conversations; all later requests to this model have it; set policy.forms to send the first one so, too"
             );
-            rescue.require(&[lesson], &arm.rules);
+            rescue.require(&[lesson]);
         }
-        exchange.record(self.recorder.as_ref(), || {
-            recording_input::sent(&retry.head.parts, text.clone(), &edited, form, planner, false)
+        exchange.record(self.services.recorder.as_ref(), || {
+            inspection::sent_request(&retry.head.parts, text.clone(), &edited, form, planner, false)
         });
         exchange.pending_inspection = self.inspector.capture(live.inspect.keep, dialect, &text, &edited);
         exchange.set_edited(edited, false);
@@ -217,13 +199,12 @@ impl Proxy {
         counts: TokenCounts,
         exchange: &Exchange,
     ) -> Option<EditedBody> {
-        let profile = rescue.profile.load_full();
-        let rules = profile.as_ref().map_or(&rescue.rules, |profile| &profile.shortest);
+        let rules = rescue.rules(RequestForm::Shortest);
         let assignment = || exchange.billing.as_ref()?.assignment.clone();
         let origin = || SummaryOrigin { assignment: assignment(), ..self.origin(&retry.head) };
         let edit = |when, origin| {
             let asked = EditOptions { origin, ..retry.head.options(when) };
-            self.engine.edit_body(rules, retry.head.dialect, retry.body(), asked)
+            self.engine.edit_body(&rules, retry.head.dialect, retry.body(), asked)
         };
         // Clearing comes first because it costs no call; a summary is made only if that is not enough.
         let cleared = edit(SummaryTiming::Triggered, None).await;
@@ -237,11 +218,6 @@ impl Proxy {
         }
         let summarised = edit(SummaryTiming::Now, Some(&origin)).await;
         [summarised, cleared].into_iter().find(|edited| retry.is_shorter(edited))
-    }
-
-    /// The first answer, where no other form of the request was found.
-    fn not_sent_again(&self, refusal: Refusal, first: Response<PeekableBody>) -> Response<PeekableBody> {
-        if refusal.is_of_images() { self.rescue_counters.count(RescueKind::Overflow, false, first) } else { first }
     }
 
     /// The request in the form that was asked for, or a shorter one where the upstream finds too many images, or one too large and
@@ -294,7 +270,7 @@ impl Proxy {
 }
 
 /// Classifies the answer if it is a refusal. Peeks at the body for that.
-async fn read_refusal(answer: &mut Response<PeekableBody>, opening: Option<&'static OpeningEvents>) -> Option<Refusal> {
+async fn read_refusal(answer: &mut UpstreamAnswer, opening: Option<&'static OpeningEvents>) -> Option<Refusal> {
     if let Some(event) = opening::failure(answer, opening).await {
         return refusal::classify_event(&event);
     }
@@ -324,7 +300,7 @@ const MAX_DECODING: usize = 32 << 20;
 
 /// The decoded body of an answer, which can still be relayed; none if it has more than `most` bytes, encoded or decoded, or
 /// takes longer than `within`.
-async fn text(answer: &mut Response<PeekableBody>, most: usize, within: Duration) -> Option<Bytes> {
+async fn text(answer: &mut UpstreamAnswer, most: usize, within: Duration) -> Option<Bytes> {
     let coding = ContentEncoding::from_headers(answer.headers());
     let body = answer.body_mut().peek(most, within).await?;
     match coding {
@@ -333,6 +309,30 @@ async fn text(answer: &mut Response<PeekableBody>, most: usize, within: Duration
             run_blocking(move || encoding.decode(&body, most, &Budget::new(MAX_DECODING))).await.ok()?.ok()
         }
         ContentEncoding::Unsupported => None,
+    }
+}
+
+// === impl RescueCounters ===
+
+impl RescueCounters {
+    /// The kind of each retry, its outcome, and its count.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        let both = self.helped.counts().zip(self.in_vain.counts());
+        both.flat_map(|((kind, helped), (_, in_vain))| [(kind, "helped", helped), (kind, "in_vain", in_vain)])
+    }
+
+    /// Counts a retry that was made or could not be, and returns its answer. The first original that is accepted is logged
+    /// as a warning, because an edit produced what the upstream refuses.
+    fn count(&self, by: RescueKind, helped: bool, answer: UpstreamAnswer) -> UpstreamAnswer {
+        let count = if helped { self.helped.count(by) } else { self.in_vain.count(by) };
+        if helped && by == RescueKind::Original && count == 1 {
+            tracing::warn!(
+                "the upstream refused an edited request and accepted the original; more of this kind are logged at debug"
+            );
+        } else {
+            tracing::debug!(rescue = %by, helped, count, "the upstream refused a request");
+        }
+        answer
     }
 }
 

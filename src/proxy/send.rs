@@ -1,16 +1,22 @@
-//! Sends requests to the upstream: target, header fields and body, and for upgrades, such as to websockets, a tunnel.
+//! Requests to the upstream: the head of one and its id, header fields and body, and for upgrades, such as to websockets, a tunnel.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, HeaderValue, Request, Response, Uri, Version};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Uri, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 
-use super::headers;
+use super::{ClientRequest, Destination, UpstreamAnswer, headers};
+use crate::body::RequestBody;
 use crate::body::peek::PeekableBody;
-use crate::body::{ClientBody, RequestBody};
+use crate::dialect::Dialect;
 use crate::engine::EditedBody;
+use crate::payload::Caller;
 use crate::upstream::{self, Upstream, UpstreamError};
 
 /// Sends a request to `target` and waits for the head of the answer.
@@ -19,7 +25,7 @@ pub(super) async fn send_request(
     mut request: Request<RequestBody>,
     target: Uri,
     tunnel: Option<&Tunnel>,
-) -> Result<Response<PeekableBody>, UpstreamError> {
+) -> Result<UpstreamAnswer, UpstreamError> {
     *request.uri_mut() = target;
     if request.version() == Version::HTTP_2 {
         headers::join_cookies(request.headers_mut());
@@ -55,7 +61,7 @@ pub(super) struct Tunnel {
 
 impl Tunnel {
     /// Reads the upgrade of a request, if it has one.
-    pub(super) fn from_request(request: &mut Request<ClientBody>) -> Option<Self> {
+    pub(super) fn from_request(request: &mut ClientRequest) -> Option<Self> {
         let protocol = headers::upgrade_protocol(request.headers())?;
         Some(Self { protocol, client: hyper::upgrade::on(request) })
     }
@@ -69,5 +75,38 @@ impl Tunnel {
         if let Err(error) = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(upstream)).await {
             tracing::debug!(%error, "a tunnel broke off");
         }
+    }
+}
+
+/// A request without its body, with its destination.
+#[derive(Clone, Debug)]
+pub(super) struct RequestHead<'l> {
+    pub(super) dialect: &'static dyn Dialect,
+    pub(super) id: RequestId,
+    pub(super) parts: Parts,
+    pub(super) caller: Caller,
+    pub(super) destination: &'l Destination,
+    /// Its URI at the upstream.
+    pub(super) target: Uri,
+}
+
+/// The id of one request of this process. It cannot be guessed from another one.
+#[derive(Clone, Copy, Debug, derive_more::Display, Eq, PartialEq)]
+#[display("req_{_0:016x}")]
+pub(super) struct RequestId(pub(super) u64);
+
+/// Generates request ids.
+#[derive(Debug, Default)]
+pub(super) struct RequestIds {
+    key: RandomState,
+    next: AtomicU64,
+}
+
+// === impl RequestIds ===
+
+impl RequestIds {
+    /// An id that this process has not used before.
+    pub(super) fn next(&self) -> RequestId {
+        RequestId(self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed)))
     }
 }

@@ -16,9 +16,10 @@ use crate::tasks::Tasks;
 use crate::tokens;
 use crate::tokens::models::{self, Source, Sourced};
 use crate::upstream::Upstream;
-use crate::upstream::models::{Listing, ListingError, ModelsRequest};
+use crate::upstream::probe::{Listing, ListingError, ModelsRequest};
+use crate::upstream::routes::ANTHROPIC_VERSION;
 
-use super::headers::{ANTHROPIC_VERSION, API_KEY, X_API_KEY};
+use super::headers::{API_KEY, X_API_KEY};
 
 /// Fetches the upstream's list of models when a request names a model with an unknown window: until one fetch succeeds,
 /// with a growing delay after each failure. A local server may load another model, or one in another way, so each answer of
@@ -49,15 +50,6 @@ const MIN_BODY: usize = 8 * 1024;
 
 /// How long a fetch may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Why a fetch failed.
-#[derive(Debug, thiserror::Error)]
-enum FetchError {
-    #[error("it took longer than {} s", FETCH_TIMEOUT.as_secs())]
-    Timeout,
-    #[error(transparent)]
-    Listing(#[from] ListingError),
-}
 
 // === impl WindowDiscovery ===
 
@@ -175,7 +167,7 @@ const ORGANIZATION: HeaderName = HeaderName::from_static("openai-organization");
 const PROJECT: HeaderName = HeaderName::from_static("openai-project");
 
 /// Fetches the list, and the window of `model` if a local server says that elsewhere.
-async fn fetch(upstream: &Upstream, request: &ModelsRequest, model: &str) -> Result<Listing, FetchError> {
+async fn fetch(upstream: &Upstream, request: &ModelsRequest, model: &str) -> Result<Listing, ListingError> {
     let read = async {
         let first = request.send(upstream).await?;
         let mut listing = request.read_windows(upstream, first, FETCH_TIMEOUT).await?;
@@ -188,9 +180,9 @@ async fn fetch(upstream: &Upstream, request: &ModelsRequest, model: &str) -> Res
             };
             listing.windows.extend(window.map(|window| (model.to_owned(), window)));
         }
-        Ok::<_, ListingError>(listing)
+        Ok(listing)
     };
-    Ok(timeout(FETCH_TIMEOUT, read).await.map_err(|_| FetchError::Timeout)??)
+    timeout(FETCH_TIMEOUT, read).await.unwrap_or(Err(ListingError::Timeout(FETCH_TIMEOUT)))
 }
 
 #[cfg(test)]

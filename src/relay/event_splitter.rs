@@ -50,10 +50,15 @@ impl EventSplitter {
     }
 }
 
-/// The data of an event: its lines of that name, joined.
+/// The data of an event.
 pub(crate) fn data(event: &[u8]) -> Vec<u8> {
+    field(event, b"data:")
+}
+
+/// A field of an event, with its colon: its lines of that name, joined.
+pub(crate) fn field(event: &[u8], name: &[u8]) -> Vec<u8> {
     let lines = event.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let values = lines.filter_map(|line| line.strip_prefix(b"data:"));
+    let values = lines.filter_map(|line| line.strip_prefix(name));
     values.map(|value| value.strip_prefix(b" ").unwrap_or(value)).collect::<Vec<_>>().join(&b'\n')
 }
 

@@ -4,9 +4,7 @@ use http::header::{CONTENT_LENGTH, Entry, HeaderMap, HeaderValue, TRANSFER_ENCOD
 use http::{Method, Request};
 use http_body::Body;
 
-/// The framing of an answer is ambiguous.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct FramingError;
+use super::UpstreamErrorKind;
 
 /// Marks a body of unknown length as chunked. For GET and HEAD, hyper would otherwise send none.
 pub(super) fn set_chunked<B: Body>(request: &mut Request<B>) {
@@ -25,10 +23,10 @@ pub(super) fn set_chunked<B: Body>(request: &mut Request<B>) {
 ///
 /// A transfer coding besides `chunked` is an error, too. No request allows one, and the field is hop-by-hop, so the client
 /// would get a coded body without the field that says so.
-pub(super) fn normalize(headers: &mut HeaderMap) -> Result<(), FramingError> {
+pub(super) fn normalize(headers: &mut HeaderMap) -> Result<(), UpstreamErrorKind> {
     // Some old servers write `identity` for no coding.
     if has_coding_other_than(headers, &["chunked", "identity"]) {
-        return Err(FramingError);
+        return Err(UpstreamErrorKind::Malformed);
     }
     if headers.contains_key(TRANSFER_ENCODING) {
         // RFC 9112, section 6.3: chunks override a length.
@@ -36,14 +34,14 @@ pub(super) fn normalize(headers: &mut HeaderMap) -> Result<(), FramingError> {
         return Ok(());
     }
     let Entry::Occupied(mut lengths) = headers.entry(CONTENT_LENGTH) else { return Ok(()) };
-    let length = parse_length(lengths.get()).ok_or(FramingError)?;
+    let length = parse_length(lengths.get()).ok_or(UpstreamErrorKind::Malformed)?;
     let mut values = lengths.iter();
     let is_plain = values.next().is_some_and(|first| !first.as_bytes().contains(&b',')) && values.next().is_none();
     if is_plain {
         return Ok(());
     }
     if lengths.iter().any(|other| parse_length(other) != Some(length)) {
-        return Err(FramingError);
+        return Err(UpstreamErrorKind::Malformed);
     }
     lengths.insert(HeaderValue::from(length));
     Ok(())
@@ -75,7 +73,7 @@ pub fn has_coding_other_than(headers: &HeaderMap, known: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    fn normalized(lines: &[(&'static str, &'static str)]) -> Result<Vec<String>, FramingError> {
+    fn normalized(lines: &[(&'static str, &'static str)]) -> Result<Vec<String>, UpstreamErrorKind> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
@@ -95,7 +93,7 @@ mod tests {
         for lines in
             [&[(name, "5"), (name, "6")][..], &[(name, "5, 6")], &[(name, "5,")], &[(name, "+5")], &[(name, "")]]
         {
-            assert_eq!(normalized(lines), Err(FramingError), "{lines:?}");
+            assert_eq!(normalized(lines), Err(UpstreamErrorKind::Malformed), "{lines:?}");
         }
     }
 
@@ -106,7 +104,7 @@ mod tests {
             assert_eq!(normalized(good), Ok(vec![]), "{good:?}");
         }
         for bad in [&[(name, "gzip")][..], &[(name, "gzip, chunked")], &[(name, "chunked"), (name, "chunked")]] {
-            assert_eq!(normalized(bad), Err(FramingError), "{bad:?}");
+            assert_eq!(normalized(bad), Err(UpstreamErrorKind::Malformed), "{bad:?}");
         }
     }
 }

@@ -145,7 +145,10 @@ pub struct Routes<T> {
 const HELLO: &str = "/api/hello";
 
 /// The header field that every client of Anthropic's API sends.
-const ANTHROPIC_VERSION: &str = "anthropic-version";
+pub const ANTHROPIC_VERSION: http::HeaderName = http::HeaderName::from_static("anthropic-version");
+
+/// The header field that clients of Google's libraries send.
+const GOOGLE_CLIENT: http::HeaderName = http::HeaderName::from_static("x-goog-api-client");
 
 /// The header field that Codex sends where its user has logged in with `ChatGPT`.
 const CHATGPT_ACCOUNT: &str = "chatgpt-account-id";
@@ -169,17 +172,16 @@ impl Settings {
         self.when.clone().or_else(|| RequestMatch::of_name(&self.name))
     }
 
-    /// Whether its conditions name the dialect `messages`.
-    pub fn speaks_messages(&self) -> bool {
-        let messages = |condition: &RequestCondition| condition.dialect == Some(DialectName::Messages);
-        self.requests().is_some_and(|requests| requests.0.iter().any(messages))
+    /// Whether its conditions name this dialect.
+    pub fn speaks(&self, dialect: DialectName) -> bool {
+        let names = |condition: &RequestCondition| condition.dialect == Some(dialect);
+        self.requests().is_some_and(|requests| requests.0.iter().any(names))
     }
 
     fn key_header(&self) -> KeyHeader {
-        let gemini = |condition: &RequestCondition| condition.dialect == Some(DialectName::Gemini);
-        self.api_key_header.unwrap_or(if self.speaks_messages() {
+        self.api_key_header.unwrap_or(if self.speaks(DialectName::Messages) {
             KeyHeader::XApiKey
-        } else if self.requests().is_some_and(|requests| requests.0.iter().any(gemini)) {
+        } else if self.speaks(DialectName::Gemini) {
             KeyHeader::XGoogApiKey
         } else {
             KeyHeader::Authorization
@@ -217,11 +219,6 @@ impl RequestMatch {
     /// Whether one of the conditions holds.
     pub fn holds(&self, request: &RequestFacts<'_>) -> bool {
         self.0.iter().any(|condition| condition.holds(request))
-    }
-
-    /// Whether the answer may depend on the model.
-    pub fn asks_for_the_model(&self) -> bool {
-        self.0.iter().any(|condition| condition.model.is_some())
     }
 }
 
@@ -279,7 +276,7 @@ impl<'a> RequestFacts<'a> {
         dialect::for_path(self.path)
             .or_else(below)
             .or_else(|| of_field(ANTHROPIC_VERSION, DialectName::Messages))
-            .or_else(|| of_field("x-goog-api-client", DialectName::Gemini))
+            .or_else(|| of_field(GOOGLE_CLIENT, DialectName::Gemini))
     }
 }
 
@@ -308,7 +305,7 @@ impl<T> Routes<T> {
 
     /// Whether the choice may depend on the model.
     pub fn ask_for_the_model(&self) -> bool {
-        self.routes.iter().any(|(matcher, _)| matcher.asks_for_the_model())
+        self.routes.iter().flat_map(|(matcher, _)| &matcher.0).any(|condition| condition.model.is_some())
     }
 
     /// That of a request.

@@ -1,4 +1,4 @@
-//! The upstream's base URL, and how a client's path is joined to it.
+//! The upstream's base URL, how a client's path is joined to it, and the header fields that the settings add.
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use http::Uri;
+use http::header::AUTHORIZATION;
 use http::uri::{Authority, PathAndQuery};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use smart_default::SmartDefault;
@@ -98,7 +99,7 @@ impl BaseUrl {
         let (front, rest) = match base {
             "" => ("", path),
             _ if is_below(path, base) => (base, path.strip_prefix(base).unwrap_or_default()),
-            _ if is_below(path, "/openai/deployments") && is_segment(base, "openai") => {
+            _ if is_below(path, "/openai/deployments") && base.split('/').any(|part| part == "openai") => {
                 (base.find("/openai").and_then(|at| base.get(..at)).unwrap_or_default(), path)
             }
             _ if is_below(path, "/v1") => (base, path.strip_prefix("/v1").unwrap_or_default()),
@@ -145,10 +146,6 @@ pub(super) fn with_authority(target: &Uri, authority: &Authority) -> Uri {
     let mut parts = target.clone().into_parts();
     parts.authority = Some(authority.clone());
     Uri::from_parts(parts).unwrap_or_else(|_| target.clone())
-}
-
-fn is_segment(path: &str, segment: &str) -> bool {
-    path.split('/').any(|part| part == segment)
 }
 
 /// The target without the beginning of its path; none if the path does not begin so.
@@ -234,6 +231,41 @@ impl<'de> Deserialize<'de> for HeaderValue {
 impl Serialize for HeaderValue {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str("***")
+    }
+}
+
+/// The header field that a key is sent in.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyHeader {
+    /// `authorization: Bearer KEY`, as OpenAI and most others read it.
+    #[default]
+    Authorization,
+    /// `x-api-key: KEY`, as Anthropic reads it.
+    XApiKey,
+    /// `api-key: KEY`, as Azure reads it.
+    ApiKey,
+    /// `x-goog-api-key: KEY`, as Gemini reads it.
+    XGoogApiKey,
+    /// A signature of AWS (Signature Version 4), as Bedrock reads it. The key is `ACCESS_KEY_ID:SECRET_ACCESS_KEY`, with
+    /// `:SESSION_TOKEN` after it if there is one; the region is that of the host, else `us-east-1`. Only requests whose body
+    /// abridge reads, or that have none, are signed.
+    #[serde(rename = "aws-sigv4")]
+    AwsSigV4,
+}
+
+impl KeyHeader {
+    /// All fields that keys are sent in.
+    pub const ALL: [Self; 4] = [Self::Authorization, Self::XApiKey, Self::ApiKey, Self::XGoogApiKey];
+
+    /// The name of the field.
+    pub fn name(self) -> http::HeaderName {
+        match self {
+            Self::Authorization | Self::AwsSigV4 => AUTHORIZATION,
+            Self::XApiKey => http::HeaderName::from_static("x-api-key"),
+            Self::ApiKey => http::HeaderName::from_static("api-key"),
+            Self::XGoogApiKey => http::HeaderName::from_static("x-goog-api-key"),
+        }
     }
 }
 

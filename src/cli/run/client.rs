@@ -196,7 +196,10 @@ fn names_upstream(config: &Config) -> bool {
 
 /// Whether they say where requests in the dialect `messages` go.
 fn names_anthropic(config: &Config) -> bool {
-    config.upstreams.iter().any(|upstream| upstream.name == "anthropic" || routes::Settings::speaks_messages(upstream))
+    config
+        .upstreams
+        .iter()
+        .any(|upstream| upstream.name == "anthropic" || upstream.speaks(routes::DialectName::Messages))
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ fn names_upstreams(config: &Config) -> bool {
 
 /// Where the settings of abridge send requests in an API, if they say so.
 fn named_by_settings(config: &Config, api: Api) -> Option<String> {
-    let messages = config.upstreams.iter().find(|upstream| routes::Settings::speaks_messages(upstream));
+    let messages = config.upstreams.iter().find(|upstream| upstream.speaks(routes::DialectName::Messages));
     let route = messages.filter(|_| api == Api::Anthropic).map(|route| &route.url);
     let url = route.or(Some(&config.upstream.url).filter(|_| names_upstreams(config)))?;
     Some(url.to_string())

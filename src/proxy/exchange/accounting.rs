@@ -17,11 +17,11 @@ use crate::ledger::Ledger;
 use crate::metrics::{AnswerUsage, Metrics, Route};
 use crate::plan::{Plan, Report, SkipReason};
 use crate::platform::since_1970;
+use crate::proxy::ProxyError;
 use crate::proxy::cache_ledger::{Billed, CacheLedger, EarlierRequest};
 use crate::proxy::inspection::PendingInspection;
 use crate::proxy::notices::Notices;
 use crate::proxy::prefix_tracker::{CacheScope, PrefixTracker};
-use crate::proxy::respond::ProxyError;
 use crate::relay::tap::TapReport;
 use crate::tokens::factor::{Bill, Factor};
 
@@ -62,9 +62,10 @@ pub(in crate::proxy) struct Conversation {
 /// Measures the time that abridge itself adds to a request.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::proxy) struct OverheadTimer {
-    began: Instant,
+    pub(super) began: Instant,
     excluded: Duration,
-    body_read: Option<Instant>,
+    /// When the last wait that was excluded ended, which is that for the body.
+    pub(super) body_read: Option<Instant>,
 }
 
 impl Conversation {
@@ -80,16 +81,6 @@ impl OverheadTimer {
     /// Starts now.
     pub(in crate::proxy) fn start() -> Self {
         Self { began: Instant::now(), excluded: Duration::ZERO, body_read: None }
-    }
-
-    /// When the timer was started.
-    pub(super) fn began(&self) -> Instant {
-        self.began
-    }
-
-    /// When the last wait that was excluded ended, which is that for the body.
-    pub(super) fn body_read(&self) -> Option<Instant> {
-        self.body_read
     }
 
     /// Awaits `wait`, which also depends on the client, and excludes that time.
@@ -147,7 +138,7 @@ impl Exchange {
             return accounting.history.count(|requests| &mut requests.passed);
         };
         let mut earlier = None;
-        if let Some(report) = self.edit.as_ref().and_then(|edit| edit.report.as_deref()) {
+        if let Some(report) = self.report() {
             if entry.outcome == Outcome::Edited {
                 accounting.metrics.count_edits(report);
             }
@@ -241,8 +232,8 @@ impl Exchange {
     }
 
     fn note_changes(&self, history: &History) {
-        let report = self.edit.as_ref().and_then(|edit| edit.report.as_deref());
-        if let Some(report) = report.filter(|report| !(report.changes.is_empty() && report.left_out.is_empty())) {
+        if let Some(report) = self.report().filter(|report| !(report.changes.is_empty() && report.left_out.is_empty()))
+        {
             history.note_changes(self.id.to_string(), Changes::of(report));
         }
     }
@@ -263,7 +254,7 @@ impl Exchange {
     fn entry(&self, tap_report: &TapReport, end: AnswerEnd) -> Option<Entry> {
         let Conversation { path, bytes, readable, .. } = self.conversation.as_ref()?;
         let edit = self.edit.as_ref();
-        let report = edit.and_then(|edit| edit.report.as_deref());
+        let report = self.report();
         let answer = self.answer.map(|AnswerHead { status, after, .. }| (status.as_u16(), millis(after)));
         let ended = self.ended.unwrap_or_else(Instant::now);
         let total = ended.duration_since(self.timer.began);

@@ -1,14 +1,18 @@
-//! Enters an answer into the ledger: its bill, and the bill without the edits, or in a dry run with them.
+//! What leaves with an exchange that has ended: its entry in the ledger, with the bill and the bill without the edits, or in a dry
+//! run with them; and its trace, which begins when the request is sent.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
+use tokio::time::Instant;
 
 use super::{Accounting, EditState, Exchange};
 use crate::engine::EngineConfig;
-use crate::history::share_of;
+use crate::history::{Entry, share_of};
 use crate::ledger::{Account, Assignment, Counterfactual, Figures, client_of};
+use crate::otel::{EndedRequest, Exporter, RequestTrace, StartedRequest};
 use crate::plan::Report;
 use crate::proxy::cache_ledger::EarlierRequest;
 use crate::proxy::keep_alive::CallsAccount;
@@ -104,6 +108,34 @@ impl Exchange {
         accounting.ledger.add(account, &figures, billing.assignment.as_ref());
         Some(figures)
     }
+
+    /// Begins the trace of a request that was planned and is to be sent, if traces are sent. Its header names the trace.
+    pub(in crate::proxy) fn begin_trace(&mut self, exporter: Option<&Exporter>, headers: &mut HeaderMap) {
+        let Some((exporter, conversation)) = exporter.zip(self.conversation.as_ref()) else { return };
+        let sent = Moment::now();
+        let request = StartedRequest {
+            path: &conversation.path,
+            provider: conversation.dialect.facts().provider,
+            began: sent.time_of(self.timer.began),
+            sent: sent.time,
+        };
+        let trace = exporter.begin(request, headers);
+        self.traced = Some(Box::new(Traced { trace, sent }));
+    }
+
+    /// Ends the trace.
+    pub(super) fn end_trace(&mut self, entry: &Entry) {
+        let Some(traced) = self.traced.take() else { return };
+        let Traced { trace, sent } = *traced;
+        let began = self.timer.began;
+        let read = self.timer.body_read.unwrap_or(began);
+        let span = |name, began: Instant, ended: Instant| (name, sent.time_of(began), sent.time_of(ended));
+        let mut steps = vec![span("read", began, read), span("plan", read, sent.instant)];
+        let waits = self.edit.iter().flat_map(|edit| edit.waits.0.iter());
+        steps.extend(waits.map(|wait| span(wait.cause.into(), wait.began, wait.began + wait.took)));
+        let at = sent.time_of(self.ended.unwrap_or_else(Instant::now));
+        trace.end(&EndedRequest { entry, steps: &steps, sent: sent.time, at });
+    }
 }
 
 /// The usage of an edited request without its edits, or of a request of a dry run with them. `share` is the part of the edited
@@ -139,4 +171,31 @@ fn unsent_usage(
     };
     let is_warm = earlier.is_some_and(|earlier| earlier.is_warm);
     Counterfactual { input, shared, is_known: earlier.is_some(), sent_shared, is_warm }.usage(&billed.of_input(sent))
+}
+
+/// A trace, and when its request was sent.
+#[derive(Debug)]
+pub(super) struct Traced {
+    trace: RequestTrace,
+    sent: Moment,
+}
+
+/// One moment in both clocks, by which times of the one become those of the other.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    instant: Instant,
+    time: SystemTime,
+}
+
+// === impl Moment ===
+
+impl Moment {
+    #[expect(clippy::disallowed_methods, reason = "spans have the time of their request")]
+    fn now() -> Self {
+        Self { instant: Instant::now(), time: SystemTime::now() }
+    }
+
+    fn time_of(&self, instant: Instant) -> SystemTime {
+        self.time - self.instant.saturating_duration_since(instant) + instant.saturating_duration_since(self.instant)
+    }
 }

@@ -3,8 +3,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::{AnswerHead, EditState, Exchange};
+use crate::dialect::AnswerEnd;
+use crate::engine::WaitCause;
 use crate::plan::{Action, Change, Report};
-use crate::proxy::request_head::RequestId;
+use crate::proxy::RequestId;
+use crate::relay::tap::TapReport;
+use crate::tokens::factor::Factor;
 use crate::units::grouped;
 
 /// The values that the message shows.
@@ -33,6 +38,71 @@ const COUNTED: [(&str, &str, &str, bool); 10] = [
     ("mend", "mended", "value", false),
 ];
 
+impl Exchange {
+    /// Logs one line per request: at info if it was edited and is not a mere count, else at debug. Never content, never a key.
+    pub(super) fn log(&self, tap_report: &TapReport, end: AnswerEnd) {
+        let Some(AnswerHead { status, after, bytes }) = self.answer else { return };
+        let (status, first_byte_ms) = (status.as_u16(), millis(after));
+        let client = self.client.as_ref().and_then(|name| name.to_str().ok());
+        let Some(edit) = &self.edit else {
+            return tracing::debug!(request_id = %self.id, client, status, first_byte_ms, bytes_answered = bytes, ?end, "passed");
+        };
+        let TapReport { stop_reason, usage, overflowed, .. } = tap_report;
+        let report = edit.report.as_deref();
+        let (bytes_in, bytes_out) = report.map_or((0, 0), |report| (report.bytes_before, report.bytes_after));
+        macro_rules! line {
+            ($level:ident, $outcome:literal, $edits:expr, $message:expr) => {
+                tracing::$level!(
+                    request_id = %self.id,
+                    outcome = $outcome,
+                    edits = $edits,
+                    client,
+                    upstream = self.upstream.is_route().then_some(self.upstream.as_str()),
+                    rescue = self.rescue.map(tracing::field::display),
+                    model = report.and_then(|report| report.model.as_deref()),
+                    bytes_in,
+                    bytes_out,
+                    tokens_in = report.and_then(|report| report.tokens_before),
+                    tokens_out = report.and_then(|report| report.tokens_after),
+                    token_factor = edit.token_factor().map(Factor::ratio),
+                    beyond_window = report.and_then(|report| report.beyond_window),
+                    left_out = report.map(|report| report.left_out.len()).filter(|n| *n > 0),
+                    status,
+                    first_byte_ms,
+                    bytes_answered = bytes,
+                    ?end,
+                    stop_reason = stop_reason.as_deref(),
+                    input_tokens = usage.map(|usage| usage.input),
+                    cached_tokens = usage.map(|usage| usage.cached),
+                    output_tokens = usage.map(|usage| usage.output),
+                    tap_overflowed = overflowed.then_some(true),
+                    added_ms = millis(self.added),
+                    summary_ms = edit.waits.total(WaitCause::Summary).map(millis),
+                    handler_ms = edit.waits.total(WaitCause::Handlers).map(millis),
+                    offloaded_bytes = (edit.offloaded_bytes > 0).then_some(edit.offloaded_bytes),
+                    prefix_kept = self.prefix_kept.map(|share| (share * 1000.0).round() / 1000.0),
+                    "{}", $message
+                )
+            };
+        }
+        let sentence = || {
+            report.map_or_else(String::new, |report| {
+                let EditState { dry_run, offloaded_bytes, .. } = *edit;
+                let summary_time = edit.waits.total(WaitCause::Summary);
+                let (id, added, prefix_kept) = (self.id, self.added, self.prefix_kept);
+                LogLine { id, report, dry_run, offloaded_bytes, added, summary_time, prefix_kept }.message()
+            })
+        };
+        match edit.counts() {
+            None if self.rescue.is_some() => line!(info, "unedited", None::<&str>, "unedited"),
+            None => line!(debug, "unedited", None::<&str>, "unedited"),
+            Some(edits) if self.conversation.is_none() => line!(debug, "counted", Some(edits.as_str()), sentence()),
+            Some(edits) if edit.dry_run => line!(info, "would_be_edited", Some(edits.as_str()), sentence()),
+            Some(edits) => line!(info, "edited", Some(edits.as_str()), sentence()),
+        }
+    }
+}
+
 impl LogLine<'_> {
     /// `chat 3f2a  48,900→8,800 tok  cleared 12 results (offloaded 31 kB)  0.8 ms  prefix kept 71 %`
     pub(super) fn message(&self) -> String {
@@ -49,7 +119,11 @@ impl LogLine<'_> {
             // The result of a filtered call is dropped with it, and is not counted again.
             let is_counted =
                 |change: &&Change| change.action.label() == label && !(label == "drop" && change.edit == "filter");
-            let n: usize = report.changes.iter().filter(is_counted).map(|change| n_items(change.action)).sum();
+            let n_items = |change: &Change| match change.action {
+                Action::Summarize { from, to } => to.saturating_sub(from),
+                _ => 1,
+            };
+            let n: usize = report.changes.iter().filter(is_counted).map(n_items).sum();
             if n == 0 {
                 continue;
             }
@@ -73,9 +147,9 @@ impl LogLine<'_> {
     }
 }
 
-/// How many items a change counts for: the messages that it summarises, otherwise 1.
-fn n_items(action: Action) -> usize {
-    if let Action::Summarize { from, to } = action { to.saturating_sub(from) } else { 1 }
+/// Milliseconds, with one decimal.
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
 /// `31 kB`

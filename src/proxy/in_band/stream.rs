@@ -113,7 +113,7 @@ impl JoinedStream {
         while let Some(event) = self.splitter.next_event() {
             self.read_event(&event, &mut out);
         }
-        if self.n_bytes > self.recalls.max_bytes() || !self.recalls.hold(chunk.len()) {
+        if self.n_bytes > self.recalls.settings.max_bytes.as_usize() || !self.recalls.hold(chunk.len()) {
             if self.joiner.is_changed() {
                 out.push(self.fail());
             } else {

@@ -1,12 +1,14 @@
 //! How refused requests of an upstream are retried, and the forms that refusals have taught, for operators, and as the store
 //! keeps them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
-use super::bypass::BypassList;
 use crate::dialect::Form;
 use crate::engine::{EditedBody, EngineConfig};
 use crate::payload::ChainKey;
@@ -24,24 +26,35 @@ pub struct Arm {
     pub rescue: Option<RescuePolicy>,
 }
 
-/// How refused requests are retried. A reload replaces it with its bypass list, because other settings may be accepted.
+/// How refused requests are retried. A reload replaces it with what it has noted, because other settings may be accepted.
 #[derive(Debug)]
 pub struct RescuePolicy {
-    pub(super) rules: Arc<EngineConfig>,
-    pub(super) stripping: Arc<EngineConfig>,
-    pub(super) bypassed: BypassList,
-    pub(super) stripped: BypassList,
-    pub(super) profile: ArcSwapOption<Profile>,
+    pub(super) noted: NotedForms,
+    profile: ArcSwap<Profile>,
 }
 
 /// The forms that an upstream asks for, and the rules that bring requests into them.
 #[derive(Debug)]
-pub(super) struct Profile {
-    pub(super) lessons: Vec<Lesson>,
-    pub(super) rules: Arc<EngineConfig>,
-    pub(super) stripping: Arc<EngineConfig>,
-    pub(super) shortest: Arc<EngineConfig>,
+struct Profile {
+    lessons: Vec<Lesson>,
+    usual: Arc<EngineConfig>,
+    stripping: Arc<EngineConfig>,
+    shortest: Arc<EngineConfig>,
 }
+
+/// Conversations whose edited form was refused, by the keys of their beginnings, and the form in which they are sent; for a time
+/// and in bounded memory.
+#[derive(Debug, Default)]
+pub(super) struct NotedForms {
+    // Until when each entry holds. Read with each request, and rarely written.
+    until: ArcSwap<HashMap<ChainKey, (RequestForm, Instant)>>,
+}
+
+/// The most entries.
+const MAX_ENTRIES: usize = 1024;
+
+/// How long a conversation is sent in another form. After that, it is edited again.
+pub const NOTED_FOR: Duration = Duration::from_hours(1);
 
 /// The refusal that has taught a form. It holds for the model that was asked, as a gateway may pass models of several
 /// vendors on.
@@ -70,85 +83,95 @@ pub struct FormsNote {
 /// From so many refusals on, no more are noted; a form that is not noted takes a second attempt each time.
 const MAX_LESSONS: usize = 200;
 
-/// How the requests of a conversation are edited.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::proxy) enum Treatment {
-    /// By the policy.
-    Edited,
-    /// By the policy, without the reasoning before each pass.
-    Stripped,
-    /// Not at all.
-    Unedited,
-}
-
 // === impl RescuePolicy ===
 
 impl RescuePolicy {
-    /// Retries with these rules, which must be those of [`PlanSettings::shortest`](crate::planner::PlanSettings::shortest) and of
-    /// [`PlanSettings::stripping`](crate::planner::PlanSettings::stripping).
-    pub fn new(rules: Arc<EngineConfig>, stripping: Arc<EngineConfig>) -> Self {
-        let [bypassed, stripped] = [BypassList::default(), BypassList::default()];
-        let profile = ArcSwapOption::empty();
-        Self { rules, stripping, bypassed, stripped, profile }
+    /// Retries requests that these rules have edited.
+    pub fn new(usual: &Arc<EngineConfig>) -> Self {
+        let settings = &usual.planner.settings;
+        let profile = Profile {
+            lessons: Vec::new(),
+            usual: Arc::clone(usual),
+            stripping: usual.under(settings.stripping()),
+            shortest: usual.under(settings.shortest()),
+        };
+        Self { noted: NotedForms::default(), profile: ArcSwap::from_pointee(profile) }
     }
 
-    /// The rules of a conversation that is treated so, which are `usual` ones by default.
-    pub(in crate::proxy) fn rules(
-        rescue: Option<&Self>,
-        of: Treatment,
-        usual: &Arc<EngineConfig>,
-    ) -> Arc<EngineConfig> {
-        let profile = rescue.and_then(|rescue| rescue.profile.load_full());
-        let of_forms = profile.map(|profile| match of {
-            Treatment::Stripped => Arc::clone(&profile.stripping),
-            Treatment::Edited | Treatment::Unedited => Arc::clone(&profile.rules),
-        });
-        let stripping = || rescue.filter(|_| of == Treatment::Stripped).map(|rescue| &rescue.stripping);
-        of_forms.unwrap_or_else(|| Arc::clone(stripping().unwrap_or(usual)))
+    /// The rules that bring requests into this form.
+    pub(in crate::proxy) fn rules(&self, form: RequestForm) -> Arc<EngineConfig> {
+        let profile = self.profile.load();
+        Arc::clone(match form {
+            RequestForm::Edited | RequestForm::Unedited => &profile.usual,
+            RequestForm::Stripped => &profile.stripping,
+            RequestForm::Shortest => &profile.shortest,
+        })
     }
 
     /// The refusals that have taught forms.
     pub fn lessons(&self) -> Vec<Lesson> {
-        self.profile.load().as_ref().map(|profile| profile.lessons.clone()).unwrap_or_default()
+        self.profile.load().lessons.clone()
     }
 
-    /// Applies the forms that these refusals have taught, here or in another process, to requests that are edited by the `usual`
-    /// rules.
-    pub fn require(&self, lessons: &[Lesson], usual: &EngineConfig) {
+    /// Applies the forms that these refusals have taught, here or in another process.
+    pub fn require(&self, lessons: &[Lesson]) {
         // Another request may teach a form at the same time.
         self.profile.rcu(|known| {
-            let mut all = known.as_ref().map_or_else(Vec::new, |known| known.lessons.clone());
+            let mut all = known.lessons.clone();
             if !Lesson::add(&mut all, lessons) {
-                return known.clone();
+                return Arc::clone(known);
             }
             let learnt = Lesson::forms(&all);
             let of = |rules: &EngineConfig| rules.under(rules.planner.settings.with_learnt_forms(&learnt));
-            let (rules, stripping, shortest) = (of(usual), of(&self.stripping), of(&self.rules));
-            Some(Arc::new(Profile { lessons: all, rules, stripping, shortest }))
+            let Profile { usual, stripping, shortest, .. } = &**known;
+            let (usual, stripping, shortest) = (of(usual), of(stripping), of(shortest));
+            Arc::new(Profile { lessons: all, usual, stripping, shortest })
         });
     }
 
     /// The conversations that are forwarded unedited.
     pub fn unedited(&self) -> Vec<ChainKey> {
-        self.bypassed.keys()
+        let (noted, now) = (self.noted.until.load(), Instant::now());
+        let unedited = noted.iter().filter(|(_, (form, until))| *form == RequestForm::Unedited && *until > now);
+        unedited.map(|(key, _)| *key).collect()
     }
 
     /// Forwards a conversation unedited, as another process does.
     pub fn leave_unedited(&self, key: ChainKey) {
-        self.bypassed.insert(key);
+        self.noted.insert(key, RequestForm::Unedited);
     }
 }
 
-// === impl Treatment ===
+// === impl NotedForms ===
 
-impl Treatment {
-    /// The form of the request that is sent first.
-    pub(in crate::proxy) fn form(self) -> RequestForm {
-        match self {
-            Self::Edited => RequestForm::Edited,
-            Self::Stripped => RequestForm::Stripped,
-            Self::Unedited => RequestForm::Unedited,
-        }
+impl NotedForms {
+    /// Whether nothing is noted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.until.load().is_empty()
+    }
+
+    /// The form of a conversation with these beginnings, if one is noted: not edited, if that is one of several.
+    pub(super) fn form(&self, keys: &[ChainKey]) -> Option<RequestForm> {
+        let (noted, now) = (self.until.load(), Instant::now());
+        let forms =
+            keys.iter().filter_map(|key| noted.get(key)).filter(|(_, until)| *until > now).map(|(form, _)| *form);
+        forms.reduce(|form, other| if other == RequestForm::Unedited { other } else { form })
+    }
+
+    /// Notes a form. A full list drops its oldest entry.
+    pub(super) fn insert(&self, key: ChainKey, form: RequestForm) {
+        let now = Instant::now();
+        self.until.rcu(|noted| {
+            let mut noted = HashMap::clone(noted);
+            noted.retain(|_, (_, until)| *until > now);
+            if noted.len() >= MAX_ENTRIES
+                && let Some(oldest) = noted.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| *key)
+            {
+                noted.remove(&oldest);
+            }
+            noted.insert(key, (form, now + NOTED_FOR));
+            noted
+        });
     }
 }
 
@@ -197,7 +220,32 @@ impl Lesson {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::{advance, pause};
+
     use super::*;
+
+    fn name(n: usize) -> ChainKey {
+        ChainKey::from_bytes((n as u128).to_be_bytes())
+    }
+
+    #[tokio::test]
+    async fn noted_forms_are_bounded_and_expire() {
+        pause();
+        let list = NotedForms::default();
+        assert!(list.is_empty() && list.form(&[name(0)]).is_none());
+        for n in 0..=MAX_ENTRIES {
+            list.insert(name(n), if n == 2 { RequestForm::Unedited } else { RequestForm::Stripped });
+            advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(list.until.load().len(), MAX_ENTRIES);
+        assert_eq!(list.form(&[name(0)]), None, "the oldest has made room");
+        assert_eq!(list.form(&[name(MAX_ENTRIES + 1), name(1)]), Some(RequestForm::Stripped));
+        assert_eq!(list.form(&[name(1), name(2), name(3)]), Some(RequestForm::Unedited));
+        advance(NOTED_FOR).await;
+        assert_eq!(list.form(&[name(1), name(MAX_ENTRIES)]), None);
+        list.insert(name(7), RequestForm::Stripped);
+        assert_eq!(list.until.load().len(), 1);
+    }
 
     #[test]
     fn a_lesson_is_noted_once_and_no_more_than_the_limit() {

@@ -88,8 +88,8 @@ fn every_value_of_a_label_is_described() {
     const ENUMS: [(&str, &str, &str); 5] = [
         ("abridge_changes_total", "src/plan/action.rs", "pub enum Action {"),
         ("abridge_left_out_total", "src/plan.rs", "pub enum SkipReason {"),
-        ("abridge_fail_open_total", "src/proxy/fail_open.rs", "enum FailOpenReason {"),
-        ("abridge_rescues_total", "src/proxy/rescue_kind.rs", "enum RescueKind {"),
+        ("abridge_fail_open_total", "src/proxy/request.rs", "enum FailOpenReason {"),
+        ("abridge_rescues_total", "src/proxy/exchange.rs", "enum RescueKind {"),
         ("abridge_recalls_total", "src/admin/recall.rs", "enum RecallOutcome {"),
     ];
     let (mut wrong, document) = (Wrong::default(), read("docs/metrics.md"));

@@ -7,24 +7,36 @@
 //!
 //! The call has the header fields of the request, `authorization` included, as for any summary. The answer has
 //! `x-abridge-summary: made`, or `none` if there is nothing to summarise; the other edits are made in both cases.
+//!
+//! `POST /abridge/rewrite`: takes a body of any dialect and answers with what would be sent upstream.
+//!
+//! | path | the body is read as one that is sent to |
+//! |---|---|
+//! | `/abridge/rewrite` | the path of the dialect that the body shows |
+//! | `/abridge/rewrite/PATH` | that path, if a dialect serves it |
+//!
+//! It is for operators, so `authorization` has their token. The client's own field is in `x-abridge-authorization`: handles
+//! depend on it. No model is called, so a summary is used only if it is stored. With `?report=true` the answer is
+//! `{"body": …, "report": …}`.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response, Uri};
 use http_body_util::Full;
+use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::exchange::{self, EDITS, REQUEST_ID, TOKENS};
-use super::request::ReadRequest;
-use super::request_head::RequestHead;
-use super::respond::ProxyError;
-use super::{Proxy, ProxyResult, full_body, headers};
-use crate::admin::SUMMARIZE;
-use crate::body::ClientBody;
+use super::request::{Purpose, ReadRequest};
+use super::{ClientRequest, OwnAnswer, Proxy, ProxyError, ProxyResult, RequestHead, full_body, headers};
+use crate::admin::{REWRITE, SUMMARIZE};
 use crate::dialect::{self, Dialect};
 use crate::engine::manual_summary::ManualSummaryError;
 use crate::engine::{EditOptions, EditedBody};
 use crate::payload::Caller;
+use crate::plan::Report;
 use crate::planner::SummaryTiming;
+use crate::span::joined;
 use crate::string_index::IndexedBody;
 
 /// Whether the body has a summary: `made` or `none`.
@@ -52,7 +64,7 @@ impl Proxy {
     pub(super) async fn summarize(
         &self,
         manual: ManualSummary,
-        mut request: Request<ClientBody>,
+        mut request: ClientRequest,
         caller: Caller,
     ) -> ProxyResult {
         let ManualSummary { dialect, target } = manual;
@@ -83,6 +95,42 @@ impl Proxy {
             Err(none) => Err(ProxyError::NoSummary(none)),
         }
     }
+
+    /// Answers with the body that would be sent.
+    pub(super) async fn rewrite(&self, mut request: ClientRequest) -> ProxyResult {
+        let live = self.live.load_full();
+        let is_reported = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "report=true"));
+        let behind = request.uri().path().strip_prefix(REWRITE).unwrap_or_default().to_owned();
+        let path = if behind.is_empty() { dialect::default().path() } else { &behind };
+        let dialect = dialect::for_path(path).unwrap_or(dialect::default());
+        *request.uri_mut() = path.parse().map_err(|_| ProxyError::InvalidRequest("its path is not a path".into()))?;
+        let headers = request.headers_mut();
+        headers.remove(AUTHORIZATION);
+        if let Some(authorization) = headers.remove(CLIENT_AUTHORIZATION) {
+            headers.insert(AUTHORIZATION, authorization);
+        }
+        let caller = self.caller(request.headers());
+        let mut read = self.receive(&live, dialect, request, caller).await?;
+        let Some(text) = read.text.clone() else { return Err(ProxyError::BadEncoding) };
+        if behind.is_empty() {
+            let head = &mut read.head;
+            head.dialect = dialect::of_body(&text);
+            let path = head.dialect.path();
+            head.parts.uri = path.parse().unwrap_or_default();
+            head.destination = live.destinations.of_body(path, &head.parts.headers, head.dialect, Some(&text)).await;
+            head.target = head.destination.upstream.join(&head.parts.uri)?;
+        }
+        let edited = self.edited(&mut read, Purpose::Rewrite).await.edited;
+        let ReadRequest { head: RequestHead { id, .. }, permit: _until_the_end, dry_run, .. } = read;
+        let body = if dry_run { text.bytes.clone() } else { joined(edited.body.clone()) };
+        let reported = || {
+            let body = serde_json::from_slice(&body).ok()?;
+            serde_json::to_vec(&Reported { body, report: edited.report.as_ref() }).ok()
+        };
+        let answered = if is_reported { reported().map(Into::into) } else { None };
+        tracing::debug!(request_id = %id, "rewrote a body");
+        Ok(answer(answered.unwrap_or(body), &edited, None, &id.to_string()).map(full_body))
+    }
 }
 
 /// The answer with this body, and what it says of the edits.
@@ -91,7 +139,7 @@ pub(super) fn answer(
     edited: &EditedBody,
     summary: Option<&'static str>,
     id: &str,
-) -> Response<Full<Bytes>> {
+) -> OwnAnswer {
     let mut response = Response::new(Full::new(body.into()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let report = edited.report.as_ref();
@@ -103,4 +151,18 @@ pub(super) fn answer(
     ];
     headers::set(response.headers_mut(), fields);
     response
+}
+
+/// The `authorization` of the client whose request it is.
+const CLIENT_AUTHORIZATION: HeaderName = HeaderName::from_static("x-abridge-authorization");
+
+#[derive(Serialize)]
+struct Reported<'a> {
+    body: &'a RawValue,
+    report: Option<&'a Report>,
+}
+
+/// Whether requests to this path are rewritten.
+pub(super) fn is_rewrite_path(path: &str) -> bool {
+    path.strip_prefix(REWRITE).is_some_and(|behind| behind.is_empty() || dialect::for_path(behind).is_some())
 }
