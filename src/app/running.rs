@@ -135,7 +135,7 @@ impl Running {
         drop(self.guards);
         // Only the last writes remain, or tunnels that would never end by themselves.
         let _ended = timeout(task_grace, self.tasks.wait()).await;
-        self.proxy.engine.bookkeeper().save().await;
+        self.proxy.engine.bookkeeper.save().await;
         if let Some(webhook) = self.webhook {
             webhook.finish().await;
         }
@@ -176,7 +176,7 @@ pub async fn serve_beside<T>(
     let _drained = running.drain(GRACE_BESIDE, GRACE_BESIDE).await;
     let stored = store.and_then(|store| Some(store.counts()?.written.load(Ordering::Relaxed))).unwrap_or_default();
     let savings = proxy.savings().filter(Savings::has_edits).as_ref().map(Savings::to_string);
-    let (totals, summaries) = (proxy.history().totals(), proxy.engine.summary_counts().made);
+    let (totals, summaries) = (proxy.history().totals(), proxy.engine.summarizer.counts().made);
     Ok((outcome, RunTotals { totals, savings, why_unedited: proxy.why_unedited(), stored, summaries }))
 }
 

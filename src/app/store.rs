@@ -80,7 +80,7 @@ pub(super) fn save_ledger(proxy: Arc<Proxy>, tasks: &Tasks) -> DropGuard {
     tasks.spawn_guarded(async move {
         loop {
             sleep(LEDGER_INTERVAL).await;
-            proxy.engine.bookkeeper().save().await;
+            proxy.engine.bookkeeper.save().await;
         }
     })
 }
