@@ -203,7 +203,7 @@ fn build_live(
 /// The models of the settings that can be called for summaries.
 fn endpoints(config: &Config, environment: &Environment) -> anyhow::Result<Endpoints> {
     let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name, field| {
-        environment.summarizer_keys.get(name)?.header(field).ok()
+        environment.model_keys.get(name)?.header(field).ok()
     });
     endpoints.context("[summarize]")
 }
@@ -246,11 +246,11 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
     };
     let routes = config.upstreams.iter().map(|settings| {
         let rules = rules_of(settings, config, environment, rules)?;
-        let upstream = clients::of_route(config, environment, settings)?;
+        let upstream = clients::of(config, environment, Some(settings))?;
         Ok((settings.requests().unwrap_or_default(), destination(upstream, rules)?))
     });
     let routes = routes.collect::<anyhow::Result<_>>()?;
-    let default = destination(clients::of_default(config, environment)?, Arc::clone(rules))?;
+    let default = destination(clients::of(config, environment, None)?, Arc::clone(rules))?;
     Ok(Destinations::new(routes, default))
 }
 

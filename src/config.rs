@@ -75,7 +75,7 @@ pub enum MissingError {
 }
 
 /// Everything that `proxy.toml` may say.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The set of defaults that all other settings are laid on.
@@ -297,10 +297,7 @@ impl Config {
 /// The name of the table with a key of this name.
 fn table_with(key: &str) -> Option<String> {
     let known = toml::Table::try_from(Config::default()).ok()?;
-    known
-        .iter()
-        .find(|(_, value)| value.as_table().is_some_and(|table| table.contains_key(key)))
-        .map(|(name, _)| name.clone())
+    known.into_iter().find_map(|(name, value)| value.as_table()?.contains_key(key).then_some(name))
 }
 
 #[cfg(test)]

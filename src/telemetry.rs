@@ -133,9 +133,9 @@ fn field(to: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Res
 }
 
 /// Writes control characters as their escapes.
-struct Escaped<'a, 'w>(&'a mut Writer<'w>);
+pub(crate) struct Escaped<'a, W>(pub(crate) &'a mut W);
 
-impl Write for Escaped<'_, '_> {
+impl<W: Write> Write for Escaped<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         text.chars().try_for_each(|c| {
             if c.is_control() { write!(self.0, "{}", c.escape_default()) } else { self.0.write_char(c) }

@@ -1,23 +1,24 @@
 //! Errors in the settings, each printed as one line: the location, the problem, and what is allowed.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use serde::de::{self, Unexpected};
 use strsim::levenshtein;
 
+use crate::telemetry::Escaped;
 use crate::wildcard;
 
 /// An error in the settings. Its [`fmt::Display`] is one line without control characters.
 #[derive(Clone, Debug)]
-pub struct ConfigError(Box<ErrorDetails>);
+pub struct ConfigError(pub(super) Box<ErrorDetails>);
 
 #[derive(Clone, Debug)]
-struct ErrorDetails {
+pub(super) struct ErrorDetails {
     location: Option<SourceLocation>,
     /// The keys that lead to the value, innermost first.
     keys: Vec<String>,
-    kind: ConfigErrorKind,
+    pub(super) kind: ConfigErrorKind,
 }
 
 /// The place where a value was written.
@@ -81,19 +82,6 @@ impl ConfigError {
         self
     }
 
-    /// Whether the value has the wrong type.
-    pub(super) fn is_type_mismatch(&self) -> bool {
-        matches!(self.0.kind, ConfigErrorKind::Type { .. })
-    }
-
-    /// For an unknown key, those that are known in its place.
-    pub(super) fn allowed_keys(&self) -> Option<&'static [&'static str]> {
-        match self.0.kind {
-            ConfigErrorKind::UnknownKey { allowed, .. } => Some(allowed),
-            _ => None,
-        }
-    }
-
     /// For an unknown key, names the table that has a key of this name, if there is one.
     pub(super) fn with_table_hint(mut self, table_with: impl Fn(&str) -> Option<String>) -> Self {
         if let ConfigErrorKind::UnknownKey { key, elsewhere, .. } = &mut self.0.kind {
@@ -136,12 +124,10 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match &self.0.location {
-            Some(location) => format!("{location}: {}", self.message()),
-            None => self.message(),
-        };
-        text.chars()
-            .try_for_each(|c| if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") })
+        if let Some(location) = &self.0.location {
+            write!(Escaped(f), "{location}: ")?;
+        }
+        Escaped(f).write_str(&self.message())
     }
 }
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::Deserialize;
 
 use super::error::{ConfigError, SourceLocation};
 use super::value::{LocatedValue, Value};
@@ -15,9 +14,8 @@ use crate::proxy::experiment::NO_EDITS;
 use crate::tokens::Meter;
 use crate::upstream::routes::{self, Routes};
 
-/// Tables of settings by name, as TOML.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Policies(BTreeMap<String, String>);
+/// Tables of settings by name.
+pub type Policies = BTreeMap<String, toml::Table>;
 
 /// The tables that a policy may have.
 const TABLES: [&str; 10] = [
@@ -33,28 +31,6 @@ const TABLES: [&str; 10] = [
     "tools",
 ];
 
-impl Policies {
-    /// Their names.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
-}
-
-impl<'de> Deserialize<'de> for Policies {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let tables = BTreeMap::<String, toml::Table>::deserialize(from)?;
-        let texts = tables.into_iter().map(|(name, table)| Ok((name, toml::to_string(&table)?)));
-        texts.collect::<Result<_, toml::ser::Error>>().map(Self).map_err(D::Error::custom)
-    }
-}
-
-impl Serialize for Policies {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let tables = self.0.iter().filter_map(|(name, text)| Some((name, text.parse::<toml::Table>().ok()?)));
-        to.collect_map(tables)
-    }
-}
-
 /// A policy over the settings of the goal that it names, if it names one.
 fn with_goal(policy: LocatedValue) -> Result<LocatedValue, ConfigError> {
     let Some(named) = policy.get(&["policy", "goal"]) else { return Ok(policy) };
@@ -65,7 +41,7 @@ fn with_goal(policy: LocatedValue) -> Result<LocatedValue, ConfigError> {
 impl Config {
     /// These settings with those of a policy laid over them.
     pub fn under_policy(&self, name: &str) -> anyhow::Result<Self> {
-        let Some(policy) = self.policies.0.get(name) else {
+        let Some(policy) = self.policies.get(name) else {
             let mut same = self.clone();
             if name == NO_EDITS {
                 same.policy.edits.clear();
@@ -73,7 +49,8 @@ impl Config {
             return Ok(same);
         };
         let mut settings = LocatedValue::from_file(Path::new("settings"), &self.to_toml()?)?;
-        settings.overlay(with_goal(LocatedValue::from_file(Path::new(&format!("policies.{name}")), policy)?)?);
+        settings
+            .overlay(with_goal(LocatedValue::from_file(Path::new(&format!("policies.{name}")), &policy.to_string())?)?);
         Ok(Self::from_value(&settings)?)
     }
 
@@ -86,15 +63,20 @@ impl Config {
         keys: Keys,
     ) -> anyhow::Result<Routes<Planner>> {
         if let Some(name) = named {
-            self.check_policy_flag(name)?;
+            if !self.policies.contains_key(name) {
+                let names: Vec<_> = self.policies.keys().map(String::as_str).collect();
+                let allowed =
+                    if names.is_empty() { "none, as [policies] is empty".to_owned() } else { names.join(", ") };
+                let message = format!("there is no policies.{name}; allowed: {allowed}");
+                return Err(ConfigError::at(&SourceLocation::Flag("--policy"), message).into());
+            }
             return Ok(Routes::only(self.under_policy(name)?.planner(address, meter, keys)));
         }
         let default = self.planner(address, meter, keys);
-        let routes = self
-            .upstreams
-            .iter()
-            .map(|route| Ok((route.requests().unwrap_or_default(), self.planner_for(route, &default)?)));
-        Ok(Routes::new(routes.collect::<anyhow::Result<_>>()?, default))
+        let planner =
+            |route: &routes::Settings| Ok((route.requests().unwrap_or_default(), self.planner_for(route, &default)?));
+        let routes = self.upstreams.iter().map(planner).collect::<anyhow::Result<_>>()?;
+        Ok(Routes::new(routes, default))
     }
 
     /// The planner for one of the `[[upstreams]]`: of the policy that it names, by the prices of its host. It shares counts,
@@ -110,20 +92,9 @@ impl Config {
         default.under(PlanSettings { recall, ..self.plan_settings_at(host) })
     }
 
-    /// Checks that there is a policy of this name, which a flag has.
-    fn check_policy_flag(&self, name: &str) -> Result<(), ConfigError> {
-        if self.policies.0.contains_key(name) {
-            return Ok(());
-        }
-        let names: Vec<_> = self.policies.names().collect();
-        let allowed = if names.is_empty() { "none, as [policies] is empty".to_owned() } else { names.join(", ") };
-        let message = format!("there is no policies.{name}; allowed: {allowed}");
-        Err(ConfigError::at(&SourceLocation::Flag("--policy"), message))
-    }
-
     /// Checks the policies, and that each one that an upstream names is there.
     pub(super) fn check_policies(&self, written: &LocatedValue) -> Result<(), ConfigError> {
-        for name in self.policies.names() {
+        for name in self.policies.keys() {
             let Some(policy) = written.get(&["policies", name]) else { continue };
             if let Value::Table(tables) = &policy.value
                 && let Some(other) = tables.keys().find(|key| !TABLES.contains(&key.as_str()))
@@ -138,17 +109,16 @@ impl Config {
             check::check(&config, &laid).map_err(under)?;
         }
         let tried = &self.experiment.policy;
-        if tried != NO_EDITS && !self.policies.0.contains_key(tried) {
+        if tried != NO_EDITS && !self.policies.contains_key(tried) {
             let message =
                 format!("there is no policies.{tried}; allowed: {NO_EDITS:?}, or the name of a table in [policies]");
             return Err(written.error_at(&["experiment", "policy"], message));
         }
         for (n, upstream) in self.upstreams.iter().enumerate() {
-            let Some(policy) = upstream.policy.as_ref().filter(|policy| !self.policies.0.contains_key(*policy)) else {
-                continue;
-            };
-            let message = format!("there is no policies.{policy}; allowed: the name of a table in [policies]");
-            return Err(written.error_at(&["upstreams", &n.to_string(), "policy"], message));
+            if let Some(policy) = upstream.policy.as_ref().filter(|policy| !self.policies.contains_key(*policy)) {
+                let message = format!("there is no policies.{policy}; allowed: the name of a table in [policies]");
+                return Err(written.error_at(&["upstreams", &n.to_string(), "policy"], message));
+            }
         }
         Ok(())
     }
