@@ -1,5 +1,6 @@
 //! Application wiring: builds a proxy from the settings, serves it, and handles the signals for reload and shutdown.
 
+use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,11 +25,12 @@ use crate::proxy::keep_alive::KeepAlive;
 use crate::proxy::second_try::{Arm, RescuePolicy};
 use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};
 use crate::server::DrainOutcome;
+use crate::server::listen::Listener;
 use crate::server::tls::Acceptor;
 use crate::tasks::yield_thread;
 use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
-use crate::upstream::{KeyHeader, routes};
+use crate::upstream::KeyHeader;
 
 pub mod manual_summary;
 mod notes;
@@ -94,7 +96,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let mut signals = ProxySignals::new().context("cannot install signal handlers")?;
     let mut reloads = running.proxy.reloads();
     let (proxy, acceptor, address) = (Arc::clone(&running.proxy), running.acceptor.clone(), running.address.clone());
-    for address in running.client_addresses() {
+    for address in running.clients.iter().map(Listener::address) {
         startup::announce_listener(&address?, acceptor.is_some());
     }
     let (output, tls) = (StartupOutput::of(&config, colour), acceptor.is_some());
@@ -103,7 +105,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         .operator_token
         .as_ref()
         .filter(|_| token_file.is_some() && matches!(output, StartupOutput::Lines(_)));
-    let operators: Vec<_> = running.operator_addresses().collect::<Result<_, _>>()?;
+    let operators: Vec<_> = running.operators.iter().map(Listener::address).collect::<Result<_, _>>()?;
     for address in &operators {
         startup::announce_operators(address, tls, token);
     }
@@ -112,7 +114,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     running.serve(&config);
     let notice = proxy.store_notice();
     startup::report_settings(&config, &environment, address.as_deref(), notice, page, token_file.as_ref(), output);
-    running.hold(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
+    running.guards.extend(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);
 
@@ -160,16 +162,13 @@ fn build_live(
     keys: Keys,
     present: Option<(&Config, &LiveConfig)>,
 ) -> anyhow::Result<LiveConfig> {
+    let urls = |config: &Config| {
+        let routes = config.upstreams.iter().map(|route| &route.url);
+        iter::once(&config.upstream.url).chain(routes).cloned().collect::<Vec<_>>()
+    };
     let same_counts = |present: &Config| {
         // Another upstream may report other windows for its models.
-        present.tokens == config.tokens
-            && present.models == config.models
-            && present.upstream.url == config.upstream.url
-            && present
-                .upstreams
-                .iter()
-                .map(|upstream| &upstream.url)
-                .eq(config.upstreams.iter().map(|upstream| &upstream.url))
+        present.tokens == config.tokens && present.models == config.models && urls(present) == urls(config)
     };
     let meter = present.filter(|(present, _)| same_counts(present)).map_or_else(
         || Meter::with_yield(&config.tokens, &config.models, yield_thread),
@@ -214,20 +213,22 @@ fn handlers(config: &Config, environment: &Environment) -> anyhow::Result<Handle
     HandlerClients::new(&config.handlers, &environment.proxies, key).context("[handlers]")
 }
 
-/// The edits for one of the `[[upstreams]]`: of the policy that it names, by the prices and limits of its host. They share the
+/// The edits for the upstream at a host: of a policy, or of the top level, by the prices and limits of the host. They share the
 /// counts of tokens with all others.
-fn rules_of(
-    route: &routes::Settings,
+fn rules_at(
+    host: &str,
+    policy: Option<&str>,
     config: &Config,
     environment: &Environment,
-    rules: &Arc<EngineConfig>,
+    rules: &EngineConfig,
 ) -> anyhow::Result<Arc<EngineConfig>> {
-    let endpoints = match &route.policy {
-        Some(policy) => endpoints(&config.under_policy(policy)?, environment)?,
+    let own = policy.map(|name| config.under_policy(name)).transpose()?;
+    let endpoints = match &own {
+        Some(own) => endpoints(own, environment)?,
         None => rules.endpoints.clone(),
     };
-    let planner = config.planner_for(route, &rules.planner)?;
-    let policy = route.policy.as_deref().map_or_else(|| Arc::clone(&rules.policy), Into::into);
+    let planner = own.as_ref().unwrap_or(config).planner_at(host, &rules.planner);
+    let policy = policy.map_or_else(|| Arc::clone(&rules.policy), Into::into);
     Ok(Arc::new(EngineConfig { planner, endpoints, handlers: rules.handlers.clone(), policy }))
 }
 
@@ -245,7 +246,7 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
         })
     };
     let routes = config.upstreams.iter().map(|settings| {
-        let rules = rules_of(settings, config, environment, rules)?;
+        let rules = rules_at(settings.url.host(), settings.policy.as_deref(), config, environment, rules)?;
         let upstream = clients::of(config, environment, Some(settings))?;
         Ok((settings.requests().unwrap_or_default(), destination(upstream, rules)?))
     });
@@ -257,12 +258,9 @@ fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineCo
 /// The policy that an experiment tries, in place of `usual` rules.
 fn experiment(config: &Config, environment: &Environment, usual: &EngineConfig) -> anyhow::Result<Option<Experiment>> {
     let Some(share) = config.experiment.share else { return Ok(None) };
-    let name = config.experiment.policy.as_str();
-    let tried = config.under_policy(name)?;
-    let planner = tried.planner_at(&usual.planner.settings.upstream, &usual.planner);
-    let (endpoints, handlers) = (endpoints(&tried, environment)?, usual.handlers.clone());
-    let rules = EngineConfig { planner, endpoints, handlers, policy: name.into() };
-    Ok(Some(Experiment { tried: arm(config, Arc::new(rules)), share }))
+    let host = &usual.planner.settings.upstream;
+    let rules = rules_at(host, Some(&config.experiment.policy), config, environment, usual)?;
+    Ok(Some(Experiment { tried: arm(config, rules), share }))
 }
 
 fn arm(config: &Config, rules: Arc<EngineConfig>) -> Arm {
@@ -308,8 +306,19 @@ impl Reloader {
         if let (Some(acceptor), Some(settings)) = (&self.acceptor, &config.tls) {
             acceptor.reload(settings).context("[tls]")?;
         }
-        for what in self.needs_restart(&config) {
-            tracing::warn!("a change of {what} comes into force only with a restart");
+        let before = &self.started_with;
+        for (what, has_changed) in [
+            ("[server]", config.server != before.server),
+            ("[tls], on or off,", config.tls.is_some() != before.tls.is_some()),
+            ("admin.listen", config.admin.listen != before.admin.listen),
+            ("[store]", config.store != before.store),
+            ("[events]", config.events != before.events),
+            ("[otel]", config.otel != before.otel),
+            ("log.format", config.log.format != before.log.format),
+        ] {
+            if has_changed {
+                tracing::warn!("a change of {what} comes into force only with a restart");
+            }
         }
         self.level.set(config.log.level);
         self.proxy.reload(live);
@@ -318,20 +327,5 @@ impl Reloader {
         }
         self.config = config;
         Ok(())
-    }
-
-    /// The changed settings that take effect only at a restart.
-    fn needs_restart(&self, now: &Config) -> impl Iterator<Item = &'static str> {
-        let started_with = &self.started_with;
-        let changed = [
-            ("[server]", now.server != started_with.server),
-            ("[tls], on or off,", now.tls.is_some() != started_with.tls.is_some()),
-            ("admin.listen", now.admin.listen != started_with.admin.listen),
-            ("[store]", now.store != started_with.store),
-            ("[events]", now.events != started_with.events),
-            ("[otel]", now.otel != started_with.otel),
-            ("log.format", now.log.format != started_with.log.format),
-        ];
-        changed.into_iter().filter_map(|(what, has_changed)| has_changed.then_some(what))
     }
 }

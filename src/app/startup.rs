@@ -1,7 +1,6 @@
 //! Output at startup: at most eight lines for people; with `[[upstreams]]` one more that names them, and one more for each.
 //! The first line, with the address, is the one that scripts wait for.
 
-use std::fmt::Write as _;
 use std::io::Write;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::server::listen::Address;
 use crate::store::StoreEngine;
 use crate::tasks::Tasks;
 use crate::telemetry::{Colour, Format, Level};
+use crate::tokens::models;
 use crate::units::grouped;
 use crate::upstream::probe::Probe;
 use crate::upstream::{Settings, Upstream, routes};
@@ -213,34 +213,23 @@ fn describe_condition(condition: &Condition) -> String {
 /// Where the originals are stored, and for how long.
 fn describe_storage(config: &Config, environment: &Environment) -> String {
     let store = &config.store;
-    let read = config.handle_access();
-    match store.file(environment.state.as_deref()).filter(|_| store.enabled) {
-        _ if store.enabled && store.engine != StoreEngine::File => format!(
-            "kept in {} for {} after their last use, {} at most, with all processes that share it; read {read}",
-            store.engine, store.keep_for, store.max_bytes
-        ),
-        Some(file) => format!(
-            "kept in {} for {} after their last use, {} at most; read {read}",
-            file.display(),
-            store.keep_for,
-            store.max_bytes
-        ),
-        None => "not stored; edits that need the store take nothing out (store.enabled = false)".to_owned(),
-    }
+    let (place, shared) = match store.engine {
+        StoreEngine::File => (store.file(environment.state.as_deref()).map(|file| file.display().to_string()), ""),
+        engine => (Some(engine.to_string()), ", with all processes that share it"),
+    };
+    let Some(place) = place.filter(|_| store.enabled) else {
+        return "not stored; edits that need the store take nothing out (store.enabled = false)".to_owned();
+    };
+    let (keep_for, most, read) = (store.keep_for, store.max_bytes, config.handle_access());
+    format!("kept in {place} for {keep_for} after their last use, {most} at most{shared}; read {read}")
 }
 
 /// The context windows that are known before the first request.
 fn describe_windows(config: &Config) -> String {
-    let mut text = String::new();
-    for model in &config.models {
-        if let Some(window) = model.context_window {
-            // Writing into a String never fails.
-            let _written = write!(text, "{} = {}, ", model.pattern, grouped(window));
-        }
-    }
-    text.push_str("well-known models by name");
-    text.push_str(if config.tokens.ask_upstream { ", others as the upstream's /models says" } else { "" });
-    text
+    let known = |model: &models::Settings| Some(format!("{} = {}, ", model.pattern, grouped(model.context_window?)));
+    let known: String = config.models.iter().filter_map(known).collect();
+    let others = if config.tokens.ask_upstream { ", others as the upstream's /models says" } else { "" };
+    format!("{known}well-known models by name{others}")
 }
 
 // === formatting and output ===
