@@ -91,7 +91,7 @@ const MAX_BLOCKING_THREADS: usize = 32;
 
 async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let Launch { sources, config, mut environment, record, level, colour } = launch;
-    let token_file = environment.make_operator_token();
+    let token_kept = environment.make_operator_token();
     let mut running = Running::new(&config, &environment, record).await?;
     let mut signals = ProxySignals::new().context("cannot install signal handlers")?;
     let mut reloads = running.proxy.reloads();
@@ -104,7 +104,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let token = environment
         .operator_token
         .as_ref()
-        .filter(|_| token_file.is_some() && matches!(output, StartupOutput::Lines(_)));
+        .filter(|_| token_kept.is_some() && matches!(output, StartupOutput::Lines(_)));
     let operators: Vec<_> = running.operators.iter().map(Listener::address).collect::<Result<_, _>>()?;
     for address in &operators {
         startup::announce_operators(address, tls, token);
@@ -113,7 +113,7 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let page = operators.is_empty().then(on_clients);
     running.serve(&config);
     let notice = proxy.store_notice();
-    startup::report_settings(&config, &environment, address.as_deref(), notice, page, token_file.as_ref(), output);
+    startup::report_settings(&config, &environment, address.as_deref(), notice, page, token_kept.as_ref(), output);
     running.guards.extend(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);
@@ -178,18 +178,19 @@ fn build_live(
     let planner = config.planner(address, meter, keys);
     let names = config.admin.hosts.iter().map(String::as_str);
     let public = planner.settings.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
-    let access = Access::new(environment.operator_token.as_ref().map(Secret::expose), names.chain(public));
+    let token = environment.operator_token.as_ref().map(Secret::expose);
+    let origins = clients::add_headers(config, environment).then(|| config.admin.origins.clone());
+    let access = Access::new(token, names.chain(public), origins);
     let handlers = handlers(config, environment)?;
     let rules = Arc::new(EngineConfig { planner, endpoints, handlers, policy: EngineConfig::NO_POLICY.into() });
     let destinations = destinations(config, environment, &rules)?;
-    let adds = clients::add_headers(config, environment);
     let known_clients = config.known_clients()?;
     if let Some((_, live)) = present {
         known_clients.take_counts(&live.clients);
     }
     Ok(LiveConfig {
         destinations,
-        access: access.with_allowed_origins(adds.then(|| config.admin.origins.clone())),
+        access,
         recall_auth: config.recall.auth,
         clients: known_clients,
         responses: config.responses,

@@ -51,7 +51,6 @@ mod value;
 
 pub use environment::{Environment, Secret, Variables};
 pub use error::ConfigError;
-pub use operator_token::TokenFile;
 pub use preset::Preset;
 pub use sources::{Flags, Sources, read_text};
 

@@ -9,6 +9,7 @@
 //! | `requests/{id}` | | one request, its changes, and its messages if `[inspect]` keeps them; `last` is the newest that was edited, and the beginning of an id is enough |
 //! | `payloads` | `search=TEXT&after=NEXT&limit=N` | payloads, last used first; `search` is the beginning of a handle, or with `[inspect]` also a text in the payload |
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use super::{State, json, text};
 use crate::history::{Entry, History, MAX_ENTRIES, Origin};
 use crate::inspect::Document;
 use crate::payload::PayloadKey;
-use crate::store::{Cursor, Page, PageQuery, Time};
+use crate::store::{Cursor, Page, PageQuery, PayloadInfo, Time};
 
 /// The paths.
 const STATUS: &str = "/abridge/status";
@@ -71,7 +72,7 @@ async fn ledger(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     };
     match state.introspection.ledger(n_days, by).await {
         Ok(days) => json(StatusCode::OK, days),
-        Err(reason) => json(StatusCode::SERVICE_UNAVAILABLE, to_json(&NotFound { reason })),
+        Err(reason) => json(StatusCode::SERVICE_UNAVAILABLE, to_json(&BTreeMap::from([("reason", reason)]))),
     }
 }
 
@@ -97,16 +98,11 @@ fn requests(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
 
 // === one request ===
 
-#[derive(Serialize)]
-struct NotFound {
-    reason: String,
-}
-
 async fn request(name: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     let ids = state.introspection.history().named(name);
     if ids.len() > 1 {
         let reason = format!("{} requests begin so: {}; give more of the id", ids.len(), ids.join(", "));
-        return json(StatusCode::NOT_FOUND, to_json(&NotFound { reason }));
+        return json(StatusCode::NOT_FOUND, to_json(&BTreeMap::from([("reason", reason)])));
     }
     let id = ids.first().map_or(name, String::as_str);
     let kept = match state.store {
@@ -121,7 +117,7 @@ async fn request(name: &str, state: &State<'_>) -> Response<Full<Bytes>> {
         let reason = format!(
             "no request with this id is among the last {MAX_ENTRIES} conversations, or among those whose messages are kept; inspect.keep is {keep}"
         );
-        return json(StatusCode::NOT_FOUND, to_json(&NotFound { reason }));
+        return json(StatusCode::NOT_FOUND, to_json(&BTreeMap::from([("reason", reason)])));
     };
     let reason = match kept {
         Err(error) => error.to_string(),
@@ -186,26 +182,19 @@ async fn payloads(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     }
     let query = PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text, owner: None, previews };
     match state.recalls.search(store.page(query), &state.requester).await {
-        Ok(paged) => json(StatusCode::OK, to_json(&PayloadList::of(paged, state.introspection.history()))),
+        Ok(page) => json(StatusCode::OK, to_json(&list(page, state.introspection.history()))),
         Err(why) => super::text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }
 
-impl PayloadList {
-    fn of(mut paged: Page, history: &History) -> Self {
-        let mut origins = history.origins(&paged.entries.iter().map(|entry| entry.key).collect());
-        let payload = |entry: crate::store::PayloadInfo| Payload {
-            handle: entry.key,
-            bytes: entry.bytes,
-            stored_bytes: entry.stored_bytes,
-            created: entry.created,
-            used: entry.used,
-            origin: origins.remove(&entry.key),
-            preview: paged.previews.remove(&entry.key),
-        };
-        let next = paged.next.map(|next| next.to_string());
-        Self { payloads: paged.entries.into_iter().map(payload).collect(), next, reason: None }
-    }
+fn list(Page { entries, next, mut previews }: Page, history: &History) -> PayloadList {
+    let mut origins = history.origins(&entries.iter().map(|entry| entry.key).collect());
+    let payload = |PayloadInfo { key, bytes, stored_bytes, created, used }| {
+        let (origin, preview) = (origins.remove(&key), previews.remove(&key));
+        Payload { handle: key, bytes, stored_bytes, created, used, origin, preview }
+    };
+    let payloads = entries.into_iter().map(payload).collect();
+    PayloadList { payloads, next: next.map(|next| next.to_string()), reason: None }
 }
 
 /// Whether a handle can begin with this text; true for the empty text.

@@ -295,9 +295,7 @@ impl Session {
         let shown = String::from_utf8_lossy(&body);
         let first = shown.lines().filter(|line| !line.trim().is_empty());
         for line in first.take(if text.is_some() { MAX_LINES } else { 1 }) {
-            entry += "  ";
-            entry += excerpt(line, text.unwrap_or_default());
-            entry += "\n";
+            entry += &format!("  {}\n", excerpt(line, text.unwrap_or_default()));
         }
         entry
     }
@@ -324,16 +322,14 @@ fn with_range(selected: &[u8], most: usize, place: Option<usize>, size: &str) ->
     if !is_cut && place == Some(0) && size.parse() == Ok(selected.len()) {
         return shown;
     }
-    let end = place.map(|place| place + shown.len());
-    let part = place
-        .zip(end)
-        .map_or_else(|| format!("{size} bytes in all"), |(place, end)| format!("bytes {place}-{end} of {size}"));
-    let more = match end {
-        Some(end) if is_cut => format!("; go on with offset={end}"),
-        None if is_cut => format!("; cut to {most} bytes"),
-        _ => String::new(),
+    let (part, more) = match place {
+        Some(place) => {
+            let end = place + shown.len();
+            (format!("bytes {place}-{end} of {size}"), format!("; go on with offset={end}"))
+        }
+        None => (format!("{size} bytes in all"), format!("; cut to {most} bytes")),
     };
-    shown + &format!("\n[{part}{more}]")
+    shown + &format!("\n[{part}{}]", if is_cut { more.as_str() } else { "" })
 }
 
 /// The bytes of a body, which is one frame.

@@ -207,7 +207,7 @@ impl RecallHandler {
         let part = Selector::parse(query).ok_or(RecallError::Usage)?;
         let places = self.places(&requester);
         let permit = Arc::clone(&places.in_flight).try_acquire_owned().map_err(|_| RecallError::TooMany)?;
-        let owners = requester.owners();
+        let owners = if let Requester::Caller(owners) = &requester { Some(owners.clone()) } else { None };
         let found = timeout(self.store_timeout, self.load(handle, store, requester));
         let found = found.await.unwrap_or(Err(RecallError::Timeout(self.store_timeout)));
         let lacks_store = || self.lacks_store || store.is_some_and(|store| store.notice().is_some());
@@ -244,7 +244,8 @@ impl RecallHandler {
     /// Answers a recall of the whole payload that a caller's hash names.
     pub async fn by_hash(&self, hash: &str, store: Option<&dyn Store>, requester: Requester) -> Response<Full<Bytes>> {
         let named = |owner: &Owner| owner.keys.of_hash(owner.caller, hash);
-        let keys: Vec<_> = requester.owners().iter().flatten().filter_map(named).collect();
+        let owners = if let Requester::Caller(owners) = &requester { owners.as_slice() } else { &[] };
+        let keys: Vec<_> = owners.iter().filter_map(named).collect();
         let mut answer = RecallError::Unknown.to_response();
         for key in keys {
             answer = self.answer(&key.to_string(), "", store, requester.clone()).await;
@@ -304,14 +305,6 @@ impl Requester {
     pub fn caller(keys: &Keys, credential: &[u8]) -> Self {
         let owner = |keys: &Keys| Owner { keys: keys.clone(), caller: keys.caller(credential) };
         Self::Caller(keys.all().map(owner).collect())
-    }
-
-    /// The caller that must own the payload; `None` without such a limit.
-    fn owners(&self) -> Option<Vec<Owner>> {
-        match self {
-            Self::Caller(owners) => Some(owners.clone()),
-            Self::Operator | Self::Unrestricted | Self::Unauthenticated => None,
-        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! A proxy with all that it needs, from its store to its sockets: made, set to serve, drained.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,12 +1,12 @@
 //! Output at startup: at most eight lines for people; with `[[upstreams]]` one more that names them, and one more for each.
 //! The first line, with the address, is the one that scripts wait for.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use tokio_util::sync::DropGuard;
 
-use crate::config::{Config, Environment, Secret, TokenFile, clients};
+use crate::config::{Config, Environment, Secret, clients};
 use crate::dialect;
 use crate::edit::clear_tool_results::AtLeast;
 use crate::edit::trigger::{Condition, Moment, Trigger};
@@ -60,10 +60,10 @@ pub(super) fn report_settings(
     address: Option<&str>,
     notice: Option<String>,
     page: Option<String>,
-    token_file: Option<&TokenFile>,
+    token_kept: Option<&io::Result<()>>,
     output: StartupOutput,
 ) {
-    if let Some(TokenFile::None(error)) = token_file {
+    if let Some(Err(error)) = token_kept {
         tracing::warn!(%error, "the operators' token cannot be kept, so it ends with this process, and `abridge status` and `diff` do not know it; set admin.token_env, or make the state folder one that can be written to");
     }
     if config.serves_strangers() && clients::add_headers(config, environment) {

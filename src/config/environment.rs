@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use http::header::InvalidHeaderValue;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::error::SourceLocation;
-use super::operator_token::{self, TokenFile};
+use super::operator_token;
 use super::{Config, ConfigError};
 use crate::handler::Handler;
 use crate::platform::files::{HOME, state_folder};
@@ -189,14 +190,15 @@ impl Environment {
         })
     }
 
-    /// Without a token of the settings, makes one, or reads the one that was made before. `None` if there was one already.
-    pub fn make_operator_token(&mut self) -> Option<TokenFile> {
+    /// Without a token of the settings, makes one, or reads the one that was made before; or says why it is in memory alone.
+    /// `None` if there was one already.
+    pub fn make_operator_token(&mut self) -> Option<io::Result<()>> {
         if self.operator_token.is_some() {
             return None;
         }
-        let (token, file) = operator_token::make(self.state.as_deref());
+        let (token, kept) = operator_token::make(self.state.as_deref());
         self.operator_token = token;
-        Some(file)
+        Some(kept)
     }
 
     /// How these settings open a store in an engine.

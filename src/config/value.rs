@@ -137,13 +137,10 @@ impl LocatedValue {
         if let Value::List(list) = &mut list.value { Some(list) } else { None }
     }
 
-    /// The table at a path of keys, mutably.
-    pub(super) fn table_mut(&mut self, path: &[&str]) -> Option<&mut BTreeMap<String, Self>> {
+    /// The table under a key of this table, mutably.
+    pub(super) fn table_mut(&mut self, key: &str) -> Option<&mut BTreeMap<String, Self>> {
         let Value::Table(table) = &mut self.value else { return None };
-        match path {
-            [] => Some(table),
-            [key, rest @ ..] => table.get_mut(*key)?.table_mut(rest),
-        }
+        if let Value::Table(found) = &mut table.get_mut(key)?.value { Some(found) } else { None }
     }
 }
 

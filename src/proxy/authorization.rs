@@ -106,7 +106,7 @@ impl Proxy {
         let client = client.or_else(|| Self::take_token(live, headers)).ok_or(ProxyError::UnknownClient)?;
         client.count();
         // Its bytes are those that a header value may have.
-        headers.insert(headers::CLIENT, HeaderValue::from_str(client.name()).map_err(|_| ProxyError::UnknownClient)?);
+        headers.insert(headers::CLIENT, HeaderValue::from_str(&client.name).map_err(|_| ProxyError::UnknownClient)?);
         Ok(())
     }
 
