@@ -101,10 +101,8 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     }
     let (output, tls) = (StartupOutput::of(&config, colour), acceptor.is_some());
     // A token of the settings is not printed, and none is written into a log.
-    let token = environment
-        .operator_token
-        .as_ref()
-        .filter(|_| token_kept.is_some() && matches!(output, StartupOutput::Lines(_)));
+    let is_printed = token_kept.is_some() && matches!(output, StartupOutput::Lines(_));
+    let token = environment.operator_token.as_ref().filter(|_| is_printed);
     let operators: Vec<_> = running.operators.iter().map(Listener::address).collect::<Result<_, _>>()?;
     for address in &operators {
         startup::announce_operators(address, tls, token);

@@ -45,13 +45,12 @@ mod error;
 mod near_miss;
 pub mod operator_token;
 pub mod policies;
-pub mod preset;
 mod sources;
 mod value;
 
 pub use environment::{Environment, Secret, Variables};
 pub use error::ConfigError;
-pub use preset::Preset;
+pub use policies::Preset;
 pub use sources::{Flags, Sources, read_text};
 
 use value::LocatedValue;
@@ -189,7 +188,7 @@ impl Config {
         let written = sources.read()?;
         let preset = Self::from_value(&written)?.preset;
         let written = preset.apply_under(written)?;
-        let written = preset::apply_goal_under(Self::from_value(&written)?.policy.goal, written)?;
+        let written = policies::apply_goal_under(Self::from_value(&written)?.policy.goal, written)?;
         let mut config = Self::from_value(&written)?;
         check::check(&config, &written)?;
         config.check_policies(&written)?;
@@ -289,7 +288,7 @@ impl Config {
 
     /// Deserialises a tree of values, without the checks of [`check`].
     fn from_value(written: &LocatedValue) -> Result<Self, ConfigError> {
-        Self::deserialize(written).map_err(|error| error.with_table_hint(table_with))
+        Self::deserialize(written)
     }
 }
 

@@ -253,7 +253,7 @@ fn format_line(label: &str, text: &str, colour: Colour) -> String {
 
 fn write_stderr(lines: impl AsRef<[u8]>) {
     // A failed write to standard error cannot be reported anywhere.
-    let _ = std::io::stderr().write_all(lines.as_ref());
+    let _ = io::stderr().write_all(lines.as_ref());
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::de::{self, Unexpected};
 use strsim::levenshtein;
 
+use super::table_with;
 use crate::telemetry::Escaped;
 use crate::wildcard;
 
@@ -38,7 +39,7 @@ pub(super) enum SourceLocation {
 /// The kind of the error. Values are shown only where they cannot be secret.
 #[derive(Clone, Debug)]
 pub(super) enum ConfigErrorKind {
-    UnknownKey { key: String, allowed: &'static [&'static str], elsewhere: Option<String> },
+    UnknownKey { key: String, allowed: &'static [&'static str] },
     NotAChoice { given: Option<String>, allowed: &'static [&'static str] },
     Type { found: &'static str, expected: String },
     Other(String),
@@ -82,14 +83,6 @@ impl ConfigError {
         self
     }
 
-    /// For an unknown key, names the table that has a key of this name, if there is one.
-    pub(super) fn with_table_hint(mut self, table_with: impl Fn(&str) -> Option<String>) -> Self {
-        if let ConfigErrorKind::UnknownKey { key, elsewhere, .. } = &mut self.0.kind {
-            *elsewhere = table_with(key);
-        }
-        self
-    }
-
     fn message(&self) -> String {
         let path = self.0.keys.iter().rev().map(String::as_str).collect::<Vec<_>>().join(".");
         let named = matches!(self.0.location, Some(SourceLocation::Variable(_) | SourceLocation::Flag(_)));
@@ -97,9 +90,9 @@ impl ConfigError {
         let value = if path.is_empty() { "the value" } else { path.as_str() };
         let did_you_mean = |near| format!("did you mean {near:?}? ");
         match &self.0.kind {
-            ConfigErrorKind::UnknownKey { key, allowed, elsewhere } => {
+            ConfigErrorKind::UnknownKey { key, allowed } => {
                 let table = if path.is_empty() { "at the top level".to_owned() } else { format!("in [{path}]") };
-                let hint = match (closest_match(key, allowed).map(did_you_mean), elsewhere) {
+                let hint = match (closest_match(key, allowed).map(did_you_mean), table_with(key)) {
                     _ if let Some(now) = removed(&path, key) => format!("it was removed: {now}; "),
                     (None, Some(other)) => format!("it belongs to [{other}]; "),
                     (near, _) => near.unwrap_or_default(),
@@ -166,7 +159,7 @@ impl de::Error for ConfigError {
     }
 
     fn unknown_field(key: &str, allowed: &'static [&'static str]) -> Self {
-        ConfigErrorKind::UnknownKey { key: key.to_owned(), allowed, elsewhere: None }.into()
+        ConfigErrorKind::UnknownKey { key: key.to_owned(), allowed }.into()
     }
 
     fn missing_field(key: &'static str) -> Self {

@@ -1,13 +1,17 @@
-//! `policies.NAME`: other settings of the edits, for the requests to single upstreams.
+//! Named settings of the edits: presets and goals, which are defaults below the user's settings and each a piece of
+//! `proxy.toml`, and `policies.NAME`, other settings for the requests to single upstreams.
+//!
+//! Presets make of one request what the systems of the same names make of it, within the rules of abridge: results that the model has
+//! not read stay, each call keeps its result, and a request that is not understood is forwarded unchanged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::{ConfigError, SourceLocation};
 use super::value::{LocatedValue, Value};
-use super::{Config, check, preset};
+use super::{Config, check};
 use crate::payload::Keys;
 use crate::planner::{Goal, PlanSettings, Planner};
 use crate::proxy::experiment::NO_EDITS;
@@ -31,11 +35,48 @@ const TABLES: [&str; 10] = [
     "tools",
 ];
 
+/// A set of defaults.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// The defaults that are shown here.
+    #[default]
+    Default,
+    /// The values of Eino's middlewares: patch, reduction, summarization.
+    Eino,
+    /// The values of `ClearToolUsesEdit` of the package `langchain`.
+    Langchain,
+    /// The value 3 of Agno's `max_tool_calls_from_history`.
+    Agno,
+}
+
+impl Preset {
+    /// Lays the user's settings on the preset.
+    pub(super) fn apply_under(self, written: LocatedValue) -> Result<LocatedValue, ConfigError> {
+        match self {
+            Self::Default => Ok(written),
+            Self::Eino => written.over("preset eino", include_str!("preset/eino.toml")),
+            Self::Langchain => written.over("preset langchain", include_str!("preset/langchain.toml")),
+            Self::Agno => written.over("preset agno", include_str!("preset/agno.toml")),
+        }
+    }
+}
+
+/// Lays settings on those of a goal. BENCHMARKS.md has the figures that they follow from.
+pub(super) fn apply_goal_under(goal: Goal, written: LocatedValue) -> Result<LocatedValue, ConfigError> {
+    let settings = match goal {
+        Goal::Careful => include_str!("goal/careful.toml"),
+        Goal::Balanced => include_str!("goal/balanced.toml"),
+        Goal::Thrifty => include_str!("goal/thrifty.toml"),
+    };
+    written.over("policy.goal", settings)
+}
+
 /// A policy over the settings of the goal that it names, if it names one.
 fn with_goal(policy: LocatedValue) -> Result<LocatedValue, ConfigError> {
     let Some(named) = policy.get(&["policy", "goal"]) else { return Ok(policy) };
     let goal = Goal::deserialize(named).map_err(|error: ConfigError| error.under_key("goal").under_key("policy"))?;
-    preset::apply_goal_under(goal, policy)
+    apply_goal_under(goal, policy)
 }
 
 impl Config {

@@ -17,7 +17,7 @@ use super::{LiveConfig, Proxy, headers};
 use crate::admin::access::{self, AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
 use crate::admin::clients::Client;
 use crate::admin::events::EventStream;
-use crate::admin::mcp::Session;
+use crate::admin::mcp::{self, Session};
 use crate::admin::{self, Requester};
 use crate::body::{ClientBody, UnreadBody};
 use crate::events::Audience;
@@ -201,7 +201,7 @@ impl Proxy {
             controls: self.live.load().destinations.accept_controls(),
             ..self.session(self.requester(request.headers(), connection))
         };
-        self.mcp.answer(request, session).await
+        mcp::answer(request, session).await
     }
 
     /// Answers `GET /abridge/events` with the events that the request may see.
