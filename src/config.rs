@@ -204,7 +204,7 @@ impl Config {
 
     /// The planner for these settings. `address` is the URL at which clients reach abridge.
     pub fn planner(&self, address: Option<String>, meter: Meter, keys: Keys) -> Planner {
-        let mut settings = self.plan_settings();
+        let mut settings = self.plan_settings_at(self.upstream.url.host());
         settings.recall.public_url = settings.recall.public_url.or(address);
         Planner::with(settings, meter, keys, self.offload())
     }
@@ -253,13 +253,8 @@ impl Config {
         local_url(&known, self.tls.is_some())
     }
 
-    /// The settings that plans depend on.
-    pub fn plan_settings(&self) -> planner::PlanSettings {
-        self.plan_settings_at(self.upstream.url.host())
-    }
-
     /// The settings that plans for the upstream at a host depend on.
-    fn plan_settings_at(&self, host: &str) -> planner::PlanSettings {
+    pub fn plan_settings_at(&self, host: &str) -> planner::PlanSettings {
         planner::PlanSettings {
             language: self.language,
             policy: self.policy.at(host),

@@ -23,7 +23,7 @@ pub(super) struct Notes {
     // Everything that was read or written, so that it is not written again.
     windows: HashMap<String, usize>,
     unedited: HashSet<ChainKey>,
-    forms: HashMap<String, FormsNote>,
+    forms: HashMap<String, Vec<Lesson>>,
     has_read: bool,
     settings_noted: Option<Instant>,
     // Since when another process has had other settings, and whether that was logged.
@@ -159,7 +159,7 @@ impl Notes {
 
     fn read_forms(&mut self, note: &Note) {
         let Ok(FormsNote { upstream, lessons }) = serde_json::from_slice(&note.value) else { return };
-        Lesson::add(&mut self.forms.entry(upstream).or_default().lessons, &lessons);
+        Lesson::add(self.forms.entry(upstream).or_default(), &lessons);
     }
 
     /// Has each upstream get the forms that are known of it, also after a reload; the notes on what was learnt here.
@@ -168,17 +168,17 @@ impl Notes {
         for destination in live.destinations.iter() {
             let upstream = destination.upstream.base().to_string();
             let key = key_of(upstream.as_bytes());
-            let known = self.forms.entry(upstream.clone()).or_default();
+            let lessons = self.forms.entry(upstream.clone()).or_default();
             let rescues = || destination.arms().filter_map(|arm| Some((arm.rescue.as_ref()?, &arm.rules)));
-            let n_known = known.lessons.len();
+            let n_known = lessons.len();
             for (rescue, _) in rescues() {
-                Lesson::add(&mut known.lessons, &rescue.lessons());
+                Lesson::add(lessons, &rescue.lessons());
             }
             // One arm may have learnt what the other has not.
-            rescues().for_each(|(rescue, rules)| rescue.require(&known.lessons, rules));
-            if known.lessons.len() > n_known {
-                known.upstream = upstream;
-                notes.push((note(NoteKind::Forms, key, known), WINDOW_FOR));
+            rescues().for_each(|(rescue, rules)| rescue.require(lessons, rules));
+            if lessons.len() > n_known {
+                let known = FormsNote { upstream, lessons: lessons.clone() };
+                notes.push((note(NoteKind::Forms, key, &known), WINDOW_FOR));
             }
         }
         notes

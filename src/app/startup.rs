@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio_util::sync::DropGuard;
 
+use super::Running;
+use crate::admin::Introspection as _;
 use crate::config::{Config, Environment, Secret, clients};
 use crate::dialect;
 use crate::edit::clear_tool_results::AtLeast;
@@ -53,12 +55,11 @@ pub(super) fn announce_operators(address: &Address, tls: bool, token: Option<&Se
     write_stderr(format!("abridge: operators at {page}\n"));
 }
 
-/// Prints or logs the main settings. `address` is the URL at which clients reach abridge.
+/// Prints or logs the main settings.
 pub(super) fn report_settings(
     config: &Config,
     environment: &Environment,
-    address: Option<&str>,
-    notice: Option<String>,
+    running: &Running,
     page: Option<String>,
     token_kept: Option<&io::Result<()>>,
     output: StartupOutput,
@@ -69,7 +70,7 @@ pub(super) fn report_settings(
     if config.serves_strangers() && clients::add_headers(config, environment) {
         tracing::warn!("{}", clients::OPEN_RELAY);
     }
-    let originals = notice.unwrap_or_else(|| describe_storage(config, environment));
+    let originals = running.proxy.store_notice().unwrap_or_else(|| describe_storage(config, environment));
     let StartupOutput::Lines(colour) = output else {
         let edits = describe_edits(config);
         let upstreams = describe_routes(config);
@@ -80,7 +81,7 @@ pub(super) fn report_settings(
     lines.push(("edits", describe_edits(config)));
     lines.push(("originals", originals));
     lines.push(("windows", describe_windows(config)));
-    lines.extend(address.map(|address| ("clients", describe_clients(config, address))));
+    lines.extend(running.address.as_ref().map(|address| ("clients", describe_clients(config, address))));
     lines.extend(page.map(|page| ("page", page)));
     write_stderr(lines.iter().map(|(label, text)| format_line(label, text, colour)).collect::<String>());
 }

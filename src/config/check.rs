@@ -28,16 +28,13 @@ const MAX_PERIOD: Period = Period(Duration::from_hours(365 * 24));
 /// Returns the first error, with the location of the setting.
 pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), ConfigError> {
     let checker = Checker { config, written };
-    checker.ranges()?;
-    checker.bodies()?;
+    checker.limits()?;
     checker.addresses()?;
     checker.admin()?;
     checker.tls()?;
     checker.upstreams()?;
     checker.store()?;
-    checker.inspect()?;
     checker.compress()?;
-    checker.policy()?;
     checker.edits()
 }
 
@@ -69,7 +66,7 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     /// Checks numbers, sizes and times.
-    fn ranges(&self) -> Result<(), ConfigError> {
+    fn limits(&self) -> Result<(), ConfigError> {
         let Config { server, events, recall, inspect, store, summarize, .. } = self.config;
         for (path, n, least, most) in [
             ("server.workers", server.workers, 0, 1024),
@@ -110,12 +107,7 @@ impl Checker<'_> {
         ] {
             self.within(&keys(path), period, least..=MAX_PERIOD)?;
         }
-        Ok(())
-    }
-
-    fn bodies(&self) -> Result<(), ConfigError> {
-        let (body, buffered, most) =
-            (self.config.server.max_body, self.config.server.max_buffered, ByteSize::mib(1 << 20));
+        let (body, buffered, most) = (server.max_body, server.max_buffered, ByteSize::mib(1 << 20));
         if buffered > most {
             let message = format!("{buffered} is out of range; allowed: at most {most}");
             return self.refuse(&["server", "max_buffered"], message);
@@ -196,30 +188,17 @@ impl Checker<'_> {
         self.refuse_any(&[&["tls", missing], &["tls"]], message)
     }
 
-    fn inspect(&self) -> Result<(), ConfigError> {
-        if self.config.inspect.keep > 0 && !self.config.store.enabled {
+    fn store(&self) -> Result<(), ConfigError> {
+        let store = &self.config.store;
+        if self.config.inspect.keep > 0 && !store.enabled {
             let message = "messages are kept in the store, and there is none; allowed: 0, or store.enabled = true";
             return self.refuse(&["inspect", "keep"], message);
         }
-        Ok(())
-    }
-
-    fn policy(&self) -> Result<(), ConfigError> {
-        let Some(edit) = repeated(&self.config.policy.edits) else { return Ok(()) };
-        let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
-        self.refuse(&["policy", "edits"], format!("{name} is there twice; allowed: once"))
-    }
-
-    fn store(&self) -> Result<(), ConfigError> {
-        let store = &self.config.store;
         if store.path.as_deref().is_some_and(|path| path.as_os_str().is_empty()) {
             return self.refuse(&["store", "path"], "empty; allowed: the path of a file");
         }
-        for (key, name) in [
-            ("url_env", &store.url_env),
-            ("secret_env", &store.secret_env),
-            ("old_secrets_env", &store.old_secrets_env),
-        ] {
+        let names = [&store.url_env, &store.secret_env, &store.old_secrets_env];
+        for (key, name) in ["url_env", "secret_env", "old_secrets_env"].into_iter().zip(names) {
             self.variable_name(&["store", key], name.as_deref())?;
             if name.is_some() && store.engine == StoreEngine::File {
                 let message = "not with store.engine = \"file\", which is one process's own; allowed: another engine";
@@ -290,12 +269,10 @@ impl Checker<'_> {
 
     /// Refuses a name that no environment variable has, and does not show it: the user may have written the key itself.
     fn variable_name(&self, path: &[&str], name: Option<&str>) -> Result<(), ConfigError> {
-        let is_name = |name: &str| {
-            !name.starts_with(|c: char| c.is_ascii_digit())
-                && !name.is_empty()
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        };
-        if name.is_none_or(is_name) {
+        let is_in_names = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_none_or(|name| {
+            name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic()) && name.chars().all(is_in_names)
+        }) {
             return Ok(());
         }
         let message =

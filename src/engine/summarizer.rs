@@ -42,7 +42,7 @@ pub use endpoints::{EndpointError, Endpoints};
 use task::{CountedSummary, SummaryTask};
 
 /// The request that a summary is made for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SummaryOrigin {
     /// The request's id, for events.
     pub request_id: Option<String>,

@@ -21,7 +21,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use tokio::runtime::Handle;
 
-use super::{EndedRequest, OtelError, Settings, StartedRequest};
+use super::{OtelError, Settings};
 use crate::body::RequestBody;
 use crate::dialect::AnswerEnd;
 use crate::history::{Entry, Outcome};
@@ -76,9 +76,16 @@ impl Exporter {
         Ok(Some(Self(Arc::new(Inner { tracer: traces.tracer("abridge"), instruments, traces, metrics }))))
     }
 
-    /// Begins the trace of a request that is sent now, and names it in the request's header.
-    pub fn begin(&self, request: StartedRequest<'_>, headers: &mut HeaderMap) -> RequestTrace {
-        let StartedRequest { path, provider, began, sent } = request;
+    /// Begins the trace of a request that is sent now, and names it in the request's header. `provider` is the maker whose wire
+    /// format it has, as the conventions name it; `began` is when the request came.
+    pub fn begin(
+        &self,
+        path: &str,
+        provider: &'static str,
+        began: SystemTime,
+        sent: SystemTime,
+        headers: &mut HeaderMap,
+    ) -> RequestTrace {
         let propagator = TraceContextPropagator::new();
         let client = propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
         let span = |name: String, kind, began: SystemTime, parent: &Context| {
@@ -215,9 +222,14 @@ pub struct RequestTrace {
 const TRACESTATE: &str = "tracestate";
 
 impl RequestTrace {
-    /// Ends all spans, and measures the request.
-    pub fn end(self, ended: &EndedRequest<'_>) {
-        let EndedRequest { entry, steps, sent, at } = ended;
+    /// Ends all spans, and measures the request. Each step before it was sent has its beginning and end.
+    pub fn end(
+        self,
+        entry: &Entry,
+        steps: &[(&'static str, SystemTime, SystemTime)],
+        sent: SystemTime,
+        at: SystemTime,
+    ) {
         let model = entry.model.clone().unwrap_or_default();
         let mut named = vec![
             KeyValue::new("gen_ai.operation.name", "chat"),
@@ -226,12 +238,12 @@ impl RequestTrace {
         ];
         named.extend(error_type(entry).map(|error| KeyValue::new("error.type", error)));
         let Inner { tracer, instruments, .. } = &*self.exporter.0;
-        instruments.record(entry, at.duration_since(*sent).unwrap_or_default(), &named);
+        instruments.record(entry, at.duration_since(sent).unwrap_or_default(), &named);
 
         if !self.request.span().is_recording() {
             return;
         }
-        for (name, began, ended) in *steps {
+        for (name, began, ended) in steps {
             let builder = tracer.span_builder(*name).with_start_time(*began);
             let step = builder.start_with_context(tracer, &self.request);
             self.request.with_span(step).span().end_with_timestamp(*ended);
@@ -242,11 +254,11 @@ impl RequestTrace {
         upstream.set_attributes(named);
         upstream.set_attributes(usage(entry));
         upstream.set_status(status.clone().unwrap_or_default());
-        upstream.end_with_timestamp(*at);
+        upstream.end_with_timestamp(at);
         let request = self.request.span();
         request.set_attributes(edits(entry));
         request.set_status(status.unwrap_or_default());
-        request.end_with_timestamp(*at);
+        request.end_with_timestamp(at);
     }
 }
 

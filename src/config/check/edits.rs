@@ -1,6 +1,6 @@
 //! Checks of the settings of edits, and of what these may go by: prices, tools and handlers.
 
-use super::{Checker, MAX_PERIOD, MIN_PERIOD};
+use super::{Checker, MAX_PERIOD, MIN_PERIOD, repeated};
 use crate::config::Config;
 use crate::config::error::ConfigError;
 use crate::edit::clear_tool_results::{AtLeast, Frontier};
@@ -20,6 +20,10 @@ const MAX_HANDLER_NAME: usize = 64;
 
 impl Checker<'_> {
     pub(super) fn edits(&self) -> Result<(), ConfigError> {
+        if let Some(edit) = repeated(&self.config.policy.edits) {
+            let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
+            return self.refuse(&["policy", "edits"], format!("{name} is there twice; allowed: once"));
+        }
         self.placeholders()?;
         self.truncation()?;
         self.clearing()?;

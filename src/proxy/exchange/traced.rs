@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Exchange;
 use crate::history::Entry;
-use crate::otel::{EndedRequest, Exporter, RequestTrace, StartedRequest};
+use crate::otel::{Exporter, RequestTrace};
 
 /// A trace, and when its request was sent.
 #[derive(Debug)]
@@ -28,13 +28,8 @@ impl Exchange {
     pub(in crate::proxy) fn begin_trace(&mut self, exporter: Option<&Exporter>, headers: &mut HeaderMap) {
         let Some((exporter, conversation)) = exporter.zip(self.conversation.as_ref()) else { return };
         let sent = Moment::now();
-        let request = StartedRequest {
-            path: &conversation.path,
-            provider: conversation.dialect.provider(),
-            began: sent.time_of(self.timer.began()),
-            sent: sent.time,
-        };
-        let trace = exporter.begin(request, headers);
+        let (path, provider) = (&conversation.path, conversation.dialect.provider());
+        let trace = exporter.begin(path, provider, sent.time_of(self.timer.began()), sent.time, headers);
         self.traced = Some(Box::new(Traced { trace, sent }));
     }
 
@@ -49,7 +44,7 @@ impl Exchange {
         let waits = self.edit.iter().flat_map(|edit| edit.waits.iter());
         steps.extend(waits.map(|wait| span(wait.cause.label(), wait.began, wait.began + wait.took)));
         let at = sent.time_of(self.ended.unwrap_or_else(Instant::now));
-        trace.end(&EndedRequest { entry, steps: &steps, sent: sent.time, at });
+        trace.end(entry, &steps, sent.time, at);
     }
 }
 
