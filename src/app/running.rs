@@ -108,12 +108,8 @@ impl Running {
 
     /// Accepts connections, and maintains the store.
     pub(super) fn serve(&mut self, config: &Config) {
-        for listener in self.clients.drain(..) {
-            self.server.listen(listener);
-        }
-        for listener in self.operators.drain(..) {
-            self.server.listen_for_operators(listener);
-        }
+        self.clients.drain(..).for_each(|listener| self.server.listen(listener));
+        self.operators.drain(..).for_each(|listener| self.server.listen_for_operators(listener));
         if let Some(store) = self.store.clone() {
             self.guards.push(store::maintain(store, Arc::clone(&self.proxy), config.store.clone(), &self.tasks));
             self.guards.push(store::save_ledger(Arc::clone(&self.proxy), &self.tasks));

@@ -134,12 +134,9 @@ fn describe_routes(config: &Config) -> Option<String> {
 
 /// The variables that lead clients here.
 fn describe_clients(config: &Config, address: &str) -> String {
-    let openai = format!("export OPENAI_BASE_URL={address}/v1");
-    if config.upstreams.iter().any(routes::Settings::speaks_messages) {
-        format!("{openai} ANTHROPIC_BASE_URL={address}")
-    } else {
-        openai
-    }
+    let speaks_messages = config.upstreams.iter().any(routes::Settings::speaks_messages);
+    let anthropic = if speaks_messages { format!(" ANTHROPIC_BASE_URL={address}") } else { String::new() };
+    format!("export OPENAI_BASE_URL={address}/v1{anthropic}")
 }
 
 /// Where an operator's browser finds the page if it is on an address for clients.

@@ -223,9 +223,8 @@ fn store_secrets(variables: &Variables, settings: &store::Settings) -> Result<Se
     let current = named(variables, settings.secret_env.as_deref(), "store.secret_env names it")?;
     let old = named(variables, settings.old_secrets_env.as_deref(), "store.old_secrets_env names it")?;
     Secrets::parse(current.as_ref().map(Secret::expose), old.as_ref().map(Secret::expose)).map_err(|error| {
-        let variables = [&settings.secret_env, &settings.old_secrets_env].into_iter().flatten();
-        let variables: Vec<_> = variables.map(String::as_str).collect();
-        variable_error(&variables.join(" or "), &error.to_string())
+        let named = [settings.secret_env.as_deref(), settings.old_secrets_env.as_deref()];
+        variable_error(&named.into_iter().flatten().collect::<Vec<_>>().join(" or "), &error.to_string())
     })
 }
 

@@ -182,7 +182,7 @@ fn type_name(found: &Unexpected<'_>) -> &'static str {
 }
 
 /// A value of another type than the expected one, whose description by serde is translated into TOML terms.
-fn wrong_type(found: &'static str, expected: &dyn de::Expected) -> ConfigError {
+pub(super) fn wrong_type(found: &'static str, expected: &dyn de::Expected) -> ConfigError {
     let expected = expected.to_string();
     let words = match expected.as_str() {
         "usize" | "u64" | "u32" | "u16" => "a whole number, 0 or more",

@@ -12,7 +12,7 @@ use serde::{Deserializer, forward_to_deserialize_any};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{ConfigError, ConfigErrorKind, SourceLocation};
+use super::error::{ConfigError, ConfigErrorKind, SourceLocation, wrong_type};
 
 /// The keys of tables that are replaced as a whole, because their keys depend on each other.
 const ATOMIC_TABLES: [&str; 3] = ["keep", "trigger", "truncate"];
@@ -205,10 +205,7 @@ impl<'de> Deserializer<'de> for &'de LocatedValue {
         visitor: V,
     ) -> Result<V::Value, ConfigError> {
         match &self.value {
-            Value::List(_) => {
-                let wrong = ConfigErrorKind::Type { found: "a list", expected: "a table".to_owned() };
-                Err(ConfigError::from(wrong).or_at(&self.location))
-            }
+            Value::List(_) => Err(wrong_type("a list", &"a table").or_at(&self.location)),
             _ => self.deserialize_any(visitor),
         }
     }

@@ -24,23 +24,18 @@ impl Checker<'_> {
             let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
             return self.refuse(&["policy", "edits"], format!("{name} is there twice; allowed: once"));
         }
-        self.placeholders()?;
-        self.truncation()?;
-        self.clearing()?;
-        self.handlers()?;
-        self.summarize()
-    }
-
-    fn placeholders(&self) -> Result<(), ConfigError> {
         let Config { clear_tool_results: clear, truncate_tool_results: truncate, language, .. } = self.config;
         let blank = "would be a text of nothing but blanks, which upstreams refuse; allowed: a text that has more";
         if clear.may_clear_to_blank(*language) {
             return self.refuse(&["clear_tool_results", "placeholder"], blank);
         }
-        match &truncate.notice {
-            Some(notice) if notice.trim().is_empty() => self.refuse(&["truncate_tool_results", "notice"], blank),
-            _ => Ok(()),
+        if truncate.notice.as_ref().is_some_and(|notice| notice.trim().is_empty()) {
+            return self.refuse(&["truncate_tool_results", "notice"], blank);
         }
+        self.truncation()?;
+        self.clearing()?;
+        self.handlers()?;
+        self.summarize()
     }
 
     fn truncation(&self) -> Result<(), ConfigError> {

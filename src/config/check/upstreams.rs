@@ -1,6 +1,7 @@
 //! Checks of `[upstream]` and `[[upstreams]]`.
 
 use super::{Checker, MAX_PERIOD, MIN_PERIOD};
+use crate::config::Config;
 use crate::config::error::ConfigError;
 use crate::server::listen::Address;
 use crate::upstream::{Settings, UpstreamName, routes};
@@ -91,8 +92,7 @@ impl Checker<'_> {
             matches!(address, Address::Tcp(own) if own.port() == port
                 && (own.ip().to_string() == host || own.ip().is_unspecified() && ["127.0.0.1", "::1"].contains(&host)))
         };
-        let listen =
-            self.config.server.listen.0.iter().chain(self.config.admin.listen.iter().flat_map(|listen| &listen.0));
-        listen.into_iter().any(ours)
+        let Config { server, admin, .. } = self.config;
+        server.listen.0.iter().chain(admin.listen.iter().flat_map(|listen| &listen.0)).any(ours)
     }
 }
