@@ -188,11 +188,11 @@ mod tests {
     #[async_trait]
     impl Introspection for Nothing {
         async fn metrics(&self, _: TextFormat) -> String {
-            Box::pin(async { "# EOF\n".to_owned() })
+            "# EOF\n".to_owned()
         }
 
         async fn status(&self) -> String {
-            Box::pin(async { "{}".to_owned() })
+            "{}".to_owned()
         }
 
         fn history(&self) -> &History {

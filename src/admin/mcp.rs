@@ -266,7 +266,7 @@ impl Session {
         let shown = String::from_utf8_lossy(&body);
         let first = shown.lines().filter(|line| !line.trim().is_empty());
         for line in first.take(if text.is_some() { MAX_LINES } else { 1 }) {
-            entry += &format!("  {}\n", excerpt(line, text.unwrap_or_default()));
+            entry.extend(["  ", excerpt(line, text.unwrap_or_default()), "\n"]);
         }
         entry
     }

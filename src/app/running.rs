@@ -97,7 +97,7 @@ impl Running {
         let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone(), budget);
         // An earlier request would be edited without what is stored of its conversation.
         let _read = timeout(INDEX_PATIENCE, index_read).await;
-        Ok(Self { proxy, acceptor, address, tasks, store, server, clients, operators, webhook, otel, guards })
+        Ok(Self { proxy, acceptor, address, tasks, store, clients, operators, guards, server, webhook, otel })
     }
 
     /// The address for clients at which an operator finds the page, until it serves.

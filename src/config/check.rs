@@ -25,8 +25,11 @@ mod upstreams;
 const MIN_PERIOD: Period = Period(Duration::from_millis(1));
 const MAX_PERIOD: Period = Period(Duration::from_hours(365 * 24));
 
+/// The first error, if there is one.
+type Checked = Result<(), ConfigError>;
+
 /// Returns the first error, with the location of the setting.
-pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), ConfigError> {
+pub(super) fn check(config: &Config, written: &LocatedValue) -> Checked {
     let checker = Checker { config, written };
     checker.limits()?;
     checker.addresses()?;
@@ -66,7 +69,7 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     /// Checks numbers, sizes and times.
-    fn limits(&self) -> Result<(), ConfigError> {
+    fn limits(&self) -> Checked {
         let Config { server, events, recall, inspect, store, summarize, .. } = self.config;
         for (path, n, least, most) in [
             ("server.workers", server.workers, 0, 1024),
@@ -121,7 +124,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn compress(&self) -> Result<(), ConfigError> {
+    fn compress(&self) -> Checked {
         let prefix = &self.config.compress.prefix;
         let is_path = prefix.starts_with('/') && !prefix.ends_with('/') && prefix.parse::<PathAndQuery>().is_ok();
         let is_own = is_admin_path(prefix) || prefix.contains(['?', '#']);
@@ -133,7 +136,7 @@ impl Checker<'_> {
         self.refuse(&["compress", "prefix"], format!("{prefix:?} is not such a path; {allowed}"))
     }
 
-    fn addresses(&self) -> Result<(), ConfigError> {
+    fn addresses(&self) -> Checked {
         let Config { server, admin, .. } = self.config;
         let operators = admin.listen.as_ref();
         for (path, addresses) in [(["server", "listen"], Some(&server.listen)), (["admin", "listen"], operators)] {
@@ -149,7 +152,7 @@ impl Checker<'_> {
         }
     }
 
-    fn admin(&self) -> Result<(), ConfigError> {
+    fn admin(&self) -> Checked {
         let admin = &self.config.admin;
         self.variable_name(&["admin", "token_env"], admin.token_env.as_deref())?;
         let is_host = |host: &String| host.parse::<Authority>().is_ok_and(|authority| authority.host() == host);
@@ -178,7 +181,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn tls(&self) -> Result<(), ConfigError> {
+    fn tls(&self) -> Checked {
         let Some(tls) = &self.config.tls else { return Ok(()) };
         let files = [("cert", &tls.cert), ("key", &tls.key)];
         let Some((missing, _)) = files.into_iter().find(|(_, path)| path.as_os_str().is_empty()) else {
@@ -188,7 +191,7 @@ impl Checker<'_> {
         self.refuse_any(&[&["tls", missing], &["tls"]], message)
     }
 
-    fn store(&self) -> Result<(), ConfigError> {
+    fn store(&self) -> Checked {
         let store = &self.config.store;
         if self.config.inspect.keep > 0 && !store.enabled {
             let message = "messages are kept in the store, and there is none; allowed: 0, or store.enabled = true";
@@ -217,7 +220,7 @@ impl Checker<'_> {
     }
 
     /// What several processes need to send the same bytes, and what they cannot share.
-    fn fleet(&self) -> Result<(), ConfigError> {
+    fn fleet(&self) -> Checked {
         let Config { store, recall, .. } = self.config;
         let refuse =
             |path: [&str; 2], message: &str| self.refuse_any(&[&path, &["store", "engine"]], message.to_owned());
@@ -254,12 +257,7 @@ impl Checker<'_> {
     }
 
     /// Refuses a value that is out of its range.
-    fn within<T: Copy + Display + PartialOrd>(
-        &self,
-        path: &[&str],
-        value: T,
-        range: RangeInclusive<T>,
-    ) -> Result<(), ConfigError> {
+    fn within<T: Copy + Display + PartialOrd>(&self, path: &[&str], value: T, range: RangeInclusive<T>) -> Checked {
         if range.contains(&value) {
             return Ok(());
         }
@@ -268,7 +266,7 @@ impl Checker<'_> {
     }
 
     /// Refuses a name that no environment variable has, and does not show it: the user may have written the key itself.
-    fn variable_name(&self, path: &[&str], name: Option<&str>) -> Result<(), ConfigError> {
+    fn variable_name(&self, path: &[&str], name: Option<&str>) -> Checked {
         let is_in_names = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_none_or(|name| {
             name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic()) && name.chars().all(is_in_names)
@@ -280,12 +278,12 @@ impl Checker<'_> {
         self.refuse(path, message)
     }
 
-    fn refuse(&self, path: &[&str], message: impl Into<String>) -> Result<(), ConfigError> {
+    fn refuse(&self, path: &[&str], message: impl Into<String>) -> Checked {
         self.refuse_any(&[path], message.into())
     }
 
     /// Refuses the values at these paths, with the location of the first one that was written.
-    fn refuse_any(&self, paths: &[&[&str]], message: String) -> Result<(), ConfigError> {
+    fn refuse_any(&self, paths: &[&[&str]], message: String) -> Checked {
         let written = paths.iter().find(|path| self.written.get(path).is_some());
         Err(self.written.error_at(written.or(paths.first()).copied().unwrap_or_default(), message))
     }

@@ -95,7 +95,9 @@ fn find_settings(path: &[&str], found: &mut Vec<String>) {
     let probe = LocatedValue::of_flag("", Value::Boolean(true)).nested_in(&[path, &["?"]].concat());
     match Config::from_value(&probe).map_err(|error| error.0.kind) {
         Err(ConfigErrorKind::UnknownKey { allowed, .. }) if path.len() < MAX_DEPTH => {
-            allowed.iter().for_each(|key| find_settings(&[path, &[*key]].concat(), found));
+            for key in allowed {
+                find_settings(&[path, &[*key]].concat(), found);
+            }
         }
         _ => found.push(path.join("__").to_uppercase()),
     }

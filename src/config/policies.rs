@@ -105,9 +105,9 @@ impl Config {
     ) -> anyhow::Result<Routes<Planner>> {
         if let Some(name) = named {
             if !self.policies.contains_key(name) {
-                let names: Vec<_> = self.policies.keys().map(String::as_str).collect();
+                let known: Vec<_> = self.policies.keys().map(String::as_str).collect();
                 let allowed =
-                    if names.is_empty() { "none, as [policies] is empty".to_owned() } else { names.join(", ") };
+                    if known.is_empty() { "none, as [policies] is empty".to_owned() } else { known.join(", ") };
                 let message = format!("there is no policies.{name}; allowed: {allowed}");
                 return Err(ConfigError::at(&SourceLocation::Flag("--policy"), message).into());
             }

@@ -1,11 +1,10 @@
 //! Checks of the settings of edits, and of what these may go by: prices, tools and handlers.
 
-use super::{Checker, MAX_PERIOD, MIN_PERIOD, repeated};
+use super::{Checked, Checker, MAX_PERIOD, MIN_PERIOD, repeated};
 use crate::config::Config;
-use crate::config::error::ConfigError;
 use crate::edit::clear_tool_results::{AtLeast, Frontier};
 use crate::edit::keep::Keep;
-use crate::edit::summarize::{self, Endpoint};
+use crate::edit::summarize::Endpoint;
 use crate::edit::tools::Truncate;
 use crate::edit::trigger::Moment;
 use crate::engine::handlers::{HandlerUrl, HandlerUrlError};
@@ -13,13 +12,13 @@ use crate::platform::sockets;
 use crate::recall;
 use crate::server::listen::{Address, local_url};
 use crate::tokens::prices::{self, Price};
-use crate::upstream::target::{BaseUrl, BaseUrlError};
+use crate::upstream::target::BaseUrl;
 
 /// The longest name of a handler, in bytes.
 const MAX_HANDLER_NAME: usize = 64;
 
 impl Checker<'_> {
-    pub(super) fn edits(&self) -> Result<(), ConfigError> {
+    pub(super) fn edits(&self) -> Checked {
         if let Some(edit) = repeated(&self.config.policy.edits) {
             let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
             return self.refuse(&["policy", "edits"], format!("{name} is there twice; allowed: once"));
@@ -38,7 +37,7 @@ impl Checker<'_> {
         self.summarize()
     }
 
-    fn truncation(&self) -> Result<(), ConfigError> {
+    fn truncation(&self) -> Checked {
         let Config { truncate_tool_results: truncate, recall, language, server, .. } = self.config;
         let mut listen = server.listen.0.clone();
         for address in &mut listen {
@@ -67,7 +66,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn clearing(&self) -> Result<(), ConfigError> {
+    fn clearing(&self) -> Checked {
         let settings = &self.config.clear_tool_results;
         let needs_sticky = match (settings.when, settings.clear_at_least) {
             _ if settings.frontier != Frontier::Sliding => None,
@@ -112,7 +111,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn handlers(&self) -> Result<(), ConfigError> {
+    fn handlers(&self) -> Checked {
         let config = self.config;
         for (name, handler) in &config.handlers {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
@@ -146,7 +145,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn summarize(&self) -> Result<(), ConfigError> {
+    fn summarize(&self) -> Checked {
         let settings = &self.config.summarize;
         let in_table = |keys: &[&str], message: &str| self.refuse(&[&["summarize"], keys].concat(), message);
         if settings.max_tokens == Some(0) {
@@ -155,7 +154,26 @@ impl Checker<'_> {
         if settings.preserve_skills.as_ref().is_some_and(|skills| skills.tool.is_empty()) {
             return in_table(&["preserve_skills", "tool"], "empty; allowed: the name of a tool");
         }
-        check_keep(settings).map_or(Ok(()), |(key, message)| in_table(key, &message))?;
+        // A conversation that reaches the trigger has messages that may be summarised.
+        let conditions = &settings.trigger.0;
+        let tokens = conditions.iter().filter_map(|condition| condition.tokens).min();
+        let mut parts = conditions.iter().filter_map(|condition| condition.fraction);
+        let own = settings.preserve_user_messages.max_tokens;
+        match (settings.keep, tokens) {
+            (Keep::Tokens(kept), Some(least)) if kept >= least => {
+                let all = format!("{kept} tokens are all of a conversation of {least} (summarize.trigger)");
+                return in_table(&["keep"], &format!("{all}; allowed: fewer"));
+            }
+            (Keep::Fraction(kept), _) if parts.any(|part| kept >= part) => {
+                let all = "the fraction is all of a conversation that reaches summarize.trigger";
+                return in_table(&["keep"], &format!("{all}; allowed: a smaller one"));
+            }
+            (_, Some(least)) if own.is_some_and(|own| own >= least) => {
+                let message = format!("as many as the {least} of summarize.trigger; allowed: fewer");
+                return in_table(&["preserve_user_messages", "max_tokens"], &message);
+            }
+            _ => {}
+        }
         for (n, endpoint) in settings.failover.iter().enumerate() {
             self.endpoint(&["summarize", "failover", &n.to_string()], endpoint)?;
         }
@@ -163,10 +181,9 @@ impl Checker<'_> {
     }
 
     /// Checks the endpoint of a model, whose settings are in `table`.
-    fn endpoint(&self, table: &[&str], endpoint: &Endpoint) -> Result<(), ConfigError> {
+    fn endpoint(&self, table: &[&str], endpoint: &Endpoint) -> Checked {
         let key = |key| [table, &[key]].concat();
-        let url: Result<BaseUrl, BaseUrlError> = endpoint.base_url.parse();
-        if let Err(error) = url {
+        if let Err(error) = endpoint.base_url.parse::<BaseUrl>() {
             // The URL is not shown: it may contain a password.
             return self.refuse(&key("base_url"), error.to_string());
         }
@@ -200,27 +217,4 @@ fn named(config: &Config) -> Vec<(Vec<&str>, &str)> {
         }
     }
     named
-}
-
-/// Checks that a conversation that reaches the trigger has messages that may be summarised.
-fn check_keep(settings: &summarize::Settings) -> Option<(&'static [&'static str], String)> {
-    let conditions = &settings.trigger.0;
-    let tokens = conditions.iter().filter_map(|condition| condition.tokens).min();
-    let mut parts = conditions.iter().filter_map(|condition| condition.fraction);
-    let own = settings.preserve_user_messages.max_tokens;
-    match (settings.keep, tokens) {
-        (Keep::Tokens(kept), Some(least)) if kept >= least => Some((
-            &["keep"],
-            format!("{kept} tokens are all of a conversation of {least} (summarize.trigger); allowed: fewer"),
-        )),
-        (Keep::Fraction(kept), _) if parts.any(|part| kept >= part) => Some((
-            &["keep"],
-            "the fraction is all of a conversation that reaches summarize.trigger; allowed: a smaller one".to_owned(),
-        )),
-        (_, Some(least)) if own.is_some_and(|own| own >= least) => Some((
-            &["preserve_user_messages", "max_tokens"],
-            format!("as many as the {least} of summarize.trigger; allowed: fewer"),
-        )),
-        _ => None,
-    }
 }

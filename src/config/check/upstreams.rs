@@ -1,8 +1,7 @@
 //! Checks of `[upstream]` and `[[upstreams]]`.
 
-use super::{Checker, MAX_PERIOD, MIN_PERIOD};
+use super::{Checked, Checker, MAX_PERIOD, MIN_PERIOD};
 use crate::config::Config;
-use crate::config::error::ConfigError;
 use crate::server::listen::Address;
 use crate::upstream::{Settings, UpstreamName, routes};
 
@@ -15,7 +14,7 @@ const MAX_NAME_BYTES: usize = 40;
 
 impl Checker<'_> {
     /// Checks all upstreams.
-    pub(super) fn upstreams(&self) -> Result<(), ConfigError> {
+    pub(super) fn upstreams(&self) -> Checked {
         self.upstream(&["upstream"], &self.config.upstream)?;
         for (n, upstream) in self.config.upstreams.iter().enumerate() {
             let place = n.to_string();
@@ -30,7 +29,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn name(&self, table: &[&str], upstream: &routes::Settings, n: usize) -> Result<(), ConfigError> {
+    fn name(&self, table: &[&str], upstream: &routes::Settings, n: usize) -> Checked {
         let name = &upstream.name;
         let is_label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
         let message = if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_label) {
@@ -50,7 +49,7 @@ impl Checker<'_> {
     }
 
     /// Checks one upstream, whose settings are in `table`.
-    fn upstream(&self, table: &[&str], upstream: &Settings) -> Result<(), ConfigError> {
+    fn upstream(&self, table: &[&str], upstream: &Settings) -> Checked {
         let path = |keys: &[&'static str]| [table, keys].concat();
         for (key, period) in [
             ("connect_timeout", upstream.connect_timeout),
