@@ -76,16 +76,8 @@ impl Exporter {
         Ok(Some(Self(Arc::new(Inner { tracer: traces.tracer("abridge"), instruments, traces, metrics }))))
     }
 
-    /// Begins the trace of a request that is sent now, and names it in the request's header. `provider` is the maker whose wire
-    /// format it has, as the conventions name it; `began` is when the request came.
-    pub fn begin(
-        &self,
-        path: &str,
-        provider: &'static str,
-        began: SystemTime,
-        sent: SystemTime,
-        headers: &mut HeaderMap,
-    ) -> RequestTrace {
+    /// Begins the trace of a request that came when it `began` and is sent now, and names it in the request's header.
+    pub fn begin(&self, path: &str, began: SystemTime, sent: SystemTime, headers: &mut HeaderMap) -> RequestTrace {
         let propagator = TraceContextPropagator::new();
         let client = propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
         let span = |name: String, kind, began: SystemTime, parent: &Context| {
@@ -98,7 +90,7 @@ impl Exporter {
         if headers.get(TRACESTATE).is_some_and(http::HeaderValue::is_empty) {
             headers.remove(TRACESTATE);
         }
-        RequestTrace { exporter: self.clone(), provider, request, upstream }
+        RequestTrace { exporter: self.clone(), request, upstream }
     }
 
     /// Sends what has not been sent; it waits, and must not be called on the server's thread.
@@ -213,7 +205,6 @@ impl Instruments {
 #[derive(Debug)]
 pub struct RequestTrace {
     exporter: Exporter,
-    provider: &'static str,
     request: Context,
     upstream: Context,
 }
@@ -222,10 +213,12 @@ pub struct RequestTrace {
 const TRACESTATE: &str = "tracestate";
 
 impl RequestTrace {
-    /// Ends all spans, and measures the request. Each step before it was sent has its beginning and end.
+    /// Ends all spans, and measures the request. `provider` is the maker whose wire format it has, as the conventions name it;
+    /// each step before it was sent has its beginning and end.
     pub fn end(
         self,
         entry: &Entry,
+        provider: &'static str,
         steps: &[(&'static str, SystemTime, SystemTime)],
         sent: SystemTime,
         at: SystemTime,
@@ -233,7 +226,7 @@ impl RequestTrace {
         let model = entry.model.clone().unwrap_or_default();
         let mut named = vec![
             KeyValue::new("gen_ai.operation.name", "chat"),
-            KeyValue::new("gen_ai.provider.name", self.provider),
+            KeyValue::new("gen_ai.provider.name", provider),
             KeyValue::new("gen_ai.request.model", model.clone()),
         ];
         named.extend(error_type(entry).map(|error| KeyValue::new("error.type", error)));

@@ -23,7 +23,7 @@ impl Exporter {
     }
 
     /// Begins the trace of a request.
-    pub fn begin(&self, _: &str, _: &str, _: SystemTime, _: SystemTime, _: &mut HeaderMap) -> RequestTrace {
+    pub fn begin(&self, _: &str, _: SystemTime, _: SystemTime, _: &mut HeaderMap) -> RequestTrace {
         RequestTrace(())
     }
 
@@ -33,5 +33,5 @@ impl Exporter {
 
 impl RequestTrace {
     /// Ends the trace.
-    pub fn end(self, _: &Entry, _: &[(&str, SystemTime, SystemTime)], _: SystemTime, _: SystemTime) {}
+    pub fn end(self, _: &Entry, _: &str, _: &[(&str, SystemTime, SystemTime)], _: SystemTime, _: SystemTime) {}
 }

@@ -28,14 +28,13 @@ impl Exchange {
     pub(in crate::proxy) fn begin_trace(&mut self, exporter: Option<&Exporter>, headers: &mut HeaderMap) {
         let Some((exporter, conversation)) = exporter.zip(self.conversation.as_ref()) else { return };
         let sent = Moment::now();
-        let (path, provider) = (&conversation.path, conversation.dialect.provider());
-        let trace = exporter.begin(path, provider, sent.time_of(self.timer.began()), sent.time, headers);
+        let trace = exporter.begin(&conversation.path, sent.time_of(self.timer.began()), sent.time, headers);
         self.traced = Some(Box::new(Traced { trace, sent }));
     }
 
     /// Ends the trace.
     pub(super) fn end_trace(&mut self, entry: &Entry) {
-        let Some(traced) = self.traced.take() else { return };
+        let Some((traced, conversation)) = self.traced.take().zip(self.conversation.as_ref()) else { return };
         let Traced { trace, sent } = *traced;
         let began = self.timer.began();
         let read = self.timer.body_read().unwrap_or(began);
@@ -44,7 +43,7 @@ impl Exchange {
         let waits = self.edit.iter().flat_map(|edit| edit.waits.iter());
         steps.extend(waits.map(|wait| span(wait.cause.label(), wait.began, wait.began + wait.took)));
         let at = sent.time_of(self.ended.unwrap_or_else(Instant::now));
-        trace.end(entry, &steps, sent.time, at);
+        trace.end(entry, conversation.dialect.provider(), &steps, sent.time, at);
     }
 }
 
