@@ -19,7 +19,9 @@ use crate::tokens::Meter;
 use crate::upstream::routes::{self, Routes};
 
 /// Tables of settings by name.
-pub type Policies = BTreeMap<String, toml::Table>;
+#[derive(Clone, Debug, Default, derive_more::Deref, Deserialize, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Policies(BTreeMap<String, toml::Table>);
 
 /// The tables that a policy may have.
 const TABLES: &str = "policy patch_tool_calls filter_tool_calls truncate_tool_results clear_tool_results \
