@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::pin::Pin;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
@@ -43,20 +43,17 @@ pub struct State<'a> {
 }
 
 /// Reports the state of the proxy.
+#[async_trait]
 pub trait Introspection: fmt::Debug + Sync {
     /// The metrics as text.
-    fn metrics(&self, format: TextFormat) -> TextFuture<'_>;
+    async fn metrics(&self, format: TextFormat) -> String;
 
     /// The status as JSON.
-    fn status(&self) -> TextFuture<'_>;
+    async fn status(&self) -> String;
 
     /// The last days of the ledger as JSON, or their sums by something; or why it cannot be read.
-    fn ledger(
-        &self,
-        _n_days: u32,
-        _by: Option<By>,
-    ) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
-        Box::pin(async { Ok("[]".to_owned()) })
+    async fn ledger(&self, _n_days: u32, _by: Option<By>) -> Result<String, String> {
+        Ok("[]".to_owned())
     }
 
     /// One sentence for operators about the store, with the fix.
@@ -70,9 +67,6 @@ pub trait Introspection: fmt::Debug + Sync {
     /// The settings for keeping messages of requests.
     fn inspect(&self) -> inspect::Settings;
 }
-
-/// A future that writes a text.
-pub type TextFuture<'a> = Pin<Box<dyn Future<Output = String> + Send + 'a>>;
 
 /// The path for manual summaries. The proxy answers it, because it needs a call to the upstream.
 pub const SUMMARIZE: &str = "/abridge/summarize";
@@ -191,13 +185,14 @@ mod tests {
     #[derive(Debug)]
     struct Nothing(History);
 
+    #[async_trait]
     impl Introspection for Nothing {
-        fn metrics(&self, _: TextFormat) -> TextFuture<'_> {
-            Box::pin(async { "# EOF\n".to_owned() })
+        async fn metrics(&self, _: TextFormat) -> String {
+            "# EOF\n".to_owned()
         }
 
-        fn status(&self) -> TextFuture<'_> {
-            Box::pin(async { "{}".to_owned() })
+        async fn status(&self) -> String {
+            "{}".to_owned()
         }
 
         fn history(&self) -> &History {

@@ -1,5 +1,6 @@
 //! Application wiring: builds a proxy from the settings, serves it, and handles the signals for reload and shutdown.
 
+use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +10,6 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::runtime::{self, Runtime};
 
-use crate::admin::Introspection as _;
 use crate::admin::access::Access;
 use crate::config::{Config, Environment, Secret, Sources, clients};
 use crate::engine::EngineConfig;
@@ -22,13 +22,13 @@ use crate::proxy::Experiment;
 use crate::proxy::compress::CompressRules;
 use crate::proxy::keep_alive::KeepAlive;
 use crate::proxy::second_try::{Arm, RescuePolicy};
-use crate::proxy::{Destination, Destinations, LiveConfig, Proxy, WindowDiscovery};
+use crate::proxy::{Destination, Destinations, LiveConfig, WindowDiscovery};
 use crate::server::DrainOutcome;
-use crate::server::tls::Acceptor;
+use crate::server::listen::Listener;
 use crate::tasks::yield_thread;
 use crate::telemetry::{Colour, LevelHandle};
 use crate::tokens::Meter;
-use crate::upstream::{KeyHeader, routes};
+use crate::upstream::{KeyHeader, Upstream};
 
 pub mod manual_summary;
 mod notes;
@@ -89,35 +89,32 @@ const MAX_BLOCKING_THREADS: usize = 32;
 
 async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
     let Launch { sources, config, mut environment, record, level, colour } = launch;
-    let token_file = environment.make_operator_token();
+    let token_kept = environment.make_operator_token();
     let mut running = Running::new(&config, &environment, record).await?;
     let mut signals = ProxySignals::new().context("cannot install signal handlers")?;
     let mut reloads = running.proxy.reloads();
-    let (proxy, acceptor, address) = (Arc::clone(&running.proxy), running.acceptor.clone(), running.address.clone());
-    for address in running.client_addresses() {
-        startup::announce_listener(&address?, acceptor.is_some());
+    let (proxy, tls) = (Arc::clone(&running.proxy), running.acceptor.is_some());
+    for address in running.clients.iter().map(Listener::address) {
+        startup::announce_listener(&address?, tls);
     }
-    let (output, tls) = (StartupOutput::of(&config, colour), acceptor.is_some());
+    let output = StartupOutput::of(&config, colour);
     // A token of the settings is not printed, and none is written into a log.
-    let token = environment
-        .operator_token
-        .as_ref()
-        .filter(|_| token_file.is_some() && matches!(output, StartupOutput::Lines(_)));
-    let operators: Vec<_> = running.operator_addresses().collect::<Result<_, _>>()?;
+    let is_printed = token_kept.is_some() && matches!(output, StartupOutput::Lines(_));
+    let token = environment.operator_token.as_ref().filter(|_| is_printed);
+    let operators: Vec<_> = running.operators.iter().map(Listener::address).collect::<Result<_, _>>()?;
     for address in &operators {
         startup::announce_operators(address, tls, token);
     }
     let on_clients = || startup::describe_page(running.page_address().as_ref(), tls, token);
     let page = operators.is_empty().then(on_clients);
     running.serve(&config);
-    let notice = proxy.store_notice();
-    startup::report_settings(&config, &environment, address.as_deref(), notice, page, token_file.as_ref(), output);
-    running.hold(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
+    startup::report_settings(&config, &environment, &running, page, token_kept.as_ref(), output);
+    running.guards.extend(startup::spawn_probes(&config, &proxy.live().destinations, &running.tasks, output));
     // The keys are held where they are used, until a reload replaces them.
     drop(environment);
 
     let grace = config.server.grace.0;
-    let mut reloader = Reloader { sources, started_with: config.clone(), config, level, proxy, acceptor, address };
+    let mut reloader = Reloader { sources, started_with: config.clone(), config, level, running: &running };
     loop {
         tokio::select! {
             action = signals.next() => match action {
@@ -130,7 +127,6 @@ async fn run(launch: Launch) -> anyhow::Result<DrainOutcome> {
         }
     }
     drop(reloads);
-    let proxy = reloader.proxy;
     tracing::info!(grace_seconds = grace.as_secs(), "stopping: running answers may finish; a second signal ends them");
     let drained = tokio::select! {
         drained = running.drain(grace, TASK_DRAIN_TIMEOUT) => drained,
@@ -160,37 +156,37 @@ fn build_live(
     keys: Keys,
     present: Option<(&Config, &LiveConfig)>,
 ) -> anyhow::Result<LiveConfig> {
+    let urls = |config: &Config| {
+        let routes = config.upstreams.iter().map(|route| &route.url);
+        iter::once(&config.upstream.url).chain(routes).cloned().collect::<Vec<_>>()
+    };
     let same_counts = |present: &Config| {
         // Another upstream may report other windows for its models.
-        present.tokens == config.tokens
-            && present.models == config.models
-            && present.upstream.url == config.upstream.url
-            && present
-                .upstreams
-                .iter()
-                .map(|upstream| &upstream.url)
-                .eq(config.upstreams.iter().map(|upstream| &upstream.url))
+        present.tokens == config.tokens && present.models == config.models && urls(present) == urls(config)
     };
     let meter = present.filter(|(present, _)| same_counts(present)).map_or_else(
         || Meter::with_yield(&config.tokens, &config.models, yield_thread),
         |(_, live)| live.destinations.default().usual.rules.planner.meter.clone(),
     );
-    let endpoints = endpoints(config, environment)?;
+    let parts = Parts { config, environment };
+    let endpoints = parts.endpoints(config)?;
     let planner = config.planner(address, meter, keys);
     let names = config.admin.hosts.iter().map(String::as_str);
     let public = planner.settings.recall.public_url.as_deref().and_then(|url| url.split('/').nth(2));
-    let access = Access::new(environment.operator_token.as_ref().map(Secret::expose), names.chain(public));
-    let handlers = handlers(config, environment)?;
+    let token = environment.operator_token.as_ref().map(Secret::expose);
+    let origins = clients::add_headers(config, environment).then(|| config.admin.origins.clone());
+    let access = Access::new(token, names.chain(public), origins);
+    let key = |name: &str| environment.handler_keys.get(name)?.header(KeyHeader::Authorization).ok();
+    let handlers = HandlerClients::new(&config.handlers, &environment.proxies, key).context("[handlers]")?;
     let rules = Arc::new(EngineConfig { planner, endpoints, handlers, policy: EngineConfig::NO_POLICY.into() });
-    let destinations = destinations(config, environment, &rules)?;
-    let adds = clients::add_headers(config, environment);
+    let destinations = parts.destinations(&rules)?;
     let known_clients = config.known_clients()?;
     if let Some((_, live)) = present {
         known_clients.take_counts(&live.clients);
     }
     Ok(LiveConfig {
         destinations,
-        access: access.with_allowed_origins(adds.then(|| config.admin.origins.clone())),
+        access,
         recall_auth: config.recall.auth,
         clients: known_clients,
         responses: config.responses,
@@ -200,91 +196,81 @@ fn build_live(
     })
 }
 
-/// The models of the settings that can be called for summaries.
-fn endpoints(config: &Config, environment: &Environment) -> anyhow::Result<Endpoints> {
-    let endpoints = Endpoints::new(&config.summarize, &config.upstream, &environment.proxies, |name, field| {
-        environment.summarizer_keys.get(name)?.header(field).ok()
-    });
-    endpoints.context("[summarize]")
+/// What the upstreams and their edits are built from.
+#[derive(Clone, Copy)]
+struct Parts<'a> {
+    config: &'a Config,
+    environment: &'a Environment,
 }
 
-/// The clients of the handlers that edits ask.
-fn handlers(config: &Config, environment: &Environment) -> anyhow::Result<HandlerClients> {
-    let key = |name: &str| environment.handler_keys.get(name)?.header(KeyHeader::Authorization).ok();
-    HandlerClients::new(&config.handlers, &environment.proxies, key).context("[handlers]")
-}
+impl Parts<'_> {
+    /// The models that can be called for summaries under these settings.
+    fn endpoints(self, config: &Config) -> anyhow::Result<Endpoints> {
+        let key = |name: &str, field| self.environment.model_keys.get(name)?.header(field).ok();
+        let endpoints = Endpoints::new(&config.summarize, &config.upstream, &self.environment.proxies, key);
+        endpoints.context("[summarize]")
+    }
 
-/// The edits for one of the `[[upstreams]]`: of the policy that it names, by the prices and limits of its host. They share the
-/// counts of tokens with all others.
-fn rules_of(
-    route: &routes::Settings,
-    config: &Config,
-    environment: &Environment,
-    rules: &Arc<EngineConfig>,
-) -> anyhow::Result<Arc<EngineConfig>> {
-    let endpoints = match &route.policy {
-        Some(policy) => endpoints(&config.under_policy(policy)?, environment)?,
-        None => rules.endpoints.clone(),
-    };
-    let planner = config.planner_for(route, &rules.planner)?;
-    let policy = route.policy.as_deref().map_or_else(|| Arc::clone(&rules.policy), Into::into);
-    Ok(Arc::new(EngineConfig { planner, endpoints, handlers: rules.handlers.clone(), policy }))
-}
+    /// The edits for the upstream at a host: of a policy, or of the top level, by the prices and limits of the host. They share
+    /// the counts of tokens with all others.
+    fn rules_at(self, host: &str, policy: Option<&str>, rules: &EngineConfig) -> anyhow::Result<Arc<EngineConfig>> {
+        let own = policy.map(|name| self.config.under_policy(name)).transpose()?;
+        let endpoints = own.as_ref().map_or_else(|| Ok(rules.endpoints.clone()), |own| self.endpoints(own))?;
+        let planner = own.as_ref().unwrap_or(self.config).planner_at(host, &rules.planner);
+        let policy = policy.map_or_else(|| Arc::clone(&rules.policy), Into::into);
+        Ok(Arc::new(EngineConfig { planner, endpoints, handlers: rules.handlers.clone(), policy }))
+    }
 
-/// Builds the upstreams, without open connections.
-fn destinations(config: &Config, environment: &Environment, rules: &Arc<EngineConfig>) -> anyhow::Result<Destinations> {
-    let destination = |upstream, rules: Arc<EngineConfig>| {
-        Ok::<_, anyhow::Error>(Destination {
+    /// Builds the upstreams, without open connections.
+    fn destinations(self, rules: &Arc<EngineConfig>) -> anyhow::Result<Destinations> {
+        let Self { config, environment } = self;
+        let routes = config.upstreams.iter().map(|settings| {
+            let rules = self.rules_at(settings.url.host(), settings.policy.as_deref(), rules)?;
+            let destination = self.destination(clients::of(config, environment, Some(settings))?, rules)?;
+            Ok((settings.requests().unwrap_or_default(), destination))
+        });
+        let routes = routes.collect::<anyhow::Result<_>>()?;
+        let default = self.destination(clients::of(config, environment, None)?, Arc::clone(rules))?;
+        Ok(Destinations::new(routes, default))
+    }
+
+    fn destination(self, upstream: Upstream, rules: Arc<EngineConfig>) -> anyhow::Result<Destination> {
+        let Self { config, .. } = self;
+        let experiment = config.experiment.share.map(|share| {
+            let host = &rules.planner.settings.upstream;
+            let tried = self.rules_at(host, Some(&config.experiment.policy), &rules)?;
+            Ok::<_, anyhow::Error>(Experiment { tried: self.arm(tried), share })
+        });
+        Ok(Destination {
             upstream,
-            experiment: experiment(config, environment, &rules)?,
+            experiment: experiment.transpose()?,
             compress: config.compress.enabled.then(|| CompressRules::new(&rules, config.recall.auth)),
-            usual: arm(config, rules),
+            usual: self.arm(rules),
             keep_alive: KeepAlive::new(config.keep_alive),
             windows: WindowDiscovery::new(&config.tokens),
             lacks_compaction: AtomicBool::new(false),
         })
-    };
-    let routes = config.upstreams.iter().map(|settings| {
-        let rules = rules_of(settings, config, environment, rules)?;
-        let upstream = clients::of_route(config, environment, settings)?;
-        Ok((settings.requests().unwrap_or_default(), destination(upstream, rules)?))
-    });
-    let routes = routes.collect::<anyhow::Result<_>>()?;
-    let default = destination(clients::of_default(config, environment)?, Arc::clone(rules))?;
-    Ok(Destinations::new(routes, default))
-}
+    }
 
-/// The policy that an experiment tries, in place of `usual` rules.
-fn experiment(config: &Config, environment: &Environment, usual: &EngineConfig) -> anyhow::Result<Option<Experiment>> {
-    let Some(share) = config.experiment.share else { return Ok(None) };
-    let name = config.experiment.policy.as_str();
-    let tried = config.under_policy(name)?;
-    let planner = tried.planner_at(&usual.planner.settings.upstream, &usual.planner);
-    let (endpoints, handlers) = (endpoints(&tried, environment)?, usual.handlers.clone());
-    let rules = EngineConfig { planner, endpoints, handlers, policy: name.into() };
-    Ok(Some(Experiment { tried: arm(config, Arc::new(rules)), share }))
-}
-
-fn arm(config: &Config, rules: Arc<EngineConfig>) -> Arm {
-    let rescue = config.second_try.enabled.then(|| RescuePolicy::new(&rules));
-    Arm { rules, rescue }
+    fn arm(self, rules: Arc<EngineConfig>) -> Arm {
+        let rescue = self.config.second_try.enabled.then(|| RescuePolicy::new(&rules));
+        Arm { rules, rescue }
+    }
 }
 
 // === reload ===
 
 /// The state that a reload needs.
-struct Reloader {
+struct Reloader<'r> {
     sources: Sources,
     // The settings at start, and the settings in effect now.
     started_with: Config,
     config: Config,
     level: LevelHandle,
-    proxy: Arc<Proxy>,
-    acceptor: Option<Acceptor>,
-    address: Option<String>,
+    running: &'r Running,
 }
 
-impl Reloader {
+impl Reloader<'_> {
     /// Reads the settings again. A reload takes effect as a whole or not at all.
     fn reload(&mut self) -> Result<(), String> {
         let reloaded = self.try_reload().map_err(|error| format!("{error:#}"));
@@ -299,36 +285,33 @@ impl Reloader {
         let config = Config::load(&self.sources)?;
         let mut environment = Environment::read(&self.sources.variables, &config)?;
         environment.make_operator_token();
-        let present = self.proxy.live();
+        let Running { proxy, acceptor, address, .. } = self.running;
+        let present = proxy.live();
         let keys = present.destinations.default().usual.rules.planner.keys.clone();
-        let live = build_live(&config, &environment, self.address.clone(), keys, Some((&self.config, &present)))?;
-        if let (Some(acceptor), Some(settings)) = (&self.acceptor, &config.tls) {
+        let live = build_live(&config, &environment, address.clone(), keys, Some((&self.config, &present)))?;
+        if let (Some(acceptor), Some(settings)) = (acceptor, &config.tls) {
             acceptor.reload(settings).context("[tls]")?;
         }
-        for what in self.needs_restart(&config) {
-            tracing::warn!("a change of {what} comes into force only with a restart");
+        let before = &self.started_with;
+        for (what, has_changed) in [
+            ("[server]", config.server != before.server),
+            ("[tls], on or off,", config.tls.is_some() != before.tls.is_some()),
+            ("admin.listen", config.admin.listen != before.admin.listen),
+            ("[store]", config.store != before.store),
+            ("[events]", config.events != before.events),
+            ("[otel]", config.otel != before.otel),
+            ("log.format", config.log.format != before.log.format),
+        ] {
+            if has_changed {
+                tracing::warn!("a change of {what} comes into force only with a restart");
+            }
         }
         self.level.set(config.log.level);
-        self.proxy.live.store(Arc::new(live));
+        proxy.live.store(Arc::new(live));
         if config.inspect != self.config.inspect {
-            self.proxy.trim_inspected();
+            proxy.trim_inspected();
         }
         self.config = config;
         Ok(())
-    }
-
-    /// The changed settings that take effect only at a restart.
-    fn needs_restart(&self, now: &Config) -> impl Iterator<Item = &'static str> {
-        let started_with = &self.started_with;
-        let changed = [
-            ("[server]", now.server != started_with.server),
-            ("[tls], on or off,", now.tls.is_some() != started_with.tls.is_some()),
-            ("admin.listen", now.admin.listen != started_with.admin.listen),
-            ("[store]", now.store != started_with.store),
-            ("[events]", now.events != started_with.events),
-            ("[otel]", now.otel != started_with.otel),
-            ("log.format", now.log.format != started_with.log.format),
-        ];
-        changed.into_iter().filter_map(|(what, has_changed)| has_changed.then_some(what))
     }
 }

@@ -45,14 +45,12 @@ mod error;
 mod near_miss;
 pub mod operator_token;
 pub mod policies;
-pub mod preset;
 mod sources;
 mod value;
 
 pub use environment::{Environment, Secret, Variables};
 pub use error::ConfigError;
-pub use operator_token::TokenFile;
-pub use preset::Preset;
+pub use policies::Preset;
 pub use sources::{Flags, Sources, read_text};
 
 use value::LocatedValue;
@@ -75,7 +73,7 @@ pub enum MissingError {
 }
 
 /// Everything that `proxy.toml` may say.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The set of defaults that all other settings are laid on.
@@ -190,7 +188,7 @@ impl Config {
         let written = sources.read()?;
         let preset = Self::from_value(&written)?.preset;
         let written = preset.apply_under(written)?;
-        let written = preset::apply_goal_under(Self::from_value(&written)?.policy.goal, written)?;
+        let written = policies::apply_goal_under(Self::from_value(&written)?.policy.goal, written)?;
         let mut config = Self::from_value(&written)?;
         check::check(&config, &written)?;
         config.check_policies(&written)?;
@@ -206,7 +204,7 @@ impl Config {
 
     /// The planner for these settings. `address` is the URL at which clients reach abridge.
     pub fn planner(&self, address: Option<String>, meter: Meter, keys: Keys) -> Planner {
-        let mut settings = self.plan_settings();
+        let mut settings = self.plan_settings_at(self.upstream.url.host());
         settings.recall.public_url = settings.recall.public_url.or(address);
         Planner::with(settings, meter, keys, self.offload())
     }
@@ -255,13 +253,8 @@ impl Config {
         local_url(&known, self.tls.is_some())
     }
 
-    /// The settings that plans depend on.
-    pub fn plan_settings(&self) -> planner::PlanSettings {
-        self.plan_settings_at(self.upstream.url.host())
-    }
-
     /// The settings that plans for the upstream at a host depend on.
-    fn plan_settings_at(&self, host: &str) -> planner::PlanSettings {
+    pub fn plan_settings_at(&self, host: &str) -> planner::PlanSettings {
         planner::PlanSettings {
             language: self.language,
             policy: self.policy.at(host),
@@ -290,17 +283,14 @@ impl Config {
 
     /// Deserialises a tree of values, without the checks of [`check`].
     fn from_value(written: &LocatedValue) -> Result<Self, ConfigError> {
-        Self::deserialize(written).map_err(|error| error.with_table_hint(table_with))
+        Self::deserialize(written)
     }
 }
 
 /// The name of the table with a key of this name.
 fn table_with(key: &str) -> Option<String> {
     let known = toml::Table::try_from(Config::default()).ok()?;
-    known
-        .iter()
-        .find(|(_, value)| value.as_table().is_some_and(|table| table.contains_key(key)))
-        .map(|(name, _)| name.clone())
+    known.into_iter().find_map(|(name, value)| value.as_table()?.contains_key(key).then_some(name))
 }
 
 #[cfg(test)]

@@ -5,13 +5,15 @@
 //! docs/headers-and-events.md describes the events; [`EventKind`] has their fields.
 
 use std::hash::{BuildHasher, RandomState};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use http::Uri;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use smart_default::SmartDefault;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,10 +24,8 @@ use crate::platform::since_1970;
 use crate::units::Period;
 
 mod kinds;
-mod target;
 
-pub use kinds::{Counts, Edits, Event, EventKind, Phase};
-pub use target::{WebhookUrl, WebhookUrlError};
+pub use kinds::{Edits, Event, EventKind, Phase};
 
 /// `[events]` of `proxy.toml`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, SmartDefault)]
@@ -55,6 +55,20 @@ pub struct Settings {
     pub webhook_timeout: Period,
 }
 
+/// An `http://` or `https://` URL with a host, and perhaps a path and a query, but without user information. Path and
+/// query may hold a secret, so only the host is ever printed.
+#[derive(Clone, derive_more::Debug, derive_more::Display, Eq, PartialEq)]
+#[debug("WebhookUrl({self})")]
+#[display("{}{}", self.origin(), if _0.path_and_query().is_none_or(|path| path == "/") { "/" } else { "/***" })]
+pub struct WebhookUrl(Uri);
+
+/// A URL that cannot be read. The URL is not part of the message, as it may hold a secret.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "not a webhook's URL: write http:// or https:// and a host, without user, such as \"https://hooks.example/abridge\""
+)]
+pub struct WebhookUrlError;
+
 /// Publishes events. Clones share the subscribers, and publishing never waits.
 #[derive(Clone, Debug)]
 pub struct Events(Arc<Hub>);
@@ -66,7 +80,9 @@ struct Hub {
     callers: Arc<Semaphore>,
     operators: Arc<Semaphore>,
     subscribers: ArcSwap<Vec<Subscriber>>,
-    ids: Ids,
+    /// Hides in the ids of events how many other callers have received.
+    id_key: RandomState,
+    next_id: AtomicU64,
 }
 
 /// The sending side of a subscription.
@@ -115,26 +131,62 @@ pub enum Delivery {
     Lost(u64),
 }
 
-/// Generates event ids that do not reveal how many events other callers received.
-#[derive(Debug, Default)]
-struct Ids {
-    key: RandomState,
-    next: AtomicU64,
-}
-
 /// An event with the fields that are added when it is published.
 #[derive(Serialize)]
 struct Envelope<'a> {
     id: &'a str,
     unix_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+    r#type: &'static str,
     #[serde(flatten)]
-    event: &'a Event,
+    kind: &'a EventKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     savings: Option<&'a str>,
 }
 
 /// The type of the item that reports lost events.
 pub const LOST: &str = "events.lost";
+
+// === impl WebhookUrl ===
+
+impl WebhookUrl {
+    /// The whole URL.
+    pub fn uri(&self) -> &Uri {
+        &self.0
+    }
+
+    /// Scheme, host and port.
+    pub fn origin(&self) -> String {
+        let host = self.0.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+        format!("{}://{host}", self.0.scheme_str().unwrap_or_default())
+    }
+}
+
+impl FromStr for WebhookUrl {
+    type Err = WebhookUrlError;
+
+    fn from_str(text: &str) -> Result<Self, WebhookUrlError> {
+        let uri: Uri = text.parse().map_err(|_| WebhookUrlError)?;
+        let plain = uri.authority().is_some_and(|host| !host.as_str().contains('@'));
+        match uri.scheme_str() {
+            Some("http" | "https") if plain => Ok(Self(uri)),
+            _ => Err(WebhookUrlError),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for WebhookUrl {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl Serialize for WebhookUrl {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
 
 // === impl Events ===
 
@@ -153,7 +205,8 @@ impl Events {
             callers: places(),
             operators: places(),
             subscribers: ArcSwap::default(),
-            ids: Ids::default(),
+            id_key: RandomState::new(),
+            next_id: AtomicU64::new(0),
         }))
     }
 
@@ -171,13 +224,14 @@ impl Events {
     pub fn publish(&self, mut event: Event) {
         let hub = &*self.0;
         let subscribers = hub.subscribers.load();
-        let mut recipients =
-            subscribers.iter().filter(|subscriber| subscriber.audience.includes(event.caller)).peekable();
+        let of_one = event.caller.map(Audience::Caller);
+        let hears = |audience| audience == Audience::All || Some(audience) == of_one;
+        let mut recipients = subscribers.iter().filter(|subscriber| hears(subscriber.audience)).peekable();
         if recipients.peek().is_none() {
             return;
         }
         event.kind.redact(hub.settings.content);
-        let id = hub.ids.next();
+        let id = format!("evt_{:016x}", hub.id_key.hash_one(hub.next_id()));
         let encoded = |savings| EncodedEvent::new(id.clone(), &event, savings).map(Arc::new);
         let Some(of_caller) = encoded(None) else { return };
         let of_all = event.kind.savings().and_then(|savings| encoded(Some(savings)));
@@ -204,19 +258,16 @@ impl Events {
     fn add_subscriber(&self, audience: Audience, permit: Option<OwnedSemaphorePermit>) -> Subscription {
         let hub = Arc::clone(&self.0);
         let (sender, queue) = broadcast::channel(hub.settings.queue.max(1));
-        let subscriber = Subscriber { id: hub.ids.next.fetch_add(1, Ordering::Relaxed), audience, queue: sender };
-        let id = subscriber.id;
+        let id = hub.next_id();
+        let subscriber = Subscriber { id, audience, queue: sender };
         hub.subscribers.rcu(|subscribers| subscribers.iter().chain([&subscriber]).cloned().collect::<Vec<_>>());
         Subscription { id, hub, queue, _place: permit }
     }
 }
 
-impl Audience {
-    fn includes(self, whose: Option<Caller>) -> bool {
-        match self {
-            Self::All => true,
-            Self::Caller(caller) => whose == Some(caller),
-        }
+impl Hub {
+    fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -252,20 +303,17 @@ impl Drop for Subscription {
 impl EncodedEvent {
     fn new(id: String, event: &Event, savings: Option<&str>) -> Option<Self> {
         let unix_ms = u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX);
-        let json = serde_json::to_vec(&Envelope { id: &id, unix_ms, event, savings }).ok()?;
-        Some(Self { kind: event.kind.name(), json: json.into(), id })
+        let Event { request_id, kind, caller: _ } = event;
+        let name = kind.into();
+        let envelope = Envelope { id: &id, unix_ms, request_id: request_id.as_deref(), r#type: name, kind, savings };
+        let json = serde_json::to_vec(&envelope).ok()?;
+        Some(Self { kind: name, json: json.into(), id })
     }
 }
 
 /// The JSON item that reports lost events.
 pub fn lost_event(n: u64) -> Bytes {
     format!("{{\"type\":\"{LOST}\",\"lost\":{n}}}").into()
-}
-
-impl Ids {
-    fn next(&self) -> String {
-        format!("evt_{:016x}", self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed)))
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,9 @@
 //! Traces and metrics of requests, sent to an OpenTelemetry collector: OTLP over HTTP, in protobuf, with the semantic
 //! conventions for generative AI. Names, numbers and times; nothing of what messages say, and no key.
 
-use std::time::SystemTime;
-
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-use crate::history::Entry;
 use crate::units::Fraction;
 use crate::upstream::connect::ConnectorError;
 use crate::upstream::target::BaseUrl;
@@ -34,32 +31,6 @@ pub struct Settings {
     /// The share of requests that get a trace, more than 0 and at most 1. For a request with a `traceparent`, that decides.
     #[default(Fraction::ONE)]
     pub sample: Fraction,
-}
-
-/// A request that is sent now.
-#[derive(Clone, Copy, Debug)]
-pub struct StartedRequest<'a> {
-    /// Its path.
-    pub path: &'a str,
-    /// The maker whose wire format it has, as the conventions name it.
-    pub provider: &'static str,
-    /// When it came.
-    pub began: SystemTime,
-    /// When it was sent.
-    pub sent: SystemTime,
-}
-
-/// A request whose answer has ended.
-#[derive(Clone, Copy, Debug)]
-pub struct EndedRequest<'a> {
-    /// Its entry in the history.
-    pub entry: &'a Entry,
-    /// The steps before it was sent, each with its beginning and end.
-    pub steps: &'a [(&'static str, SystemTime, SystemTime)],
-    /// When it was sent.
-    pub sent: SystemTime,
-    /// When its answer ended.
-    pub at: SystemTime,
 }
 
 /// Why traces and metrics cannot be sent.

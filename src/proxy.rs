@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::access::{self, ConnectionInfo, ListenerRole};
 use crate::admin::events::EventStream;
-use crate::admin::mcp::{self, McpServer};
+use crate::admin::mcp;
 use crate::admin::{self, RecallHandler};
 use crate::body::peek::PeekableBody;
 use crate::body::{ClientBody, Limits, RequestBody};
@@ -93,7 +93,6 @@ pub struct Proxy {
     max_in_flight: usize,
     in_flight: Arc<Semaphore>,
     recalls: Arc<RecallHandler>,
-    mcp: McpServer,
     services: Services,
     ids: RequestIds,
     fail_open: FailOpenCounters,
@@ -176,7 +175,6 @@ impl Proxy {
             max_in_flight,
             in_flight,
             recalls,
-            mcp: McpServer::default(),
             services,
             ids: RequestIds::default(),
             fail_open: FailOpenCounters::default(),

@@ -8,7 +8,7 @@ use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
-use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::layer::{Layer, Layered, SubscriberExt};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{Registry, reload};
 
@@ -68,7 +68,7 @@ pub fn init<W>(settings: &Settings, colour: Colour, to: W) -> Result<LevelHandle
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let (level, handle) = level(settings.level);
+    let (level, handle) = reload::Layer::new(filter(settings.level));
     tracing_subscriber::registry().with(level).with(lines(settings.format, colour, to)).try_init()?;
     Ok(LevelHandle(handle))
 }
@@ -93,12 +93,6 @@ impl From<Level> for LevelFilter {
     }
 }
 
-type LevelLayer = reload::Layer<Targets, Registry>;
-
-fn level(level: Level) -> (LevelLayer, reload::Handle<Targets, Registry>) {
-    reload::Layer::new(filter(level))
-}
-
 /// Logs abridge's own events from `level` on, and of libraries only warnings: their traces contain frames and headers,
 /// keys among them.
 fn filter(level: Level) -> Targets {
@@ -110,7 +104,7 @@ fn filter(level: Level) -> Targets {
         .with_target("rmcp", LevelFilter::OFF)
 }
 
-type Leveled = tracing_subscriber::layer::Layered<LevelLayer, Registry>;
+type Leveled = Layered<reload::Layer<Targets, Registry>, Registry>;
 
 fn lines<W>(format: Format, colour: Colour, to: W) -> Box<dyn Layer<Leveled> + Send + Sync>
 where
@@ -133,9 +127,9 @@ fn field(to: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Res
 }
 
 /// Writes control characters as their escapes.
-struct Escaped<'a, 'w>(&'a mut Writer<'w>);
+pub(crate) struct Escaped<'a, W>(pub(crate) &'a mut W);
 
-impl Write for Escaped<'_, '_> {
+impl<W: Write> Write for Escaped<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         text.chars().try_for_each(|c| {
             if c.is_control() { write!(self.0, "{}", c.escape_default()) } else { self.0.write_char(c) }
@@ -153,7 +147,7 @@ mod tests {
     /// Returns what is logged while `log` runs, as `format` writes it.
     fn logged(format: Format, colour: Colour, log: impl FnOnce(&LevelHandle)) -> String {
         let bytes = Sink::default();
-        let (level, handle) = level(Level::Info);
+        let (level, handle) = reload::Layer::new(filter(Level::Info));
         let to = bytes.clone();
         let subscriber = tracing_subscriber::registry().with(level).with(lines(format, colour, move || to.clone()));
         tracing::subscriber::with_default(subscriber, || log(&LevelHandle(handle)));

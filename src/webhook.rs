@@ -105,10 +105,7 @@ impl Webhook {
     async fn post_with_retries(&self, json: &Bytes, stop: &CancellationToken) -> Result<(), DeliveryError> {
         let mut pauses = RETRY_DELAYS.iter();
         loop {
-            let error = match self.post(json.clone()).await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
+            let Err(error) = self.post(json.clone()).await else { return Ok(()) };
             let may_retry = !self.failing && error.is_retryable();
             let Some(pause) = pauses.next().filter(|_| may_retry) else { return Err(error) };
             if stop.run_until_cancelled(sleep(*pause)).await.is_none() {
@@ -128,15 +125,8 @@ impl Webhook {
 impl DeliveryError {
     /// Whether a retry may succeed.
     fn is_retryable(&self) -> bool {
-        match self {
-            Self::Status(status) => {
-                status.is_server_error()
-                    || matches!(
-                        *status,
-                        StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS
-                    )
-            }
-            Self::Post(_) => true,
-        }
+        let may_help = [StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT, StatusCode::TOO_MANY_REQUESTS];
+        matches!(self, Self::Post(_))
+            || matches!(self, Self::Status(of) if of.is_server_error() || may_help.contains(of))
     }
 }

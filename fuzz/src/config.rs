@@ -27,14 +27,14 @@ pub fn run(input: &[u8]) {
     if let Err(problem) = Environment::read(&sources.variables, &config) {
         is_one_line(&problem);
     }
-    drop(Policy::new(&config.plan_settings()));
+    drop(Policy::new(&config.plan_settings_at("")));
 
     let shown = config.to_toml().expect("what was read can be written");
     let file = written(shown.as_bytes());
     let again = Config::load(&Sources { file: Some(file), ..Sources::default() });
     let again = again.unwrap_or_else(|problem| panic!("{problem:#}\n{shown}"));
     assert_eq!(again.to_toml().ok().as_ref(), Some(&shown));
-    assert_eq!(again.plan_settings(), config.plan_settings());
+    assert_eq!(again.plan_settings_at(""), config.plan_settings_at(""));
 }
 
 fn is_one_line(problem: &impl fmt::Display) {

@@ -6,7 +6,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use abridge_proxy::admin::{self, Introspection, RecallHandler, Requester, State, TextFuture};
+use abridge_proxy::admin::{self, Introspection, RecallHandler, Requester, State};
 use abridge_proxy::body::Budget;
 use abridge_proxy::history::History;
 use abridge_proxy::inspect;
@@ -217,13 +217,14 @@ fn of_grep(needle: &[u8], body: &[u8], payload: &[u8]) -> usize {
 #[derive(Debug)]
 struct Nothing(History);
 
+#[async_trait::async_trait]
 impl Introspection for Nothing {
-    fn metrics(&self, _: TextFormat) -> TextFuture<'_> {
-        Box::pin(async { String::new() })
+    async fn metrics(&self, _: TextFormat) -> String {
+        String::new()
     }
 
-    fn status(&self) -> TextFuture<'_> {
-        Box::pin(async { String::new() })
+    async fn status(&self) -> String {
+        String::new()
     }
 
     fn history(&self) -> &History {

@@ -28,8 +28,8 @@ use std::net::{IpAddr, SocketAddr};
 use blake3::Hash;
 use bytes::Bytes;
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, Entry, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
-    ORIGIN, REFERRER_POLICY, VIA, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, Entry, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
+    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::uri::Authority;
 use http::{Request, Response, StatusCode};
@@ -89,7 +89,7 @@ enum PathClass {
 }
 
 /// Each path and its class. `*` at the end matches one or more characters. Other paths are for operators.
-const PATHS: [(&str, PathClass); 15] = [
+const PATHS: [(&str, PathClass); 11] = [
     ("/abridge/healthz", PathClass::Open),
     ("/abridge/readyz", PathClass::Open),
     ("/abridge/events", PathClass::Callers),
@@ -100,10 +100,6 @@ const PATHS: [(&str, PathClass); 15] = [
     ("/abridge", PathClass::Shell),
     ("/abridge/", PathClass::Shell),
     ("/abridge/openapi.json", PathClass::Shell),
-    ("/abridge/status", PathClass::Operators),
-    ("/abridge/requests", PathClass::Operators),
-    ("/abridge/requests/*", PathClass::Operators),
-    ("/abridge/payloads", PathClass::Operators),
     ("/abridge/metrics", PathClass::Numbers),
 ];
 
@@ -168,28 +164,23 @@ pub enum AccessError {
     Paid,
 }
 
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 // === impl Access ===
 
 impl Access {
     /// Creates the rules with the operators' token, if any, and names of this machine besides loopback ones, with or
-    /// without ports.
-    pub fn new<'h>(token: Option<&str>, hosts: impl IntoIterator<Item = &'h str>) -> Self {
+    /// without ports. Pages of this machine and of `origins` may send requests to the upstream; without these, all pages.
+    pub fn new<'h>(
+        token: Option<&str>,
+        hosts: impl IntoIterator<Item = &'h str>,
+        origins: Option<Vec<String>>,
+    ) -> Self {
         Self {
             token: token.map(|token| blake3::hash(token.as_bytes())),
             hosts: hosts.into_iter().map(|host| host_name(host).to_ascii_lowercase()).collect(),
-            origins: None,
+            origins,
         }
-    }
-
-    /// Restricts the pages that may send requests to the upstream to this machine and `origins`; `None` allows all pages.
-    #[must_use]
-    pub fn with_allowed_origins(self, origins: Option<Vec<String>>) -> Self {
-        Self { origins, ..self }
     }
 
     /// Checks a request for abridge itself.
@@ -199,12 +190,8 @@ impl Access {
         if for_operators && !super::is_admin_path(path) {
             return Err(AccessError::NotAdminPath);
         }
-        if !self.has_allowed_host(request, connection) {
-            return Err(AccessError::Host);
-        }
-        if !is_same_origin(request) {
-            return Err(AccessError::Origin);
-        }
+        self.check_sender(request, connection)?;
+        let is_near = connection.listener_role.exposure() != Exposure::Network;
         match path_class(path) {
             PathClass::Paid if for_operators => Err(AccessError::Paid),
             PathClass::Open | PathClass::Paid => Ok(()),
@@ -212,13 +199,8 @@ impl Access {
             _ if connection.listener_role == ListenerRole::Clients(Exposure::Network) => Err(AccessError::Address),
             PathClass::Shell => Ok(()),
             _ if self.is_operator(headers) => Ok(()),
-            PathClass::Numbers if connection.listener_role.exposure() != Exposure::Network => {
-                if is_forwarded(headers) {
-                    Err(AccessError::Forwarded)
-                } else {
-                    Ok(())
-                }
-            }
+            PathClass::Numbers if is_near && is_forwarded(headers) => Err(AccessError::Forwarded),
+            PathClass::Numbers if is_near => Ok(()),
             PathClass::Callers | PathClass::Numbers | PathClass::Operators => Err(AccessError::Token),
         }
     }
@@ -230,13 +212,19 @@ impl Access {
         connection: ConnectionInfo,
         knows_clients: bool,
     ) -> Result<(), AccessError> {
-        match connection.listener_role {
-            ListenerRole::Operators(_) => Err(AccessError::NotAdminPath),
-            _ if !self.has_allowed_host(request, connection) => Err(AccessError::Host),
-            _ if !is_same_origin(request) => Err(AccessError::Origin),
-            ListenerRole::Clients(Exposure::Network) if !knows_clients => Err(AccessError::Gateway),
-            ListenerRole::Clients(_) => Ok(()),
+        if matches!(connection.listener_role, ListenerRole::Operators(_)) {
+            return Err(AccessError::NotAdminPath);
         }
+        self.check_sender(request, connection)?;
+        let is_served = knows_clients || connection.listener_role.exposure() != Exposure::Network;
+        if is_served { Ok(()) } else { Err(AccessError::Gateway) }
+    }
+
+    fn check_sender<B>(&self, request: &Request<B>, connection: ConnectionInfo) -> Result<(), AccessError> {
+        if !self.has_allowed_host(request, connection) {
+            return Err(AccessError::Host);
+        }
+        if is_same_origin(request) { Ok(()) } else { Err(AccessError::Origin) }
     }
 
     /// Checks a [page's request](is_page_request) for the upstream. On an address that others can reach, it matters only
@@ -326,7 +314,7 @@ pub fn set_security_headers<B>(response: &mut Response<B>) {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     // The page has its own policy.
     if let Entry::Vacant(none) = headers.entry(CONTENT_SECURITY_POLICY) {
@@ -360,7 +348,7 @@ fn is_same_origin<B>(request: &Request<B>) -> bool {
 
 /// Whether a proxy has forwarded the request, as far as header fields show it.
 pub fn is_forwarded(headers: &HeaderMap) -> bool {
-    [FORWARDED, FORWARDED_FOR, REAL_IP, VIA].iter().any(|name| headers.contains_key(name))
+    ["forwarded", "x-forwarded-for", "x-real-ip", "via"].iter().any(|name| headers.contains_key(*name))
 }
 
 /// Whether a host, perhaps with a port, is a loopback name or address.

@@ -36,7 +36,8 @@ pub struct Clients(BTreeMap<Sha256, Arc<Client>>);
 /// A known client.
 #[derive(Debug)]
 pub struct Client {
-    name: String,
+    /// Its name.
+    pub name: String,
     requests: AtomicU64,
 }
 
@@ -120,7 +121,7 @@ impl Clients {
 
     /// Each client's name, and how many requests it has sent.
     pub fn counts(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.values().map(|client| (client.name(), client.requests.load(Ordering::Relaxed)))
+        self.0.values().map(|client| (client.name.as_str(), client.requests.load(Ordering::Relaxed)))
     }
 
     /// Takes over the counts of the clients that were there before a reload.
@@ -133,11 +134,6 @@ impl Clients {
 }
 
 impl Client {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Counts a request.
     pub fn count(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -166,7 +162,7 @@ mod tests {
     fn clients_are_known_by_their_tokens_from_the_settings_and_the_file() {
         let file = format!("# the second\n\n bob\t{}  \n", ABC.to_ascii_uppercase());
         let clients = Clients::new(&settings(&[("alice", PASSWORD)]), &file).unwrap();
-        let name = |token: &str| clients.with_token(token.as_bytes()).map(|client| client.name());
+        let name = |token: &str| clients.with_token(token.as_bytes()).map(|client| client.name.as_str());
         assert_eq!([name("password"), name("abc"), name("abcd"), name("")], [Some("alice"), Some("bob"), None, None]);
         assert!(clients.are_required() && !Clients::default().are_required());
         clients.with_token(b"abc").unwrap().count();

@@ -32,13 +32,6 @@ pub const PATH: &str = "/abridge/events";
 /// The body of an event stream.
 pub type EventStream = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The source of the next event.
-struct StreamState {
-    listener: Subscription,
-    heartbeat: Duration,
-    stop: CancellationToken,
-}
-
 /// The body of an answer: a text, or an event stream.
 pub type EventsBody = Either<Full<Bytes>, EventStream>;
 
@@ -67,11 +60,10 @@ pub fn answer<B>(
         let refused = refuse(StatusCode::SERVICE_UNAVAILABLE, "events.listeners is reached\n");
         return with(refused, RETRY_AFTER, RETRY_SECONDS);
     };
-    let source = StreamState { listener, heartbeat: events.heartbeat(), stop: stop.clone() };
     let mut response = Response::new(if request.method() == Method::HEAD {
         Either::Left(Full::default())
     } else {
-        Either::Right(source.into_stream())
+        Either::Right(stream_of(listener, events.heartbeat(), stop.clone()))
     });
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -81,43 +73,31 @@ pub fn answer<B>(
     response
 }
 
-// === impl StreamState ===
-
-impl StreamState {
-    fn into_stream(self) -> EventStream {
-        // A first line at once confirms the subscription.
-        let first = stream::once(async { Bytes::from_static(b": listening\n\n") });
-        let lines = first.chain(stream::unfold(self, Self::next)).fuse();
-        StreamBody::new(lines.map(|lines| Ok(Frame::data(lines)))).boxed_unsync()
-    }
-
-    /// The next event, or a comment after the heartbeat; `None` once abridge stops and the queue is empty.
-    async fn next(mut self) -> Option<(Bytes, Self)> {
-        let lines = match timeout(self.heartbeat, self.listener.next_until(&self.stop)).await {
+/// The events, with a comment after each pause of the heartbeat, until abridge stops and the queue is empty.
+fn stream_of(listener: Subscription, heartbeat: Duration, stop: CancellationToken) -> EventStream {
+    // A first line at once confirms the subscription.
+    let first = stream::once(async { Bytes::from_static(b": listening\n\n") });
+    let lines = stream::unfold((listener, stop), move |(mut listener, stop)| async move {
+        let lines = match timeout(heartbeat, listener.next_until(&stop)).await {
             Err(_) => Bytes::from_static(b": still here\n\n"),
             Ok(delivery) => lines(&delivery?),
         };
-        Some((lines, self))
-    }
+        Some((lines, (listener, stop)))
+    });
+    let lines = first.chain(lines).fuse();
+    StreamBody::new(lines.map(|lines| Ok(Frame::data(lines)))).boxed_unsync()
 }
 
 fn lines(delivery: &Delivery) -> Bytes {
-    let mut lines = Vec::new();
-    let json = match delivery {
+    let (head, json) = match delivery {
         Delivery::Event(told) => {
             let EncodedEvent { id, kind, json } = &**told;
-            lines.extend_from_slice(format!("id: {id}\nevent: {kind}\ndata: ").as_bytes());
-            json.clone()
+            (format!("id: {id}\nevent: {kind}"), json.clone())
         }
-        Delivery::Lost(n) => {
-            lines.extend_from_slice(format!("event: {LOST}\ndata: ").as_bytes());
-            lost_event(*n)
-        }
+        Delivery::Lost(n) => (format!("event: {LOST}"), lost_event(*n)),
     };
     // JSON escapes line ends.
-    lines.extend_from_slice(&json);
-    lines.extend_from_slice(b"\n\n");
-    lines.into()
+    [head.as_bytes(), b"\ndata: ", &json, b"\n\n"].concat().into()
 }
 
 #[cfg(test)]
@@ -130,8 +110,7 @@ mod tests {
         let events = Events::new(&Settings { queue: 4, ..Settings::default() });
         let listener = events.subscribe(Audience::All).unwrap();
         let stop = CancellationToken::new();
-        let state = StreamState { listener, heartbeat: Duration::from_mins(1), stop: stop.clone() };
-        let mut stream = state.into_stream();
+        let mut stream = stream_of(listener, Duration::from_mins(1), stop.clone());
         for n in 0..1000 {
             let kind = EventKind::EditBefore(Edits { left_out: n, ..Edits::default() });
             events.publish(Event { request_id: None, caller: None, kind });

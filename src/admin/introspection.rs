@@ -9,6 +9,7 @@
 //! | `requests/{id}` | | one request, its changes, and its messages if `[inspect]` keeps them; `last` is the newest that was edited, and the beginning of an id is enough |
 //! | `payloads` | `search=TEXT&after=NEXT&limit=N` | payloads, last used first; `search` is the beginning of a handle, or with `[inspect]` also a text in the payload |
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use super::{State, json, text};
 use crate::history::{Entry, History, MAX_ENTRIES, Origin};
 use crate::inspect::Document;
 use crate::payload::PayloadKey;
-use crate::store::{Cursor, Page, PageQuery, Time};
+use crate::store::{Cursor, Page, PageQuery, PayloadInfo, Time};
 
 /// The paths.
 const STATUS: &str = "/abridge/status";
@@ -51,28 +52,29 @@ pub(super) async fn answer(path: &str, query: &str, state: &State<'_>) -> Respon
     if let Some(id) = path.strip_prefix(REQUEST) {
         return request(id, state).await;
     }
-    match path {
-        STATUS => json(StatusCode::OK, state.introspection.status().await),
+    let answered = match path {
+        STATUS => Ok(json(StatusCode::OK, state.introspection.status().await)),
         LEDGER => ledger(query, state).await,
         REQUESTS => requests(query, state),
         _ => payloads(query, state).await,
-    }
+    };
+    answered.unwrap_or_else(|allowed| text(StatusCode::BAD_REQUEST, allowed))
 }
 
-async fn ledger(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
+/// An answer, or what queries are allowed.
+type Answered = Result<Response<Full<Bytes>>, &'static str>;
+
+async fn ledger(query: &str, state: &State<'_>) -> Answered {
     let asked = parse_query(query, ["days", "by"]).and_then(|[days, by]| {
         let n_days = number(days.as_deref(), DEFAULT_DAYS).filter(|n| (1..=MAX_DAYS).contains(n))?;
         Some((n_days, by.map(|by| by.parse()).transpose().ok()?))
     });
-    let Some((n_days, by)) = asked else {
-        return bad_request(
-            "allowed: days=NUMBER, from 1 to 400, and by=day, model, client, caller, policy or upstream\n",
-        );
-    };
-    match state.introspection.ledger(n_days, by).await {
+    let allowed = "allowed: days=NUMBER, from 1 to 400, and by=day, model, client, caller, policy or upstream\n";
+    let (n_days, by) = asked.ok_or(allowed)?;
+    Ok(match state.introspection.ledger(n_days, by).await {
         Ok(days) => json(StatusCode::OK, days),
-        Err(reason) => json(StatusCode::SERVICE_UNAVAILABLE, to_json(&NotFound { reason })),
-    }
+        Err(reason) => json(StatusCode::SERVICE_UNAVAILABLE, to_json(&BTreeMap::from([("reason", reason)]))),
+    })
 }
 
 #[derive(Serialize)]
@@ -81,32 +83,23 @@ struct Requests {
     latest: u64,
 }
 
-fn requests(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
-    let Some([after, limit]) = parse_query(query, ["after", "limit"]) else {
-        return bad_request("allowed: after=NUMBER&limit=NUMBER\n");
-    };
-    let seq = number(after.as_deref(), 0);
-    let (Some(seq), Some(limit)) = (seq, number(limit.as_deref(), MAX_ENTRIES)) else {
-        return bad_request("after and limit are numbers\n");
-    };
+fn requests(query: &str, state: &State<'_>) -> Answered {
+    let [after, limit] = parse_query(query, ["after", "limit"]).ok_or("allowed: after=NUMBER&limit=NUMBER\n")?;
+    let numbers = number(after.as_deref(), 0).zip(number(limit.as_deref(), MAX_ENTRIES));
+    let (seq, limit) = numbers.ok_or("after and limit are numbers\n")?;
     let history = state.introspection.history();
     let latest = history.latest();
     let requests = if after.is_some() { history.after(seq, limit) } else { history.newest(limit) };
-    json(StatusCode::OK, to_json(&Requests { requests, latest }))
+    Ok(json(StatusCode::OK, to_json(&Requests { requests, latest })))
 }
 
 // === one request ===
-
-#[derive(Serialize)]
-struct NotFound {
-    reason: String,
-}
 
 async fn request(name: &str, state: &State<'_>) -> Response<Full<Bytes>> {
     let ids = state.introspection.history().named(name);
     if ids.len() > 1 {
         let reason = format!("{} requests begin so: {}; give more of the id", ids.len(), ids.join(", "));
-        return json(StatusCode::NOT_FOUND, to_json(&NotFound { reason }));
+        return json(StatusCode::NOT_FOUND, to_json(&BTreeMap::from([("reason", reason)])));
     }
     let id = ids.first().map_or(name, String::as_str);
     let kept = match state.store {
@@ -121,7 +114,7 @@ async fn request(name: &str, state: &State<'_>) -> Response<Full<Bytes>> {
         let reason = format!(
             "no request with this id is among the last {MAX_ENTRIES} conversations, or among those whose messages are kept; inspect.keep is {keep}"
         );
-        return json(StatusCode::NOT_FOUND, to_json(&NotFound { reason }));
+        return json(StatusCode::NOT_FOUND, to_json(&BTreeMap::from([("reason", reason)])));
     };
     let reason = match kept {
         Err(error) => error.to_string(),
@@ -157,19 +150,19 @@ struct Payload {
     preview: Option<String>,
 }
 
-async fn payloads(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
-    let Some([search, after, limit]) = parse_query(query, ["search", "after", "limit"]) else {
-        return bad_request("allowed: search=TEXT&after=NEXT&limit=NUMBER\n");
-    };
-    let (Some(limit), Some(after)) = (number(limit.as_deref(), DEFAULT_LIMIT), cursor(after.as_deref())) else {
-        return bad_request("limit is a number, and after is the `next` of another answer\n");
-    };
+async fn payloads(query: &str, state: &State<'_>) -> Answered {
+    let asked = parse_query(query, ["search", "after", "limit"]);
+    let [search, after, limit] = asked.ok_or("allowed: search=TEXT&after=NEXT&limit=NUMBER\n")?;
+    let place = number(limit.as_deref(), DEFAULT_LIMIT).zip(cursor(after.as_deref()));
+    let (limit, after) = place.ok_or("limit is a number, and after is the `next` of another answer\n")?;
     let search = search.unwrap_or_default();
     if search.chars().count() > MAX_SEARCH {
-        return bad_request("search is at most 200 characters\n");
+        return Err("search is at most 200 characters\n");
     }
-    let empty =
-        |reason| json(StatusCode::OK, to_json(&PayloadList { payloads: Vec::new(), next: None, reason: Some(reason) }));
+    let empty = |reason| {
+        let list = PayloadList { payloads: Vec::new(), next: None, reason: Some(reason) };
+        Ok(json(StatusCode::OK, to_json(&list)))
+    };
     let Some(store) = state.store else {
         let lacks_store = state.introspection.store_notice().is_some();
         return empty(if lacks_store {
@@ -185,27 +178,20 @@ async fn payloads(query: &str, state: &State<'_>) -> Response<Full<Bytes>> {
         return empty("no handle begins with this, and texts are searched only if [inspect] keep is not 0");
     }
     let query = PageQuery { limit: limit.clamp(1, MAX_LIMIT), after, prefix, text, owner: None, previews };
-    match state.recalls.search(store.page(query), &state.requester).await {
-        Ok(paged) => json(StatusCode::OK, to_json(&PayloadList::of(paged, state.introspection.history()))),
+    Ok(match state.recalls.search(store.page(query), &state.requester).await {
+        Ok(page) => json(StatusCode::OK, to_json(&list(page, state.introspection.history()))),
         Err(why) => super::text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-    }
+    })
 }
 
-impl PayloadList {
-    fn of(mut paged: Page, history: &History) -> Self {
-        let mut origins = history.origins(&paged.entries.iter().map(|entry| entry.key).collect());
-        let payload = |entry: crate::store::PayloadInfo| Payload {
-            handle: entry.key,
-            bytes: entry.bytes,
-            stored_bytes: entry.stored_bytes,
-            created: entry.created,
-            used: entry.used,
-            origin: origins.remove(&entry.key),
-            preview: paged.previews.remove(&entry.key),
-        };
-        let next = paged.next.map(|next| next.to_string());
-        Self { payloads: paged.entries.into_iter().map(payload).collect(), next, reason: None }
-    }
+fn list(Page { entries, next, mut previews }: Page, history: &History) -> PayloadList {
+    let mut origins = history.origins(&entries.iter().map(|entry| entry.key).collect());
+    let payload = |PayloadInfo { key, bytes, stored_bytes, created, used }| {
+        let (origin, preview) = (origins.remove(&key), previews.remove(&key));
+        Payload { handle: key, bytes, stored_bytes, created, used, origin, preview }
+    };
+    let payloads = entries.into_iter().map(payload).collect();
+    PayloadList { payloads, next: next.map(|next| next.to_string()), reason: None }
 }
 
 /// Whether a handle can begin with this text; true for the empty text.
@@ -228,10 +214,6 @@ fn number<N: FromStr>(text: Option<&str>, default: N) -> Option<N> {
 fn to_json(value: &impl Serialize) -> String {
     // Every value has a JSON form.
     serde_json::to_string(value).unwrap_or_default()
-}
-
-fn bad_request(sentence: &'static str) -> Response<Full<Bytes>> {
-    text(StatusCode::BAD_REQUEST, sentence)
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderValue};
-use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Collected, Full};
@@ -59,52 +58,32 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 
 const INSTRUCTIONS: &str = "Reads back what abridge, a proxy in front of the model, has taken out of this conversation to keep it short: old or long results of tools. A notice in the conversation names the handle of each.";
 
-/// The server.
-#[derive(derive_more::Debug)]
-#[debug("McpServer")]
-pub struct McpServer(StreamableHttpService<Handler, NeverSessionManager>);
-
-/// Answers the messages of one request.
-struct Handler;
-
-// === impl McpServer ===
-
-impl McpServer {
-    /// Answers a request with what its session may read.
-    pub async fn answer<B>(&self, mut request: Request<B>, session: Session) -> Response<Full<Bytes>>
-    where
-        B: Body + Send + 'static,
-        B::Error: fmt::Display,
-    {
-        request.extensions_mut().insert(session);
-        let answered = async {
-            let (mut parts, body) = self.0.handle(request).await.into_parts();
-            #[expect(clippy::disallowed_methods, reason = "the answers of these tools, which are bounded")]
-            let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
-            parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-            Response::from_parts(parts, Full::new(body))
-        };
-        let late = |_| text(StatusCode::REQUEST_TIMEOUT, "the request has not arrived within a minute\n");
-        timeout(TIMEOUT, answered).await.unwrap_or_else(late)
-    }
+/// Answers a request with what its session may read.
+pub async fn answer<B>(request: Request<B>, session: Session) -> Response<Full<Bytes>>
+where
+    B: Body + Send + 'static,
+    B::Error: fmt::Display,
+{
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_max_request_body_bytes(MAX_REQUEST_BYTES)
+        // `Access` has checked both.
+        .disable_allowed_hosts()
+        .disable_allowed_origins();
+    let server = StreamableHttpService::new(move || Ok(session.clone()), Arc::<NeverSessionManager>::default(), config);
+    let answered = async {
+        let (mut parts, body) = server.handle(request).await.into_parts();
+        #[expect(clippy::disallowed_methods, reason = "the answers of these tools, which are bounded")]
+        let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        Response::from_parts(parts, Full::new(body))
+    };
+    let late = |_| text(StatusCode::REQUEST_TIMEOUT, "the request has not arrived within a minute\n");
+    timeout(TIMEOUT, answered).await.unwrap_or_else(late)
 }
 
-impl Default for McpServer {
-    fn default() -> Self {
-        let config = StreamableHttpServerConfig::default()
-            .with_legacy_session_mode(false)
-            .with_json_response(true)
-            .with_max_request_body_bytes(MAX_REQUEST_BYTES)
-            // `Access` has checked both.
-            .disable_allowed_hosts()
-            .disable_allowed_origins();
-        Self(StreamableHttpService::new(|| Ok(Handler), Arc::default(), config))
-    }
-}
-
-// === impl Handler ===
-
-impl ServerHandler for Handler {
+impl ServerHandler for Session {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("abridge", env!("CARGO_PKG_VERSION")))
@@ -114,30 +93,22 @@ impl ServerHandler for Handler {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
+        _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(session(&context)?.tools()))
+        Ok(ListToolsResult::with_all_items(self.tools()))
     }
 
     async fn call_tool(
         &self,
         call: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
+        _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let session = session(&context)?;
-        let arguments = call.arguments.unwrap_or_default();
-        let result = match session.call(&call.name, &arguments).await {
+        let result = match self.call(&call.name, &call.arguments.unwrap_or_default()).await {
             Ok(found) => CallToolResult::success(vec![found]),
             Err(why) => CallToolResult::error(vec![ContentBlock::text(why)]),
         };
         Ok(result.into())
     }
-}
-
-/// The session of a request, which has its rights.
-fn session(context: &RequestContext<RoleServer>) -> Result<&Session, ErrorData> {
-    let session = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Session>());
-    session.ok_or_else(|| ErrorData::internal_error("the request has no session", None))
 }
 
 // === the tools ===
@@ -295,9 +266,7 @@ impl Session {
         let shown = String::from_utf8_lossy(&body);
         let first = shown.lines().filter(|line| !line.trim().is_empty());
         for line in first.take(if text.is_some() { MAX_LINES } else { 1 }) {
-            entry += "  ";
-            entry += excerpt(line, text.unwrap_or_default());
-            entry += "\n";
+            entry.extend(["  ", excerpt(line, text.unwrap_or_default()), "\n"]);
         }
         entry
     }
@@ -324,16 +293,14 @@ fn with_range(selected: &[u8], most: usize, place: Option<usize>, size: &str) ->
     if !is_cut && place == Some(0) && size.parse() == Ok(selected.len()) {
         return shown;
     }
-    let end = place.map(|place| place + shown.len());
-    let part = place
-        .zip(end)
-        .map_or_else(|| format!("{size} bytes in all"), |(place, end)| format!("bytes {place}-{end} of {size}"));
-    let more = match end {
-        Some(end) if is_cut => format!("; go on with offset={end}"),
-        None if is_cut => format!("; cut to {most} bytes"),
-        _ => String::new(),
+    let (part, more) = match place {
+        Some(place) => {
+            let end = place + shown.len();
+            (format!("bytes {place}-{end} of {size}"), format!("; go on with offset={end}"))
+        }
+        None => (format!("{size} bytes in all"), format!("; cut to {most} bytes")),
     };
-    shown + &format!("\n[{part}{more}]")
+    shown + &format!("\n[{part}{}]", if is_cut { more.as_str() } else { "" })
 }
 
 /// The bytes of a body, which is one frame.

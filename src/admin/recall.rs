@@ -29,6 +29,8 @@
 //! A recall counts as a request in flight, and the bytes that it reads count to `server.max_buffered`, until the answer has
 //! been written.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +73,10 @@ const USAGE: &str =
     "allowed: nothing, or one of offset=N&limit=M (bytes), lines=A-B (from 1), grep=TEXT (no pattern)\n";
 
 const TOO_MANY: &str = "abridge already has as many requests in flight as server.max_in_flight allows";
+
+const SWEPT: &str = "the payload with this handle was removed: it was unused for longer than store.keep_for, or store.max_bytes was reached\n";
+
+const NO_BUDGET: &str = "the bodies in memory have reached server.max_buffered";
 
 const UNKNOWN_HERE: &str = "no payload has this handle; the store that it may be in could not be used when abridge started, or was damaged: ask who runs abridge, whose log and `abridge status` say what to do\n";
 
@@ -182,7 +188,7 @@ impl RecallHandler {
         requester: Requester,
     ) -> Response<Full<Bytes>> {
         let answered = self.respond(handle, query, store, requester).await;
-        let response = answered.unwrap_or_else(|error| error.to_response());
+        let response = answered.unwrap_or_else(RecallError::into_response);
         self.counts.count(match response.status() {
             StatusCode::OK => RecallOutcome::Found,
             StatusCode::NOT_FOUND => RecallOutcome::Unknown,
@@ -202,18 +208,18 @@ impl RecallHandler {
         requester: Requester,
     ) -> Result<Response<Full<Bytes>>, RecallError> {
         if matches!(requester, Requester::Unauthenticated) {
-            return Err(RecallError::Unauthenticated);
+            return Err(RecallError(StatusCode::UNAUTHORIZED, CREDENTIAL_REQUIRED.into()));
         }
-        let part = Selector::parse(query).ok_or(RecallError::Usage)?;
+        let part = Selector::parse(query).ok_or(RecallError(StatusCode::BAD_REQUEST, USAGE.into()))?;
         let places = self.places(&requester);
-        let permit = Arc::clone(&places.in_flight).try_acquire_owned().map_err(|_| RecallError::TooMany)?;
-        let owners = requester.owners();
+        let permit = Arc::clone(&places.in_flight).try_acquire_owned().map_err(|_| RecallError::busy(TOO_MANY))?;
+        let owners = if let Requester::Caller(owners) = &requester { Some(owners.clone()) } else { None };
         let found = timeout(self.store_timeout, self.load(handle, store, requester));
-        let found = found.await.unwrap_or(Err(RecallError::Timeout(self.store_timeout)));
+        let found = found.await.unwrap_or_else(|_| Err(RecallError::busy(self.no_answer())));
         let lacks_store = || self.lacks_store || store.is_some_and(|store| store.notice().is_some());
-        let (key, payload, mut lease) = found.map_err(|error| match error {
-            RecallError::Unknown if lacks_store() => RecallError::UnknownHere,
-            error => error,
+        let (key, payload, mut lease) = found.map_err(|error| match error.0 {
+            StatusCode::NOT_FOUND if lacks_store() => RecallError(StatusCode::NOT_FOUND, UNKNOWN_HERE.into()),
+            _ => error,
         })?;
         let size = payload.len();
         let names = move |owner: &Owner, payload: &[u8]| owner.keys.payload(owner.caller, payload) == key;
@@ -221,9 +227,9 @@ impl RecallHandler {
         let media = payload.media().filter(|media| *media != MediaType::Text);
         let of = move || is_owned(&payload.bytes()).then(|| part.select(&payload));
         let found = run_blocking_from(BLOCKING_FROM, size, of).await.unwrap_or_else(|_| Some(Selection::default()));
-        let found = found.ok_or(RecallError::Unknown)?;
+        let found = found.ok_or_else(RecallError::unknown)?;
         if found.is_copy && !places.budget.extend(&mut lease, found.body.len()) {
-            return Err(RecallError::NoBudget);
+            return Err(RecallError::busy(NO_BUDGET));
         }
         let body = Bytes::from_owner(LeasedBytes { bytes: found.body.clone(), _lease: lease, _permit: permit });
         let mut response = text(StatusCode::OK, body);
@@ -244,8 +250,9 @@ impl RecallHandler {
     /// Answers a recall of the whole payload that a caller's hash names.
     pub async fn by_hash(&self, hash: &str, store: Option<&dyn Store>, requester: Requester) -> Response<Full<Bytes>> {
         let named = |owner: &Owner| owner.keys.of_hash(owner.caller, hash);
-        let keys: Vec<_> = requester.owners().iter().flatten().filter_map(named).collect();
-        let mut answer = RecallError::Unknown.to_response();
+        let owners = if let Requester::Caller(owners) = &requester { owners.as_slice() } else { &[] };
+        let keys: Vec<_> = owners.iter().filter_map(named).collect();
+        let mut answer = RecallError::unknown().into_response();
         for key in keys {
             answer = self.answer(&key.to_string(), "", store, requester.clone()).await;
             if !matches!(answer.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
@@ -266,8 +273,12 @@ impl RecallHandler {
                 tracing::warn!(%error, cause = %error.source, "payloads could not be searched");
                 Err(error.to_string())
             }
-            Err(_) => Err(format!("the store has not answered within {} (store.timeout)", Period(self.store_timeout))),
+            Err(_) => Err(self.no_answer()),
         }
+    }
+
+    fn no_answer(&self) -> String {
+        format!("the store has not answered within {} (store.timeout)", Period(self.store_timeout))
     }
 
     fn places(&self, requester: &Requester) -> &Places {
@@ -281,21 +292,21 @@ impl RecallHandler {
         store: Option<&dyn Store>,
         requester: Requester,
     ) -> Result<(PayloadKey, Payload, Lease), RecallError> {
-        let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(RecallError::Unknown) };
+        let (Ok(key), Some(store)) = (handle.parse::<PayloadKey>(), store) else { return Err(RecallError::unknown()) };
         if let Requester::Caller(owners) = &requester
             && !owners.iter().any(|owner| owner.keys.may_be_of(owner.caller, key))
         {
-            return Err(RecallError::Unknown);
+            return Err(RecallError::unknown());
         }
         // The semaphore is never closed.
         let _permit = self.store_reads.acquire().await.ok();
-        if let Some(payload) = store.load(key).await.map_err(RecallError::Store)? {
+        if let Some(payload) = store.load(key).await? {
             let budget = &self.places(&requester).budget;
-            let lease = budget.lease(payload.len()).ok_or(RecallError::NoBudget)?;
+            let lease = budget.lease(payload.len()).ok_or_else(|| RecallError::busy(NO_BUDGET))?;
             return Ok((key, payload, lease));
         }
-        let swept = store.was_swept(key).await.map_err(RecallError::Store)?;
-        Err(if swept { RecallError::Swept } else { RecallError::Unknown })
+        let was_swept = store.was_swept(key).await?;
+        Err(if was_swept { RecallError(StatusCode::GONE, SWEPT.into()) } else { RecallError::unknown() })
     }
 }
 
@@ -304,14 +315,6 @@ impl Requester {
     pub fn caller(keys: &Keys, credential: &[u8]) -> Self {
         let owner = |keys: &Keys| Owner { keys: keys.clone(), caller: keys.caller(credential) };
         Self::Caller(keys.all().map(owner).collect())
-    }
-
-    /// The caller that must own the payload; `None` without such a limit.
-    fn owners(&self) -> Option<Vec<Owner>> {
-        match self {
-            Self::Caller(owners) => Some(owners.clone()),
-            Self::Operator | Self::Unrestricted | Self::Unauthenticated => None,
-        }
     }
 }
 
@@ -328,54 +331,39 @@ fn set_type(headers: &mut HeaderMap, key: PayloadKey, media: Option<MediaType>, 
     headers.extend(file.map(|file| (CONTENT_DISPOSITION, file)));
 }
 
-/// Why a payload cannot be returned.
-enum RecallError {
-    Unauthenticated,
-    Usage,
-    TooMany,
-    Unknown,
-    /// The store that it may be in is not there.
-    UnknownHere,
-    Swept,
-    NoBudget,
-    Timeout(Duration),
-    Store(StoreError),
-}
+/// Why a payload cannot be returned: the status, and a sentence.
+struct RecallError(StatusCode, Cow<'static, str>);
 
 impl RecallError {
-    fn to_response(&self) -> Response<Full<Bytes>> {
-        match self {
-            Self::Unauthenticated => {
-                with(text(StatusCode::UNAUTHORIZED, CREDENTIAL_REQUIRED), WWW_AUTHENTICATE, "Bearer")
-            }
-            Self::Usage => text(StatusCode::BAD_REQUEST, USAGE),
-            Self::TooMany => retry_later(TOO_MANY),
-            Self::Unknown => text(StatusCode::NOT_FOUND, "no payload has this handle\n"),
-            Self::UnknownHere => text(StatusCode::NOT_FOUND, UNKNOWN_HERE),
-            Self::Swept => {
-                let why = "the payload with this handle was removed: it was unused for longer than store.keep_for, or store.max_bytes was reached\n";
-                text(StatusCode::GONE, why)
-            }
-            Self::NoBudget => retry_later("the bodies in memory have reached server.max_buffered"),
-            Self::Timeout(store_timeout) => {
-                retry_later(&format!("the store has not answered within {} (store.timeout)", Period(*store_timeout)))
-            }
-            Self::Store(error) if error.kind == StoreErrorKind::Damaged => {
-                // The store has logged it.
-                let damaged = text(StatusCode::INTERNAL_SERVER_ERROR, format!("payload_damaged: {error}\n"));
-                with(damaged, ERROR, "payload_damaged")
-            }
-            Self::Store(error) => {
-                tracing::warn!(%error, cause = %error.source, "a payload could not be recalled");
-                retry_later(&error.to_string())
-            }
+    fn unknown() -> Self {
+        Self(StatusCode::NOT_FOUND, "no payload has this handle\n".into())
+    }
+
+    /// It can be, but not now.
+    fn busy(why: impl fmt::Display) -> Self {
+        Self(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again\n").into())
+    }
+
+    fn into_response(self) -> Response<Full<Bytes>> {
+        let response = text(self.0, self.1.into_owned());
+        match self.0 {
+            StatusCode::UNAUTHORIZED => with(response, WWW_AUTHENTICATE, "Bearer"),
+            StatusCode::INTERNAL_SERVER_ERROR => with(response, ERROR, "payload_damaged"),
+            StatusCode::SERVICE_UNAVAILABLE => with(response, RETRY_AFTER, "1"),
+            _ => response,
         }
     }
 }
 
-/// A 503 with `retry-after`.
-fn retry_later(why: &str) -> Response<Full<Bytes>> {
-    with(text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}; try again\n")), RETRY_AFTER, "1")
+impl From<StoreError> for RecallError {
+    fn from(error: StoreError) -> Self {
+        if error.kind == StoreErrorKind::Damaged {
+            // The store has logged it.
+            return Self(StatusCode::INTERNAL_SERVER_ERROR, format!("payload_damaged: {error}\n").into());
+        }
+        tracing::warn!(%error, cause = %error.source, "a payload could not be recalled");
+        Self::busy(error)
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::{TASK_DRAIN_TIMEOUT, build_live, store as of_app};
 use crate::body::Budget;
 use crate::config::{Config, Environment, Sources};
-use crate::dialect::{self, Dialect};
+use crate::dialect;
 use crate::engine::manual_summary::ManualOutcome;
 use crate::engine::summarizer::SummaryOrigin;
 use crate::engine::{EditOptions, EditedBody, Engine};
@@ -56,10 +56,8 @@ impl OfflineSummarizer {
     /// Makes a summary; `None` if the call failed.
     pub fn summarize(&self, job: SummaryJob) -> Option<Arc<Summary>> {
         let Self { runtime, engine, live, budget } = self;
-        let dialect = dialect::of_body(&job.source.body);
-        let Destination { upstream, usual: Arm { rules, .. }, .. } = live.destinations.default();
-        let target = upstream.join(&Uri::from_static(dialect.path())).ok()?;
-        let origin = origin(live, dialect, &target, budget, engine.caller(None));
+        let rules = &live.destinations.default().usual.rules;
+        let origin = origin(live, &job.source.body, budget, engine.caller(None)).ok()?;
         match runtime.block_on(engine.summarize(rules, job, origin)) {
             Ok(summary) => summary,
             Err(error) => {
@@ -83,15 +81,14 @@ async fn run(config: &Config, environment: &Environment, body: Bytes) -> anyhow:
     let tasks = Tasks::default();
     let of_app::Opened { store, keys, .. } = of_app::open(config, environment).await?;
     let live = build_live(config, environment, config.address(), keys.clone(), None)?;
-    let dialect = dialect::of_body(&body);
     let Destination { upstream, usual: Arm { rules, .. }, .. } = live.destinations.default();
-    let target = upstream.join(&Uri::from_static(dialect.path()))?;
     let engine = Engine::new(store.clone(), config.store.timeout.0, keys, tasks.clone(), Events::default());
     engine.summaries.read_index().await;
 
     let caller = engine.caller(None);
     let budget = Budget::new(config.server.max_buffered.as_usize());
-    let origin = || origin(&live, dialect, &target, &budget, caller);
+    let origin = origin(&live, &body, &budget, caller)?;
+    let (dialect, origin) = (origin.dialect, || origin.clone());
     let asked = EditOptions::new(caller, upstream.name().as_str(), SummaryTiming::Now);
     let asked = EditOptions { origin: Some(&origin), ..asked };
     let edited = engine.edit_body(&Arc::clone(rules), dialect, body, asked).await;
@@ -107,22 +104,18 @@ fn runtime() -> anyhow::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
 
-/// The origin of a summary that no client request has caused.
-fn origin(
-    live: &LiveConfig,
-    dialect: &'static dyn Dialect,
-    target: &Uri,
-    budget: &Budget,
-    caller: Caller,
-) -> SummaryOrigin {
-    SummaryOrigin {
+/// The origin of a summary of a body that no client request has caused.
+fn origin(live: &LiveConfig, body: &[u8], budget: &Budget, caller: Caller) -> anyhow::Result<SummaryOrigin> {
+    let dialect = dialect::of_body(body);
+    let upstream = live.destinations.default().upstream.clone();
+    Ok(SummaryOrigin {
         request_id: None,
         caller,
         dialect,
-        target: target.clone(),
+        target: upstream.join(&Uri::from_static(dialect.path()))?,
         headers: HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]),
-        upstream: live.destinations.default().upstream.clone(),
+        upstream,
         budget: budget.clone(),
         assignment: None,
-    }
+    })
 }

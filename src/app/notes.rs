@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::payload::ChainKey;
 use crate::proxy::second_try::{FormsNote, Lesson, NOTED_FOR, RescuePolicy};
 use crate::proxy::{LiveConfig, Proxy};
-use crate::store::{Note, NoteGroup, NoteKind, SharedStore, Store};
+use crate::store::{Note, NoteGroup, NoteKind, Store};
 use crate::tasks::Tasks;
 
 /// Reads and writes the notes of one process.
@@ -23,7 +23,7 @@ pub(super) struct Notes {
     // Everything that was read or written, so that it is not written again.
     windows: HashMap<String, usize>,
     unedited: HashSet<ChainKey>,
-    forms: HashMap<String, FormsNote>,
+    forms: HashMap<String, Vec<Lesson>>,
     has_read: bool,
     settings_noted: Option<Instant>,
     // Since when another process has had other settings, and whether that was logged.
@@ -71,17 +71,11 @@ impl Notes {
     /// Reads what other processes know, before the first request, and then exchanges notes until the guard is dropped.
     /// `None` without a store.
     pub(super) async fn start(store: Option<&Arc<dyn Store>>, proxy: &Arc<Proxy>, tasks: &Tasks) -> Option<DropGuard> {
-        let mut notes = Self::new(store?, proxy);
-        notes.exchange().await;
-        Some(notes.keep(tasks))
-    }
-
-    fn new(store: &Arc<dyn Store>, proxy: &Arc<Proxy>) -> Self {
         let mut replica = [0; 16];
         // Without random numbers, processes overwrite each other's notes about settings.
         let _random = getrandom::getrandom(&mut replica);
-        Self {
-            store: Arc::clone(store),
+        let mut notes = Self {
+            store: Arc::clone(store?),
             proxy: Arc::clone(proxy),
             replica: ChainKey::from_bytes(replica),
             windows: HashMap::new(),
@@ -90,7 +84,9 @@ impl Notes {
             has_read: false,
             settings_noted: None,
             other_settings: None,
-        }
+        };
+        notes.exchange().await;
+        Some(notes.keep(tasks))
     }
 
     fn keep(mut self, tasks: &Tasks) -> DropGuard {
@@ -115,18 +111,18 @@ impl Notes {
     /// Reads what others have noted, and notes what is new here. The store reports its failures; the next time comes.
     async fn exchange(&mut self) {
         let (store, live) = (Arc::clone(&self.store), self.proxy.live());
-        let shared = store.shared();
+        let is_shared = store.shared().is_some();
         let mut notes = Vec::new();
         // No one else writes into a store of one process.
-        if shared.is_some() || !self.has_read {
+        if is_shared || !self.has_read {
             let Ok(read) = store.notes(NoteGroup::Fleet).await else { return };
             (notes, self.has_read) = (read, true);
         }
-        notes.iter().filter(|note| note.kind == NoteKind::Forms).for_each(|note| self.read_forms(note));
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let own = is_shared.then(|| SettingsNote { fingerprint: live.fingerprint(), version });
+        self.read(&notes, own.as_ref(), &live);
         let mut new = self.new_forms(&live);
-        let own = shared.map(|_| SettingsNote::of(&live));
         if let Some(own) = &own {
-            self.read_of_others(&notes, own, &live);
             new.extend(self.new_notes(own, &live));
         }
         for (note, keep) in new {
@@ -134,30 +130,36 @@ impl Notes {
                 return;
             }
         }
-        if let Some((shared, own)) = shared.zip(own) {
-            self.note_settings(&own, shared).await;
+        let is_due = self.settings_noted.is_none_or(|noted| noted.elapsed() >= SETTINGS_EVERY);
+        if let Some(own) = own.filter(|_| is_due)
+            && store.note(note(NoteKind::Settings, self.replica, &own), SETTINGS_FOR).await.is_ok()
+        {
+            self.settings_noted = Some(Instant::now());
         }
     }
 
-    /// Reads what other processes have noted.
-    fn read_of_others(&mut self, notes: &[Note], own: &SettingsNote, live: &LiveConfig) {
+    /// Reads notes: in a store of one process, which has no `own` settings to compare, those on forms.
+    fn read(&mut self, notes: &[Note], own: Option<&SettingsNote>, live: &LiveConfig) {
         let mut others = Vec::new();
         for note in notes {
-            match note.kind {
-                NoteKind::Window => self.read_window(note, live),
-                NoteKind::Unedited => self.read_unedited(note, own, live),
-                NoteKind::Settings if note.key != self.replica => {
+            match (note.kind, own) {
+                (NoteKind::Forms, _) => self.read_forms(note),
+                (NoteKind::Window, Some(_)) => self.read_window(note, live),
+                (NoteKind::Unedited, Some(own)) => self.read_unedited(note, own, live),
+                (NoteKind::Settings, Some(_)) if note.key != self.replica => {
                     others.extend(serde_json::from_slice::<SettingsNote>(&note.value));
                 }
-                NoteKind::Settings | NoteKind::Forms | NoteKind::Ledger => {}
+                _ => {}
             }
         }
-        self.compare(own, &others);
+        if let Some(own) = own {
+            self.compare(own, &others);
+        }
     }
 
     fn read_forms(&mut self, note: &Note) {
         let Ok(FormsNote { upstream, lessons }) = serde_json::from_slice(&note.value) else { return };
-        Lesson::add(&mut self.forms.entry(upstream).or_default().lessons, &lessons);
+        Lesson::add(self.forms.entry(upstream).or_default(), &lessons);
     }
 
     /// Has each upstream get the forms that are known of it, also after a reload; the notes on what was learnt here.
@@ -166,17 +168,17 @@ impl Notes {
         for destination in live.destinations.iter() {
             let upstream = destination.upstream.base().to_string();
             let key = key_of(upstream.as_bytes());
-            let known = self.forms.entry(upstream.clone()).or_default();
+            let lessons = self.forms.entry(upstream.clone()).or_default();
             let rescues = || destination.arms().filter_map(|arm| arm.rescue.as_ref());
-            let n_known = known.lessons.len();
+            let n_known = lessons.len();
             for rescue in rescues() {
-                Lesson::add(&mut known.lessons, &rescue.lessons());
+                Lesson::add(lessons, &rescue.lessons());
             }
             // One arm may have learnt what the other has not.
-            rescues().for_each(|rescue| rescue.require(&known.lessons));
-            if known.lessons.len() > n_known {
-                known.upstream = upstream;
-                notes.push((note(NoteKind::Forms, key, known), WINDOW_FOR));
+            rescues().for_each(|rescue| rescue.require(lessons));
+            if lessons.len() > n_known {
+                let known = FormsNote { upstream, lessons: lessons.clone() };
+                notes.push((note(NoteKind::Forms, key, &known), WINDOW_FOR));
             }
         }
         notes
@@ -229,15 +231,6 @@ impl Notes {
         notes
     }
 
-    async fn note_settings(&mut self, own: &SettingsNote, shared: &dyn SharedStore) {
-        if self.settings_noted.is_some_and(|noted| noted.elapsed() < SETTINGS_EVERY) {
-            return;
-        }
-        if shared.note(note(NoteKind::Settings, self.replica, own), SETTINGS_FOR).await.is_ok() {
-            self.settings_noted = Some(Instant::now());
-        }
-    }
-
     /// Warns once if another process has had other settings for longer than a roll-out takes.
     fn compare(&mut self, own: &SettingsNote, others: &[SettingsNote]) {
         let Some(other) = others.iter().find(|other| other.fingerprint != own.fingerprint) else {
@@ -257,12 +250,6 @@ impl Notes {
             }
             _ => self.other_settings = Some((Instant::now(), other.fingerprint.clone(), false)),
         }
-    }
-}
-
-impl SettingsNote {
-    fn of(live: &LiveConfig) -> Self {
-        Self { fingerprint: live.fingerprint(), version: env!("CARGO_PKG_VERSION").to_owned() }
     }
 }
 

@@ -1,6 +1,5 @@
 //! A proxy with all that it needs, from its store to its sockets: made, set to serve, drained.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,17 +37,21 @@ pub(super) struct Running {
     pub(super) address: Option<String>,
     pub(super) tasks: Tasks,
     pub(super) store: Option<Arc<dyn Store>>,
+    /// Those for clients and for operators, until it serves.
+    pub(super) clients: Vec<Listener>,
+    pub(super) operators: Vec<Listener>,
+    /// What stops its task when it is dropped.
+    pub(super) guards: Vec<DropGuard>,
     server: Server,
-    clients: Vec<Listener>,
-    operators: Vec<Listener>,
-    webhook: Option<WebhookTask>,
+    webhook: Option<(Tasks, CancellationToken)>,
     otel: Option<otel::Exporter>,
-    // What stops its task when it is dropped.
-    guards: Vec<DropGuard>,
 }
 
 /// How long the start waits for the index of what is stored.
 const INDEX_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The maximum time for posting the last events to the webhook, and for sending the last traces and metrics.
+const LAST_POST_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Running {
     /// Opens the store, binds the addresses and builds the proxy. Connections wait until [`Self::serve`].
@@ -86,21 +89,16 @@ impl Running {
         let proxy = Arc::new(Proxy::new(live, engine, limits, places, &config.limits, shared));
         proxy.trim_inspected();
         let guards = notes::Notes::start(store.as_ref(), &proxy, &tasks).await.into_iter().collect();
-        let webhook = webhook.map(WebhookTask::start);
+        // Its task is apart from the others, because they publish until they end.
+        let webhook = webhook.map(|webhook| {
+            let (tasks, stop) = (Tasks::default(), CancellationToken::new());
+            tasks.spawn(webhook.run(stop.clone()));
+            (tasks, stop)
+        });
         let server = Server::new(&config.server, Arc::clone(&proxy), acceptor.clone(), budget);
         // An earlier request would be edited without what is stored of its conversation.
         let _read = timeout(INDEX_PATIENCE, index_read).await;
-        Ok(Self { proxy, acceptor, address, tasks, store, server, clients, operators, webhook, otel, guards })
-    }
-
-    /// The addresses for clients, until it serves.
-    pub(super) fn client_addresses(&self) -> impl Iterator<Item = io::Result<Address>> {
-        self.clients.iter().map(Listener::address)
-    }
-
-    /// The addresses for operators, until it serves.
-    pub(super) fn operator_addresses(&self) -> impl Iterator<Item = io::Result<Address>> {
-        self.operators.iter().map(Listener::address)
+        Ok(Self { proxy, acceptor, address, tasks, store, clients, operators, guards, server, webhook, otel })
     }
 
     /// The address for clients at which an operator finds the page, until it serves.
@@ -123,11 +121,6 @@ impl Running {
         }
     }
 
-    /// Keeps these guards until the last answer of a drain.
-    pub(super) fn hold(&mut self, guards: Vec<DropGuard>) {
-        self.guards.extend(guards);
-    }
-
     /// Stops accepting, lets running answers finish within `grace`, and then other tasks within `task_grace`.
     pub(super) async fn drain(self, grace: Duration, task_grace: Duration) -> DrainOutcome {
         self.proxy.stopping.cancel();
@@ -136,8 +129,11 @@ impl Running {
         // Only the last writes remain, or tunnels that would never end by themselves.
         let _ended = timeout(task_grace, self.tasks.wait()).await;
         self.proxy.engine.bookkeeper.save().await;
-        if let Some(webhook) = self.webhook {
-            webhook.finish().await;
+        if let Some((tasks, stop)) = self.webhook {
+            stop.cancel();
+            if timeout(LAST_POST_TIMEOUT, tasks.wait()).await.is_err() {
+                tracing::warn!("the last events were not posted to the webhook in time");
+            }
         }
         if let Some(otel) = self.otel
             && timeout(LAST_POST_TIMEOUT, run_blocking(move || otel.shutdown())).await.is_err()
@@ -189,30 +185,4 @@ fn listeners(addresses: &[Address]) -> anyhow::Result<Vec<Listener>> {
         })
     };
     addresses.iter().map(bind).collect()
-}
-
-// === webhook ===
-
-/// The maximum time for posting the last events to the webhook, and for sending the last traces and metrics.
-const LAST_POST_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The task that posts events. It is apart from the others, because they publish until they end.
-struct WebhookTask {
-    tasks: Tasks,
-    stop: CancellationToken,
-}
-
-impl WebhookTask {
-    fn start(webhook: Webhook) -> Self {
-        let (tasks, stop) = (Tasks::default(), CancellationToken::new());
-        tasks.spawn(webhook.run(stop.clone()));
-        Self { tasks, stop }
-    }
-
-    async fn finish(self) {
-        self.stop.cancel();
-        if timeout(LAST_POST_TIMEOUT, self.tasks.wait()).await.is_err() {
-            tracing::warn!("the last events were not posted to the webhook in time");
-        }
-    }
 }

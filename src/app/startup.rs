@@ -1,13 +1,14 @@
 //! Output at startup: at most eight lines for people; with `[[upstreams]]` one more that names them, and one more for each.
 //! The first line, with the address, is the one that scripts wait for.
 
-use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use tokio_util::sync::DropGuard;
 
-use crate::config::{Config, Environment, Secret, TokenFile, clients};
+use super::Running;
+use crate::admin::Introspection as _;
+use crate::config::{Config, Environment, Secret, clients};
 use crate::dialect;
 use crate::edit::clear_tool_results::AtLeast;
 use crate::edit::trigger::{Condition, Moment, Trigger};
@@ -17,6 +18,7 @@ use crate::server::listen::Address;
 use crate::store::StoreEngine;
 use crate::tasks::Tasks;
 use crate::telemetry::{Colour, Format, Level};
+use crate::tokens::models;
 use crate::units::grouped;
 use crate::upstream::probe::Probe;
 use crate::upstream::{Settings, Upstream, routes};
@@ -53,23 +55,22 @@ pub(super) fn announce_operators(address: &Address, tls: bool, token: Option<&Se
     write_stderr(format!("abridge: operators at {page}\n"));
 }
 
-/// Prints or logs the main settings. `address` is the URL at which clients reach abridge.
+/// Prints or logs the main settings.
 pub(super) fn report_settings(
     config: &Config,
     environment: &Environment,
-    address: Option<&str>,
-    notice: Option<String>,
+    running: &Running,
     page: Option<String>,
-    token_file: Option<&TokenFile>,
+    token_kept: Option<&io::Result<()>>,
     output: StartupOutput,
 ) {
-    if let Some(TokenFile::None(error)) = token_file {
+    if let Some(Err(error)) = token_kept {
         tracing::warn!(%error, "the operators' token cannot be kept, so it ends with this process, and `abridge status` and `diff` do not know it; set admin.token_env, or make the state folder one that can be written to");
     }
     if config.serves_strangers() && clients::add_headers(config, environment) {
         tracing::warn!("{}", clients::OPEN_RELAY);
     }
-    let originals = notice.unwrap_or_else(|| describe_storage(config, environment));
+    let originals = running.proxy.store_notice().unwrap_or_else(|| describe_storage(config, environment));
     let StartupOutput::Lines(colour) = output else {
         let edits = describe_edits(config);
         let upstreams = describe_routes(config);
@@ -80,7 +81,7 @@ pub(super) fn report_settings(
     lines.push(("edits", describe_edits(config)));
     lines.push(("originals", originals));
     lines.push(("windows", describe_windows(config)));
-    lines.extend(address.map(|address| ("clients", describe_clients(config, address))));
+    lines.extend(running.address.as_ref().map(|address| ("clients", describe_clients(config, address))));
     lines.extend(page.map(|page| ("page", page)));
     write_stderr(lines.iter().map(|(label, text)| format_line(label, text, colour)).collect::<String>());
 }
@@ -133,12 +134,9 @@ fn describe_routes(config: &Config) -> Option<String> {
 
 /// The variables that lead clients here.
 fn describe_clients(config: &Config, address: &str) -> String {
-    let openai = format!("export OPENAI_BASE_URL={address}/v1");
-    if config.upstreams.iter().any(|upstream| upstream.speaks(routes::DialectName::Messages)) {
-        format!("{openai} ANTHROPIC_BASE_URL={address}")
-    } else {
-        openai
-    }
+    let speaks_messages = config.upstreams.iter().any(|upstream| upstream.speaks(routes::DialectName::Messages));
+    let anthropic = if speaks_messages { format!(" ANTHROPIC_BASE_URL={address}") } else { String::new() };
+    format!("export OPENAI_BASE_URL={address}/v1{anthropic}")
 }
 
 /// Where an operator's browser finds the page if it is on an address for clients.
@@ -213,34 +211,23 @@ fn describe_condition(condition: &Condition) -> String {
 /// Where the originals are stored, and for how long.
 fn describe_storage(config: &Config, environment: &Environment) -> String {
     let store = &config.store;
-    let read = config.handle_access();
-    match store.file(environment.state.as_deref()).filter(|_| store.enabled) {
-        _ if store.enabled && store.engine != StoreEngine::File => format!(
-            "kept in {} for {} after their last use, {} at most, with all processes that share it; read {read}",
-            store.engine, store.keep_for, store.max_bytes
-        ),
-        Some(file) => format!(
-            "kept in {} for {} after their last use, {} at most; read {read}",
-            file.display(),
-            store.keep_for,
-            store.max_bytes
-        ),
-        None => "not stored; edits that need the store take nothing out (store.enabled = false)".to_owned(),
-    }
+    let (place, shared) = match store.engine {
+        StoreEngine::File => (store.file(environment.state.as_deref()).map(|file| file.display().to_string()), ""),
+        engine => (Some(engine.to_string()), ", with all processes that share it"),
+    };
+    let Some(place) = place.filter(|_| store.enabled) else {
+        return "not stored; edits that need the store take nothing out (store.enabled = false)".to_owned();
+    };
+    let (keep_for, most, read) = (store.keep_for, store.max_bytes, config.handle_access());
+    format!("kept in {place} for {keep_for} after their last use, {most} at most{shared}; read {read}")
 }
 
 /// The context windows that are known before the first request.
 fn describe_windows(config: &Config) -> String {
-    let mut text = String::new();
-    for model in &config.models {
-        if let Some(window) = model.context_window {
-            // Writing into a String never fails.
-            let _written = write!(text, "{} = {}, ", model.pattern, grouped(window));
-        }
-    }
-    text.push_str("well-known models by name");
-    text.push_str(if config.tokens.ask_upstream { ", others as the upstream's /models says" } else { "" });
-    text
+    let known = |model: &models::Settings| Some(format!("{} = {}, ", model.pattern, grouped(model.context_window?)));
+    let known: String = config.models.iter().filter_map(known).collect();
+    let others = if config.tokens.ask_upstream { ", others as the upstream's /models says" } else { "" };
+    format!("{known}well-known models by name{others}")
 }
 
 // === formatting and output ===
@@ -264,7 +251,7 @@ fn format_line(label: &str, text: &str, colour: Colour) -> String {
 
 fn write_stderr(lines: impl AsRef<[u8]>) {
     // A failed write to standard error cannot be reported anywhere.
-    let _ = std::io::stderr().write_all(lines.as_ref());
+    let _ = io::stderr().write_all(lines.as_ref());
 }
 
 #[cfg(test)]

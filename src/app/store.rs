@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::DropGuard;
 
@@ -24,11 +25,6 @@ const EXPORT_SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The maximum time for closing the store.
 const STORE_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The engine has not given its secret.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the store's engine has not given its secret")]
-struct NoSecretError;
 
 /// A store, or what is done without one.
 pub(super) struct Opened {
@@ -68,7 +64,7 @@ pub(super) async fn open(config: &Config, environment: &Environment) -> anyhow::
             if store.state().is_ok() {
                 tracing::info!("the store is in {}: {}", store.engine(), store.promise().await);
             }
-            let secret = store.secret().ok_or(NoSecretError)?;
+            let secret = store.secret().context("the store's engine has not given its secret")?;
             let store: Box<dyn Store> = store;
             Ok(opened(store.into(), Keys::new(secret).replacing(environment.store_secrets.old())))
         }

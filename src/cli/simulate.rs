@@ -93,7 +93,11 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         .then(|| Judge::listen(args.judge_upstream, args.summary_tokens));
     let judge = judge.transpose()?;
     for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
-        let named = config.policies.names().find(|name| name == policy && ![PRESENT, NO_EDITS].contains(name));
+        let named = config
+            .policies
+            .keys()
+            .map(String::as_str)
+            .find(|name| name == policy && ![PRESENT, NO_EDITS].contains(name));
         let judged = judge.as_ref().filter(|_| is_url(policy)).map(|judge| judge.through(policy)).transpose()?;
         let mut config = if named.is_some() || judged.is_some() || [PRESENT, NO_EDITS].contains(&policy.as_str()) {
             config.clone()

@@ -11,40 +11,34 @@ use super::error::ConfigError;
 use super::value::LocatedValue;
 use crate::admin::access::Exposure;
 use crate::admin::is_admin_path;
-use crate::edit::tools::Truncate;
+use crate::inspect::MAX_REQUESTS;
 use crate::platform::sockets;
-use crate::recall;
-use crate::server::listen::{Address, local_url};
+use crate::recall::Via;
+use crate::server::listen::Address;
+use crate::store::StoreEngine;
 use crate::units::{ByteSize, Period};
 
-mod clearing;
-mod handlers;
-mod store;
-mod summarize;
+mod edits;
 mod upstreams;
 
 /// The shortest accepted period of a setting that takes none but a positive one, and the longest of any.
 const MIN_PERIOD: Period = Period(Duration::from_millis(1));
 const MAX_PERIOD: Period = Period(Duration::from_hours(365 * 24));
 
+/// The first error, if there is one.
+type Checked = Result<(), ConfigError>;
+
 /// Returns the first error, with the location of the setting.
-pub(super) fn check(config: &Config, written: &LocatedValue) -> Result<(), ConfigError> {
+pub(super) fn check(config: &Config, written: &LocatedValue) -> Checked {
     let checker = Checker { config, written };
     checker.limits()?;
-    checker.times()?;
     checker.addresses()?;
     checker.admin()?;
     checker.tls()?;
     checker.upstreams()?;
     checker.store()?;
-    checker.inspect()?;
     checker.compress()?;
-    checker.policy()?;
-    checker.placeholders()?;
-    checker.truncation()?;
-    checker.clearing()?;
-    checker.handlers()?;
-    checker.summarize()
+    checker.edits()
 }
 
 /// Whether the text is an origin as browsers write it, without a path.
@@ -59,6 +53,11 @@ fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
     again.map(|(_, value)| value)
 }
 
+/// The keys of a path of plain ones.
+fn keys(path: &str) -> Vec<&str> {
+    path.split('.').collect()
+}
+
 fn has_free_port(address: &Address) -> bool {
     matches!(address, Address::Tcp(address) if address.port() == 0)
 }
@@ -69,45 +68,63 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn limits(&self) -> Result<(), ConfigError> {
-        let server = &self.config.server;
-        let events = &self.config.events;
+    /// Checks numbers, sizes and times.
+    fn limits(&self) -> Checked {
+        let Config { server, events, recall, inspect, store, summarize, .. } = self.config;
         for (path, n, least, most) in [
-            (["server", "workers"], server.workers, 0, 1024),
-            (["server", "max_connections"], server.max_connections, 1, 10_000_000),
-            (["server", "max_in_flight"], server.max_in_flight, 1, 10_000_000),
-            (["events", "listeners"], events.listeners, 0, 10_000),
-            (["events", "queue"], events.queue, 1, 65_536),
+            ("server.workers", server.workers, 0, 1024),
+            ("server.max_connections", server.max_connections, 1, 10_000_000),
+            ("server.max_in_flight", server.max_in_flight, 1, 10_000_000),
+            ("events.listeners", events.listeners, 0, 10_000),
+            ("events.queue", events.queue, 1, 65_536),
+            ("recall.tool.rounds", recall.tool.rounds, 1, 64),
+            ("inspect.keep", inspect.keep, 0, MAX_REQUESTS),
+            ("store.replicas_acknowledge", store.replicas_acknowledge, 0, 8),
+            ("summarize.retry.max_retries", summarize.retry.max_retries, 0, 100),
+            ("deduplicate_tool_results.min_lines", self.config.deduplicate_tool_results.min_lines, 0, 10_000),
         ] {
-            self.within(&path, n, least..=most)?;
+            self.within(&keys(path), n, least..=most)?;
         }
-        let tool = &self.config.recall.tool;
-        self.within(&["recall", "tool", "rounds"], tool.rounds, 1..=64)?;
-        let min_lines = self.config.deduplicate_tool_results.min_lines;
-        self.within(&["deduplicate_tool_results", "min_lines"], min_lines, 0..=10_000)?;
         for (path, size, least, most) in [
-            (&["server", "max_body"][..], server.max_body, ByteSize(1), ByteSize::mib(2048)),
-            (&["server", "min_body_rate"], server.min_body_rate, ByteSize(0), ByteSize::mib(1024)),
-            (&["recall", "tool", "max_bytes"], tool.max_bytes, ByteSize(64 << 10), ByteSize::mib(256)),
+            ("server.max_body", server.max_body, ByteSize(1), ByteSize::mib(2048)),
+            ("server.min_body_rate", server.min_body_rate, ByteSize(0), ByteSize::mib(1024)),
+            ("recall.tool.max_bytes", recall.tool.max_bytes, ByteSize(64 << 10), ByteSize::mib(256)),
+            ("store.max_bytes", store.max_bytes, ByteSize::mib(1), ByteSize::mib(1 << 30)),
         ] {
-            self.within(path, size, least..=most)?;
+            self.within(&keys(path), size, least..=most)?;
         }
-        let most = ByteSize::mib(1 << 20);
-        if server.max_buffered > most {
-            let message = format!("{} is out of range; allowed: at most {most}", server.max_buffered);
+        let none = Period(Duration::ZERO);
+        for (path, period, least) in [
+            ("server.header_timeout", server.header_timeout, MIN_PERIOD),
+            ("server.body_timeout", server.body_timeout, MIN_PERIOD),
+            ("server.min_body_rate_after", server.min_body_rate_after, none),
+            ("server.write_timeout", server.write_timeout, MIN_PERIOD),
+            ("server.grace", server.grace, none),
+            ("events.heartbeat", events.heartbeat, MIN_PERIOD),
+            ("events.webhook_timeout", events.webhook_timeout, MIN_PERIOD),
+            ("recall.tool.timeout", recall.tool.timeout, MIN_PERIOD),
+            ("store.keep_for", store.keep_for, Period::secs(60)),
+            ("store.timeout", store.timeout, MIN_PERIOD),
+            ("summarize.timeout", summarize.timeout, MIN_PERIOD),
+            ("summarize.cooldown", summarize.cooldown, none),
+        ] {
+            self.within(&keys(path), period, least..=MAX_PERIOD)?;
+        }
+        let (body, buffered, most) = (server.max_body, server.max_buffered, ByteSize::mib(1 << 20));
+        if buffered > most {
+            let message = format!("{buffered} is out of range; allowed: at most {most}");
             return self.refuse(&["server", "max_buffered"], message);
         }
-        if server.max_body > server.max_buffered {
+        if body > buffered {
             let message = format!(
-                "a body of {} (server.max_body) does not fit into {} (server.max_buffered); allowed: max_buffered at least as large",
-                server.max_body, server.max_buffered
+                "a body of {body} (server.max_body) does not fit into {buffered} (server.max_buffered); allowed: max_buffered at least as large"
             );
-            return Err(self.error_at_any(&[&["server", "max_body"], &["server", "max_buffered"]], message));
+            return self.refuse_any(&[&["server", "max_body"], &["server", "max_buffered"]], message);
         }
         Ok(())
     }
 
-    fn compress(&self) -> Result<(), ConfigError> {
+    fn compress(&self) -> Checked {
         let prefix = &self.config.compress.prefix;
         let is_path = prefix.starts_with('/') && !prefix.ends_with('/') && prefix.parse::<PathAndQuery>().is_ok();
         let is_own = is_admin_path(prefix) || prefix.contains(['?', '#']);
@@ -119,25 +136,7 @@ impl Checker<'_> {
         self.refuse(&["compress", "prefix"], format!("{prefix:?} is not such a path; {allowed}"))
     }
 
-    fn times(&self) -> Result<(), ConfigError> {
-        let Config { server, events, recall, .. } = self.config;
-        let (least, none) = (MIN_PERIOD, Period(Duration::ZERO));
-        for (path, period, least) in [
-            (&["server", "header_timeout"][..], server.header_timeout, least),
-            (&["server", "body_timeout"], server.body_timeout, least),
-            (&["server", "min_body_rate_after"], server.min_body_rate_after, none),
-            (&["server", "write_timeout"], server.write_timeout, least),
-            (&["server", "grace"], server.grace, none),
-            (&["events", "heartbeat"], events.heartbeat, least),
-            (&["events", "webhook_timeout"], events.webhook_timeout, least),
-            (&["recall", "tool", "timeout"], recall.tool.timeout, least),
-        ] {
-            self.within(path, period, least..=MAX_PERIOD)?;
-        }
-        Ok(())
-    }
-
-    fn addresses(&self) -> Result<(), ConfigError> {
+    fn addresses(&self) -> Checked {
         let Config { server, admin, .. } = self.config;
         let operators = admin.listen.as_ref();
         for (path, addresses) in [(["server", "listen"], Some(&server.listen)), (["admin", "listen"], operators)] {
@@ -153,7 +152,7 @@ impl Checker<'_> {
         }
     }
 
-    fn admin(&self) -> Result<(), ConfigError> {
+    fn admin(&self) -> Checked {
         let admin = &self.config.admin;
         self.variable_name(&["admin", "token_env"], admin.token_env.as_deref())?;
         let is_host = |host: &String| host.parse::<Authority>().is_ok_and(|authority| authority.host() == host);
@@ -182,81 +181,83 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn tls(&self) -> Result<(), ConfigError> {
+    fn tls(&self) -> Checked {
         let Some(tls) = &self.config.tls else { return Ok(()) };
-        let missing = match (tls.cert.as_os_str().is_empty(), tls.key.as_os_str().is_empty()) {
-            (true, _) => "cert",
-            (false, true) => "key",
-            (false, false) => return Ok(()),
+        let files = [("cert", &tls.cert), ("key", &tls.key)];
+        let Some((missing, _)) = files.into_iter().find(|(_, path)| path.as_os_str().is_empty()) else {
+            return Ok(());
         };
         let message = format!("{missing:?} is missing or empty; allowed: both cert and key, or no [tls] at all");
-        Err(self.error_at_any(&[&["tls", missing], &["tls"]], message))
+        self.refuse_any(&[&["tls", missing], &["tls"]], message)
     }
 
-    fn inspect(&self) -> Result<(), ConfigError> {
-        let (keep, most) = (self.config.inspect.keep, crate::inspect::MAX_REQUESTS);
-        self.within(&["inspect", "keep"], keep, 0..=most)?;
-        if keep > 0 && !self.config.store.enabled {
+    fn store(&self) -> Checked {
+        let store = &self.config.store;
+        if self.config.inspect.keep > 0 && !store.enabled {
             let message = "messages are kept in the store, and there is none; allowed: 0, or store.enabled = true";
             return self.refuse(&["inspect", "keep"], message);
         }
-        Ok(())
-    }
-
-    fn policy(&self) -> Result<(), ConfigError> {
-        let Some(edit) = repeated(&self.config.policy.edits) else { return Ok(()) };
-        let name = toml::Value::try_from(edit).map(|name| name.to_string()).unwrap_or_default();
-        Err(self.error(&["policy", "edits"], format!("{name} is there twice; allowed: once")))
-    }
-
-    fn placeholders(&self) -> Result<(), ConfigError> {
-        let Config { clear_tool_results: clear, truncate_tool_results: truncate, language, .. } = self.config;
-        let blank = "would be a text of nothing but blanks, which upstreams refuse; allowed: a text that has more";
-        if clear.may_clear_to_blank(*language) {
-            return self.refuse(&["clear_tool_results", "placeholder"], blank);
+        if store.path.as_deref().is_some_and(|path| path.as_os_str().is_empty()) {
+            return self.refuse(&["store", "path"], "empty; allowed: the path of a file");
         }
-        match &truncate.notice {
-            Some(notice) if notice.trim().is_empty() => self.refuse(&["truncate_tool_results", "notice"], blank),
-            _ => Ok(()),
-        }
-    }
-
-    fn truncation(&self) -> Result<(), ConfigError> {
-        let Config { truncate_tool_results: truncate, recall, language, server, .. } = self.config;
-        let mut listen = server.listen.0.clone();
-        for address in &mut listen {
-            if let Address::Tcp(address) = address
-                && address.port() == 0
-            {
-                address.set_port(u16::MAX); // the longest port that the system may choose
+        let names = [&store.url_env, &store.secret_env, &store.old_secrets_env];
+        for (key, name) in ["url_env", "secret_env", "old_secrets_env"].into_iter().zip(names) {
+            self.variable_name(&["store", key], name.as_deref())?;
+            if name.is_some() && store.engine == StoreEngine::File {
+                let message = "not with store.engine = \"file\", which is one process's own; allowed: another engine";
+                return self.refuse(&["store", key], message);
             }
         }
-        // The same default as in the edit.
-        let public_url = recall.public_url.clone().or_else(|| local_url(&listen, self.config.tls.is_some()));
-        let least = truncate.longest_notice(&recall::Settings { public_url, ..recall.clone() }, *language);
-        let of_tools = self.config.tools.iter().filter_map(|(name, tool)| match tool.truncate {
-            Some(Truncate::To(limits)) => Some((vec!["tools", name, "truncate", "max_bytes"], limits.max_bytes?)),
-            _ => None,
-        });
-        let all = [(vec!["truncate_tool_results", "max_bytes"], truncate.max_bytes)].into_iter().chain(of_tools);
-        for (path, max_bytes) in all {
-            if max_bytes < least {
-                let message = format!(
-                    "{max_bytes} is out of range; allowed: {least} or more; the length of the longest notice in place of a truncated text"
-                );
-                return Err(self.error_at_any(&[&path, &["truncate_tool_results", "notice"]], message));
+        if store.seal && store.engine == StoreEngine::File {
+            let message = "on, and store.engine is \"file\", which is not encrypted; allowed: another engine, or a disk that encrypts";
+            return self.refuse(&["store", "seal"], message);
+        }
+        if store.replicas_acknowledge > 0 && store.engine != StoreEngine::Redis {
+            let message = "not 0, and store.engine is not \"redis\"; allowed: 0";
+            return self.refuse(&["store", "replicas_acknowledge"], message);
+        }
+        if store.engine == StoreEngine::File { Ok(()) } else { self.fleet() }
+    }
+
+    /// What several processes need to send the same bytes, and what they cannot share.
+    fn fleet(&self) -> Checked {
+        let Config { store, recall, .. } = self.config;
+        let refuse =
+            |path: [&str; 2], message: &str| self.refuse_any(&[&path, &["store", "engine"]], message.to_owned());
+        if store.url_env.is_none() {
+            let message = "store.url_env is not set, and store.engine is not \"file\"; allowed: the name of the variable with the engine's URL";
+            return refuse(["store", "url_env"], message);
+        }
+        if store.old_secrets_env.is_some() && store.secret_env.is_none() {
+            let message = "set without store.secret_env; allowed: both, or neither";
+            return refuse(["store", "old_secrets_env"], message);
+        }
+        if store.seal && store.secret_env.is_none() {
+            let message =
+                "on without store.secret_env, so the engine would hold the secret too; allowed: both, or neither";
+            return refuse(["store", "seal"], message);
+        }
+        let is_in_names = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let namespace = store.namespace.as_deref();
+        if namespace.is_some_and(|name| name.is_empty() || name.len() > 32 || !name.chars().all(is_in_names)) {
+            let message = "not a part of a name; allowed: up to 32 lower-case letters, digits and _";
+            return refuse(["store", "namespace"], message);
+        }
+        if store.enabled && recall.public_url.is_none() {
+            let message = "recall.public_url is not set, and store.engine is not \"file\": the texts of each process would name its own address; allowed: the URL at which the agents' tools reach all processes";
+            return refuse(["recall", "public_url"], message);
+        }
+        for (key, is_file) in [("via", recall.via == Via::File), ("export_dir", recall.export_dir.is_some())] {
+            if is_file {
+                let message = "files are one machine's own, and store.engine is not \"file\"; allowed: texts that are read back over HTTP";
+                return refuse(["recall", key], message);
             }
         }
         Ok(())
     }
 
     /// Refuses a value that is out of its range.
-    fn within<T: Copy + Display + PartialOrd>(
-        &self,
-        path: &[&str],
-        value: T,
-        range: RangeInclusive<T>,
-    ) -> Result<(), ConfigError> {
+    fn within<T: Copy + Display + PartialOrd>(&self, path: &[&str], value: T, range: RangeInclusive<T>) -> Checked {
         if range.contains(&value) {
             return Ok(());
         }
@@ -265,13 +266,11 @@ impl Checker<'_> {
     }
 
     /// Refuses a name that no environment variable has, and does not show it: the user may have written the key itself.
-    fn variable_name(&self, path: &[&str], name: Option<&str>) -> Result<(), ConfigError> {
-        let is_name = |name: &str| {
-            !name.starts_with(|c: char| c.is_ascii_digit())
-                && !name.is_empty()
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        };
-        if name.is_none_or(is_name) {
+    fn variable_name(&self, path: &[&str], name: Option<&str>) -> Checked {
+        let is_in_names = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_none_or(|name| {
+            name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic()) && name.chars().all(is_in_names)
+        }) {
             return Ok(());
         }
         let message =
@@ -279,19 +278,13 @@ impl Checker<'_> {
         self.refuse(path, message)
     }
 
-    fn refuse(&self, path: &[&str], message: impl Into<String>) -> Result<(), ConfigError> {
-        Err(self.error(path, message.into()))
+    fn refuse(&self, path: &[&str], message: impl Into<String>) -> Checked {
+        self.refuse_any(&[path], message.into())
     }
 
-    fn error(&self, path: &[&str], message: String) -> ConfigError {
-        self.error_at_any(&[path], message)
-    }
-
-    /// An error in the values at these paths, with the location of the first one that was written.
-    fn error_at_any(&self, paths: &[&[&str]], message: String) -> ConfigError {
-        match paths.iter().find(|path| self.written.get(path).is_some()) {
-            Some(path) => self.written.error_at(path, message),
-            None => ConfigError::unlocated(message),
-        }
+    /// Refuses the values at these paths, with the location of the first one that was written.
+    fn refuse_any(&self, paths: &[&[&str]], message: String) -> Checked {
+        let written = paths.iter().find(|path| self.written.get(path).is_some());
+        Err(self.written.error_at(written.or(paths.first()).copied().unwrap_or_default(), message))
     }
 }

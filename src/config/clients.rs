@@ -18,17 +18,12 @@ pub struct Client {
 
 /// The clients of all upstreams, that of `[upstream]` first.
 pub fn all(config: &Config, environment: &Environment) -> Vec<Client> {
-    let default = Client {
-        settings: config.upstream.clone(),
-        name: UpstreamName::default(),
-        upstream: of_default(config, environment),
+    let client = |route: Option<&routes::Settings>| Client {
+        settings: settings(config, route),
+        name: route.map_or_else(UpstreamName::default, |route| UpstreamName::of_a_route(&route.name)),
+        upstream: of(config, environment, route),
     };
-    let route = |settings: &routes::Settings| Client {
-        settings: settings.over(&config.upstream),
-        name: UpstreamName::of_a_route(&settings.name),
-        upstream: of_route(config, environment, settings),
-    };
-    std::iter::once(default).chain(config.upstreams.iter().map(route)).collect()
+    std::iter::once(None).chain(config.upstreams.iter().map(Some)).map(client).collect()
 }
 
 /// The warning for an open relay: every client may use abridge at its owner's expense.
@@ -37,25 +32,22 @@ pub const OPEN_RELAY: &str = "other machines can reach server.listen, abridge ad
 /// Whether abridge adds its own key or header to requests, or spends a key for summaries.
 pub fn add_headers(config: &Config, environment: &Environment) -> bool {
     let upstreams = &config.upstreams;
-    environment.api_key.is_some()
-        || !environment.upstream_keys.is_empty()
-        || !environment.summarizer_keys.is_empty()
+    !environment.model_keys.is_empty()
         || !config.upstream.headers.is_empty()
         || upstreams.iter().any(|route| !route.over(&config.upstream).headers.is_empty())
 }
 
-/// The client of `[upstream]`.
-pub fn of_default(config: &Config, environment: &Environment) -> anyhow::Result<Upstream> {
-    let settings = &config.upstream;
-    let key = environment.api_key.as_ref().map(|key| key.header(settings.api_key_header)).transpose()?;
-    Upstream::new(settings, &environment.proxies, key).context("[upstream]")
-}
-
-/// The client of a table of `[[upstreams]]`.
-pub fn of_route(config: &Config, environment: &Environment, route: &routes::Settings) -> anyhow::Result<Upstream> {
-    let settings = route.over(&config.upstream);
-    let key = environment.upstream_keys.get(&route.name).map(|key| key.header(settings.api_key_header)).transpose()?;
+/// The client of a table of `[[upstreams]]`, or of `[upstream]`.
+pub fn of(config: &Config, environment: &Environment, route: Option<&routes::Settings>) -> anyhow::Result<Upstream> {
+    let settings = settings(config, route);
+    let key = settings.api_key_env.as_ref().and_then(|name| environment.model_keys.get(name));
+    let key = key.map(|key| key.header(settings.api_key_header)).transpose()?;
     let upstream = Upstream::new(&settings, &environment.proxies, key);
+    let Some(route) = route else { return upstream.context("[upstream]") };
     let upstream = upstream.with_context(|| format!("[[upstreams]] {:?}", route.name))?;
     Ok(upstream.named(&route.name, route.strip_path.clone()))
+}
+
+fn settings(config: &Config, route: Option<&routes::Settings>) -> Settings {
+    route.map_or_else(|| config.upstream.clone(), |route| route.over(&config.upstream))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use http::header::InvalidHeaderValue;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::error::SourceLocation;
-use super::operator_token::{self, TokenFile};
+use super::operator_token;
 use super::{Config, ConfigError};
 use crate::handler::Handler;
 use crate::platform::files::{HOME, state_folder};
@@ -40,16 +41,12 @@ struct Variable(OsString);
 pub struct Environment {
     /// The proxies between abridge and the upstream, from `https_proxy`, `http_proxy`, `all_proxy` and `no_proxy`.
     pub proxies: Proxies,
-    /// The value of the variable that `upstream.api_key_env` names.
-    pub api_key: Option<Secret>,
-    /// The keys of the `[[upstreams]]`, by the name of the upstream.
-    pub upstream_keys: BTreeMap<String, Secret>,
+    /// The keys of upstreams and of the models of `[summarize]`, by the variables that `api_key_env` names.
+    pub model_keys: BTreeMap<String, Secret>,
     /// The operators' token: the value of the variable that `admin.token_env` names, or what
     /// [`Self::make_operator_token`] has made.
     pub operator_token: Option<Secret>,
-    /// The values of the variables that `[summarize.model]` and `[[summarize.failover]]` name.
-    pub summarizer_keys: BTreeMap<String, Secret>,
-    /// The values of the variables that `[handlers]` name, by the name of the handler.
+    /// The keys of `[handlers]`, by the name of the handler.
     pub handler_keys: BTreeMap<String, Secret>,
     /// The value of the variable that `store.url_env` names.
     pub store_url: Option<Secret>,
@@ -157,31 +154,33 @@ impl Drop for Variable {
 impl Environment {
     /// Reads the variables that these settings name, and the well-known ones.
     pub fn read(variables: &Variables, config: &Config) -> anyhow::Result<Self> {
-        let key = |name: &str, setting: &str| Secret::from_variable(variables, name, setting);
-        let upstream_key = |upstream: &routes::Settings| {
-            let variable = upstream.api_key_env.as_deref()?;
-            let named_by = format!("api_key_env of [[upstreams]] {:?} names it for the upstream's key", upstream.name);
-            Some(key(variable, &named_by).map(|key| (upstream.name.clone(), key)))
+        let key = |name: &str, named_by: &str| Secret::from_variable(variables, name, named_by);
+        let mut model_keys = BTreeMap::new();
+        let mut add = |name: &Option<String>, named_by: &str| -> Result<(), ConfigError> {
+            if let Some(name) = name {
+                model_keys.insert(name.clone(), key(name, named_by)?);
+            }
+            Ok(())
         };
-        let policies = config.policies.names().map(|name| config.under_policy(name).map(|config| config.summarize));
+        add(&config.upstream.api_key_env, "upstream.api_key_env names it for the upstream's key")?;
+        for routes::Settings { name, api_key_env, .. } in &config.upstreams {
+            add(api_key_env, &format!("api_key_env of [[upstreams]] {name:?} names it for the upstream's key"))?;
+        }
+        let policies = config.policies.keys().map(|name| Ok(config.under_policy(name)?.summarize));
         let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
-        let all = std::iter::once(&config.summarize).chain(&policies);
-        let endpoints = all.flat_map(|summarize| summarize.model.iter().chain(&summarize.failover));
-        let summarizer_key =
-            |name: &String| Ok((name.clone(), key(name, "api_key_env of [summarize] names it for a model's key")?));
+        for settings in std::iter::once(&config.summarize).chain(&policies) {
+            for endpoint in settings.model.iter().chain(&settings.failover) {
+                add(&endpoint.api_key_env, "api_key_env of [summarize] names it for a model's key")?;
+            }
+        }
         let handler_key = |(name, handler): (&String, &Handler)| {
             let named_by = format!("handlers.{name}.key_env names it for the handler's key");
             Some(key(handler.key_env.as_deref()?, &named_by).map(|key| (name.clone(), key)))
         };
-        let (api_key, store_url) = (config.upstream.api_key_env.as_deref(), config.store.url_env.as_deref());
+        let store_url = config.store.url_env.as_deref();
         Ok(Self {
-            api_key: named(variables, api_key, "upstream.api_key_env names it for the upstream's key")?,
-            upstream_keys: config.upstreams.iter().filter_map(upstream_key).collect::<Result<_, ConfigError>>()?,
+            model_keys,
             operator_token: config.admin.token_env.as_deref().map(|name| admin_token(variables, name)).transpose()?,
-            summarizer_keys: endpoints
-                .filter_map(|endpoint| endpoint.api_key_env.as_ref())
-                .map(summarizer_key)
-                .collect::<Result<_, ConfigError>>()?,
             handler_keys: config.handlers.iter().filter_map(handler_key).collect::<Result<_, ConfigError>>()?,
             state: variables.state_folder(),
             plain_terminal: variables.wants_plain_text()?,
@@ -191,14 +190,15 @@ impl Environment {
         })
     }
 
-    /// Without a token of the settings, makes one, or reads the one that was made before. `None` if there was one already.
-    pub fn make_operator_token(&mut self) -> Option<TokenFile> {
+    /// Without a token of the settings, makes one, or reads the one that was made before; or says why it is in memory alone.
+    /// `None` if there was one already.
+    pub fn make_operator_token(&mut self) -> Option<io::Result<()>> {
         if self.operator_token.is_some() {
             return None;
         }
-        let (token, file) = operator_token::make(self.state.as_deref());
+        let (token, kept) = operator_token::make(self.state.as_deref());
         self.operator_token = token;
-        Some(file)
+        Some(kept)
     }
 
     /// How these settings open a store in an engine.
@@ -223,9 +223,8 @@ fn store_secrets(variables: &Variables, settings: &store::Settings) -> Result<Se
     let current = named(variables, settings.secret_env.as_deref(), "store.secret_env names it")?;
     let old = named(variables, settings.old_secrets_env.as_deref(), "store.old_secrets_env names it")?;
     Secrets::parse(current.as_ref().map(Secret::expose), old.as_ref().map(Secret::expose)).map_err(|error| {
-        let variables = [&settings.secret_env, &settings.old_secrets_env].into_iter().flatten();
-        let variables: Vec<_> = variables.map(String::as_str).collect();
-        variable_error(&variables.join(" or "), &error.to_string())
+        let named = [settings.secret_env.as_deref(), settings.old_secrets_env.as_deref()];
+        variable_error(&named.into_iter().flatten().collect::<Vec<_>>().join(" or "), &error.to_string())
     })
 }
 
@@ -373,8 +372,8 @@ mod tests {
             let error = read(&[("KEY", bad)], Some("KEY")).unwrap_err();
             assert_eq!(error, format!("KEY: holds a blank, a line break or another character that is in no key{tail}"));
         }
-        assert_eq!(read(&[("KEY", "sk-1")], Some("KEY")).unwrap().api_key.unwrap().expose(), "sk-1");
-        assert!(read(&[("KEY", "sk-1")], None).unwrap().api_key.is_none());
+        assert_eq!(read(&[("KEY", "sk-1")], Some("KEY")).unwrap().model_keys["KEY"].expose(), "sk-1");
+        assert!(read(&[("KEY", "sk-1")], None).unwrap().model_keys.is_empty());
     }
 
     #[test]
@@ -388,7 +387,7 @@ mod tests {
         config.summarize.model = Some(endpoint(Some("ONE")));
         config.summarize.failover = vec![endpoint(None), endpoint(Some("TWO"))];
         let read = |variables: &[(&str, &str)]| Environment::read(&variables.iter().copied().collect(), &config);
-        let keys = read(&[("ONE", "sk-1"), ("TWO", "sk-2")]).unwrap().summarizer_keys;
+        let keys = read(&[("ONE", "sk-1"), ("TWO", "sk-2")]).unwrap().model_keys;
         let keys: Vec<_> = keys.iter().map(|(name, key)| (name.as_str(), key.expose())).collect();
         assert_eq!(keys, [("ONE", "sk-1"), ("TWO", "sk-2")]);
         let error = read(&[("ONE", "sk-1")]).unwrap_err().to_string();
@@ -407,7 +406,7 @@ mod tests {
     #[test]
     fn a_header_is_the_secret_itself_and_prints_nothing() {
         let environment = read(&[("KEY", "sk-1")], Some("KEY")).unwrap();
-        let key = environment.api_key.unwrap();
+        let key = &environment.model_keys["KEY"];
         let header = key.header(KeyHeader::Authorization).unwrap();
         assert_eq!(header, "Bearer sk-1");
         assert!(header.is_sensitive());

@@ -1,23 +1,25 @@
 //! Errors in the settings, each printed as one line: the location, the problem, and what is allowed.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use serde::de::{self, Unexpected};
 use strsim::levenshtein;
 
+use super::table_with;
+use crate::telemetry::Escaped;
 use crate::wildcard;
 
 /// An error in the settings. Its [`fmt::Display`] is one line without control characters.
 #[derive(Clone, Debug)]
-pub struct ConfigError(Box<ErrorDetails>);
+pub struct ConfigError(pub(super) Box<ErrorDetails>);
 
 #[derive(Clone, Debug)]
-struct ErrorDetails {
+pub(super) struct ErrorDetails {
     location: Option<SourceLocation>,
     /// The keys that lead to the value, innermost first.
     keys: Vec<String>,
-    kind: ConfigErrorKind,
+    pub(super) kind: ConfigErrorKind,
 }
 
 /// The place where a value was written.
@@ -37,7 +39,7 @@ pub(super) enum SourceLocation {
 /// The kind of the error. Values are shown only where they cannot be secret.
 #[derive(Clone, Debug)]
 pub(super) enum ConfigErrorKind {
-    UnknownKey { key: String, allowed: &'static [&'static str], elsewhere: Option<String> },
+    UnknownKey { key: String, allowed: &'static [&'static str] },
     NotAChoice { given: Option<String>, allowed: &'static [&'static str] },
     Type { found: &'static str, expected: String },
     Other(String),
@@ -81,27 +83,6 @@ impl ConfigError {
         self
     }
 
-    /// Whether the value has the wrong type.
-    pub(super) fn is_type_mismatch(&self) -> bool {
-        matches!(self.0.kind, ConfigErrorKind::Type { .. })
-    }
-
-    /// For an unknown key, those that are known in its place.
-    pub(super) fn allowed_keys(&self) -> Option<&'static [&'static str]> {
-        match self.0.kind {
-            ConfigErrorKind::UnknownKey { allowed, .. } => Some(allowed),
-            _ => None,
-        }
-    }
-
-    /// For an unknown key, names the table that has a key of this name, if there is one.
-    pub(super) fn with_table_hint(mut self, table_with: impl Fn(&str) -> Option<String>) -> Self {
-        if let ConfigErrorKind::UnknownKey { key, elsewhere, .. } = &mut self.0.kind {
-            *elsewhere = table_with(key);
-        }
-        self
-    }
-
     fn message(&self) -> String {
         let path = self.0.keys.iter().rev().map(String::as_str).collect::<Vec<_>>().join(".");
         let named = matches!(self.0.location, Some(SourceLocation::Variable(_) | SourceLocation::Flag(_)));
@@ -109,9 +90,9 @@ impl ConfigError {
         let value = if path.is_empty() { "the value" } else { path.as_str() };
         let did_you_mean = |near| format!("did you mean {near:?}? ");
         match &self.0.kind {
-            ConfigErrorKind::UnknownKey { key, allowed, elsewhere } => {
+            ConfigErrorKind::UnknownKey { key, allowed } => {
                 let table = if path.is_empty() { "at the top level".to_owned() } else { format!("in [{path}]") };
-                let hint = match (closest_match(key, allowed).map(did_you_mean), elsewhere) {
+                let hint = match (closest_match(key, allowed).map(did_you_mean), table_with(key)) {
                     _ if let Some(now) = removed(&path, key) => format!("it was removed: {now}; "),
                     (None, Some(other)) => format!("it belongs to [{other}]; "),
                     (near, _) => near.unwrap_or_default(),
@@ -136,12 +117,10 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match &self.0.location {
-            Some(location) => format!("{location}: {}", self.message()),
-            None => self.message(),
-        };
-        text.chars()
-            .try_for_each(|c| if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") })
+        if let Some(location) = &self.0.location {
+            write!(Escaped(f), "{location}: ")?;
+        }
+        Escaped(f).write_str(&self.message())
     }
 }
 
@@ -180,7 +159,7 @@ impl de::Error for ConfigError {
     }
 
     fn unknown_field(key: &str, allowed: &'static [&'static str]) -> Self {
-        ConfigErrorKind::UnknownKey { key: key.to_owned(), allowed, elsewhere: None }.into()
+        ConfigErrorKind::UnknownKey { key: key.to_owned(), allowed }.into()
     }
 
     fn missing_field(key: &'static str) -> Self {
@@ -203,7 +182,7 @@ fn type_name(found: &Unexpected<'_>) -> &'static str {
 }
 
 /// A value of another type than the expected one, whose description by serde is translated into TOML terms.
-fn wrong_type(found: &'static str, expected: &dyn de::Expected) -> ConfigError {
+pub(super) fn wrong_type(found: &'static str, expected: &dyn de::Expected) -> ConfigError {
     let expected = expected.to_string();
     let words = match expected.as_str() {
         "usize" | "u64" | "u32" | "u16" => "a whole number, 0 or more",

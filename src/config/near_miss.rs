@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use strsim::levenshtein;
 
+use super::error::ConfigErrorKind;
 use super::sources::PREFIX;
 use super::value::{LocatedValue, Value};
 use super::{Config, Variables};
@@ -34,7 +35,7 @@ impl Config {
             return Vec::new();
         }
         let mut known = Vec::new();
-        find_settings(&mut Vec::new(), &mut known);
+        find_settings(&[], &mut known);
         let sentence = |name: &str| {
             let setting = nearest(rest_of(name)?, &known)?;
             Some(format!("{name} is not a setting, and has no effect; did you mean {PREFIX}{setting}?"))
@@ -90,18 +91,15 @@ fn nearest<'k>(text: &str, known: &'k [String]) -> Option<&'k str> {
 }
 
 /// Finds all settings below a path of keys, as variables spell them: an unknown key is refused with those that are known.
-fn find_settings(path: &mut Vec<String>, found: &mut Vec<String>) {
-    let probe = LocatedValue::of_flag("", Value::Boolean(true));
-    let refused = Config::from_value(&probe.nested_in(&[path.as_slice(), &["?".to_owned()]].concat())).err();
-    match refused.and_then(|error| error.allowed_keys()).filter(|_| path.len() < MAX_DEPTH) {
-        Some(keys) => {
-            for key in keys {
-                path.push((*key).to_owned());
-                find_settings(path, found);
-                path.pop();
+fn find_settings(path: &[&str], found: &mut Vec<String>) {
+    let probe = LocatedValue::of_flag("", Value::Boolean(true)).nested_in(&[path, &["?"]].concat());
+    match Config::from_value(&probe).map_err(|error| error.0.kind) {
+        Err(ConfigErrorKind::UnknownKey { allowed, .. }) if path.len() < MAX_DEPTH => {
+            for key in allowed {
+                find_settings(&[path, &[*key]].concat(), found);
             }
         }
-        None => found.push(path.join("__").to_uppercase()),
+        _ => found.push(path.join("__").to_uppercase()),
     }
 }
 

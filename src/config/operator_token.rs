@@ -8,15 +8,6 @@ use zeroize::Zeroizing;
 use super::Secret;
 use crate::platform::files::{NO_STATE_FOLDER, is_private_file, private_file, private_folder};
 
-/// Where the token is.
-#[derive(Debug)]
-pub enum TokenFile {
-    /// In this file.
-    At(PathBuf),
-    /// In memory alone, for this reason.
-    None(io::Error),
-}
-
 /// The name of the file in the folder of the store.
 const NAME: &str = "operator-token";
 
@@ -49,13 +40,12 @@ pub fn read(state: Option<&Path>) -> io::Result<Option<Secret>> {
     Ok(Some(Secret::new(token)))
 }
 
-/// The token in the file, which is made if need be. If that is not possible, a token that is in memory alone; none if the
-/// system gives no random bytes.
-pub(super) fn make(state: Option<&Path>) -> (Option<Secret>, TokenFile) {
-    let made = state.ok_or_else(|| io::Error::other(NO_STATE_FOLDER)).and_then(|state| Ok((kept(state)?, path(state))));
-    match made {
-        Ok((token, path)) => (Some(token), TokenFile::At(path)),
-        Err(error) => (random().ok(), TokenFile::None(error)),
+/// The token in the file, which is made if need be. If that is not possible, a token that is in memory alone, and why; none if
+/// the system gives no random bytes.
+pub(super) fn make(state: Option<&Path>) -> (Option<Secret>, io::Result<()>) {
+    match state.ok_or_else(|| io::Error::other(NO_STATE_FOLDER)).and_then(kept) {
+        Ok(token) => (Some(token), Ok(())),
+        Err(error) => (random().ok(), Err(error)),
     }
 }
 
@@ -68,28 +58,19 @@ fn kept(state: &Path) -> io::Result<Secret> {
     let folder = path.parent().unwrap_or(state);
     private_folder().recursive(true).create(folder)?;
     // Written beside it and linked: of processes that start at once one makes the token, and no one reads half of it.
-    let mut file = tempfile_in(folder)?;
-    let written = file.1.write_all(format!("{}\n", token.expose()).as_bytes()).and_then(|()| file.1.sync_all());
-    let linked = written.and_then(|()| std::fs::hard_link(&file.0, &path));
-    std::fs::remove_file(&file.0)?;
+    let own = folder.join(format!(".{NAME}-{}", std::process::id()));
+    // A process of the same number may have left one.
+    let _none = std::fs::remove_file(&own);
+    let mut file = private_file().write(true).create_new(true).open(&own)?;
+    let written = file.write_all(format!("{}\n", token.expose()).as_bytes()).and_then(|()| file.sync_all());
+    let linked = written.and_then(|()| std::fs::hard_link(&own, &path));
+    std::fs::remove_file(&own)?;
     match linked {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             read(Some(state))?.ok_or_else(|| io::Error::other("the file of the token was removed"))
         }
         linked => linked.map(|()| token),
     }
-}
-
-/// A new file of this process.
-fn tempfile_in(folder: &Path) -> io::Result<(PathBuf, std::fs::File)> {
-    let path = folder.join(format!(".{NAME}-{}", std::process::id()));
-    if let Err(error) = std::fs::remove_file(&path)
-        && error.kind() != ErrorKind::NotFound
-    {
-        return Err(error);
-    }
-    let file = private_file().write(true).create_new(true).open(&path)?;
-    Ok((path, file))
 }
 
 fn random() -> io::Result<Secret> {
@@ -106,9 +87,9 @@ mod tests {
     fn a_token_is_made_once_and_kept_in_a_private_file() {
         let state = tempfile::tempdir().unwrap();
         assert!(read(Some(state.path())).unwrap().is_none());
-        let (made, file) = make(Some(state.path()));
-        let TokenFile::At(at) = file else { panic!("{file:?}") };
-        assert_eq!(at, state.path().join("abridge/operator-token"));
+        let (made, kept) = make(Some(state.path()));
+        kept.unwrap();
+        let at = state.path().join("abridge/operator-token");
         assert!(is_private_file(&at.symlink_metadata().unwrap()));
         assert_eq!(make(Some(state.path())).0, made);
         assert_eq!(read(Some(state.path())).unwrap(), made);
@@ -118,15 +99,16 @@ mod tests {
     #[test]
     fn a_file_that_is_damaged_or_that_others_can_read_is_not_used_and_not_overwritten() {
         let state = tempfile::tempdir().unwrap();
-        let (Some(made), TokenFile::At(at)) = make(Some(state.path())) else { panic!("no token") };
+        let (Some(made), Ok(())) = make(Some(state.path())) else { panic!("no token") };
+        let at = path(state.path());
         for damage in ["", "short", &"g".repeat(64), &"0".repeat(1000)] {
             std::fs::write(&at, damage).unwrap();
             assert!(read(Some(state.path())).unwrap_err().to_string().contains("holds no token"), "{damage}");
-            let (other, file) = make(Some(state.path()));
-            assert!(matches!(file, TokenFile::None(_)) && other.is_some_and(|other| other != made));
+            let (other, kept) = make(Some(state.path()));
+            assert!(kept.is_err() && other.is_some_and(|other| other != made));
             assert_eq!(std::fs::read_to_string(&at).unwrap(), damage);
         }
-        assert!(matches!(make(None), (Some(_), TokenFile::None(_))), "without a state folder there is one in memory");
+        assert!(matches!(make(None), (Some(_), Err(_))), "without a state folder there is one in memory");
         std::fs::remove_file(&at).unwrap();
         std::fs::create_dir(&at).unwrap();
         assert!(read(Some(state.path())).is_err());

@@ -1,13 +1,12 @@
 //! The sources of the settings, and how each becomes one layer.
 
-use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 
-use super::error::SourceLocation;
-use super::value::{LocatedValue, TableEntry, Value};
+use super::error::{ConfigErrorKind, SourceLocation};
+use super::value::{LocatedValue, Value};
 use super::{Config, ConfigError, Variables};
 
 /// The file that is read if no other is named.
@@ -75,19 +74,20 @@ impl Sources {
 
     fn file_layer(&self) -> Result<LocatedValue, ConfigError> {
         let path = self.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE));
-        let location = SourceLocation::WholeFile(path.display().to_string().into());
-        let wrong = |message: String| ConfigError::at(&location, message);
         let text = match read_text(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound && self.file.is_none() => {
                 return Ok(LocatedValue::empty());
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(wrong(format!(
-                    "not found; name a file that is there with --config, or none to read {DEFAULT_FILE} of the working directory"
-                )));
+            Err(error) => {
+                let message = match error.kind() {
+                    ErrorKind::NotFound => format!(
+                        "not found; name a file that is there with --config, or none to read {DEFAULT_FILE} of the working directory"
+                    ),
+                    _ => format!("cannot be read: {error}"),
+                };
+                return Err(ConfigError::at(&SourceLocation::WholeFile(path.display().to_string().into()), message));
             }
-            Err(error) => return Err(wrong(format!("cannot be read: {error}"))),
         };
         let mut layer = LocatedValue::from_file(path, &text)?;
         fold_header_names(&mut layer)?;
@@ -191,7 +191,7 @@ pub fn read_text(path: &Path) -> std::io::Result<String> {
 /// neither `127.0.0.1:8787` nor `1.1` needs quotes inside quotes.
 fn variable(location: &SourceLocation, name: &str, text: &str) -> Result<LocatedValue, ConfigError> {
     let path: Vec<String> = name.split("__").map(str::to_lowercase).collect();
-    let as_text = LocatedValue { location: location.clone(), value: Value::Text(text.to_owned()) }.nested_in(&path);
+    let as_text = LocatedValue::at(location.clone(), Value::Text(text.to_owned())).nested_in(&path);
     let as_toml = match LocatedValue::from_text(location, text) {
         Ok(value) => value.nested_in(&path),
         // A value that begins like a list or a table is meant as one, and may contain secrets: it is never taken as
@@ -202,30 +202,29 @@ fn variable(location: &SourceLocation, name: &str, text: &str) -> Result<Located
     let Err(error) = Config::from_value(&as_toml) else { return Ok(as_toml) };
     match Config::from_value(&as_text) {
         Ok(_) => Ok(as_text),
-        Err(of_text) if of_text.is_type_mismatch() => Err(error),
+        Err(of_text) if matches!(of_text.0.kind, ConfigErrorKind::Type { .. }) => Err(error),
         Err(of_text) => Err(of_text),
     }
 }
 
 /// Turns header names into lower case, so that a later layer replaces a header of an earlier one.
 fn fold_header_names(layer: &mut LocatedValue) -> Result<(), ConfigError> {
-    if let Some(headers) = layer.table_mut(&["upstream", "headers"]) {
-        fold_names(headers)?;
-    }
-    let Some(upstreams) = layer.table_mut(&[]).and_then(|top| top.get_mut("upstreams")) else { return Ok(()) };
-    let Value::List(upstreams) = &mut upstreams.value.value else { return Ok(()) };
-    upstreams.iter_mut().filter_map(|upstream| upstream.table_mut(&["headers"])).try_for_each(fold_names)
-}
-
-fn fold_names(headers: &mut BTreeMap<String, TableEntry>) -> Result<(), ConfigError> {
-    let mut folded = BTreeMap::<String, TableEntry>::new();
-    for (name, entry) in std::mem::take(headers) {
-        let location = entry.key_location.clone();
-        if folded.insert(name.to_ascii_lowercase(), entry).is_some() {
-            let message = format!("the header {name:?} is given twice; the case of its letters makes no difference");
-            return Err(ConfigError::at(&location, message));
+    let Value::Table(top) = &mut layer.value else { return Ok(()) };
+    for (_, upstreams) in top.iter_mut().filter(|(key, _)| ["upstream", "upstreams"].contains(&key.as_str())) {
+        let each = match &mut upstreams.value {
+            Value::List(list) => list.as_mut_slice(),
+            _ => std::slice::from_mut(upstreams),
+        };
+        for headers in each.iter_mut().filter_map(|upstream| upstream.table_mut("headers")) {
+            for (name, value) in std::mem::take(headers) {
+                let location = value.key_location.clone();
+                if headers.insert(name.to_ascii_lowercase(), value).is_some() {
+                    let message =
+                        format!("the header {name:?} is given twice; the case of its letters makes no difference");
+                    return Err(ConfigError::at(&location, message));
+                }
+            }
         }
     }
-    *headers = folded;
     Ok(())
 }

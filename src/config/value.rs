@@ -12,7 +12,7 @@ use serde::{Deserializer, forward_to_deserialize_any};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{ConfigError, ConfigErrorKind, SourceLocation};
+use super::error::{ConfigError, ConfigErrorKind, SourceLocation, wrong_type};
 
 /// The keys of tables that are replaced as a whole, because their keys depend on each other.
 const ATOMIC_TABLES: [&str; 3] = ["keep", "trigger", "truncate"];
@@ -21,6 +21,8 @@ const ATOMIC_TABLES: [&str; 3] = ["keep", "trigger", "truncate"];
 #[derive(Clone, Debug)]
 pub(super) struct LocatedValue {
     pub(super) location: SourceLocation,
+    /// The location of its key in a table, or else its own.
+    pub(super) key_location: SourceLocation,
     pub(super) value: Value,
 }
 
@@ -32,14 +34,7 @@ pub(super) enum Value {
     Float(f64),
     Boolean(bool),
     List(Vec<LocatedValue>),
-    Table(BTreeMap<String, TableEntry>),
-}
-
-/// A value in a table, and the location of its key.
-#[derive(Clone, Debug)]
-pub(super) struct TableEntry {
-    pub(super) key_location: SourceLocation,
-    pub(super) value: LocatedValue,
+    Table(BTreeMap<String, LocatedValue>),
 }
 
 // === impl LocatedValue ===
@@ -51,7 +46,11 @@ impl LocatedValue {
     }
 
     pub(super) fn of_flag(flag: &'static str, value: Value) -> Self {
-        Self { location: SourceLocation::Flag(flag), value }
+        Self::at(SourceLocation::Flag(flag), value)
+    }
+
+    pub(super) fn at(location: SourceLocation, value: Value) -> Self {
+        Self { key_location: location.clone(), location, value }
     }
 
     /// Parses a settings file.
@@ -67,8 +66,7 @@ impl LocatedValue {
         };
         let table = DeTable::parse(text)
             .map_err(|error| ConfigError::syntax(&locate(error.span().unwrap_or_default()), &error))?;
-        let at = locate(table.span());
-        convert_table(table.into_inner(), &locate, at)
+        convert(Spanned::new(table.span(), DeValue::Table(table.into_inner())), &locate)
     }
 
     /// Lays this tree over the settings in a text.
@@ -87,9 +85,7 @@ impl LocatedValue {
     /// Wraps the value in nested tables; `path` has their keys from the outermost.
     pub(super) fn nested_in(self, path: &[impl ToString]) -> Self {
         path.iter().rev().fold(self, |value, key| {
-            let location = value.location.clone();
-            let entry = TableEntry { key_location: location.clone(), value };
-            Self { location, value: Value::Table(BTreeMap::from([(key.to_string(), entry)])) }
+            Self::at(value.location.clone(), Value::Table(BTreeMap::from([(key.to_string(), value)])))
         })
     }
 
@@ -108,10 +104,10 @@ impl LocatedValue {
     fn overlay_with(&mut self, over: Self, merges: &dyn Fn(&str) -> bool) {
         match (&mut self.value, over) {
             (Value::Table(under), Self { value: Value::Table(over), .. }) => {
-                for (key, entry) in over {
+                for (key, value) in over {
                     match under.get_mut(&key) {
-                        Some(below) if merges(&key) => below.value.overlay_with(entry.value, merges),
-                        _ => drop(under.insert(key, entry)),
+                        Some(below) if merges(&key) => below.overlay_with(value, merges),
+                        _ => drop(under.insert(key, value)),
                     }
                 }
             }
@@ -122,7 +118,7 @@ impl LocatedValue {
     /// The value at a path of keys.
     pub(super) fn get(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |value, key| match &value.value {
-            Value::Table(table) => table.get(*key).map(|entry| &entry.value),
+            Value::Table(table) => table.get(*key),
             Value::List(list) => list.get(key.parse::<usize>().ok()?),
             _ => None,
         })
@@ -137,20 +133,14 @@ impl LocatedValue {
     /// The list under a key of this table, which is made if there is none. None if something else is there.
     pub(super) fn list_mut(&mut self, key: &str) -> Option<&mut Vec<Self>> {
         let Value::Table(table) = &mut self.value else { return None };
-        let entry = table.entry(key.to_owned()).or_insert_with(|| {
-            let value = Self::of_flag("", Value::List(Vec::new()));
-            TableEntry { key_location: value.location.clone(), value }
-        });
-        if let Value::List(list) = &mut entry.value.value { Some(list) } else { None }
+        let list = table.entry(key.to_owned()).or_insert_with(|| Self::of_flag("", Value::List(Vec::new())));
+        if let Value::List(list) = &mut list.value { Some(list) } else { None }
     }
 
-    /// The table at a path of keys, mutably.
-    pub(super) fn table_mut(&mut self, path: &[&str]) -> Option<&mut BTreeMap<String, TableEntry>> {
+    /// The table under a key of this table, mutably.
+    pub(super) fn table_mut(&mut self, key: &str) -> Option<&mut BTreeMap<String, Self>> {
         let Value::Table(table) = &mut self.value else { return None };
-        match path {
-            [] => Some(table),
-            [key, rest @ ..] => table.get_mut(*key)?.value.table_mut(rest),
-        }
+        if let Value::Table(found) = &mut table.get_mut(key)?.value { Some(found) } else { None }
     }
 }
 
@@ -170,21 +160,15 @@ fn convert(
         DeValue::Array(list) => {
             Value::List(list.into_iter().map(|element| convert(element, locate)).collect::<Result<_, _>>()?)
         }
-        DeValue::Table(table) => return convert_table(table, locate, at),
+        DeValue::Table(table) => {
+            let entries = table.into_iter().map(|(key, value)| {
+                let value = LocatedValue { key_location: locate(key.span()), ..convert(value, locate)? };
+                Ok((key.into_inner().into_owned(), value))
+            });
+            Value::Table(entries.collect::<Result<_, ConfigError>>()?)
+        }
     };
-    Ok(LocatedValue { location: at, value })
-}
-
-fn convert_table(
-    table: DeTable<'_>,
-    locate: &dyn Fn(Range<usize>) -> SourceLocation,
-    at: SourceLocation,
-) -> Result<LocatedValue, ConfigError> {
-    let entries = table.into_iter().map(|(key, value)| {
-        let entry = TableEntry { key_location: locate(key.span()), value: convert(value, locate)? };
-        Ok((key.into_inner().into_owned(), entry))
-    });
-    Ok(LocatedValue { location: at, value: Value::Table(entries.collect::<Result<_, ConfigError>>()?) })
+    Ok(LocatedValue::at(at, value))
 }
 
 // === Deserializer ===
@@ -221,10 +205,7 @@ impl<'de> Deserializer<'de> for &'de LocatedValue {
         visitor: V,
     ) -> Result<V::Value, ConfigError> {
         match &self.value {
-            Value::List(_) => {
-                let wrong = ConfigErrorKind::Type { found: "a list", expected: "a table".to_owned() };
-                Err(ConfigError::from(wrong).or_at(&self.location))
-            }
+            Value::List(_) => Err(wrong_type("a list", &"a table").or_at(&self.location)),
             _ => self.deserialize_any(visitor),
         }
     }
@@ -261,7 +242,7 @@ impl<'de> SeqAccess<'de> for Elements<'de> {
 }
 
 struct Entries<'de> {
-    rest: std::collections::btree_map::Iter<'de, String, TableEntry>,
+    rest: std::collections::btree_map::Iter<'de, String, LocatedValue>,
     value: Option<(&'de str, &'de LocatedValue)>,
 }
 
@@ -269,16 +250,15 @@ impl<'de> MapAccess<'de> for Entries<'de> {
     type Error = ConfigError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ConfigError> {
-        let Some((key, entry)) = self.rest.next() else { return Ok(None) };
-        self.value = Some((key, &entry.value));
+        let Some((key, value)) = self.rest.next() else { return Ok(None) };
+        self.value = Some((key, value));
         let name: StrDeserializer<'_, ConfigError> = key.as_str().into_deserializer();
-        seed.deserialize(name).map(Some).map_err(|error| error.or_at(&entry.key_location))
+        seed.deserialize(name).map(Some).map_err(|error| error.or_at(&value.key_location))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ConfigError> {
-        let Some((key, value)) = self.value.take() else {
-            return Err(serde::de::Error::custom("a value was asked for before its key"));
-        };
+        let before_key = || ConfigError::unlocated("a value was asked for before its key");
+        let (key, value) = self.value.take().ok_or_else(before_key)?;
         seed.deserialize(value).map_err(|error| error.or_at(&value.location).under_key(key))
     }
 }

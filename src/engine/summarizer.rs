@@ -40,7 +40,7 @@ pub use endpoints::{EndpointError, Endpoints};
 use task::SummaryTask;
 
 /// The request that a summary is made for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SummaryOrigin {
     /// The request's id, for events.
     pub request_id: Option<String>,

@@ -7,28 +7,25 @@ use crate::payload::Caller;
 use crate::plan::{Report, Sizes};
 
 /// One event.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Event {
     /// The id of the request that the event is about, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
     /// The caller of the request. Not part of the JSON.
-    #[serde(skip)]
     pub caller: Option<Caller>,
     /// The kind, with its fields.
-    #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// The kind of an event, with its fields.
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "type")]
+/// The kind of an event, with its fields. Its name is the type in the JSON.
+#[derive(Clone, Debug, Serialize, strum::IntoStaticStr)]
+#[serde(untagged)]
 pub enum EventKind {
     /// A request was edited, or would be in a dry run, and is about to go upstream.
-    #[serde(rename = "edit.before")]
+    #[strum(serialize = "edit.before")]
     EditBefore(Edits),
     /// The answer to such a request has ended, or there is none.
-    #[serde(rename = "edit.after")]
+    #[strum(serialize = "edit.after")]
     EditAfter {
         /// The edits of the request.
         #[serde(flatten)]
@@ -48,7 +45,7 @@ pub enum EventKind {
         savings: Option<String>,
     },
     /// The making of a summary begins.
-    #[serde(rename = "summary.before")]
+    #[strum(serialize = "summary.before")]
     SummaryBefore {
         /// The model of the request.
         model: Option<String>,
@@ -62,7 +59,7 @@ pub enum EventKind {
         waits: bool,
     },
     /// A model was called for a summary.
-    #[serde(rename = "summary.attempt")]
+    #[strum(serialize = "summary.attempt")]
     SummaryAttempt {
         /// Whether the model is the first choice or a failover.
         phase: Phase,
@@ -76,7 +73,7 @@ pub enum EventKind {
         milliseconds: u64,
     },
     /// A summary was made, or could not be made.
-    #[serde(rename = "summary.after")]
+    #[strum(serialize = "summary.after")]
     SummaryAfter {
         /// The tokens of the messages that it covers.
         tokens_before: usize,
@@ -99,8 +96,9 @@ pub enum EventKind {
 pub struct Edits {
     /// The model of the request.
     pub model: Option<String>,
-    /// How many changes each edit made.
-    pub edits: Counts,
+    /// How many changes each edit made, by its label, in policy order. An object in JSON.
+    #[serde(serialize_with = "object")]
+    pub edits: Vec<(&'static str, usize)>,
     /// How many changes could not be made.
     pub left_out: usize,
     /// Whether the request is forwarded as it came.
@@ -112,10 +110,6 @@ pub struct Edits {
     /// The tokens before and after, where they were counted.
     pub tokens: Option<Sizes>,
 }
-
-/// The number of changes by the label of the edit, in policy order. An object in JSON.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Counts(pub Vec<(&'static str, usize)>);
 
 /// The role of a model that is called for a summary.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -133,17 +127,6 @@ const MAX_CHARS: usize = 300;
 // === impl EventKind ===
 
 impl EventKind {
-    /// The type as it is written in JSON.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::EditBefore(_) => "edit.before",
-            Self::EditAfter { .. } => "edit.after",
-            Self::SummaryBefore { .. } => "summary.before",
-            Self::SummaryAttempt { .. } => "summary.attempt",
-            Self::SummaryAfter { .. } => "summary.after",
-        }
-    }
-
     /// What only the webhook and operators get.
     pub(super) fn savings(&self) -> Option<&str> {
         let Self::EditAfter { savings, .. } = self else { return None };
@@ -181,7 +164,7 @@ impl Edits {
         let sizes = |before, after| Sizes { before, after };
         Self {
             model: report.model.clone(),
-            edits: Counts(report.counts()),
+            edits: report.counts(),
             left_out: report.left_out.len(),
             dry_run,
             messages: sizes(report.messages_before, report.messages_after),
@@ -191,8 +174,6 @@ impl Edits {
     }
 }
 
-impl Serialize for Counts {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.0.iter().copied())
-    }
+fn object<S: Serializer>(pairs: &[(&'static str, usize)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(pairs.iter().copied())
 }

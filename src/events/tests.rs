@@ -92,3 +92,14 @@ async fn subscriptions_are_limited_and_released() {
     assert!(!events.has_subscribers());
     assert!(events.0.subscribers.load().is_empty());
 }
+
+#[test]
+fn only_the_host_is_printed() {
+    let url: WebhookUrl = "https://hooks.example:8443/services/T0/secret?key=secret".parse().unwrap();
+    assert_eq!(url.to_string(), "https://hooks.example:8443/***");
+    assert_eq!(format!("{url:?}"), "WebhookUrl(https://hooks.example:8443/***)");
+    assert_eq!("http://h".parse::<WebhookUrl>().unwrap().to_string(), "http://h/");
+    for wrong in ["hooks.example/x", "ftp://h/x", "/x", "https://user:secret@h/x", ""] {
+        assert_eq!(wrong.parse::<WebhookUrl>(), Err(WebhookUrlError), "{wrong:?}");
+    }
+}

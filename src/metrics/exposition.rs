@@ -7,8 +7,11 @@ use http::HeaderMap;
 use http::header::ACCEPT;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::histogram::Snapshot;
@@ -27,13 +30,16 @@ pub enum TextFormat {
 pub struct Exposition(Vec<Family>);
 
 /// The samples of one name.
-#[derive(Debug)]
+#[derive(derive_more::Debug)]
 struct Family {
     name: &'static str,
     unit: Option<Unit>,
     kind: MetricType,
+    #[debug(skip)]
     samples: Vec<(Labels, Value)>,
 }
+
+type Value = Box<dyn EncodeMetric + Send + Sync>;
 
 /// The labels of a sample.
 pub type Labels = Vec<(&'static str, String)>;
@@ -41,15 +47,6 @@ pub type Labels = Vec<(&'static str, String)>;
 /// The labels with these names and values.
 pub fn labels<const N: usize>(each: [(&'static str, &str); N]) -> Labels {
     each.into_iter().map(|(name, value)| (name, value.to_owned())).collect()
-}
-
-#[derive(Debug)]
-enum Value {
-    Counter(u64),
-    Gauge(u64),
-    Ratio(f64),
-    Histogram(Snapshot),
-    Info,
 }
 
 /// The help texts of the metrics. A line is a name, a blank, and a sentence.
@@ -102,32 +99,32 @@ impl Exposition {
 
     /// Adds a counter with labels.
     pub fn counters(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, u64)>) {
-        self.add(name, None, MetricType::Counter, each, Value::Counter);
+        self.add(name, None, MetricType::Counter, each, |n| Box::new(ConstCounter::new(n)));
     }
 
     /// Adds a gauge.
     pub fn gauge(&mut self, name: &'static str, n: u64) {
-        self.add(name, None, MetricType::Gauge, [(Labels::new(), n)], Value::Gauge);
+        self.add(name, None, MetricType::Gauge, [(Labels::new(), n)], |n| Box::new(ConstGauge::new(n)));
     }
 
     /// Adds a gauge of ratios with labels.
     pub fn ratios(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, f64)>) {
-        self.add(name, None, MetricType::Gauge, each, Value::Ratio);
+        self.add(name, None, MetricType::Gauge, each, |ratio| Box::new(ConstGauge::new(ratio)));
     }
 
     /// Adds histograms of times. `_seconds` is appended to the name.
     pub fn times(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, Snapshot)>) {
-        self.add(name, Some(Unit::Seconds), MetricType::Histogram, each, Value::Histogram);
+        self.add(name, Some(Unit::Seconds), MetricType::Histogram, each, |snapshot| Box::new(snapshot));
     }
 
     /// Adds histograms of sizes.
     pub fn sizes(&mut self, name: &'static str, each: impl IntoIterator<Item = (Labels, Snapshot)>) {
-        self.add(name, None, MetricType::Histogram, each, Value::Histogram);
+        self.add(name, None, MetricType::Histogram, each, |snapshot| Box::new(snapshot));
     }
 
     /// Adds an info metric. `_info` is appended to the name.
     pub fn info(&mut self, name: &'static str, labels: Labels) {
-        self.add(name, None, MetricType::Info, [(labels, ())], |()| Value::Info);
+        self.add(name, None, MetricType::Info, [(Labels::new(), labels)], |labels| Box::new(Info::new(labels)));
     }
 
     fn add<T>(
@@ -189,29 +186,22 @@ impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for Family { name, unit, kind, samples } in &self.0 {
             let mut family = encoder.encode_descriptor(name, help(name), unit.as_ref(), *kind)?;
-            for (labels, value) in samples {
-                match value {
-                    Value::Info => family.encode_info(labels)?,
-                    _ if labels.is_empty() => value.encode(&mut family)?,
-                    _ => value.encode(&mut family.encode_family(labels)?)?,
-                }
+            match samples.as_slice() {
+                [(labels, value)] if labels.is_empty() => value.encode(family)?,
+                _ => samples.iter().try_for_each(|(labels, value)| value.encode(family.encode_family(labels)?))?,
             }
         }
         Ok(())
     }
 }
 
-impl Value {
-    fn encode(&self, to: &mut MetricEncoder<'_>) -> fmt::Result {
-        match self {
-            Self::Counter(n) => to.encode_counter::<NoLabelSet, _, f64>(n, None),
-            Self::Gauge(n) => to.encode_gauge(n),
-            Self::Ratio(x) => to.encode_gauge(x),
-            Self::Histogram(Snapshot { sum, count, buckets }) => {
-                to.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)
-            }
-            Self::Info => Ok(()),
-        }
+impl EncodeMetric for Snapshot {
+    fn encode(&self, mut to: MetricEncoder<'_>) -> fmt::Result {
+        to.encode_histogram::<NoLabelSet>(self.sum, self.count, &self.buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
     }
 }
 

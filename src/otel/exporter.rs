@@ -21,7 +21,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use tokio::runtime::Handle;
 
-use super::{EndedRequest, OtelError, Settings, StartedRequest};
+use super::{OtelError, Settings};
 use crate::body::RequestBody;
 use crate::dialect::AnswerEnd;
 use crate::history::{Entry, Outcome};
@@ -36,7 +36,8 @@ pub struct Exporter(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    instrumentation: Arc<Instrumentation>,
+    tracer: SdkTracer,
+    instruments: Instruments,
     traces: SdkTracerProvider,
     metrics: SdkMeterProvider,
 }
@@ -46,7 +47,8 @@ impl Exporter {
     pub fn new(settings: &Settings, proxies: &Proxies) -> Result<Option<Self>, OtelError> {
         let Some(endpoint) = &settings.endpoint else { return Ok(None) };
         let collector = upstream::Settings { url: endpoint.clone(), ..upstream::Settings::default() };
-        let client = CollectorClient::new(Upstream::new(&collector, proxies, None)?);
+        let client = Upstream::new(&collector, proxies, None)?;
+        let client = CollectorClient { client, is_failing: Arc::default(), runtime: Handle::current() };
         let base = endpoint.uri().to_string();
         let below = |path: &str| format!("{}{path}", base.trim_end_matches('/'));
         let failed = |error: opentelemetry_otlp::ExporterBuildError| OtelError::Exporter(error.to_string());
@@ -71,13 +73,24 @@ impl Exporter {
             .build();
         let metrics = SdkMeterProvider::builder().with_resource(resource).with_periodic_exporter(numbers).build();
         let instruments = Instruments::new(&metrics.meter("abridge"));
-        let instrumentation = Arc::new(Instrumentation { tracer: traces.tracer("abridge"), instruments });
-        Ok(Some(Self(Arc::new(Inner { instrumentation, traces, metrics }))))
+        Ok(Some(Self(Arc::new(Inner { tracer: traces.tracer("abridge"), instruments, traces, metrics }))))
     }
 
-    /// Begins the trace of a request that is sent now, and names it in the request's header.
-    pub fn begin(&self, request: StartedRequest<'_>, headers: &mut HeaderMap) -> RequestTrace {
-        RequestTrace::begin(Arc::clone(&self.0.instrumentation), request, headers)
+    /// Begins the trace of a request that came when it `began` and is sent now, and names it in the request's header.
+    pub fn begin(&self, path: &str, began: SystemTime, sent: SystemTime, headers: &mut HeaderMap) -> RequestTrace {
+        let propagator = TraceContextPropagator::new();
+        let client = propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
+        let span = |name: String, kind, began: SystemTime, parent: &Context| {
+            let builder = self.0.tracer.span_builder(name).with_kind(kind).with_start_time(began);
+            parent.with_span(builder.start_with_context(&self.0.tracer, parent))
+        };
+        let request = span(format!("POST {path}"), SpanKind::Server, began, &client);
+        let upstream = span("chat".to_owned(), SpanKind::Client, sent, &request);
+        propagator.inject_context(&upstream, &mut HeaderInjector(headers));
+        if headers.get(TRACESTATE).is_some_and(http::HeaderValue::is_empty) {
+            headers.remove(TRACESTATE);
+        }
+        RequestTrace { exporter: self.clone(), request, upstream }
     }
 
     /// Sends what has not been sent; it waits, and must not be called on the server's thread.
@@ -95,31 +108,18 @@ impl Exporter {
 /// Posts what exporters have encoded. They call it on their own threads, and it runs on the server's runtime.
 #[derive(Clone, Debug)]
 struct CollectorClient {
-    collector: Arc<Collector>,
-    runtime: Handle,
-}
-
-#[derive(Debug)]
-struct Collector {
     client: Upstream,
-    is_failing: AtomicBool,
+    is_failing: Arc<AtomicBool>,
+    runtime: Handle,
 }
 
 /// How long one post may take. The exporters give up after 10 s, retries included.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-impl CollectorClient {
-    /// Creates the client; it must be called on the server's runtime.
-    fn new(client: Upstream) -> Self {
-        let collector = Collector { client, is_failing: AtomicBool::new(false) };
-        Self { collector: Arc::new(collector), runtime: Handle::current() }
-    }
-}
-
 #[async_trait]
 impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let collector = Arc::clone(&self.collector);
+        let collector = self.clone();
         let request = request.map(|bytes| RequestBody::buffered(&[bytes]));
         let posted = self.runtime.spawn(async move {
             let posted = send_post(&collector.client, request, TIMEOUT).await;
@@ -130,7 +130,7 @@ impl HttpClient for CollectorClient {
     }
 }
 
-impl Collector {
+impl CollectorClient {
     /// Logs that the collector fails from now on, or works again.
     fn log_change(&self, posted: &Result<Response<()>, PostError>) {
         let failure = match posted {
@@ -160,17 +160,6 @@ struct Instruments {
     removed: Counter<u64>,
 }
 
-/// The measures of one request.
-#[derive(Clone, Copy, Debug)]
-struct Measures {
-    /// Billed tokens of prompt and answer.
-    tokens: Option<[u64; 2]>,
-    /// In seconds, from when it was sent to the end of its answer.
-    duration: f64,
-    /// Tokens that edits have taken out.
-    removed: u64,
-}
-
 impl Instruments {
     fn new(meter: &Meter) -> Self {
         Self {
@@ -194,14 +183,18 @@ impl Instruments {
         }
     }
 
-    fn record(&self, measures: Measures, attributes: &[KeyValue]) {
-        self.duration.record(measures.duration, attributes);
-        for (kind, tokens) in ["input", "output"].into_iter().zip(measures.tokens.into_iter().flatten()) {
-            let typed: Vec<_> = attributes.iter().cloned().chain([KeyValue::new("gen_ai.token.type", kind)]).collect();
-            self.tokens.record(tokens, &typed);
+    /// Measures a request with its billed tokens, and how long it took from when it was sent to the end of its answer.
+    fn record(&self, entry: &Entry, duration: Duration, attributes: &[KeyValue]) {
+        self.duration.record(duration.as_secs_f64(), attributes);
+        if let Some((input, output)) = entry.input_tokens.zip(entry.output_tokens) {
+            for (kind, tokens) in [("input", input), ("output", output)] {
+                let typed = [attributes, &[KeyValue::new("gen_ai.token.type", kind)]].concat();
+                self.tokens.record(tokens, &typed);
+            }
         }
-        if measures.removed > 0 {
-            self.removed.add(measures.removed, attributes);
+        let (before, after) = (entry.tokens_before.unwrap_or_default(), entry.tokens_after.unwrap_or_default());
+        if entry.outcome == Outcome::Edited && before > after {
+            self.removed.add((before - after) as u64, attributes);
         }
     }
 }
@@ -211,63 +204,41 @@ impl Instruments {
 /// The trace of one request. Everything that is not ended ends when it is dropped.
 #[derive(Debug)]
 pub struct RequestTrace {
-    instrumentation: Arc<Instrumentation>,
-    provider: &'static str,
+    exporter: Exporter,
     request: Context,
     upstream: Context,
-}
-
-/// What spans are made and requests are measured with.
-#[derive(Debug)]
-struct Instrumentation {
-    tracer: SdkTracer,
-    instruments: Instruments,
 }
 
 /// The name of the empty field that the propagator writes without a state.
 const TRACESTATE: &str = "tracestate";
 
 impl RequestTrace {
-    fn begin(instrumentation: Arc<Instrumentation>, request: StartedRequest<'_>, headers: &mut HeaderMap) -> Self {
-        let StartedRequest { path, provider, began, sent } = request;
-        let propagator = TraceContextPropagator::new();
-        let client = propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
-        let span = |name: String, kind, began: SystemTime, parent: &Context| {
-            let builder = instrumentation.tracer.span_builder(name).with_kind(kind).with_start_time(began);
-            parent.with_span(builder.start_with_context(&instrumentation.tracer, parent))
-        };
-        let request = span(format!("POST {path}"), SpanKind::Server, began, &client);
-        let upstream = span("chat".to_owned(), SpanKind::Client, sent, &request);
-        propagator.inject_context(&upstream, &mut HeaderInjector(headers));
-        if headers.get(TRACESTATE).is_some_and(http::HeaderValue::is_empty) {
-            headers.remove(TRACESTATE);
-        }
-        Self { instrumentation, provider, request, upstream }
-    }
-
-    /// Ends all spans, and measures the request.
-    pub fn end(self, ended: &EndedRequest<'_>) {
-        let EndedRequest { entry, steps, sent, at } = ended;
+    /// Ends all spans, and measures the request. `provider` is the maker whose wire format it has, as the conventions name it;
+    /// each step before it was sent has its beginning and end.
+    pub fn end(
+        self,
+        entry: &Entry,
+        provider: &'static str,
+        steps: &[(&'static str, SystemTime, SystemTime)],
+        sent: SystemTime,
+        at: SystemTime,
+    ) {
         let model = entry.model.clone().unwrap_or_default();
         let mut named = vec![
             KeyValue::new("gen_ai.operation.name", "chat"),
-            KeyValue::new("gen_ai.provider.name", self.provider),
+            KeyValue::new("gen_ai.provider.name", provider),
             KeyValue::new("gen_ai.request.model", model.clone()),
         ];
         named.extend(error_type(entry).map(|error| KeyValue::new("error.type", error)));
-        let measures = Measures {
-            tokens: entry.input_tokens.zip(entry.output_tokens).map(|(input, output)| [input, output]),
-            duration: at.duration_since(*sent).unwrap_or_default().as_secs_f64(),
-            removed: if entry.outcome == Outcome::Edited { removed(entry) } else { 0 },
-        };
-        self.instrumentation.instruments.record(measures, &named);
+        let Inner { tracer, instruments, .. } = &*self.exporter.0;
+        instruments.record(entry, at.duration_since(sent).unwrap_or_default(), &named);
 
         if !self.request.span().is_recording() {
             return;
         }
-        for (name, began, ended) in *steps {
-            let builder = self.instrumentation.tracer.span_builder(*name).with_start_time(*began);
-            let step = builder.start_with_context(&self.instrumentation.tracer, &self.request);
+        for (name, began, ended) in steps {
+            let builder = tracer.span_builder(*name).with_start_time(*began);
+            let step = builder.start_with_context(tracer, &self.request);
             self.request.with_span(step).span().end_with_timestamp(*ended);
         }
         let status = error_type(entry).map(|error| Status::error(error.to_string()));
@@ -276,11 +247,11 @@ impl RequestTrace {
         upstream.set_attributes(named);
         upstream.set_attributes(usage(entry));
         upstream.set_status(status.clone().unwrap_or_default());
-        upstream.end_with_timestamp(*at);
+        upstream.end_with_timestamp(at);
         let request = self.request.span();
         request.set_attributes(edits(entry));
         request.set_status(status.unwrap_or_default());
-        request.end_with_timestamp(*at);
+        request.end_with_timestamp(at);
     }
 }
 
@@ -292,12 +263,11 @@ fn usage(entry: &Entry) -> impl Iterator<Item = KeyValue> {
         ("gen_ai.usage.output_tokens", entry.output_tokens),
         ("http.response.status_code", entry.status.map(u64::from)),
     ];
-    let tokens = tokens.into_iter().filter_map(|(name, n)| Some(KeyValue::new(name, number(n?))));
     let reasons = entry.stop_reason.clone().map(|reason| {
         let reasons = vec![StringValue::from(reason)];
         KeyValue::new("gen_ai.response.finish_reasons", Value::Array(reasons.into()))
     });
-    tokens.chain(reasons)
+    numbers(tokens).chain(reasons)
 }
 
 /// Returns what was edited.
@@ -309,7 +279,7 @@ fn edits(entry: &Entry) -> impl Iterator<Item = KeyValue> {
         ("abridge.upstream", entry.upstream.clone()),
         ("abridge.outcome", <&str>::from(entry.outcome).to_owned()),
     ];
-    let numbers = [
+    let counts = [
         ("http.response.status_code", entry.status.map(u64::from)),
         ("abridge.messages", Some(entry.messages as u64)),
         ("abridge.bytes.before", Some(entry.bytes_before as u64)),
@@ -321,8 +291,8 @@ fn edits(entry: &Entry) -> impl Iterator<Item = KeyValue> {
     let each = entry.edits.iter().map(|(edit, n)| KeyValue::new(format!("abridge.edits.{edit}"), number(*n as u64)));
     let each: Vec<_> = each.collect();
     let share = entry.prefix_kept.map(|share| KeyValue::new("abridge.prefix_kept", share));
-    let numbers = numbers.into_iter().filter_map(|(name, n)| Some(KeyValue::new(name, number(n?))));
-    texts.into_iter().map(|(name, text)| KeyValue::new(name, text)).chain(numbers).chain(each).chain(share)
+    let texts = texts.into_iter().map(|(name, text)| KeyValue::new(name, text));
+    texts.chain(numbers(counts)).chain(each).chain(share)
 }
 
 /// What went wrong with the answer, in a word or as its status.
@@ -336,9 +306,9 @@ fn error_type(entry: &Entry) -> Option<Value> {
     }
 }
 
-fn removed(entry: &Entry) -> u64 {
-    let (before, after) = (entry.tokens_before.unwrap_or_default(), entry.tokens_after.unwrap_or_default());
-    before.saturating_sub(after) as u64
+/// The numbers that are known.
+fn numbers<const N: usize>(of: [(&'static str, Option<u64>); N]) -> impl Iterator<Item = KeyValue> {
+    of.into_iter().filter_map(|(name, n)| Some(KeyValue::new(name, number(n?))))
 }
 
 fn number(n: u64) -> i64 {

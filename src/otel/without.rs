@@ -1,8 +1,11 @@
 //! What replaces the exporter in a build without the feature `otel`.
 
+use std::time::SystemTime;
+
 use http::HeaderMap;
 
-use super::{EndedRequest, OtelError, Settings, StartedRequest};
+use super::{OtelError, Settings};
+use crate::history::Entry;
 use crate::upstream::connect::Proxies;
 
 /// Sends traces and metrics.
@@ -20,7 +23,7 @@ impl Exporter {
     }
 
     /// Begins the trace of a request.
-    pub fn begin(&self, _: StartedRequest<'_>, _: &mut HeaderMap) -> RequestTrace {
+    pub fn begin(&self, _: &str, _: SystemTime, _: SystemTime, _: &mut HeaderMap) -> RequestTrace {
         RequestTrace(())
     }
 
@@ -30,5 +33,5 @@ impl Exporter {
 
 impl RequestTrace {
     /// Ends the trace.
-    pub fn end(self, _: &EndedRequest<'_>) {}
+    pub fn end(self, _: &Entry, _: &str, _: &[(&str, SystemTime, SystemTime)], _: SystemTime, _: SystemTime) {}
 }

@@ -17,7 +17,7 @@ use super::{ClientRequest, Destination, LiveConfig, OwnAnswer, Proxy, ProxyError
 use crate::admin::Requester;
 use crate::admin::access::{self, AccessError, ConnectionInfo, Exposure, ListenerRole, is_forwarded};
 use crate::admin::clients::Client;
-use crate::admin::mcp::Session;
+use crate::admin::mcp::{self, Session};
 use crate::events::Audience;
 use crate::held::Held;
 use crate::payload::Caller;
@@ -107,7 +107,7 @@ impl Proxy {
         let client = client.or_else(|| Self::take_token(live, headers)).ok_or(ProxyError::UnknownClient)?;
         client.count();
         // Its bytes are those that a header value may have.
-        headers.insert(headers::CLIENT, HeaderValue::from_str(client.name()).map_err(|_| ProxyError::UnknownClient)?);
+        headers.insert(headers::CLIENT, HeaderValue::from_str(&client.name).map_err(|_| ProxyError::UnknownClient)?);
         Ok(())
     }
 
@@ -199,7 +199,7 @@ impl Proxy {
             controls: self.live.load().destinations.iter().any(accepts_controls),
             ..self.session(self.requester(request.headers(), connection))
         };
-        self.mcp.answer(request, session).await
+        mcp::answer(request, session).await
     }
 }
 

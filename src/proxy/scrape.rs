@@ -1,14 +1,14 @@
 //! `GET /abridge/metrics`: the counters of the proxy, and the gauges that are read at each scrape.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::runtime::Handle;
 
 use super::Proxy;
-use crate::admin::{Introspection, TextFuture};
+use crate::admin::Introspection;
 use crate::engine::bookkeeper::Day;
 use crate::history::History;
 use crate::inspect;
@@ -18,52 +18,49 @@ use crate::platform::process::resident_memory;
 use crate::tasks::run_blocking;
 use crate::tokens::prices::Nanodollars;
 
+#[async_trait]
 impl Introspection for Proxy {
-    fn metrics(&self, format: TextFormat) -> TextFuture<'_> {
-        Box::pin(async move {
-            let mut exposition = Exposition::default();
-            exposition.info("abridge", labels([("version", env!("CARGO_PKG_VERSION"))]));
-            exposition.info("abridge_settings", labels([("fingerprint", &self.live.load().fingerprint())]));
-            self.write_requests(&mut exposition);
-            let live = self.live();
-            let clients = live.clients.counts().map(|(name, n)| (labels([("client", name)]), n));
-            exposition.counters("abridge_client_requests", clients);
-            self.accounting.metrics.write(&mut exposition);
-            self.write_costs(&mut exposition);
-            self.write_store(&mut exposition).await;
-            self.write_summaries(&mut exposition);
-            let handlers = self.engine.answers.counts();
-            let handlers =
-                handlers.iter().map(|(handler, outcome, n)| (labels([("handler", handler), ("outcome", outcome)]), *n));
-            exposition.counters("abridge_handler_calls", handlers);
-            let factors = self.engine.factors.all_learnt();
-            let factors = factors.iter().map(|learnt| {
-                (labels([("upstream", &learnt.upstream), ("model", &learnt.model)]), learnt.factor().ratio())
-            });
-            exposition.ratios("abridge_token_factor", factors);
-            self.write_load(&mut exposition);
-            exposition.into_text(format)
-        })
+    async fn metrics(&self, format: TextFormat) -> String {
+        let mut exposition = Exposition::default();
+        exposition.info("abridge", labels([("version", env!("CARGO_PKG_VERSION"))]));
+        exposition.info("abridge_settings", labels([("fingerprint", &self.live.load().fingerprint())]));
+        self.write_requests(&mut exposition);
+        let live = self.live();
+        let clients = live.clients.counts().map(|(name, n)| (labels([("client", name)]), n));
+        exposition.counters("abridge_client_requests", clients);
+        self.accounting.metrics.write(&mut exposition);
+        self.write_costs(&mut exposition);
+        self.write_store(&mut exposition).await;
+        self.write_summaries(&mut exposition);
+        let handlers = self.engine.answers.counts();
+        let handlers =
+            handlers.iter().map(|(handler, outcome, n)| (labels([("handler", handler), ("outcome", outcome)]), *n));
+        exposition.counters("abridge_handler_calls", handlers);
+        let factors = self.engine.factors.all_learnt();
+        let factors = factors.iter().map(|learnt| {
+            (labels([("upstream", &learnt.upstream), ("model", &learnt.model)]), learnt.factor().ratio())
+        });
+        exposition.ratios("abridge_token_factor", factors);
+        self.write_load(&mut exposition);
+        exposition.into_text(format)
     }
 
-    fn status(&self) -> TextFuture<'_> {
-        Box::pin(self.status_json())
+    async fn status(&self) -> String {
+        self.status_json().await
     }
 
-    fn ledger(&self, n_days: u32, by: Option<By>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send + '_>> {
-        Box::pin(async move {
-            let days = self.engine.bookkeeper.days(n_days).await.map_err(|error| error.to_string())?;
-            // The intervals of experiments take some milliseconds.
-            let write = move || match by {
-                None => serde_json::to_string(&days),
-                Some(by) => {
-                    let days = days.iter().map(|Day { day, rows }| (day.as_str(), rows));
-                    serde_json::to_string(&Report::of(days, by))
-                }
-            };
-            let json = run_blocking(write).await.map_err(|error| error.to_string())?;
-            json.map_err(|error| error.to_string())
-        })
+    async fn ledger(&self, n_days: u32, by: Option<By>) -> Result<String, String> {
+        let days = self.engine.bookkeeper.days(n_days).await.map_err(|error| error.to_string())?;
+        // The intervals of experiments take some milliseconds.
+        let write = move || match by {
+            None => serde_json::to_string(&days),
+            Some(by) => {
+                let days = days.iter().map(|Day { day, rows }| (day.as_str(), rows));
+                serde_json::to_string(&Report::of(days, by))
+            }
+        };
+        let json = run_blocking(write).await.map_err(|error| error.to_string())?;
+        json.map_err(|error| error.to_string())
     }
 
     fn store_notice(&self) -> Option<String> {

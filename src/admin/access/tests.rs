@@ -22,7 +22,7 @@ fn checked(
     path: &str,
     fields: &[(&'static str, &'static str)],
 ) -> Result<(), AccessError> {
-    Access::new(token, ["Box.LAN", "[fd00::1]"]).check(&request(path, fields), connection(listener_role))
+    Access::new(token, ["Box.LAN", "[fd00::1]"], None).check(&request(path, fields), connection(listener_role))
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn numbers_are_for_programs_of_this_machine_and_for_operators() {
 fn pages_reach_the_upstream_only_from_this_machine_or_an_allowed_origin() {
     let asked = |allowed_origins: &Option<Vec<String>>, fields: &[(&'static str, &'static str)]| {
         let request = request("/v1/models", fields);
-        let access = Access::new(None, ["box.lan"]).with_allowed_origins(allowed_origins.clone());
+        let access = Access::new(None, ["box.lan"], allowed_origins.clone());
         let on = |exposure| {
             let connection = connection(ListenerRole::Clients(exposure));
             if is_page_request(&request) { access.check_page_request(&request, connection) } else { Ok(()) }

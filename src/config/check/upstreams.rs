@@ -1,33 +1,20 @@
 //! Checks of `[upstream]` and `[[upstreams]]`.
 
-use super::{Checker, MAX_PERIOD, MIN_PERIOD};
-use crate::config::error::ConfigError;
+use super::{Checked, Checker, MAX_PERIOD, MIN_PERIOD};
+use crate::config::Config;
 use crate::server::listen::Address;
 use crate::upstream::{Settings, UpstreamName, routes};
 
 /// Headers that depend on the connection or on the body, and that the sender of a request computes.
-const CONNECTION_HEADERS: [&str; 13] = [
-    "connection",
-    "content-encoding",
-    "content-length",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+const CONNECTION_HEADERS: &str = "connection content-encoding content-length expect host keep-alive proxy-authenticate \
+    proxy-authorization proxy-connection te trailer transfer-encoding upgrade";
 
 /// The longest name of an upstream, in bytes: it is a label of metrics.
 const MAX_NAME_BYTES: usize = 40;
 
 impl Checker<'_> {
     /// Checks all upstreams.
-    pub(super) fn upstreams(&self) -> Result<(), ConfigError> {
+    pub(super) fn upstreams(&self) -> Checked {
         self.upstream(&["upstream"], &self.config.upstream)?;
         for (n, upstream) in self.config.upstreams.iter().enumerate() {
             let place = n.to_string();
@@ -42,7 +29,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn name(&self, table: &[&str], upstream: &routes::Settings, n: usize) -> Result<(), ConfigError> {
+    fn name(&self, table: &[&str], upstream: &routes::Settings, n: usize) -> Checked {
         let name = &upstream.name;
         let is_label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
         let message = if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_label) {
@@ -62,7 +49,7 @@ impl Checker<'_> {
     }
 
     /// Checks one upstream, whose settings are in `table`.
-    fn upstream(&self, table: &[&str], upstream: &Settings) -> Result<(), ConfigError> {
+    fn upstream(&self, table: &[&str], upstream: &Settings) -> Checked {
         let path = |keys: &[&'static str]| [table, keys].concat();
         for (key, period) in [
             ("connect_timeout", upstream.connect_timeout),
@@ -78,7 +65,7 @@ impl Checker<'_> {
         self.variable_name(&path(&["api_key_env"]), upstream.api_key_env.as_deref())?;
         for name in upstream.headers.keys().map(|name| name.0.as_str()) {
             let message = match name {
-                _ if CONNECTION_HEADERS.contains(&name) => {
+                _ if CONNECTION_HEADERS.split(' ').any(|of| of == name) => {
                     "abridge sets this header itself; allowed: headers that no connection and no body depends on"
                         .to_owned()
                 }
@@ -104,8 +91,7 @@ impl Checker<'_> {
             matches!(address, Address::Tcp(own) if own.port() == port
                 && (own.ip().to_string() == host || own.ip().is_unspecified() && ["127.0.0.1", "::1"].contains(&host)))
         };
-        let listen =
-            self.config.server.listen.0.iter().chain(self.config.admin.listen.iter().flat_map(|listen| &listen.0));
-        listen.into_iter().any(ours)
+        let Config { server, admin, .. } = self.config;
+        server.listen.0.iter().chain(admin.listen.iter().flat_map(|listen| &listen.0)).any(ours)
     }
 }

@@ -12,7 +12,7 @@ use super::{Accounting, EditState, Exchange};
 use crate::engine::EngineConfig;
 use crate::history::{Entry, share_of};
 use crate::ledger::{Account, Assignment, Counterfactual, Figures, client_of};
-use crate::otel::{EndedRequest, Exporter, RequestTrace, StartedRequest};
+use crate::otel::{Exporter, RequestTrace};
 use crate::plan::Report;
 use crate::proxy::cache_ledger::EarlierRequest;
 use crate::proxy::keep_alive::CallsAccount;
@@ -113,19 +113,13 @@ impl Exchange {
     pub(in crate::proxy) fn begin_trace(&mut self, exporter: Option<&Exporter>, headers: &mut HeaderMap) {
         let Some((exporter, conversation)) = exporter.zip(self.conversation.as_ref()) else { return };
         let sent = Moment::now();
-        let request = StartedRequest {
-            path: &conversation.path,
-            provider: conversation.dialect.facts().provider,
-            began: sent.time_of(self.timer.began),
-            sent: sent.time,
-        };
-        let trace = exporter.begin(request, headers);
+        let trace = exporter.begin(&conversation.path, sent.time_of(self.timer.began), sent.time, headers);
         self.traced = Some(Box::new(Traced { trace, sent }));
     }
 
     /// Ends the trace.
     pub(super) fn end_trace(&mut self, entry: &Entry) {
-        let Some(traced) = self.traced.take() else { return };
+        let Some((traced, conversation)) = self.traced.take().zip(self.conversation.as_ref()) else { return };
         let Traced { trace, sent } = *traced;
         let began = self.timer.began;
         let read = self.timer.body_read.unwrap_or(began);
@@ -134,7 +128,7 @@ impl Exchange {
         let waits = self.edit.iter().flat_map(|edit| edit.waits.0.iter());
         steps.extend(waits.map(|wait| span(wait.cause.into(), wait.began, wait.began + wait.took)));
         let at = sent.time_of(self.ended.unwrap_or_else(Instant::now));
-        trace.end(&EndedRequest { entry, steps: &steps, sent: sent.time, at });
+        trace.end(entry, conversation.dialect.facts().provider, &steps, sent.time, at);
     }
 }
 
