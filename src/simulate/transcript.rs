@@ -28,13 +28,13 @@ const COMPACTION_OPENINGS: [&str; 1] = ["This session is being continued from a 
 pub struct Transcript {
     /// All of it.
     pub(super) body: Bytes,
-    model: Option<String>,
+    pub(super) model: Option<String>,
     /// The end offset of each message.
-    message_ends: Vec<usize>,
+    pub(super) message_ends: Vec<usize>,
     /// The number of messages in each request.
     pub(super) request_lengths: Vec<usize>,
     /// The part of the file before it, if this is a segment.
-    before: Before,
+    pub(super) before: Before,
     /// Of a recording, the context windows that the upstream had announced, by model; of a session, those of its models.
     pub(super) windows: BTreeMap<String, usize>,
     /// The host that its requests went to, if it is known.
@@ -47,7 +47,7 @@ pub struct Transcript {
 
 /// What precedes a segment in its file.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Before {
+pub(super) struct Before {
     /// The number of instructions, with which every segment begins.
     leading: usize,
     /// The number of messages that are not in the segment.
@@ -97,12 +97,6 @@ impl Transcript {
         let meta = meta.and_then(|meta| serde_json::from_slice::<Meta>(&meta).ok());
         let inputs = meta.and_then(|meta| meta.inputs).unwrap_or_default();
         Ok(Self { upstream: inputs.upstream, windows: inputs.windows, ..Self::new(fs::read(&file)?.into(), model)? })
-    }
-
-    /// A segment of a session, from a request body with all its messages.
-    pub(super) fn of_session(body: Bytes, model: Option<String>, message_ends: Vec<usize>, steps: Vec<Step>) -> Self {
-        let request_lengths = steps.iter().map(|step| step.messages).collect();
-        Self { body, model, message_ends, request_lengths, steps, ..Self::default() }
     }
 
     /// The same with instructions of so many words, which replace those and the tools that the file does not have. In

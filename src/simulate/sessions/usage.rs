@@ -16,7 +16,7 @@ use serde_json::value::to_raw_value;
 
 use super::builder::{AnswerChars, Step, estimated_output};
 use super::messages::{Block, Conversation};
-use super::{Agent, Session, lines, time};
+use super::{Agent, Session, lines};
 use crate::dialect::Usage;
 use crate::simulate::TranscriptError;
 
@@ -116,7 +116,7 @@ pub(in crate::simulate) fn places(path: &Path) -> Option<Vec<(String, Place)>> {
 pub(in crate::simulate) fn read(path: &Path, place: Place) -> Result<Session, TranscriptError> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(place.at))?;
-    let line = lines::document(BufReader::new(file.take(place.n_bytes)))?;
+    let line = lines::document(lines::MAX_DOCUMENT, BufReader::new(file.take(place.n_bytes)))?;
     let line: Line<'_> = serde_json::from_slice(&line).map_err(|_| TranscriptError::Empty)?;
     let is_elsewhere = |id| id == ELSEWHERE;
     let new = || Conversation::new((line.client != "codex").then_some("api.anthropic.com"), &is_elsewhere);
@@ -131,7 +131,7 @@ pub(in crate::simulate) fn read(path: &Path, place: Place) -> Result<Session, Tr
     let mut transcripts = reader.conversation.finish()?;
     for sidechain in line.sidechains.iter().flatten() {
         let mut conversation = new();
-        conversation.input(&Block::Text("A task."));
+        conversation.input(&Block::Text("A task.".into()));
         for request in sidechain {
             let chars = AnswerChars { text: request.chars, ..AnswerChars::default() };
             conversation.open(line.step(request, chars.of_agent()));
@@ -153,7 +153,7 @@ impl Line<'_> {
             output: request.output.max(output),
         };
         #[expect(clippy::cast_possible_truncation, reason = "whole seconds")]
-        let at = time::seconds(&format!("{}-01T00:00:00Z", self.month)).map(|month| month + request.seconds as i64);
+        let at = lines::seconds(&format!("{}-01T00:00:00Z", self.month)).map(|month| month + request.seconds as i64);
         let id = if request.is_elsewhere == 1 { ELSEWHERE } else { 0 };
         let model = self.models.get(request.model).map(|model| model.as_str().into());
         Step { usage: Some(usage), model, at, id, ..Step::default() }
@@ -194,7 +194,7 @@ impl Reader<'_> {
     fn restart(&mut self, summary: &str) {
         self.open.clear();
         self.conversation.restart();
-        self.conversation.input(&Block::Text(summary));
+        self.conversation.input(&Block::Text(summary.into()));
     }
 
     /// Whether a summary of the history is one of the last entries before a request.
@@ -210,7 +210,7 @@ impl Reader<'_> {
             let Some(Entry(kind, _, detail, ..)) = self.line.entries.get(n) else { return };
             let text = self.texts.get(n).map_or("", String::as_str);
             match *kind {
-                "t" => self.conversation.answer(&Block::Text(text)),
+                "t" => self.conversation.answer(&Block::Text(text.into())),
                 "k" => {
                     let signature = "A".repeat(detail.parse().unwrap_or_default());
                     let block = json!({"type": "thinking", "thinking": text, "signature": signature});
@@ -254,7 +254,7 @@ impl Reader<'_> {
                     let text = text.to_owned();
                     self.restart(&text);
                 }
-                "u" | "i" => self.conversation.input(&Block::Text(text)),
+                "u" | "i" => self.conversation.input(&Block::Text(text.into())),
                 _ => {}
             }
         }
