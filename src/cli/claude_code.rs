@@ -1,6 +1,7 @@
 //! Where Claude Code finds Claude: Anthropic's API, or a host that its variables choose.
 
 /// A host, by the variables of Claude Code 2.1.197 and Anthropic's SDKs 2.12.0.
+#[derive(Debug)]
 pub(super) struct ClaudeHost {
     /// The variable with its base URL.
     pub(super) variable: &'static str,

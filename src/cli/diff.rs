@@ -1,13 +1,12 @@
 //! `abridge diff`: prints what the edits changed in one request, message by message.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
 
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
 
 use crate::cli::client::{ClientError, ProxyArgs};
-use crate::cli::{Exit, escape, print, refuse, store};
+use crate::cli::{Exit, escape, print, refuse, store, wants_colour};
 use crate::config::{Config, Sources};
 use crate::inspect::{ChangeEntry, Changes, Content, Document, Message, SkippedEntry, State};
 use crate::payload::PayloadKey;
@@ -58,8 +57,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
         )));
     }
     let proxy = args.at.proxy(sources, config)?;
-    let colour = io::stdout().is_terminal() && !sources.variables.wants_plain_text()?;
-    let options = RenderOptions { colour, full: args.full };
+    let options = RenderOptions { colour: wants_colour(sources)?, full: args.full };
     let answer = match proxy.get(&format!("/abridge/requests/{id}")) {
         Err(error @ ClientError::NotListening(..)) if args.at.is_default() => {
             let kept = store::read(sources, config, async |store| store.inspected(id.clone()).await)?.flatten();
@@ -81,7 +79,7 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
             return Err(anyhow!("the response is not in a format that this version can read")).context(proxy.name);
         }
         (_, Some(Document { reason: Some(reason), .. })) => reason,
-        (status, _) => return Ok(refuse(&anyhow!("{} answers {status}: {}", proxy.name, answer.first_line()))),
+        _ => return Ok(refuse(&proxy.refused(&answer))),
     };
     Ok(refuse(&anyhow!("{}", escape::to_single_line(&why, 400))))
 }

@@ -1,7 +1,8 @@
 //! `abridge doctor`: checks everything that abridge depends on, and suggests a fix for each fault.
 
 use std::fmt::Write as _;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use serde::Serialize;
@@ -149,21 +150,16 @@ fn check_access(findings: &mut Findings, config: &Config, environment: &Environm
 }
 
 /// Creates a file in the folder, writes to it, and removes it.
-fn try_write(folder: &Path) -> std::io::Result<()> {
+fn try_write(folder: &Path) -> io::Result<()> {
     let path = folder.join(format!(".abridge-doctor-{}", std::process::id()));
-    let written = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&path)
-        .and_then(|mut file| std::io::Write::write_all(&mut file, &[0; 4096]).and_then(|()| file.sync_all()));
-    match written {
+    let file = File::create_new(&path);
+    match file.and_then(|mut file| io::Write::write_all(&mut file, &[0; 4096]).and_then(|()| file.sync_all())) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => {
-            // The file may not exist.
-            let _removed = std::fs::remove_file(&path);
-            Err(error)
+        // After an error the file may not exist.
+        written => {
+            let removed = fs::remove_file(&path);
+            written.and(removed)
         }
-        Ok(()) => std::fs::remove_file(&path),
     }
 }
 

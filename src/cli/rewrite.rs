@@ -1,4 +1,4 @@
-//! `abridge rewrite`: prints a request body as the proxy would send it, without an upstream.
+//! `abridge rewrite` and `abridge summarize`: print a request body as the proxy would send it.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::cli::{Exit, print, print_error};
 use crate::config::Config;
 use crate::dialect;
+use crate::engine::manual_summary::{ManualOutcome, ManualSummaryError};
 use crate::engine::{EditedBody, edit_body};
 use crate::payload::Keys;
 
@@ -16,7 +17,7 @@ use crate::payload::Keys;
 #[derive(clap::Args, Debug)]
 pub struct BodyArgs {
     /// The file with the request body; - is standard input
-    pub(super) file: PathBuf,
+    file: PathBuf,
     /// Print the changes as JSON on standard error
     #[arg(long)]
     report: bool,
@@ -56,9 +57,28 @@ pub fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     args.body.report(&edited)
 }
 
+/// Prints the summarised body. A body that is not understood is printed unchanged; one with nothing to summarise is
+/// printed with the other edits.
+pub fn summarize(
+    args: &BodyArgs,
+    summarize: impl FnOnce(Bytes) -> anyhow::Result<(EditedBody, ManualOutcome)>,
+) -> anyhow::Result<Exit> {
+    let (edited, outcome) = summarize(read_input(&args.file)?)?;
+    match outcome {
+        Ok(true) => {}
+        Ok(false) => print_error(&anyhow::anyhow!("there is nothing to summarise")),
+        Err(ManualSummaryError::NotUnderstood(error)) => {
+            print_error(&anyhow::Error::new(error).context("printed unchanged"));
+        }
+        Err(none) => return Err(none.into()),
+    }
+    print(&edited.body)?;
+    args.report(&edited)
+}
+
 impl BodyArgs {
     /// Prints the changes, if they are wanted.
-    pub(super) fn report(&self, edited: &EditedBody) -> anyhow::Result<Exit> {
+    fn report(&self, edited: &EditedBody) -> anyhow::Result<Exit> {
         if let Some(report) = edited.report.as_ref().filter(|_| self.report) {
             writeln!(io::stderr(), "{}", serde_json::to_string_pretty(report)?)?;
         }
@@ -67,7 +87,7 @@ impl BodyArgs {
 }
 
 /// Reads a whole file, or standard input.
-pub(super) fn read_input(file: &Path) -> Result<Bytes, InputError> {
+fn read_input(file: &Path) -> Result<Bytes, InputError> {
     let read = if file == Path::new("-") {
         let mut body = Vec::new();
         io::stdin().lock().read_to_end(&mut body).map(|_| body)

@@ -95,15 +95,11 @@ pub fn run(
         serve(&config, &environment, &mut agent).await
     })?;
     runtime.shutdown_background();
-    let code = match code {
-        Ok(code) => code,
-        Err(error) => return Ok(report_not_started(&program, error).into()),
-    };
-    if !args.quiet {
+    if !args.quiet && code.is_ok() {
         // A failed write to standard error cannot be reported anywhere.
         let _ = writeln!(io::stderr(), "abridge: {}", describe(totals));
     }
-    Ok(code.into())
+    Ok(code.unwrap_or_else(|error| report_not_started(&program, error)).into())
 }
 
 /// The client, and the settings of a private abridge for it.

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::anyhow;
 
 use crate::cli::diff::render::{DiffWriter, RenderOptions};
-use crate::cli::{Exit, print, refuse};
+use crate::cli::{Exit, print, refuse, wants_colour};
 use crate::config::{Config, MissingError, Sources, Variables, read_text};
 use crate::server::listen::local_url;
 use crate::upstream::target::BaseUrl;
@@ -39,22 +39,15 @@ pub struct Args {
     url: Option<BaseUrl>,
 }
 
-/// How a change is shown and written.
-#[derive(Clone, Copy, Debug)]
-struct Handling {
+/// What all clients are set up with.
+struct Setup<'a> {
+    args: &'a Args,
+    variables: &'a Variables,
+    /// The address of abridge.
+    url: String,
     colour: bool,
-    consent: Consent,
-}
-
-/// Whether a change may be written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Consent {
-    /// If the user agrees.
-    Asked,
-    /// Without a question.
-    Given,
-    /// Never: a dry run.
-    Refused,
+    /// Whether nothing is written.
+    dry_run: bool,
 }
 
 /// The clients that this user has, by the names that `setup` takes.
@@ -74,29 +67,26 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     if clients.is_empty() {
         print(["no settings of a known client were found\n"])?;
     }
-    let colour = io::stdout().is_terminal() && !variables.wants_plain_text()?;
-    let consent = match (sources.flags.dry_run, args.yes) {
-        (true, _) => Consent::Refused,
-        (false, true) => Consent::Given,
-        (false, false) => Consent::Asked,
-    };
+    let colour = wants_colour(sources)?;
+    let setup = Setup { args, variables, url, colour, dry_run: sources.flags.dry_run };
+    let url = &setup.url;
     let (mut outcomes, mut displaced) = (Vec::new(), Vec::new());
     for client in clients {
         let Some(path) = client.path(variables)? else {
             print([if args.undo {
                 format!("{client}: abridge has written nothing of it; what was set by hand is taken back by hand\n")
             } else {
-                client.by_hand(&url)
+                client.by_hand(url)
             }])?;
             continue;
         };
         let settings = SettingsFile::at(path);
         // The settings before abridge changed them, if it did.
         let before = settings.original().ok().flatten().or_else(|| read_text(&settings.path).ok()).unwrap_or_default();
-        let outcome = change(client, &settings, &url, args, variables, Handling { colour, consent });
+        let outcome = setup.change(client, &settings);
         let outcome = outcome.unwrap_or_else(|error| refuse(&error.context(client.to_string())));
         if outcome == Exit::Ok {
-            displaced.extend(displaced::of_client(client, &before, variables, &url));
+            displaced.extend(displaced::of_client(client, &before, variables, url));
         }
         outcomes.push(outcome);
     }
@@ -106,60 +96,54 @@ pub fn run(args: &Args, sources: &Sources, config: &Config) -> anyhow::Result<Ex
     Ok(if outcomes.contains(&Exit::No) { Exit::No } else { Exit::Ok })
 }
 
-/// Changes the settings of one client. The exit code says whether they are as they should be.
-fn change(
-    client: Client,
-    file: &SettingsFile,
-    url: &str,
-    args: &Args,
-    variables: &Variables,
-    how: Handling,
-) -> anyhow::Result<Exit> {
-    let shown = file.path.display();
-    let before = file.read()?;
-    let present = before.as_deref().unwrap_or_default();
-    let after = if args.undo {
-        let Some(original) = file.original()? else {
-            return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
+impl Setup<'_> {
+    /// Changes the settings of one client. The exit code says whether they are as they should be.
+    fn change(&self, client: Client, file: &SettingsFile) -> anyhow::Result<Exit> {
+        let Self { args, variables, url, colour, dry_run } = self;
+        let shown = file.path.display();
+        let before = file.read()?.unwrap_or_default();
+        let after = if args.undo {
+            let Some(original) = file.original()? else {
+                return print([format!("{client}: {shown} was not changed by abridge, or that was taken back\n")]);
+            };
+            let template = client.edit(&file.path, &original, edit::ANY_URL, variables)?;
+            let url = edit::url_in(&before, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
+            let undone = edit::undo(&before, &original, &client.edit(&file.path, &original, url, variables)?);
+            let backup = file.backup().display();
+            undone.ok_or_else(|| {
+                anyhow!("{shown} was changed since where abridge had set it; what was there before is in {backup}")
+            })?
+        } else {
+            client.edit(&file.path, &before, url, variables)?
         };
-        let template = client.edit(&file.path, &original, edit::ANY_URL, variables)?;
-        let url = edit::url_in(present, &edit::changed_lines(&original, &template).inserted).unwrap_or(url);
-        edit::undo(present, &original, &client.edit(&file.path, &original, url, variables)?).ok_or_else(|| {
-            anyhow!(
-                "{shown} was changed since where abridge had set it; what was there before is in {}",
-                file.backup().display()
-            )
-        })?
-    } else {
-        client.edit(&file.path, present, url, variables)?
-    };
-    if after == present && !args.undo {
-        return print([format!("{client}: {shown} already leads to {url}\n")]);
+        if after == before && !args.undo {
+            return print([format!("{client}: {shown} already leads to {url}\n")]);
+        }
+        let mut diff = DiffWriter::new(RenderOptions { colour: *colour, full: false });
+        diff.write_message_header(&format!("{client}: {shown}"));
+        // No lines around the change: they may have keys.
+        let edit::ChangedLines { removed, inserted } = edit::changed_lines(&before, &after);
+        if !removed.is_empty() {
+            diff.write_removed(&removed);
+        }
+        if !inserted.is_empty() {
+            diff.write_added(&inserted);
+        }
+        print([diff.text])?;
+        if *dry_run {
+            return print([format!("{client}: not changed, as this is a dry run\n")]);
+        }
+        if !args.yes && !asked()? {
+            print([format!("{client}: not changed; --yes writes it without asking\n")])?;
+            return Ok(Exit::No);
+        }
+        if args.undo {
+            file.restore(&after)?;
+            return print([format!("{client}: taken back\n")]);
+        }
+        file.write(&after)?;
+        print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])
     }
-    let mut diff = DiffWriter::new(RenderOptions { colour: how.colour, full: false });
-    diff.write_message_header(&format!("{client}: {shown}"));
-    // No lines around the change: they may have keys.
-    let edit::ChangedLines { removed, inserted } = edit::changed_lines(present, &after);
-    if !removed.is_empty() {
-        diff.write_removed(&removed);
-    }
-    if !inserted.is_empty() {
-        diff.write_added(&inserted);
-    }
-    print([diff.text])?;
-    if how.consent == Consent::Refused {
-        return print([format!("{client}: not changed, as this is a dry run\n")]);
-    }
-    if how.consent == Consent::Asked && !asked()? {
-        print([format!("{client}: not changed; --yes writes it without asking\n")])?;
-        return Ok(Exit::No);
-    }
-    if args.undo {
-        file.restore(&after)?;
-        return print([format!("{client}: taken back\n")]);
-    }
-    file.write(&after)?;
-    print([format!("{client}: written; abridge setup {client} --undo takes it back\n")])
 }
 
 /// Asks on the terminal; without one the answer is no.

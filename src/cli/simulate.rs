@@ -17,8 +17,7 @@ use crate::payload::Keys;
 use crate::plan::SummaryJob;
 use crate::proxy::experiment::NO_EDITS;
 use crate::simulate::{
-    Conditions, Page, PolicyUnderTest, Price, Prices, Progress, Simulation, SummarySource, TranscriptSelection,
-    sessions,
+    Conditions, Page, PolicyUnderTest, Price, Prices, Simulation, SummarySource, TranscriptSelection, sessions,
 };
 use crate::summary::Summary;
 use crate::tokens::{models, prices};
@@ -86,12 +85,8 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
     let window = |window| toml::from_str(&format!("match = \"*\"\ncontext_window = {window}")).context("--window");
     let window: Option<models::Settings> = args.window.map(window).transpose()?;
     let mut candidates: Vec<PolicyUnderTest> = Vec::new();
-    let judge = args
-        .policies
-        .iter()
-        .any(|policy| is_url(policy))
-        .then(|| Judge::listen(args.judge_upstream, args.summary_tokens));
-    let judge = judge.transpose()?;
+    let has_judged = args.policies.iter().any(|policy| is_url(policy));
+    let judge = has_judged.then(|| Judge::listen(args.judge_upstream, args.summary_tokens)).transpose()?;
     for (name, policy) in policy_names(&args.policies).into_iter().zip(&args.policies) {
         let named = config.policies.names().find(|name| name == policy && ![PRESENT, NO_EDITS].contains(name));
         let judged = judge.as_ref().filter(|_| is_url(policy)).map(|judge| judge.through(policy)).transpose()?;
@@ -117,26 +112,29 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
         let planners = config.planners(named, config.address(), meter, Keys::well_known())?;
         candidates.push(PolicyUnderTest { name, planners, judged });
     }
-    let paths = if args.paths.is_empty() { sessions_of_user(sources)? } else { args.paths };
+    let variables = &sources.variables;
+    let of_user = || anyhow::Ok(sessions::places(variables.home()?.as_deref(), |name| variables.path(name)));
+    let paths = if args.paths.is_empty() { of_user()? } else { args.paths };
     if paths.is_empty() {
         print_warning("found no sessions of Claude Code, Codex, pi, Gemini CLI or Cline; name files or a folder");
         return Ok(Exit::NoInput);
     }
     let Args { limit, model, five_minute_caches, .. } = args;
     let selection = TranscriptSelection { paths, limit, model, five_minute_caches };
-    let usual = Prices::default();
+    let Prices { cache_read, cache_write } = Prices::default();
     let prices = Prices {
-        cache_read: args.cache_read.unwrap_or(usual.cache_read),
-        cache_write: args.cache_write.unwrap_or(usual.cache_write),
+        cache_read: args.cache_read.unwrap_or(cache_read),
+        cache_write: args.cache_write.unwrap_or(cache_write),
     };
     let summarizer = sources.flags.has_default_upstream().then(summarizer).transpose()?;
-    let summary_source = summarizer
-        .as_ref()
-        .map_or(SummarySource::StandIn(args.summary_tokens), |summarizer| SummarySource::Model(summarizer));
+    let summary_source = match &summarizer {
+        Some(summarizer) => SummarySource::Model(summarizer),
+        None => SummarySource::StandIn(args.summary_tokens),
+    };
     let bar = progress_bar(args.json);
-    let show = |progress: Progress| {
-        bar.set_length(progress.all as u64);
-        bar.set_position(progress.played as u64);
+    let show = |played: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(played as u64);
     };
     let conditions = Conditions { prices, summary_source, placebo: args.placebo, progress: Some(&show) };
     let simulation = Simulation::run(&selection, &candidates, &conditions);
@@ -151,12 +149,6 @@ pub fn run<D: Fn(SummaryJob) -> Option<Arc<Summary>> + Sync>(
 
 fn is_url(policy: &str) -> bool {
     policy.starts_with("http://")
-}
-
-/// Where the agents of this user keep their sessions.
-fn sessions_of_user(sources: &Sources) -> anyhow::Result<Vec<PathBuf>> {
-    let variables = &sources.variables;
-    Ok(sessions::places(variables.home()?.as_deref(), |name| variables.path(name)))
 }
 
 /// A bar on standard error, if that is a terminal; none beside JSON that goes elsewhere.

@@ -144,12 +144,11 @@ fn open_file(path: &Path, config: &Config) -> anyhow::Result<RedbStore> {
     if !path.exists() {
         return Err(StoreNotFoundError(path.to_owned()).into());
     }
-    let opened = RedbStore::open(path, config.store.clone(), Clock::system());
-    opened.map_err(|error| match error {
-        error @ OpenError::InUse { .. } => {
-            anyhow::Error::new(error).context("ask the running proxy, GET /abridge/recall/HANDLE, or stop it first")
-        }
-        error => error.into(),
+    RedbStore::open(path, config.store.clone(), Clock::system()).map_err(|error| {
+        let is_in_use = matches!(error, OpenError::InUse { .. });
+        let error = anyhow::Error::new(error);
+        let advice = "ask the running proxy, GET /abridge/recall/HANDLE, or stop it first";
+        if is_in_use { error.context(advice) } else { error }
     })
 }
 
@@ -166,10 +165,8 @@ impl Command {
                     Ok(key) => store.get(key).await?,
                     Err(_) => None,
                 };
-                let Some(payload) = payload else {
-                    return Ok(refuse(&anyhow::anyhow!("no payload has the handle {handle:?}")));
-                };
-                return print([payload]);
+                let missing = || Ok(refuse(&anyhow::anyhow!("no payload has the handle {handle:?}")));
+                return payload.map_or_else(missing, |payload| print([payload]));
             }
             Self::Stats(output) => output.render(&store.stats().await?, format_stats)?,
             Self::Verify(output) => {
@@ -206,8 +203,8 @@ fn format_table(entries: &[PayloadInfo], now: Time) -> String {
 fn format_age(now: Time, then: Time) -> String {
     let seconds = now.since(then).as_secs();
     let units = [(86_400, "d"), (3_600, "h"), (60, "min")];
-    let unit = units.into_iter().find(|(length, _)| seconds >= *length);
-    unit.map_or_else(|| format!("{seconds} s"), |(length, name)| format!("{} {name}", seconds / length))
+    let (length, name) = units.into_iter().find(|(length, _)| seconds >= *length).unwrap_or((1, "s"));
+    format!("{} {name}", seconds / length)
 }
 
 fn format_verified(Verified { payloads, summaries, inspected, notes, damaged }: &Verified) -> String {

@@ -1,6 +1,5 @@
-//! Makes and caches the summaries of a simulated session.
+//! Makes the summaries of a simulated session.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::TranscriptError;
@@ -8,10 +7,9 @@ use super::bill::Counted;
 use super::sent_request::SentRequest;
 use crate::dialect;
 use crate::edit::summarize::instruction;
-use crate::payload::ChainKey;
 use crate::plan::SummaryJob;
 use crate::planner::Planner;
-use crate::summary::{Prompt, Summary, SummaryState};
+use crate::summary::{Prompt, Summary};
 use crate::tokens::Gauge;
 
 /// The source of summaries in a simulation.
@@ -23,10 +21,6 @@ pub enum SummarySource<'a> {
     #[debug("Model")]
     Model(&'a (dyn Fn(SummaryJob) -> Option<Arc<Summary>> + Sync)),
 }
-
-/// The summaries of one session so far.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SummaryCache(pub(super) HashMap<ChainKey, SummaryState>);
 
 /// The default limit of an answer, in tokens.
 const DEFAULT_MAX_TOKENS: usize = 8192;
@@ -43,26 +37,13 @@ impl SummarySource<'_> {
     pub(super) fn stand_in(self) -> Option<usize> {
         if let Self::StandIn(tokens) = self { Some(tokens) } else { None }
     }
-}
 
-impl SummaryCache {
-    /// Makes a summary. Returns the input of the call, and whether there is a summary now.
-    pub(super) fn make(
-        &mut self,
-        job: SummaryJob,
-        summary_source: SummarySource<'_>,
-        planner: &Planner,
-        gauge: &Gauge,
-        before: Option<&SentRequest>,
-    ) -> Result<(Counted, bool), TranscriptError> {
-        let (key, call) = (job.key, measure_call(&job, planner, gauge, before)?);
-        let summary = match summary_source {
-            SummarySource::Model(make) => make(job),
-            SummarySource::StandIn(tokens) => stand_in_summary(&job, tokens, gauge),
-        };
-        let made = summary.is_some();
-        self.0.insert(key, summary.map_or(SummaryState::CoolingDown, SummaryState::Summary));
-        Ok((call, made))
+    /// The summary that a job asks for, if there is one.
+    pub(super) fn make(self, job: SummaryJob, gauge: &Gauge) -> Option<Arc<Summary>> {
+        match self {
+            Self::Model(make) => make(job),
+            Self::StandIn(tokens) => stand_in_summary(&job, tokens, gauge),
+        }
     }
 }
 
@@ -81,7 +62,7 @@ fn stand_in_summary(job: &SummaryJob, tokens: usize, gauge: &Gauge) -> Option<Ar
 }
 
 /// The input of the call for a summary, and the part of it that a cache with the request before could serve.
-fn measure_call(
+pub(super) fn measure_call(
     job: &SummaryJob,
     planner: &Planner,
     gauge: &Gauge,

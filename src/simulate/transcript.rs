@@ -9,10 +9,7 @@ use bytes::Bytes;
 use super::sessions::Step;
 use crate::conversation::{Conversation, ElementIndex, Role, Unit, UnitIndex};
 use crate::dialect::{self, Dialect, ParseError, Usage, strings};
-use crate::planner::{PlanSettings, Planner};
 use crate::recording::Meta;
-use crate::tokens::Meter;
-use crate::upstream::routes::Routes;
 
 /// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -33,8 +30,10 @@ pub struct Transcript {
     pub(super) message_ends: Vec<usize>,
     /// The number of messages in each request.
     pub(super) request_lengths: Vec<usize>,
-    /// The part of the file before it, if this is a segment.
-    pub(super) before: Before,
+    /// Of a segment, the number of instructions, with which every segment begins, and that of the messages of the file between
+    /// them and it.
+    pub(super) leading: usize,
+    pub(super) skipped: usize,
     /// Of a recording, the context windows that the upstream had announced, by model; of a session, those of its models.
     pub(super) windows: BTreeMap<String, usize>,
     /// The host that its requests went to, if it is known.
@@ -43,15 +42,6 @@ pub struct Transcript {
     pub(super) steps: Vec<Step>,
     /// Of a session, where [`Self::padded`] adds a text.
     pub(super) padding_at: usize,
-}
-
-/// What precedes a segment in its file.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Before {
-    /// The number of instructions, with which every segment begins.
-    leading: usize,
-    /// The number of messages that are not in the segment.
-    messages: usize,
 }
 
 /// Messages that the file does not have.
@@ -187,8 +177,7 @@ impl Transcript {
         let ends = cuts.iter().copied().chain([self.message_ends.len()]);
         let segments = starts.zip(ends).map(|(start, end)| {
             let body = self.part(&conversation, leading, start..end);
-            let before = Before { leading, messages: start - leading };
-            Ok(Self { before, ..Self::new(body, None)? })
+            Ok(Self { leading, skipped: start - leading, ..Self::new(body, None)? })
         });
         segments.collect()
     }
@@ -206,18 +195,6 @@ impl Transcript {
         self.model.as_deref()
     }
 
-    /// What belongs to the upstream that its requests go to.
-    pub fn choose<'r, T>(&self, routes: &'r Routes<T>) -> &'r T {
-        routes.find_without_headers(None, dialect::of_body(&self.body), &self.body)
-    }
-
-    /// The planner with this meter, and with the prices of the upstream that was recorded.
-    pub(super) fn recorded_planner(&self, planner: &Planner, meter: Meter) -> Planner {
-        let Planner { settings, keys, offload, .. } = planner;
-        let upstream = self.upstream.clone().unwrap_or_else(|| settings.upstream.clone());
-        Planner::with(PlanSettings { upstream, ..settings.clone() }, meter, keys.clone(), *offload)
-    }
-
     /// The number of messages.
     pub fn n_messages(&self) -> usize {
         self.message_ends.len()
@@ -230,7 +207,7 @@ impl Transcript {
 
     /// The index in the file of a message of this segment.
     pub(super) fn index_in_file(&self, message: usize) -> usize {
-        if message < self.before.leading { message } else { message + self.before.messages }
+        if message < self.leading { message } else { message + self.skipped }
     }
 
     /// The bodies of the requests, in order: each has the messages before an answer of the model, and the last one has

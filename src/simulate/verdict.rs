@@ -75,11 +75,12 @@ impl Verdict {
         billed().next()?;
         let mut sessions = BTreeMap::new();
         billed().filter_map(|played| played.agent).for_each(|agent| *sessions.entry(agent).or_default() += 1);
+        let amount = |dollars: Nanodollars| i64::try_from(dollars.0).unwrap_or(i64::MAX);
         let runs = || billed().filter_map(|played| Some((played, played.runs.get(n)?)));
         let verdicts = runs().map(|(played, run)| SessionVerdict {
             name: played.name.clone(),
             paid: played.paid.dollars,
-            saved: saved(played.paid.dollars, run.dollars),
+            saved: amount(played.paid.dollars) - amount(run.outcome.dollars),
         });
         let mut verdicts: Vec<_> = verdicts.filter(|verdict| verdict.paid.0 > 0).collect();
         verdicts.sort_by_key(|verdict| -verdict.saved);
@@ -97,8 +98,8 @@ impl Verdict {
             median: parts.get(parts.len() / 2).copied().unwrap_or_default(),
             dearer: verdicts.iter().filter(|verdict| verdict.saved < 0).count(),
             worst: large.map(|verdict| -verdict.percent()).fold(0.0, f64::max),
-            faults: runs().map(|(_, run)| run.regret.faults).sum(),
-            answers: runs().map(|(_, run)| run.regret.answers).sum(),
+            faults: runs().map(|(_, run)| run.outcome.regret.faults).sum(),
+            answers: runs().map(|(_, run)| run.outcome.regret.answers).sum(),
             most,
             least,
             lines_skipped: billed().map(|played| played.lines_skipped).sum(),
@@ -116,10 +117,6 @@ impl SessionVerdict {
 #[expect(clippy::cast_precision_loss, reason = "a few digits are printed")]
 fn percent(part: i64, whole: Nanodollars) -> f64 {
     if whole.0 == 0 { 0.0 } else { 100.0 * part as f64 / whole.0 as f64 }
-}
-
-fn saved(paid: Nanodollars, cost: Nanodollars) -> i64 {
-    i64::try_from(paid.0).unwrap_or(i64::MAX) - i64::try_from(cost.0).unwrap_or(i64::MAX)
 }
 
 impl fmt::Display for Verdict {

@@ -21,10 +21,8 @@ pub(super) struct Client {
     // None if it has no base URL, or if the settings of abridge name the upstream.
     openai: Option<BaseUrl>,
     anthropic: Option<BaseUrl>,
-    // The variable that names the latter, its usual path, and a variable that must be empty beside it.
-    anthropic_variable: &'static str,
-    anthropic_path: &'static str,
-    excluded_variable: Option<&'static str>,
+    // What says where the latter is.
+    host: ClaudeHost,
 }
 
 /// The clients that need more than the usual variables.
@@ -53,15 +51,13 @@ impl Client {
             kind: Kind::Other,
             openai: variables.base_url(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])?,
             anthropic: variables.base_url(&[BASE_URL])?,
-            anthropic_variable: BASE_URL,
-            anthropic_path: "",
-            excluded_variable: None,
+            host: ClaudeHost::of(|_| None),
         };
         match Path::new(program).file_stem().and_then(OsStr::to_str) {
             Some("codex") => client.read_codex(variables),
             Some("claude") => client.read_claude(variables)?,
             // Its base URL for Anthropic has the version.
-            Some("opencode") => client.anthropic_path = "/v1",
+            Some("opencode") => client.host.path = "/v1",
             Some("goose") => {
                 client.kind = Kind::Goose;
                 client.openai = variables.base_url(&["OPENAI_HOST"])?;
@@ -69,12 +65,8 @@ impl Client {
             }
             _ => {}
         }
-        if names_upstream(config) {
-            client.openai = None;
-        }
-        if names_anthropic(config) {
-            client.anthropic = None;
-        }
+        client.openai = client.openai.filter(|_| !names_upstream(config));
+        client.anthropic = client.anthropic.filter(|_| !names_anthropic(config));
         Ok(client)
     }
 
@@ -106,8 +98,8 @@ impl Client {
     }
 
     fn anthropic_variables(&self, url: &str) -> impl Iterator<Item = (&'static str, String)> {
-        let excluded = self.excluded_variable.map(|name| (name, String::new()));
-        excluded.into_iter().chain([(self.anthropic_variable, self.anthropic_base(url))])
+        let excluded = self.host.excluded.map(|name| (name, String::new()));
+        excluded.into_iter().chain([(self.host.variable, self.anthropic_base(url))])
     }
 
     /// The arguments that lead the client to abridge at `url`; they precede its own.
@@ -129,7 +121,7 @@ impl Client {
     }
 
     fn anthropic_base(&self, url: &str) -> String {
-        format!("{url}{}", self.anthropic.as_ref().map_or(self.anthropic_path, path_of))
+        format!("{url}{}", self.anthropic.as_ref().map_or(self.host.path, path_of))
     }
 
     fn read_codex(&mut self, variables: &Variables) {
@@ -155,11 +147,10 @@ impl Client {
             let set = || variables.first_set(&[name]).ok().flatten().map(|(_, value)| value.to_owned());
             in_settings(name).or_else(set)
         };
-        let ClaudeHost { variable, path, url, excluded } = ClaudeHost::of(value);
-        let settings_name_url =
-            [Some(variable), excluded].into_iter().flatten().any(|name| in_settings(name).is_some());
-        self.anthropic = url.and_then(|url| url.parse().ok()).or(variables.base_url(&[variable])?);
-        (self.anthropic_variable, self.anthropic_path, self.excluded_variable) = (variable, path, excluded);
+        self.host = ClaudeHost::of(value);
+        let ClaudeHost { variable, url, excluded, .. } = &self.host;
+        let settings_name_url = in_settings(variable).or(excluded.and_then(in_settings)).is_some();
+        self.anthropic = url.as_ref().and_then(|url| url.parse().ok()).or(variables.base_url(&[variable])?);
         self.kind = Kind::ClaudeCode { settings_name_url };
         Ok(())
     }

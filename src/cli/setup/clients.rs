@@ -1,6 +1,5 @@
 //! The clients that can be set up: where their settings are, and what is set there.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -8,6 +7,7 @@ use clap::ValueEnum;
 
 use super::{edit, jsonc};
 use crate::cli::claude_code::{BASE_URL, ClaudeHost};
+use crate::cli::section;
 use crate::config::{MissingError, Variables};
 use crate::upstream::target::BaseUrl;
 
@@ -51,9 +51,8 @@ impl Client {
     fn is_found(self, variables: &Variables) -> bool {
         let home = variables.home().ok().flatten().unwrap_or_default();
         let has_extension = |beginning: &str| {
-            let is_it = |name: OsString| name.to_string_lossy().starts_with(beginning);
-            let extensions = std::fs::read_dir(home.join(".vscode/extensions")).into_iter().flatten().flatten();
-            extensions.into_iter().any(|extension| is_it(extension.file_name()))
+            let mut extensions = std::fs::read_dir(home.join(".vscode/extensions")).into_iter().flatten().flatten();
+            extensions.any(|extension| extension.file_name().to_string_lossy().starts_with(beginning))
         };
         let set =
             |variable, default: &str| variables.folder(variable, &home, default).unwrap_or_else(|_| home.join(default));
@@ -79,9 +78,8 @@ impl Client {
             Self::Codex => folder("CODEX_HOME", ".codex")?.join("config.toml"),
             Self::ClaudeCode => folder("CLAUDE_CONFIG_DIR", ".claude")?.join("settings.json"),
             Self::Opencode => {
-                let folder = folder("XDG_CONFIG_HOME", ".config")?.join("opencode");
-                let with_comments = folder.join("opencode.jsonc");
-                if with_comments.exists() { with_comments } else { folder.join("opencode.json") }
+                let with_comments = folder("XDG_CONFIG_HOME", ".config")?.join("opencode/opencode.jsonc");
+                if with_comments.exists() { with_comments } else { with_comments.with_extension("json") }
             }
             Self::Aider => home.join(".aider.conf.yml"),
             Self::Goose => folder("XDG_CONFIG_HOME", ".config")?.join("goose/config.yaml"),
@@ -124,12 +122,10 @@ impl Client {
         })
     }
 
-    /// The instructions for a person. A client without a text in `by_hand.txt` has the last one.
+    /// The instructions for a person.
     pub(super) fn by_hand(self, url: &str) -> String {
-        let name = self.to_string();
-        let mut texts = BY_HAND.split("== ").filter_map(|text| text.split_once('\n'));
-        let text = texts.find(|(client, _)| *client == name || client.is_empty());
-        text.map(|(_, text)| text.replace("{url}", url)).unwrap_or_default()
+        let text = Some(section(BY_HAND, &self.to_string())).filter(|text| !text.is_empty());
+        text.unwrap_or("set the base URL to {url} by hand\n").replace("{url}", url)
     }
 }
 

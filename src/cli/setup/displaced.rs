@@ -35,10 +35,6 @@ enum Form {
     Host,
 }
 
-/// The variables of the two APIs.
-const OPENAI_VARIABLES: [&str; 2] = ["OPENAI_BASE_URL", "OPENAI_API_BASE"];
-const ANTHROPIC_VARIABLES: [&str; 1] = [BASE_URL];
-
 /// The base URLs in the settings of a client, other than abridge at `url`.
 pub(super) fn of_client(client: Client, text: &str, variables: &Variables, url: &str) -> Vec<Displaced> {
     use Api::{Anthropic, OpenAi};
@@ -66,15 +62,14 @@ pub(super) fn of_client(client: Client, text: &str, variables: &Variables, url: 
             bases.map(|(maker, url)| one(api(&maker), Versioned, Some(url))).collect()
         }
         Client::Shell => vec![
-            one(OpenAi, Versioned, in_profile(&OPENAI_VARIABLES)),
-            one(Anthropic, Host, in_profile(&ANTHROPIC_VARIABLES)),
+            one(OpenAi, Versioned, in_profile(&["OPENAI_BASE_URL", "OPENAI_API_BASE"])),
+            one(Anthropic, Host, in_profile(&[BASE_URL])),
         ],
         _ => Vec::new(),
     };
     let found = found.into_iter().flatten().filter(|(_, _, found)| !is_below(found, url));
-    let displaced =
-        |(api, form, url): (_, _, String)| Displaced { client, api, upstream: as_upstream(&url, form), url };
-    let mut displaced: Vec<_> = found.map(displaced).collect();
+    let found = found.map(|(api, form, url)| Displaced { client, api, upstream: as_upstream(&url, form), url });
+    let mut displaced: Vec<_> = found.collect();
     displaced.dedup();
     displaced
 }
@@ -83,9 +78,8 @@ pub(super) fn of_client(client: Client, text: &str, variables: &Variables, url: 
 pub(super) fn afterwards(displaced: &[Displaced], sources: &Sources, config: &Config) -> String {
     let (mut lines, mut flags) = (Vec::new(), Vec::new());
     let is_codex_elsewhere = displaced.iter().any(|of| of.client == Client::Codex);
-    for (api, name, maker) in
-        [(Api::OpenAi, "", BaseUrl::default().to_string()), (Api::Anthropic, "anthropic=", ANTHROPIC.to_owned())]
-    {
+    let openai = BaseUrl::default().to_string();
+    for (api, name, maker) in [(Api::OpenAi, "", openai), (Api::Anthropic, "anthropic=", ANTHROPIC.to_owned())] {
         let mut upstream = None;
         for Displaced { client, url, upstream: there, .. } in displaced.iter().filter(|of| of.api == api) {
             let settled = named_by_settings(config, api).or_else(|| upstream.clone());
@@ -112,12 +106,9 @@ pub(super) fn afterwards(displaced: &[Displaced], sources: &Sources, config: &Co
     }
     let given = sources.file.as_ref().map(|file| format!("--config {}", file.display()));
     let given = given.into_iter().chain(sources.flags.listen.iter().map(|address| format!("--listen {address}")));
-    let mut command = "abridge serve".to_owned();
-    for (n, flag) in given.chain(flags).enumerate() {
-        command.push_str(if n == 0 { " " } else { " \\\n    " });
-        command.push_str(&flag);
-    }
-    format!("{}abridge must run while these clients do:\n  {command}\n", lines.concat())
+    let flags = given.chain(flags).collect::<Vec<_>>().join(" \\\n    ");
+    let command = format!("abridge serve {flags}");
+    format!("{}abridge must run while these clients do:\n  {}\n", lines.concat(), command.trim_end())
 }
 
 /// Whether the settings of abridge name upstreams.
@@ -145,6 +136,5 @@ fn is_below(url: &str, folder: &str) -> bool {
 
 /// A URL without the user in it, who may have a password.
 fn without_user(url: &str) -> String {
-    let host = url.rsplit('@').next().unwrap_or(url);
-    if host.len() == url.len() { url.to_owned() } else { format!("***@{host}") }
+    url.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, host)| format!("***@{host}"))
 }

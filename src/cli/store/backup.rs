@@ -48,7 +48,7 @@ pub(super) async fn run(
     proxy.patience = PATIENCE;
     let path = to.to_str().context("the name of the file is not UTF-8")?;
     let target = format!("/abridge/backup?file={}", utf8_percent_encode(path, NON_ALPHANUMERIC));
-    let answer = proxy.post(&target, &[], None, b"")?;
+    let answer = proxy.post(&target, &[], b"")?;
     if answer.status != 200 {
         return Ok(refuse(&anyhow::anyhow!("{}", answer.first_line())));
     }

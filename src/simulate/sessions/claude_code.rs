@@ -86,8 +86,9 @@ struct Reader<'a> {
 pub(super) fn read(file: impl BufRead, is_elsewhere: IsElsewhere<'_>) -> Result<Session, TranscriptError> {
     let mut reader = Reader { is_elsewhere, chains: Vec::new(), agents: HashMap::new() };
     reader.chains.push(reader.new_chain());
-    let skipped =
-        lines::each_line(lines::MAX_LINE, file, |line| serde_json::from_slice(line).is_ok_and(|line| reader.line(&line)))?;
+    let skipped = lines::each_line(lines::MAX_LINE, file, |line| {
+        serde_json::from_slice(line).is_ok_and(|line| reader.line(&line))
+    })?;
     let mut transcripts = Vec::new();
     for chain in reader.chains {
         transcripts.extend(chain.conversation.finish()?);

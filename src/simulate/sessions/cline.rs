@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::builder::Step;
-use super::messages::{Block, Conversation};
 use super::lines::{self, Tokens};
+use super::messages::{Block, Conversation};
 use super::{IsElsewhere, Session};
 use crate::simulate::TranscriptError;
 

@@ -67,11 +67,7 @@ pub(super) fn document(most: u64, file: impl BufRead) -> Result<Vec<u8>, Transcr
 }
 
 /// Shows `take` each line that is not empty and within the limit. Returns how many it did not understand, and how many were too long.
-pub(super) fn each_line(
-    most: u64,
-    mut file: impl BufRead,
-    mut take: impl FnMut(&[u8]) -> bool,
-) -> io::Result<usize> {
+pub(super) fn each_line(most: u64, mut file: impl BufRead, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<usize> {
     let (mut line, mut skipped) = (Vec::new(), 0);
     loop {
         line.clear();
