@@ -19,7 +19,6 @@ use crate::store::{OpenError, StoreError, engine};
 use crate::upstream::connect::ConnectorError;
 use crate::upstream::routes::Routes;
 
-mod claude_code;
 pub mod client;
 pub mod demo;
 pub mod diff;
@@ -27,7 +26,6 @@ pub mod doctor;
 mod escape;
 pub mod explain;
 pub mod health;
-mod judge;
 pub mod mcp;
 pub mod models;
 pub mod overview;
@@ -41,7 +39,6 @@ pub mod show;
 pub mod simulate;
 pub mod status;
 pub mod store;
-mod temp_folder;
 
 /// Repairs and shortens the conversations of agents in flight, and leaves every other byte alone.
 #[derive(Debug, Parser)]
@@ -203,21 +200,16 @@ impl Cli {
     }
 
     fn checked(self) -> Result<Self, clap::Error> {
-        match self.command {
-            Some(Command::Serve(_) | Command::Run(_)) | None => Ok(self),
+        let wrong = match self.command {
+            Some(Command::Serve(_) | Command::Run(_)) | None => return Ok(self),
             Some(Command::Store(_)) if self.flags.dry_run => {
-                Err(Self::command_for_errors("--dry-run is about requests; abridge store ls and stats change nothing"))
+                "--dry-run is about requests; abridge store ls and stats change nothing"
             }
-            Some(Command::Demo(_)) if self.has_settings() => {
-                Err(Self::command_for_errors("the demo has its own settings and accepts no others"))
-            }
-            Some(_) if self.serve.record.is_none() => Ok(self),
-            Some(_) => Err(Self::command_for_errors("--record is only accepted by serve and run")),
-        }
-    }
-
-    fn command_for_errors(message: &str) -> clap::Error {
-        <Self as CommandFactory>::command().error(clap::error::ErrorKind::ArgumentConflict, message)
+            Some(Command::Demo(_)) if self.has_settings() => "the demo has its own settings and accepts no others",
+            Some(_) if self.serve.record.is_none() => return Ok(self),
+            Some(_) => "--record is only accepted by serve and run",
+        };
+        Err(<Self as CommandFactory>::command().error(clap::error::ErrorKind::ArgumentConflict, wrong))
     }
 }
 

@@ -39,9 +39,9 @@ pub use self::bill::Paid;
 pub use self::figures::{Figures, Price, Prices};
 pub use self::judge::{Judged, Sightings};
 pub use self::page::Page;
+pub use self::play::SummarySource;
 pub use self::regret::Regret;
 pub use self::sessions::Agent;
-pub use self::summaries::SummarySource;
 pub use self::transcript::{Transcript, TranscriptError};
 pub use self::verdict::Verdict;
 
@@ -55,7 +55,6 @@ pub mod regret;
 mod run;
 pub mod sent_request;
 pub mod sessions;
-mod summaries;
 mod table;
 mod transcript;
 mod verdict;

@@ -90,19 +90,18 @@ impl Document<Request> {
         let Changes { changes, n_changes, left_out } = &self.changes;
         out.write_title(&self.request.to_text());
         match &self.content {
-            None => changes.iter().for_each(|change| out.write_note(&change.to_text())),
+            None => {
+                changes.iter().for_each(|change| out.write_note(&change.to_text()));
+                if let Some(n_more @ 1..) = n_changes.checked_sub(changes.len()) {
+                    out.write_note(&format!("and {n_more} changes more"));
+                }
+            }
             Some(Content { messages }) => {
                 let (same, changed): (Vec<_>, Vec<_>) =
                     messages.iter().partition(|message| message.state == State::Same);
-                for message in changed {
-                    self.write_message(message, &mut out);
-                }
+                changed.into_iter().for_each(|message| self.write_message(message, &mut out));
                 out.write_note(&format!("{} messages went on as they came", same.len()));
             }
-        }
-        let n_more = if self.content.is_none() { n_changes.saturating_sub(changes.len()) } else { 0 };
-        if n_more > 0 {
-            out.write_note(&format!("and {n_more} changes more"));
         }
         for SkippedEntry { message, label, why, .. } in left_out {
             let message = message.map(|message| format!(" to message {message}")).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::doctor::upstream::STEP_TIMEOUT;
+use super::doctor::STEP_TIMEOUT;
 use super::status::required_forms;
 use crate::cli::{Exit, OutputArgs, escape, print, runtime};
 use crate::config::clients::{self, Client};

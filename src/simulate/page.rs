@@ -54,11 +54,8 @@ impl fmt::Display for Page<'_> {
             prices.cache_write,
         )?;
         if let Some(verdict) = &self.0.verdict {
-            writeln!(
-                f,
-                "<h2>What was paid, and what would be saved</h2>\n<pre id=\"verdict\">{}</pre>",
-                Text(&verdict.to_string())
-            )?;
+            f.write_str("<h2>What was paid, and what would be saved</h2>\n")?;
+            writeln!(f, "<pre id=\"verdict\">{}</pre>", Text(&verdict.to_string()))?;
         }
         self.front(f)?;
         self.lines(f)?;
@@ -76,12 +73,11 @@ impl Page<'_> {
              one more request for each fault. No policy is better in both than those on the dashed line.</p>\n<figure>\n",
         )?;
         let regrets = self.0.totals.iter().map(|total| &total.outcome.regret);
-        let points: Vec<_> = regrets.map(|of| (of.percent_with_recalls(), of.faults_per_100())).collect();
-        let bounds = points.iter().fold((100.0_f64, 100.0_f64, 1.0_f64), |(low, high, faults), point| {
-            (low.min(point.0), high.max(point.0), faults.max(point.1))
-        });
-        let across = Axis { low: (bounds.0 - 5.0).max(0.0), high: bounds.1 + 5.0 };
-        let up = Axis { low: 0.0, high: bounds.2 * 1.1 };
+        let points: Vec<_> = regrets.map(|of| (of.percent_with_recalls(), of.per_100(of.faults))).collect();
+        let costs = || points.iter().map(|point| point.0);
+        let (low, high) = (costs().fold(100.0, f64::min), costs().fold(100.0, f64::max));
+        let across = Axis { low: (low - 5.0).max(0.0), high: high + 5.0 };
+        let up = Axis { low: 0.0, high: points.iter().map(|point| point.1).fold(1.0, f64::max) * 1.1 };
         open_drawing(f, "Faults by cost", &format!("{:.2} faults in 100 requests", up.high))?;
         for (x, anchor) in [(across.low, "start"), (across.high, "end")] {
             label(f, across.x(x), HEIGHT - MARGIN + 16.0, anchor, &format!("cost {x:.0} %"))?;
@@ -114,8 +110,8 @@ impl Page<'_> {
         )?;
         for (n, total) in self.0.totals.iter().enumerate() {
             let regret = &total.outcome.regret;
-            let noise =
-                regret.placebo_per_100().map_or_else(|| "not measured".to_owned(), |noise| format!("{noise:.2}"));
+            let noise = regret.placebo.map(|noise| format!("{:.2}", regret.per_100(noise)));
+            let noise = noise.as_deref().unwrap_or("not measured");
             writeln!(
                 f,
                 "<tr><td><span class=\"key {}\">{}</span></td><td>{}</td><td>{}</td><td>{:.1} %</td><td>{}</td>\
@@ -126,8 +122,8 @@ impl Page<'_> {
                 grouped(total.outcome.figures.cost),
                 regret.percent_with_recalls(),
                 if self.0.verdict.is_some() { total.outcome.dollars.to_string() } else { "not known".to_owned() },
-                regret.faults_per_100(),
-                regret.hard_per_100(),
+                regret.per_100(regret.faults),
+                regret.per_100(regret.hard),
             )?;
         }
         f.write_str("</table></div>\n")

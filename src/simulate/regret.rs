@@ -131,29 +131,15 @@ impl Regret {
         self.placebo = self.placebo.map(|noise| noise + other.placebo.unwrap_or_default()).or(other.placebo);
     }
 
-    /// The faults in 100 requests.
-    pub fn faults_per_100(&self) -> f64 {
-        per_100(self.faults, self.answers)
-    }
-
-    /// The hard faults in 100 requests.
-    pub fn hard_per_100(&self) -> f64 {
-        per_100(self.hard, self.answers)
-    }
-
-    /// The faults of the placebo in 100 requests.
-    pub fn placebo_per_100(&self) -> Option<f64> {
-        self.placebo.map(|noise| per_100(noise, self.answers))
+    /// How many of some faults there are in 100 requests.
+    pub(super) fn per_100(&self, faults: usize) -> f64 {
+        percent(faults as u64, self.answers.max(1) as u64)
     }
 
     /// The cost with recalls, in percent of that without edits.
     pub fn percent_with_recalls(&self) -> f64 {
         percent(self.cost_with_recalls, self.cost_unedited)
     }
-}
-
-fn per_100(n: usize, of: usize) -> f64 {
-    percent(n as u64, of.max(1) as u64)
 }
 
 /// A part in percent; 100 without a whole.

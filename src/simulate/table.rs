@@ -79,8 +79,9 @@ impl Simulation {
         for (n, PolicyTotal { policy, outcome: Outcome { regret, .. } }) in self.totals.iter().enumerate() {
             let runs = self.transcripts.iter().filter_map(|played| played.runs.get(n));
             let worst = runs.map(|run| run.outcome.regret.percent_with_recalls()).fold(0.0, f64::max);
-            let (faults, hard, recalls) = (regret.faults_per_100(), regret.hard_per_100(), grouped(regret.faults));
-            let noise = regret.placebo_per_100().map_or_else(|| "-".to_owned(), |noise| format!("{noise:.2}"));
+            let [faults, hard] = [regret.faults, regret.hard].map(|faults| regret.per_100(faults));
+            let noise = regret.placebo.map(|noise| format!("{:.2}", regret.per_100(noise)));
+            let (noise, recalls) = (noise.as_deref().unwrap_or("-"), grouped(regret.faults));
             let cost = regret.percent_with_recalls();
             write!(f, "{policy:width$.width$} {faults:>8.2} {hard:>12.2} {noise:>9} {recalls:>8}")?;
             writeln!(f, " {cost:>16.1} % {worst:>11.1} %")?;

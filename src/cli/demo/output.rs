@@ -19,11 +19,15 @@ pub(super) struct Output {
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(super) enum Style {
+    Plain = 0,
     Strong = 1,
     Aside = 2,
     Bad = 31,
     Good = 32,
 }
+
+/// The heads of the columns.
+pub(super) const HEADS: &str = "turn  what is new          bytes  direct (tokens)              abridge (tokens)";
 
 /// The widths of the columns, in characters.
 const TITLE_COLUMNS: usize = 19;
@@ -41,24 +45,10 @@ impl Output {
         Self { out: io::stdout(), colour, row_pause }
     }
 
-    /// Prints a heading.
-    pub(super) fn title(&mut self, text: &str) -> io::Result<()> {
-        let text = self.styled(Style::Strong, text);
+    /// Prints lines in a style.
+    pub(super) fn print(&mut self, style: Style, text: &str) -> io::Result<()> {
+        let text = self.styled(style, text);
         writeln!(self.out, "{text}")
-    }
-
-    /// Prints lines as they are.
-    pub(super) fn lines(&mut self, text: &str) -> io::Result<()> {
-        writeln!(self.out, "{text}")
-    }
-
-    /// Prints the heads of the columns.
-    pub(super) fn heads(&mut self) -> io::Result<()> {
-        let direct = "direct (tokens)";
-        self.title(&format!(
-            "turn  {:<TITLE_COLUMNS$}  bytes  {direct:<DIRECT_COLUMNS$}  abridge (tokens)",
-            "what is new"
-        ))
     }
 
     /// Prints a row: the turn, and the two outcomes.
@@ -79,8 +69,7 @@ impl Output {
     pub(super) fn note(&mut self, text: &str) -> io::Result<()> {
         let mut sign = '↳';
         for line in wrapped(text, LINE_COLUMNS - 8) {
-            let text = self.styled(Style::Aside, &format!("      {sign} {line}"));
-            writeln!(self.out, "{text}")?;
+            self.print(Style::Aside, &format!("      {sign} {line}"))?;
             sign = ' ';
         }
         thread::sleep(self.row_pause * NOTE_PAUSE_ROWS);
@@ -94,8 +83,10 @@ impl Output {
 
     /// The text in a style, if colour is on.
     fn styled(&self, style: Style, text: &str) -> String {
-        let code = style as u8;
-        if self.colour == Colour::On { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        match style as u8 {
+            code @ 1.. if self.colour == Colour::On => format!("\x1b[{code}m{text}\x1b[0m"),
+            _ => text.to_owned(),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::RECALL_URL;
-use super::output::{Output, Style};
+use super::output::{HEADS, Output, Style};
 use crate::cli::client::{Response, RunningProxy};
 use crate::cli::{Exit, refuse};
 use crate::config::Config;
@@ -90,30 +90,28 @@ impl Player {
     /// turn was answered through abridge, and each original was read back.
     pub(super) fn play(mut self, url: &str) -> anyhow::Result<Exit> {
         let began = Instant::now();
-        self.output.title("abridge demo: an agent looks for the fault in a build that fails")?;
-        self.output.lines(INTRODUCTION)?;
-        self.output.heads()?;
+        self.output.print(Style::Strong, "abridge demo: an agent looks for the fault in a build that fails")?;
+        self.output.print(Style::Plain, INTRODUCTION)?;
+        self.output.print(Style::Strong, HEADS)?;
         let to_abridge = server(url)?;
         let sides = self.play_turns(&to_abridge)?;
         let originals = self.read_back(&to_abridge)?;
         self.print_totals(&sides, &originals)?;
         let [_, abridged] = sides;
         if abridged.n_ok < self.session.turns.len() || originals.n_equal < originals.n_named {
-            return Ok(refuse(&anyhow!(
-                "the demo failed: abridge did not do what it demonstrates; please report this"
-            )));
+            let failed = "the demo failed: abridge did not do what it demonstrates; please report this";
+            return Ok(refuse(&anyhow!(failed)));
         }
         let seconds = began.elapsed().as_secs_f64();
-        self.output.lines(&format!(
-            "\nThat took {seconds:.1} s, and no process and no file of it is left. Now your own agent:"
-        ))?;
-        self.output.lines(if self.dialect == DialectName::Messages { ANTHROPIC } else { OPENAI })?;
+        let left = "and no process and no file of it is left. Now your own agent:";
+        self.output.print(Style::Plain, &format!("\nThat took {seconds:.1} s, {left}"))?;
+        self.output.print(Style::Plain, if self.dialect == DialectName::Messages { ANTHROPIC } else { OPENAI })?;
         Ok(Exit::Ok)
     }
 
     /// Sends the request of each turn to both sides.
     fn play_turns(&mut self, to_abridge: &RunningProxy) -> anyhow::Result<[Side; 2]> {
-        let to_upstream = server(&self.upstream.url())?;
+        let to_upstream = server(&self.upstream.url)?;
         let transcript = self.session.transcript(self.dialect)?;
         let mut sides = [Side::default(), Side::default()];
         let mut explained = BTreeSet::new();
@@ -185,15 +183,15 @@ impl Player {
     fn print_totals(&mut self, sides: &[Side; 2], originals: &Originals) -> anyhow::Result<()> {
         let (output, n_turns) = (&mut self.output, self.session.turns.len());
         if let Some((url, original, body)) = &originals.longest {
-            output.lines("")?;
-            output.title("one original, read back")?;
-            output.lines(&format!("  GET {url}"))?;
-            output.lines(&format!("  the agent has  {}", length_and_hash(original.as_bytes())))?;
+            output.print(Style::Plain, "")?;
+            output.print(Style::Strong, "one original, read back")?;
+            output.print(Style::Plain, &format!("  GET {url}"))?;
+            output.print(Style::Plain, &format!("  the agent has  {}", length_and_hash(original.as_bytes())))?;
             let verdict = if body == original { "equal, byte by byte" } else { "NOT EQUAL" };
-            output.lines(&format!("  abridge gives  {}   {verdict}", length_and_hash(body)))?;
+            output.print(Style::Plain, &format!("  abridge gives  {}   {verdict}", length_and_hash(body)))?;
         }
-        output.lines("")?;
-        output.title(&format!("{:<34}{:>18}{:>18}", "sum", "direct", "abridge"))?;
+        output.print(Style::Plain, "")?;
+        output.print(Style::Strong, &format!("{:<34}{:>18}{:>18}", "sum", "direct", "abridge"))?;
         let [direct, abridge] = sides;
         let mut both = |name, of: &dyn Fn(&Side) -> String| output.figure(name, &of(direct), &of(abridge));
         both("turns answered", &|side| format!("{} of {n_turns}", side.n_ok))?;
@@ -212,7 +210,7 @@ impl Player {
 impl Side {
     /// Counts a request, and returns its tokens.
     fn add(&mut self, body: Bytes, upstream: &Upstream) -> anyhow::Result<usize> {
-        let sent = SentRequest::new(body, upstream.gauge(), self.before.as_ref())?;
+        let sent = SentRequest::new(body, &upstream.gauge, self.before.as_ref())?;
         let tokens = sent.tokens();
         if let Some(before) = &self.before {
             let prefix = sent.shared_prefix(before);

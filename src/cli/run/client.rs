@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::cli::claude_code::{BASE_URL, ClaudeHost};
+use crate::cli::setup::clients::{BASE_URL, ClaudeHost};
 use crate::cli::setup::edit::CodexSettings;
 use crate::cli::setup::jsonc;
 use crate::cli::{ANTHROPIC, CHATGPT};

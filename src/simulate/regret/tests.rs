@@ -324,8 +324,11 @@ fn a_placebo_counts_what_the_results_of_another_session_have_by_chance() {
 fn prices_and_recalls_are_in_the_percentage() {
     let regret =
         Regret { answers: 200, faults: 3, hard: 1, cost_unedited: 400, cost_with_recalls: 300, ..Regret::default() };
-    assert_eq!((regret.faults_per_100(), regret.hard_per_100(), regret.percent_with_recalls()), (1.5, 0.5, 75.0));
+    assert_eq!(
+        (regret.per_100(regret.faults), regret.per_100(regret.hard), regret.percent_with_recalls()),
+        (1.5, 0.5, 75.0)
+    );
     let nothing = Regret::default();
-    assert_eq!((nothing.faults_per_100(), nothing.percent_with_recalls()), (0.0, 100.0));
+    assert_eq!((nothing.per_100(0), nothing.percent_with_recalls()), (0.0, 100.0));
     assert_eq!(Prices::default(), Conditions::default().prices);
 }

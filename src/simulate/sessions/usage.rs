@@ -167,8 +167,7 @@ impl Reader<'_> {
         let ends = line.requests.iter().skip(1).map(|request| request.n_entries.min(n_entries)).chain([n_entries]);
         let mut from = line.requests.first().map_or(0, |request| request.n_entries.min(n_entries));
         // Of a session that goes on from another one, the answers are in the history.
-        self.answer(0, from);
-        self.inputs(0, from);
+        self.add(0, from);
         for (request, end) in line.requests.iter().zip(ends) {
             let answer = line.entries.get(from..end).unwrap_or_default();
             let chars = |kind: &str, of: fn(&Entry<'_>) -> usize| {
@@ -184,8 +183,7 @@ impl Reader<'_> {
                 self.restart("A summary.");
             }
             self.conversation.open(line.step(request, least));
-            self.answer(from, end);
-            self.inputs(from, end);
+            self.add(from, end);
             from = from.max(end);
         }
     }
@@ -203,11 +201,11 @@ impl Reader<'_> {
         before.iter().rev().take_while(|entry| !["k", "t", "a"].contains(&entry.0)).any(|entry| entry.0 == "s")
     }
 
-    /// Adds those of some entries that the model said.
-    fn answer(&mut self, from: usize, to: usize) {
-        for n in from..to {
+    /// Adds some entries: first those that the model said, then those that came after its answer.
+    fn add(&mut self, from: usize, to: usize) {
+        let entries = (from..to).zip(self.line.entries.get(from..to).unwrap_or_default());
+        for (n, Entry(kind, _, detail, ..)) in entries.clone() {
             self.write_text(n);
-            let Some(Entry(kind, _, detail, ..)) = self.line.entries.get(n) else { return };
             let text = self.texts.get(n).map_or("", String::as_str);
             match *kind {
                 "t" => self.conversation.answer(&Block::Text(text.into())),
@@ -234,17 +232,12 @@ impl Reader<'_> {
                 _ => {}
             }
         }
-    }
-
-    /// Adds those of some entries that came after an answer.
-    fn inputs(&mut self, from: usize, to: usize) {
-        for n in from..to {
-            let Some(Entry(kind, _, tool, ..)) = self.line.entries.get(n) else { return };
+        for (n, Entry(kind, _, tool, ..)) in entries {
             let text = self.texts.get(n).map_or("", String::as_str);
             match *kind {
                 "r" => {
-                    let same =
-                        self.open.iter().position(|call| self.line.entries.get(*call).is_some_and(|a| a.2 == *tool));
+                    let is_of_tool = |call: &usize| self.line.entries.get(*call).is_some_and(|a| a.2 == *tool);
+                    let same = self.open.iter().position(is_of_tool);
                     if let Some(call) = self.open.remove(same.unwrap_or_default()) {
                         let id = format!("call_{call}");
                         self.conversation.input(&Block::Result { id: &id, content: text.into(), is_error: false });
@@ -285,17 +278,14 @@ impl Reader<'_> {
         for (source, saved) in repeats {
             text.extend(own.next());
             let Some((from, lines)) = self.repeated.get_mut(*source).zip(self.texts.get(*source)) else { continue };
-            let run: String = lines
-                .split_inclusive('\n')
-                .skip(*from)
-                .scan(0, |length, line| {
-                    let goes_on = *length < saved + POINTER;
-                    *length += line.len();
-                    goes_on.then_some(line)
-                })
-                .collect();
-            *from += run.matches('\n').count();
-            text.push_str(&run);
+            let end = text.len() + saved + POINTER;
+            for line in lines.split_inclusive('\n').skip(*from) {
+                if text.len() >= end {
+                    break;
+                }
+                text.push_str(line);
+                *from += usize::from(line.ends_with('\n'));
+            }
         }
         let wanted = if *kind == "k" { 0 } else { *chars };
         while text.len() < wanted {
